@@ -1,0 +1,39 @@
+# Every target does all its own set-up: a virtual environment in .venv, then the work.
+# `make quickstart` and `make test` are all that a new machine needs.
+
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export HF_HUB_OFFLINE := 1
+export HF_HUB_DISABLE_TELEMETRY := 1
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: quickstart test lint system rehearse bench real install
+
+quickstart: install
+	$(BIN)/hgld run pipelines/quickstart.toml --now 2026-01-01
+
+test: install lint
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: install
+	$(BIN)/python -m tests.benchmarks
+
+real: install
+	$(BIN)/hgld run tests/real/washington.toml
+	$(BIN)/python -m pipelines.tables
+
+install: .venv/installed
+
+# torch first and alone: whatever asks for torch later finds the tested build.
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet torch torchvision
+	$(BIN)/pip install --quiet --editable ".[offline,dev]"
+	touch .venv/installed

@@ -1,0 +1,558 @@
+"""Every file between two stages: its name, its place, its columns, and how it is read and written.
+
+A stage hands over tables and folders; only this module knows their file names and formats. A
+table is checked when it is written and again when it is read, since a person may edit it in
+between; a fault names the file, the row as a spreadsheet counts it, and what was expected.
+Writing is atomic: a temporary file in the same folder, fsync, rename.
+"""
+
+import csv
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from hgld.config import nearest
+from hgld.errors import InvalidData
+
+__all__ = [
+    "ARTIFACTS",
+    "Artifact",
+    "Folder",
+    "Json",
+    "Table",
+    "VectorFile",
+    "Vectors",
+    "atomic_folder",
+    "atomic_path",
+    "hash_file",
+    "read_csv",
+    "write_csv",
+]
+
+Place = Literal["work", "labels", "source"]
+ColumnType = Literal["int", "text", "float"]
+
+SPLITS = ("train", "evaluation", "index", "test")
+ID_SPACES = ("train", "index")  # landmark ids of train and index are different numbers
+KINDS = ("natural", "human-made")
+DECISIONS = ("keep", "move", "drop", "unsure")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A CSV or Parquet table; the columns in order, the key by which rows are unique and sorted.
+
+    Attributes:
+        values: column -> the only values it may hold.
+        spreadsheet: written with BOM and CRLF, for people who open it in a spreadsheet.
+        sorted_rows: False where the order of the rows means something.
+        optional: read as empty where a person has not written it.
+    """
+
+    file: str
+    columns: Mapping[str, ColumnType]
+    key: tuple[str, ...] = ()
+    values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    place: Place = "work"
+    spreadsheet: bool = False
+    sorted_rows: bool = True
+    optional: bool = False
+
+    def empty(self) -> pd.DataFrame:
+        """The table with no rows."""
+        return pd.DataFrame(columns=list(self.columns)).astype(_pandas_types(self.columns))
+
+    def read(self, path: Path) -> pd.DataFrame:
+        """Read and check; extra columns of a person are left out."""
+        if self.file.endswith(".parquet"):
+            return self.check(_read_parquet(path), path)
+        return self.check(read_csv(path, self.columns), path)
+
+    def write(self, table: pd.DataFrame, path: Path) -> None:
+        """Check, sort by key and write atomically; the same rows give the same bytes."""
+        table = self.check(table, path)
+        if self.key and self.sorted_rows:
+            table = table.sort_values(list(self.key), kind="stable", ignore_index=True)
+        with atomic_path(path) as temporary:
+            if self.file.endswith(".parquet"):
+                table.to_parquet(temporary, index=False, compression="zstd")
+            else:
+                write_csv(table, temporary, spreadsheet=self.spreadsheet)
+
+    def check(self, table: pd.DataFrame, path: Path) -> pd.DataFrame:
+        """The table in its declared columns and types.
+
+        Raises:
+            InvalidData: a missing column, a value that is not allowed, a key used twice.
+        """
+        _require_columns(table.columns, self.columns, path)
+        table = table[list(self.columns)].astype(_pandas_types(self.columns))
+        for column, allowed in self.values.items():
+            _require_values(table, column, allowed, path)
+        if self.key:
+            _require_unique(table, self.key, path)
+        return table
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Unit vectors (N, D) float32 with the ids of their rows and what made them."""
+
+    ids: list[str]
+    vectors: np.ndarray
+    made_by: dict[str, str]
+
+
+@dataclass(frozen=True)
+class VectorFile:
+    """An ``.npz`` of ``Vectors``."""
+
+    file: str
+    place: Place = "work"
+
+    def read(self, path: Path) -> Vectors:
+        """Read and check."""
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
+                made_by = json.loads(str(data["made_by"]))
+                found = Vectors([str(i) for i in data["ids"]], data["vectors"], made_by)
+        except Exception as error:  # numpy raises whatever the damage leads to
+            raise InvalidData(f"{path}: not a readable vector file ({error}); {_REBUILD}") from None
+        if found.vectors.shape[:1] != (len(found.ids),):
+            raise InvalidData(
+                f"{path}: {len(found.ids)} ids but vectors of shape {found.vectors.shape}; "
+                + _REBUILD
+            )
+        return found
+
+    def write(self, vectors: Vectors, path: Path) -> None:
+        """Write atomically; the same vectors give the same bytes."""
+        buffer = io.BytesIO()
+        np.savez(
+            buffer,
+            ids=np.array(vectors.ids, dtype=str),
+            vectors=vectors.vectors.astype(np.float32),
+            made_by=np.array(json.dumps(vectors.made_by, sort_keys=True)),
+        )
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(buffer.getvalue())
+
+
+@dataclass(frozen=True)
+class Json:
+    """A JSON document."""
+
+    file: str
+    place: Place = "work"
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """Read and check that it is an object."""
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InvalidData(f"{path}: not a JSON document ({error}); {_REBUILD}") from None
+        if not isinstance(document, dict):
+            raise InvalidData(f"{path}: expected a JSON object; {_REBUILD}")
+        return document
+
+    def write(self, document: Mapping[str, Any], path: Path) -> None:
+        """Write atomically with sorted keys."""
+        with atomic_path(path) as temporary:
+            text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
+            temporary.write_text(text + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of files that its stage writes itself; read as its path.
+
+    Attributes:
+        verify: "module:function" that checks the folder and raises InvalidData.
+        index: "module:function" that lists what the folder holds as a table.
+    """
+
+    file: str
+    place: Place = "work"
+    verify: str | None = None
+    index: str | None = None
+
+    def read(self, path: Path) -> Path:
+        """The folder's path."""
+        return path
+
+
+Artifact = Table | VectorFile | Json | Folder
+
+_REBUILD = "delete it and run again to have it rebuilt"
+_LANDMARK: dict[str, ColumnType] = {"split": "text", "landmark_id": "int"}
+_DROPPED: dict[str, ColumnType] = {**_LANDMARK, "reason": "text", "detail": "text"}
+_PUBLISHED: dict[str, ColumnType] = {
+    "landmark_id": "int",
+    "category": "text",
+    "supercategory": "text",
+    "hierarchical_label": "text",
+    "natural_or_human_made": "text",
+}
+_KEY = ("split", "landmark_id")
+_ID_SPACE = {"split": ID_SPACES}
+_CLUSTERED: dict[str, ColumnType] = {
+    "class_id": "text",
+    "instance_of": "text",
+    "landmarks": "int",
+    "images": "int",
+    "cluster": "int",
+    "cluster_name": "text",
+    "distance": "float",
+    "margin": "float",
+}
+
+ARTIFACTS: dict[str, Artifact] = {
+    "source": Folder("source", place="source"),
+    # what is there: landmarks and images
+    "landmarks": Table(
+        "landmarks.csv", {**_LANDMARK, "name": "text", "commons_url": "text"}, _KEY, _ID_SPACE
+    ),
+    "images": Table(
+        "images.parquet",
+        {
+            "image_id": "text",
+            "split": "text",
+            "landmark_id": "int",
+            "path": "text",  # of the tar or image file, relative to the source folder
+            "offset": "int",  # of the image's first byte in that file
+            "size_bytes": "int",
+            "author": "text",
+            "license": "text",
+            "title": "text",
+            "url": "text",
+        },
+        ("split", "image_id"),
+        {"split": SPLITS},
+    ),
+    "queries": Table(
+        "queries.csv", {"image_id": "text", "usage": "text", "relevant": "text"}, ("image_id",)
+    ),
+    "images_dropped": Table(
+        "images_dropped.parquet",
+        {"split": "text", "image_id": "text", "reason": "text", "detail": "text"},
+        ("split", "image_id", "reason"),
+    ),
+    # words: from "instance of" to reviewed supercategories
+    "instance_of": Table(
+        "instance_of.csv",
+        {
+            **_LANDMARK,
+            "item_id": "text",
+            "revision": "int",
+            "order": "int",  # of the statement on its item
+            "class_id": "text",
+            "instance_of": "text",
+            "rank": "text",
+            "qualifiers": "text",
+        },
+        (*_KEY, "order"),
+        _ID_SPACE,
+    ),
+    "misses": Table("misses.csv", _DROPPED, _KEY, _ID_SPACE),
+    "values": Table(
+        "values.csv",
+        {"class_id": "text", "instance_of": "text", "landmarks": "int", "images": "int"},
+        ("class_id", "instance_of"),
+    ),
+    "landmark_values": Table(
+        "landmark_values.csv",
+        {**_LANDMARK, "order": "int", "class_id": "text", "instance_of": "text"},
+        (*_KEY, "order"),
+        _ID_SPACE,
+    ),
+    "clean_dropped": Table("clean_dropped.csv", _DROPPED, _KEY, _ID_SPACE),
+    "label_vectors": VectorFile("label_vectors.npz"),
+    "clusters": Table("clusters.csv", _CLUSTERED, ("class_id", "instance_of")),
+    "review": Table(
+        "review.csv",
+        {
+            "decision": "text",
+            "supercategory": "text",
+            "kind": "text",
+            "note": "text",
+            "key": "text",
+            "key_type": "text",
+            "instance_of": "text",
+            "landmarks": "int",
+            "images": "int",
+            "examples": "text",
+            "cluster": "int",
+            "cluster_name": "text",
+            "margin": "float",
+            "suggestion": "text",
+        },
+        ("key",),
+        {"decision": ("", *DECISIONS), "key_type": ("qid", "label")},
+        spreadsheet=True,
+        sorted_rows=False,  # most landmarks first
+    ),
+    "taxonomy": Table(
+        "taxonomy.csv",
+        {"supercategory": "text", "kind": "text", "definition": "text"},
+        ("supercategory",),
+        {"kind": KINDS},
+        place="labels",
+    ),
+    "decisions": Table(
+        "decisions.csv",
+        {
+            "key": "text",
+            "key_type": "text",
+            "decision": "text",
+            "supercategory": "text",
+            "kind": "text",
+            "who": "text",
+            "when": "text",
+            "why": "text",
+            "supersedes": "text",
+        },
+        values={"decision": DECISIONS, "key_type": ("qid", "label"), "kind": ("", *KINDS)},
+        place="labels",
+        optional=True,
+    ),
+    "overrides": Table(
+        "overrides.csv",
+        {
+            **_LANDMARK,
+            "supercategory": "text",
+            "kind": "text",
+            "who": "text",
+            "when": "text",
+            "why": "text",
+        },
+        _KEY,
+        {**_ID_SPACE, "kind": KINDS},
+        place="labels",
+        optional=True,
+    ),
+    # labels
+    "train_labels": Table("train_label_to_hierarchical.csv", _PUBLISHED, ("landmark_id",)),
+    "index_labels": Table("index_label_to_hierarchical.csv", _PUBLISHED, ("landmark_id",)),
+    "hierarchy": Table(
+        "hierarchy.csv",
+        {**_LANDMARK, "path": "text"},  # a JSON object, level name -> class, coarse to fine
+        _KEY,
+        _ID_SPACE,
+    ),
+    "lineage": Table(
+        "lineage.csv",
+        {
+            **_LANDMARK,
+            "commons_url": "text",
+            "item_id": "text",
+            "revision": "int",
+            "class_id": "text",
+            "instance_of": "text",
+            "decided_by": "text",  # decision or override
+            "who": "text",
+            "when": "text",
+            "supercategory": "text",
+            "kind": "text",
+        },
+        _KEY,
+        _ID_SPACE,
+    ),
+    "label_dropped": Table("label_dropped.csv", _DROPPED, _KEY, _ID_SPACE),
+    # samples, models, measurements
+    "shards": Folder(
+        "shards",
+        verify="hgld.shards.index:verify_shards",
+        index="hgld.shards.index:read_index",
+    ),
+    "export_dropped": Table(
+        "export_dropped.parquet",
+        {"split": "text", "image_id": "text", "reason": "text", "detail": "text"},
+        ("split", "image_id"),
+    ),
+    "models": Folder("models", verify="hgld.train:verify_models"),
+    "evaluation": Json("report.json"),
+    "per_query": Table(
+        "per_query.parquet",
+        {"model": "text", "image_id": "text", "metric": "text", "value": "float"},
+        ("model", "image_id", "metric"),
+    ),
+    "ranked_levels": Folder("ranked_levels"),
+    "report": Folder("report"),
+    "release": Folder("release"),
+}
+
+
+def read_csv(path: Path, columns: Mapping[str, ColumnType]) -> pd.DataFrame:
+    """Read the named columns of a CSV (UTF-8, with or without BOM, LF or CRLF), each as its type.
+
+    Text stays text: neither ``None`` nor an image id of digits alone is guessed to be something.
+
+    Raises:
+        InvalidData: no such file, an empty file, a missing column, a row with too many cells, a
+            cell that is not a whole number where one is expected.
+    """
+    if not path.is_file():
+        raise InvalidData(f"{path}: no such file; expected a CSV with {', '.join(columns)}")
+    text = _read_text(path)
+    if not text.strip():
+        raise InvalidData(f"{path}: the file is empty; expected the columns {', '.join(columns)}")
+    table = _parse_csv(text, path)
+    _require_columns(table.columns, columns, path)
+    return _convert(table[list(columns)], columns, path)
+
+
+def write_csv(table: pd.DataFrame, path: Path, spreadsheet: bool = False) -> None:
+    """Write UTF-8 with LF, or with BOM and CRLF for a spreadsheet."""
+    table.to_csv(
+        path,
+        index=False,
+        encoding="utf-8-sig" if spreadsheet else "utf-8",
+        lineterminator="\r\n" if spreadsheet else "\n",
+        quoting=csv.QUOTE_MINIMAL,
+    )
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; it becomes ``path`` only when all went well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside ``path``; it replaces ``path`` only when all went well."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)  # a killed run may have left it
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        for file in temporary.rglob("*"):
+            _sync(file)
+        shutil.rmtree(path, ignore_errors=True)
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    digest = sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidData(
+            f"{path}: not UTF-8 text (byte {error.start}); save it as CSV in UTF-8"
+        ) from None
+
+
+def _parse_csv(text: str, path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_filter=False)
+    except (pd.errors.ParserError, ValueError) as error:
+        reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
+        raise InvalidData(f"{path}: not a readable CSV: {reason}") from None
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except Exception as error:  # pyarrow raises whatever the damage leads to
+        raise InvalidData(f"{path}: not a readable Parquet file ({error}); {_REBUILD}") from None
+
+
+def _convert(table: pd.DataFrame, columns: Mapping[str, ColumnType], path: Path) -> pd.DataFrame:
+    converted = {name: _convert_column(table[name], kind, path) for name, kind in columns.items()}
+    return pd.DataFrame(converted)
+
+
+def _convert_column(column: "pd.Series[Any]", kind: ColumnType, path: Path) -> "pd.Series[Any]":
+    if kind == "text":
+        return column
+    convert: Callable[[str], object] = int if kind == "int" else float
+    try:
+        return column.map(convert).astype("int64" if kind == "int" else "float64")
+    except ValueError:
+        row = next(i for i, cell in enumerate(column) if not _converts(cell, convert))
+        expected = "a whole number" if kind == "int" else "a number"
+        raise InvalidData(
+            f"{path} row {row + 2}: {column.name} is {column.iloc[row]!r}; expected {expected}"
+        ) from None
+
+
+def _converts(cell: str, convert: Callable[[str], object]) -> bool:
+    try:
+        convert(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _pandas_types(columns: Mapping[str, ColumnType]) -> dict[str, str]:
+    return {
+        name: {"int": "int64", "text": "str", "float": "float64"}[kind]
+        for name, kind in columns.items()
+    }
+
+
+def _require_columns(found: Iterable[str], wanted: Mapping[str, ColumnType], path: Path) -> None:
+    names = [str(name) for name in found]
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise InvalidData(
+            f"{path}: column '{missing[0]}' is missing; it has {', '.join(names)}"
+            + nearest(missing[0], names)
+        )
+
+
+def _require_values(table: pd.DataFrame, column: str, allowed: Sequence[str], path: Path) -> None:
+    wrong = ~table[column].isin(list(allowed))
+    if wrong.any():
+        row = int(wrong.to_numpy().argmax())
+        value = table[column].iloc[row]
+        raise InvalidData(
+            f"{path} row {row + 2}: {column} is {value!r}; expected one of "
+            + ", ".join(name or "(empty)" for name in allowed)
+            + nearest(str(value), allowed)
+        )
+
+
+def _require_unique(table: pd.DataFrame, key: Sequence[str], path: Path) -> None:
+    again = table.duplicated(list(key))
+    if again.any():
+        row = int(again.to_numpy().argmax())
+        names = " ".join(f"{name} {table[name].iloc[row]}" for name in key)
+        raise InvalidData(f"{path} row {row + 2}: {names} stands there twice; keep one row")

@@ -1,0 +1,199 @@
+"""The command line: one verb a stage, ``run``, ``status``, ``doctor`` and the tool groups.
+
+This is the only place that prints or exits. Data goes to stdout, progress and notices to stderr;
+an error is one line. Nothing heavy is imported before a command needs it.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from errno import ENOSPC
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from hgld import __version__
+from hgld.errors import HgldError
+from hgld.stages import STAGES, stage_names
+
+if TYPE_CHECKING:
+    from hgld.run import Runner
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="hgld",
+    help="Hierarchical image retrieval data, and its exact measurement.\n\n"
+    "Try: hgld run pipelines/quickstart.toml",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE", help="The pipeline file (TOML).")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="STAGE.OPTION=VALUE", help="Override an option; repeatable."),
+]
+Work = Annotated[
+    Path | None, typer.Option("--work", help="Work folder; default work/ + the pipeline's name.")
+]
+Now = Annotated[
+    str | None, typer.Option("--now", metavar="DATE", help="Date written into outputs.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Run the stage even if it is fresh.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def main() -> None:
+    """Entry point: run a command; an error is one line on stderr and an exit code."""
+    sys.exit(guarded(lambda: app(standalone_mode=False)))
+
+
+def guarded(command: Callable[[], object]) -> int:
+    """The exit code of a command."""
+    try:
+        code = command()
+    except HgldError as error:
+        typer.echo(f"hgld: {error}", err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        typer.echo("hgld: interrupted; the same command goes on from here", err=True)
+        return 130
+    except OSError as error:
+        typer.echo(f"hgld: {_os_error(error)}", err=True)
+        return 75 if error.errno == ENOSPC else 1
+    return code if isinstance(code, int) else 0
+
+
+def _os_error(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    if error.errno == ENOSPC:
+        return f"{where}the disk is full; make space and run the same command again"
+    return f"{where}{error.strerror or error}"
+
+
+@app.callback(invoke_without_command=True)
+def show_version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Print the version where it is asked for."""
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    pipeline: PipelineFile,
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan only.")] = False,
+) -> None:
+    """Run every stage that is not fresh, in order."""
+    runner = _runner(pipeline, settings, work, now)
+    if dry_run:
+        from hgld import console
+        from hgld.run import plan
+
+        console.print_plan(plan(runner))
+        return
+    with _progress():
+        ran = runner.run()
+    _print_outcome(runner, ran)
+
+
+@app.command()
+def status(
+    pipeline: PipelineFile, settings: Settings = None, work: Work = None, as_json: AsJson = False
+) -> None:
+    """Show which stages are fresh, stale (and why) or missing."""
+    from hgld import console
+
+    console.print_status(_runner(pipeline, settings, work, None), as_json)
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Show versions, cores, GPU and disk, and what is missing."""
+    from hgld import console
+
+    console.print_doctor(as_json)
+
+
+def _stage_command(name: str) -> Callable[..., None]:
+    def command(
+        pipeline: PipelineFile,
+        settings: Settings = None,
+        work: Work = None,
+        now: Now = None,
+        force: Force = False,
+    ) -> None:
+        runner = _runner(pipeline, settings, work, now)
+        with _progress():
+            runner.run_one(name, force)
+
+    return command
+
+
+def _review_command(
+    pipeline: PipelineFile,
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+    force: Force = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Read review.csv back into the decisions.")
+    ] = False,
+) -> None:
+    runner = _runner(pipeline, settings, work, now)
+    if apply:
+        _apply_review(runner)
+    with _progress():
+        runner.run_one("review", force)
+
+
+def _apply_review(runner: "Runner") -> None:
+    from getpass import getuser
+
+    added = runner.apply_review(runner.workspace.pipeline.review.who or getuser())
+    typer.echo(f"{added} decisions added to {runner.workspace.path('decisions')}", err=True)
+
+
+for _name in stage_names():
+    _help = next(stage.help for stage in STAGES if stage.name == _name)
+    app.command(_name, help=_help)(_review_command if _name == "review" else _stage_command(_name))
+
+
+def _runner(
+    pipeline_file: Path, settings: Sequence[str] | None, work: Path | None, now: str | None
+) -> "Runner":
+    from datetime import UTC, datetime
+
+    from hgld import console
+    from hgld.config import load_pipeline
+    from hgld.lock import Workspace
+    from hgld.run import Runner
+
+    pipeline = load_pipeline(pipeline_file, settings or ())
+    workspace = Workspace(pipeline_file, pipeline, work or Path("work") / pipeline_file.stem)
+    return Runner(workspace, now or datetime.now(UTC).date().isoformat(), console.Printer())
+
+
+def _progress() -> Any:
+    from hgld import console
+    from hgld.tasks import watched_by
+
+    return watched_by(console.show_progress)
+
+
+def _print_outcome(runner: "Runner", ran: int) -> None:
+    from hgld import console
+
+    console.print_outcome(runner, ran)

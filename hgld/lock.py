@@ -1,0 +1,180 @@
+"""What each stage was made from (``lock.json``), and whether that still holds.
+
+A stage is fresh when its inputs, its options and its code's revision are those of its last run
+and its outputs are there. Files are compared by content, so that a stage that makes the same
+bytes again leaves everything after it fresh.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from hgld.artifacts import ARTIFACTS, Folder, Json, hash_file
+from hgld.config import Pipeline
+from hgld.stages import Stage
+
+__all__ = ["Freshness", "Lock", "Workspace", "judge", "stage_options"]
+
+State = Literal["fresh", "stale", "missing"]
+ABSENT = "absent"
+COUNTED_BY_TIME = 64 << 20  # a source file above this size counts by size and time, not content
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where a pipeline's files lie."""
+
+    pipeline_file: Path
+    pipeline: Pipeline
+    work: Path
+
+    @property
+    def source(self) -> Path:
+        """Folder of the data set's own files."""
+        return self.pipeline.source.folder or self.work / "source"
+
+    def path(self, name: str) -> Path:
+        """Path of an artifact."""
+        artifact = ARTIFACTS[name]
+        if artifact.place == "source":
+            return self.source
+        folder = self.pipeline.labels if artifact.place == "labels" else self.work
+        return folder / artifact.file
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """State of a stage, why, and the outputs that were changed since it made them."""
+
+    state: State
+    reasons: tuple[str, ...] = ()
+    edited: tuple[str, ...] = ()
+
+
+@dataclass
+class Lock:
+    """The records of the finished stages, and the hashes of files by size and time."""
+
+    path: Path
+    stages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    files: dict[str, list[Any]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path) -> "Lock":
+        """Read ``lock.json``; a damaged one counts as none, since everything can be made again."""
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            return cls(path, document["stages"], document["files"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls(path)
+
+    def save(self) -> None:
+        """Write atomically."""
+        Json("lock.json").write({"stages": self.stages, "files": self.files}, self.path)
+
+    def start(self, stage: Stage) -> None:
+        """Note that the stage is at work: until it finishes, its outputs are nobody's edits."""
+        self.stages[stage.name] = {**self.stages.get(stage.name, {}), "at_work": True}
+        self.save()
+
+    def finish(self, stage: Stage, workspace: Workspace, inputs: Mapping[str, str]) -> None:
+        """Record what the stage was made from and what it made."""
+        self.stages[stage.name] = {
+            "function": stage.function,
+            "revision": stage.revision,
+            "options": stage_options(stage, workspace),
+            "inputs": dict(inputs),
+            "outputs": {name: self.hash(name, workspace) for name in stage.writes},
+        }
+        self.save()
+
+    def accept(self, stage: Stage, name: str, workspace: Workspace) -> None:
+        """Take an output as it is now for the stage's own."""
+        record = self.stages.setdefault(stage.name, {})
+        record.setdefault("outputs", {})[name] = self.hash(name, workspace)
+        self.save()
+
+    def hashes(self, names: tuple[str, ...], workspace: Workspace) -> dict[str, str]:
+        """Content hash of each artifact."""
+        return {name: self.hash(name, workspace) for name in names}
+
+    def hash(self, name: str, workspace: Workspace) -> str:
+        """Content hash of an artifact, "absent" where there is none."""
+        path = workspace.path(name)
+        if not path.exists():
+            return ABSENT
+        if not isinstance(ARTIFACTS[name], Folder):
+            return self._hash_file(path)
+        by_time = ARTIFACTS[name].place == "source"
+        lines = [
+            f"{file.relative_to(path)} {self._hash_file(file, by_time)}"
+            for file in sorted(path.rglob("*"))
+            if file.is_file() and not file.name.startswith(".")
+        ]
+        return sha256("\n".join(lines).encode()).hexdigest() if lines else ABSENT
+
+    def _hash_file(self, path: Path, by_time: bool = False) -> str:
+        facts = path.stat()
+        if by_time and facts.st_size > COUNTED_BY_TIME:
+            return f"{facts.st_size} {facts.st_mtime_ns}"
+        known = self.files.get(str(path))
+        if known is None or known[:2] != [facts.st_size, facts.st_mtime_ns]:
+            known = [facts.st_size, facts.st_mtime_ns, hash_file(path)]
+            self.files[str(path)] = known
+        return str(known[2])
+
+
+def judge(stage: Stage, lock: Lock, workspace: Workspace) -> Freshness:
+    """Whether a stage's outputs are what its inputs, options and code would make now."""
+    record = lock.stages.get(stage.name, {})
+    if "inputs" not in record:
+        return Freshness("missing", ("was stopped on the way",) if record else ("not yet run",))
+    outputs = lock.hashes(stage.writes, workspace)
+    gone = [name for name in stage.writes if outputs[name] == ABSENT]
+    if gone:
+        names = ", ".join(ARTIFACTS[name].file for name in gone)
+        return Freshness("missing", (f"{names} is gone",))
+    if record.get("at_work"):
+        return Freshness("stale", ("was stopped on the way",))
+    edited = tuple(name for name in stage.writes if outputs[name] != record["outputs"].get(name))
+    reasons = _reasons(stage, record, lock, workspace)
+    return Freshness("stale" if reasons else "fresh", tuple(reasons), edited)
+
+
+def stage_options(stage: Stage, workspace: Workspace) -> dict[str, Any]:
+    """The options that decide what a stage makes, "section.option" -> JSON value."""
+    flat: dict[str, Any] = {}
+    for section in (stage.name, *stage.uses):
+        options = getattr(workspace.pipeline, section).decisive()
+        _flatten(section, options, workspace.pipeline_file.resolve().parent, flat)
+    return flat
+
+
+def _flatten(name: str, value: Any, folder: Path, into: dict[str, Any]) -> None:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _flatten(f"{name}.{key}", inner, folder, into)
+    elif isinstance(value, str) and value.startswith("/"):
+        into[name] = os.path.relpath(value, folder)  # moving a checkout makes nothing stale
+    else:
+        into[name] = value
+
+
+def _reasons(
+    stage: Stage, record: Mapping[str, Any], lock: Lock, workspace: Workspace
+) -> list[str]:
+    reasons = []
+    if (record["function"], record["revision"]) != (stage.function, stage.revision):
+        reasons.append("its code makes something else than before")
+    before, now = record["options"], stage_options(stage, workspace)
+    for option in sorted(before.keys() | now.keys()):
+        if before.get(option) != now.get(option):
+            reasons.append(f"{option}: {before.get(option)} -> {now.get(option)}")
+    for name, digest in lock.hashes(stage.reads, workspace).items():
+        if digest != record["inputs"].get(name):
+            reasons.append(f"{ARTIFACTS[name].file} changed")
+    return reasons

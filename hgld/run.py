@@ -1,0 +1,308 @@
+"""Runs the stages that are not fresh, in order, and tells what each one did.
+
+Nothing here prints: what happens is handed to a ``Listener``. Outputs are written only after the
+stage function has returned; a table that a person edited is never overwritten without a copy.
+"""
+
+import fcntl
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+import pandas as pd
+
+from hgld.artifacts import ARTIFACTS, Folder, Table
+from hgld.config import Options, StageContext
+from hgld.errors import HgldError, MissingInput, WaitingForReview
+from hgld.lock import Freshness, Lock, Workspace, judge
+from hgld.stages import Balance, Stage, active_stages, load_function
+
+__all__ = ["Listener", "Plan", "Runner", "Summary", "plan"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a stage did: rows in, out and dropped, of which unit, in how many seconds."""
+
+    stage: str
+    came_in: int | None
+    went_on: int
+    dropped: int
+    unit: str
+    seconds: float
+
+
+class Listener(Protocol):
+    """Is told what the run does."""
+
+    def starts(self, stage: Stage, reasons: Sequence[str]) -> None:
+        """A stage starts, for these reasons."""
+
+    def finished(self, summary: Summary) -> None:
+        """A stage has finished."""
+
+    def fresh(self, stage: Stage) -> None:
+        """A stage has nothing to do."""
+
+    def notice(self, text: str) -> None:
+        """Something a person should know."""
+
+
+class Runner:
+    """Runs stages of one pipeline in one work folder, one process at a time."""
+
+    def __init__(self, workspace: Workspace, now: str, listener: Listener) -> None:
+        self.workspace = workspace
+        self.now = now
+        self.listener = listener
+        self.lock = Lock.load(workspace.work / "lock.json")
+        self.stages = active_stages(workspace.pipeline)
+
+    def run(self) -> int:
+        """Run what is stale or missing; the number of stages that ran.
+
+        Raises:
+            WaitingForReview: decisions are open; the same call goes on once they are made.
+        """
+        with self.alone():
+            return sum(self._run_if_needed(stage) for stage in self.stages)
+
+    def run_one(self, name: str, force: bool = False) -> bool:
+        """Run one stage if it is not fresh, or in any case; whether it ran."""
+        with self.alone():
+            return self._run_if_needed(self.stage(name), force)
+
+    def stage(self, name: str) -> Stage:
+        """The row of this pipeline that has the name."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise HgldError(
+            f"{self.workspace.pipeline_file}: has no stage '{name}'; its stages are "
+            + ", ".join(stage.name for stage in self.stages)
+        )
+
+    def judge_all(self) -> list[tuple[Stage, Freshness]]:
+        """State of every stage as of now."""
+        return [(stage, judge(stage, self.lock, self.workspace)) for stage in self.stages]
+
+    def apply_review(self, who: str) -> int:
+        """Read the review sheet back into the decisions; how many were added.
+
+        Raises:
+            InvalidData: all faults of the sheet at once; nothing was applied.
+        """
+        stage = self.stage("review")
+        with self.alone():
+            names = ("clusters", "taxonomy", "decisions")
+            clusters, taxonomy, decisions = (self._read(name, stage) for name in names)
+            sheet = self.workspace.path("review")
+            if not sheet.exists():
+                raise MissingInput(f"{sheet}: does not exist; `hgld review` writes it")
+            apply = load_function("hgld.hierarchy.review:apply_sheet")
+            after = apply(sheet, clusters, taxonomy, decisions, who=who, when=self.now)
+            self._write("decisions", after)
+            self.lock.accept(stage, "review", self.workspace)
+        return len(after) - len(decisions)
+
+    def _run_if_needed(self, stage: Stage, force: bool = False) -> bool:
+        freshness = judge(stage, self.lock, self.workspace)
+        freshness = self._settle_edits(stage, freshness)
+        if freshness.state == "fresh" and not force:
+            self.lock.save()
+            self._pass_gate(stage)
+            self.listener.fresh(stage)
+            return False
+        self.listener.starts(stage, freshness.reasons or ("asked for",))
+        self._set_aside(freshness.edited)
+        self._execute(stage)
+        self._pass_gate(stage)
+        return True
+
+    def _settle_edits(self, stage: Stage, freshness: Freshness) -> Freshness:
+        """Check outputs that changed since they were made; keep a table, remake the rest."""
+        remade = [name for name in freshness.edited if not self._keep_edit(name, freshness)]
+        if not remade:
+            return freshness
+        files = ", ".join(ARTIFACTS[name].file for name in remade)
+        kept = tuple(name for name in freshness.edited if name not in remade)
+        return Freshness("stale", (*freshness.reasons, f"{files} was changed since"), kept)
+
+    def _keep_edit(self, name: str, freshness: Freshness) -> bool:
+        artifact, path = ARTIFACTS[name], self.workspace.path(name)
+        if isinstance(artifact, Folder):
+            if artifact.verify is not None:
+                load_function(artifact.verify)(path)
+            return False
+        if isinstance(artifact, Table) and artifact.spreadsheet:
+            raise WaitingForReview(
+                f"{path}: holds edits that are not applied; run `hgld review "
+                f"{self.workspace.pipeline_file} --apply`, or delete the file to discard them"
+            )
+        if freshness.state == "fresh":
+            artifact.read(path)
+            self.listener.notice(f"{artifact.file} was edited by hand and is kept as it is")
+        return True
+
+    def _set_aside(self, edited: Sequence[str]) -> None:
+        for name in edited:
+            path = self.workspace.path(name)
+            if path.is_file():
+                copy = path.with_name(f"{path.stem}.edited{path.suffix}")
+                shutil.copy2(path, copy)
+                self.listener.notice(f"{path.name} was edited by hand; a copy is in {copy.name}")
+
+    def _execute(self, stage: Stage) -> None:
+        start = perf_counter()
+        inputs = self._read_inputs(stage)
+        hashes = self.lock.hashes(stage.reads, self.workspace)
+        self.lock.start(stage)
+        outputs = self._call(stage, inputs)
+        written = self._write_outputs(stage, outputs)
+        summary = self._count(stage, written, perf_counter() - start)
+        self.lock.finish(stage, self.workspace, hashes)
+        self.listener.finished(summary)
+
+    def _read_inputs(self, stage: Stage) -> list[Any]:
+        return [self._read(name, stage) for name in stage.reads]
+
+    def _read(self, name: str, stage: Stage) -> Any:
+        artifact, path = ARTIFACTS[name], self.workspace.path(name)
+        if path.exists():
+            return artifact.read(path)
+        if isinstance(artifact, Table) and artifact.optional:
+            return artifact.empty()
+        maker = next((s for s in self.stages if name in s.writes), None)
+        what = (
+            f"run `hgld {maker.name} {self.workspace.pipeline_file}` first"
+            if maker
+            else (f"it is written by a person: {', '.join(getattr(artifact, 'columns', ()))}")
+        )
+        raise MissingInput(f"{path}: {stage.name} reads it and it does not exist; {what}")
+
+    def _call(self, stage: Stage, inputs: Sequence[Any]) -> Any:
+        function = load_function(stage.function)
+        with self._options(stage) as options:
+            return function(
+                *inputs, options=options, context=self._context(stage), **self._out(stage)
+            )
+
+    @contextmanager
+    def _options(self, stage: Stage) -> Iterator[Options]:
+        options = getattr(self.workspace.pipeline, stage.name)
+        if stage.served_by is None or not options.stand_in:
+            yield options
+            return
+        with load_function(stage.served_by)(self.workspace.source) as (commons, wikidata):
+            yield options.model_copy(update={"commons_api": commons, "wikidata_api": wikidata})
+
+    def _context(self, stage: Stage) -> StageContext:
+        source = self.workspace.pipeline.source.model_copy(update={"folder": self.workspace.source})
+        state = self.workspace.work / ".state" / stage.name
+        return StageContext(self.now, state, source, self.workspace.pipeline.labels)
+
+    def _out(self, stage: Stage) -> dict[str, Path]:
+        folders = [
+            self.workspace.path(name)
+            for name in stage.writes
+            if isinstance(ARTIFACTS[name], Folder) and ARTIFACTS[name].place == "work"
+        ]
+        return {"out": folders[0]} if folders else {}
+
+    def _write_outputs(self, stage: Stage, outputs: Any) -> dict[str, Any]:
+        """Write what the function returned, by artifact; folders it wrote itself."""
+        names = [name for name in stage.writes if not isinstance(ARTIFACTS[name], Folder)]
+        values = outputs if isinstance(outputs, tuple) else (outputs,)
+        written = dict(zip(names, values if names else (), strict=True))
+        for name, value in written.items():
+            self._write(name, value)
+        return written
+
+    def _write(self, name: str, value: Any) -> None:
+        artifact = ARTIFACTS[name]
+        assert not isinstance(artifact, Folder)
+        artifact.write(value, self.workspace.path(name))
+
+    def _count(self, stage: Stage, written: dict[str, Any], seconds: float) -> Summary:
+        if stage.balance is not None:
+            return self._count_balance(stage, stage.balance, seconds)
+        rows = {name: len(t) for name, t in written.items() if isinstance(t, pd.DataFrame)}
+        dropped = sum(rows.pop(name) for name in list(rows) if name.endswith("dropped"))
+        largest = max(rows, key=lambda name: rows[name], default="")
+        unit = largest.replace("_", " ")
+        return Summary(stage.name, None, rows.get(largest, 0), dropped, unit, seconds)
+
+    def _count_balance(self, stage: Stage, balance: Balance, seconds: float) -> Summary:
+        """Rows in, out and dropped; raises where they do not add up, key by key."""
+        came_in, went_on = (
+            self._keys(balance.came_in, balance),
+            self._keys(balance.went_on, balance),
+        )
+        dropped = self._keys(balance.dropped, balance) if balance.dropped else came_in[:0]
+        lost = came_in.difference(went_on).difference(dropped)
+        both = went_on.intersection(dropped)
+        if len(lost) or len(both) or len(went_on) + len(dropped) != len(came_in):
+            example = (list(lost) + list(both) + list(went_on.difference(came_in)))[:1]
+            raise HgldError(
+                f"{stage.name}: {len(came_in)} {balance.unit} in, but {len(went_on)} out and "
+                f"{len(dropped)} dropped (see {example}); this is a fault of hgld"
+            )
+        return Summary(stage.name, len(came_in), len(went_on), len(dropped), balance.unit, seconds)
+
+    def _keys(self, name: str, balance: Balance) -> pd.Index:
+        artifact, path = ARTIFACTS[name], self.workspace.path(name)
+        listed = isinstance(artifact, Folder) and artifact.index
+        table: Any = load_function(listed)(path) if listed else artifact.read(path)
+        return pd.MultiIndex.from_frame(table[list(balance.key)].drop_duplicates())
+
+    def _pass_gate(self, stage: Stage) -> None:
+        if stage.gate is None:
+            return
+        options = getattr(self.workspace.pipeline, stage.name)
+        context = self._context(stage)
+        load_function(stage.gate)(*self._read_inputs(stage), options=options, context=context)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the work folder against a second process."""
+        self.workspace.work.mkdir(parents=True, exist_ok=True)
+        with (self.workspace.work / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise HgldError(
+                    f"{self.workspace.work}: another hgld is at work here; wait for it, "
+                    "or give --work another folder"
+                ) from None
+            yield
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do: per stage its state, reads and writes; downloads; disk space."""
+
+    stages: list[tuple[Stage, Freshness]]
+    downloads: list[tuple[str, Path, int]]
+    disk_bytes: int
+    free_bytes: int
+
+
+def plan(runner: Runner) -> Plan:
+    """The plan of a run, without doing any of it."""
+    pipeline = runner.workspace.pipeline
+    downloads = load_function("hgld.sources.fetch:plan_downloads")(
+        pipeline.fetch, runner.workspace.source
+    )
+    to_fetch = sum(size for _, path, size in downloads if not path.exists())
+    to_export = sum(size for _, path, size in downloads if path.suffix == ".tar")
+    return Plan(runner.judge_all(), downloads, to_fetch + to_export, _free(runner.workspace.work))
+
+
+def _free(folder: Path) -> int:
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free

@@ -1,0 +1,261 @@
+"""The data flow as one table: what each stage reads, writes and calls.
+
+A stage function knows no file; it is called with what its artifacts read as, in the order of
+``reads``, with its options, and returns what ``writes`` names, in that order. Functions are named
+as "module:function", so that this table loads nothing heavy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+__all__ = ["STAGES", "Balance", "Stage", "active_stages", "load_function", "stage_names"]
+
+BY_LANDMARK = ("split", "landmark_id")
+BY_IMAGE = ("split", "image_id")
+
+
+@dataclass(frozen=True)
+class Balance:
+    """What comes in is what goes on plus what was dropped, counted by key."""
+
+    came_in: str
+    went_on: str
+    dropped: str | None
+    key: tuple[str, ...] = BY_LANDMARK
+    unit: str = "landmarks"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One row of the data flow.
+
+    Attributes:
+        name: the verb of the command line and the section of the pipeline file.
+        function: "module:function".
+        help: one line for the command line.
+        when: option -> value or values under which this row is part of a pipeline.
+        uses: other option sections that decide what the stage makes.
+        gate: "module:function" with the stage's arguments; raises while a person has to act.
+        served_by: "module:function", a context manager that stands in for the network.
+        revision: counted up when the same input and options make something else than before.
+    """
+
+    name: str
+    function: str
+    help: str
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    when: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    uses: tuple[str, ...] = ()
+    gate: str | None = None
+    served_by: str | None = None
+    balance: Balance | None = None
+    revision: int = 1
+
+
+_FROM_WORDS = {"label.source": "decisions"}  # the stages that build the hierarchy from scratch
+
+STAGES: tuple[Stage, ...] = (
+    Stage(
+        "fetch",
+        "hgld.sources.fetch:fetch_files",
+        "Download the data set's own files, verified and resumable.",
+        writes=("source",),
+        when={"source.kind": ("gldv2", "folder")},
+        uses=("source",),
+    ),
+    Stage(
+        "fetch",
+        "hgld.sources.toy:draw_world",
+        "Draw the made landmark world in GLDv2's file layout.",
+        writes=("source",),
+        when={"source.kind": "toy"},
+        uses=("source",),
+    ),
+    Stage(
+        "collect",
+        "hgld.sources.gldv2:collect",
+        "List the landmarks and images that the files hold.",
+        reads=("source",),
+        writes=("landmarks", "images", "queries", "images_dropped"),
+        when={"source.kind": ("gldv2", "toy")},
+    ),
+    Stage(
+        "collect",
+        "hgld.sources.folder:collect",
+        "List the classes and images of a folder.",
+        reads=("source",),
+        writes=("landmarks", "images", "queries", "images_dropped"),
+        when={"source.kind": "folder"},
+        uses=("source",),
+    ),
+    Stage(
+        "scrape",
+        "hgld.hierarchy.wikimedia:scrape",
+        'Ask Wikimedia for the "instance of" values of each landmark.',
+        reads=("landmarks",),
+        writes=("instance_of", "misses"),
+        when={**_FROM_WORDS, "scrape.source": "wikimedia"},
+        served_by="hgld.sources.toy:stand_in",
+        balance=Balance("landmarks", "instance_of", "misses"),
+    ),
+    Stage(
+        "scrape",
+        "hgld.hierarchy.given:read_given",
+        'Bring in "instance of" values from a CSV that is at hand.',
+        reads=("landmarks",),
+        writes=("instance_of", "misses"),
+        when={**_FROM_WORDS, "scrape.source": "table"},
+        balance=Balance("landmarks", "instance_of", "misses"),
+    ),
+    Stage(
+        "clean",
+        "hgld.hierarchy.clean:clean_values",
+        "Choose the statements that count and drop the irrelevant.",
+        reads=("landmarks", "images", "instance_of"),
+        writes=("values", "landmark_values", "clean_dropped"),
+        when=_FROM_WORDS,
+        balance=Balance("instance_of", "landmark_values", "clean_dropped"),
+    ),
+    Stage(
+        "embed",
+        "hgld.hierarchy.embed:embed_values",
+        "Embed the values with a text encoder.",
+        reads=("values",),
+        writes=("label_vectors",),
+        when=_FROM_WORDS,
+    ),
+    Stage(
+        "cluster",
+        "hgld.hierarchy.cluster:propose_clusters",
+        "Propose supercategories by k-means.",
+        reads=("values", "label_vectors"),
+        writes=("clusters",),
+        when=_FROM_WORDS,
+        balance=Balance("values", "clusters", None, ("class_id", "instance_of"), "values"),
+    ),
+    Stage(
+        "review",
+        "hgld.hierarchy.review:write_sheet",
+        "Write the sheet on which a person decides each value.",
+        reads=("clusters", "landmark_values", "landmarks", "taxonomy", "decisions"),
+        writes=("review",),
+        when=_FROM_WORDS,
+        gate="hgld.hierarchy.review:require_decisions",
+    ),
+    Stage(
+        "label",
+        "hgld.hierarchy.label:build_labels",
+        "Build the hierarchical labels from the reviewed decisions.",
+        reads=(
+            "landmarks",
+            "instance_of",
+            "misses",
+            "landmark_values",
+            "clean_dropped",
+            "taxonomy",
+            "decisions",
+            "overrides",
+        ),
+        writes=("train_labels", "index_labels", "hierarchy", "lineage", "label_dropped"),
+        when=_FROM_WORDS,
+        balance=Balance("landmarks", "hierarchy", "label_dropped"),
+    ),
+    Stage(
+        "label",
+        "hgld.hierarchy.label:read_published",
+        "Read the hierarchical labels from the published files.",
+        reads=("source", "landmarks"),
+        writes=("train_labels", "index_labels", "hierarchy", "label_dropped"),
+        when={"label.source": "published"},
+        balance=Balance("landmarks", "hierarchy", "label_dropped"),
+    ),
+    Stage(
+        "label",
+        "hgld.sources.folder:read_hierarchy",
+        "Read the hierarchy from the folder's own CSV.",
+        reads=("source", "landmarks"),
+        writes=("hierarchy", "label_dropped"),
+        when={"label.source": "folder"},
+        uses=("source",),
+        balance=Balance("landmarks", "hierarchy", "label_dropped"),
+    ),
+    Stage(
+        "export",
+        "hgld.shards.write:export_shards",
+        "Write class-grouped, indexed WebDataset shards.",
+        reads=("source", "images", "hierarchy"),
+        writes=("shards", "export_dropped"),
+        balance=Balance("images", "shards", "export_dropped", BY_IMAGE, "images"),
+    ),
+    Stage(
+        "train",
+        "hgld.train:train_models",
+        "Train the models that the pipeline compares.",
+        reads=("shards",),
+        writes=("models",),
+    ),
+    Stage(
+        "evaluate",
+        "hgld.evaluate:evaluate_models",
+        "Measure hierarchical retrieval exactly.",
+        reads=("shards", "models"),
+        writes=("evaluation", "per_query", "ranked_levels"),
+    ),
+    Stage(
+        "report",
+        "hgld.report:write_report",
+        "Draw one self-contained report page.",
+        reads=("hierarchy", "shards", "models", "evaluation", "per_query", "ranked_levels"),
+        writes=("report",),
+    ),
+    Stage(
+        "publish",
+        "hgld.publish:write_release",
+        "Make the release folder; nothing is uploaded.",
+        reads=(
+            "train_labels",
+            "index_labels",
+            "lineage",
+            "taxonomy",
+            "decisions",
+            "shards",
+            "evaluation",
+        ),
+        writes=("release",),
+        when=_FROM_WORDS,
+    ),
+)
+
+
+def active_stages(pipeline: object) -> tuple[Stage, ...]:
+    """The rows that a pipeline's options choose, in the order of the flow."""
+    return tuple(stage for stage in STAGES if _chosen(stage, pipeline))
+
+
+def stage_names() -> list[str]:
+    """The verbs in the order of the flow.
+
+    Example:
+        >>> stage_names()[:4]
+        ['fetch', 'collect', 'scrape', 'clean']
+    """
+    return list(dict.fromkeys(stage.name for stage in STAGES))
+
+
+def load_function(name: str) -> Any:
+    """The function that "module:function" names."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(module), function)
+
+
+def _chosen(stage: Stage, pipeline: object) -> bool:
+    for option, wanted in stage.when.items():
+        value: Any = pipeline
+        for part in option.split("."):
+            value = getattr(value, part)
+        if value not in ((wanted,) if isinstance(wanted, str) else wanted):
+            return False
+    return True

@@ -1,0 +1,20 @@
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+DEFAULT_REAL_DATA = Path(__file__).parent.parent.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """Folder of the real photos and labels; in CI it has to be there."""
+    folder = Path(os.environ.get("HGLD_REAL_DATA", DEFAULT_REAL_DATA)).resolve()
+    if not folder.is_dir():
+        message = f"no real data in {folder}; HGLD_REAL_DATA names the folder"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return folder

@@ -1,0 +1,112 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors, atomic_path, read_csv
+from hgld.errors import InvalidData
+
+LANDMARKS = ARTIFACTS["landmarks"]
+assert isinstance(LANDMARKS, Table)
+HEADER = "split,landmark_id,name,commons_url\n"
+
+
+def csv(folder: Path, text: str | bytes) -> Path:
+    path = folder / "landmarks.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_a_table_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    table = LANDMARKS.read(csv(tmp_path, HEADER + 'train,2,"Tweed Heads, NSW",http://x\n'))
+    LANDMARKS.write(table, tmp_path / "again.csv")
+    pd.testing.assert_frame_equal(LANDMARKS.read(tmp_path / "again.csv"), table)
+
+
+def test_rows_are_sorted_by_key_so_that_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
+    rows = ["train,10,b,\n", "train,9,a,\n", "index,3,c,\n"]
+    for name, order in (("one.csv", rows), ("two.csv", rows[::-1])):
+        LANDMARKS.write(LANDMARKS.read(csv(tmp_path, HEADER + "".join(order))), tmp_path / name)
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
+    assert (tmp_path / "one.csv").read_text().splitlines()[1:] == [
+        "index,3,c,",
+        "train,9,a,",
+        "train,10,b,",
+    ]
+
+
+def test_the_word_none_and_an_id_of_digits_stay_text(tmp_path: Path) -> None:
+    path = csv(tmp_path, "id,images\n0123456789012345,None\n")
+    table = read_csv(path, {"id": "text", "images": "text"})
+    assert table.iloc[0].tolist() == ["0123456789012345", "None"]
+
+
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_bom_and_line_ends_do_not_matter(tmp_path: Path, start: bytes, end: bytes) -> None:
+    path = csv(tmp_path, start + b"id,n" + end + "é,7".encode() + end)
+    assert read_csv(path, {"id": "text", "n": "int"}).to_numpy().tolist() == [["é", 7]]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "the file is empty; expected the columns split, landmark_id"),
+        ("split,landmark_id,nam,commons_url\n", "column 'name' is missing"),
+        (HEADER + "train,x7,a,\n", "row 2: landmark_id is 'x7'; expected a whole number"),
+        (HEADER + "trian,7,a,\n", "row 2: split is 'trian'; expected one of train, index"),
+        (HEADER + "train,7,a,\ntrain,8,b,\ntrain,7,c,\n", "row 4: split train landmark_id 7 "),
+        (HEADER + "train,7,a,,,,\n", "row 2"),
+        (b"\xff\xfe", "not UTF-8 text"),
+    ],
+)
+def test_a_wrong_table_says_where(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InvalidData) as caught:
+        LANDMARKS.read(csv(tmp_path, text))
+    assert "landmarks.csv" in str(caught.value)
+    assert says in str(caught.value)
+
+
+def test_a_missing_column_names_the_nearest(tmp_path: Path) -> None:
+    path = csv(tmp_path, "split,landmark_id,nmae,commons_url\n")
+    with pytest.raises(InvalidData, match="did you mean 'nmae'"):
+        LANDMARKS.read(path)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = csv(tmp_path, "old")
+    with pytest.raises(RuntimeError), atomic_path(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["landmarks.csv"]
+
+
+def test_a_spreadsheet_table_has_a_byte_order_mark_and_crlf(tmp_path: Path) -> None:
+    review = ARTIFACTS["review"]
+    assert isinstance(review, Table)
+    review.write(review.empty(), tmp_path / "review.csv")
+    text = (tmp_path / "review.csv").read_bytes()
+    assert text.startswith(b"\xef\xbb\xbfdecision,") and text.endswith(b"\r\n")
+
+
+def test_vectors_come_back_with_their_ids_and_facts(tmp_path: Path) -> None:
+    vectors = Vectors(["Q1", "Q2"], np.eye(2, dtype=np.float32), {"encoder": "e"})
+    VectorFile("v.npz").write(vectors, tmp_path / "v.npz")
+    found = VectorFile("v.npz").read(tmp_path / "v.npz")
+    assert found.ids == vectors.ids and found.made_by == vectors.made_by
+    np.testing.assert_array_equal(found.vectors, vectors.vectors)
+
+
+def test_a_damaged_vector_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "v.npz").write_bytes(b"PK\x03\x04 half a file")
+    with pytest.raises(InvalidData, match=r"v.npz: not a readable vector file"):
+        VectorFile("v.npz").read(tmp_path / "v.npz")
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
+    images = ARTIFACTS["images"]
+    (tmp_path / "images.parquet").write_bytes(b"PAR1 half a file")
+    with pytest.raises(InvalidData, match=r"images.parquet: not a readable Parquet file"):
+        images.read(tmp_path / "images.parquet")

@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import pytest
+
+from hgld.config import load_pipeline, nearest
+from hgld.errors import UsageError
+
+SHIPPED = sorted(Path("pipelines").glob("*.toml")) + [Path("tests/real/washington.toml")]
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "pipeline.toml"
+    path.write_text(f'labels = "labels"\n{text}', encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=str)
+def test_every_shipped_pipeline_loads(path: Path) -> None:
+    assert load_pipeline(path).title
+
+
+def test_a_set_option_wins_over_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "[cluster]\nclusters = 5")
+    assert load_pipeline(path, ["cluster.clusters=7"]).cluster.clusters == 7
+
+
+def test_a_set_option_may_be_plain_text(tmp_path: Path) -> None:
+    pipeline = load_pipeline(write(tmp_path, ""), ["scrape.contact=a@example.org"])
+    assert pipeline.scrape.contact == "a@example.org"
+
+
+def test_paths_are_relative_to_the_pipeline_file(tmp_path: Path) -> None:
+    assert load_pipeline(write(tmp_path, "")).labels == tmp_path / "labels"
+
+
+def test_a_variable_in_a_path_is_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, '[source]\nfolder = "${PHOTOS:-here}/x"')
+    assert load_pipeline(path).source.folder == tmp_path / "here/x"
+    monkeypatch.setenv("PHOTOS", "/data")
+    assert load_pipeline(path).source.folder == Path("/data/x")
+
+
+def test_runs_take_what_they_do_not_say_from_the_defaults(tmp_path: Path) -> None:
+    text = "[train.defaults]\nsteps = 3\n[train.runs.a]\nlr = 0.5\n[train.runs.b]\nsteps = 4"
+    runs = load_pipeline(write(tmp_path, text)).train.runs
+    assert (runs["a"].steps, runs["a"].lr, runs["b"].steps) == (3, 0.5, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[clustr]", "unknown key 'clustr'; did you mean 'cluster'?"),
+        ("[cluster]\ncluster = 3", "unknown key 'cluster.cluster'; did you mean 'clusters'?"),
+        ("[train.runs.a]\nlos = 3", "unknown key 'train.runs.a.los'; did you mean 'loss'?"),
+        ("[source.toy]\nseeds = 3", "unknown key 'source.toy.seeds'; did you mean 'seed'?"),
+        ("[cluster]\nclusters = 'x'", "cluster.clusters: input should be a valid integer"),
+        ("[review]\nmin_coverage = 2", "review.min_coverage: input should be less than or equal"),
+        ("[", "not a TOML file"),
+    ],
+)
+def test_a_wrong_pipeline_file_says_what_is_wrong(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(UsageError, match="pipeline.toml") as caught:
+        load_pipeline(write(tmp_path, text))
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value).strip() or text == "["
+
+
+def test_a_setting_without_a_value_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"expected stage.option=value"):
+        load_pipeline(write(tmp_path, ""), ["cluster.clusters"])
+
+
+def test_a_missing_pipeline_file_names_the_folder_of_those_that_ship() -> None:
+    with pytest.raises(UsageError, match="pipelines/ holds those that ship"):
+        load_pipeline(Path("nowhere.toml"))
+
+
+def test_no_word_is_near_a_strange_one() -> None:
+    assert nearest("xyzzy", ["cluster", "seed"]) == ""
