@@ -1,0 +1,127 @@
+"""Runs a pipeline, records what it measured, and writes the recorded figures into the pages.
+
+    python pipelines/record.py run pipelines/quickstart.toml    results/quickstart.json
+    python pipelines/record.py pages                            README.md, pipelines/README.md
+
+Figures are never typed: a page holds what stands in ``results/*.json``, each with the commit, the
+machine and the date it was measured on.
+"""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "pipelines" / "results"
+BLOCK = "<!-- {name}: written by pipelines/record.py -->\n{text}<!-- end of {name} -->"
+
+
+def record(pipeline: Path) -> Path:
+    """Run a pipeline and write ``results/NAME.json``."""
+    work = ROOT / "work" / pipeline.stem
+    command = ["hgld", "run", str(pipeline), "--now", "2026-01-01"]
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    )
+    lock = json.loads((work / "lock.json").read_text(encoding="utf-8"))
+    result = {
+        "pipeline": str(pipeline),
+        "commit": _git("rev-parse", "--short", "HEAD"),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": _machine(),
+        "seconds": {name: stage["seconds"] for name, stage in lock["stages"].items()},
+        "evaluation": json.loads((work / "report.json").read_text(encoding="utf-8")),
+        "output": done.stdout.splitlines(),
+    }
+    path = RESULTS / f"{pipeline.stem}.json"
+    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def pages() -> dict[Path, str]:
+    """Each page with its recorded figures filled in."""
+    results = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+    blocks = {f"result {Path(r['pipeline']).stem}": result_text(r) for r in results}
+    blocks |= {f"output {Path(r['pipeline']).stem}": output_text(r) for r in results}
+    texts = {
+        path: path.read_text("utf-8") for path in (ROOT / "README.md", RESULTS.parent / "README.md")
+    }
+    return {path: _fill(text, blocks) for path, text in texts.items()}
+
+
+def result_text(result: dict[str, Any]) -> str:
+    """Metrics of a run as a table, one row a model, in percent."""
+    evaluation = result["evaluation"]
+    metrics, models = evaluation["metrics"], evaluation["models"]
+    rows = [
+        f"| {name} | " + " | ".join(f"{100 * model['mean'][m]:.1f}" for m in metrics) + " |"
+        for name, model in models.items()
+    ]
+    lines = [
+        f"| % | {' | '.join(metrics)} |",
+        "|---|" + "---:|" * len(metrics),
+        *rows,
+        "",
+        f"{_protocol(evaluation['protocol'])} {_provenance(result)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def output_text(result: dict[str, Any]) -> str:
+    """What the command printed."""
+    return "```\n" + "\n".join(result["output"]) + "\n```\n"
+
+
+def _protocol(protocol: dict[str, Any]) -> str:
+    return (
+        f"{protocol['queries']:,} queries ({protocol['query']}), gallery of "
+        f"{protocol['gallery_images']:,} images ({protocol['gallery']})."
+    )
+
+
+def _provenance(result: dict[str, Any]) -> str:
+    minutes = sum(result["seconds"].values()) / 60
+    return (
+        f"`hgld run {result['pipeline']}`, {minutes:.1f} minutes on {result['machine']}, "
+        f"commit {result['commit']}, {result['date']}."
+    )
+
+
+def _fill(text: str, blocks: dict[str, str]) -> str:
+    for name, block in blocks.items():
+        pattern = re.compile(BLOCK.format(name=re.escape(name), text=".*?"), re.S)
+        text = pattern.sub(lambda _, n=name, b=block: BLOCK.format(name=n, text=b), text)
+    return text
+
+
+def _machine() -> str:
+    cpu = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores of {cpu[1] if cpu else platform.machine()}"
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.check_output(["git", *arguments], cwd=ROOT, text=True).strip()
+
+
+def main(arguments: list[str]) -> None:
+    """Run and record the named pipelines, or write the pages."""
+    match arguments:
+        case ["run", *pipelines]:
+            for pipeline in pipelines:
+                print(record(Path(pipeline)))
+        case ["pages"]:
+            for path, text in pages().items():
+                path.write_text(text, encoding="utf-8")
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
