@@ -9,7 +9,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test lint system rehearse bench real install
+.PHONY: quickstart test lint bench record system install
 
 quickstart: install
 	$(BIN)/hgld run pipelines/quickstart.toml --now 2026-01-01
@@ -25,9 +25,16 @@ lint: install
 bench: install
 	$(BIN)/python -m tests.benchmarks
 
-real: install
-	$(BIN)/hgld run tests/real/washington.toml
-	$(BIN)/python -m pipelines.tables
+# Measure again what the pages show.
+record: install
+	PATH=$(CURDIR)/$(BIN):$$PATH python pipelines/record.py run \
+	  pipelines/quickstart.toml tests/real/washington.toml
+	$(BIN)/python pipelines/record.py pages
+
+# Debian packages that the tests need: a browser that opens the report.
+system:
+	command -v chromium >/dev/null || { apt-get update -q && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium; }
 
 install: .venv/installed
 

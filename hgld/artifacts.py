@@ -44,6 +44,7 @@ ColumnType = Literal["int", "text", "float"]
 
 SPLITS = ("train", "evaluation", "index", "test")
 ID_SPACES = ("train", "index")  # landmark ids of train and index are different numbers
+SPACE_OF_SPLIT = {"train": "train", "evaluation": "train", "index": "index", "test": "index"}
 KINDS = ("natural", "human-made")
 DECISIONS = ("keep", "move", "drop", "unsure")
 
@@ -166,9 +167,9 @@ class Json:
         return document
 
     def write(self, document: Mapping[str, Any], path: Path) -> None:
-        """Write atomically with sorted keys."""
+        """Write atomically, keys in the order given."""
         with atomic_path(path) as temporary:
-            text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
+            text = json.dumps(document, indent=1, ensure_ascii=False)
             temporary.write_text(text + "\n", encoding="utf-8")
 
 
@@ -403,10 +404,7 @@ def read_csv(path: Path, columns: Mapping[str, ColumnType]) -> pd.DataFrame:
     """
     if not path.is_file():
         raise InvalidData(f"{path}: no such file; expected a CSV with {', '.join(columns)}")
-    text = _read_text(path)
-    if not text.strip():
-        raise InvalidData(f"{path}: the file is empty; expected the columns {', '.join(columns)}")
-    table = _parse_csv(text, path)
+    table = _parse_csv(path, columns)
     _require_columns(table.columns, columns, path)
     return _convert(table[list(columns)], columns, path)
 
@@ -470,21 +468,23 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _read_text(path: Path) -> str:
+def _parse_csv(path: Path, columns: Mapping[str, ColumnType]) -> pd.DataFrame:
+    """All columns as text, read in pieces: GLDv2's largest CSV is near 1 GB."""
+    as_text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "na_filter": False}
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
+        table: pd.DataFrame = pd.read_csv(path, encoding="utf-8-sig", compression=None, **as_text)
+    except UnicodeDecodeError:
+        raise InvalidData(f"{path}: not UTF-8 text; save it as CSV in UTF-8") from None
+    except pd.errors.EmptyDataError:
         raise InvalidData(
-            f"{path}: not UTF-8 text (byte {error.start}); save it as CSV in UTF-8"
+            f"{path}: the file is empty; expected the columns {', '.join(columns)}"
         ) from None
-
-
-def _parse_csv(text: str, path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_filter=False)
     except (pd.errors.ParserError, ValueError) as error:
         reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
         raise InvalidData(f"{path}: not a readable CSV: {reason}") from None
+    if not isinstance(table.index, pd.RangeIndex):  # pandas took the first cells for row names
+        raise InvalidData(f"{path} row 2: more cells than the header; quote what holds commas")
+    return table
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

@@ -10,7 +10,6 @@ from errno import ENOSPC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from hgld import __version__
@@ -20,7 +19,9 @@ from hgld.stages import STAGES, stage_names
 if TYPE_CHECKING:
     from hgld.run import Runner
 
-__all__ = ["app", "main"]
+__all__ = ["app", "guarded", "main"]
+
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="hgld",
@@ -49,26 +50,24 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def main() -> None:
     """Entry point: run a command; an error is one line on stderr and an exit code."""
-    sys.exit(guarded(lambda: app(standalone_mode=False)))
+    sys.exit(guarded(app))
 
 
 def guarded(command: Callable[[], object]) -> int:
     """The exit code of a command."""
     try:
-        code = command()
+        command()
     except HgldError as error:
         typer.echo(f"hgld: {error}", err=True)
         return error.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        typer.echo("hgld: interrupted; the same command goes on from here", err=True)
-        return 130
     except OSError as error:
         typer.echo(f"hgld: {_os_error(error)}", err=True)
         return 75 if error.errno == ENOSPC else 1
-    return code if isinstance(code, int) else 0
+    except SystemExit as done:  # how Typer ends
+        if done.code == INTERRUPTED:
+            typer.echo("hgld: interrupted; the same command goes on from here", err=True)
+        return done.code if isinstance(done.code, int) else 0
+    return 0
 
 
 def _os_error(error: OSError) -> str:
@@ -95,6 +94,9 @@ def run(
     work: Work = None,
     now: Now = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan only.")] = False,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="STAGE", help="Stop after this stage.")
+    ] = None,
 ) -> None:
     """Run every stage that is not fresh, in order."""
     runner = _runner(pipeline, settings, work, now)
@@ -105,7 +107,7 @@ def run(
         console.print_plan(plan(runner))
         return
     with _progress():
-        ran = runner.run()
+        ran = runner.run(until)
     _print_outcome(runner, ran)
 
 

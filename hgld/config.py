@@ -220,13 +220,22 @@ class LabelOptions(Options):
 class ExportOptions(Options):
     """How images become shards."""
 
-    operational: ClassVar[frozenset[str]] = frozenset({"processes"})
+    operational: ClassVar[frozenset[str]] = frozenset({"processes", "ray"})
     shard_megabytes: float = Field(256.0, gt=0)
     run_length: int = Field(16, ge=1, description="consecutive images of a class in a shard")
     seed: int = 0
     short_side: int | None = Field(None, description="resize to this; default: copy the JPEG bytes")
     jpeg_quality: int = Field(90, ge=1, le=100)
+    decode_all: bool = Field(
+        True, description="decode every image once; False: trust JPEGs that are only copied"
+    )
+    licenses: tuple[str, ...] = Field(
+        ("*",),
+        description="licences that may be exported, as patterns (* and ?); where a licence is "
+        '"unknown", only the word itself lets it pass',
+    )
     processes: int = Field(1, ge=1)
+    ray: str | None = Field(None, description="address of a Ray cluster; auto: this machine's")
 
 
 class RunOptions(Options):
@@ -386,14 +395,17 @@ def _describe_one(item: Mapping[str, Any]) -> str:
     return f"unknown key '{where}'{nearest(str(key), _keys_at(parents))}"
 
 
-def _keys_at(parents: Iterable[object]) -> list[str]:
-    """Names of the options of the section that the path leads to."""
+def _keys_at(section: Iterable[object]) -> list[str]:
+    """Names of the options that a section of the pipeline file may hold."""
     model: Any = Pipeline
-    for parent in parents:
-        field = model.model_fields.get(str(parent)) if hasattr(model, "model_fields") else None
-        model = field.annotation if field else {"runs": RunOptions}.get(str(parent), model)
-        model = RunOptions if parent == "runs" else model
-    return list(model.model_fields) if hasattr(model, "model_fields") else []
+    for part in section:
+        if part == "runs":
+            return list(RunOptions.model_fields)
+        field = model.model_fields.get(part)
+        model = field.annotation if field else None
+        if not isinstance(model, type) or not issubclass(model, Options):
+            return []
+    return list(model.model_fields)
 
 
 def nearest(word: str, words: Iterable[str]) -> str:

@@ -175,7 +175,7 @@ def metrics_table(evaluation: dict[str, Any]) -> Table:
         table.add_column(name, justify="right")
     for metric in evaluation["metrics"]:
         values = [models[name]["mean"][metric] for name in models]
-        table.add_row(metric, *(f"{100 * value:.1f}" for value in values))
+        table.add_row(metric, *("-" if v is None else f"{100 * v:.1f}" for v in values))
     return table
 
 

@@ -81,14 +81,17 @@ class Lock:
         self.stages[stage.name] = {**self.stages.get(stage.name, {}), "at_work": True}
         self.save()
 
-    def finish(self, stage: Stage, workspace: Workspace, inputs: Mapping[str, str]) -> None:
-        """Record what the stage was made from and what it made."""
+    def finish(
+        self, stage: Stage, workspace: Workspace, inputs: Mapping[str, str], seconds: float
+    ) -> None:
+        """Record what the stage was made from, what it made, and how long it took."""
         self.stages[stage.name] = {
             "function": stage.function,
             "revision": stage.revision,
             "options": stage_options(stage, workspace),
             "inputs": dict(inputs),
-            "outputs": {name: self.hash(name, workspace) for name in stage.writes},
+            "outputs": self.hashes(stage.writes, workspace),
+            "seconds": round(seconds, 1),
         }
         self.save()
 

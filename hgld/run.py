@@ -62,14 +62,15 @@ class Runner:
         self.lock = Lock.load(workspace.work / "lock.json")
         self.stages = active_stages(workspace.pipeline)
 
-    def run(self) -> int:
-        """Run what is stale or missing; the number of stages that ran.
+    def run(self, until: str | None = None) -> int:
+        """Run what is stale or missing, up to a stage; the number of stages that ran.
 
         Raises:
             WaitingForReview: decisions are open; the same call goes on once they are made.
         """
+        last = self.stages.index(self.stage(until)) if until else len(self.stages)
         with self.alone():
-            return sum(self._run_if_needed(stage) for stage in self.stages)
+            return sum(self._run_if_needed(stage) for stage in self.stages[: last + 1])
 
     def run_one(self, name: str, force: bool = False) -> bool:
         """Run one stage if it is not fresh, or in any case; whether it ran."""
@@ -164,7 +165,7 @@ class Runner:
         outputs = self._call(stage, inputs)
         written = self._write_outputs(stage, outputs)
         summary = self._count(stage, written, perf_counter() - start)
-        self.lock.finish(stage, self.workspace, hashes)
+        self.lock.finish(stage, self.workspace, hashes, summary.seconds)
         self.listener.finished(summary)
 
     def _read_inputs(self, stage: Stage) -> list[Any]:
@@ -232,9 +233,8 @@ class Runner:
             return self._count_balance(stage, stage.balance, seconds)
         rows = {name: len(t) for name, t in written.items() if isinstance(t, pd.DataFrame)}
         dropped = sum(rows.pop(name) for name in list(rows) if name.endswith("dropped"))
-        largest = max(rows, key=lambda name: rows[name], default="")
-        unit = largest.replace("_", " ")
-        return Summary(stage.name, None, rows.get(largest, 0), dropped, unit, seconds)
+        went_on = max(rows.values(), default=0)
+        return Summary(stage.name, None, went_on, dropped, stage.unit, seconds)
 
     def _count_balance(self, stage: Stage, balance: Balance, seconds: float) -> Summary:
         """Rows in, out and dropped; raises where they do not add up, key by key."""

@@ -39,6 +39,7 @@ class Stage:
         uses: other option sections that decide what the stage makes.
         gate: "module:function" with the stage's arguments; raises while a person has to act.
         served_by: "module:function", a context manager that stands in for the network.
+        unit: what a row of its largest table is, where there is no balance to say so.
         revision: counted up when the same input and options make something else than before.
     """
 
@@ -52,6 +53,7 @@ class Stage:
     gate: str | None = None
     served_by: str | None = None
     balance: Balance | None = None
+    unit: str = ""
     revision: int = 1
 
 
@@ -80,6 +82,7 @@ STAGES: tuple[Stage, ...] = (
         "List the landmarks and images that the files hold.",
         reads=("source",),
         writes=("landmarks", "images", "queries", "images_dropped"),
+        unit="images",
         when={"source.kind": ("gldv2", "toy")},
     ),
     Stage(
@@ -88,6 +91,7 @@ STAGES: tuple[Stage, ...] = (
         "List the classes and images of a folder.",
         reads=("source",),
         writes=("landmarks", "images", "queries", "images_dropped"),
+        unit="images",
         when={"source.kind": "folder"},
         uses=("source",),
     ),
@@ -144,6 +148,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("review",),
         when=_FROM_WORDS,
         gate="hgld.hierarchy.review:require_decisions",
+        unit="values",
     ),
     Stage(
         "label",
@@ -203,6 +208,7 @@ STAGES: tuple[Stage, ...] = (
         "Measure hierarchical retrieval exactly.",
         reads=("shards", "models"),
         writes=("evaluation", "per_query", "ranked_levels"),
+        unit="measurements",
     ),
     Stage(
         "report",
@@ -223,6 +229,8 @@ STAGES: tuple[Stage, ...] = (
             "decisions",
             "shards",
             "evaluation",
+            "label_dropped",
+            "export_dropped",
         ),
         writes=("release",),
         when=_FROM_WORDS,

@@ -5,7 +5,7 @@ import pytest
 from hgld.config import load_pipeline, nearest
 from hgld.errors import UsageError
 
-SHIPPED = sorted(Path("pipelines").glob("*.toml")) + [Path("tests/real/washington.toml")]
+SHIPPED = [*sorted(Path("pipelines").glob("*.toml")), Path("tests/real/washington.toml")]
 
 
 def write(folder: Path, text: str) -> Path:
@@ -59,7 +59,7 @@ def test_runs_take_what_they_do_not_say_from_the_defaults(tmp_path: Path) -> Non
     ],
 )
 def test_a_wrong_pipeline_file_says_what_is_wrong(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(UsageError, match="pipeline.toml") as caught:
+    with pytest.raises(UsageError, match=r"pipeline\.toml") as caught:
         load_pipeline(write(tmp_path, text))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value).strip() or text == "["

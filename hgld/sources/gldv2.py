@@ -1,0 +1,277 @@
+"""GLDv2's own CSVs and tars become landmarks, images and queries; nothing is extracted.
+
+Every row and every tar member ends in exactly one place: in ``images``, or in ``images_dropped``
+with its reason. Train and index landmark ids are different numbers, so a landmark always stands
+with its id space. All joins are by column: the full set has 4.1 million train images.
+"""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pandas as pd
+
+from hgld.artifacts import ColumnType, Table, read_csv
+from hgld.config import CollectOptions, StageContext
+from hgld.errors import InvalidData, UsageError
+from hgld.sources.open_set import hold_out
+from hgld.sources.tables import ABOUT, UNKNOWN, columns_of
+from hgld.sources.tars import index_tars
+
+__all__ = ["collect", "name_landmark"]
+
+FREE = "CC0 / public domain"  # what GLDv2 states for its index and test images
+CATEGORIES = Table("", {"landmark_id": "int", "category": "text"}, ("landmark_id",))
+SOLUTION = Table("", {"id": "text", "images": "text", "Usage": "text"}, ("id",))
+
+Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
+Split = tuple[pd.DataFrame, pd.DataFrame]  # images and dropped of one split
+
+
+def collect(source: Path, *, options: CollectOptions, context: StageContext) -> Tables:
+    """List what the official files hold.
+
+    Landmarks are the rows of the two category CSVs; one that only an image names is added with an
+    empty ``commons_url``. Train images are the rows of train.csv (of train_clean.csv where
+    train.csv is not listed), restricted to train_clean.csv when ``options.clean_only`` and that
+    file is listed. Index images are all that have a landmark. Test images are the queries that the
+    retrieval solution uses; their landmark is that of the first relevant index image (the paper's
+    protocol), so they carry index ids.
+
+    ``options.evaluation_share`` of the train landmarks with images become the split
+    ``evaluation``, drawn by the hash of seed and landmark id: a landmark's draw does not change
+    when others come or go (see ``hgld.sources.open_set``).
+
+    Dropped, with a reason: ``not in tar``, ``not in csv`` (in a tar, or in the clean list, but in
+    no image CSV), ``not clean``, ``ignored query``, ``duplicate`` (the first one is kept).
+
+    Returns:
+        landmarks, images, queries, images_dropped.
+
+    Raises:
+        InvalidData: a file that does not hold what it should; no tar where some are expected.
+    """
+    solution = _read_solution(source, options)
+    index_rows = _index_rows(source, options)
+    queries = _query_rows(solution, index_rows, source, options)
+    train, train_dropped = _locate(
+        "train", _train_rows(source, options), source, options.train_tars, context.state
+    )
+    index, index_dropped = _locate("index", index_rows, source, options.index_tars, context.state)
+    test, test_dropped = _locate("test", queries, source, options.test_tars, context.state)
+    landmarks = pd.concat(
+        [
+            _landmarks("train", options.train_category_csv, source, train),
+            _landmarks("index", options.index_category_csv, source, pd.concat([index, test])),
+        ],
+        ignore_index=True,
+    )
+    train = _hold_out(_credit(train, source, options), options)
+    images = pd.concat([train, index, test], ignore_index=True)[columns_of("images")]
+    dropped = pd.concat([train_dropped, index_dropped, test_dropped], ignore_index=True)
+    return landmarks, images, _queries(solution), dropped
+
+
+def name_landmark(category_url: str) -> str:
+    """A readable name from a Commons category URL.
+
+    Example:
+        >>> name_landmark("http://commons.wikimedia.org/wiki/Category:Caf%C3%A9_%22A%2B%22,_Rome")
+        'Café "A+", Rome'
+    """
+    title = re.sub(r"^.*?/wiki/", "", category_url)
+    return unquote(title).replace("_", " ").removeprefix("Category:").strip()
+
+
+def _train_rows(source: Path, options: CollectOptions) -> pd.DataFrame:
+    """Rows of train.csv or of the clean list; ``reason`` is empty where a row is taken."""
+    clean = _read_clean(source, options)
+    if not options.train_csv:
+        return _rows(clean, options.train_clean_csv)
+    columns: dict[str, ColumnType] = {"id": "text", "url": "text", "landmark_id": "int"}
+    rows = _rows(read_csv(source / options.train_csv, columns), options.train_csv)
+    if not options.train_clean_csv:
+        return rows
+    path = source / options.train_clean_csv
+    first = rows.index[rows["reason"] == ""]
+    place = pd.Index(rows["image_id"].loc[first]).get_indexer(pd.Index(clean["id"]))
+    listed = first[place[place >= 0]]
+    _require_same_landmarks(rows.loc[listed], clean[place >= 0], path)
+    if options.clean_only:
+        refused = first.difference(listed)
+        rows.loc[refused, "reason"] = "not clean"
+        rows.loc[refused, "detail"] = f"not in {options.train_clean_csv}"
+    lost = _rows(clean[place < 0], options.train_clean_csv)
+    lost["reason"] = lost["reason"].where(lost["reason"] != "", "not in csv")
+    lost["detail"] = f"in {options.train_clean_csv}, not in {options.train_csv}"
+    return pd.concat([rows, lost], ignore_index=True)
+
+
+def _read_clean(source: Path, options: CollectOptions) -> pd.DataFrame:
+    """The clean list as one row an image: id, landmark_id."""
+    if not options.train_clean_csv:
+        return pd.DataFrame({"id": pd.Series(dtype="str"), "landmark_id": pd.Series(dtype="int64")})
+    path = source / options.train_clean_csv
+    table = read_csv(path, {"landmark_id": "int", "images": "text"})
+    ids = table["images"].str.split().explode()
+    rows = pd.DataFrame({"id": ids, "landmark_id": table["landmark_id"].loc[ids.index].to_numpy()})
+    return rows.dropna(subset="id").astype({"id": "str"}).reset_index(drop=True)
+
+
+def _require_same_landmarks(rows: pd.DataFrame, clean: pd.DataFrame, path: Path) -> None:
+    """An image has the same landmark in train.csv and, row by row, in the clean list."""
+    wrong = (rows["landmark_id"].to_numpy() != clean["landmark_id"].to_numpy()).nonzero()[0]
+    if len(wrong):
+        listed, row = clean.iloc[wrong[0]], rows.iloc[wrong[0]]
+        raise InvalidData(
+            f"{path}: image {listed['id']} stands under landmark {listed['landmark_id']}, but "
+            f"train.csv says {row['landmark_id']} ({len(wrong)} such images); do the two files "
+            "belong together?"
+        )
+
+
+def _index_rows(source: Path, options: CollectOptions) -> pd.DataFrame:
+    columns = {"id": pd.Series(dtype="str"), "landmark_id": pd.Series(dtype="int64")}
+    table = pd.DataFrame(columns)
+    if options.index_image_csv:
+        path = source / options.index_image_csv
+        table = read_csv(path, {"id": "text", "landmark_id": "int"})
+    rows = _rows(table, options.index_image_csv)
+    rows["license"] = FREE
+    return rows
+
+
+def _read_solution(source: Path, options: CollectOptions) -> pd.DataFrame:
+    if not options.retrieval_solution_csv:
+        return pd.DataFrame(columns=list(SOLUTION.columns), dtype="str")
+    if not options.index_image_csv:
+        raise UsageError(
+            "collect.retrieval_solution_csv needs collect.index_image_csv, which gives the queries "
+            "their landmarks; name that file too, or set retrieval_solution_csv to ''"
+        )
+    solution = SOLUTION.read(source / options.retrieval_solution_csv)
+    ignored = (solution["Usage"] == "Ignored") | solution["images"].str.strip().isin(["None", ""])
+    return solution.assign(
+        images=solution["images"].str.split().str.join(" ").mask(ignored, ""), ignored=ignored
+    )
+
+
+def _query_rows(
+    solution: pd.DataFrame, index: pd.DataFrame, source: Path, options: CollectOptions
+) -> pd.DataFrame:
+    """One row a test image; the landmark is that of its first relevant index image."""
+    first = solution["images"].str.partition(" ")[0] if len(solution) else solution["images"]
+    landmark_of = index.drop_duplicates("image_id").set_index("image_id")["landmark_id"]
+    found = first.map(landmark_of)
+    ignored = solution["ignored"].to_numpy(bool) if len(solution) else np.zeros(0, bool)
+    lost = found.isna().to_numpy() & ~ignored
+    if lost.any():
+        row = int(lost.argmax())
+        raise InvalidData(
+            f"{source / options.retrieval_solution_csv} row {row + 2}: image {first.iloc[row]} is "
+            f"not in {options.index_image_csv}; do the two files belong together?"
+        )
+    table = pd.DataFrame({"id": solution["id"], "landmark_id": found.fillna(-1).astype("int64")})
+    rows = _rows(table, options.retrieval_solution_csv)
+    rows["license"] = FREE
+    rows.loc[ignored, "reason"] = "ignored query"
+    rows.loc[ignored, "detail"] = f"without relevant images in {options.retrieval_solution_csv}"
+    return rows
+
+
+def _queries(solution: pd.DataFrame) -> pd.DataFrame:
+    names = {"id": "image_id", "Usage": "usage", "images": "relevant"}
+    return solution.rename(columns=names)[["image_id", "usage", "relevant"]]
+
+
+def _rows(table: pd.DataFrame, file: str) -> pd.DataFrame:
+    """Rows of an image CSV in one shape; a second row of an image has its reason."""
+    rows = pd.DataFrame({"image_id": table["id"], "landmark_id": table["landmark_id"]})
+    for column in ABOUT:
+        rows[column] = table.get(column, UNKNOWN)
+    rows["url"] = rows["url"].where(rows["url"].str.strip() != "", UNKNOWN)
+    again = rows["image_id"].duplicated()
+    rows["reason"] = pd.Series("", index=rows.index, dtype="str").mask(again, "duplicate")
+    rows["detail"] = pd.Series("", index=rows.index, dtype="str").mask(again, f"again in {file}")
+    return rows
+
+
+def _locate(split: str, rows: pd.DataFrame, source: Path, pattern: str, state: Path) -> Split:
+    """Find each row's image in the tars; what is in only one of the two is dropped."""
+    members = index_tars(source, pattern, state)
+    again = members["image_id"].duplicated()
+    twice = members[again].assign(reason="duplicate", detail="again in " + members["path"])
+    members = members[~again].set_index("image_id")
+    place = members.index.get_indexer(pd.Index(rows["image_id"]))
+    absent = (place < 0) & (rows["reason"] == "").to_numpy()
+    rows.loc[absent, "reason"] = "not in tar"
+    rows.loc[absent, "detail"] = f"no file of that name in {pattern or 'any tar (none listed)'}"
+    taken = (rows["reason"] == "").to_numpy()
+    images = rows[taken].reset_index(drop=True).assign(split=split)
+    located = members.iloc[place[taken]].reset_index(drop=True)
+    images = pd.concat([images, located], axis="columns")
+    strange = np.ones(len(members), bool)
+    strange[place[place >= 0]] = False
+    extra = members[strange].reset_index()
+    extra = extra.assign(reason="not in csv", detail="in " + extra["path"])
+    dropped = pd.concat([part[["image_id", "reason", "detail"]]
+                         for part in (rows[~taken], twice, extra)])  # fmt: skip
+    assert len(rows) == len(images) + int((~taken).sum()), "rows in = rows out + dropped"
+    return images, _count_repeats(dropped).assign(split=split)[columns_of("images_dropped")]
+
+
+def _count_repeats(dropped: pd.DataFrame) -> pd.DataFrame:
+    """One row an image and reason; what repeats is counted in the detail."""
+    key = ["image_id", "reason"]
+    repeated = dropped.duplicated(key, keep=False)
+    if not repeated.any():
+        return dropped
+    groups = dropped[repeated].groupby(key, as_index=False)["detail"]
+    joined = groups.agg(lambda details: f"{len(details)} times: " + "; ".join(details))
+    return pd.concat([dropped[~repeated], joined])
+
+
+def _credit(images: pd.DataFrame, source: Path, options: CollectOptions) -> pd.DataFrame:
+    """Author, license and title of train images where the attribution CSV has them."""
+    if not options.train_attribution_csv:
+        return images
+    path = source / options.train_attribution_csv
+    table = read_csv(path, {"id": "text", "url": "text", "author": "text", "license": "text",
+                            "title": "text"})  # fmt: skip
+    table = table.drop_duplicates("id").set_index("id")
+    place = table.index.get_indexer(pd.Index(images["image_id"]))
+    for column in ABOUT:
+        found = pd.Series(table[column].to_numpy()[place] if len(table) else UNKNOWN, dtype="str")
+        known = (place >= 0) & (found.str.strip() != "").to_numpy()
+        if column == "url":
+            known &= (images["url"] == UNKNOWN).to_numpy()  # train.csv comes first
+        images[column] = images[column].mask(known, found)
+    return images
+
+
+def _hold_out(images: pd.DataFrame, options: CollectOptions) -> pd.DataFrame:
+    ids = pd.Series(images["landmark_id"].unique()).sort_values()
+    held = ids[hold_out(ids.astype(str), options.evaluation_share, options.seed)]
+    split = images["split"].mask(images["landmark_id"].isin(held), "evaluation")
+    return images.assign(split=split)
+
+
+def _landmarks(space: str, file: str, source: Path, images: pd.DataFrame) -> pd.DataFrame:
+    """All landmarks of an id space: rows of the category CSV, then those only images name."""
+    table = pd.DataFrame({"landmark_id": [], "category": []}).astype({"landmark_id": "int64"})
+    if file:
+        table = CATEGORIES.read(source / file)
+    ids = pd.Series(images["landmark_id"].unique(), dtype="int64")
+    extra = pd.DataFrame({"landmark_id": ids[~ids.isin(table["landmark_id"])], "category": ""})
+    table = pd.concat([table, extra], ignore_index=True)
+    names = table["category"].map(name_landmark).astype("str")
+    unnamed = "landmark " + table["landmark_id"].astype(str)
+    return pd.DataFrame(
+        {
+            "split": space,
+            "landmark_id": table["landmark_id"],
+            "name": names.where(names != "", unnamed),
+            "commons_url": table["category"].astype("str"),
+        }
+    )

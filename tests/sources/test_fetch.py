@@ -1,0 +1,221 @@
+from collections.abc import Iterator
+from hashlib import md5
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from hgld.config import Download, FetchOptions, StageContext
+from hgld.errors import HgldError, InvalidData, Resumable
+from hgld.sources import download
+from hgld.sources.fetch import fetch_files, plan_downloads
+from tests.sources.file_server import Files, serve_files
+
+TAR = Random(0).randbytes(300_000)
+
+
+@pytest.fixture
+def files() -> Files:
+    """Two tars with their MD5s and a CSV without."""
+    return Files(
+        {
+            "meta/train.csv": b"id,url\n",
+            "train/images_000.tar": TAR,
+            "train/images_001.tar": TAR[::-1],
+            "md5/images_000.txt": md5(TAR).hexdigest().encode() + b"  images_000.tar\n",
+            "md5/images_001.txt": md5(TAR[::-1]).hexdigest().upper().encode(),
+        }
+    )
+
+
+@pytest.fixture
+def url(files: Files, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(download, "PAUSE_S", 0.01)
+    monkeypatch.setattr(download, "BLOCK_BYTES", 10_000)
+    with serve_files(files) as base:
+        yield base
+
+
+def options(url: str, *downloads: Download) -> FetchOptions:
+    tars = Download(
+        url="train/images_{number:03d}.tar",
+        count=2,
+        megabytes=0.3,
+        md5_url="md5/images_{number:03d}.txt",
+    )
+    listed = downloads or (Download(url="meta/train.csv", megabytes=0.001), tars)
+    return FetchOptions(base_url=url, downloads=listed)
+
+
+def folder_of(context: StageContext) -> Path:
+    assert context.source.folder is not None
+    return context.source.folder
+
+
+def content(context: StageContext) -> dict[str, bytes]:
+    folder = folder_of(context)
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def test_all_files_arrive_and_nothing_else_stays(
+    files: Files, url: str, context: StageContext
+) -> None:
+    fetch_files(options=options(url), context=context)
+    names = ("meta/train.csv", "train/images_000.tar", "train/images_001.tar")
+    assert content(context) == {name: files.data[name] for name in names}
+
+
+def test_a_second_run_asks_for_nothing(files: Files, url: str, context: StageContext) -> None:
+    fetch_files(options=options(url), context=context)
+    files.asked.clear()
+    fetch_files(options=options(url), context=context)
+    assert files.asked == []
+
+
+def test_a_file_of_a_persons_own_is_checked_once_and_kept(
+    files: Files, url: str, context: StageContext
+) -> None:
+    own = folder_of(context) / "train/images_000.tar"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(TAR)
+    fetch_files(options=options(url), context=context)
+    assert "train/images_000.tar" not in {path for path, _ in files.asked}
+
+
+def test_a_wrong_file_that_is_there_is_loaded_anew(
+    files: Files, url: str, context: StageContext
+) -> None:
+    own = folder_of(context) / "train/images_000.tar"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"not it")
+    fetch_files(options=options(url), context=context)
+    assert own.read_bytes() == TAR
+
+
+def test_a_connection_that_is_cut_goes_on_where_it_stopped(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.cuts["train/images_000.tar"] = [100_000, 50_000, 300_000]
+    fetch_files(options=options(url), context=context)
+    assert content(context)["train/images_000.tar"] == TAR
+    ranges = [asked for path, asked in files.asked if path == "train/images_000.tar"]
+    assert ranges == ["", "bytes=100000-", "bytes=150000-"]
+
+
+def test_a_run_that_gave_up_is_resumed_by_the_next(
+    files: Files, url: str, context: StageContext
+) -> None:
+    path = "train/images_000.tar"
+    files.cuts[path] = [100_000, *[0] * 4]
+    with pytest.raises(Resumable, match=r"images_000\.tar: .*run the same command again"):
+        fetch_files(options=options(url), context=context)
+    assert not (folder_of(context) / path).exists()
+    files.asked.clear()
+    fetch_files(options=options(url), context=context)
+    assert (path, "bytes=100000-") in files.asked
+    assert content(context)[path] == TAR
+
+
+def test_a_partial_file_of_an_older_version_is_not_continued(
+    files: Files, url: str, context: StageContext
+) -> None:
+    path = "meta/train.csv"
+    files.data[path], files.cuts[path] = b"a" * 1000, [400, *[0] * 4]
+    with pytest.raises(Resumable):
+        fetch_files(options=options(url), context=context)
+    files.data[path] = b"b" * 1000
+    fetch_files(options=options(url), context=context)
+    assert content(context)[path] == b"b" * 1000
+
+
+def test_a_server_without_versions_sends_the_whole_file_again(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.tags, files.cuts["train/images_000.tar"] = False, [100_000]
+    fetch_files(options=options(url), context=context)
+    assert content(context)["train/images_000.tar"] == TAR
+
+
+def test_a_partial_file_that_was_complete_already_gets_its_name(
+    files: Files, url: str, context: StageContext
+) -> None:
+    part = folder_of(context) / "train/images_000.tar.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(TAR)
+    part.with_name(part.name + ".version").write_text(f'"{md5(TAR).hexdigest()}"')
+    fetch_files(options=options(url), context=context)
+    assert content(context)["train/images_000.tar"] == TAR
+
+
+def test_a_busy_server_is_asked_again(files: Files, url: str, context: StageContext) -> None:
+    files.statuses["meta/train.csv"] = [503, 429]
+    fetch_files(options=options(url), context=context)
+    assert content(context)["meta/train.csv"] == b"id,url\n"
+
+
+def test_a_wrong_md5_is_one_line_that_names_the_file(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.data["md5/images_001.txt"] = b"0" * 32
+    with pytest.raises(InvalidData, match=r"train/images_001\.tar: MD5 is .* says 0{32}") as caught:
+        fetch_files(options=options(url), context=context)
+    assert "\n" not in str(caught.value)
+    assert "train/images_000.tar" in content(context)  # the others are kept
+    assert not any("images_001" in name for name in content(context))
+
+
+def test_an_md5_file_that_holds_none_is_told(files: Files, url: str, context: StageContext) -> None:
+    files.data["md5/images_000.txt"] = b"<html>"
+    with pytest.raises(
+        InvalidData, match=r"images_000\.txt: starts with '<html>'; expected an MD5"
+    ):
+        fetch_files(options=options(url), context=context)
+
+
+def test_a_file_that_the_server_lacks_is_told(url: str, context: StageContext) -> None:
+    listed = options(url, Download(url="nope.csv", megabytes=1))
+    with pytest.raises(HgldError, match=r"nope\.csv: the server answers 404.*fetch\.base_url") as e:
+        fetch_files(options=listed, context=context)
+    assert type(e.value) is HgldError
+
+
+def test_a_server_that_is_not_there_is_resumable(
+    context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "PAUSE_S", 0.01)
+    listed = options("http://127.0.0.1:9/", Download(url="a.csv", megabytes=1))
+    with pytest.raises(Resumable, match=r"a\.csv: no connection"):
+        fetch_files(options=listed, context=context)
+
+
+def test_without_downloads_the_folder_has_to_hold_something(context: StageContext) -> None:
+    with pytest.raises(InvalidData, match="the source folder does not exist"):
+        fetch_files(options=FetchOptions(), context=context)
+    folder_of(context).mkdir(parents=True)
+    with pytest.raises(InvalidData, match="the source folder is empty"):
+        fetch_files(options=FetchOptions(), context=context)
+    (folder_of(context) / "train.csv").write_text("id\n")
+    fetch_files(options=FetchOptions(), context=context)
+
+
+def test_the_plan_lists_every_file_with_its_size() -> None:
+    planned = plan_downloads(options("https://a.example/b/"), Path("source"))
+    assert planned == [
+        ("https://a.example/b/meta/train.csv", Path("source/meta/train.csv"), 1000),
+        ("https://a.example/b/train/images_000.tar", Path("source/train/images_000.tar"), 300_000),
+        ("https://a.example/b/train/images_001.tar", Path("source/train/images_001.tar"), 300_000),
+    ]
+
+
+def test_an_address_of_another_server_lands_by_its_last_name() -> None:
+    listed = options("https://a.example/", Download(url="https://b.example/x/y.csv?z", megabytes=1))
+    assert plan_downloads(listed, Path("s"))[0][:2] == (
+        "https://b.example/x/y.csv?z",
+        Path("s/y.csv"),
+    )
+
+
+def test_no_file_lands_outside_the_source_folder() -> None:
+    listed = options("https://a.example/b/", Download(url="../../x.csv", megabytes=1))
+    assert plan_downloads(listed, Path("s"))[0][1] == Path("s/x.csv")

@@ -1,0 +1,169 @@
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hgld.artifacts import ARTIFACTS, Table
+from hgld.config import CollectOptions, LabelOptions, StageContext
+from hgld.errors import InvalidData
+from hgld.sources.folder import collect, read_hierarchy
+
+LABELS = (
+    "path,order,family,species,split,author\n"
+    "birds/m1.jpg,Anseriformes,Anatidae,mallard,train,Ann\n"
+    "birds/m2.jpg,Anseriformes,Anatidae,mallard,index,\n"
+    "birds/t1.jpg,Anseriformes,Anatidae,teal,evaluation,\n"
+    "birds/r1.jpg,Passeriformes,Corvidae,raven,,\n"
+)
+Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
+
+
+def write_folder(context: StageContext, labels: str = LABELS, extra: str = "") -> Path:
+    """A folder with a file for each path of the labels, and one more."""
+    folder = context.source.folder
+    assert folder is not None
+    (folder / "birds").mkdir(parents=True)
+    (folder / "labels.csv").write_text(labels, encoding="utf-8")
+    for name in ("m1", "m2", "t1", "r1", *extra.split()):
+        (folder / f"birds/{name}.jpg").write_bytes(b"jpeg " + name.encode())
+    return folder
+
+
+def collected(context: StageContext, folder: Path, share: float = 0.0) -> Tables:
+    tables = collect(folder, options=CollectOptions(evaluation_share=share), context=context)
+    names = ("landmarks", "images", "queries", "images_dropped")
+    for name, table in zip(names, tables, strict=True):
+        declared = ARTIFACTS[name]
+        assert isinstance(declared, Table)
+        assert list(table.columns) == list(declared.columns)
+        declared.check(table, Path(name))
+    return tables
+
+
+def test_each_row_is_an_image_of_a_class_numbered_by_name(context: StageContext) -> None:
+    folder = write_folder(context)
+    _, images, queries, dropped = collected(context, folder)
+    columns = ["image_id", "split", "landmark_id", "path", "offset", "size_bytes", "author"]
+    assert images[columns].to_numpy().tolist() == [
+        ["birds/m1.jpg", "train", 0, "birds/m1.jpg", 0, 7, "Ann"],
+        ["birds/m2.jpg", "index", 0, "birds/m2.jpg", 0, 7, "unknown"],
+        ["birds/t1.jpg", "evaluation", 2, "birds/t1.jpg", 0, 7, "unknown"],
+        ["birds/r1.jpg", "train", 1, "birds/r1.jpg", 0, 7, "unknown"],
+    ]
+    assert len(queries) == len(dropped) == 0
+
+
+def test_a_class_stands_in_each_id_space_where_it_has_images(context: StageContext) -> None:
+    landmarks, *_ = collected(context, write_folder(context))
+    assert sorted(landmarks.to_numpy().tolist()) == [
+        ["index", 0, "mallard", ""],
+        ["train", 0, "mallard", ""],
+        ["train", 1, "raven", ""],
+        ["train", 2, "teal", ""],
+    ]
+
+
+def test_the_hierarchy_has_the_levels_of_the_csv(context: StageContext) -> None:
+    folder = write_folder(context)
+    landmarks, *_ = collected(context, folder)
+    hierarchy, dropped = read_hierarchy(
+        folder, landmarks, options=LabelOptions(source="folder"), context=context
+    )
+    paths = {(r["split"], r["landmark_id"]): json.loads(r["path"]) for _, r in hierarchy.iterrows()}
+    assert list(paths[("train", 1)].items()) == [
+        ("order", "Passeriformes"),
+        ("family", "Corvidae"),
+        ("species", "raven"),
+    ]
+    assert paths[("index", 0)] == paths[("train", 0)]
+    assert len(dropped) == 0
+
+
+@pytest.mark.parametrize("levels", [1, 2, 5])
+def test_any_number_of_levels_will_do(levels: int, context: StageContext) -> None:
+    names = [f"level {i}" for i in range(levels)]
+    rows = [f"birds/{bird}.jpg," + ",".join(["x"] * (levels - 1) + [bird]) for bird in ("m1", "t1")]
+    folder = write_folder(context, "\n".join(["path," + ",".join(names), *rows]) + "\n")
+    landmarks, *_ = collected(context, folder)
+    hierarchy, _ = read_hierarchy(folder, landmarks, options=LabelOptions(), context=context)
+    assert [len(json.loads(path)) for path in hierarchy["path"]] == [levels, levels]
+
+
+def test_missing_files_strangers_repeats_and_empty_labels_are_dropped(
+    context: StageContext,
+) -> None:
+    more = (
+        "birds/none.jpg,Anseriformes,Anatidae,teal,train,\n"
+        "birds/m1.jpg,Anseriformes,Anatidae,mallard,train,\n"
+        "birds/e1.jpg,Anseriformes,Anatidae, ,train,\n"
+    )
+    folder = write_folder(context, LABELS + more, extra="e1 s1")
+    _, images, _, dropped = collected(context, folder)
+    assert len(images) == 4
+    assert {(r["image_id"], r["reason"], r["detail"]) for _, r in dropped.iterrows()} == {
+        ("birds/none.jpg", "not in folder", "no such file; labels.csv row 6"),
+        ("birds/m1.jpg", "duplicate", "again in labels.csv, first in row 2"),
+        ("birds/e1.jpg", "empty label", "no species in labels.csv row 8"),
+        ("birds/s1.jpg", "not in csv", "no row in labels.csv"),
+    }
+
+
+def test_a_class_with_an_empty_coarser_level_is_left_unlabelled(context: StageContext) -> None:
+    folder = write_folder(context, LABELS.replace("Corvidae", ""))
+    landmarks, *_ = collected(context, folder)
+    hierarchy, dropped = read_hierarchy(
+        folder, landmarks, options=LabelOptions(source="folder"), context=context
+    )
+    assert len(hierarchy) + len(dropped) == len(landmarks)
+    assert dropped.to_numpy().tolist() == [["train", 1, "empty label", "no family in labels.csv"]]
+
+
+def test_a_class_that_the_csv_lost_is_told(context: StageContext) -> None:
+    folder = write_folder(context)
+    landmarks, *_ = collected(context, folder)
+    (folder / "labels.csv").write_text(LABELS.replace("raven", "rook"), encoding="utf-8")
+    _, dropped = read_hierarchy(folder, landmarks, options=LabelOptions(), context=context)
+    assert dropped["reason"].tolist() == ["not in csv"]
+
+
+def test_without_a_split_column_classes_are_held_out_by_name(context: StageContext) -> None:
+    lines = [line.split(",")[:4] for line in LABELS.splitlines()]
+    folder = write_folder(context, "\n".join(",".join(cells) for cells in lines) + "\n")
+    _, images, _, _ = collected(context, folder, share=0.85)
+    by_class = images.groupby("landmark_id")["split"].nunique()
+    assert (by_class == 1).all()
+    assert set(images["split"]) == {"train", "evaluation"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("path\nbirds/m1.jpg\n", "no level column"),
+        ("file,species\nbirds/m1.jpg,mallard\n", "column 'path' is missing"),
+        ("", "the file is empty"),
+        (LABELS.replace("Anatidae,teal", "Corvidae,teal"),
+         "row 5: family 'Corvidae' stands under order 'Passeriformes', but under 'Anseriformes' "
+         "in row 4"),
+        (LABELS + "birds/m9.jpg,Anseriformes,Gaviidae,mallard,train,\n",
+         "row 6: species 'mallard' stands under family 'Gaviidae', but under 'Anatidae' in row 2"),
+        (LABELS.replace("evaluation", "evalution"),
+         "row 4: split is 'evalution'; expected one of train, evaluation, index, test; did you "
+         r"mean 'evaluation'\?"),
+        (LABELS.replace("birds/m1.jpg", "../m1.jpg"), r"row 2: path '\.\./m1\.jpg' is no file"),
+        (LABELS.replace("birds/m1.jpg", "/etc/m1.jpg"), "row 2: path '/etc/m1.jpg' is no file"),
+    ],
+)  # fmt: skip
+def test_labels_that_cannot_be_right_are_told(
+    labels: str, message: str, context: StageContext
+) -> None:
+    folder = write_folder(context, labels)
+    with pytest.raises(InvalidData, match=message) as caught:
+        collected(context, folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_faults_of_the_csv_are_told_at_once(context: StageContext) -> None:
+    folder = write_folder(context, LABELS.replace("index", "indx").replace("evaluation", "eval"))
+    with pytest.raises(InvalidData, match=r"row 3: split is 'indx'.*row 4: split is 'eval'"):
+        collected(context, folder)

@@ -1,0 +1,262 @@
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hgld.artifacts import ARTIFACTS, Table
+from hgld.config import CollectOptions, StageContext
+from hgld.errors import InvalidData, UsageError
+from hgld.sources.gldv2 import collect, name_landmark
+from tests.sources.made_set import FILES, OPTIONS, write_set, write_tar
+
+Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
+
+
+def options(**changes: object) -> CollectOptions:
+    return OPTIONS.model_copy(update=changes)
+
+
+def collected(context: StageContext, changes: CollectOptions = OPTIONS) -> Tables:
+    """What collect returns, each table checked as the runner checks it."""
+    assert context.source.folder is not None
+    tables = collect(context.source.folder, options=changes, context=context)
+    names = ("landmarks", "images", "queries", "images_dropped")
+    for name, table in zip(names, tables, strict=True):
+        declared = ARTIFACTS[name]
+        assert isinstance(declared, Table)
+        assert list(table.columns) == list(declared.columns)
+        declared.check(table, Path(name))
+    return tables
+
+
+def folder_of(context: StageContext) -> Path:
+    assert context.source.folder is not None
+    return context.source.folder
+
+
+def drops(dropped: pd.DataFrame) -> dict[tuple[str, str], str]:
+    return {(r["split"], r["image_id"]): r["reason"] for _, r in dropped.iterrows()}
+
+
+def test_every_image_is_listed_with_its_landmark_and_split(context: StageContext) -> None:
+    write_set(folder_of(context))
+    _, images, _, dropped = collected(context)
+    found = {(r["split"], r["image_id"]): r["landmark_id"] for _, r in images.iterrows()}
+    assert found == {
+        ("train", "0000000000000001"): 5,
+        ("train", "00000000000000a2"): 5,
+        ("train", "00000000000000a3"): 7,
+        ("index", "b1"): 5,
+        ("index", "b2"): 5,
+        ("index", "b3"): 6,
+        ("test", "c1"): 6,  # its first relevant image is b3
+        ("test", "c3"): 5,
+    }
+    assert drops(dropped) == {
+        ("train", "00000000000000a4"): "not clean",
+        ("test", "c2"): "ignored query",
+    }
+
+
+def test_an_image_is_read_in_place_by_its_offset(context: StageContext) -> None:
+    folder = write_set(folder_of(context))
+    _, images, _, _ = collected(context)
+    for _, row in images.iterrows():
+        data = (folder / row["path"]).read_bytes()[row["offset"] :][: row["size_bytes"]]
+        assert data == f"jpeg of {row['image_id']}".encode() * 50
+
+
+def test_landmarks_of_both_spaces_have_readable_names(context: StageContext) -> None:
+    write_set(folder_of(context))
+    landmarks, _, _, _ = collected(context)
+    names = {(r["split"], r["landmark_id"]): r["name"] for _, r in landmarks.iterrows()}
+    assert names == {
+        ("train", 5): "Café, Rome",
+        ("train", 7): "O'Hara 100%25",  # unquoted once, not twice
+        ("train", 9): "C++ tower",
+        ("index", 5): "Other five",
+        ("index", 6): "Six",
+    }
+
+
+def test_what_is_not_known_of_an_image_says_so(context: StageContext) -> None:
+    write_set(folder_of(context))
+    _, images, _, _ = collected(context)
+    about = images.set_index("image_id")[["author", "license", "title", "url"]]
+    assert list(about.loc["0000000000000001"]) == [
+        "Mole, Ann", "CC BY 4.0", 'One "tower"', "http://a.example/1.jpg",
+    ]  # fmt: skip
+    assert list(about.loc["00000000000000a2"]) == ["unknown"] * 3 + ["https://a.example/2,_b.jpg"]
+    assert list(about.loc["00000000000000a3"])[:3] == ["unknown", "CC0", "NA"]
+    assert list(about.loc["b1"]) == ["unknown", "CC0 / public domain", "unknown", "unknown"]
+
+
+def test_queries_keep_the_ignored_ones_with_nothing_relevant(context: StageContext) -> None:
+    write_set(folder_of(context))
+    _, _, queries, _ = collected(context)
+    assert queries.to_numpy().tolist() == [
+        ["c1", "Public", "b3 b1"],
+        ["c2", "Ignored", ""],
+        ["c3", "Private", "b1"],
+    ]
+
+
+def test_without_clean_only_all_train_images_are_taken(context: StageContext) -> None:
+    write_set(folder_of(context))
+    _, images, _, dropped = collected(context, options(clean_only=False))
+    assert (images["split"] == "train").sum() == 4
+    assert "not clean" not in set(dropped["reason"])
+
+
+def test_the_clean_list_alone_is_enough(context: StageContext) -> None:
+    write_set(folder_of(context), train__csv=None)
+    _, images, _, dropped = collected(context, options(train_csv="", train_attribution_csv=""))
+    train = images[images["split"] == "train"]
+    assert len(train) == 3
+    assert set(train["url"]) == {"unknown"}
+    assert drops(dropped)[("train", "00000000000000a4")] == "not in csv"
+
+
+def test_an_image_in_the_csv_but_in_no_tar_is_dropped(context: StageContext) -> None:
+    write_set(folder_of(context), train_000__tar=["00000000000000a2"], test_000__tar=["c1", "c2"])
+    _, images, _, dropped = collected(context)
+    assert drops(dropped)[("train", "0000000000000001")] == "not in tar"
+    assert drops(dropped)[("test", "c3")] == "not in tar"
+    assert len(images) == 6
+
+
+def test_an_image_in_a_tar_but_in_no_csv_is_dropped(context: StageContext) -> None:
+    write_set(folder_of(context), index_000__tar=["b1", "b2", "b3", "b9"])
+    *_, dropped = collected(context)
+    row = dropped[dropped["image_id"] == "b9"].iloc[0]
+    assert (row["split"], row["reason"], row["detail"]) == (
+        "index",
+        "not in csv",
+        "in index_000.tar",
+    )
+
+
+def test_a_clean_image_that_train_csv_lacks_is_told(context: StageContext) -> None:
+    write_set(folder_of(context), clean__csv=FILES["clean.csv"] + "9,00000000000000ff\n")
+    *_, dropped = collected(context)
+    assert drops(dropped)[("train", "00000000000000ff")] == "not in csv"
+
+
+def test_what_stands_twice_is_taken_once_and_counted(context: StageContext) -> None:
+    again = "b1,6\nb1,6\n"
+    write_set(
+        folder_of(context),
+        index__csv=FILES["index.csv"] + again,
+        index_000__tar=["b1", "b2", "b3", "b1"],
+    )
+    _, images, _, dropped = collected(context)
+    assert list(images[images["image_id"] == "b1"]["landmark_id"]) == [5]
+    row = dropped[dropped["image_id"] == "b1"].iloc[0]
+    assert row["reason"] == "duplicate"
+    assert (
+        row["detail"] == "3 times: again in index.csv; again in index.csv; again in index_000.tar"
+    )
+
+
+def test_evaluation_landmarks_share_no_image_with_training(context: StageContext) -> None:
+    ids = [f"{i:04x}" for i in range(400)]
+    rows = "".join(f"{image},u,{i // 4}\n" for i, image in enumerate(ids))
+    write_set(folder_of(context), train__csv="id,url,landmark_id\n" + rows, train_000__tar=ids,
+              train_001__tar=[])  # fmt: skip
+    share = options(evaluation_share=0.3, train_clean_csv="", seed=4)
+    _, images, _, _ = collected(context, share)
+    train = set(images[images["split"] == "train"]["landmark_id"])
+    held = set(images[images["split"] == "evaluation"]["landmark_id"])
+    assert not train & held
+    assert train | held == set(range(100))
+    assert 18 <= len(held) <= 42  # 30 +- 2.6 standard deviations
+
+
+def test_the_draw_of_a_landmark_does_not_hang_on_the_others(context: StageContext) -> None:
+    share = options(evaluation_share=0.5, train_clean_csv="", seed=1)
+    write_set(folder_of(context))
+    _, before, _, _ = collected(context, share)
+    write_set(folder_of(context), train__csv=FILES["train.csv"].replace(",7\n", ",70\n"))
+    _, after, _, _ = collected(context, share)
+    first = before[before["landmark_id"] == 5].sort_values("image_id")
+    second = after[after["landmark_id"] == 5].sort_values("image_id")
+    assert list(first["split"]) == list(second["split"])
+
+
+def test_files_that_are_not_part_of_the_set_are_left_out(context: StageContext) -> None:
+    write_set(folder_of(context))
+    absent = ("train_category_csv", "train_attribution_csv", "index_category_csv",
+              "index_image_csv", "retrieval_solution_csv", "index_tars", "test_tars")  # fmt: skip
+    part = options(**dict.fromkeys(absent, ""))
+    landmarks, images, queries, _ = collected(context, part)
+    assert landmarks.to_numpy().tolist() == [
+        ["train", 5, "landmark 5", ""],
+        ["train", 7, "landmark 7", ""],
+    ]
+    assert set(images["split"]) == {"train"}
+    assert len(queries) == 0
+
+
+def test_the_second_run_opens_no_tar(context: StageContext) -> None:
+    folder = write_set(folder_of(context))
+    first = collected(context)
+    tar = folder / "train_000.tar"
+    facts = tar.stat()
+    tar.write_bytes(bytes(facts.st_size))  # same size; unreadable if it were opened
+    os.utime(tar, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    second = collected(context)
+    assert all(a.equals(b) for a, b in zip(first, second, strict=True))
+
+
+def test_a_tar_that_changed_is_read_again(context: StageContext) -> None:
+    folder = write_set(folder_of(context))
+    collected(context)
+    write_tar(folder / "train_000.tar", ["00000000000000a2"])
+    *_, dropped = collected(context)
+    assert drops(dropped)[("train", "0000000000000001")] == "not in tar"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train__csv": "id,landmark_id\na,1\n"}, r"train\.csv: column 'url' is missing"),
+        ({"train__csv": ""}, r"train\.csv: the file is empty"),
+        ({"train__csv": "id,url,landmark_id\na,u,x\n"}, r"row 2: landmark_id is 'x'; expected a w"),
+        ({"train_category__csv": FILES["train_category.csv"] + "5,http://b.example\n"},
+         r"train_category\.csv row 5: landmark_id 5 stands there twice"),
+        ({"index__csv": None}, r"index\.csv: no such file"),
+        ({"solution__csv": "id,images,Usage\nc1,zz b1,Public\n"},
+         r"solution\.csv row 2: image zz is not in index\.csv"),
+        ({"clean__csv": "landmark_id,images\n7,0000000000000001\n"},
+         r"clean\.csv: image 0000000000000001 stands under landmark 7, but train\.csv says 5"),
+        ({"test_000__tar": None}, r"no tar matches 'test_\*\.tar'"),
+    ],
+)  # fmt: skip
+def test_files_that_do_not_hold_what_they_should_are_told(
+    context: StageContext, changes: dict[str, str | None], message: str
+) -> None:
+    write_set(folder_of(context), **changes)
+    with pytest.raises(InvalidData, match=message) as caught:
+        collected(context)
+    assert "\n" not in str(caught.value)
+
+
+def test_queries_without_index_landmarks_are_a_contradiction(context: StageContext) -> None:
+    write_set(folder_of(context))
+    with pytest.raises(UsageError, match=r"retrieval_solution_csv needs collect\.index_image_csv"):
+        collected(context, options(index_image_csv="", index_tars=""))
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("http://commons.wikimedia.org/wiki/Category:Tweed_Heads,_New_South_Wales",
+         "Tweed Heads, New South Wales"),
+        ("http://commons.wikimedia.org/wiki/Category:A_%E2%80%94_B_%26_C", "A — B & C"),
+        ("Category:Plain", "Plain"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_name_is_the_title_of_the_category(url: str, name: str) -> None:
+    assert name_landmark(url) == name
