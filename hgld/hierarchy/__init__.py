@@ -1,0 +1,1 @@
+"""From words to a hierarchy: scrape, clean, embed, cluster, review, label."""

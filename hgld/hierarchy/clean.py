@@ -1,0 +1,123 @@
+"""Choose the statements of a landmark that count, and count what values there are.
+
+A landmark may have several "instance of" statements, of different rank, some of which say nothing
+about it ("Wikimedia category"). Which of them count is a policy, and an explicit one: the paper's
+text drops landmarks with several values (``single-only``), its numbers fit the first best one
+(``first-best``), and ``all`` keeps every one for the review to tell apart.
+"""
+
+import pandas as pd
+
+from hgld.config import CleanOptions, StageContext
+from hgld.hierarchy.blanks import single_blanks, single_blanks_all
+from hgld.hierarchy.columns import columns_of
+
+__all__ = ["clean_values", "value_keys"]
+
+BY_LANDMARK = ["split", "landmark_id"]
+SPACE_OF_SPLIT = {"train": "train", "evaluation": "train", "index": "index", "test": "index"}
+
+
+def clean_values(
+    landmarks: pd.DataFrame,
+    images: pd.DataFrame,
+    instance_of: pd.DataFrame,
+    *,
+    options: CleanOptions,
+    context: StageContext,
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """One row a statement before; one row a value, and one a landmark and value, after.
+
+    Returns:
+        ``values``, ``landmark_values``, ``clean_dropped``. A landmark is dropped as
+        ``only_deprecated``, ``only_irrelevant`` or (single-only) ``several_values``.
+    """
+    statements = _one_spelling(instance_of).sort_values([*BY_LANDMARK, "order"], kind="stable")
+    best = _best_rank(statements)
+    relevant = best[~_irrelevant(best, options)]
+    distinct = _first_of_each_value(relevant)
+    chosen = _apply_policy(distinct, _first_of_each_value(best), options)
+    dropped = pd.concat(
+        [
+            _dropped(statements, best, "only_deprecated"),
+            _dropped(best, relevant, "only_irrelevant"),
+            _dropped(relevant, chosen, "several_values"),
+        ]
+    )
+    landmark_values = chosen[columns_of("landmark_values")].reset_index(drop=True)
+    return _count_values(landmark_values, images), landmark_values, dropped
+
+
+def value_keys(table: pd.DataFrame) -> "pd.Series[str]":
+    """What a value is told apart by: its class id, or its text where it has none.
+
+    Example:
+        >>> table = pd.DataFrame({"class_id": ["Q16970", ""], "instance_of": ["church", "pub"]})
+        >>> value_keys(table).tolist()
+        ['Q16970', 'pub']
+    """
+    return table["class_id"].where(table["class_id"] != "", table["instance_of"]).astype("str")
+
+
+def _one_spelling(instance_of: pd.DataFrame) -> pd.DataFrame:
+    """Single blanks everywhere, and one label for each class id (the first in the alphabet)."""
+    labels = single_blanks_all(instance_of["instance_of"])
+    class_ids = single_blanks_all(instance_of["class_id"])
+    table = instance_of.assign(instance_of=labels, class_id=class_ids)
+    named = table[(table["class_id"] != "") & (table["instance_of"] != "")]
+    label_of = named.groupby("class_id")["instance_of"].min().to_dict()
+    pairs = zip(table["class_id"], table["instance_of"], strict=True)
+    one = [label_of.get(class_id, label) or class_id for class_id, label in pairs]
+    return table.assign(instance_of=pd.Series(one, index=table.index, dtype="str"))
+
+
+def _best_rank(statements: pd.DataFrame) -> pd.DataFrame:
+    """The preferred statements of a landmark, else its normal ones; never deprecated ones."""
+    usable = statements[statements["rank"] != "deprecated"]
+    preferred = usable["rank"] == "preferred"
+    has_preferred = preferred.groupby([usable[name] for name in BY_LANDMARK]).transform("any")
+    return usable[preferred | ~has_preferred.astype(bool)]
+
+
+def _irrelevant(statements: pd.DataFrame, options: CleanOptions) -> "pd.Series[bool]":
+    labels = {single_blanks(label).casefold() for label in options.irrelevant_labels} | {""}
+    by_label = statements["instance_of"].str.casefold().isin(labels)
+    return statements["class_id"].isin(list(options.irrelevant_ids)) | by_label
+
+
+def _first_of_each_value(statements: pd.DataFrame) -> pd.DataFrame:
+    keyed = statements.assign(key=value_keys(statements))
+    return keyed.drop_duplicates([*BY_LANDMARK, "key"])
+
+
+def _apply_policy(
+    relevant: pd.DataFrame, best: pd.DataFrame, options: CleanOptions
+) -> pd.DataFrame:
+    """The values that count; single-only counts the irrelevant ones as values too."""
+    if options.policy == "all":
+        return relevant
+    if options.policy == "first-best":
+        return relevant.drop_duplicates(BY_LANDMARK)
+    single = best[~best.duplicated(BY_LANDMARK, keep=False)]
+    return relevant[_landmarks(relevant).isin(_landmarks(single))]
+
+
+def _dropped(before: pd.DataFrame, after: pd.DataFrame, reason: str) -> pd.DataFrame:
+    """The landmarks that were there before and are not after, with the values they had."""
+    gone = before[~_landmarks(before).isin(_landmarks(after))]
+    detail = gone.groupby(BY_LANDMARK)["instance_of"].agg("; ".join).rename("detail")
+    return detail.reset_index().assign(reason=reason)[columns_of("clean_dropped")]
+
+
+def _landmarks(table: pd.DataFrame) -> pd.MultiIndex:
+    return pd.MultiIndex.from_frame(table[BY_LANDMARK])
+
+
+def _count_values(landmark_values: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
+    """How many landmarks and images each value has; train and index are counted together."""
+    spaces = images["split"].map(SPACE_OF_SPLIT)
+    per_landmark = images.groupby([spaces, images["landmark_id"]]).size().rename("images")
+    counted = landmark_values.join(per_landmark, on=BY_LANDMARK).fillna({"images": 0})
+    groups = counted.groupby(["class_id", "instance_of"], as_index=False)
+    values = groups.agg(landmarks=("images", "size"), images=("images", "sum"))
+    return values.astype({"images": "int64"})[columns_of("values")]

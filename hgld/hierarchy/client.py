@@ -1,0 +1,234 @@
+"""A polite client of the MediaWiki API: one pacer, one loop, every answer classified.
+
+urllib3's own retries cannot do this: maxlag, API errors, HTML pages and truncated results all come
+with status 200, or fail while the body is read. So each answer gets a verdict (see
+``hgld.hierarchy.verdict``), every pause is taken here, and every asked key is accounted for.
+"""
+
+import random
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import requests
+
+from hgld import __version__
+from hgld.errors import HgldError, Resumable, UsageError
+from hgld.hierarchy.verdict import Answer, classify
+
+__all__ = [
+    "ApiClient",
+    "Pacer",
+    "TooMuchAsked",
+    "on_this_machine",
+    "user_agent",
+]
+
+Found = TypeVar("Found")
+
+LONGEST_PAUSE_S = 900.0  # a longer Retry-After ends the run; the same command goes on later
+LONGEST_BACKOFF_S = 120.0
+FAILURES_BEFORE_STOP = 20  # in a row, over all requests
+FAILURES_BEFORE_SPLIT = 4  # of one batch that the server chokes on
+TIMEOUT_S = (10, 60)  # connect, read
+
+
+class TooMuchAsked(Exception):
+    """The batch has to be asked for in smaller parts."""
+
+
+@dataclass
+class Pacer:
+    """Keeps requests apart; 0 requests per second is no pacing."""
+
+    requests_per_second: float
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    _free_at: float = -1.0
+
+    def __post_init__(self) -> None:
+        self._full = self.requests_per_second
+
+    def wait(self) -> None:
+        """Return when the next request may be sent."""
+        if self.requests_per_second <= 0:
+            return
+        pause = self._free_at - self.clock()
+        if pause > 0:
+            self.sleep(pause)
+        self._free_at = self.clock() + 1 / self.requests_per_second
+
+    def slow_down(self) -> None:
+        """Halve the rate, down to one request in ten seconds."""
+        if self.requests_per_second > 0:
+            self.requests_per_second = max(0.1, self.requests_per_second / 2)
+
+    def speed_up(self) -> None:
+        """Come back to the full rate, by a twentieth with each good answer."""
+        self.requests_per_second = min(self._full, self.requests_per_second * 1.05)
+
+
+class ApiClient:
+    """Asks one or more MediaWiki APIs, one request at a time.
+
+    Args:
+        contact: e-mail or URL of whoever runs this; goes into the User-Agent.
+        requests_per_second: over all hosts; hosts on this machine are not paced.
+        maxlag: seconds of server lag from which the server shall say no; 0: not sent.
+        sleep: waits; a parameter so that tests need not.
+    """
+
+    def __init__(
+        self,
+        contact: str,
+        requests_per_second: float = 1.5,
+        maxlag: int = 5,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.maxlag = maxlag
+        self.sleep = sleep
+        self.pacer = Pacer(requests_per_second, sleep)
+        self.failures = 0  # in a row
+        self.session = requests.Session()
+        self.session.headers["User-Agent"] = user_agent(contact)
+        self.session.headers["Promise-Non-Write-API-Action"] = "true"
+
+    def __enter__(self) -> "ApiClient":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.session.close()
+
+    def fetch_batch(
+        self,
+        keys: Sequence[str],
+        ask: Callable[[Sequence[str]], Mapping[str, Any]],
+        read: Callable[[Mapping[str, Any], Sequence[str]], dict[str, Found]],
+    ) -> dict[str, Found]:
+        """What the server knows of each key: none is left out, whatever it leaves out at first.
+
+        A result that is too large is cut by the server without an error; what it does not account
+        for is asked for again, in halves where it accounted for nothing.
+
+        Raises:
+            HgldError: a single key that the server does not account for.
+        """
+        try:
+            found = read(ask(keys), keys)
+        except TooMuchAsked:
+            found = {}
+        left = [key for key in keys if key not in found]
+        if not left:
+            return found
+        if len(keys) == 1:
+            raise HgldError(f"the server does not answer for '{keys[0]}'; run the command again")
+        half = len(left) if found else (len(left) + 1) // 2
+        for part in (left[:half], left[half:]):
+            found |= self.fetch_batch(part, ask, read) if part else {}
+        return found
+
+    def ask(
+        self, url: str, action: str, parameters: Mapping[str, str], may_split: bool = False
+    ) -> Mapping[str, Any]:
+        """The JSON answer to one question.
+
+        Where ``may_split`` holds, less is asked for rather than the same again and again.
+
+        Raises:
+            TooMuchAsked: the same would be answered in smaller parts.
+            Resumable: the server fails again and again, or asks for a long pause.
+            HgldError: the server refuses.
+        """
+        tries = 0
+        while (answer := self._send(url, action, parameters)).kind != "ok":
+            tries += 1
+            self._settle(answer, url)
+            self._pause(answer, tries if answer.kind == "wait" else self.failures)
+            if answer.heavy and may_split and tries >= FAILURES_BEFORE_SPLIT:
+                raise TooMuchAsked
+        self.failures = 0
+        self.pacer.speed_up()
+        return answer.document
+
+    def _send(self, url: str, action: str, parameters: Mapping[str, str]) -> Answer:
+        if not on_this_machine(url):
+            self.pacer.wait()
+        lag = {"maxlag": str(self.maxlag)} if self.maxlag else {}
+        try:
+            response = self.session.post(
+                url,
+                params={"action": action, "format": "json", "formatversion": "2"},
+                data={**parameters, **lag},
+                timeout=TIMEOUT_S,
+                allow_redirects=False,
+            )
+            return classify(response.status_code, response.headers, response.content)
+        except (
+            requests.exceptions.ChunkedEncodingError,
+            requests.exceptions.ContentDecodingError,
+        ):
+            return Answer("transient", reason="the answer was cut off", heavy=True)
+        except (requests.ConnectionError, requests.Timeout) as error:
+            return Answer("transient", reason=f"no connection ({type(error).__name__})")
+        except requests.RequestException as error:
+            return Answer("fatal", reason=str(error))
+
+    def _settle(self, answer: Answer, url: str) -> None:
+        """Raise where asking the same again makes no sense; count the failures in a row."""
+        if answer.kind == "split":
+            raise TooMuchAsked
+        if answer.kind == "fatal":
+            raise HgldError(f"{url}: {answer.reason}")
+        if (answer.pause_s or 0) > LONGEST_PAUSE_S:
+            raise Resumable(
+                f"{url}: {answer.reason}; the server asks for a pause of {answer.pause_s:.0f} s; "
+                "what is finished is kept, run the same command again after it"
+            )
+        if answer.kind == "wait":
+            self.pacer.slow_down()
+            return
+        self.failures += 1
+        if self.failures >= FAILURES_BEFORE_STOP:
+            raise Resumable(
+                f"{url}: {answer.reason}, {self.failures} times in a row; "
+                "what is finished is kept, run the same command again later"
+            )
+
+    def _pause(self, answer: Answer, times: int) -> None:
+        """At least what the server asks for, longer with each time in a row, never in step."""
+        backoff = min(LONGEST_BACKOFF_S, 2.0 ** min(times - 1, 10))
+        pause = max(answer.pause_s or 0.0, backoff, 1.0)
+        self.sleep(pause * random.uniform(1.0, 1.1))
+
+
+def user_agent(contact: str) -> str:
+    """The User-Agent that Wikimedia's policy asks for.
+
+    Raises:
+        UsageError: no contact, or nothing that looks like one.
+    """
+    contact = contact.strip()
+    if not re.search(r"\S@\S|https?://\S", contact) or not contact.isascii():
+        raise UsageError(
+            f"scrape.contact is {contact!r}; Wikimedia asks every program for a contact in its "
+            "User-Agent and turns away those without: set scrape.contact to your e-mail or URL"
+        )
+    return f"hgld/{__version__} ({contact}) python-requests/{requests.__version__}"
+
+
+def on_this_machine(url: str) -> bool:
+    """Whether the URL's host is this machine itself.
+
+    Example:
+        >>> on_this_machine("http://127.0.0.1:8080/api.php")
+        True
+    """
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

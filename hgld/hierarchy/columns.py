@@ -1,0 +1,37 @@
+"""Rows to tables in the declared columns of an artifact, and back."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from hgld.artifacts import ARTIFACTS, Table
+
+__all__ = ["columns_of", "records", "table_of"]
+
+
+def columns_of(name: str) -> list[str]:
+    """Column names of a table artifact, in order.
+
+    Example:
+        >>> columns_of("misses")
+        ['split', 'landmark_id', 'reason', 'detail']
+    """
+    return list(_table(name).columns)
+
+
+def table_of(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The rows as a table artifact; no rows give a table with the right columns and types."""
+    return pd.DataFrame(rows, columns=columns_of(name)) if rows else _table(name).empty()
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows, each with its cells by column."""
+    names = [str(name) for name in table.columns]
+    return [dict(zip(names, row, strict=True)) for row in table.itertuples(index=False)]
+
+
+def _table(name: str) -> Table:
+    artifact = ARTIFACTS[name]
+    assert isinstance(artifact, Table)
+    return artifact

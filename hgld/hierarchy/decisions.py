@@ -1,0 +1,94 @@
+"""Which decision is in force for a value.
+
+Decisions are only ever appended: the last row of a key is in force, all earlier ones are history.
+A value is found by its class id, since labels change and class ids do not; where no decision names
+the id, one that names the exact label counts, so that values without an id can be decided, and
+decisions made before the ids were known go on to hold.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from hgld.hierarchy.blanks import single_blanks
+from hgld.hierarchy.columns import records
+
+__all__ = ["Decided", "Decision", "key_types_of", "kinds_of"]
+
+PLACING = ("keep", "move")
+DECIDING = (*PLACING, "drop")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One row of the decisions; ``row`` is its place in the file, as a spreadsheet counts."""
+
+    row: int
+    decision: str
+    supercategory: str
+    kind: str
+    who: str
+    when: str
+    why: str
+
+    @property
+    def places(self) -> bool:
+        """Whether it puts the value into a supercategory."""
+        return self.decision in PLACING
+
+    @property
+    def decides(self) -> bool:
+        """Whether the value is no longer open; ``unsure`` leaves it open."""
+        return self.decision in DECIDING
+
+
+class Decided:
+    """The decisions in force.
+
+    Example:
+        >>> table = pd.DataFrame({"key": ["pub"] * 2, "key_type": ["label"] * 2,
+        ...     "decision": ["keep", "drop"], "supercategory": ["restaurant", ""],
+        ...     "kind": ["human-made", ""], "who": ["a", "b"], "when": ["2026-01-01"] * 2,
+        ...     "why": ["", ""], "supersedes": ["", ""]})
+        >>> Decided(table).find("", "pub").decision
+        'drop'
+    """
+
+    def __init__(self, decisions: pd.DataFrame) -> None:
+        self._by_key: dict[tuple[str, str], Decision] = {}
+        for place, row in enumerate(records(decisions)):
+            self._by_key[row["key_type"], single_blanks(row["key"])] = Decision(
+                place + 2,
+                row["decision"],
+                single_blanks(row["supercategory"]),
+                row["kind"],
+                row["who"],
+                row["when"],
+                row["why"],
+            )
+
+    def find(self, class_id: str, instance_of: str) -> Decision | None:
+        """The decision in force for a value, or None where there is none."""
+        by_id = self._by_key.get(("qid", class_id)) if class_id else None
+        return by_id or self._by_key.get(("label", instance_of))
+
+    def of_values(self, values: pd.DataFrame) -> list[Decision | None]:
+        """The decision in force for each row of a table of values."""
+        pairs = zip(values["class_id"], values["instance_of"], strict=True)
+        return [self.find(class_id, instance_of) for class_id, instance_of in pairs]
+
+    def all(self) -> list[Decision]:
+        """All decisions in force, in the order of the file."""
+        return sorted(self._by_key.values(), key=lambda decision: decision.row)
+
+
+def kinds_of(taxonomy: pd.DataFrame) -> Mapping[str, str]:
+    """Supercategory -> its kind."""
+    names = [single_blanks(name) for name in taxonomy["supercategory"]]
+    return dict(zip(names, taxonomy["kind"], strict=True))
+
+
+def key_types_of(values: pd.DataFrame) -> list[str]:
+    """By what each value is keyed: ``qid`` where it has a class id, else ``label``."""
+    return ["qid" if class_id else "label" for class_id in values["class_id"]]

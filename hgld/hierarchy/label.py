@@ -1,0 +1,203 @@
+"""Build the hierarchical labels from the reviewed decisions, or read published ones.
+
+A landmark gets its supercategory and kind from the decisions on its values, or from an override of
+its own, which wins. Whoever gets none is listed with the reason; ``lineage`` tells of each label
+where it comes from.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hgld.artifacts import ARTIFACTS
+from hgld.config import LabelOptions, StageContext, nearest
+from hgld.errors import InvalidData
+from hgld.hierarchy.blanks import single_blanks
+from hgld.hierarchy.columns import columns_of, records, table_of
+from hgld.hierarchy.decisions import Decided, Decision, kinds_of
+from hgld.hierarchy.published import hierarchy_of, read_published
+
+__all__ = ["build_labels", "read_published"]
+
+BY_LANDMARK = ["split", "landmark_id"]
+Key = tuple[str, int]
+Row = dict[str, Any]
+
+
+def build_labels(
+    landmarks: pd.DataFrame,
+    instance_of: pd.DataFrame,
+    misses: pd.DataFrame,
+    landmark_values: pd.DataFrame,
+    clean_dropped: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    decisions: pd.DataFrame,
+    overrides: pd.DataFrame,
+    *,
+    options: LabelOptions,
+    context: StageContext,
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """One row a landmark before; one row of ``hierarchy`` or of ``label_dropped`` after.
+
+    Of a landmark with several values those that the review dropped are left aside. It is dropped
+    as ``undecided`` while one of the rest is open, as ``conflicting_values`` where they lead to
+    different supercategories, as ``dropped_in_review`` where none is left, and with the earlier
+    stages' reasons where it had none.
+
+    Returns:
+        ``train_labels``, ``index_labels``, ``hierarchy``, ``lineage``, ``label_dropped``.
+
+    Raises:
+        InvalidData: decisions or overrides that do not fit the taxonomy; all of them, with rows.
+    """
+    kinds = kinds_of(taxonomy)
+    decided = Decided(decisions)
+    _check_decisions(decided, kinds, context.labels / ARTIFACTS["decisions"].file)
+    _check_overrides(overrides, kinds, context.labels / ARTIFACTS["overrides"].file)
+    values = _with_items(landmark_values, instance_of)
+    labelled, reasons = _judge(values, decided)
+    labelled |= _override(values, landmarks, overrides)
+    lineage = _lineage(landmarks, labelled, kinds)
+    dropped = _dropped(landmarks, lineage, [misses, clean_dropped, reasons])
+    return (
+        _published(lineage, "train"),
+        _published(lineage, "index"),
+        hierarchy_of(lineage),
+        lineage[columns_of("lineage")],
+        dropped,
+    )
+
+
+def _check_decisions(decided: Decided, kinds: Mapping[str, str], path: Path) -> None:
+    """Only what is in force is checked: history may name supercategories that are gone."""
+    faults = [
+        f"row {d.row}: {fault}"
+        for d in decided.all()
+        if d.places and (fault := _fault(d.supercategory, d.kind, kinds))
+    ]
+    _raise_all(faults, path)
+
+
+def _check_overrides(overrides: pd.DataFrame, kinds: Mapping[str, str], path: Path) -> None:
+    pairs = zip(overrides["supercategory"], overrides["kind"], strict=True)
+    faults = [
+        f"row {row}: {fault}"
+        for row, (name, kind) in enumerate(pairs, 2)
+        if (fault := _fault(single_blanks(name), kind, kinds))
+    ]
+    _raise_all(faults, path)
+
+
+def _fault(supercategory: str, kind: str, kinds: Mapping[str, str]) -> str:
+    if supercategory not in kinds:
+        near = nearest(supercategory, kinds)
+        return f"supercategory {supercategory!r} is not in taxonomy.csv{near}"
+    if kind and kind != kinds[supercategory]:
+        expected = f"expected {kinds[supercategory]!r}, as in taxonomy.csv"
+        return f"kind of '{supercategory}' is {kind!r}; {expected}"
+    return ""
+
+
+def _raise_all(faults: Sequence[str], path: Path) -> None:
+    if faults:
+        raise InvalidData(f"{path} " + "\n  ".join(faults))
+
+
+def _with_items(landmark_values: pd.DataFrame, instance_of: pd.DataFrame) -> pd.DataFrame:
+    """The values in order, with the item and revision that each was read from."""
+    origin = instance_of[[*BY_LANDMARK, "order", "item_id", "revision"]]
+    found = landmark_values.merge(origin, on=[*BY_LANDMARK, "order"], how="left")
+    return found.sort_values([*BY_LANDMARK, "order"], kind="stable")
+
+
+def _judge(values: pd.DataFrame, decided: Decided) -> tuple[dict[Key, Row], pd.DataFrame]:
+    """Lineage of each landmark that gets a label, and the reasons of those that get none."""
+    of_landmark: dict[Key, list[tuple[Row, Decision | None]]] = {}
+    for row, decision in zip(records(values), decided.of_values(values), strict=True):
+        of_landmark.setdefault((row["split"], row["landmark_id"]), []).append((row, decision))
+    labelled: dict[Key, Row] = {}
+    reasons: list[Row] = []
+    for key, found in of_landmark.items():
+        reason, detail = _why_not(found)
+        if reason:
+            cells = dict(zip(BY_LANDMARK, key, strict=True))
+            reasons.append({**cells, "reason": reason, "detail": detail})
+        else:
+            labelled[key] = _decided_row(found)
+    return labelled, table_of("label_dropped", reasons)
+
+
+def _why_not(found: Sequence[tuple[Row, Decision | None]]) -> tuple[str, str]:
+    """Why a landmark with these values gets no label, as reason and detail; empty if it does."""
+    still_open = [row["instance_of"] for row, d in found if not (d and d.decides)]
+    if still_open:
+        return "undecided", "; ".join(still_open)
+    placed = [(row["instance_of"], d.supercategory) for row, d in found if d and d.places]
+    if not placed:
+        return "dropped_in_review", "; ".join(row["instance_of"] for row, _ in found)
+    if len({supercategory for _, supercategory in placed}) > 1:
+        return "conflicting_values", "; ".join(f"{value}: {name}" for value, name in placed)
+    return "", ""
+
+
+def _decided_row(found: Iterable[tuple[Row, Decision | None]]) -> Row:
+    row, decision = next((row, d) for row, d in found if d and d.places)
+    return {
+        **row,
+        "decided_by": "decision",
+        "who": decision.who,
+        "when": decision.when,
+        "supercategory": decision.supercategory,
+    }
+
+
+def _override(
+    values: pd.DataFrame, landmarks: pd.DataFrame, overrides: pd.DataFrame
+) -> dict[Key, Row]:
+    """Lineage of this run's landmarks that have an override, with their first value if any."""
+    here = landmarks[BY_LANDMARK].merge(overrides, on=BY_LANDMARK)
+    first = values.drop_duplicates(BY_LANDMARK)
+    unknown = {"item_id": "", "revision": 0, "class_id": "", "instance_of": ""}
+    rows = here.merge(first, on=BY_LANDMARK, how="left").fillna(unknown)
+    rows = rows.assign(supercategory=[single_blanks(name) for name in rows["supercategory"]])
+    return {
+        (row["split"], row["landmark_id"]): {**row, "decided_by": "override"}
+        for row in records(rows)
+    }
+
+
+def _lineage(
+    landmarks: pd.DataFrame, labelled: Mapping[Key, Row], kinds: Mapping[str, str]
+) -> pd.DataFrame:
+    urls = landmarks.set_index(BY_LANDMARK)["commons_url"].to_dict()
+    rows = [
+        {**row, "commons_url": urls[key], "kind": kinds[row["supercategory"]]}
+        for key, row in sorted(labelled.items())
+    ]
+    return table_of("lineage", rows)
+
+
+def _dropped(
+    landmarks: pd.DataFrame, lineage: pd.DataFrame, tables: Sequence[pd.DataFrame]
+) -> pd.DataFrame:
+    """The landmarks without a label, each with the one reason that it has."""
+    reasons = pd.concat(tables)[columns_of("label_dropped")]
+    labelled = pd.MultiIndex.from_frame(lineage[BY_LANDMARK])
+    left = landmarks[~pd.MultiIndex.from_frame(landmarks[BY_LANDMARK]).isin(labelled)]
+    return left[BY_LANDMARK].merge(reasons, on=BY_LANDMARK, how="inner")
+
+
+def _published(lineage: pd.DataFrame, split: str) -> pd.DataFrame:
+    """The labels of one id space in the published columns."""
+    rows = lineage[lineage["split"] == split]
+    return pd.DataFrame(
+        {
+            "landmark_id": rows["landmark_id"],
+            "category": rows["commons_url"],
+            "supercategory": rows["instance_of"],
+            "hierarchical_label": rows["supercategory"],
+            "natural_or_human_made": rows["kind"],
+        }
+    )

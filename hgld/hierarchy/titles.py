@@ -1,0 +1,39 @@
+"""From the URL of a Wikimedia Commons category to the title that the API is asked for.
+
+The URL is decoded exactly once and its plus signs are pluses: a forgotten decoding, or a second
+one, turns every accented landmark into a silent "no such page". Letter case, double blanks and the
+like are left as they are, since Commons' own API normalises those and tells what it did.
+"""
+
+import re
+from unicodedata import normalize
+from urllib.parse import unquote
+
+__all__ = ["title_of_url"]
+
+_PAGE = re.compile(r"https?://commons\.(?:m\.)?wikimedia\.org/wiki/(.+)", re.DOTALL)
+_IMPOSSIBLE = re.compile(r"[\x00-\x1f\x7f|]")  # would also break a batch of titles apart
+
+
+def title_of_url(url: str) -> str | None:
+    """The page's title with blanks for underscores, in NFC; None where the URL is no page's.
+
+    Example:
+        >>> title_of_url("http://commons.wikimedia.org/wiki/Category:C++_G%C3%B6ttingen")
+        'Category:C++ Göttingen'
+        >>> title_of_url("http://example.org/Eiffel_Tower") is None
+        True
+    """
+    found = _PAGE.fullmatch(url.strip())
+    if found is None:
+        return None
+    title = normalize("NFC", _decode(found[1]).replace("_", " ")).strip()
+    return None if not title or _IMPOSSIBLE.search(title) else title
+
+
+def _decode(path: str) -> str:
+    """Percent-decoding as UTF-8, or as Latin-1 where it is no UTF-8 (MediaWiki does so too)."""
+    try:
+        return unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        return unquote(path, encoding="latin-1")

@@ -1,0 +1,174 @@
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from hgld.errors import HgldError, Resumable, UsageError
+from hgld.hierarchy.answers import read_items
+from hgld.hierarchy.client import ApiClient, Pacer, on_this_machine, user_agent
+from tests.hierarchy.small_wiki import Fault, Wiki
+
+CONTACT = "someone@example.org"
+QUESTION = {"ids": "Q1"}
+
+
+class Client(ApiClient):
+    """A client that notes its pauses instead of taking them."""
+
+    def __init__(self, contact: str = CONTACT) -> None:
+        self.pauses: list[float] = []
+        super().__init__(contact, sleep=self.pauses.append)
+
+    def entity(self, wiki: Wiki) -> Mapping[str, Any]:
+        return self.ask(wiki.url, "wbgetentities", QUESTION)
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with Client() as found:
+        yield found
+
+
+@pytest.mark.parametrize("contact", ["", "  ", "me", "@", "jürgen@example.org"])
+def test_without_a_contact_it_refuses_and_names_the_option(contact: str) -> None:
+    with pytest.raises(UsageError, match=r"set scrape\.contact to your e-mail or URL"):
+        Client(contact)
+
+
+def test_the_user_agent_names_program_contact_and_library() -> None:
+    assert user_agent("https://example.org/me").startswith("hgld/0.")
+    assert "(https://example.org/me) python-requests/" in user_agent("https://example.org/me")
+
+
+def test_a_good_answer_comes_through_with_maxlag_asked_for(wiki: Wiki, client: Client) -> None:
+    wiki.item("Q1")
+    assert client.entity(wiki)["success"] == 1
+    assert wiki.asked[0]["maxlag"] == "5"
+    assert wiki.asked[0]["formatversion"] == "2"
+    assert CONTACT in wiki.asked[0]["User-Agent"]
+
+
+def test_it_pauses_at_least_as_long_as_the_server_asks(wiki: Wiki, client: Client) -> None:
+    wiki.faults = [Fault(429, "slow down", {"Retry-After": "37"})]
+    client.entity(wiki)
+    assert 37.0 <= client.pauses[0] <= 37 * 1.1
+
+
+def test_pauses_grow_while_the_server_lags_and_it_never_gives_up(
+    wiki: Wiki, client: Client
+) -> None:
+    lag = '{"error": {"code": "maxlag", "info": "Waiting"}}'
+    wiki.faults = [Fault(200, lag, {"Retry-After": "5"})] * 30
+    client.entity(wiki)
+    assert len(client.pauses) == 30
+    assert min(client.pauses) >= 5
+    assert client.pauses[29] >= 120
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(200, "<!DOCTYPE html><title>Error</title>"),
+        Fault(200, '{"entities": {"Q1', cut=True),
+        Fault(200, '{"entities": {"Q1'),
+        Fault(500),
+        Fault(503, "<html>"),
+    ],
+    ids=["html", "cut body", "cut JSON", "empty 500", "503"],
+)
+def test_passing_faults_are_asked_again(fault: Fault, wiki: Wiki, client: Client) -> None:
+    wiki.faults = [fault, fault]
+    assert client.entity(wiki)["success"] == 1
+    assert len(wiki.asked) == 3
+
+
+def test_twenty_failures_in_a_row_stop_the_run_resumably(wiki: Wiki, client: Client) -> None:
+    wiki.faults = [Fault(500)] * 25
+    with pytest.raises(Resumable, match=r"20 times in a row.*run the same command again"):
+        client.entity(wiki)
+    assert len(wiki.asked) == 20
+
+
+def test_a_server_that_is_not_there_is_a_resumable_stop() -> None:
+    with Client() as client, pytest.raises(Resumable, match=r"no connection \(ConnectionError\)"):
+        client.ask("http://127.0.0.1:9/api.php", "query", {})
+
+
+def test_a_very_long_pause_is_left_to_the_person(wiki: Wiki, client: Client) -> None:
+    wiki.faults = [Fault(429, "", {"Retry-After": "86400"})]
+    with pytest.raises(Resumable, match="asks for a pause of 86400 s"):
+        client.entity(wiki)
+    assert client.pauses == []
+
+
+def test_a_refusal_stops_with_the_servers_sentence(wiki: Wiki, client: Client) -> None:
+    wiki.faults = [Fault(403, "Please set a user-agent and respect our robot policy")]
+    with pytest.raises(HgldError, match="HTTP 403: Please set a user-agent"):
+        client.entity(wiki)
+    assert len(wiki.asked) == 1
+
+
+def fetch(wiki: Wiki, client: Client, ids: Sequence[str]) -> dict[str, Any]:
+    def ask(some: Sequence[str]) -> Mapping[str, Any]:
+        question = {"ids": "|".join(some)}
+        return client.ask(wiki.url, "wbgetentities", question, may_split=len(some) > 1)
+
+    return client.fetch_batch(ids, ask, read_items)
+
+
+def test_what_a_truncated_result_leaves_out_is_asked_for_again(wiki: Wiki, client: Client) -> None:
+    ids = [f"Q{i}" for i in range(1, 51)]
+    for item_id in ids:
+        wiki.item(item_id, "Q5")
+    wiki.most_entities = 28
+    assert sorted(fetch(wiki, client, ids)) == sorted(ids)
+    assert len(wiki.asked) == 2
+
+
+def test_a_batch_on_which_the_server_chokes_is_halved(wiki: Wiki, client: Client) -> None:
+    wiki.faults = [Fault(500)] * 4
+    assert sorted(fetch(wiki, client, ["Q1", "Q2", "Q3"])) == ["Q1", "Q2", "Q3"]
+    assert [asked["ids"] for asked in wiki.asked[3:]] == ["Q1|Q2|Q3", "Q1|Q2", "Q3"]
+
+
+def test_a_key_without_an_answer_is_never_taken_for_a_no(wiki: Wiki, client: Client) -> None:
+    wiki.most_entities = 0
+    with pytest.raises(HgldError, match="does not answer for 'Q1'"):
+        fetch(wiki, client, ["Q1", "Q2"])
+
+
+def test_the_pacer_keeps_requests_apart() -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    pacer = Pacer(2, sleep, lambda: now[0])
+    times = []
+    for _ in range(3):
+        pacer.wait()
+        times.append(now[0])
+    assert times == [0.0, 0.5, 1.0]
+
+
+def test_the_pacer_halves_its_rate_and_comes_back() -> None:
+    pacer = Pacer(2)
+    pacer.slow_down()
+    assert pacer.requests_per_second == 1
+    for _ in range(20):
+        pacer.speed_up()
+    assert pacer.requests_per_second == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("http://127.0.0.1:80/x", True),
+        ("http://localhost/x", True),
+        ("http://[::1]:1/", True),
+        ("https://www.wikidata.org/w/api.php", False),
+        ("http://10.0.0.1/", False),
+    ],
+)
+def test_only_this_machine_is_not_paced(url: str, here: bool) -> None:
+    assert on_this_machine(url) is here

@@ -1,0 +1,45 @@
+import pandas as pd
+
+from hgld.hierarchy.columns import table_of
+from hgld.hierarchy.decisions import Decided
+
+
+def decisions(*rows: tuple[str, str, str, str]) -> pd.DataFrame:
+    """Rows of (key, key_type, decision, supercategory)."""
+    more = {"kind": "", "who": "a", "when": "2026-01-01", "why": "", "supersedes": ""}
+    names = ("key", "key_type", "decision", "supercategory")
+    return table_of("decisions", [{**dict(zip(names, row, strict=True)), **more} for row in rows])
+
+
+def found(table: pd.DataFrame, class_id: str, label: str) -> tuple[int, str] | None:
+    decision = Decided(table).find(class_id, label)
+    return decision and (decision.row, decision.supercategory)
+
+
+def test_the_last_row_of_a_key_is_in_force() -> None:
+    table = decisions(("Q1", "qid", "keep", "lake"), ("Q2", "qid", "drop", ""),
+                      ("Q1", "qid", "keep", "canal"))  # fmt: skip
+    assert found(table, "Q1", "x") == (4, "canal")
+
+
+def test_a_decision_on_the_id_goes_before_one_on_the_label() -> None:
+    table = decisions(("Q1", "qid", "keep", "lake"), ("pond", "label", "keep", "parks"))
+    assert found(table, "Q1", "pond") == (2, "lake")
+
+
+def test_a_decision_on_the_label_holds_where_none_names_the_id() -> None:
+    table = decisions(("pond", "label", "keep", "lake"))
+    assert found(table, "Q1", "pond") == (2, "lake")
+    assert found(table, "", "pond") == (2, "lake")
+    assert found(table, "", "Pond") is None
+
+
+def test_a_label_that_looks_like_an_id_is_none() -> None:
+    table = decisions(("Q1", "label", "keep", "lake"))
+    assert found(table, "Q1", "pond") is None
+
+
+def test_unsure_leaves_a_value_open() -> None:
+    decision = Decided(decisions(("pond", "label", "unsure", "lake"))).find("", "pond")
+    assert decision is not None
+    assert (decision.decides, decision.places) == (False, False)

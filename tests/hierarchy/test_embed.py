@@ -1,0 +1,62 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hgld.artifacts import VectorFile
+from hgld.config import EmbedOptions, StageContext
+from hgld.errors import InvalidData, UsageError
+from hgld.hierarchy.embed import embed_values
+from hgld.model import load_text_encoder
+
+OPTIONS = EmbedOptions(encoder="offline:minilm", device="cpu")
+VALUES = pd.DataFrame(
+    {
+        "class_id": ["Q23397", "Q108325", "", "Q16970"],
+        "instance_of": ["lake", "chapel", "pub", "church building"],
+        "landmarks": [4, 3, 2, 1],
+        "images": [8, 6, 4, 2],
+    }
+)
+
+
+def test_each_value_gets_the_unit_vector_of_its_prompt_under_its_key(context: StageContext) -> None:
+    found = embed_values(VALUES, options=OPTIONS, context=context)
+    assert found.ids == ["Q108325", "Q16970", "Q23397", "pub"]
+    one = load_text_encoder("offline:minilm", "cpu").encode(["A picture of a chapel"])[0]
+    np.testing.assert_allclose(found.vectors[0], one, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1), 1, atol=1e-5)
+    assert found.vectors.dtype == np.float32
+
+
+def test_the_vectors_name_encoder_weights_and_prompt(context: StageContext) -> None:
+    made_by = embed_values(VALUES, options=OPTIONS, context=context).made_by
+    assert made_by["encoder"] == "offline:minilm" and len(made_by["weights_sha256"]) == 64
+    assert made_by["prompt"] == "A picture of a {label}"
+
+
+def test_the_same_values_give_the_same_bytes(context: StageContext, tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    for name, rows in [("a", VALUES), ("b", VALUES.iloc[::-1])]:
+        torch.set_num_threads(threads + 1 if name == "b" else threads)
+        VectorFile("x").write(embed_values(rows, options=OPTIONS, context=context), tmp_path / name)
+    torch.set_num_threads(threads)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_chapel_lies_nearer_to_a_church_than_to_a_lake(context: StageContext) -> None:
+    chapel, church, lake, _ = embed_values(VALUES, options=OPTIONS, context=context).vectors
+    assert chapel @ church > chapel @ lake
+
+
+def test_a_prompt_without_a_place_for_the_label_is_refused(context: StageContext) -> None:
+    options = EmbedOptions(encoder="offline:minilm", prompt="A picture of a {}")
+    with pytest.raises(UsageError, match=r"embed\.prompt .* has no \{label\}"):
+        embed_values(VALUES, options=options, context=context)
+
+
+def test_a_table_without_values_is_one_clear_line(context: StageContext) -> None:
+    with pytest.raises(InvalidData, match=r"values\.csv has no rows"):
+        embed_values(VALUES[:0], options=OPTIONS, context=context)

@@ -1,0 +1,99 @@
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from hgld.config import ScrapeOptions, StageContext
+from hgld.errors import InvalidData, UsageError
+from hgld.hierarchy.columns import columns_of, records, table_of
+from hgld.hierarchy.given import read_given
+
+LANDMARKS = table_of(
+    "landmarks",
+    [
+        {"split": split, "landmark_id": i, "name": f"L{i}", "commons_url": ""}
+        for split, i in (("train", 1), ("train", 2), ("train", 3), ("index", 1))
+    ],
+)
+
+
+def given(tmp_path: Path, context: StageContext, text: str, **more: Any) -> Any:
+    path = tmp_path / "given.csv"
+    path.write_text(text, encoding="utf-8")
+    options = ScrapeOptions.model_construct(
+        **{**ScrapeOptions().model_dump(), "table": path, **more}
+    )
+    return read_given(LANDMARKS, options=options, context=context)
+
+
+def test_a_value_is_brought_in_as_a_statement(tmp_path: Path, context: StageContext) -> None:
+    text = "landmark_id,category,supercategory\n1,x,lake\n2,x,\n9,x,bridge\n"
+    instance_of, misses = given(tmp_path, context, text)
+    assert records(instance_of) == [
+        {
+            "split": "train",
+            "landmark_id": 1,
+            "item_id": "",
+            "revision": 0,
+            "order": 0,
+            "class_id": "",
+            "instance_of": "lake",
+            "rank": "normal",
+            "qualifiers": "{}",
+        }
+    ]
+    assert list(misses.columns) == columns_of("misses")
+
+
+def test_every_landmark_is_found_or_missed_with_its_reason(
+    tmp_path: Path, context: StageContext
+) -> None:
+    _, misses = given(tmp_path, context, "landmark_id,supercategory\n1,lake\n2,\u00a0 \n9,pub\n")
+    assert misses[["split", "landmark_id", "reason"]].to_numpy().tolist() == [
+        ["train", 3, "not_in_table"],
+        ["index", 1, "not_in_table"],
+        ["train", 2, "no_value"],
+    ]
+
+
+def test_blanks_are_made_single(tmp_path: Path, context: StageContext) -> None:
+    instance_of, _ = given(
+        tmp_path, context, "landmark_id,supercategory\n1,  quarter \u00a0of\u202fhamburg \n"
+    )
+    assert instance_of["instance_of"].tolist() == ["quarter of hamburg"]
+
+
+def test_bom_crlf_and_other_column_names_are_read(tmp_path: Path, context: StageContext) -> None:
+    text = "\ufeffid,kind of place\r\n1,None\r\n"
+    names = {"table_id": "id", "table_value": "kind of place", "table_split": "index"}
+    instance_of, _ = given(tmp_path, context, text, **names)
+    found = instance_of[["split", "landmark_id", "instance_of"]].to_numpy().tolist()
+    assert found == [["index", 1, "None"]]
+
+
+def test_an_id_that_stands_there_twice_is_told_with_its_row(
+    tmp_path: Path, context: StageContext
+) -> None:
+    with pytest.raises(InvalidData, match=r"given\.csv row 4: landmark_id 1 stands there twice"):
+        given(tmp_path, context, "landmark_id,supercategory\n1,lake\n2,lake\n1,pub\n")
+
+
+def test_a_missing_column_is_told(tmp_path: Path, context: StageContext) -> None:
+    with pytest.raises(InvalidData, match="column 'supercategory' is missing"):
+        given(tmp_path, context, "landmark_id,super_category\n1,lake\n")
+
+
+def test_an_id_that_is_no_number_is_told(tmp_path: Path, context: StageContext) -> None:
+    with pytest.raises(InvalidData, match="row 3: landmark_id is 'x'; expected a whole number"):
+        given(tmp_path, context, "landmark_id,supercategory\n1,lake\nx,lake\n")
+
+
+def test_an_empty_file_is_told(tmp_path: Path, context: StageContext) -> None:
+    with pytest.raises(InvalidData, match="the file is empty"):
+        given(tmp_path, context, "")
+
+
+def test_without_a_table_the_option_is_named(context: StageContext) -> None:
+    with pytest.raises(UsageError, match=r"scrape\.table is not set"):
+        read_given(pd.DataFrame(), options=ScrapeOptions(source="table"), context=context)

@@ -1,0 +1,224 @@
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from hgld.config import LabelOptions, StageContext
+from hgld.errors import InvalidData
+from hgld.hierarchy.columns import columns_of, records, table_of
+from hgld.hierarchy.label import build_labels
+
+URL = "http://commons.wikimedia.org/wiki/Category:"
+
+
+@dataclass(frozen=True)
+class World:
+    """What goes into build_labels; values are (split, landmark_id, order, class_id, label)."""
+
+    landmarks: tuple[tuple[str, int], ...] = (("train", 1),)
+    values: tuple[tuple[str, int, int, str, str], ...] = ()
+    decisions: tuple[tuple[str, str, str, str], ...] = ()
+    overrides: tuple[tuple[str, int, str, str], ...] = ()
+    misses: tuple[tuple[str, int, str], ...] = ()
+    clean_dropped: tuple[tuple[str, int, str], ...] = ()
+
+
+def table(
+    artifact: str, rows: tuple[tuple[Any, ...], ...], names: str, **more: Any
+) -> pd.DataFrame:
+    cells = [{**dict(zip(names.split(), row, strict=True)), **more} for row in rows]
+    return table_of(artifact, cells)
+
+
+TAXONOMY = table(
+    "taxonomy",
+    (("church", "human-made"), ("lake", "natural"), ("museum", "human-made")),
+    "supercategory kind",
+    definition="",
+)
+DROPPED = "split landmark_id reason"
+
+
+def label(world: World, context: StageContext) -> dict[str, pd.DataFrame]:
+    places = table("landmarks", world.landmarks, "split landmark_id", name="")
+    places = places.assign(commons_url=[f"{URL}{s}_{i}" for s, i in world.landmarks])
+    values = table("landmark_values", world.values, "split landmark_id order class_id instance_of")
+    origin = values.assign(item_id="Q1", revision=7, rank="normal", qualifiers="{}")
+    names = ("train_labels", "index_labels", "hierarchy", "lineage", "label_dropped")
+    outputs = build_labels(
+        places,
+        origin,
+        table("misses", world.misses, DROPPED, detail="because"),
+        values,
+        table("clean_dropped", world.clean_dropped, DROPPED, detail="because"),
+        TAXONOMY,
+        table("decisions", world.decisions, "key decision supercategory kind",
+              key_type="qid", who="a", when="2026-01-02", why="", supersedes=""),
+        table("overrides", world.overrides, "split landmark_id supercategory kind",
+              who="b", when="2026-03-04", why=""),
+        options=LabelOptions(),
+        context=context,
+    )  # fmt: skip
+    found = dict(zip(names, outputs, strict=True))
+    assert all(list(frame.columns) == columns_of(name) for name, frame in found.items())
+    together = pd.concat([found["hierarchy"], found["label_dropped"]])
+    assert sorted(zip(together["split"], together["landmark_id"], strict=True)) == sorted(
+        world.landmarks
+    )
+    return found
+
+
+def reasons(world: World, context: StageContext) -> list[list[Any]]:
+    found = label(world, context)["label_dropped"]
+    return found[["landmark_id", "reason", "detail"]].to_numpy().tolist()
+
+
+CHURCH = ("Q5", "keep", "church", "human-made")
+SIMPLE = World(values=(("train", 1, 0, "Q5", "chapel"),), decisions=(CHURCH,))
+TWO = World(values=(("train", 1, 0, "Q5", "chapel"), ("train", 1, 3, "Q6", "gallery")))
+
+
+def test_the_published_columns_hold_page_value_and_reviewed_label(context: StageContext) -> None:
+    found = label(SIMPLE, context)
+    assert found["train_labels"].to_numpy().tolist() == [
+        [1, f"{URL}train_1", "chapel", "church", "human-made"]
+    ]
+    assert len(found["index_labels"]) == 0
+
+
+def test_train_and_index_are_told_apart_by_their_split(context: StageContext) -> None:
+    values = (*SIMPLE.values, ("index", 1, 0, "Q7", "pond"))
+    world = World((("train", 1), ("index", 1)), values, (CHURCH, ("Q7", "move", "lake", "")))
+    found = label(world, context)
+    assert found["train_labels"]["hierarchical_label"].tolist() == ["church"]
+    assert found["index_labels"]["hierarchical_label"].tolist() == ["lake"]
+    assert found["index_labels"]["natural_or_human_made"].tolist() == ["natural"]
+
+
+def test_the_path_goes_from_coarse_to_fine(context: StageContext) -> None:
+    path = json.loads(label(SIMPLE, context)["hierarchy"]["path"].iloc[0])
+    assert list(path.items()) == [
+        ("kind", "human-made"), ("supercategory", "church"), ("landmark", "train:1"),
+    ]  # fmt: skip
+
+
+def test_the_lineage_tells_where_a_label_comes_from(context: StageContext) -> None:
+    assert records(label(SIMPLE, context)["lineage"]) == [
+        {
+            "split": "train", "landmark_id": 1, "commons_url": f"{URL}train_1", "item_id": "Q1",
+            "revision": 7, "class_id": "Q5", "instance_of": "chapel", "decided_by": "decision",
+            "who": "a", "when": "2026-01-02", "supercategory": "church", "kind": "human-made",
+        }
+    ]  # fmt: skip
+
+
+def test_a_landmark_keeps_the_reason_of_the_stage_that_lost_it(context: StageContext) -> None:
+    world = World(
+        (("train", 1), ("train", 2)),
+        misses=(("train", 2, "no_page"),),
+        clean_dropped=(("train", 1, "only_irrelevant"),),
+    )
+    assert reasons(world, context) == [[1, "only_irrelevant", "because"], [2, "no_page", "because"]]
+
+
+@pytest.mark.parametrize(
+    ("decisions", "reason", "detail"),
+    [
+        ((), "undecided", "chapel"),
+        ((("Q5", "unsure", "church", ""),), "undecided", "chapel"),
+        ((("Q5", "drop", "", ""),), "dropped_in_review", "chapel"),
+        ((CHURCH, ("Q5", "drop", "", "")), "dropped_in_review", "chapel"),
+    ],
+)
+def test_a_value_that_leads_nowhere_drops_its_landmark(
+    decisions: Any, reason: str, detail: str, context: StageContext
+) -> None:
+    assert reasons(replace(SIMPLE, decisions=decisions), context) == [[1, reason, detail]]
+
+
+def test_values_that_lead_to_different_supercategories_are_a_conflict(
+    context: StageContext,
+) -> None:
+    world = replace(TWO, decisions=(CHURCH, ("Q6", "keep", "museum", "human-made")))
+    assert reasons(world, context) == [[1, "conflicting_values", "chapel: church; gallery: museum"]]
+
+
+@pytest.mark.parametrize(
+    ("of_the_second", "values"), [(("drop", "", ""), "chapel"), (("keep", "church", ""), "chapel")]
+)
+def test_values_that_lead_to_one_supercategory_are_none(
+    of_the_second: tuple[str, str, str], values: str, context: StageContext
+) -> None:
+    found = label(replace(TWO, decisions=(CHURCH, ("Q6", *of_the_second))), context)
+    row = found["train_labels"].iloc[0]
+    assert (row["supercategory"], row["hierarchical_label"]) == (values, "church")
+
+
+def test_a_first_value_that_was_dropped_leaves_the_next_to_speak(context: StageContext) -> None:
+    world = replace(TWO, decisions=(("Q5", "drop", "", ""), ("Q6", "keep", "museum", "")))
+    assert label(world, context)["train_labels"]["supercategory"].tolist() == ["gallery"]
+
+
+def test_a_landmark_with_one_open_value_is_undecided(context: StageContext) -> None:
+    assert reasons(replace(TWO, decisions=(CHURCH,)), context) == [[1, "undecided", "gallery"]]
+
+
+def test_an_override_wins_over_decisions(context: StageContext) -> None:
+    found = label(replace(SIMPLE, overrides=(("train", 1, "museum", "human-made"),)), context)
+    row = found["lineage"].iloc[0]
+    assert (row["supercategory"], row["decided_by"], row["who"]) == ("museum", "override", "b")
+    assert (row["item_id"], row["instance_of"], row["when"]) == ("Q1", "chapel", "2026-03-04")
+
+
+def test_an_override_brings_back_a_landmark_that_was_lost(context: StageContext) -> None:
+    world = World(misses=(("train", 1, "no_page"),), overrides=(("train", 1, "lake", "natural"),))
+    found = label(world, context)
+    row = found["train_labels"].iloc[0]
+    assert (row["supercategory"], row["hierarchical_label"]) == ("", "lake")
+    assert found["lineage"]["revision"].tolist() == [0]
+
+
+def test_an_override_of_a_landmark_elsewhere_changes_nothing(context: StageContext) -> None:
+    world = replace(SIMPLE, overrides=(("index", 1, "lake", "natural"),))
+    assert label(world, context)["lineage"]["decided_by"].tolist() == ["decision"]
+
+
+def test_decisions_that_do_not_fit_the_taxonomy_are_told_with_file_and_row(
+    context: StageContext,
+) -> None:
+    decisions = (
+        ("Q9", "keep", "chruch", "human-made"),
+        CHURCH,
+        ("Q8", "move", "lake", "human-made"),
+    )
+    with pytest.raises(InvalidData) as error:
+        label(replace(SIMPLE, decisions=decisions), context)
+    assert str(error.value).splitlines() == [
+        f"{context.labels / 'decisions.csv'} row 2: supercategory 'chruch' is not in taxonomy.csv"
+        "; did you mean 'church'?",
+        "  row 4: kind of 'lake' is 'human-made'; expected 'natural', as in taxonomy.csv",
+    ]
+
+
+def test_history_may_name_supercategories_that_are_gone(context: StageContext) -> None:
+    decisions = (("Q5", "keep", "chapels", "human-made"), CHURCH)
+    assert len(label(replace(SIMPLE, decisions=decisions), context)["hierarchy"]) == 1
+
+
+def test_overrides_that_do_not_fit_the_taxonomy_are_told(context: StageContext) -> None:
+    world = replace(SIMPLE, overrides=(("train", 1, "pub", "human-made"),))
+    with pytest.raises(InvalidData, match=r"overrides\.csv row 2: supercategory 'pub' is not in"):
+        label(world, context)
+
+
+def test_nothing_in_is_nothing_out(context: StageContext) -> None:
+    assert all(len(frame) == 0 for frame in label(World(landmarks=()), context).values())
+
+
+def test_labels_are_spelled_with_single_blanks(context: StageContext, tmp_path: Path) -> None:
+    decisions = (("Q5", "keep", "church\u00a0", "human-made"),)
+    found = label(replace(SIMPLE, decisions=decisions), context)
+    assert found["lineage"]["supercategory"].tolist() == ["church"]

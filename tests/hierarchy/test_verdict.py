@@ -1,0 +1,69 @@
+import json
+
+import pytest
+
+from hgld.hierarchy.verdict import classify
+
+MAXLAG = {"error": {"code": "maxlag", "info": "Waiting for all: 5.3 seconds lagged.", "lag": 5.3}}
+INTERNAL = {"error": {"code": "internal_api_error_DBQueryError", "info": "Exception caught"}}
+PLAIN = {"errors": [{"code": "maxlag", "text": "Waiting", "module": "main"}]}
+
+
+def body(document: object) -> bytes:
+    return json.dumps(document).encode()
+
+
+def test_json_without_an_error_is_ok_with_its_document() -> None:
+    assert classify(200, {}, b'{"success": 1}').document == {"success": 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "content", "kind"),
+    [
+        (429, {"Retry-After": "37"}, b"You are making too many requests", "wait"),
+        (503, {"Retry-After": "2"}, b"<html>", "wait"),
+        (200, {"Retry-After": "5"}, body(MAXLAG), "wait"),
+        (200, {}, body(PLAIN), "wait"),
+        (200, {}, body({"error": {"code": "readonly", "info": "locked"}}), "wait"),
+        (200, {"MediaWiki-API-Error": "maxlag"}, b"", "wait"),
+        (503, {}, b"<html>Service unavailable", "transient"),
+        (500, {}, b"", "transient"),
+        (500, {"Content-Type": "text/html"}, body(INTERNAL) + b"<!-- -->", "transient"),
+        (200, {}, body(INTERNAL), "transient"),
+        (200, {}, b"<!DOCTYPE html>", "transient"),
+        (200, {}, b'{"entities": {"Q1": {"id', "transient"),
+        (200, {}, b"[]", "transient"),
+        (414, {}, b"URI too long", "split"),
+        (200, {}, body({"error": {"code": "no-such-entity", "id": "Q0"}}), "split"),
+        (403, {}, b"Please set a user-agent", "fatal"),
+        (301, {"Location": "https://example.org"}, b"", "fatal"),
+        (200, {}, body({"error": {"code": "toomanyvalues", "info": "51"}}), "fatal"),
+    ],
+)
+def test_every_kind_of_answer(
+    status: int, headers: dict[str, str], content: bytes, kind: str
+) -> None:
+    assert classify(status, headers, content).kind == kind
+
+
+def test_an_error_beside_warnings_is_an_error() -> None:
+    document = {"error": {"code": "param-missing", "info": "ids"}, "warnings": {"x": {"*": "y"}}}
+    assert classify(200, {}, body(document)).reason == "param-missing: ids"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("37", 37.0),
+        ("0", 0.0),
+        ("-5", 0.0),
+        ("Sat, 21 Nov 2026 03:05:20 GMT", 20.0),
+        ("Sat, 21 Nov 2026 03:00:00 GMT", 0.0),
+        ("soon", None),
+        ("inf", None),
+        ("", None),
+    ],
+)
+def test_retry_after_is_a_number_or_a_date(text: str, seconds: float | None) -> None:
+    headers = {"Retry-After": text, "Date": "Sat, 21 Nov 2026 03:05:00 GMT"}
+    assert classify(429, headers, b"").pause_s == seconds
