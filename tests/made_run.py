@@ -1,0 +1,207 @@
+"""A small finished run, made by hand: real tar and JPEGs, rankings whose values are plain to see.
+
+Five landmarks of three supercategories and two kinds; two photos of each in the split evaluation.
+"""
+
+import io
+import json
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from hgld.config import SourceOptions, StageContext
+
+LEVELS = ("kind", "supercategory", "landmark")
+PLACES = {  # landmark_id -> classes above it
+    1: ("human-made", "church"),
+    2: ("human-made", "church"),
+    3: ("human-made", "bridge"),
+    4: ("natural", "lake"),
+    5: ("natural", "lake"),
+}
+METRICS = ("H-AP", "AP:kind", "AP:supercategory", "AP:landmark")
+CC = "https://creativecommons.org/licenses/by-sa/3.0/"
+
+
+@dataclass
+class MadeRun:
+    """What the stages before report and publish have left."""
+
+    folder: Path
+    levels: tuple[str, ...]
+    index: pd.DataFrame
+    hierarchy: pd.DataFrame
+    evaluation: dict[str, Any]
+    per_query: pd.DataFrame
+
+    @property
+    def shards(self) -> Path:
+        return self.folder / "shards"
+
+    @property
+    def models(self) -> Path:
+        return self.folder / "models"
+
+    @property
+    def ranked_levels(self) -> Path:
+        return self.folder / "ranked_levels"
+
+    @property
+    def report_inputs(self) -> tuple[Any, ...]:
+        return (
+            self.hierarchy,
+            self.shards,
+            self.models,
+            self.evaluation,
+            self.per_query,
+            self.ranked_levels,
+        )
+
+    def write_index(self) -> None:
+        self.index.to_parquet(self.shards / "index.parquet", index=False)
+
+
+def make_run(folder: Path, levels: Sequence[str] = LEVELS) -> MadeRun:
+    """Write the folders and return the tables; ``levels`` are the finest of the three or all."""
+    for name in ("shards", "models", "ranked_levels"):
+        (folder / name).mkdir(parents=True)
+    depth = len(levels)
+    paths = {i: (*above, f"train:{i}")[-depth:] for i, above in PLACES.items()}
+    index = _write_shard(folder / "shards", paths, depth)
+    hierarchy = pd.DataFrame(
+        {
+            "split": "train",
+            "landmark_id": list(paths),
+            "path": [json.dumps(dict(zip(levels, p, strict=True))) for p in paths.values()],
+        }
+    )
+    _write_manifest(folder / "shards", levels, index)
+    _write_ranking(folder / "ranked_levels", "good", index, depth)
+    _write_ranking(folder / "ranked_levels", "plain", index, depth)
+    _write_losses(folder / "models")
+    means = {"good": (0.75, 0.9, 0.5, 0.25), "plain": (0.5, 0.9, 0.625, None)}
+    evaluation = {
+        "protocol": {
+            "query": "evaluation",
+            "gallery": "evaluation",
+            "queries": len(index),
+            "gallery_images": len(index),
+            "levels": list(levels),
+        },
+        "metrics": list(METRICS),
+        "models": {
+            name: _model(name, dict(zip(METRICS, m, strict=True))) for name, m in means.items()
+        },
+    }
+    values = np.linspace(0.05, 0.95, len(index))  # the later the image, the better its ranking
+    per_query = pd.DataFrame(
+        {"model": "good", "image_id": index["image_id"], "metric": "H-AP", "value": values}
+    )
+    return MadeRun(folder, tuple(levels), index, hierarchy, evaluation, per_query)
+
+
+def context(folder: Path, kind: Any = "gldv2") -> StageContext:
+    return StageContext("2026-01-01", folder / "state", SourceOptions(kind=kind), folder)
+
+
+def _model(name: str, mean: dict[str, float | None]) -> dict[str, Any]:
+    trained = name == "good"
+    return {
+        "mean": mean,
+        "skipped": {"AP:landmark": 0 if trained else 10},
+        "loss": "HAPPIER" if trained else "pretrained",
+        "steps": 3 if trained else 0,
+        "backbone": "test_resnet",
+        "weights_sha256": "0" * 64,
+    }
+
+
+def _write_shard(folder: Path, paths: dict[int, tuple[str, ...]], depth: int) -> pd.DataFrame:
+    """Two photos a landmark, each of its own colour, in one tar."""
+    names = [sorted({path[: k + 1] for path in paths.values()}) for k in range(depth)]
+    rows = []
+    with tarfile.open(folder / "evaluation-000000.tar", "w") as tar:
+        for number in range(10):
+            landmark = 1 + number // 2
+            buffer = io.BytesIO()
+            colour = (25 * number, 200 - 15 * number, 90)
+            Image.new("RGB", (48, 32), colour).save(buffer, "JPEG")
+            info = tarfile.TarInfo(f"evaluation-{number:016x}.jpg")
+            info.size = len(buffer.getvalue())
+            offset = tar.offset + tarfile.BLOCKSIZE
+            tar.addfile(info, io.BytesIO(buffer.getvalue()))
+            path = paths[landmark]
+            rows.append(
+                {
+                    "key": f"evaluation-{number:016x}",
+                    "image_id": f"{number:016x}",
+                    "split": "evaluation",
+                    "landmark_id": landmark,
+                    "shard": "evaluation-000000.tar",
+                    "offset": offset,
+                    "size_bytes": info.size,
+                    "json_offset": 0,
+                    "json_size": 0,
+                    "run": number // 2,
+                    "sha256": "0" * 64,
+                    "width": 48,
+                    "height": 32,
+                    "author": f"Author {number}",
+                    "license": CC,
+                    "title": f"File:Photo {number}.jpg",
+                    "url": f"https://commons.wikimedia.org/wiki/File:{number}.jpg",
+                    **{f"level_{k + 1}": names[k].index(path[: k + 1]) for k in range(depth)},
+                }
+            )
+    index = pd.DataFrame(rows)
+    index.to_parquet(folder / "index.parquet", index=False)
+    index[["key", "author", "license", "title", "url"]].to_csv(
+        folder / "attribution.csv", index=False, lineterminator="\n"
+    )
+    return index
+
+
+def _write_manifest(folder: Path, levels: Sequence[str], index: pd.DataFrame) -> None:
+    file = folder / "evaluation-000000.tar"
+    size = file.stat().st_size
+    manifest = {
+        "levels": list(levels),
+        "splits": {"evaluation": {"samples": len(index), "classes": 5, "shards": 1}},
+        "shards": [
+            {
+                "file": file.name,
+                "split": "evaluation",
+                "sha256": "0" * 64,
+                "bytes": size,
+                "samples": len(index),
+                "runs": 5,
+            }
+        ],
+        "options": {},
+        "labels_sha256": "0" * 64,
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def _write_ranking(folder: Path, name: str, index: pd.DataFrame, depth: int) -> None:
+    """Every query finds the images in the order of the index; the query itself is marked -1."""
+    labels = index[[f"level_{k + 1}" for k in range(depth)]].to_numpy()
+    same = labels[:, None] == labels[None]  # (Q, G, L)
+    levels = np.cumprod(same, axis=2).sum(axis=2).astype(np.int8)
+    np.fill_diagonal(levels, -1)
+    ids = index["image_id"].to_numpy(dtype=str)
+    order = np.tile(np.arange(len(ids), dtype=np.int32), (len(ids), 1))
+    np.savez(folder / f"{name}.npz", levels=levels, query_ids=ids, order=order, gallery_ids=ids)
+
+
+def _write_losses(folder: Path) -> None:
+    (folder / "good").mkdir()
+    (folder / "plain").mkdir()
+    lines = [json.dumps({"step": step, "loss": 1.0 / step}) for step in (1, 2, 3)]
+    (folder / "good" / "metrics.jsonl").write_text("\n".join(lines) + "\n")

@@ -1,0 +1,313 @@
+import io
+import os
+import shutil
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import lxml.html
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from hgld.config import ReportOptions
+from hgld.errors import InvalidData
+from hgld.report import write_report
+from hgld.report.examples import choose_queries, name_license
+from hgld.report.figures import (
+    DARK,
+    LIGHT,
+    Bar,
+    draw_class_sizes,
+    draw_groups,
+    draw_level_bars,
+)
+from tests.made_run import MadeRun, context, make_run
+
+CHROMIUM = shutil.which("chromium")
+CHARTS = {"levels", "losses", "sizes", "groups"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> MadeRun:
+    return make_run(tmp_path / "work")
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One report with all defaults, for the tests that only look."""
+    return write(make_run(tmp_path_factory.mktemp("made") / "work"))
+
+
+def write(run: MadeRun, out: Path | None = None, **options: int) -> Path:
+    out = out or run.folder / "report"
+    write_report(
+        *run.report_inputs,
+        options=ReportOptions(**options),
+        context=context(run.folder),
+        out=out,
+    )
+    return out
+
+
+def page(run: MadeRun, **options: int) -> Any:
+    return parse(write(run, **options))
+
+
+def parse(report: Path) -> Any:
+    return lxml.html.fromstring((report / "report.html").read_text("utf-8"))
+
+
+def text(element: Any) -> str:
+    return " ".join(" ".join(element.itertext()).split())
+
+
+def frames(figures: list[Any]) -> list[str]:
+    return [figure.get("class") for figure in figures]
+
+
+def test_the_page_loads_nothing_from_elsewhere(report: Path) -> None:
+    document = parse(report)
+    loaded = document.xpath("//@src | //@srcset | //link/@href")
+    assert loaded and all(source.startswith("data:") for source in loaded)
+    assert not document.xpath("//script | //iframe | //object")
+    assert "url(" not in document.xpath("string(//style)")
+
+
+def test_the_charts_in_the_page_are_the_files_beside_it(report: Path) -> None:
+    document = parse(report)
+    inside = {
+        b64decode(source.partition("base64,")[2])
+        for source in document.xpath("//picture//@src | //picture//@srcset")
+    }
+    beside = {
+        (report / f"{name}{scheme}.png").read_bytes() for name in CHARTS for scheme in ("", "-dark")
+    }
+    assert inside == beside
+
+
+def test_the_same_run_gives_the_same_bytes(run: MadeRun, tmp_path: Path) -> None:
+    first, second = (
+        write(run, tmp_path / "a", grid_queries=1),
+        write(run, tmp_path / "b", grid_queries=1),
+    )
+    names = sorted(file.name for file in first.iterdir())
+    assert names == sorted(file.name for file in second.iterdir())
+    for name in names:
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+
+
+def test_a_report_replaces_the_one_before_it(run: MadeRun) -> None:
+    (run.folder / "report").mkdir()
+    (run.folder / "report" / "old.png").write_bytes(b"")
+    assert not (write(run, grid_queries=0) / "old.png").exists()
+
+
+def test_the_page_opens_with_the_facts_of_the_run(report: Path) -> None:
+    document = parse(report)
+    assert "2026-01-01" in text(document.xpath("//header/p")[0])
+    tiles = [text(tile) for tile in document.xpath("//header//li")]
+    assert tiles == [
+        "10 images in all splits",
+        "2 kind level 1",
+        "3 supercategory level 2",
+        "5 landmark level 3",
+        "10 evaluation images 5 classes",
+    ]
+
+
+def test_the_best_of_each_column_is_marked_and_equals_share_the_mark(report: Path) -> None:
+    rows = parse(report).xpath("//tbody/tr")
+    cells = [[(text(c), c.get("class") == "best") for c in row.xpath("td")] for row in rows]
+    assert cells == [
+        [("75.0", True), ("90.0", True), ("50.0", False), ("25.0", True)],
+        [("50.0", False), ("90.0", True), ("62.5", True), ("–", False)],
+    ]
+
+
+def test_a_model_without_rivals_is_not_called_best(run: MadeRun) -> None:
+    del run.evaluation["models"]["plain"]
+    assert not page(run, grid_queries=1).xpath("//td[@class='best']")
+
+
+def test_queries_without_a_value_are_counted(report: Path) -> None:
+    assert "AP:landmark: 10" in text(parse(report).xpath("//section")[0])
+
+
+def test_frames_tell_how_much_query_and_image_share(run: MadeRun) -> None:
+    # Worst is image 0, of landmark 1; the others come in their own order: its second photo, the
+    # other church, the bridge, the lakes. The query itself is not among them.
+    document = page(run, grid_queries=2, grid_images=9)
+    worst = document.xpath("//h3[text()='Worst queries']/following-sibling::div")[0]
+    figures = worst.xpath(".//div[@class='found']/figure")
+    assert frames(figures) == ["same", "near", "near"] + ["far"] * 6
+    words = [text(figure.xpath(".//b")[0]) for figure in figures]
+    assert words[:2] == ["same landmark", "same supercategory"]
+    assert words[3:6] == ["same kind: bridge", "same kind: bridge", "another kind: lake"]
+    ranks = [text(figure.xpath(".//div/span")[0]) for figure in figures]
+    assert ranks == [str(rank) for rank in range(1, 10)]
+
+
+def test_best_and_worst_are_those_of_the_best_model(run: MadeRun) -> None:
+    document = page(run, grid_queries=3)
+    assert text(document.xpath("//section[last()]/h2")[0]) == "What good finds"
+    queries = [text(figure) for figure in document.xpath("//figure[@class='query']")]
+    assert "Photo 9.jpg" in queries[0] and "H-AP 95.0" in queries[0]
+    assert "Photo 0.jpg" in queries[1] and "H-AP 5.0" in queries[1]
+    assert len(queries) == 3
+
+
+def test_every_photo_names_title_author_and_licence(report: Path) -> None:
+    photos = parse(report).xpath("//figure")
+    assert len(photos) == 6 * 7
+    for photo in photos:
+        number = photo.xpath(".//img/@alt")[0].removeprefix("Photo ").removesuffix(".jpg")
+        caption = photo.xpath("figcaption")[0]
+        assert f"Photo {number}.jpg" in text(caption)
+        assert f"by Author {number}" in text(caption)
+        assert "CC BY-SA 3.0" in text(caption)
+        assert caption.xpath(".//a/@href")[1].startswith("https://creativecommons.org/")
+
+
+def test_an_image_without_title_is_named_by_its_id(run: MadeRun) -> None:
+    run.index["title"] = "unknown"
+    run.write_index()
+    assert "image 0000000000000009" in text(page(run, grid_queries=1).xpath("//figure")[0])
+
+
+def test_what_strangers_wrote_stays_text(run: MadeRun) -> None:
+    run.index["title"] = "<img src=x onerror=alert(1)>"
+    run.index["author"] = "unknown"
+    run.index["license"] = "unknown"
+    run.index["url"] = "javascript:alert(1)"
+    run.write_index()
+    document = page(run, grid_queries=1)
+    caption = document.xpath("//figure/figcaption")[0]
+    assert "<img src=x" in text(caption)
+    assert "author unknown" in text(caption) and "licence unknown" in text(caption)
+    assert not document.xpath("//figcaption//img | //figcaption//a")
+
+
+def test_the_photos_in_the_page_are_those_of_the_shards(run: MadeRun) -> None:
+    sources = page(run, grid_queries=1).xpath("//figure[@class='query']//img/@src")
+    image = Image.open(io.BytesIO(b64decode(sources[0].partition("base64,")[2])))
+    assert image.size == (48, 32)
+    expected = (25 * 9, 200 - 15 * 9, 90)  # the colour of image 9, the best
+    assert np.abs(np.array(image)[16, 24].astype(int) - expected).max() <= 6
+
+
+def test_no_queries_asked_for_gives_no_pictures_of_retrieval(run: MadeRun) -> None:
+    assert not page(run, grid_queries=0).xpath("//figure")
+    assert {path.stem for path in (run.folder / "report").glob("retrieval*")} == set()
+
+
+def test_models_that_were_not_trained_have_no_curve(run: MadeRun) -> None:
+    shutil.rmtree(run.models / "good")
+    write(run, grid_queries=0)
+    assert not (run.folder / "report" / "losses.png").exists()
+
+
+@pytest.mark.parametrize("levels", [("landmark",), ("supercategory", "landmark")])
+def test_other_hierarchies_have_other_depths(tmp_path: Path, levels: tuple[str, ...]) -> None:
+    run = make_run(tmp_path / "work", levels)
+    document = page(run, grid_queries=2, grid_images=9)
+    worst = document.xpath("//h3[text()='Worst queries']/following-sibling::div")[0]
+    between = ["near", "near"] if len(levels) == 2 else ["far", "far"]
+    assert frames(worst.xpath(".//figure"))[1:] == ["same", *between] + ["far"] * 6
+    assert (run.folder / "report" / "groups.png").exists() == (len(levels) == 2)
+
+
+def test_a_damaged_line_of_metrics_is_named(run: MadeRun) -> None:
+    (run.models / "good" / "metrics.jsonl").write_text('{"step": 1, "loss": 2}\n{"st')
+    with pytest.raises(InvalidData, match=r"good/metrics\.jsonl line 2: not a JSON object"):
+        write(run)
+
+
+def test_a_damaged_ranking_is_named_and_leaves_the_old_report(run: MadeRun) -> None:
+    before = (write(run) / "report.html").read_bytes()
+    (run.ranked_levels / "good.npz").write_bytes(b"PK")
+    with pytest.raises(InvalidData, match=r"good\.npz: not a readable ranking"):
+        write(run)
+    assert (run.folder / "report" / "report.html").read_bytes() == before
+
+
+def test_queries_of_different_groups_are_shown_first() -> None:
+    values = pd.Series({"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.1, "e": 0.2, "f": np.nan})
+    groups = {"a": 1, "b": 1, "c": 2, "d": 3, "e": 3, "f": 4}
+    chosen = choose_queries(values, groups, 6)
+    assert chosen["best"] == ["a", "c"]
+    assert chosen["worst"] == ["d", "b"]
+    assert chosen["random"] == ["e"]
+
+
+def test_random_queries_stay_when_others_come() -> None:
+    few = pd.Series({str(i): 0.5 for i in range(50)})
+    groups = {str(i): i for i in range(60)}
+    many = pd.concat([few, pd.Series({"best": 1.0, "worst": 0.0})])
+    before = choose_queries(few, groups, 3)
+    after = choose_queries(many, {**groups, "best": 98, "worst": 99}, 3)
+    assert after["best"] == ["best"] and after["worst"] == ["worst"]
+    assert after["random"] == before["random"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("http://creativecommons.org/licenses/by/2.0/", "CC BY 2.0"),
+        ("https://creativecommons.org/licenses/by-sa/2.5/es/deed.en", "CC BY-SA 2.5"),
+        ("http://creativecommons.org/publicdomain/zero/1.0/", "CC0 1.0"),
+        ("https://creativecommons.org/publicdomain/mark/1.0/", "Public domain mark 1.0"),
+        ("http://artlibre.org/licence/lal/en", "http://artlibre.org/licence/lal/en"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_a_licence_has_its_usual_name(text: str, name: str) -> None:
+    assert name_license(text) == (name, text if text.startswith("http") else "")
+
+
+def test_charts_take_any_name_and_any_size() -> None:
+    bars = [Bar(f"$x_{i}$ & <b>", "g", 10**6 // (i + 1), i) for i in range(90)]
+    for theme in (LIGHT, DARK):
+        assert draw_groups(bars, "leaf", theme).startswith(b"\x89PNG")
+        assert draw_class_sizes({"train": [1]}, "leaf", theme).startswith(b"\x89PNG")
+        values = {f"model {i}": {"leaf": float("nan")} for i in range(9)}
+        assert draw_level_bars(values, theme).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("width", [480, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_shows_the_report_offline(report: Path, width: int, scheme: Any) -> None:
+    if CHROMIUM is None:
+        assert not os.environ.get("CI"), "chromium is missing; run make system"
+        pytest.skip("chromium is missing; run make system")
+    from playwright.sync_api import sync_playwright
+
+    address = (report / "report.html").resolve().as_uri()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        view = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        asked: list[str] = []
+        said: list[str] = []
+        view.on("request", lambda request: asked.append(request.url))
+        view.on("console", lambda message: said.append(message.text))
+        view.goto(address)
+        sizes = view.evaluate("[...document.images].map(image => image.naturalWidth)")
+        shown = view.evaluate("document.querySelector('picture img').currentSrc")
+        overflow = view.evaluate("document.documentElement.scrollWidth - innerWidth")
+        browser.close()
+    assert [url for url in asked if not url.startswith("data:")] == [address] and said == []
+    assert len(sizes) == 4 + 42 and min(sizes) > 0
+    name = "levels-dark.png" if scheme == "dark" else "levels.png"
+    assert b64decode(shown.partition("base64,")[2]) == (report / name).read_bytes()
+    assert overflow <= 0
+
+
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
