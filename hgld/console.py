@@ -8,9 +8,12 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -24,7 +27,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from hgld.artifacts import ARTIFACTS
+from hgld.artifacts import ARTIFACTS, Folder
+from hgld.lock import NEVER_RUN
 from hgld.run import Plan, Runner, Summary
 from hgld.stages import Stage
 
@@ -73,7 +77,9 @@ class Printer:
         self.console = _stderr()
 
     def starts(self, stage: Stage, reasons: Sequence[str]) -> None:
-        """Say why the stage runs."""
+        """Say why the stage runs, where that is not simply that it never did."""
+        if list(reasons) == [NEVER_RUN]:
+            return
         more = f" (and {len(reasons) - 2} more)" if len(reasons) > 2 else ""
         self.console.print(f"{stage.name:<9} {'; '.join(reasons[:2])}{more}", style="dim")
 
@@ -121,27 +127,42 @@ def print_status(runner: Runner, as_json: bool) -> None:
 
 def print_plan(plan: Plan) -> None:
     """Stages with their files, downloads with their sizes, disk space."""
-    out = _stdout()
     for stage, freshness in plan.stages:
-        reads = ", ".join(ARTIFACTS[name].file for name in stage.reads) or "-"
-        writes = ", ".join(ARTIFACTS[name].file for name in stage.writes)
-        out.print(f"{stage.name:<9} {freshness.state:<8} {stage.help}")
-        out.print(f"          reads   {reads}")
-        out.print(f"          writes  {writes}")
-    for url, size, count in _grouped(plan):
-        out.print(f"download  {count:>4} x {url}  {_size(size)}")
-    out.print(f"disk      {_size(plan.disk_bytes)} needed, {_size(plan.free_bytes)} free")
+        _print_row(stage.name, f"{freshness.state:<8} {stage.help}")
+        _print_row("", "reads   " + (_files(stage.reads) or "-"))
+        _print_row("", "writes  " + _files(stage.writes))
+    _print_downloads(plan.downloads)
+    need, free = _size(plan.disk_bytes), _size(plan.free_bytes)
+    _print_row("disk", f"at most {need} needed (files and shards), {free} free")
 
 
-def _grouped(plan: Plan) -> list[tuple[str, int, int]]:
-    """Downloads of numbered files in one line each: url pattern, bytes, files."""
-    groups: dict[str, tuple[int, int]] = {}
-    for url, _, size in plan.downloads:
-        pattern = "".join("#" if c.isdigit() else c for c in url.rpartition("/")[2])
-        name = url.rpartition("/")[0] + "/" + pattern if "#" in pattern else url
-        total, count = groups.get(name, (0, 0))
-        groups[name] = (total + size, count + 1)
-    return [(name, total, count) for name, (total, count) in groups.items()]
+def _print_row(head: str, text: str) -> None:
+    """A head of ten columns and its text beside it, wrapped to the terminal."""
+    width = shutil.get_terminal_size().columns
+    more = " " * 18 if text.startswith(("reads", "writes")) else " " * 10
+    wrapped = textwrap.wrap(
+        f"{head:<10}{text}", width, subsequent_indent=more, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    print("\n".join(wrapped))
+
+
+def _files(names: Iterable[str]) -> str:
+    artifacts = [ARTIFACTS[name] for name in names]
+    return ", ".join(a.file + "/" * isinstance(a, Folder) for a in artifacts)
+
+
+def _print_downloads(downloads: Sequence[tuple[str, Path, int]]) -> None:
+    """Bytes, files and names below their common address; numbered tars in one line."""
+    base = os.path.commonprefix([url for url, _, _ in downloads]).rpartition("/")[0]
+    groups: dict[str, list[int]] = {}
+    for url, _, size_bytes in downloads:
+        name = re.sub(r"_\d+\.tar$", "_*.tar", url[len(base) + 1 :])
+        groups.setdefault(name, []).append(size_bytes)
+    if groups:
+        _print_row("download", f"from {base}/")
+    for name, sizes in groups.items():
+        _print_row("", f"{_size(sum(sizes)):>7}  {len(sizes):>3} x {name}")
 
 
 def _size(size_bytes: float) -> str:

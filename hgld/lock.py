@@ -17,10 +17,11 @@ from hgld.artifacts import ARTIFACTS, Folder, Json, hash_file
 from hgld.config import Pipeline
 from hgld.stages import Stage
 
-__all__ = ["Freshness", "Lock", "Workspace", "judge", "stage_options"]
+__all__ = ["NEVER_RUN", "Freshness", "Lock", "Workspace", "judge", "stage_options"]
 
 State = Literal["fresh", "stale", "missing"]
 ABSENT = "absent"
+NEVER_RUN = "not yet run"
 COUNTED_BY_TIME = 64 << 20  # a source file above this size counts by size and time, not content
 
 
@@ -135,7 +136,7 @@ def judge(stage: Stage, lock: Lock, workspace: Workspace) -> Freshness:
     """Whether a stage's outputs are what its inputs, options and code would make now."""
     record = lock.stages.get(stage.name, {})
     if "inputs" not in record:
-        return Freshness("missing", ("was stopped on the way",) if record else ("not yet run",))
+        return Freshness("missing", ("was stopped on the way",) if record else (NEVER_RUN,))
     outputs = lock.hashes(stage.writes, workspace)
     gone = [name for name in stage.writes if outputs[name] == ABSENT]
     if gone:

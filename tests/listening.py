@@ -1,0 +1,29 @@
+"""A listener that remembers what a run did."""
+
+from collections.abc import Sequence
+
+from hgld.run import Summary
+from hgld.stages import Stage
+
+
+class Notes:
+    """A listener that remembers."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.why: dict[str, str] = {}
+        self.summaries: dict[str, Summary] = {}
+        self.notices: list[str] = []
+
+    def starts(self, stage: Stage, reasons: Sequence[str]) -> None:
+        self.ran.append(stage.name)
+        self.why[stage.name] = "; ".join(reasons)
+
+    def finished(self, summary: Summary) -> None:
+        self.summaries[summary.stage] = summary
+
+    def fresh(self, stage: Stage) -> None:
+        pass
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)

@@ -1,0 +1,196 @@
+"""Freshness, edits, damage and resumption, on a small folder of real image files."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from hgld.config import load_pipeline
+from hgld.errors import HgldError, InvalidData, MissingInput
+from hgld.lock import Workspace
+from hgld.run import Runner
+from tests.listening import Notes
+
+CLASSES = {"oak": "tree", "elm": "tree", "carp": "fish", "pike": "fish"}
+IMAGES = 3
+
+
+def draw_images(folder: Path) -> None:
+    rows = ["path,group,species"]
+    for number, (species, group) in enumerate(CLASSES.items()):
+        (folder / species).mkdir(parents=True)
+        for i in range(IMAGES):
+            color = (40 * number, 80 * i, 120)
+            Image.new("RGB", (32, 24), color).save(folder / species / f"{i}.jpg")
+            rows.append(f"{species}/{i}.jpg,{group},{species}")
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    draw_images(tmp_path / "photos")
+    path = tmp_path / "animals.toml"
+    path.write_text(
+        'labels = "labels"\n[source]\nkind = "folder"\nfolder = "photos"\n'
+        '[label]\nsource = "folder"\n'
+        '[export]\nlicenses = ["unknown"]\n'
+    )
+    return path
+
+
+@pytest.fixture
+def run(pipeline: Path) -> Callable[..., Notes]:
+    """Run up to the export; what happened."""
+
+    def run(*settings: str, until: str = "export") -> Notes:
+        notes = Notes()
+        runner_of(pipeline, notes, *settings).run(until)
+        return notes
+
+    return run
+
+
+def runner_of(pipeline: Path, notes: Notes, *settings: str) -> Runner:
+    workspace = Workspace(pipeline, load_pipeline(pipeline, settings), pipeline.parent / "work")
+    return Runner(workspace, "2026-01-01", notes)
+
+
+def test_a_second_run_does_nothing(run: Callable[..., Notes]) -> None:
+    assert run().ran == ["fetch", "collect", "label", "export"]
+    assert run().ran == []
+
+
+def test_every_row_is_accounted_for(run: Callable[..., Notes]) -> None:
+    summaries = run().summaries
+    assert (summaries["label"].came_in, summaries["label"].went_on) == (4, 4)
+    assert (summaries["export"].came_in, summaries["export"].dropped) == (12, 0)
+
+
+@pytest.mark.parametrize("name", ["landmarks.csv", "hierarchy.csv", "images.parquet"])
+def test_a_deleted_table_is_made_again_and_what_follows_stays_fresh(
+    run: Callable[..., Notes], pipeline: Path, name: str
+) -> None:
+    run()
+    path = pipeline.parent / "work" / name
+    before = path.read_bytes()
+    path.unlink()
+    assert run().ran == (["label"] if name == "hierarchy.csv" else ["collect"])
+    assert path.read_bytes() == before
+
+
+def test_a_valid_edit_is_kept_and_what_depends_on_it_is_made_again(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    path = pipeline.parent / "work" / "hierarchy.csv"
+    edited = path.read_text().replace("tree", "plant")
+    path.write_text(edited)
+    notes = run()
+    assert notes.ran == ["export"] and "hierarchy.csv changed" in notes.why["export"]
+    assert notes.notices == ["hierarchy.csv was edited by hand and is kept as it is"]
+    assert path.read_text() == edited
+
+
+def test_an_edit_that_would_be_overwritten_is_copied_first(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    work = pipeline.parent / "work"
+    edited = (work / "hierarchy.csv").read_text().replace("tree", "plant")
+    (work / "hierarchy.csv").write_text(edited)
+    labels = pipeline.parent / "photos" / "labels.csv"
+    labels.write_text(labels.read_text().replace("fish", "swimmer"))
+    assert "label" in run().ran
+    assert (work / "hierarchy.edited.csv").read_text() == edited
+
+
+def test_a_damaged_table_stops_the_run_with_file_and_row(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    path = pipeline.parent / "work" / "hierarchy.csv"
+    path.write_text(path.read_text().replace("train,1,", "train,one,"))
+    with pytest.raises(InvalidData, match=r"hierarchy\.csv row 3: landmark_id is 'one'"):
+        run()
+
+
+@pytest.mark.parametrize("damage", [b"", b"half"])
+def test_a_damaged_shard_is_named(run: Callable[..., Notes], pipeline: Path, damage: bytes) -> None:
+    run()
+    shard = pipeline.parent / "work" / "shards" / "train-000000.tar"
+    shard.write_bytes(damage)
+    with pytest.raises(InvalidData, match=r"train-000000\.tar"):
+        run()
+
+
+def test_a_deleted_folder_is_made_again(run: Callable[..., Notes], pipeline: Path) -> None:
+    run()
+    shards = pipeline.parent / "work" / "shards"
+    before = {path.name: path.read_bytes() for path in shards.iterdir()}
+    for path in shards.iterdir():
+        path.unlink()
+    assert run().ran == ["export"]
+    assert {path.name: path.read_bytes() for path in shards.iterdir()} == before
+
+
+def test_a_changed_option_makes_its_stage_stale_and_is_named(run: Callable[..., Notes]) -> None:
+    run()
+    notes = run("export.run_length=2")
+    assert notes.ran == ["export"]
+    assert notes.why["export"] == "export.run_length: 16 -> 2"
+
+
+def test_an_option_of_speed_makes_nothing_stale(run: Callable[..., Notes]) -> None:
+    run()
+    assert run("export.processes=2").ran == []
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"stages": 3}'])
+def test_a_damaged_lock_file_only_costs_time(
+    run: Callable[..., Notes], pipeline: Path, damage: str
+) -> None:
+    run()
+    (pipeline.parent / "work" / "lock.json").write_text(damage)
+    assert run().ran == ["fetch", "collect", "label", "export"]
+
+
+def test_a_stage_that_was_stopped_on_the_way_runs_again(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    path = pipeline.parent / "work" / "lock.json"
+    lock = json.loads(path.read_text())
+    lock["stages"]["label"]["at_work"] = True
+    path.write_text(json.dumps(lock))
+    assert run().why == {"label": "was stopped on the way"}
+
+
+def test_a_stage_before_its_input_names_the_stage_to_run(pipeline: Path) -> None:
+    with pytest.raises(MissingInput, match=r"run `hgld collect .*animals\.toml` first"):
+        runner_of(pipeline, Notes()).run_one("export")
+
+
+def test_a_stage_that_the_pipeline_does_not_have_is_refused(pipeline: Path) -> None:
+    with pytest.raises(HgldError, match="has no stage 'scrape'; its stages are fetch, collect"):
+        runner_of(pipeline, Notes()).run_one("scrape")
+
+
+def test_two_runs_in_one_folder_do_not_meet(pipeline: Path) -> None:
+    with (
+        runner_of(pipeline, Notes()).alone(),
+        pytest.raises(HgldError, match="another hgld is at work here"),
+    ):
+        runner_of(pipeline, Notes()).run("collect")
+
+
+def test_a_row_that_vanishes_is_noticed(run: Callable[..., Notes], pipeline: Path) -> None:
+    run()
+    runner = runner_of(pipeline, Notes())
+    hierarchy = pipeline.parent / "work" / "hierarchy.csv"
+    hierarchy.write_text("\n".join(hierarchy.read_text().splitlines()[:-1]) + "\n")
+    stage = runner.stage("label")
+    assert stage.balance is not None
+    with pytest.raises(HgldError, match="4 landmarks in, but 3 out and 0 dropped"):
+        runner._count_balance(stage, stage.balance, 0.0)

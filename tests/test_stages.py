@@ -1,0 +1,56 @@
+import pytest
+
+from hgld.artifacts import ARTIFACTS, Folder
+from hgld.config import Pipeline
+from hgld.stages import STAGES, Stage, active_stages, load_function, stage_names
+
+PEOPLE_WRITE = {"taxonomy", "decisions", "overrides"}
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda s: s.function)
+def test_the_function_of_a_stage_exists(stage: Stage) -> None:
+    for name in (stage.function, stage.gate, stage.served_by):
+        assert name is None or callable(load_function(name))
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda s: s.function)
+def test_a_stage_names_artifacts_that_exist_and_has_options(stage: Stage) -> None:
+    assert {*stage.reads, *stage.writes} <= set(ARTIFACTS)
+    assert stage.name in Pipeline.model_fields
+    assert set(stage.uses) <= set(Pipeline.model_fields)
+
+
+def test_every_artifact_is_written_by_a_stage_or_by_people() -> None:
+    written = {name for stage in STAGES for name in stage.writes}
+    assert written | PEOPLE_WRITE == set(ARTIFACTS)
+
+
+def test_the_checks_of_folders_exist() -> None:
+    for artifact in ARTIFACTS.values():
+        if isinstance(artifact, Folder):
+            for name in (artifact.verify, artifact.index):
+                assert name is None or callable(load_function(name))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"source": {"kind": "toy"}},
+        {"source": {"kind": "folder"}, "label": {"source": "folder"}},
+        {"label": {"source": "published"}},
+        {"scrape": {"source": "table"}},
+    ],
+    ids=str,
+)
+def test_what_a_stage_reads_is_written_before_it(options: dict[str, dict[str, str]]) -> None:
+    pipeline = Pipeline.model_validate({"labels": "labels", **options})
+    there = set(PEOPLE_WRITE)
+    for stage in active_stages(pipeline):
+        assert set(stage.reads) <= there, stage.name
+        there |= set(stage.writes)
+
+
+def test_a_pipeline_has_each_stage_once() -> None:
+    names = [stage.name for stage in active_stages(Pipeline.model_validate({"labels": "x"}))]
+    assert names == stage_names()
