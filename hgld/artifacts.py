@@ -42,9 +42,15 @@ __all__ = [
 Place = Literal["work", "labels", "source"]
 ColumnType = Literal["int", "text", "float"]
 
-SPLITS = ("train", "evaluation", "index", "test")
+SPLITS = ("train", "validation", "evaluation", "index", "test")
 ID_SPACES = ("train", "index")  # landmark ids of train and index are different numbers
-SPACE_OF_SPLIT = {"train": "train", "evaluation": "train", "index": "index", "test": "index"}
+SPACE_OF_SPLIT = {
+    "train": "train",
+    "validation": "train",
+    "evaluation": "train",
+    "index": "index",
+    "test": "index",
+}
 KINDS = ("natural", "human-made")
 DECISIONS = ("keep", "move", "drop", "unsure")
 

@@ -146,6 +146,9 @@ class CollectOptions(Options):
     evaluation_share: float = Field(
         0.0, ge=0, lt=1, description="share of train landmarks held out for evaluation (open set)"
     )
+    validation_share: float = Field(
+        0.0, ge=0, lt=1, description="share of the others held out for choosing options"
+    )
     seed: int = Field(0, description="draws the held-out landmarks")
 
 

@@ -8,6 +8,7 @@ text drops landmarks with several values (``single-only``), its numbers fit the 
 
 import pandas as pd
 
+from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.config import CleanOptions, StageContext
 from hgld.hierarchy.blanks import single_blanks, single_blanks_all
 from hgld.hierarchy.columns import columns_of
@@ -15,7 +16,6 @@ from hgld.hierarchy.columns import columns_of
 __all__ = ["clean_values", "value_keys"]
 
 BY_LANDMARK = ["split", "landmark_id"]
-SPACE_OF_SPLIT = {"train": "train", "evaluation": "train", "index": "index", "test": "index"}
 
 
 def clean_values(

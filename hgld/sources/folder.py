@@ -18,7 +18,7 @@ import pandas as pd
 from hgld.artifacts import SPACE_OF_SPLIT, SPLITS, read_csv
 from hgld.config import CollectOptions, LabelOptions, StageContext, nearest
 from hgld.errors import InvalidData
-from hgld.sources.open_set import hold_out
+from hgld.sources.open_set import draw_splits
 from hgld.sources.tables import ABOUT, UNKNOWN, columns_of, table_of
 
 __all__ = ["collect", "read_hierarchy"]
@@ -217,8 +217,9 @@ def _images(
         given = taken.get(column, pd.Series("", index=taken.index, dtype="str"))
         images[column] = given.where(given != "", UNKNOWN)
     if not has_splits:
-        held = np.array(names)[hold_out(names, options.evaluation_share, options.seed)]
-        images["split"] = images["split"].mask(taken[finest].isin(held), "evaluation")
+        shares = (options.evaluation_share, options.validation_share)
+        splits = dict(zip(names, draw_splits(names, *shares, options.seed), strict=True))
+        images["split"] = taken[finest].map(splits).astype("str")
     return images
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from hgld.artifacts import ColumnType, Table, read_csv
 from hgld.config import CollectOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.sources.open_set import hold_out
+from hgld.sources.open_set import draw_splits
 from hgld.sources.tables import ABOUT, UNKNOWN, columns_of
 from hgld.sources.tars import index_tars
 
@@ -41,7 +41,8 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
 
     ``options.evaluation_share`` of the train landmarks with images become the split
     ``evaluation``, drawn by the hash of seed and landmark id: a landmark's draw does not change
-    when others come or go (see ``hgld.sources.open_set``).
+    when others come or go (see ``hgld.sources.open_set``). ``options.validation_share`` of the
+    others become the split ``validation``, for choosing options without a look at the former.
 
     Dropped, with a reason: ``not in tar``, ``not in csv`` (in a tar, or in the clean list, but in
     no image CSV), ``not clean``, ``ignored query``, ``duplicate`` (the first one is kept).
@@ -251,10 +252,10 @@ def _credit(images: pd.DataFrame, source: Path, options: CollectOptions) -> pd.D
 
 
 def _hold_out(images: pd.DataFrame, options: CollectOptions) -> pd.DataFrame:
-    ids = pd.Series(images["landmark_id"].unique()).sort_values()
-    held = ids[hold_out(ids.astype(str), options.evaluation_share, options.seed)]
-    split = images["split"].mask(images["landmark_id"].isin(held), "evaluation")
-    return images.assign(split=split)
+    ids = images["landmark_id"].drop_duplicates()
+    shares = (options.evaluation_share, options.validation_share)
+    splits = pd.Series(draw_splits(ids.astype(str), *shares, options.seed), index=ids)
+    return images.assign(split=images["landmark_id"].map(splits).astype("str"))
 
 
 def _landmarks(space: str, file: str, source: Path, images: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,25 @@ from hashlib import sha256
 
 import numpy as np
 
-__all__ = ["hold_out"]
+__all__ = ["draw_splits", "hold_out"]
+
+
+def draw_splits(keys: Iterable[str], evaluation: float, validation: float, seed: int) -> np.ndarray:
+    """Split of each landmark: train, validation (to choose options on) or evaluation.
+
+    Landmarks for evaluation leave first, so that no choice of options ever sees them.
+
+    Returns:
+        (N,) text, in the order of the keys.
+
+    Example:
+        >>> draw_splits(["0", "1", "4"], evaluation=0.3, validation=0.4, seed=0).tolist()
+        ['train', 'validation', 'evaluation']
+    """
+    keys = list(keys)
+    validated = hold_out([f"validation:{key}" for key in keys], validation, seed)
+    splits = np.where(validated, "validation", "train")
+    return np.where(hold_out(keys, evaluation, seed), "evaluation", splits)
 
 
 def hold_out(keys: Iterable[str], share: float, seed: int) -> np.ndarray:

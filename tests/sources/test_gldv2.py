@@ -173,6 +173,23 @@ def test_evaluation_landmarks_share_no_image_with_training(context: StageContext
     assert 18 <= len(held) <= 42  # 30 +- 2.6 standard deviations
 
 
+def test_choosing_options_takes_nothing_from_evaluation(context: StageContext) -> None:
+    ids = [f"{i:04x}" for i in range(400)]
+    rows = "".join(f"{image},u,{i // 4}\n" for i, image in enumerate(ids))
+    write_set(folder_of(context), train__csv="id,url,landmark_id\n" + rows, train_000__tar=ids,
+              train_001__tar=[])  # fmt: skip
+    held = {}
+    for validation in (0.0, 0.3):
+        share = options(
+            evaluation_share=0.3, validation_share=validation, train_clean_csv="", seed=4
+        )
+        _, images, _, _ = collected(context, share)
+        held[validation] = images.groupby("split")["landmark_id"].agg(set).to_dict()
+    assert held[0.0]["evaluation"] == held[0.3]["evaluation"]
+    assert held[0.0]["train"] == held[0.3]["train"] | held[0.3]["validation"]
+    assert 10 <= len(held[0.3]["validation"]) <= 34  # of about 70: 21 +- 3.8 deviations
+
+
 def test_the_draw_of_a_landmark_does_not_hang_on_the_others(context: StageContext) -> None:
     share = options(evaluation_share=0.5, train_clean_csv="", seed=1)
     write_set(folder_of(context))
