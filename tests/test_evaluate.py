@@ -1,0 +1,265 @@
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hgld.config import EvaluateOptions, RunOptions
+from hgld.errors import InvalidData, MissingInput, UsageError
+from hgld.evaluate import evaluate_models, rank_levels
+from hgld.model import load_model
+from hgld.model.image import evaluation_transform
+from hgld.shards.index import read_index
+from hgld.shards.read import read_image
+from hgld.tasks import watched_by
+from hgld.train import train_models
+from tests.made_shards import make_context, make_shards, small_options
+
+METRICS = ("H-AP", "AP:kind", "AP:landmark", "R@1:landmark")
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_shards(tmp_path_factory.mktemp("evaluate"))
+
+
+@pytest.fixture(scope="module")
+def models(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    runs = {"plain": RunOptions(steps=0), "trained": RunOptions(steps=2)}
+    options = small_options(runs=runs)
+    train_models(shards, options=options, context=make_context(folder), out=folder / "models")
+    return folder / "models"
+
+
+class Evaluate:
+    """Evaluates into one folder; remembers what was embedded, and may crash on the way."""
+
+    def __init__(self, shards: Path, models: Path, folder: Path) -> None:
+        self.shards, self.models, self.folder = shards, models, folder
+        self.embedded: list[str] = []
+        self.crash_at: int | None = None
+
+    def __call__(self, **changes: Any) -> tuple[dict[str, Any], pd.DataFrame]:
+        options = EvaluateOptions(metrics=METRICS, batch_size=3, device="cpu")
+        with watched_by(self._watch):
+            return evaluate_models(
+                self.shards,
+                self.models,
+                options=options.model_copy(update=changes),
+                context=make_context(self.folder),
+                out=self.folder / "ranked",
+            )
+
+    def ranking(self, model: str) -> dict[str, np.ndarray]:
+        with np.load(self.folder / "ranked" / f"{model}.npz") as data:
+            return dict(data)
+
+    def _watch(self, items: Iterable[Any], label: str, total: int | None) -> Iterator[Any]:
+        if label.startswith("Embedding"):
+            if self.crash_at == len(self.embedded):
+                raise RuntimeError("as if the power went")
+            self.embedded.append(label)
+        yield from items
+
+
+@pytest.fixture
+def evaluate(shards: Path, models: Path, tmp_path: Path) -> Evaluate:
+    return Evaluate(shards, models, tmp_path)
+
+
+def embed(shards: Path, run: Path, split: str) -> tuple[pd.DataFrame, np.ndarray]:
+    """Rows and embeddings of a split, photo by photo."""
+    index = read_index(shards)
+    rows = index[index["split"] == split].reset_index(drop=True)
+    model = load_model(run)
+    look = evaluation_transform(model.config)
+    with torch.inference_mode():
+        found = [model(look(read_image(shards, row))[None])[0] for _, row in rows.iterrows()]
+    return rows, torch.stack(found).double().numpy()
+
+
+def average_precision(relevant_by_rank: list[bool]) -> float:
+    hits = [rank for rank, hit in enumerate(relevant_by_rank, 1) if hit]
+    return sum((i + 1) / rank for i, rank in enumerate(hits)) / len(hits)
+
+
+def test_every_image_queries_all_others_where_query_and_gallery_are_the_same(
+    evaluate: Evaluate, shards: Path, models: Path
+) -> None:
+    """AP and R@1 of each query, counted out in plain Python."""
+    report, per_query = evaluate()
+    rows, vectors = embed(shards, models / "trained", "evaluation")
+    values = per_query[per_query["model"] == "trained"].set_index(["metric", "image_id"])["value"]
+    for query, row in rows.iterrows():
+        others = [i for i in rows.index if i != query]
+        others.sort(key=lambda i: -float(vectors[query] @ vectors[i]))
+        same = [bool(rows["landmark_id"][i] == row["landmark_id"]) for i in others]
+        assert values["AP:landmark", row["image_id"]] == pytest.approx(average_precision(same))
+        assert values["R@1:landmark", row["image_id"]] == float(same[0])
+    assert report["protocol"] == {
+        "query": "evaluation",
+        "gallery": "evaluation",
+        "queries": 8,
+        "gallery_images": 8,
+        "levels": ["kind", "supercategory", "landmark"],
+    }
+
+
+def test_the_report_says_what_each_model_is_and_its_means(evaluate: Evaluate, models: Path) -> None:
+    report, per_query = evaluate()
+    config = json.loads((models / "trained" / "config.json").read_text())
+    found = report["models"]["trained"]
+    assert (found["loss"], found["steps"], found["backbone"]) == ("HAPPIER", 2, "test_resnet")
+    assert found["weights_sha256"] == config["sha256"]
+    assert report["models"]["plain"]["loss"] == "pretrained"
+    means = per_query.groupby(["model", "metric"])["value"].mean()
+    for name, model in report["models"].items():
+        assert list(model["mean"]) == list(METRICS) == report["metrics"]
+        for metric, value in model["mean"].items():
+            assert value == pytest.approx(means[name, metric])
+
+
+def test_a_query_whose_class_is_absent_from_the_gallery_is_counted(evaluate: Evaluate) -> None:
+    """Of the three test photos, that of index:3 has no photo in the index, nor has its castle."""
+    report, per_query = evaluate(query="test", gallery="index")
+    assert report["protocol"]["queries"] == 3 and report["protocol"]["gallery_images"] == 8
+    assert report["models"]["plain"]["skipped"] == {
+        "H-AP": 0,
+        "AP:kind": 0,
+        "AP:landmark": 1,
+        "R@1:landmark": 1,
+    }
+    rows = per_query[(per_query["model"] == "plain") & (per_query["metric"] == "AP:landmark")]
+    assert len(rows) == 2 and rows["value"].notna().all()
+
+
+def test_a_metric_without_any_value_has_no_mean(evaluate: Evaluate) -> None:
+    report, per_query = evaluate(query="evaluation", gallery="index")
+    found = report["models"]["plain"]
+    assert found["mean"]["AP:landmark"] is None and found["skipped"]["AP:landmark"] == 8
+    assert not (per_query["metric"] == "AP:landmark").any()
+    json.dumps(report, allow_nan=False)
+
+
+def test_the_ranking_holds_levels_by_rank_and_the_first_images(
+    evaluate: Evaluate, shards: Path, models: Path
+) -> None:
+    _, per_query = evaluate()
+    ranking = evaluate.ranking("plain")
+    rows, vectors = embed(shards, models / "plain", "evaluation")
+    assert ranking["query_ids"].tolist() == rows["image_id"].tolist()
+    assert ranking["gallery_ids"].tolist() == rows["image_id"].tolist()
+    assert ranking["levels"].dtype == np.int8 and ranking["order"].dtype == np.int32
+    assert (ranking["levels"][:, -1] == -1).all()  # the query itself
+    assert (ranking["order"][:, -1] == np.arange(8)).all()
+    values = per_query[(per_query["model"] == "plain") & (per_query["metric"] == "AP:kind")]
+    values = values.set_index("image_id")["value"]
+    for query, image_id in enumerate(ranking["query_ids"]):
+        found = [rows.iloc[i] for i in ranking["order"][query][:-1]]
+        scores = [float(vectors[query] @ vectors[i]) for i in ranking["order"][query][:-1]]
+        assert scores == sorted(scores, reverse=True)
+        same = [bool(row["level_1"] == rows["level_1"][query]) for row in found]
+        assert same == [level >= 1 for level in ranking["levels"][query][:-1]]
+        assert values[image_id] == pytest.approx(average_precision(same))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 12))
+def test_levels_by_rank_are_sorted_by_score_then_the_less_relevant(
+    seed: int, queries: int, gallery: int
+) -> None:
+    """Few different scores, so that most are tied; Python's sort is the second route."""
+    random = np.random.default_rng(seed)
+    query = random.integers(-1, 2, (queries, 2)).astype(np.float32)
+    images = random.integers(-1, 2, (gallery, 2)).astype(np.float32)
+    query_labels, labels = random.integers(0, 2, (queries, 3)), random.integers(0, 2, (gallery, 3))
+    levels, order = rank_levels(query, query_labels, images, labels, first=5)
+    for q in range(queries):
+        pairs = []
+        for g in range(gallery):
+            differs = [a != b for a, b in zip(query_labels[q], labels[g], strict=True)]
+            shared = differs.index(True) if True in differs else 3
+            pairs.append((-float(query[q] @ images[g]), shared, g))
+        assert levels[q].tolist() == [shared for _, shared, _ in sorted(pairs)]
+        assert order[q].tolist() == [g for _, _, g in sorted(pairs)][:5]
+
+
+def test_a_second_evaluation_embeds_nothing_and_says_the_same(evaluate: Evaluate) -> None:
+    report, per_query = evaluate()
+    assert evaluate.embedded
+    first = (evaluate.folder / "ranked" / "plain.npz").read_bytes()
+    evaluate.embedded.clear()
+    again, per_query_again = evaluate()
+    assert not evaluate.embedded and again == report
+    pd.testing.assert_frame_equal(per_query_again, per_query)
+    assert (evaluate.folder / "ranked" / "plain.npz").read_bytes() == first
+
+
+def test_a_run_that_crashed_goes_on_with_the_next_shard(
+    evaluate: Evaluate, shards: Path, models: Path, tmp_path: Path
+) -> None:
+    whole = Evaluate(shards, models, tmp_path / "whole")
+    expected, _ = whole()
+    assert len(whole.embedded) >= 4  # two shards for each of two models
+    evaluate.crash_at = 3
+    with pytest.raises(RuntimeError):
+        evaluate()
+    evaluate.crash_at = None
+    report, _ = evaluate()
+    assert evaluate.embedded == whole.embedded and report == expected
+
+
+def test_what_is_kept_of_other_models_goes(
+    evaluate: Evaluate, shards: Path, models: Path, tmp_path: Path
+) -> None:
+    evaluate()
+    kept = set((tmp_path / "state" / "embeddings").iterdir())
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "plain").symlink_to(models / "plain")
+    evaluate.models = tmp_path / "one"
+    evaluate()
+    assert len(set((tmp_path / "state" / "embeddings").iterdir()) & kept) == 1 < len(kept)
+    assert [path.name for path in (tmp_path / "ranked").iterdir()] == ["plain.npz"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"query": "dev"}, r"evaluate\.query 'dev' has no samples; the shards hold evaluation, in"),
+        ({"gallery": "dev"}, r"evaluate\.gallery 'dev' has no samples"),
+        ({"metrics": ("H-AB",)}, r"evaluate\.metrics: no metric 'H-AB'; nearest is 'H-AP'"),
+        ({"metrics": ("AP:town",)}, r"evaluate\.metrics: metric AP:town: level 'town' is none of"),
+        ({"metrics": ()}, r"evaluate\.metrics is empty"),
+        ({"device": "gpu"}, "device 'gpu' is unknown"),
+    ],
+)
+def test_an_option_that_does_not_fit_is_one_clear_line(
+    evaluate: Evaluate, changes: dict[str, Any], found: str
+) -> None:
+    with pytest.raises(UsageError, match=found):
+        evaluate(**changes)
+
+
+def test_without_a_model_train_is_named(evaluate: Evaluate, tmp_path: Path) -> None:
+    evaluate.models = tmp_path / "none"
+    with pytest.raises(MissingInput, match="holds no model; run train first"):
+        evaluate()
+
+
+def test_a_model_of_another_architecture_is_one_clear_line(
+    evaluate: Evaluate, models: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken" / "plain"
+    broken.mkdir(parents=True)
+    config = json.loads((models / "plain" / "config.json").read_text())
+    (broken / "config.json").write_text(json.dumps({**config, "architecture": "test_vit"}))
+    (broken / "model.safetensors").symlink_to(models / "plain" / "model.safetensors")
+    evaluate.models = tmp_path / "broken"
+    with pytest.raises(InvalidData, match=r"another architecture than config\.json says"):
+        evaluate()
