@@ -5,15 +5,17 @@ a sink that the command line installs; without one it only passes the items thro
 stage never prints.
 """
 
+import logging
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from contextvars import ContextVar
 from multiprocessing import get_context
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from hgld.errors import Resumable
+from hgld.errors import HgldError, Resumable
 
 __all__ = ["ProgressSink", "map_tasks", "track", "watched_by"]
 
@@ -59,18 +61,31 @@ def map_tasks(
     tasks: Sequence[Task],
     label: str,
     processes: int = 1,
+    cluster: str | None = None,
 ) -> list[Result]:
     """Results of ``function`` in the order of the tasks, whatever the number of processes.
 
-    The function and its tasks must be picklable where there is more than one process.
+    The function and its tasks must be picklable where there is more than one process. On a Ray
+    cluster (extra ``ray``) the same function runs as Ray tasks; hgld must be installed on its
+    nodes, and they must see the same folders.
+
+    Args:
+        function: what to do with a task.
+        tasks: the tasks.
+        label: what the progress is called.
+        processes: on this machine, where there is no cluster.
+        cluster: address of a Ray cluster, "auto" for the one of this machine.
 
     Raises:
-        Resumable: a worker process died.
+        Resumable: a worker process died (on a cluster: again and again).
+        HgldError: Ray is not installed, or the cluster does not answer.
 
     Example:
         >>> map_tasks(abs, [-1, 2], "Absolute values")
         [1, 2]
     """
+    if cluster is not None:
+        return _map_on_cluster(function, tasks, label, cluster)
     if processes <= 1 or len(tasks) <= 1:
         return [function(task) for task in track(tasks, label, len(tasks))]
     workers = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
@@ -82,3 +97,51 @@ def map_tasks(
             f"{label}: a worker process died (out of memory, or killed); finished tasks are kept, "
             "run the same command again"
         ) from None
+
+
+RETRIES = 4  # of a task whose worker or node was lost
+
+
+def _map_on_cluster(
+    function: Callable[[Task], Result], tasks: Sequence[Task], label: str, cluster: str
+) -> list[Result]:
+    with _connected(cluster) as ray:
+        remote = ray.remote(max_retries=RETRIES)(function)
+        waiting = [remote.remote(task) for task in tasks]
+        try:
+            return [ray.get(result) for result in track(waiting, label, len(tasks))]
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError):
+            raise Resumable(
+                f"{label}: a Ray worker died {RETRIES + 1} times on the same task; finished tasks "
+                "are kept, run the same command again"
+            ) from None
+
+
+@contextmanager
+def _connected(cluster: str) -> Iterator[Any]:
+    """The ray module, connected to the cluster; a connection that was there stays."""
+    try:
+        import ray
+    except ImportError:
+        raise HgldError("Ray is not installed; pip install 'hgld[ray]'") from None
+    connected = ray.is_initialized()
+    if not connected:
+        try:
+            _require_answer(cluster)
+            ray.init(address=cluster, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, OSError) as error:
+            raise HgldError(f"no Ray cluster answers at {cluster} ({error})") from None
+    try:
+        yield ray
+    finally:
+        if not connected:
+            ray.shutdown()
+
+
+def _require_answer(cluster: str) -> None:
+    """Knock at host:port first, since Ray itself waits for minutes where nobody is."""
+    host, found, port = cluster.removeprefix("ray://").rpartition(":")
+    if found and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()

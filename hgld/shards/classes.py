@@ -1,0 +1,93 @@
+"""Turns the paths of the hierarchy into dense class numbers, one a level, coarse to fine.
+
+A class is its whole path: two groups of one name under different parents are two classes, so
+shared levels of two samples are the common prefix of their numbers. Numbers are the same in every
+split, since they are drawn from the hierarchy alone.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from hgld.artifacts import SPACE_OF_SPLIT
+from hgld.errors import InvalidData
+
+__all__ = ["Classes", "id_space", "number_classes"]
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of all levels.
+
+    Attributes:
+        levels: names of the levels, coarse to fine.
+        landmarks: split (the id space), landmark_id, level_1 .. level_L, and a name a level.
+        table: level, id, name, parent_id (-1 at the coarsest level).
+    """
+
+    levels: tuple[str, ...]
+    landmarks: pd.DataFrame
+    table: pd.DataFrame
+
+
+def id_space(split: "pd.Series[str]") -> "pd.Series[str]":
+    """The space that a split's landmark ids belong to.
+
+    Example:
+        >>> id_space(pd.Series(["train", "evaluation", "index", "test"])).tolist()
+        ['train', 'train', 'index', 'index']
+    """
+    return split.map(SPACE_OF_SPLIT)
+
+
+def number_classes(hierarchy: pd.DataFrame) -> Classes:
+    """Number the classes of each level in the order of their paths.
+
+    Raises:
+        InvalidData: no rows; a path that is no JSON object of names, or has other levels.
+    """
+    if hierarchy.empty:
+        raise InvalidData("hierarchy.csv: no rows, so no image has a class; run label again")
+    paths = [_read_path(text, row) for row, text in enumerate(hierarchy["path"])]
+    levels = tuple(paths[0])
+    for row, path in enumerate(paths):
+        if tuple(path) != levels:
+            raise InvalidData(
+                f"hierarchy.csv row {row + 2}: levels {', '.join(path)}; expected "
+                f"{', '.join(levels)} as in row 2"
+            )
+    names = [tuple(path.values()) for path in paths]
+    landmarks = hierarchy[["split", "landmark_id"]].reset_index(drop=True)
+    rows: list[tuple[int, int, str, int]] = []
+    parents: dict[tuple[str, ...], int] = {}
+    for level in range(1, len(levels) + 1):
+        numbers = {prefix: i for i, prefix in enumerate(sorted({n[:level] for n in names}))}
+        rows += [(level, i, p[-1], parents.get(p[:-1], -1)) for p, i in numbers.items()]
+        landmarks[f"level_{level}"] = np.array([numbers[n[:level]] for n in names], np.int64)
+        landmarks[f"name_{level}"] = [n[level - 1] for n in names]
+        parents = numbers
+    return Classes(levels, landmarks, _class_table(rows))
+
+
+def _read_path(text: str, row: int) -> dict[str, str]:
+    try:
+        path = json.loads(text)
+    except ValueError:
+        path = None
+    if not isinstance(path, dict) or not path or not all(_is_name(v) for v in path.values()):
+        raise InvalidData(
+            f"hierarchy.csv row {row + 2}: path is {text!r}; expected a JSON object of level "
+            "names and classes, coarse to fine"
+        )
+    return path
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _class_table(rows: Sequence[tuple[int, int, str, int]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["level", "id", "name", "parent_id"])

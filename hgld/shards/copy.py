@@ -1,0 +1,79 @@
+"""Writes shards anew from shards by copying: other order, other sizes, a part of the samples.
+
+A sample's members are copied as they are, headers and all, so nothing is decoded and the cost is
+that of a copy. Members that keep their JSON keep its ``run_id`` too; the index has the new places.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hgld.artifacts import atomic_path
+from hgld.errors import InvalidData
+from hgld.shards.files import FileReader
+from hgld.shards.index import read_manifest
+from hgld.shards.plan import shard_name
+from hgld.shards.tar import ShardFile
+
+__all__ = ["copy_samples"]
+
+
+def copy_samples(
+    folder: Path, rows: pd.DataFrame, out: Path, *, shard_megabytes: float = 256.0
+) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    """Copy the samples of some index rows, in their order, into new shards of their splits.
+
+    Args:
+        folder: of the shards to copy from.
+        rows: rows of its index.
+        out: an empty folder, or one that does not exist.
+        shard_megabytes: size at which a shard is full.
+
+    Returns:
+        The rows with their new shards and places, and what a manifest says of each shard.
+
+    Raises:
+        InvalidData: ``out`` is not empty.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise InvalidData(f"{out}: is not empty; give a new folder")
+    read_manifest(folder)  # a folder without one is not complete
+    reader, tables, facts = FileReader(folder), [], []
+    for split, part in rows.groupby("split", sort=True):
+        number = (part["extent_bytes"].cumsum() - 1) // int(shard_megabytes * 1e6)
+        for i, (_, samples) in enumerate(part.groupby(number)):
+            table, fact = _copy_shard(reader, samples, out / shard_name(str(split), i))
+            tables.append(table)
+            facts.append({"file": shard_name(str(split), i), "split": str(split), **fact})
+    reader.close()
+    return pd.concat(tables, ignore_index=True), facts
+
+
+def _copy_shard(
+    reader: FileReader, samples: pd.DataFrame, path: Path
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    start = samples["extent_bytes"].cumsum() - samples["extent_bytes"]
+    with atomic_path(path) as temporary:
+        shard = ShardFile(temporary)
+        try:
+            places = samples[["shard", "extent_start", "extent_bytes"]]
+            for name, at, size in places.itertuples(index=False):
+                shard.append(reader.read(name, at, size))
+            shard.finish()
+        finally:
+            shard.close()
+    moved = start - samples["extent_start"]
+    table = samples.assign(
+        shard=path.name,
+        offset=samples["offset"] + moved,
+        json_offset=(samples["json_offset"] + moved).where(samples["json_size"] > 0, -1),
+        extent_start=start,
+    )
+    facts = {
+        "sha256": shard.sha256,
+        "bytes": shard.size_bytes,
+        "samples": len(table),
+        "runs": int(table["run"].nunique()),
+    }
+    return table, facts

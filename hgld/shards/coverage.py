@@ -1,0 +1,72 @@
+"""Says before training what an epoch will show: classes and images reached, and what is not.
+
+Sampling by class leaves images out without a word; over a few epochs most of them come in turn,
+but classes that are too small never do. A person should know both numbers before a run of days.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from hgld.shards.batches import BatchOptions, Samples, plan_epoch
+
+__all__ = ["Coverage", "measure_coverage"]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Classes and images of some epochs.
+
+    Attributes:
+        steps: batches of each epoch.
+        classes, images: how many there are.
+        classes_reached, images_reached: how many stand in at least one batch.
+        classes_too_small: fewer than K images, and left out for it.
+        images_too_small: images of those classes.
+        images_left_out: images of other classes that no batch took (remainders, cap, no partners).
+        repeats: places of a batch that hold an image again.
+        padding: places of a batch that hold nothing.
+    """
+
+    steps: tuple[int, ...]
+    classes: int
+    images: int
+    classes_reached: int
+    images_reached: int
+    classes_too_small: int
+    images_too_small: int
+    images_left_out: int
+    repeats: int
+    padding: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def measure_coverage(
+    samples: Samples, options: BatchOptions, *, seed: int, epochs: int = 1
+) -> Coverage:
+    """Count what the first ``epochs`` epochs reach, by planning them."""
+    plans = [plan_epoch(samples, options, seed=seed, epoch=epoch) for epoch in range(epochs)]
+    drawn = [plan[plan >= 0] for plan in plans]
+    reached = np.unique(np.concatenate(drawn))
+    finest = samples.labels[:, -1]
+    classes, number, size = np.unique(finest, return_inverse=True, return_counts=True)
+    small = size < options.images_per_class
+    if options.small_classes != "drop":
+        small = np.zeros_like(small)
+    in_small = int(size[small].sum())
+    return Coverage(
+        steps=tuple(len(plan) for plan in plans),
+        classes=len(classes),
+        images=len(finest),
+        classes_reached=len(np.unique(number[reached])),
+        images_reached=len(reached),
+        classes_too_small=int(small.sum()),
+        images_too_small=in_small,
+        images_left_out=len(finest) - len(reached) - in_small,
+        repeats=sum(len(rows) - len(np.unique(rows)) for rows in drawn),
+        padding=sum(int((plan < 0).sum()) for plan in plans),
+    )

@@ -1,0 +1,246 @@
+"""Feeds planned batches to a training loop through torch's DataLoader.
+
+Two readers give the same batches: ``indexed`` reads any sample at its place, ``stream`` reads
+whole shards from front to back and holds what coming steps need. ``PlainImages`` is for passes
+over all samples, where nothing but their number matters.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from hgld.errors import UsageError
+from hgld.shards.batches import BatchOptions, Samples, order_shards
+from hgld.shards.decode import Decoder, Transform, decode_image
+from hgld.shards.read import ShardImages
+from hgld.shards.sequence import BatchSequence
+from hgld.shards.sequential import SequentialFile, join_location
+
+__all__ = ["BatchLoader", "PlainImages", "reads_per_byte"]
+
+Batch = tuple[Tensor, Tensor, Tensor]
+
+
+class BatchLoader:
+    """The batches of one rank: images (B, ...), labels (B, L), row numbers (B,).
+
+    Iterating gives the rest of the current epoch. ``state_dict`` counts the batches that were
+    given out, whatever the workers have prepared beyond them.
+
+    Args:
+        folder: of the shards; a URL for the reader "stream".
+        rows: rows of the index.
+        transform: makes a tensor of a PIL image in RGB.
+        options: what a batch is made of.
+        seed: of the training run.
+        reader: "indexed" for both orders, "stream" for the order "shards".
+        rank: of this process.
+        world_size: processes that share each global batch.
+        workers: processes that read and decode for this rank; 0: this one.
+        undecodable_budget: damaged images to bear with in each worker.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        rows: pd.DataFrame,
+        transform: Transform,
+        options: BatchOptions,
+        *,
+        seed: int,
+        reader: Literal["indexed", "stream"] = "indexed",
+        rank: int = 0,
+        world_size: int = 1,
+        workers: int = 0,
+        undecodable_budget: int = 0,
+    ) -> None:
+        if reader == "stream" and options.order != "shards":
+            raise UsageError("the reader 'stream' needs the order 'shards'")
+        self.sequence = BatchSequence(
+            Samples.of_index(rows), options, seed=seed, rank=rank, world_size=world_size
+        )
+        self.workers = workers
+        self._reader = reader
+        self._folder, self._rows = folder, rows
+        self._decoder = Decoder(transform, seed, undecodable_budget)
+
+    def __len__(self) -> int:
+        """Steps of the current epoch."""
+        return len(self.sequence.plan(self.sequence.epoch))
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self._loader():
+            self.sequence.advance()
+            yield batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """The next step to give out."""
+        return self.sequence.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on after the last batch of a saved state."""
+        self.sequence.load_state_dict(state)
+
+    def _loader(self) -> "DataLoader[Batch]":
+        steps = range(self.sequence.step, len(self))
+        if self._reader == "indexed":
+            images = ShardImages(Path(self._folder), self._rows, self._decoder.transform)
+            return DataLoader(
+                IndexedSteps(images, self.sequence, self._decoder),
+                batch_size=None,
+                sampler=steps,
+                num_workers=self.workers,
+            )
+        stream = StreamSteps(self._folder, self._rows, self.sequence, self._decoder, steps)
+        return DataLoader(stream, batch_size=None, num_workers=self.workers)
+
+
+class IndexedSteps(Dataset[Batch]):
+    """Item ``step`` is the batch of that step of the sequence's current epoch."""
+
+    def __init__(self, images: ShardImages, sequence: BatchSequence, decoder: Decoder) -> None:
+        self.images, self.decoder = images, decoder
+        self.epoch, self.plan = sequence.epoch, sequence.plan(sequence.epoch)
+        self.first = sequence.rank * self.plan.shape[1]
+
+    def __getitem__(self, step: int) -> Batch:
+        rows = self.plan[step]
+        data = [self.images.read_bytes(row) if row >= 0 else None for row in rows.tolist()]
+        labels = _labels_of(self.images.labels, rows)
+        names = [self.images.name(row) for row in rows]
+        place = (self.epoch, step, self.first)
+        made = self.decoder.batch(data, names, labels[:, -1], place)
+        return made, torch.from_numpy(labels), torch.from_numpy(rows)
+
+
+class StreamSteps(IterableDataset[Batch]):
+    """The batches of some steps, from shards that are read from front to back.
+
+    A worker gives every n-th step. It holds the images that its coming steps need, as JPEG
+    bytes: no more than the plan's open runs.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        rows: pd.DataFrame,
+        sequence: BatchSequence,
+        decoder: Decoder,
+        steps: range,
+    ) -> None:
+        self.folder, self.decoder, self.steps = folder, decoder, steps
+        self.epoch, self.plan = sequence.epoch, sequence.plan(sequence.epoch)
+        self.first = sequence.rank * self.plan.shape[1]
+        self.labels = sequence.samples.labels
+        self.shard = sequence.samples.shards
+        self.names = [str(n) for n in rows["shard"].astype("category").cat.categories]
+        self.keys = rows["key"].to_numpy(object)
+        self.place = rows[["offset", "size_bytes"]].to_numpy(np.int64, copy=True)
+        self.lane_of, self.turn_of = order_shards(
+            sequence.samples, sequence.options, seed=sequence.seed, epoch=sequence.epoch
+        )
+
+    def __iter__(self) -> Iterator[Batch]:
+        worker = get_worker_info()
+        mine = self.steps if worker is None else self.steps[worker.id :: worker.num_workers]
+        held: dict[int, bytes] = {}
+        lanes: dict[int, Iterator[tuple[int, bytes]]] = {}
+        needed = np.unique(self.plan[mine])
+        for step in mine:
+            rows = self.plan[step]
+            for row in rows[rows >= 0].tolist():
+                lane = int(self.lane_of[self.shard[row]])
+                if lane not in lanes:
+                    lanes[lane] = self._read_lane(lane, needed[needed >= 0])
+                while row not in held:
+                    held.update([next(lanes[lane])])
+            yield self._batch(step, rows, held)
+            for row in rows.tolist():
+                held.pop(row, None)
+
+    def _batch(self, step: int, rows: np.ndarray, held: dict[int, bytes]) -> Batch:
+        labels = _labels_of(self.labels, rows)
+        data = [held[row] if row >= 0 else None for row in rows.tolist()]
+        names = [self._name(row) for row in rows]
+        made = self.decoder.batch(data, names, labels[:, -1], (self.epoch, step, self.first))
+        return made, torch.from_numpy(labels), torch.from_numpy(rows)
+
+    def _name(self, row: int) -> str:
+        return f"{join_location(self.folder, self.names[self.shard[row]])}: key {self.keys[row]}"
+
+    def _read_lane(self, lane: int, needed: np.ndarray) -> Iterator[tuple[int, bytes]]:
+        """The needed samples of a lane, shard after shard in their turn."""
+        mine = needed[self.lane_of[self.shard[needed]] == lane]
+        mine = mine[np.lexsort((self.place[mine, 0], self.turn_of[self.shard[mine]]))]
+        bounds = np.flatnonzero(np.diff(self.shard[mine])) + 1
+        for part in np.split(mine, bounds):
+            location = join_location(self.folder, self.names[self.shard[part[0]]])
+            with SequentialFile(location) as file:
+                for row in part.tolist():
+                    offset, size = self.place[row].tolist()
+                    yield row, file.take(offset, size)
+
+
+def reads_per_byte(options: BatchOptions, world_size: int, workers: int) -> float:
+    """How often all stream readers together read each byte of the shards.
+
+    A worker reads the lanes that its rank's slice of the batch touches.
+
+    Example:
+        >>> reads_per_byte(BatchOptions(8, 4, order="shards", lanes=1), 4, 1)
+        4.0
+        >>> reads_per_byte(BatchOptions(8, 4, order="shards", lanes=4), 4, 1)
+        1.0
+    """
+    size = options.classes_per_batch * options.images_per_class
+    lane_of = np.arange(size) // (size // options.lanes)
+    rank_of = np.arange(size) // (size // world_size)
+    touched = len(np.unique(np.column_stack([lane_of, rank_of]), axis=0))
+    return touched * max(1, workers) / options.lanes
+
+
+class PlainImages(IterableDataset[tuple[Tensor, Tensor, int]]):
+    """Every sample exactly once, in the order of the index, shared by ranks and workers.
+
+    For classification and embedding passes; ranks may differ by one sample.
+
+    Args:
+        folder: of the shards.
+        rows: rows of the index.
+        transform: makes a tensor of a PIL image in RGB.
+        rank: of this process.
+        world_size: processes that share the samples.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rows: pd.DataFrame,
+        transform: Transform,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.images = ShardImages(folder, rows, transform)
+        self.rank, self.world_size = rank, world_size
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, int]]:
+        worker = get_worker_info()
+        part, parts = self.rank, self.world_size
+        if worker is not None:
+            part, parts = part * worker.num_workers + worker.id, parts * worker.num_workers
+        numbers = np.array_split(np.arange(len(self.images)), parts)[part]
+        for number, data in self.images.iterate(numbers):
+            image = decode_image(data, self.images.name(number))
+            yield self.images.transform(image), torch.from_numpy(self.images.labels[number]), number
+
+
+def _labels_of(labels: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Labels of the rows; -1 throughout where there is none."""
+    return np.where(rows[:, None] >= 0, labels[rows], -1)

@@ -1,0 +1,84 @@
+"""Shows what a folder of shards holds: its shards, one sample, counts."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hgld.config import nearest
+from hgld.errors import InvalidData
+from hgld.shards.files import FileReader
+from hgld.shards.index import level_columns, read_index, read_manifest
+
+__all__ = ["Sample", "count_shards", "list_shards", "read_sample"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample: its row of the index, its JSON, its JPEG."""
+
+    row: dict[str, Any]
+    known: dict[str, Any]
+    jpeg: bytes
+
+
+def list_shards(folder: Path) -> pd.DataFrame:
+    """One row a shard: file, split, samples, runs, bytes, sha256."""
+    columns = ["file", "split", "samples", "runs", "bytes", "sha256"]
+    return pd.DataFrame(read_manifest(folder)["shards"], columns=columns)
+
+
+def read_sample(folder: Path, key: str) -> Sample:
+    """The sample of a key, or of an image id.
+
+    Raises:
+        InvalidData: there is none; the nearest is named.
+    """
+    index = read_index(folder)
+    found = index[(index["key"] == key) | (index["image_id"] == key)]
+    if found.empty:
+        near = nearest(key, [*index["key"].head(10_000), *index["image_id"].head(10_000)])
+        raise InvalidData(f"{folder}: no sample has the key or image id '{key}'{near}")
+    row = {str(name): value for name, value in found.iloc[0].to_dict().items()}
+    reader = FileReader(folder)
+    jpeg = reader.read(row["shard"], row["offset"], row["size_bytes"])
+    text = (
+        reader.read(row["shard"], row["json_offset"], row["json_size"])
+        if row["json_size"]
+        else b"{}"
+    )
+    reader.close()
+    return Sample(row, json.loads(text), jpeg)
+
+
+def count_shards(folder: Path) -> dict[str, Any]:
+    """Counts of each split: samples, shards, bytes, classes and their sizes, licences."""
+    index, shards = read_index(folder), list_shards(folder)
+    levels = read_manifest(folder)["levels"]
+    return {
+        str(split): _count_split(part, shards[shards["split"] == split], levels)
+        for split, part in index.groupby("split", sort=True)
+    }
+
+
+def _count_split(part: pd.DataFrame, shards: pd.DataFrame, levels: list[str]) -> dict[str, Any]:
+    columns = level_columns(part)
+    size = part.groupby(columns[-1]).size()
+    return {
+        "samples": len(part),
+        "shards": len(shards),
+        "bytes": int(shards["bytes"].sum()),
+        "classes": {
+            level: int(part[column].nunique())
+            for level, column in zip(levels, columns, strict=True)
+        },
+        "images_of_a_class": {
+            "least": int(size.min()),
+            "median": float(size.median()),
+            "most": int(size.max()),
+        },
+        "classes_below_4_images": int((size < 4).sum()),
+        "licenses": {str(name): int(n) for name, n in part["license"].value_counts().items()},
+    }

@@ -1,0 +1,96 @@
+"""Decides which image stands where: classes are cut in runs, runs are scattered over shards.
+
+Rank losses need several images of a class in a batch. A reader that reads shards one after the
+other finds them only when they lie together: consecutive samples of one class are a run. Runs of
+one class go to different shards, and every supercategory is dealt over all shards, so that a few
+shards read side by side show the whole data set. Nothing here reads an image.
+"""
+
+from math import ceil
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["plan_shards", "shard_name"]
+
+MEMBER_OVERHEAD = 3 * 512 + 3 * 256 + 800  # three headers, three paddings, the JSON
+
+
+def shard_name(split: str, number: int) -> str:
+    """File name of a shard.
+
+    Example:
+        >>> shard_name("train", 7)
+        'train-000007.tar'
+    """
+    return f"{split}-{number:06d}.tar"
+
+
+def plan_shards(
+    samples: pd.DataFrame, *, run_length: int, shard_bytes: float, seed: int
+) -> pd.DataFrame:
+    """Give each sample its shard and run; rows come back in the order in which they are written.
+
+    Args:
+        samples: split, image_id, level_1 .. level_L (class numbers), expected_bytes.
+        run_length: most samples in a run; the runs of a class differ by one sample at most.
+        shard_bytes: size that a shard should have.
+        seed: draws which images share a run, and where runs stand.
+
+    Returns:
+        The samples with ``shard`` (file name) and ``run`` (counted in each split, in order).
+    """
+    parts = [
+        _plan_split(part.sort_values("image_id"), str(split), run_length, shard_bytes, seed)
+        for split, part in samples.groupby("split", sort=True)
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else samples.assign(shard="", run=0)
+
+
+def _plan_split(
+    samples: pd.DataFrame, split: str, run_length: int, shard_bytes: float, seed: int
+) -> pd.DataFrame:
+    random = np.random.default_rng([seed, *split.encode()])
+    levels = [name for name in samples.columns if name.startswith("level_")]
+    samples = samples.iloc[random.permutation(len(samples))]
+    samples = samples.sort_values(levels[-1], kind="stable", ignore_index=True)
+    run = _cut_runs(samples[levels[-1]].to_numpy(), run_length)
+    runs = samples.groupby(run)[levels].first()
+    size = float(samples["expected_bytes"].sum()) + MEMBER_OVERHEAD * len(samples)
+    shards = min(max(1, ceil(size / shard_bytes)), len(runs))
+    group = runs[levels[-2]] if len(levels) > 1 else runs[levels[-1]] * 0
+    shard = _deal_runs(group.to_numpy(), runs[levels[-1]].to_numpy(), shards, random)
+    place = _rank(np.lexsort((random.random(len(runs)), shard)))[run]
+    samples = samples.assign(shard=[shard_name(split, n) for n in shard[run]], run=place)
+    return samples.sort_values("run", kind="stable", ignore_index=True)
+
+
+def _cut_runs(classes: np.ndarray, run_length: int) -> np.ndarray:
+    """Number of the run of each row; equal classes are neighbours.
+
+    Example:
+        >>> _cut_runs(np.array([5, 5, 5, 7]), 2)
+        array([0, 0, 1, 2])
+    """
+    first = np.flatnonzero(np.r_[True, classes[1:] != classes[:-1]])
+    size = np.diff(np.r_[first, len(classes)])
+    runs = -(-size // run_length)
+    place = np.arange(len(classes)) - np.repeat(first, size)
+    within = place * np.repeat(runs, size) // np.repeat(size, size)
+    return np.asarray(np.repeat(np.cumsum(runs) - runs, size) + within)
+
+
+def _deal_runs(
+    groups: np.ndarray, classes: np.ndarray, shards: int, random: np.random.Generator
+) -> np.ndarray:
+    """Shard of each run: dealt group by group, the runs of a class one after the other."""
+    draw = random.random(int(classes.max()) + 1)
+    order = np.lexsort((draw[classes], groups))
+    return np.asarray(_rank(order) % shards)
+
+
+def _rank(order: np.ndarray) -> np.ndarray:
+    """Inverse of a permutation: the place of each item in the order."""
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return rank

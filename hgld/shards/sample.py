@@ -1,0 +1,188 @@
+"""One sample as the three members of its shard: the JPEG, what is known of it, and its class.
+
+A JPEG is copied byte for byte unless a size is asked for. Every image is decoded once before it
+goes into a shard: a training run of days must not stop on it. The JSON always has the same
+keys and never a null, since readers infer their schema from the first samples.
+"""
+
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from hgld.shards.jpeg import is_whole_jpeg, jpeg_size
+
+__all__ = ["Encoded", "Encoding", "Undecodable", "describe", "encode_image", "sample_key"]
+
+LONGEST_KEY = 90  # a tar header has room for a name of 100 bytes
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+FIXED_KEYS = (
+    "key",
+    "image_id",
+    "split",
+    "landmark_id",
+    "label",
+    "hierarchical_path",
+    "run_id",
+    "width",
+    "height",
+    "orig_width",
+    "orig_height",
+    "size_bytes",
+    "sha256",
+    "source_url",
+    "author",
+    "license",
+    "license_url",
+    "title",
+    "changes",
+    "labels_version",
+)
+
+
+class Undecodable(Exception):
+    """The bytes are no image, or a damaged one; the text says in what way."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How an image's bytes are made: short side in pixels (None: copied), JPEG quality.
+
+    Attributes:
+        decode_all: decode also what is only copied, to see that it can be.
+    """
+
+    short_side: int | None
+    jpeg_quality: int
+    decode_all: bool = True
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A JPEG, its size, the size of its source, and what was done to it."""
+
+    data: bytes
+    width: int
+    height: int
+    orig_width: int
+    orig_height: int
+    changes: str
+
+
+def sample_key(split: str, image_id: str) -> str:
+    """The key of a sample: unique, without dots or slashes, at most 90 bytes.
+
+    Example:
+        >>> sample_key("train", "6e158a47eb2ca3f6")
+        'train-6e158a47eb2ca3f6'
+        >>> sample_key("train", "a/b.png")
+        'train-a%2Fb%2Epng'
+    """
+    text = re.sub(rb"[^A-Za-z0-9_-]", lambda m: b"%%%02X" % m[0][0], image_id.encode()).decode()
+    key = f"{split}-{text}"
+    if len(key) <= LONGEST_KEY:
+        return key
+    return f"{key[: LONGEST_KEY - 17]}~{sha256(key.encode()).hexdigest()[:16]}"
+
+
+def encode_image(data: bytes, encoding: Encoding) -> Encoded:
+    """Decode an image to see that it can be, and make its JPEG.
+
+    Raises:
+        Undecodable: the bytes cannot be decoded.
+    """
+    try:
+        return _encode(data, encoding)
+    except UnidentifiedImageError:
+        raise Undecodable("not an image of a known format") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow raises whatever the damage leads to
+        raise Undecodable(f"{type(error).__name__}: {error}") from None
+
+
+def _encode(data: bytes, encoding: Encoding) -> Encoded:
+    size = jpeg_size(data)
+    copied = size is not None and _keeps_size(size, encoding)
+    if size is not None and copied and (not encoding.decode_all or is_whole_jpeg(data)):
+        return Encoded(data, *size, *size, "none")
+    return _encode_by_pillow(data, encoding)
+
+
+def _keeps_size(size: tuple[int, int], encoding: Encoding) -> bool:
+    return encoding.short_side is None or min(size) == encoding.short_side
+
+
+def _encode_by_pillow(data: bytes, encoding: Encoding) -> Encoded:
+    with Image.open(io.BytesIO(data)) as image:
+        width, height = image.size
+        copied = image.format == "JPEG" and _keeps_size(image.size, encoding)
+        if copied and encoding.decode_all:
+            image.load()
+        if copied:
+            return Encoded(data, width, height, width, height, "none")
+        made = ImageOps.exif_transpose(image).convert("RGB")
+        changes = []
+        if encoding.short_side is not None:
+            made = _resize(made, encoding.short_side)
+            changes.append(f"resized to short side {encoding.short_side}")
+        changes.append(f"JPEG quality {encoding.jpeg_quality}")
+        buffer = io.BytesIO()
+        made.save(buffer, "JPEG", quality=encoding.jpeg_quality)
+        return Encoded(buffer.getvalue(), *made.size, width, height, ", ".join(changes))
+
+
+def _resize(image: Image.Image, short_side: int) -> Image.Image:
+    scale = short_side / min(image.size)
+    width, height = (max(1, round(side * scale)) for side in image.size)
+    return image.resize((width, height), Image.Resampling.BICUBIC)
+
+
+def describe(
+    row: Mapping[str, Any], image: Encoded, levels: Sequence[str], labels_version: str
+) -> bytes:
+    """The JSON of a sample.
+
+    Args:
+        row: a planned sample: the columns of images, level_1 .., name_1 .., key, run, sha256.
+        image: its JPEG.
+        levels: names of the levels, coarse to fine; a group's name and number stand under the
+            level's name (``level_`` before it where the name is one of the fixed keys).
+        labels_version: first digits of the hash of the labels.
+    """
+    names = [str(row[f"name_{i + 1}"]) for i in range(len(levels))]
+    known = {
+        "key": row["key"],
+        "image_id": row["image_id"],
+        "split": row["split"],
+        "landmark_id": int(row["landmark_id"]),
+        "label": int(row[f"level_{len(levels)}"]),
+        "hierarchical_path": "/".join(names),
+        "run_id": int(row["run"]),
+        "width": image.width,
+        "height": image.height,
+        "orig_width": image.orig_width,
+        "orig_height": image.orig_height,
+        "size_bytes": len(image.data),
+        "sha256": row["sha256"],
+        "source_url": row["url"],
+        "author": row["author"],
+        "license": row["license"],
+        "license_url": row["license"] if row["license"].startswith("http") else "",
+        "title": row["title"],
+        "changes": image.changes,
+        "labels_version": labels_version,
+    }
+    for i, (level, name) in enumerate(zip(levels[:-1], names[:-1], strict=True)):
+        known |= {_level_key(level): name, _level_key(level) + "_id": int(row[f"level_{i + 1}"])}
+    return _JSON.encode(known).encode()
+
+
+def _level_key(level: str) -> str:
+    taken = level in FIXED_KEYS or f"{level}_id" in FIXED_KEYS
+    return f"level_{level}" if taken else level

@@ -1,0 +1,124 @@
+"""Writes the files beside the shards: index, manifest, credits, and what other readers ask for.
+
+Tools find a sample by the index, check a copy by the manifest, and give credit by the
+attribution. The manifest comes last and names the hash of the index, so that a folder with a
+manifest is a complete one.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hgld.artifacts import Json, atomic_path, hash_file, write_csv
+from hgld.shards.classes import Classes
+
+__all__ = ["SIDECARS", "brace_string", "write_checksums", "write_descriptors", "write_sidecars"]
+
+SIDECARS = (
+    "SHA256SUMS",
+    "attribution.csv",
+    "classes.csv",
+    "index.parquet",
+    "manifest.json",
+    "sizes.json",  # open_clip: samples of each tar
+    "__len__",  # open_clip: samples of all
+)
+ATTRIBUTION = ["split", "image_id", "title", "author", "license", "url"]
+
+
+def write_sidecars(
+    out: Path,
+    rows: pd.DataFrame,
+    shards: Sequence[Mapping[str, Any]],
+    classes: Classes,
+    *,
+    options: Mapping[str, Any],
+    labels_sha256: str,
+) -> None:
+    """Write all sidecars of a finished set of shards.
+
+    Args:
+        out: the folder of shards.
+        rows: the index, sorted.
+        shards: file, split, sha256, bytes, samples and runs of each shard.
+        classes: the classes of all levels.
+        options: those that decided the shards.
+        labels_sha256: hash of the hierarchy.
+    """
+    with atomic_path(out / "index.parquet") as temporary:
+        rows.to_parquet(temporary, index=False, compression="zstd")
+    _write_table(classes.table, out / "classes.csv")
+    _write_table(rows[ATTRIBUTION].sort_values(["split", "image_id"]), out / "attribution.csv")
+    write_descriptors(out, shards)
+    manifest = {
+        "levels": list(classes.levels),
+        "splits": _count_splits(rows, len(classes.levels)),
+        "shards": [dict(shard) for shard in shards],
+        "options": dict(options),
+        "labels_sha256": labels_sha256,
+        "index_sha256": hash_file(out / "index.parquet"),
+    }
+    Json("manifest.json").write(manifest, out / "manifest.json")
+    write_checksums(out, shards)
+
+
+def brace_string(files: Sequence[str]) -> str:
+    """The shards of one split in the notation that webdataset expands.
+
+    Example:
+        >>> brace_string(["train-000000.tar", "train-000001.tar", "train-000002.tar"])
+        'train-{000000..000002}.tar'
+        >>> brace_string(["test-000000.tar"])
+        'test-000000.tar'
+    """
+    first, last = min(files), max(files)
+    if len(files) == 1 or not first.removesuffix(".tar").rpartition("-")[2].isdigit():
+        return " ".join(sorted(files))
+    split, _, low = first.removesuffix(".tar").rpartition("-")
+    high = last.removesuffix(".tar").rpartition("-")[2]
+    return f"{split}-{{{low}..{high}}}.tar"
+
+
+def write_descriptors(out: Path, shards: Sequence[Mapping[str, Any]]) -> None:
+    """Write what open_clip (sizes.json, __len__) and wids (SPLIT.wids.json) read."""
+    samples = {str(shard["file"]): int(shard["samples"]) for shard in shards}
+    Json("sizes.json").write(samples, out / "sizes.json")
+    with atomic_path(out / "__len__") as temporary:
+        temporary.write_text(str(sum(samples.values())))
+    for split in {str(shard["split"]) for shard in shards}:
+        parts = [
+            {"url": str(s["file"]), "nsamples": int(s["samples"])}
+            for s in shards
+            if s["split"] == split
+        ]
+        document = {"wids_version": 1, "name": split, "shardlist": parts}
+        Json("wids").write(document, out / f"{split}.wids.json")
+
+
+def write_checksums(out: Path, shards: Sequence[Mapping[str, Any]]) -> None:
+    """Write SHA256SUMS for `sha256sum --check`: the shards and all other sidecars."""
+    sums = {str(shard["file"]): str(shard["sha256"]) for shard in shards}
+    others = [*out.glob("*.wids.json"), *(out / name for name in SIDECARS)]
+    sums |= {p.name: hash_file(p) for p in others if p.is_file() and p.name != "SHA256SUMS"}
+    with atomic_path(out / "SHA256SUMS") as temporary:
+        temporary.write_text("".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
+
+
+def _write_table(table: pd.DataFrame, path: Path) -> None:
+    with atomic_path(path) as temporary:
+        write_csv(table, temporary)
+
+
+def _count_splits(rows: pd.DataFrame, levels: int) -> dict[str, dict[str, Any]]:
+    return {
+        str(split): {
+            "samples": len(part),
+            "classes": int(part[f"level_{levels}"].nunique()),
+            "classes_per_level": [int(part[f"level_{i + 1}"].nunique()) for i in range(levels)],
+            "shards": int(part["shard"].nunique()),
+            "brace": brace_string([str(name) for name in part["shard"].unique()]),
+        }
+        for split, part in rows.groupby("split", sort=True)
+    }

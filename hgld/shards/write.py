@@ -1,0 +1,201 @@
+"""Writes the shards: class-grouped, reproducible, resumable.
+
+A shard is the unit of work: it is planned in full before the first image is read, so any process
+may write it, and a finished one leaves a marker with its index rows. A run that was stopped
+writes the shards that have no marker; the markers go once the whole folder is complete. Nothing
+is under its final name before it is finished, and the manifest is the last file to be written.
+"""
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hgld.artifacts import Json
+from hgld.config import ExportOptions, StageContext
+from hgld.errors import HgldError, InvalidData
+from hgld.shards.classes import Classes, id_space, number_classes
+from hgld.shards.files import FileReader
+from hgld.shards.permission import DROPPED, count_reasons, withhold
+from hgld.shards.plan import plan_shards
+from hgld.shards.sample import Encoding, Undecodable, encode_image
+from hgld.shards.shard import ShardTask, read_marker, write_or_keep
+from hgld.shards.sidecars import SIDECARS, write_sidecars
+from hgld.tasks import map_tasks
+
+__all__ = ["export_shards"]
+
+FORMAT = 1  # counted up when the same input and options make other bytes than before
+
+
+def export_shards(
+    source: Path,
+    images: pd.DataFrame,
+    hierarchy: pd.DataFrame,
+    removals: pd.DataFrame | None = None,
+    *,
+    options: ExportOptions,
+    context: StageContext,
+    out: Path,
+) -> pd.DataFrame:
+    """Write every labelled, decodable image once into the shards of its split.
+
+    Args:
+        source: folder that the images' paths are relative to.
+        images: one row an image, with the place of its bytes.
+        hierarchy: one row a landmark, with its label path.
+        removals: images that their authors or others asked to be left out (image_id, why).
+        options: sizes, seed, encoding.
+        context: its ``state`` folder keeps the markers of finished shards.
+        out: the folder of shards; shards of other input or options are removed from it.
+
+    Returns:
+        export_dropped: the images that are in no shard, each with its reason.
+
+    Raises:
+        InvalidData: no image is left to export, or a source file is not as listed.
+        Resumable: the disk is full, or a worker died; the same command goes on.
+    """
+    classes = number_classes(hierarchy)
+    images, withheld = withhold(images, removals, options.licenses)
+    labelled, unlabelled = _label(images, classes)
+    dropped = pd.concat([withheld, unlabelled], ignore_index=True)
+    if labelled.empty:
+        raise InvalidData(f"export: no image is left to export: {count_reasons(dropped)}")
+    samples = plan_shards(
+        labelled.assign(expected_bytes=_expect_bytes(labelled, source, options)),
+        run_length=options.run_length,
+        shard_bytes=options.shard_megabytes * 1e6,
+        seed=options.seed,
+    )
+    labels_hash = _hash_table(hierarchy.sort_values(["split", "landmark_id"]))
+    tasks = _cut_tasks(samples, classes, labels_hash, source, out, context.state, options)
+    with _alone(out):
+        _clear_others(out, context.state, _hash_input(samples, labels_hash, source, options))
+        markers = map_tasks(write_or_keep, tasks, "Writing shards", options.processes, options.ray)
+        finished = [read_marker(marker) for marker in markers]
+        dropped = pd.concat([dropped, *(shard.dropped for shard in finished)], ignore_index=True)
+        rows = _sort_index(pd.concat([shard.rows for shard in finished], ignore_index=True))
+        facts = [shard.facts for shard in finished]
+        write_sidecars(
+            out, rows, facts, classes, options=options.decisive(), labels_sha256=labels_hash
+        )
+        shutil.rmtree(context.state)
+    return dropped
+
+
+def _label(images: pd.DataFrame, classes: Classes) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Give each image the classes of its landmark; those without a landmark's row are dropped."""
+    landmarks = classes.landmarks.rename(columns={"split": "space"})
+    labelled = images.assign(space=id_space(images["split"])).merge(
+        landmarks, on=["space", "landmark_id"], how="left", validate="many_to_one"
+    )
+    missing = labelled["level_1"].isna()
+    dropped = labelled.loc[missing, ["split", "image_id", "landmark_id"]].assign(
+        reason="unlabelled",
+        detail=lambda t: "landmark " + t["landmark_id"].astype(str) + " has no hierarchy row",
+    )
+    kept = labelled[~missing].drop(columns="space")
+    numbers = {f"level_{i + 1}": "int64" for i in range(len(classes.levels))}
+    kept = kept.astype(numbers).sort_values(["split", "image_id"], ignore_index=True)
+    return kept, dropped[DROPPED]
+
+
+def _expect_bytes(samples: pd.DataFrame, source: Path, options: ExportOptions) -> "pd.Series[Any]":
+    """Size that each image will have, for cutting shards: scaled as a few of them turn out."""
+    if options.short_side is None:
+        return samples["size_bytes"].astype("float64")
+    reader, before, after = FileReader(source), 0, 0
+    for row in samples.iloc[:: max(1, len(samples) // 64)].to_dict("records"):
+        data = reader.read(row["path"], row["offset"], row["size_bytes"])
+        try:
+            made = encode_image(data, _encoding(options))
+        except Undecodable:
+            continue
+        before, after = before + len(data), after + len(made.data)
+    reader.close()
+    return samples["size_bytes"] * (after / before if before else 1.0)
+
+
+def _encoding(options: ExportOptions) -> Encoding:
+    return Encoding(options.short_side, options.jpeg_quality, options.decode_all)
+
+
+def _cut_tasks(
+    samples: pd.DataFrame,
+    classes: Classes,
+    labels_hash: str,
+    source: Path,
+    out: Path,
+    state: Path,
+    options: ExportOptions,
+) -> list[ShardTask]:
+    return [
+        ShardTask(
+            str(file),
+            source,
+            out,
+            state,
+            part,
+            classes.levels,
+            labels_hash[:12],
+            _encoding(options),
+        )
+        for file, part in samples.groupby("shard", sort=True)
+    ]
+
+
+def _hash_table(table: pd.DataFrame) -> str:
+    return sha256(table.to_csv(index=False, lineterminator="\n").encode()).hexdigest()
+
+
+def _hash_input(
+    samples: pd.DataFrame, labels_hash: str, source: Path, options: ExportOptions
+) -> str:
+    """What finished shards were made from; a source file counts by size and time."""
+    facts = {path: (source / path).stat() for path in samples["path"].unique() if path}
+    files = [[path, fact.st_size, fact.st_mtime_ns] for path, fact in sorted(facts.items())]
+    document = [FORMAT, labels_hash, _hash_table(samples), options.decisive(), files]
+    return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Hold the folder against a second writer."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".writer").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HgldError(
+                f"{out}: another process is writing shards here; wait for it, or choose another "
+                "folder"
+            ) from None
+        yield
+
+
+def _clear_others(out: Path, state: Path, input_hash: str) -> None:
+    """Remove whatever was not made from this input; markers of this input stay."""
+    note = state / "input.json"
+    if note.is_file() and Json(note.name).read(note).get("sha256") == input_hash:
+        return
+    shutil.rmtree(state, ignore_errors=True)
+    state.mkdir(parents=True)
+    for file in [
+        *out.glob("*.tar"),
+        *out.glob(".*.tmp"),
+        *out.glob("*.wids.json"),
+        *(out / name for name in SIDECARS),
+    ]:
+        file.unlink(missing_ok=True)
+    Json(note.name).write({"sha256": input_hash}, note)
+
+
+def _sort_index(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.sort_values(["split", "shard", "offset"], ignore_index=True)

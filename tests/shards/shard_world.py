@@ -1,0 +1,91 @@
+"""A small world of drawn images in a tar, with a hierarchy of three levels."""
+
+import io
+import json
+import tarfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from hgld.config import ExportOptions, SourceOptions, StageContext
+from hgld.shards import export_shards
+
+GROUPS = {"natural": ["lake", "mountain"], "human-made": ["church", "bridge"]}
+
+
+def draw(number: int, size: tuple[int, int] = (20, 15), form: str = "JPEG") -> bytes:
+    """An image file that differs from every other number's."""
+    pixels = np.random.default_rng(number).integers(0, 256, (*size[::-1], 3), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, form)
+    return buffer.getvalue()
+
+
+@dataclass
+class World:
+    """Images in source/images.tar, and the tables that describe them."""
+
+    folder: Path
+    images: pd.DataFrame
+    hierarchy: pd.DataFrame
+    data: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def source(self) -> Path:
+        return self.folder / "source"
+
+    def context(self, name: str = "state") -> StageContext:
+        source = SourceOptions(folder=self.source)
+        return StageContext("2026-01-01", self.folder / name, source, self.folder)
+
+    def export(
+        self, out: str = "shards", removals: pd.DataFrame | None = None, **options: Any
+    ) -> tuple[Path, pd.DataFrame]:
+        """Export with small shards; the folder and what was dropped."""
+        chosen = ExportOptions(**{"shard_megabytes": 0.09, **options})
+        dropped = export_shards(
+            self.source,
+            self.images,
+            self.hierarchy,
+            removals,
+            options=chosen,
+            context=self.context(f"{out}-state"),
+            out=self.folder / out,
+        )
+        return self.folder / out, dropped
+
+
+def make_world(folder: Path, sizes: list[int], **images: Any) -> World:
+    """Landmark i of the train space has sizes[i] images; every third image is of the index."""
+    (folder / "source").mkdir(parents=True)
+    kinds = [(kind, group) for kind, groups in GROUPS.items() for group in groups]
+    rows, paths, data = [], [], {}
+    with tarfile.open(folder / "source/images.tar", "w") as tar:
+        for split in ("train", "index"):
+            for landmark, size in enumerate(sizes):
+                kind, group = kinds[landmark % len(kinds)]
+                path = {"kind": kind, "supercategory": group, "landmark": f"{split}:{landmark}"}
+                paths.append((split, landmark, json.dumps(path)))
+                for i in range(size if split == "train" else min(size, 2)):
+                    image_id = f"{split[0]}{landmark:03d}{i:03d}"
+                    data[image_id] = draw(len(data))
+                    info = tarfile.TarInfo(f"{image_id}.jpg")
+                    info.size = len(data[image_id])
+                    offset = tar.offset + 512
+                    tar.addfile(info, io.BytesIO(data[image_id]))
+                    rows.append((image_id, split, landmark, "images.tar", offset, info.size))
+    table = pd.DataFrame(
+        rows, columns=["image_id", "split", "landmark_id", "path", "offset", "size_bytes"]
+    )
+    credit = {
+        "author": 'A. \u00c9crivain, "B"',
+        "license": "https://creativecommons.org/licenses/by/3.0/",
+        "title": "File:T.jpg",
+        "url": "https://upload.wikimedia.org/t.jpg",
+    }
+    hierarchy = pd.DataFrame(paths, columns=["split", "landmark_id", "path"])
+    return World(folder, table.assign(**credit), hierarchy, data)

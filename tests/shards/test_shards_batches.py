@@ -1,0 +1,286 @@
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hgld.errors import InvalidData, UsageError
+from hgld.shards import batch_at, plan_batches
+from hgld.shards.batches import BatchOptions, Samples, order_shards, plan_epoch
+from hgld.shards.coverage import measure_coverage
+from hgld.shards.deal import count_rows, deal_rows
+from hgld.shards.plan import plan_shards
+from hgld.shards.sequence import BatchSequence
+
+sizes = st.lists(st.integers(1, 40), min_size=4, max_size=30)
+
+
+def labels_of(sizes: list[int]) -> np.ndarray:
+    """Class i has sizes[i] rows; rows are mixed."""
+    finest = np.repeat(np.arange(len(sizes)), sizes)
+    finest = np.random.default_rng(0).permutation(finest)
+    return np.stack([finest // 3, finest], 1)
+
+
+@given(sizes, st.integers(2, 4), st.integers(2, 5), st.integers(0, 3))
+@settings(deadline=None, max_examples=60)
+def test_every_batch_has_p_classes_with_k_images(
+    sizes: list[int], classes: int, images: int, epoch: int
+) -> None:
+    labels = labels_of(sizes)
+    if sum(size >= images for size in sizes) < classes:
+        return
+    plan = plan_batches(
+        labels, classes_per_batch=classes, images_per_class=images, seed=1, epoch=epoch
+    )
+    for batch in plan:
+        finest, counts = np.unique(labels[batch, -1], return_counts=True)
+        assert len(finest) == classes and (counts == images).all()
+        assert len(set(batch.tolist())) == classes * images
+    assert len(np.unique(plan)) == plan.size  # no image twice in an epoch
+
+
+@given(sizes, st.integers(2, 4))
+@settings(deadline=None, max_examples=60)
+def test_no_more_rows_can_be_had(counts: list[int], width: int) -> None:
+    """Against taking the fullest kinds first, which is known to be best."""
+    left, rows = sorted(counts, reverse=True), 0
+    while len(left) >= width and left[width - 1] > 0:
+        left = sorted([n - 1 for n in left[:width]] + left[width:], reverse=True)
+        rows += 1
+    assert count_rows(np.array(counts), width) == rows
+    table = deal_rows(np.array(counts), width, np.random.default_rng(0))
+    assert table.shape == (rows, width)
+    assert all(len(set(row)) == width for row in table.tolist())
+    assert (np.bincount(table.ravel(), minlength=len(counts)) <= counts).all()
+
+
+def test_a_plan_depends_on_seed_and_epoch_alone() -> None:
+    labels = labels_of([8] * 10)
+
+    def plan(seed: int, epoch: int) -> list[list[int]]:
+        return plan_batches(
+            labels, classes_per_batch=4, images_per_class=4, seed=seed, epoch=epoch
+        ).tolist()
+
+    assert plan(0, 0) == plan(0, 0)
+    assert plan(0, 0) != plan(0, 1) and plan(0, 0) != plan(1, 0)
+
+
+def test_every_step_of_the_endless_sequence_is_of_its_epoch() -> None:
+    labels = labels_of([8] * 10)
+    options = {"classes_per_batch": 4, "images_per_class": 4, "seed": 3}
+    steps = len(plan_batches(labels, epoch=0, **options))
+    assert steps == 5
+    second = plan_batches(labels, epoch=1, **options)
+    assert batch_at(labels, steps + 2, **options).tolist() == second[2].tolist()
+
+
+def test_classes_meet_as_by_chance() -> None:
+    """20 classes of 10 groups, 5 a batch: a pair meets 40 * (5*4)/(20*19) = 2.1 times."""
+    met = np.zeros((20, 20))
+    for seed in range(50):
+        table = deal_rows(np.full(20, 10), 5, np.random.default_rng(seed))
+        for row in table:
+            met[np.ix_(row, row)] += 1
+    pairs = met[~np.eye(20, dtype=bool)] / 50
+    assert abs(pairs.mean() - 40 * 20 / 380) < 1e-9
+    assert pairs.std() < 0.35  # independent draws: sqrt(2.1 / 50) = 0.2
+
+
+def test_a_class_meets_many_others_within_one_epoch() -> None:
+    """A class in 10 batches of 5 meets up to 40 others; without mixing it met the same 4."""
+    table = deal_rows(np.full(200, 10), 5, np.random.default_rng(0))
+    others = [len(set(table[(table == c).any(1)].ravel())) - 1 for c in range(200)]
+    assert np.mean(others) > 35
+
+
+def test_too_few_classes_stop_with_the_numbers() -> None:
+    with pytest.raises(InvalidData, match=r"2 of 3 classes have 4 images or more, but .* 3 of"):
+        plan_batches(labels_of([4, 5, 3]), classes_per_batch=3, images_per_class=4, seed=0, epoch=0)
+
+
+def samples_of(sizes: list[int], shards: int = 7, run_length: int = 16) -> Samples:
+    """Class i has sizes[i] images, laid out as the writer would."""
+    finest = np.repeat(np.arange(len(sizes)), sizes)
+    table = pd.DataFrame(
+        {
+            "split": "train",
+            "image_id": [f"{i:06d}" for i in range(len(finest))],
+            "level_1": finest // 4,
+            "level_2": finest,
+            "expected_bytes": 1e6,
+        }
+    )
+    table = plan_shards(
+        table, run_length=run_length, shard_bytes=1.01e6 * len(finest) / shards, seed=0
+    )
+    return Samples.of_index(table)
+
+
+def require_exact(plan: np.ndarray, samples: Samples, options: BatchOptions) -> None:
+    for batch in plan:
+        counts = np.unique(samples.labels[batch, -1], return_counts=True)[1]
+        assert counts.tolist() == [options.images_per_class] * options.classes_per_batch
+        assert len(set(batch.tolist())) == plan.shape[1]
+    assert len(np.unique(plan)) == plan.size
+
+
+@given(sizes, st.sampled_from([1, 2, 4]), st.integers(1, 40), st.integers(0, 5))
+@settings(deadline=None, max_examples=40)
+def test_the_order_of_shards_gives_exact_batches_too(
+    sizes: list[int], lanes: int, window: int, seed: int
+) -> None:
+    samples = samples_of([*sizes, 8, 8, 8, 8])
+    options = BatchOptions(4, 3, order="shards", lanes=lanes, window=window)
+    try:
+        plan = plan_epoch(samples, options, seed=seed, epoch=0)
+    except InvalidData:
+        assert lanes > 1  # a lane may hold too few classes, never the whole
+        return
+    require_exact(plan, samples, options)
+    lane_of, _ = order_shards(samples, options, seed=seed, epoch=0)
+    lane = lane_of[samples.shards[plan]].reshape(len(plan), lanes, -1)
+    assert (lane == np.arange(lanes)[:, None]).all()
+
+
+def test_few_runs_are_open_in_the_order_of_shards() -> None:
+    """Between its first and its last image a run is open; so many are at most."""
+    samples = samples_of([24] * 60, shards=12)
+    options = BatchOptions(8, 4, order="shards", window=20)
+    plan = plan_epoch(samples, options, seed=0, epoch=0)
+    steps = np.repeat(np.arange(len(plan)), plan.shape[1])
+    span = pd.DataFrame({"run": samples.runs[plan.ravel()], "step": steps}).groupby("run")["step"]
+    first, last = span.min().to_numpy(), span.max().to_numpy()
+    opened = [int(((first <= step) & (last >= step)).sum()) for step in range(len(plan))]
+    assert max(opened) <= 20
+    assert len(plan) >= 0.95 * 24 * 60 // 32
+
+
+def test_shards_are_read_in_their_turn() -> None:
+    samples = samples_of([24] * 60, shards=12)
+    options = BatchOptions(8, 4, order="shards", window=20)
+    plan = plan_epoch(samples, options, seed=0, epoch=0)
+    _, turn_of = order_shards(samples, options, seed=0, epoch=0)
+    first_step = [int(np.flatnonzero((samples.shards[plan] == s).any(1))[0]) for s in range(12)]
+    assert (np.diff(np.array(first_step)[np.argsort(turn_of)]) >= 0).all()
+
+
+@pytest.mark.parametrize("order", ["random", "shards"])
+def test_a_cap_limits_the_images_of_a_class(order: Literal["random", "shards"]) -> None:
+    samples = samples_of([40, 33, 20, 9, 8, 5, 4])
+    options = BatchOptions(3, 4, order=order, images_cap=8)
+    plan = plan_epoch(samples, options, seed=0, epoch=0)
+    require_exact(plan, samples, options)
+    assert np.bincount(samples.labels[plan.ravel(), -1]).max() == 8
+
+
+def test_a_batch_holds_two_supercategories_with_half_of_the_classes_each() -> None:
+    samples = samples_of([12] * 40)  # ten groups of four classes
+    options = BatchOptions(8, 4, groups_per_batch=2)
+    plan = plan_epoch(samples, options, seed=0, epoch=0)
+    require_exact(plan, samples, options)
+    for batch in plan:
+        groups, counts = np.unique(samples.labels[batch, 0], return_counts=True)
+        assert len(groups) == 2 and counts.tolist() == [16, 16]
+    assert plan.size == 12 * 40  # nothing is left out
+
+
+@pytest.mark.parametrize("order", ["random", "shards"])
+def test_small_classes_are_repeated(order: Literal["random", "shards"]) -> None:
+    samples = samples_of([1, 2, 3, 4])
+    options = BatchOptions(4, 4, order=order, small_classes="repeat")
+    (batch,) = plan_epoch(samples, options, seed=0, epoch=0)
+    found = [sorted(np.bincount(batch[samples.labels[batch, -1] == c]).tolist()) for c in range(4)]
+    counts = [[n for n in count if n] for count in found]
+    assert counts == [[4], [2, 2], [1, 1, 2], [1, 1, 1, 1]]
+    report = measure_coverage(samples, options, seed=0)
+    assert (report.repeats, report.classes_reached, report.images_left_out) == (6, 4, 0)
+
+
+@pytest.mark.parametrize("order", ["random", "shards"])
+def test_small_classes_are_padded(order: Literal["random", "shards"]) -> None:
+    samples = samples_of([1, 2, 3, 4])
+    options = BatchOptions(4, 4, order=order, small_classes="pad")
+    (batch,) = plan_epoch(samples, options, seed=0, epoch=0)
+    assert sorted(batch[batch >= 0].tolist()) == list(range(10))
+    assert measure_coverage(samples, options, seed=0).padding == 6
+
+
+@pytest.mark.parametrize("order", ["random", "shards"])
+def test_coverage_is_what_the_epoch_shows(order: Literal["random", "shards"]) -> None:
+    samples = samples_of([1, 3, 4, 5, 9, 17, 20, 33])
+    options = BatchOptions(3, 4, order=order, lanes=1)
+    report = measure_coverage(samples, options, seed=0)
+    plan = plan_epoch(samples, options, seed=0, epoch=0)
+    assert report.images_reached == len(set(plan.ravel().tolist()))
+    assert (report.classes, report.images) == (8, 92)
+    assert (report.classes_too_small, report.images_too_small) == (2, 4)
+    total = report.images_reached + report.images_too_small + report.images_left_out
+    assert total == report.images and report.steps == (len(plan),)
+
+
+def test_over_epochs_every_class_that_is_large_enough_comes() -> None:
+    samples = samples_of(np.random.default_rng(0).integers(1, 30, 300).tolist())
+    options = BatchOptions(16, 4, order="shards", window=64)
+    report = measure_coverage(samples, options, seed=0, epochs=3)
+    assert report.classes_reached == report.classes - report.classes_too_small
+    assert report.images_left_out < 0.05 * report.images
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_ranks_share_the_global_batch_without_a_duplicate(ranks: int) -> None:
+    samples = samples_of([8] * 20)
+    options = BatchOptions(4, 4)
+    parts = [
+        BatchSequence(samples, options, seed=1, rank=rank, world_size=ranks).plan(0)
+        for rank in range(ranks)
+    ]
+    whole = plan_epoch(samples, options, seed=1, epoch=0)
+    assert np.array_equal(np.concatenate(parts, axis=1), whole)
+
+
+def test_a_state_goes_on_in_the_next_epoch() -> None:
+    samples, options = samples_of([8] * 8), BatchOptions(4, 4)
+    sequence = BatchSequence(samples, options, seed=1)
+    for _ in range(5):
+        sequence.advance()
+    assert len(sequence.plan(0)) == 4
+    assert (sequence.state_dict()["epoch"], sequence.state_dict()["step"]) == (1, 1)
+    again = BatchSequence(samples, options, seed=1)
+    again.load_state_dict(sequence.state_dict())
+    assert (again.epoch, again.step) == (1, 1)
+
+
+def test_a_state_of_other_batches_is_refused() -> None:
+    samples = samples_of([8] * 8)
+    state = BatchSequence(samples, BatchOptions(4, 4), seed=1).state_dict()
+    with pytest.raises(InvalidData, match="saved with other shards, batch options"):
+        BatchSequence(samples, BatchOptions(4, 4), seed=2).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"groups_per_batch": 3}, "groups_per_batch 3 does not divide classes_per_batch 4"),
+        ({"lanes": 3, "order": "shards"}, "lanes 3 does not divide"),
+        ({"images_cap": 2}, "images_cap 2 is below images_per_class 4"),
+        ({"groups_per_batch": 2, "order": "shards"}, "needs the order 'random'"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        BatchOptions(4, 4, **options)
+
+
+def test_a_batch_that_the_ranks_cannot_share_is_refused() -> None:
+    with pytest.raises(UsageError, match="3 ranks do not divide a batch of 16"):
+        BatchSequence(samples_of([8] * 8), BatchOptions(4, 4), seed=0, world_size=3)
+
+
+def test_lanes_with_too_few_classes_are_refused() -> None:
+    samples = samples_of([8, 8, 8, 8], shards=1)
+    with pytest.raises(InvalidData, match="2 lanes cannot fill one batch"):
+        plan_epoch(samples, BatchOptions(4, 4, order="shards", lanes=2), seed=0, epoch=0)

@@ -1,0 +1,109 @@
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import webdataset
+
+from hgld.errors import InvalidData, MissingInput
+from hgld.shards import read_index, read_manifest, verify_shards
+from tests.shards.shard_world import World
+
+
+@pytest.fixture
+def shards(world: World) -> Path:
+    folder, _ = world.export()
+    verify_shards(folder)
+    return folder
+
+
+def test_a_flipped_byte_is_found_in_its_shard_and_key(shards: Path) -> None:
+    row = read_index(shards).iloc[7]
+    data = bytearray((shards / row["shard"]).read_bytes())
+    data[row["offset"] + 5] ^= 1
+    (shards / row["shard"]).write_bytes(data)
+    with pytest.raises(InvalidData, match=rf"{row['shard']}: .*{row['key']}"):
+        verify_shards(shards)
+
+
+def test_a_truncated_shard_is_found(shards: Path) -> None:
+    row = read_index(shards).query("shard == 'train-000001.tar'").iloc[2]
+    shard = shards / row["shard"]
+    shard.write_bytes(shard.read_bytes()[: row["offset"] + 10])
+    with pytest.raises(InvalidData, match=rf"train-000001.tar: .* cut off is {row['key']}"):
+        verify_shards(shards)
+
+
+def test_a_missing_shard_is_found(shards: Path) -> None:
+    (shards / "train-000001.tar").unlink()
+    with pytest.raises(InvalidData, match=r"train-000001\.tar: the shard is missing"):
+        verify_shards(shards)
+
+
+def test_a_shard_from_elsewhere_is_found(shards: Path) -> None:
+    (shards / "train-000001.tar").rename(shards / "train-000099.tar")
+    with pytest.raises(InvalidData, match=r"train-000099\.tar: .*unknown to manifest"):
+        verify_shards(shards)
+
+
+def test_an_index_of_other_shards_is_found(shards: Path, world: World) -> None:
+    other, _ = world.export("other", seed=5)
+    (shards / "index.parquet").write_bytes((other / "index.parquet").read_bytes())
+    with pytest.raises(InvalidData, match=r"is not the index that manifest\.json was written with"):
+        verify_shards(shards)
+
+
+def test_a_damaged_index_is_said_to_be_so(shards: Path) -> None:
+    (shards / "index.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(InvalidData, match="not a readable index"):
+        read_index(shards)
+
+
+def test_a_folder_without_manifest_is_not_complete(shards: Path) -> None:
+    (shards / "manifest.json").unlink()
+    with pytest.raises(MissingInput, match="run export"):
+        verify_shards(shards)
+
+
+def test_the_manifest_counts_what_is_there(shards: Path, world: World) -> None:
+    manifest, index = read_manifest(shards), read_index(shards)
+    assert manifest["levels"] == ["kind", "supercategory", "landmark"]
+    assert manifest["splits"]["train"]["samples"] == 92 == (index["split"] == "train").sum()
+    assert manifest["splits"]["train"]["classes"] == 8
+    assert sum(s["samples"] for s in manifest["shards"]) == len(index)
+    assert all((shards / s["file"]).stat().st_size == s["bytes"] for s in manifest["shards"])
+
+
+def test_any_flipped_byte_is_found_in_its_key(shards: Path) -> None:
+    index = read_index(shards).query("shard == 'train-000000.tar'")
+    shard = shards / "train-000000.tar"
+    good = shard.read_bytes()
+    for place in range(3, len(good) - 10240, 997):
+        bad = bytearray(good)
+        bad[place] ^= 0x10
+        shard.write_bytes(bad)
+        key = index[index["offset"] - 512 <= place]["key"].iloc[-1]
+        with pytest.raises(InvalidData, match=f"of key {key} was changed"):
+            verify_shards(shards)
+
+
+def test_sha256sum_accepts_the_folder(shards: Path) -> None:
+    check = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=shards)
+    listed = {line.split("  ")[1] for line in (shards / "SHA256SUMS").read_text().splitlines()}
+    there = {p.name for p in shards.iterdir() if not p.name.startswith(".")}
+    assert check.returncode == 0 and listed == there - {"SHA256SUMS"}
+
+
+def test_descriptors_count_the_samples_of_each_shard(shards: Path) -> None:
+    sizes = json.loads((shards / "sizes.json").read_text())
+    wids = json.loads((shards / "train.wids.json").read_text())
+    counts = read_index(shards).groupby("shard").size().to_dict()
+    assert sizes == counts and int((shards / "__len__").read_text()) == sum(counts.values())
+    train = {name: n for name, n in counts.items() if name.startswith("train")}
+    assert {s["url"]: s["nsamples"] for s in wids["shardlist"]} == train
+
+
+def test_the_brace_string_names_the_shards(shards: Path) -> None:
+    brace = read_manifest(shards)["splits"]["train"]["brace"]
+    files = webdataset.shardlists.expand_urls(brace)
+    assert sorted(files) == sorted(p.name for p in shards.glob("train-*.tar"))

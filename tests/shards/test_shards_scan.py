@@ -1,0 +1,167 @@
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import webdataset
+
+from hgld.errors import InvalidData
+from hgld.shards import read_index, verify_shards
+from hgld.shards.batches import BatchOptions, Samples, plan_epoch
+from hgld.shards.copy import copy_samples
+from hgld.shards.foreign import index_shards
+from hgld.shards.look import count_shards, list_shards, read_sample
+from hgld.shards.read import ShardImages
+from hgld.shards.scan import scan_tar
+from tests.shards.shard_world import World, draw
+
+SIZES = [0, 1, 511, 512, 513, 70_000, 3_000_000, 5]
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_members_are_found_where_tarfile_finds_them(tmp_path: Path, form: int) -> None:
+    path = tmp_path / "any.tar"
+    with tarfile.open(path, "w", format=form) as tar:
+        for i, size in enumerate(SIZES):
+            long = "folder/" * (20 if form != tarfile.USTAR_FORMAT and i % 2 else 1)
+            info = tarfile.TarInfo(f"{long}n\u00e4me{i}.jpg" if i else "a/" + "b" * 95)
+            info.size = size
+            tar.addfile(info, io.BytesIO(bytes([i + 1]) * size))
+        tar.addfile(tarfile.TarInfo("last.json"))
+    with tarfile.open(path) as tar:
+        expected = [(m.name, m.offset, m.offset_data, m.size) for m in tar]
+    assert [tuple(m) for m in scan_tar(path)] == expected
+
+
+def test_an_archive_without_end_blocks_is_read(tmp_path: Path, world: World) -> None:
+    shard = next(world.export()[0].glob("train-*.tar"))
+    whole = list(scan_tar(shard))
+    end = whole[-1].offset + whole[-1].size_bytes
+    (tmp_path / "cut.tar").write_bytes(shard.read_bytes()[:end])
+    assert list(scan_tar(tmp_path / "cut.tar")) == whole
+
+
+def test_an_archive_that_ends_inside_a_member_is_an_error(tmp_path: Path, world: World) -> None:
+    shard = next(world.export()[0].glob("train-*.tar"))
+    (tmp_path / "cut.tar").write_bytes(shard.read_bytes()[:600])
+    with pytest.raises(InvalidData, match=r"cut\.tar: ends inside the member at byte 0"):
+        list(scan_tar(tmp_path / "cut.tar"))
+
+
+def test_what_is_no_tar_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(b"PK\3\4" * 500)
+    with pytest.raises(InvalidData, match=r"x\.tar: byte 0 is no tar header"):
+        list(scan_tar(tmp_path / "x.tar"))
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """Shards as webdataset's own ShardWriter makes them, classes mixed."""
+    folder = tmp_path / "foreign"
+    folder.mkdir()
+    with webdataset.ShardWriter(str(folder / "photos-%06d.tar"), maxcount=9, verbose=0) as sink:
+        for i in range(30):
+            known = {"animal": f"animal{i % 5}", "family": f"family{i % 5 // 2}"}
+            sink.write({"__key__": f"s{i:03d}", "jpg": draw(i), "json": known, "cls": i % 5})
+    return folder
+
+
+def test_a_foreign_webdataset_gives_exact_batches(foreign: Path) -> None:
+    index = index_shards(foreign)
+    assert read_index(foreign).equals(index) and len(index) == 30
+    verify_shards(foreign)
+    plan = plan_epoch(Samples.of_index(index), BatchOptions(4, 3), seed=0, epoch=0)
+    assert all(np.bincount(index["level_1"].to_numpy()[b]).max() == 3 for b in plan)
+    images = ShardImages(foreign, index, lambda image: image)  # type: ignore[arg-type,return-value]
+    assert images.read_bytes(0) == draw(int(index["key"][0][1:]))
+
+
+def test_a_foreign_hierarchy_comes_from_the_json(foreign: Path) -> None:
+    index = index_shards(foreign, levels=("family", "animal"))
+    pairs = index.groupby("level_2")["level_1"].nunique()
+    assert (pairs == 1).all() and index["level_1"].nunique() == 3 and len(pairs) == 5
+
+
+def test_a_foreign_sample_without_class_is_named(foreign: Path) -> None:
+    with pytest.raises(InvalidData, match=r"photos-000000\.tar: key s000: no class; .* species"):
+        index_shards(foreign, levels=("species",))
+
+
+def test_members_that_stand_apart_are_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x-0.tar", "w") as tar:
+        for name in ("a.jpg", "b.jpg", "a.cls"):
+            data = draw(0) if name.endswith("jpg") else b"0"
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+            if name == "b.jpg":
+                cls = tarfile.TarInfo("b.cls")
+                cls.size = 1
+                tar.addfile(cls, io.BytesIO(b"0"))
+    with pytest.raises(InvalidData, match=r"key a: "):
+        index_shards(tmp_path)
+
+
+def test_our_own_shards_can_be_indexed_again(world: World) -> None:
+    folder, _ = world.export()
+    before = read_index(folder)
+    after = index_shards(folder, levels=("kind", "supercategory", "label"))
+    columns = [c for c in before.columns if not c.startswith(("level_", "run"))]
+    assert before[columns].equals(after[columns])
+    pairs = zip(before["level_3"], after["level_3"], strict=True)
+    assert len(set(pairs)) == before["level_3"].nunique() == after["level_3"].nunique()
+
+
+def test_copied_samples_keep_every_byte(world: World, tmp_path: Path) -> None:
+    folder, _ = world.export()
+    rows = read_index(folder).query("landmark_id > 3").sample(frac=1, random_state=0)
+    copied, facts = copy_samples(folder, rows, tmp_path / "copy", shard_megabytes=0.05)
+    assert len(facts) > 2 and sum(f["samples"] for f in facts) == len(rows)
+    for old, new in zip(
+        rows.sort_values("key").to_dict("records"),
+        copied.sort_values("key").to_dict("records"),
+        strict=True,
+    ):
+        assert part(folder, old) == part(tmp_path / "copy", new)
+    for shard in (tmp_path / "copy").glob("*.tar"):
+        names = [m.name for m in scan_tar(shard)]
+        with tarfile.open(shard) as tar:
+            assert tar.getnames() == names
+
+
+def part(folder: Path, row: dict[str, Any]) -> tuple[bytes, bytes]:
+    """The sample's members, and its image by the index."""
+    shard = (folder / row["shard"]).read_bytes()
+    start, offset = row["extent_start"], row["offset"]
+    return shard[start : start + row["extent_bytes"]], shard[offset : offset + row["size_bytes"]]
+
+
+def test_a_folder_that_is_not_empty_is_not_copied_into(world: World) -> None:
+    folder, _ = world.export()
+    with pytest.raises(InvalidData, match="is not empty"):
+        copy_samples(folder, read_index(folder), folder)
+
+
+def test_listing_and_counting_show_what_is_there(world: World) -> None:
+    folder, _ = world.export()
+    shards, counts = list_shards(folder), count_shards(folder)
+    assert shards["samples"].sum() == 107 and set(shards["split"]) == {"train", "index"}
+    assert counts["train"]["samples"] == 92 and counts["train"]["classes"]["landmark"] == 8
+    assert counts["train"]["images_of_a_class"] == {"least": 1, "median": 7.0, "most": 33}
+    assert counts["train"]["classes_below_4_images"] == 2
+    assert list(counts["index"]["licenses"].values()) == [15]
+    json.dumps(counts)
+
+
+def test_one_sample_is_shown_by_its_key_or_image_id(world: World) -> None:
+    folder, _ = world.export()
+    sample = read_sample(folder, "train-t004002")
+    assert sample.jpeg == world.data["t004002"] == read_sample(folder, "t004002").jpeg
+    assert sample.known["image_id"] == "t004002"
+    with pytest.raises(
+        InvalidData, match=r"no sample .* 'train-t004x02'; did you mean 'train-t004"
+    ):
+        read_sample(folder, "train-t004x02")

@@ -1,0 +1,316 @@
+import io
+import json
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import webdataset
+from PIL import Image
+
+from hgld.errors import HgldError, InvalidData, Resumable
+from hgld.shards import read_image, read_index, read_manifest, verify_shards
+from tests.shards.shard_world import World, draw
+
+# webdataset 1.0.2 leaves the files that it reads to the garbage collector
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def content(folder: Path) -> dict[str, str]:
+    """Hash of each visible file."""
+    return {
+        p.name: sha256(p.read_bytes()).hexdigest()
+        for p in folder.iterdir()
+        if not p.name.startswith(".")
+    }
+
+
+def samples(folder: Path) -> list[dict[str, Any]]:
+    """All samples as the webdataset package reads them."""
+    urls = [str(p) for p in sorted(folder.glob("*.tar"))]
+    return list(webdataset.WebDataset(urls, shardshuffle=False))
+
+
+def test_webdataset_reads_every_image_byte_for_byte(world: World) -> None:
+    folder, dropped = world.export()
+    found = {json.loads(s["json"])["image_id"]: s["jpg"] for s in samples(folder)}
+    assert found == world.data
+    assert len(dropped) == 0
+
+
+def test_class_file_json_and_index_agree(world: World) -> None:
+    folder, _ = world.export()
+    index = read_index(folder).set_index("key")
+    for sample in samples(folder):
+        known, row = json.loads(sample["json"]), index.loc[sample["__key__"]]
+        assert int(sample["cls"]) == known["label"] == row["level_3"]
+        assert (known["kind_id"], known["supercategory_id"]) == (row["level_1"], row["level_2"])
+        assert known["hierarchical_path"].startswith(f"{known['kind']}/{known['supercategory']}/")
+        assert known["sha256"] == row["sha256"] == sha256(sample["jpg"]).hexdigest()
+        assert known["run_id"] == row["run"]
+        assert None not in known.values()
+
+
+def test_members_of_a_sample_are_neighbours_in_a_fixed_order(world: World) -> None:
+    folder, _ = world.export()
+    with tarfile.open(sorted(folder.glob("*.tar"))[0]) as tar:
+        names = tar.getnames()
+    for i in range(0, len(names), 3):
+        key = names[i].removesuffix(".jpg")
+        assert names[i : i + 3] == [f"{key}.jpg", f"{key}.json", f"{key}.cls"]
+
+
+def test_plain_tar_lists_the_members_with_a_fixed_time_and_owner(world: World) -> None:
+    folder, _ = world.export()
+    shard = sorted(folder.glob("*.tar"))[0]
+    listing = subprocess.run(
+        ["tar", "--utc", "-tvf", shard], capture_output=True, text=True, check=True
+    )
+    first = listing.stdout.splitlines()[0]
+    assert first.startswith("-r--r--r-- hgld/hgld") and "1970-01-01" in first
+
+
+def test_the_index_points_at_the_bytes(world: World) -> None:
+    folder, _ = world.export()
+    for row in read_index(folder).to_dict("records"):
+        shard = (folder / row["shard"]).read_bytes()
+        jpeg = shard[row["offset"] : row["offset"] + row["size_bytes"]]
+        assert jpeg == world.data[row["image_id"]]
+        text = shard[row["json_offset"] : row["json_offset"] + row["json_size"]]
+        assert json.loads(text)["key"] == row["key"]
+
+
+def test_a_run_is_one_class_consecutive_and_at_most_run_length(world: World) -> None:
+    folder, _ = world.export(run_length=8)
+    index = read_index(folder)
+    runs = index.groupby(["split", "run"])
+    assert runs["level_3"].nunique().eq(1).all() and runs["shard"].nunique().eq(1).all()
+    assert runs.size().max() <= 8
+    changes = (index["run"] != index["run"].shift()) | (index["split"] != index["split"].shift())
+    assert changes.sum() == len(runs)
+
+
+def test_runs_of_a_class_lie_in_different_shards(world: World) -> None:
+    folder, _ = world.export(run_length=8, shard_megabytes=0.03)
+    train = read_index(folder).query("split == 'train'")
+    assert train["shard"].nunique() >= 5
+    spread = train.drop_duplicates("run").groupby("level_3")["shard"].agg(["size", "nunique"])
+    assert (spread["size"] == spread["nunique"]).all()
+
+
+def test_shards_hold_equally_many_runs(world: World) -> None:
+    folder, _ = world.export(run_length=4)
+    runs = read_index(folder).query("split == 'train'").groupby("shard")["run"].nunique()
+    assert runs.max() - runs.min() <= 1
+
+
+def test_same_input_gives_the_same_bytes_whatever_the_order_and_processes(world: World) -> None:
+    first, _ = world.export("one")
+    world.images = world.images.sample(frac=1, random_state=1)
+    world.hierarchy = world.hierarchy.iloc[::-1]
+    second, _ = world.export("two", processes=2)
+    assert content(first) == content(second)
+    assert len(content(first)) > 6
+
+
+def test_another_seed_makes_other_shards(world: World) -> None:
+    assert content(world.export("one")[0]) != content(world.export("two", seed=1)[0])
+
+
+def test_classes_have_the_same_number_in_every_split(world: World) -> None:
+    folder, _ = world.export()
+    index, classes = read_index(folder), pd.read_csv(folder / "classes.csv")
+    names = classes.query("level == 3").set_index("id")["name"]
+    assert (
+        index["level_3"].map(names) == index["split"] + ":" + index["landmark_id"].astype(str)
+    ).all()
+    groups = index.groupby(["landmark_id", "level_2"]).size().reset_index()
+    assert groups["landmark_id"].is_unique  # in both splits
+    for _level, part in classes.groupby("level"):
+        assert part["id"].tolist() == list(range(len(part)))
+
+
+def test_shared_levels_follow_the_parents(world: World) -> None:
+    classes = pd.read_csv(world.export()[0] / "classes.csv")
+    index = read_index(world.folder / "shards")
+    for level in (2, 3):
+        parent = classes.query(f"level == {level}").set_index("id")["parent_id"]
+        assert (index[f"level_{level}"].map(parent) == index[f"level_{level - 1}"]).all()
+
+
+def test_an_undecodable_image_is_dropped_with_its_reason(world: World) -> None:
+    row = world.images.index[3]
+    world.images.loc[row, "size_bytes"] -= 100
+    folder, dropped = world.export()
+    assert dropped["image_id"].tolist() == [world.images.loc[row, "image_id"]]
+    assert dropped["reason"].tolist() == ["undecodable"]
+    assert "truncated" in dropped["detail"].iloc[0]
+    assert len(read_index(folder)) == len(world.images) - 1
+
+
+def test_bytes_that_are_no_image_are_dropped_the_same_every_time(world: World) -> None:
+    world.images.loc[world.images.index[3], "offset"] += 100
+    assert world.export("one")[1]["detail"].tolist() == ["not an image of a known format"]
+
+
+def test_images_of_a_landmark_without_hierarchy_are_dropped(world: World) -> None:
+    world.hierarchy = world.hierarchy.query("not (split == 'train' and landmark_id == 4)")
+    folder, dropped = world.export()
+    assert len(dropped) == 9 and set(dropped["reason"]) == {"unlabelled"}
+    assert set(dropped["detail"]) == {"landmark 4 has no hierarchy row"}
+    assert len(read_index(folder)) + 9 == len(world.images)
+
+
+def test_an_empty_hierarchy_is_an_error(world: World) -> None:
+    world.hierarchy = world.hierarchy[:0]
+    with pytest.raises(InvalidData, match=r"hierarchy\.csv: no rows"):
+        world.export()
+
+
+def test_resizing_keeps_the_aspect_and_says_so(world: World) -> None:
+    folder, _ = world.export(short_side=9)
+    index = read_index(folder)
+    assert set(index["width"]) == {12} and set(index["height"]) == {9}
+    known = json.loads(samples(folder)[0]["json"])
+    assert known["changes"] == "resized to short side 9, JPEG quality 90"
+    assert (known["orig_width"], known["orig_height"]) == (20, 15)
+    assert read_image(folder, index.iloc[0]).size == (12, 9)
+
+
+def test_a_png_becomes_a_jpeg(world: World) -> None:
+    png = draw(999, form="PNG")
+    (world.source / "one.png").write_bytes(png)
+    row = world.images.index[0]
+    world.images.loc[row, ["path", "offset", "size_bytes"]] = ["one.png", 0, len(png)]
+    folder, _ = world.export()
+    index = read_index(folder).set_index("image_id")
+    sample = next(s for s in samples(folder) if world.images.loc[row, "image_id"] in s["__key__"])
+    assert Image.open(io.BytesIO(sample["jpg"])).format == "JPEG"
+    assert json.loads(sample["json"])["changes"] == "JPEG quality 90"
+    assert index.loc[world.images.loc[row, "image_id"], "width"] == 20
+
+
+def test_a_truncated_source_stops_with_its_name(world: World) -> None:
+    tar = world.source / "images.tar"
+    tar.write_bytes(tar.read_bytes()[:20_000])
+    with pytest.raises(InvalidData, match=r"images\.tar: ends \d+ bytes before .* truncated"):
+        world.export()
+
+
+def test_shards_of_other_options_are_replaced(world: World) -> None:
+    many = len(list(world.export(shard_megabytes=0.05)[0].glob("*.tar")))
+    folder, _ = world.export(shard_megabytes=0.2)
+    few = {p.name for p in folder.glob("*.tar")}
+    assert len(few) < many
+    assert few == {s["file"] for s in read_manifest(folder)["shards"]}
+    verify_shards(folder)
+
+
+EXPORT = """
+import pickle, sys
+pickle.load(open(sys.argv[1], "rb")).export("stopped", shard_megabytes=0.01)
+"""
+
+
+def test_a_killed_export_goes_on_and_ends_with_the_same_bytes(world: World) -> None:
+    whole, _ = world.export("whole", shard_megabytes=0.01)
+    (world.folder / "world.pickle").write_bytes(pickle.dumps(world))
+    out = world.folder / "stopped"
+    command = [sys.executable, "-c", EXPORT, str(world.folder / "world.pickle")]
+    process = subprocess.Popen(command, cwd=Path(__file__).parent.parent.parent)
+    while len(list(out.glob("*.tar"))) < 4:
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    markers = list((world.folder / "stopped-state").glob("*.tar.parquet"))
+    kept = {m.stem: (out / m.stem).stat().st_mtime_ns for m in markers}
+    assert len(kept) >= 3 and not (out / "manifest.json").exists()
+    world.export("stopped", shard_megabytes=0.01)
+    assert content(out) == content(whole)
+    assert {name: (out / name).stat().st_mtime_ns for name in kept} == kept
+
+
+def test_a_shard_damaged_after_it_was_finished_is_written_again(world: World) -> None:
+    whole, _ = world.export("whole", shard_megabytes=1)  # a small index shard, a large train shard
+    with limited_file_size(100_000), pytest.raises(Resumable):
+        world.export("stopped", shard_megabytes=1)
+    shard = world.folder / "stopped/index-000000.tar"
+    assert len(list((world.folder / "stopped-state").glob("*.tar.parquet"))) == 1
+    shard.write_bytes(b"damaged" + shard.read_bytes()[7:])
+    world.export("stopped", shard_megabytes=1)
+    assert content(world.folder / "stopped") == content(whole)
+
+
+@contextmanager
+def limited_file_size(size: int) -> Iterator[None]:
+    """No file may grow beyond the size; writing then fails as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_leaves_no_half_shard_and_the_export_goes_on(world: World) -> None:
+    whole, _ = world.export("whole")
+    with (
+        limited_file_size(40_000),
+        pytest.raises(Resumable, match=r"tar: no space left for it .* run the same command again"),
+    ):
+        world.export("full")
+    assert not [p.name for p in (world.folder / "full").iterdir() if "tar" in p.name]
+    world.export("full")
+    assert content(world.folder / "full") == content(whole)
+
+
+def test_a_second_writer_is_refused(world: World) -> None:
+    import fcntl
+
+    folder, _ = world.export()
+    with (folder / ".writer").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(HgldError, match="another process is writing shards here"):
+            world.export()
+
+
+def test_an_unknown_licence_is_left_out_unless_the_word_is_allowed(world: World) -> None:
+    world.images.loc[world.images.index[:5], "license"] = "unknown"
+    _, dropped = world.export("known", licenses=("*",))
+    assert dropped["reason"].tolist() == ["licence"] * 5
+    assert set(dropped["detail"]) == {"licence: unknown"}
+    assert len(world.export("all", licenses=("*", "unknown"))[1]) == 0
+
+
+def test_only_the_named_licences_are_exported(world: World) -> None:
+    world.images.loc[world.images.index[:5], "license"] = "CC BY-SA 4.0"
+    folder, dropped = world.export("sa", licenses=("cc by-sa*",))
+    assert len(read_index(folder)) == 5 and len(dropped) == len(world.images) - 5
+
+
+def test_images_on_the_removal_list_are_left_out_with_their_reason(world: World) -> None:
+    gone = world.images["image_id"].iloc[[2, 30]].tolist()
+    removals = pd.DataFrame({"image_id": gone, "why": ["asked by its author", "shows a child"]})
+    folder, dropped = world.export(removals=removals)
+    assert dropped[["image_id", "reason", "detail"]].to_numpy().tolist() == [
+        [gone[0], "removed", "asked by its author"],
+        [gone[1], "removed", "shows a child"],
+    ]
+    assert not set(gone) & set(read_index(folder)["image_id"])
+
+
+def test_nothing_left_to_export_says_why(world: World) -> None:
+    world.images["license"] = "unknown"
+    with pytest.raises(InvalidData, match="no image is left to export: 107 licence"):
+        world.export(licenses=("*",))
