@@ -5,10 +5,11 @@ an error is one line. Nothing heavy is imported before a command needs it.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from errno import ENOSPC
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -188,11 +189,14 @@ def _runner(
     return Runner(workspace, now or datetime.now(UTC).date().isoformat(), console.Printer())
 
 
-def _progress() -> Any:
+@contextmanager
+def _progress() -> Iterator[None]:
+    """Progress bars and warnings on stderr while stages are at work."""
     from hgld import console
     from hgld.tasks import watched_by
 
-    return watched_by(console.show_progress)
+    with watched_by(console.show_progress), console.warnings_as_notes():
+        yield
 
 
 def _print_outcome(runner: "Runner", ran: int) -> None:

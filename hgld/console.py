@@ -12,8 +12,9 @@ import re
 import shutil
 import sys
 import textwrap
+import warnings
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -39,6 +40,7 @@ __all__ = [
     "print_plan",
     "print_status",
     "show_progress",
+    "warnings_as_notes",
 ]
 
 Item = TypeVar("Item")
@@ -68,6 +70,21 @@ def show_progress(items: Iterable[Item], label: str, total: int | None) -> Itera
     with Progress(*columns, console=console, transient=True) as progress:
         size = len(items) if total is None and isinstance(items, Sized) else total
         yield from progress.track(items, total=size, description=label)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Show each warning once, as a note of one line."""
+    console, seen = _stderr(), set[str]()
+
+    def show(message: Warning | str, *_: object) -> None:
+        if str(message) not in seen:
+            seen.add(str(message))
+            console.print(f"          note: {message}", style="yellow")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show  # type: ignore[assignment]  # it takes more than it needs
+        yield
 
 
 class Printer:
@@ -131,7 +148,7 @@ def print_plan(plan: Plan) -> None:
         _print_row(stage.name, f"{freshness.state:<8} {stage.help}")
         _print_row("", "reads   " + (_files(stage.reads) or "-"))
         _print_row("", "writes  " + _files(stage.writes))
-    _print_downloads(plan.downloads)
+    _print_downloads(plan)
     need, free = _size(plan.disk_bytes), _size(plan.free_bytes)
     _print_row("disk", f"at most {need} needed (files and shards), {free} free")
 
@@ -152,15 +169,14 @@ def _files(names: Iterable[str]) -> str:
     return ", ".join(a.file + "/" * isinstance(a, Folder) for a in artifacts)
 
 
-def _print_downloads(downloads: Sequence[tuple[str, Path, int]]) -> None:
+def _print_downloads(plan: Plan) -> None:
     """Bytes, files and names below their common address; numbered tars in one line."""
-    base = os.path.commonprefix([url for url, _, _ in downloads]).rpartition("/")[0]
     groups: dict[str, list[int]] = {}
-    for url, _, size_bytes in downloads:
-        name = re.sub(r"_\d+\.tar$", "_*.tar", url[len(base) + 1 :])
+    for url, _, size_bytes in plan.downloads:
+        name = re.sub(r"_\d+\.tar$", "_*.tar", url.removeprefix(plan.base_url))
         groups.setdefault(name, []).append(size_bytes)
     if groups:
-        _print_row("download", f"from {base}/")
+        _print_row("download", f"from {plan.base_url}")
     for name, sizes in groups.items():
         _print_row("", f"{_size(sum(sizes)):>7}  {len(sizes):>3} x {name}")
 

@@ -286,6 +286,7 @@ class Plan:
     """What a run would do: per stage its state, reads and writes; downloads; disk space."""
 
     stages: list[tuple[Stage, Freshness]]
+    base_url: str
     downloads: list[tuple[str, Path, int]]
     disk_bytes: int
     free_bytes: int
@@ -299,7 +300,13 @@ def plan(runner: Runner) -> Plan:
     )
     to_fetch = sum(size for _, path, size in downloads if not path.exists())
     to_export = sum(size for _, path, size in downloads if path.suffix == ".tar")
-    return Plan(runner.judge_all(), downloads, to_fetch + to_export, _free(runner.workspace.work))
+    return Plan(
+        runner.judge_all(),
+        pipeline.fetch.base_url,
+        downloads,
+        to_fetch + to_export,
+        _free(runner.workspace.work),
+    )
 
 
 def _free(folder: Path) -> int:

@@ -2,11 +2,13 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
 from hgld.cli import app, guarded
+from hgld.console import warnings_as_notes
 from hgld.stages import stage_names
 
 GLDV2 = "pipelines/gldv2.toml"
@@ -118,3 +120,11 @@ def test_help_loads_nothing_heavy() -> None:
 def test_an_interrupt_ends_in_one_line_and_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(lambda: sys.exit(130)) == 130
     assert capsys.readouterr().err == "hgld: interrupted; the same command goes on from here\n"
+
+
+def test_a_warning_is_a_note_and_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings_as_notes():
+        warnings.simplefilter("default")
+        for _ in range(2):
+            warnings.warn("mind the gap", stacklevel=1)
+    assert capsys.readouterr().err.strip() == "note: mind the gap"

@@ -222,6 +222,7 @@ def test_what_is_kept_of_other_models_goes(
     kept = set((tmp_path / "state" / "embeddings").iterdir())
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "plain").symlink_to(models / "plain")
+    (tmp_path / "one" / "runs.json").write_text('{"runs": ["plain"]}')
     evaluate.models = tmp_path / "one"
     evaluate()
     assert len(set((tmp_path / "state" / "embeddings").iterdir()) & kept) == 1 < len(kept)
@@ -246,6 +247,11 @@ def test_an_option_that_does_not_fit_is_one_clear_line(
         evaluate(**changes)
 
 
+def test_models_stand_in_the_order_of_the_pipeline(evaluate: Evaluate, models: Path) -> None:
+    report, _ = evaluate()
+    assert list(report["models"]) == json.loads((models / "runs.json").read_text())["runs"]
+
+
 def test_without_a_model_train_is_named(evaluate: Evaluate, tmp_path: Path) -> None:
     evaluate.models = tmp_path / "none"
     with pytest.raises(MissingInput, match="holds no model; run train first"):
@@ -260,6 +266,7 @@ def test_a_model_of_another_architecture_is_one_clear_line(
     config = json.loads((models / "plain" / "config.json").read_text())
     (broken / "config.json").write_text(json.dumps({**config, "architecture": "test_vit"}))
     (broken / "model.safetensors").symlink_to(models / "plain" / "model.safetensors")
+    (tmp_path / "broken" / "runs.json").write_text('{"runs": ["plain"]}')
     evaluate.models = tmp_path / "broken"
     with pytest.raises(InvalidData, match=r"another architecture than config\.json says"):
         evaluate()

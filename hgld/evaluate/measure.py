@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from hgld.artifacts import Json
 from hgld.config import EvaluateOptions, StageContext
 from hgld.errors import MissingInput, UsageError
 from hgld.evaluate.embeddings import Side, Store
@@ -125,10 +126,11 @@ def _per_query(model: str, query: Side, result: Result) -> pd.DataFrame:
 
 
 def _model_names(models: Path) -> list[str]:
-    names = sorted(path.parent.name for path in models.glob("*/config.json"))
-    if not names:
+    """Names of the trained runs, in the order of the pipeline file."""
+    path = models / "runs.json"
+    if not path.is_file():
         raise MissingInput(f"{models}: holds no model; run train first")
-    return names
+    return [str(name) for name in Json("runs.json").read(path)["runs"]]
 
 
 def _require_metrics(names: tuple[str, ...], level_names: list[str]) -> None:

@@ -14,6 +14,7 @@ from time import perf_counter
 import torch
 from torch import Tensor, nn
 
+from hgld.artifacts import Json
 from hgld.config import RunOptions, StageContext, TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model import ImageModel, build_image_model, save_model
@@ -36,7 +37,8 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
         shards: folder of the training images and their labels.
         options: of the trainer and of each run.
         context: not used; a run keeps its unfinished work in its own folder.
-        out: gets NAME/model.safetensors, config.json, metrics.jsonl and checkpoints/.
+        out: gets NAME/model.safetensors, config.json, metrics.jsonl and checkpoints/, and
+            runs.json with the names in the order of the options.
 
     Raises:
         HgldError: the loss is no number; the batch's keys are kept.
@@ -50,6 +52,7 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
         folder = RunFolder(out / name, data.fingerprint(options, run))
         if not folder.is_finished():
             _train_run(data, options, run, folder)
+    Json("runs.json").write({"runs": list(options.runs)}, out / "runs.json")
 
 
 def _train_run(

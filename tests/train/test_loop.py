@@ -158,7 +158,13 @@ def test_a_changed_option_trains_the_run_from_its_start(train, tmp_path: Path) -
 def test_the_folder_of_a_run_that_is_not_asked_for_goes(train) -> None:
     models = train({"a": RunOptions(steps=0), "b": RunOptions(steps=0)})
     train({"b": RunOptions(steps=0)})
-    assert [path.name for path in models.iterdir()] == ["b"]
+    assert sorted(path.name for path in models.iterdir()) == ["b", "runs.json"]
+    assert json.loads((models / "runs.json").read_text()) == {"runs": ["b"]}
+
+
+def test_runs_are_listed_in_the_order_they_are_asked_for(train) -> None:
+    models = train({"b": RunOptions(steps=0), "a": RunOptions(steps=0)})
+    assert json.loads((models / "runs.json").read_text()) == {"runs": ["b", "a"]}
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_keys_of_its_batch(train, tmp_path, shards):

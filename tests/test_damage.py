@@ -1,0 +1,137 @@
+"""Every artifact of a finished run, deleted and damaged in turn, on a very small made world."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hgld.artifacts import ARTIFACTS, Folder
+from hgld.config import load_pipeline
+from hgld.errors import HgldError, InvalidData, MissingInput, WaitingForReview
+from hgld.lock import Workspace
+from hgld.run import Runner
+from tests.listening import Notes
+
+SMALL = (
+    "source.toy={landmarks=12, images=4, size=48}",
+    "cluster.clusters=4",
+    "train.image_size=32",
+    "train.classes_per_batch=3",
+    "train.images_per_class=2",
+    "train.runs={happier={steps=1, loss='HAPPIER'}}",
+)
+WRITTEN = [name for name in ARTIFACTS if ARTIFACTS[name].place != "labels"]
+BY_PEOPLE = [name for name in ARTIFACTS if ARTIFACTS[name].place == "labels"]
+DAMAGE = b"\xff\x00 not what it was"
+
+
+def runner_of(folder: Path) -> tuple[Runner, Notes]:
+    pipeline = load_pipeline(Path("pipelines/quickstart.toml"), SMALL)
+    pipeline = pipeline.model_copy(update={"labels": folder / "labels"})
+    workspace = Workspace(Path("pipelines/quickstart.toml"), pipeline, folder / "work")
+    notes = Notes()
+    return Runner(workspace, "2026-01-01", notes), notes
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    shutil.copytree("labels/toy", folder / "labels")
+    runner_of(folder)[0].run()
+    return folder
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def content(path: Path) -> dict[str, bytes]:
+    """Bytes of a file or of the files of a folder; hidden files and clocks left out."""
+    files = [path] if path.is_file() else sorted(path.rglob("*"))
+    kept = [f for f in files if f.is_file() and not f.name.startswith(".")]
+    return {str(f): f.read_bytes() for f in kept if f.suffix not in (".jsonl", ".pt")}
+
+
+def damage(path: Path) -> None:
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    target = next(f for f in files if f.is_file() and not f.name.startswith("."))
+    target.write_bytes(DAMAGE)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_deleted_artifact_is_made_again_by_its_stage_alone(copy: Path, name: str) -> None:
+    runner, notes = runner_of(copy)
+    path = runner.workspace.path(name)
+    before = content(path)
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    runner.run()
+    maker = next(stage.name for stage in runner.stages if name in stage.writes)
+    # The loss curve shows seconds, so new models come with a new report.
+    follows = ["evaluate", "report"] if name == "models" else []
+    assert notes.ran[:1] == [maker] and set(notes.ran[1:]) <= set(follows)
+    assert content(path) == before
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_damaged_artifact_is_made_again_or_named_in_one_line(copy: Path, name: str) -> None:
+    runner, notes = runner_of(copy)
+    path = runner.workspace.path(name)
+    before = content(path)
+    damage(path)
+    try:
+        runner.run()
+    except (InvalidData, WaitingForReview) as error:
+        assert ARTIFACTS[name].file in str(error)
+        assert "\n" not in str(error)
+    else:
+        assert isinstance(ARTIFACTS[name], Folder) and notes.ran
+        assert content(path) == before
+
+
+@pytest.mark.parametrize("name", BY_PEOPLE)
+def test_a_damaged_file_of_a_person_is_named_and_left_alone(copy: Path, name: str) -> None:
+    runner, _ = runner_of(copy)
+    path = runner.workspace.path(name)
+    damage(path)
+    with pytest.raises(InvalidData, match=path.name):
+        runner.run()
+    assert path.read_bytes() == DAMAGE
+
+
+def test_without_decisions_the_run_waits_for_review(copy: Path) -> None:
+    runner, _ = runner_of(copy)
+    runner.workspace.path("decisions").unlink()
+    with pytest.raises(WaitingForReview, match=r"review\.csv"):
+        runner.run()
+
+
+def test_without_a_taxonomy_the_run_says_what_to_write(copy: Path) -> None:
+    runner, _ = runner_of(copy)
+    runner.workspace.path("taxonomy").unlink()
+    with pytest.raises(MissingInput, match=r"taxonomy\.csv.*written by a person"):
+        runner.run()
+
+
+def test_edits_on_the_review_sheet_are_not_overwritten(copy: Path) -> None:
+    runner, _ = runner_of(copy)
+    sheet = runner.workspace.path("review")
+    edited = sheet.read_bytes().replace(b"keep,", b"unsure,", 1)
+    sheet.write_bytes(edited)
+    with pytest.raises(WaitingForReview, match="edits that are not applied"):
+        runner.run()
+    assert sheet.read_bytes() == edited
+
+
+def test_applied_edits_reach_the_decisions_and_the_labels(copy: Path) -> None:
+    runner, notes = runner_of(copy)
+    sheet = runner.workspace.path("review")
+    sheet.write_bytes(sheet.read_bytes().replace(b"keep,", b"drop,", 1))
+    assert runner.apply_review("a person") == 1
+    assert "a person" in runner.workspace.path("decisions").read_text().splitlines()[-1]
+    try:
+        runner.run()
+    except HgldError as error:  # a world this small may have too few landmarks left for a batch
+        assert "classes" in str(error)
+    assert {"review", "label", "export"} <= set(notes.ran)
