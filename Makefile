@@ -42,5 +42,5 @@ install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet torch torchvision
-	$(BIN)/pip install --quiet --editable ".[offline,dev]"
+	$(BIN)/pip install --quiet --editable ".[offline,ray,dev]"
 	touch .venv/installed
