@@ -1,0 +1,116 @@
+"""Baselines of the papers' tables that rank nothing: pairs, triplets, proxies, and their sums.
+
+``pytorch-metric-learning`` gives triplets and FastAP, which it gets right; its Smooth-AP is not
+used (it takes equal class sizes for granted). The hierarchical baselines Sigma-TL, Sigma-NSM and
+Sigma-NCA++ are sums over levels of a fine-grained loss: ``LevelSum``.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hgld.errors import ShapeError
+from hgld.ranking.modules import check_labels, unit_vectors
+from hgld.ranking.proxies import ProxyCalibration, cosines_with_proxies
+
+__all__ = ["FastAP", "LevelSum", "NormSoftmax", "ProxyNCA", "Triplet"]
+
+NormSoftmax = ProxyCalibration  # the same loss under the name of the baseline
+
+
+def class_of(labels: Tensor) -> Tensor:
+    """One number for each different label path, (B,)."""
+    classes: Tensor = torch.unique(labels, dim=0, return_inverse=True)[1]
+    return classes
+
+
+class Triplet(nn.Module):
+    """Mean over all triplets of a batch that violate the margin, on cosines.
+
+    Args:
+        margin: in cosine units; 0.05 in the authors' configuration.
+    """
+
+    def __init__(self, margin: float = 0.05) -> None:
+        super().__init__()
+        from pytorch_metric_learning.distances import DotProductSimilarity
+        from pytorch_metric_learning.losses import TripletMarginLoss
+
+        self.loss: nn.Module = TripletMarginLoss(margin=margin, distance=DotProductSimilarity())
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """(B, D) and (B, L) label paths -> one number."""
+        check_labels(labels, len(embeddings), None)
+        found: Tensor = self.loss(unit_vectors(embeddings), class_of(labels))
+        return found
+
+
+class FastAP(nn.Module):
+    """FastAP (Cakir et al. 2019): AP by soft histograms of distances; a query is left out.
+
+    Args:
+        bins: of squared distances in 0..4.
+    """
+
+    def __init__(self, bins: int = 10) -> None:
+        super().__init__()
+        from pytorch_metric_learning.losses import FastAPLoss
+
+        self.loss: nn.Module = FastAPLoss(num_bins=bins)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """(B, D) and (B, L) label paths -> one number."""
+        check_labels(labels, len(embeddings), None)
+        found: Tensor = self.loss(unit_vectors(embeddings), class_of(labels))
+        return found
+
+
+class ProxyNCA(nn.Module):
+    """ProxyNCA++ (Teh et al. 2020): -log softmax(-scale |x - p|^2) of the own class's proxy.
+
+    For unit vectors |x - p|^2 = 2 - 2 cos, so it is a cross-entropy of cosines times 2 scale.
+
+    Args:
+        num_classes: C; labels[:, -1] are 0..C-1.
+        dim: D of the embeddings.
+        scale: 1 / T of the paper, 9.
+    """
+
+    def __init__(self, num_classes: int, dim: int, scale: float = 9.0) -> None:
+        super().__init__()
+        self.scale = scale
+        self.proxies = nn.Parameter(torch.randn(num_classes, dim) / 8.0)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """(B, D) and (B, L) label paths -> one number."""
+        check_labels(labels, len(embeddings), None)
+        classes = labels[:, -1].long()
+        cosines = cosines_with_proxies(embeddings, classes, self.proxies)
+        return F.cross_entropy(2.0 * self.scale * cosines, classes)
+
+
+class LevelSum(nn.Module):
+    """Sum over levels of a fine-grained loss: Sigma-TL, Sigma-NSM, Sigma-NCA++.
+
+    Args:
+        losses: one for each level, coarse to fine; each is given the label paths down to its level.
+
+    Example:
+        >>> sigma_nsm = LevelSum([NormSoftmax(classes, dim=4) for classes in (2, 8)])
+        >>> sigma_nsm(torch.eye(4), torch.tensor([[0, 0], [0, 1], [1, 4], [1, 5]])).shape
+        torch.Size([])
+    """
+
+    def __init__(self, losses: Sequence[nn.Module]) -> None:
+        super().__init__()
+        if not losses:
+            raise ShapeError("no losses; expected one for each level")
+        self.levels = nn.ModuleList(losses)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """(B, D) and (B, L) label paths -> one number."""
+        check_labels(labels, len(embeddings), len(self.levels))
+        parts = [loss(embeddings, labels[:, : i + 1]) for i, loss in enumerate(self.levels)]
+        return torch.stack(parts).sum()

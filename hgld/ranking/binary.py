@@ -1,0 +1,115 @@
+"""Losses of a binary ranking that count no smooth ranks: soft bins and score thresholds."""
+
+import torch
+from torch import Tensor
+
+from hgld.errors import ShapeError
+from hgld.ranking import levels as grades
+
+__all__ = ["pair_calibration", "pooled_calibration", "soft_bin_ap"]
+
+
+def soft_bin_ap(
+    scores: Tensor, levels: Tensor, bins: int = 20, low: float = -1.0, high: float = 1.0
+) -> Tensor:
+    """Quantised AP loss of each query (Revaud et al. 2019): 1 - sum_m P_m (r_m - r_{m-1}).
+
+    Scores are spread on ``bins`` triangular bins between high and low; precision and recall are
+    taken bin by bin, best first. The two published ranges are bins=20 on [-1, 1] and bins=25 on
+    [0, 1]; beyond the range the first and last bin stay flat, so that a score there has its full
+    weight and no gradient.
+
+    With more bins it comes nearer to the exact AP, and is exact for scores on bin centres. It does
+    not tend to it otherwise: a positive between two centres is counted in parts, and the first part
+    sees less of itself.
+
+    Args:
+        scores: (Q, G) similarities.
+        levels: (Q, G); positives are levels > 0, -1 is not in the gallery.
+        bins: number of bin centres, 2 or more.
+        low: last centre.
+        high: first centre.
+
+    Returns:
+        (Q,) in [0, 1]; 0 with a zero gradient where a query has no positive.
+
+    Example:
+        >>> soft_bin_ap(torch.tensor([[1.0, -1.0]]), torch.tensor([[1, 0]])).tolist()
+        [0.0]
+    """
+    scores = checked(scores, levels)
+    if bins < 2 or not high > low:
+        raise ShapeError(f"{bins} bins from {low} to {high}; expected at least 2 and low < high")
+    place = ((high - scores) * ((bins - 1) / (high - low))).clamp(0.0, bins - 1.0)
+    first = place.detach().floor().clamp(max=bins - 2).long()
+    share = place - first  # of the next bin
+    present, positive = (levels >= 0).to(scores.dtype), (levels > 0).to(scores.dtype)
+    every = _spread(first, share, present, bins)
+    hits = _spread(first, share, positive, bins)
+    tiny = torch.finfo(scores.dtype).tiny
+    precision = hits.cumsum(1) / every.cumsum(1).clamp(min=tiny)
+    found = positive.sum(1)
+    loss = 1.0 - (precision * hits).sum(1) / found.clamp(min=1.0)
+    return torch.where(found > 0, loss, 0.0)
+
+
+def _spread(first: Tensor, share: Tensor, weight: Tensor, bins: int) -> Tensor:
+    """Weight of every bin, (Q, bins): each score gives to two neighbouring bins."""
+    empty = share.new_zeros(len(share), bins)
+    near = empty.scatter_add(1, first, (1.0 - share) * weight)
+    return near.scatter_add(1, first + 1, share * weight)
+
+
+def pair_calibration(
+    scores: Tensor, levels: Tensor, alpha: float = 0.9, beta: float = 0.6
+) -> Tensor:
+    """Decomposability loss of each query by pairs (Eq. 7).
+
+    (1/P) sum over positives of [alpha - s]+ plus (1/N) sum over negatives of [s - beta]+. Each side
+    is divided by **all** its pairs; the authors' code pools all queries and divides by the pairs
+    that still have a loss (``pooled_calibration``). A side without pairs adds 0.
+
+    Args:
+        scores: (Q, G) similarities.
+        levels: (Q, G); positives are levels > 0, negatives level 0, -1 is not in the gallery.
+        alpha: similarity that positives should reach.
+        beta: similarity that negatives should stay under.
+
+    Returns:
+        (Q,) >= 0.
+
+    Example:
+        >>> pair_calibration(torch.tensor([[0.5, 0.7, 0.0]]), torch.tensor([[1, 0, 0]]))
+        tensor([0.4500])
+    """
+    scores = checked(scores, levels)
+    positive, negative = levels > 0, levels == 0
+    pull = torch.where(positive, (alpha - scores).relu(), 0.0).sum(1)
+    push = torch.where(negative, (scores - beta).relu(), 0.0).sum(1)
+    return pull / positive.sum(1).clamp(min=1) + push / negative.sum(1).clamp(min=1)
+
+
+def pooled_calibration(
+    scores: Tensor, levels: Tensor, alpha: float = 0.9, beta: float = 0.6
+) -> Tensor:
+    """The authors' pair loss, one number: means over the pairs of all queries that have a loss.
+
+    Example:
+        >>> pooled_calibration(torch.tensor([[0.5, 0.75, 0.0]]), torch.tensor([[1, 0, 0]]))
+        tensor(0.5500)
+    """
+    scores = checked(scores, levels)
+    pull = torch.where(levels > 0, (alpha - scores).relu(), 0.0)
+    push = torch.where(levels == 0, (scores - beta).relu(), 0.0)
+    return sum_over_active(pull) + sum_over_active(push)
+
+
+def sum_over_active(values: Tensor) -> Tensor:
+    """Mean of the values above 0; 0 where there are none."""
+    return values.sum() / (values > 0).sum().clamp(min=1)
+
+
+def checked(scores: Tensor, levels: Tensor) -> Tensor:
+    """The scores in float32 at least, after all checks."""
+    grades.check_pairs(scores, levels)
+    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores

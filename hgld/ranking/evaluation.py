@@ -1,0 +1,239 @@
+"""Any metrics of whole galleries, in one pass over blocks of queries.
+
+A block of queries is scored against the whole gallery, ranked once, and every metric is read off
+the ranks. The similarity is the inner product: hand in unit vectors for cosines. Scores are float32
+(float64 if the embeddings are), sums float64; nothing is sampled or cut. On a CPU a compiled kernel
+ranks float32 scores; elsewhere torch sorts.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hgld.errors import ShapeError
+from hgld.ranking import levels as grades
+from hgld.ranking import ranked as lists
+from hgld.ranking.names import MetricName, parse
+from hgld.ranking.relevances import relevance_key, table_for
+from hgld.ranking.result import Result
+from hgld.ranking.threads import over_rows
+
+if TYPE_CHECKING:
+    from hgld.ranking.rankings import Ranking
+
+__all__ = ["evaluate", "rank_gallery"]
+
+CELLS_AT_ONCE = 1 << 24  # where torch sorts
+BLOCK_CELLS = 1 << 26  # where the kernel ranks: 256 MB of scores
+BLOCK_ROWS = 256
+
+
+def evaluate(
+    query: Tensor,
+    query_labels: Tensor,
+    gallery: Tensor,
+    gallery_labels: Tensor,
+    names: Sequence[str],
+    level_names: Sequence[str] | None = None,
+    exclude_self: bool = False,
+) -> Result:
+    """Metrics of every query against the whole gallery, exact.
+
+    Args:
+        query: (Q, D) embeddings; the similarity is the inner product.
+        query_labels: (Q, L) label paths, coarse to fine.
+        gallery: (G, D) embeddings.
+        gallery_labels: (G, L) label paths.
+        names: metrics by name, e.g. ``H-AP``, ``NDCG``, ``AP:landmark``, ``R@1:kind``,
+            ``mAP@100:landmark``.
+        level_names: (L,) names of the levels, coarse to fine; 1..L unless given.
+        exclude_self: the gallery is the queries; each is taken out of its own, by index.
+
+    Returns:
+        Values of each query under the names given; queries with nothing to find are counted.
+
+    Raises:
+        ShapeError: what is given does not fit together.
+        UsageError: a name says no metric or no level.
+
+    Example:
+        >>> vectors, labels = torch.eye(3)[[0, 0, 1]], torch.tensor([[0, 0], [0, 0], [0, 1]])
+        >>> evaluate(vectors, labels, vectors, labels, ["R@1"], exclude_self=True).mean()
+        {'R@1': 1.0}
+    """
+    parsed = [parse(name) for name in names]
+    level_names = tuple(level_names or map(str, range(1, query_labels.shape[-1] + 1)))
+    _check(query, query_labels, gallery, gallery_labels, level_names)
+    for name in parsed:
+        name.at_level(level_names)
+    query, gallery = _wide(query), _wide(gallery).to(query.device)
+    labels = query_labels, gallery_labels
+    if query.device.type == "cpu" and query.dtype == gallery.dtype == torch.float32:
+        found = _by_kernel(query, gallery, labels, parsed, level_names, exclude_self, keep=False)[0]
+    else:
+        found = _by_sorting(query, gallery, labels, parsed, level_names, exclude_self)
+    if found.inverted:
+        grades.warn_of_inverted(found.inverted, found.queries)
+    return Result(
+        {given: found.per_query[str(i)] for i, given in enumerate(names)},
+        found.queries,
+        len(gallery),
+        found.inverted,
+    )
+
+
+def rank_gallery(
+    query: Tensor,
+    query_labels: Tensor,
+    gallery: Tensor,
+    gallery_labels: Tensor,
+    exclude_self: bool = False,
+) -> "Ranking":
+    """Rank of every relevant gallery image of every query, to keep and to measure later.
+
+    Args: as ``evaluate``.
+
+    Example:
+        >>> vectors, labels = torch.eye(3)[[0, 0, 1]], torch.tensor([[0, 0], [0, 0], [0, 1]])
+        >>> ranking = rank_gallery(vectors, labels, vectors, labels, exclude_self=True)
+        >>> ranking.evaluate(["R@1", "AP:1"]).mean()
+        {'R@1': 1.0, 'AP:1': 1.0}
+    """
+    names = tuple(map(str, range(1, query_labels.shape[-1] + 1)))
+    _check(query, query_labels, gallery, gallery_labels, names)
+    query, gallery = _wide(query).cpu().float(), _wide(gallery).cpu().float()
+    labels = query_labels, gallery_labels
+    kept = _by_kernel(query, gallery, labels, [], names, exclude_self, keep=True)[1]
+    assert kept is not None
+    return kept
+
+
+def _by_kernel(
+    query: Tensor,
+    gallery: Tensor,
+    labels: tuple[Tensor, Tensor],
+    parsed: list[MetricName],
+    level_names: tuple[str, ...],
+    exclude_self: bool,
+    keep: bool,
+) -> tuple[Result, "Ranking | None"]:
+    """Metrics, and the ranking if it is to be kept, of float32 embeddings on a CPU."""
+    from hgld.ranking.classes import ClassRanges
+    from hgld.ranking.rankings import Plan, Ranking, rank_rows, scratch
+
+    classes = ClassRanges.of(*labels, exclude_self)
+    counts = classes.counts()
+    plan = Plan.of(parsed, level_names, counts)
+    offsets = np.concatenate([[0], np.cumsum(counts[:, 1:].sum(1).numpy())])
+    room = int(offsets[-1]) if keep else 0
+    ranks, levels = np.empty(room, np.int32), np.empty(room, np.int8)
+    values = np.empty((len(query), len(parsed)))
+    rows = max(1, min(BLOCK_ROWS, BLOCK_CELLS // len(gallery), len(query)))
+    scores = torch.empty(rows, len(gallery))
+    for start in range(0, len(query), rows):
+        block = slice(start, min(start + rows, len(query)))
+        here = torch.mm(query[block], gallery.T, out=scores[: block.stop - start])
+        _check_finite(here)
+
+        def work(part: slice, here: Tensor = here, start: int = start) -> None:
+            at = slice(start + part.start, start + part.stop)
+            rank_rows(
+                here.numpy()[part], classes.order, classes.starts[at], classes.ends[at],
+                classes.own[at], plan.specs, plan.tables[at], plan.logs, plan.discounts,
+                plan.harmonic, values[at], offsets[at], ranks, levels, *scratch(len(gallery)),
+            )  # fmt: skip
+
+        over_rows(work, len(here))
+    result = Result.of([str(i) for i in range(len(parsed))], values, counts)
+    kept = Ranking(offsets, ranks, levels, counts.numpy()) if keep else None
+    return result, kept
+
+
+def _check_finite(scores: Tensor) -> None:
+    if not bool(torch.isfinite(scores.sum())) and not bool(torch.isfinite(scores).all()):
+        raise ShapeError("scores hold nan or inf; expected finite embeddings")
+
+
+def _by_sorting(
+    query: Tensor,
+    gallery: Tensor,
+    labels: tuple[Tensor, Tensor],
+    parsed: list[MetricName],
+    level_names: tuple[str, ...],
+    exclude_self: bool,
+) -> Result:
+    """Metrics by sorting in torch, on any device and in any precision."""
+    query_labels, gallery_labels = (part.to(query.device) for part in labels)
+    rows = max(1, CELLS_AT_ONCE // len(gallery))
+    values, every = [], []
+    for start in range(0, len(query), rows):
+        part = slice(start, start + rows)
+        levels = grades.shared_levels(query_labels[part], gallery_labels)
+        if exclude_self:
+            own = torch.arange(start, start + len(levels), device=levels.device)
+            levels.scatter_(1, own[:, None], -1)
+        scores = query[part] @ gallery.T
+        _check_finite(scores)
+        counts = grades.count_levels(levels, len(level_names))
+        ranked = lists.rank_levels(scores, levels)
+        block = [_value(name, ranked, counts, level_names) for name in parsed]
+        values.append(torch.stack(block, 1).cpu())
+        every.append(counts.cpu())
+    names = [str(i) for i in range(len(parsed))]
+    return Result.of(names, torch.cat(values).numpy(), torch.cat(every))
+
+
+def _value(
+    name: MetricName, ranked: Tensor, counts: Tensor, level_names: tuple[str, ...]
+) -> Tensor:
+    """(Q,) values of one metric from the ranked levels of a block."""
+    at, k = name.at_level(level_names), name.k
+    if name.metric == "AP":
+        return lists.average_precision(ranked, at)
+    if name.metric == "mAP":
+        return lists.average_precision(ranked, at, k or None, at_r=not k)
+    if name.metric == "NDCG":
+        return lists.ndcg(ranked, counts, k)
+    if name.metric == "ASI":
+        return lists.asi(ranked, counts)
+    if name.metric in ("R", "TR"):
+        assert k is not None
+        return (lists.recall if name.metric == "R" else lists.true_recall)(ranked, at, k)
+    table = table_for(relevance_key(name, len(level_names)), counts)
+    if name.metric in ("H-R", "H-P"):
+        assert k is not None
+        return (lists.h_recall if name.metric == "H-R" else lists.h_precision)(
+            grades.look_up(table, ranked), k
+        )
+    return lists.h_ap(ranked, table, counts)
+
+
+def _wide(embeddings: Tensor) -> Tensor:
+    half = embeddings.dtype in (torch.float16, torch.bfloat16)
+    return (embeddings.float() if half else embeddings).detach()
+
+
+def _check(
+    query: Tensor,
+    query_labels: Tensor,
+    gallery: Tensor,
+    gallery_labels: Tensor,
+    level_names: tuple[str, ...],
+) -> None:
+    """Raise ShapeError unless embeddings and label paths fit together."""
+    for side, vectors, labels in (
+        ("query", query, query_labels),
+        ("gallery", gallery, gallery_labels),
+    ):
+        if vectors.ndim != 2 or 0 in vectors.shape:
+            raise ShapeError(f"{side} has shape {tuple(vectors.shape)}; expected (images, dim)")
+        if labels.shape != (len(vectors), len(level_names)):
+            raise ShapeError(
+                f"{side}_labels have shape {tuple(labels.shape)}; expected "
+                f"({len(vectors)}, {len(level_names)})"
+            )
+    if query.shape[1] != gallery.shape[1]:
+        raise ShapeError(f"query has {query.shape[1]} dimensions, gallery {gallery.shape[1]}")

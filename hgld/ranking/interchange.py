@@ -1,0 +1,205 @@
+"""Rankings in the formats of others: TREC runs and judgements, and the GLDv2 Kaggle submission.
+
+All of them are lines of text; reading and writing files is left to the caller.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hgld.errors import InvalidData
+
+__all__ = [
+    "KaggleScore",
+    "kaggle_lines",
+    "kaggle_score",
+    "read_kaggle",
+    "read_trec_qrels",
+    "read_trec_run",
+    "trec_qrels",
+    "trec_run",
+]
+
+
+def trec_run(rankings: Mapping[str, Sequence[str]], name: str = "hgld") -> Iterator[str]:
+    """Lines of a TREC run: query Q0 image rank score name.
+
+    The scores fall strictly, from the number of images to 1: tools sort by score and break ties
+    each in its own way, and the ranking is what is to be compared.
+
+    Example:
+        >>> list(trec_run({"q": ["b", "a"]}))
+        ['q Q0 b 1 2 hgld', 'q Q0 a 2 1 hgld']
+    """
+    for query, images in rankings.items():
+        for rank, image in enumerate(images, 1):
+            _one_word(query, image, name)
+            yield f"{query} Q0 {image} {rank} {len(images) - rank + 1} {name}"
+
+
+def trec_qrels(levels: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Lines of TREC judgements: query 0 image gain, with the gain 2^level - 1 as an integer.
+
+    Example:
+        >>> list(trec_qrels({"q": {"a": 3, "b": 1}}))
+        ['q 0 a 7', 'q 0 b 1']
+    """
+    for query, judged in levels.items():
+        for image, level in judged.items():
+            _one_word(query, image)
+            yield f"{query} 0 {image} {2**level - 1}"
+
+
+def read_trec_run(lines: Iterable[str]) -> dict[str, list[str]]:
+    """Images of each query, best first, by falling score.
+
+    Raises:
+        InvalidData: a line that is none of a run, or an image twice for one query.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for number, line in enumerate(lines, 1):
+        fields = line.split()
+        if not fields:
+            continue
+        if len(fields) != 6:
+            raise InvalidData(f"run line {number}: {len(fields)} fields; expected 6")
+        query, _, image, _, score, _ = fields
+        scores = found.setdefault(query, {})
+        if image in scores:
+            raise InvalidData(f"run line {number}: image {image} is there twice for {query}")
+        scores[image] = _number(score, f"run line {number}: score")
+    return {q: sorted(s, key=lambda image: -s[image]) for q, s in found.items()}
+
+
+def read_trec_qrels(lines: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Gain of each judged image of each query.
+
+    Raises:
+        InvalidData: a line that is none of judgements.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for number, line in enumerate(lines, 1):
+        fields = line.split()
+        if not fields:
+            continue
+        if len(fields) != 4:
+            raise InvalidData(f"qrels line {number}: {len(fields)} fields; expected 4")
+        gain = _number(fields[3], f"qrels line {number}: gain")
+        found.setdefault(fields[0], {})[fields[2]] = int(gain)
+    return found
+
+
+def kaggle_lines(rankings: Mapping[str, Sequence[str]], k: int = 100) -> Iterator[str]:
+    """Lines of a GLDv2 retrieval submission: the header, then id,images with the first k images.
+
+    Example:
+        >>> list(kaggle_lines({"q": ["b", "a"]}))
+        ['id,images', 'q,b a']
+    """
+    yield "id,images"
+    for query, images in rankings.items():
+        _one_word(query, *images[:k])
+        yield f"{query},{' '.join(images[:k])}"
+
+
+def read_kaggle(lines: Iterable[str]) -> dict[str, list[str]]:
+    """Images of each query of a submission, as they stand: duplicates stay.
+
+    Raises:
+        InvalidData: no id and images, or a query twice.
+    """
+    found: dict[str, list[str]] = {}
+    for number, row in enumerate(csv.DictReader(lines), 2):
+        if row.get("id") is None or row.get("images") is None:
+            raise InvalidData(f"submission line {number}: expected the columns id and images")
+        if row["id"] in found:
+            raise InvalidData(f"submission line {number}: query {row['id']} is there twice")
+        found[row["id"]] = row["images"].split()
+    return found
+
+
+@dataclass(frozen=True)
+class KaggleScore:
+    """mAP@k by the official rules.
+
+    Args:
+        mean: over the solution's queries of one usage.
+        per_query: AP@k of each.
+        missing: queries that the submission does not have; they count 0.
+        ignored: queries without a relevant image (``None``); they do not count.
+    """
+
+    mean: dict[str, float]
+    per_query: dict[str, float]
+    missing: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def kaggle_score(
+    submission: Mapping[str, Sequence[str]], solution: Iterable[str], k: int = 100
+) -> KaggleScore:
+    """Score a submission against the lines of ``retrieval_solution_v2.1.csv``.
+
+    AP@k = (1 / min(R, k)) sum over the first k of precision at each relevant image. An image that
+    is there again scores nothing but keeps its rank. A query that is missing counts 0; one whose
+    relevant images are ``None``, or whose usage is ``Ignored``, is left out.
+
+    Args:
+        submission: images of each query, best first.
+        solution: lines with the columns id, images and Usage.
+        k: cut-off.
+
+    Returns:
+        Means by usage (Public, Private), and of each query.
+
+    Raises:
+        InvalidData: the solution lacks a column, or a query of the submission is not in it.
+
+    Example:
+        >>> solution = ["id,images,Usage", "q,a b,Public", "n,None,Public"]
+        >>> kaggle_score({"q": ["a", "x", "b"]}, solution).mean
+        {'Public': 0.8333333333333333}
+    """
+    values: dict[str, float] = {}
+    usages: dict[str, list[float]] = {}
+    missing, ignored = [], []
+    for number, row in enumerate(csv.DictReader(solution), 2):
+        query, images, usage = row.get("id"), row.get("images"), row.get("Usage")
+        if query is None or images is None or usage is None:
+            raise InvalidData(f"solution line {number}: expected the columns id, images and Usage")
+        relevant = set(images.split()) - {"None"}
+        if not relevant or usage == "Ignored":
+            ignored.append(query)
+            continue
+        if query not in submission:
+            missing.append(query)
+        values[query] = _ap_at(submission.get(query, ()), relevant, k)
+        usages.setdefault(usage, []).append(values[query])
+    unknown = set(submission) - set(values) - set(ignored)
+    if unknown:
+        raise InvalidData(f"submission: query {min(unknown)} is not in the solution")
+    means = {usage: sum(found) / len(found) for usage, found in sorted(usages.items())}
+    return KaggleScore(means, values, tuple(missing), tuple(ignored))
+
+
+def _ap_at(images: Sequence[str], relevant: set[str], k: int) -> float:
+    seen: set[str] = set()
+    total = 0.0
+    for rank, image in enumerate(images[:k], 1):
+        if image in relevant and image not in seen:
+            seen.add(image)
+            total += len(seen) / rank
+    return total / min(len(relevant), k)
+
+
+def _one_word(*words: str) -> None:
+    for word in words:
+        if not word or len(word.split()) != 1 or "," in word:
+            raise InvalidData(f"{word!r} cannot stand in a run: expected one word without comma")
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidData(f"{what} {text!r} is no number") from None

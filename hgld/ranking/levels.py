@@ -1,0 +1,243 @@
+"""How near two images stand in the hierarchy, and how relevant that makes one to the other.
+
+Levels are integers and are compared as integers: two levels may have the same relevance by chance
+(twice as many images on a level that weighs twice as much), and then a comparison of relevance as
+floats counts them as one. Everything else in this package starts from a (Q, G) matrix of levels.
+"""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from hgld.errors import ShapeError
+
+__all__ = [
+    "RelevanceWarning",
+    "at_least",
+    "count_levels",
+    "inverted_queries",
+    "relevance",
+    "relevance_table",
+    "shared_levels",
+    "weighted_relevance",
+    "weighted_table",
+]
+
+
+class RelevanceWarning(UserWarning):
+    """A finer level has less relevance than a coarser one: order by level is not the best order."""
+
+
+def shared_levels(
+    query_labels: Tensor, gallery_labels: Tensor, exclude_self: bool = False
+) -> Tensor:
+    """Number of leading labels that a query and a gallery image share.
+
+    Args:
+        query_labels: (Q, L) integer label paths, coarse to fine.
+        gallery_labels: (G, L) integer label paths, coarse to fine.
+        exclude_self: the gallery is the queries themselves; the diagonal becomes -1.
+
+    Returns:
+        (Q, G) int8 in 0..L; -1 is not in the gallery.
+
+    Raises:
+        ShapeError: not two tables of integers with the same number of levels.
+
+    Example:
+        >>> shared_levels(torch.tensor([[0, 3]]), torch.tensor([[0, 3], [0, 4], [1, 3]]))
+        tensor([[2, 1, 0]], dtype=torch.int8)
+    """
+    query_labels, gallery_labels = _as_ids(query_labels), _as_ids(gallery_labels)
+    if query_labels.shape[1] != gallery_labels.shape[1]:
+        raise ShapeError(
+            f"query labels have {query_labels.shape[1]} levels, "
+            f"gallery labels {gallery_labels.shape[1]}; both need the same levels"
+        )
+    if exclude_self and len(query_labels) != len(gallery_labels):
+        raise ShapeError(
+            f"exclude_self needs the queries as gallery, found {len(query_labels)} queries "
+            f"and {len(gallery_labels)} gallery images"
+        )
+    shape = len(query_labels), len(gallery_labels)
+    shared = torch.ones(shape, dtype=torch.bool, device=query_labels.device)
+    levels = torch.zeros(shape, dtype=torch.int8, device=query_labels.device)
+    for query, gallery in zip(query_labels.T, gallery_labels.T, strict=True):
+        shared &= query[:, None] == gallery[None, :]  # (Q, G)
+        levels += shared
+    return levels.fill_diagonal_(-1) if exclude_self else levels
+
+
+def _as_ids(labels: Tensor) -> Tensor:
+    if labels.ndim != 2 or 0 in labels.shape:
+        raise ShapeError(f"labels have shape {tuple(labels.shape)}; expected (images, levels)")
+    if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
+        raise ShapeError(f"labels are {labels.dtype}; expected integers")
+    if labels.shape[1] > 126:
+        raise ShapeError(f"labels have {labels.shape[1]} levels; at most 126 fit the level matrix")
+    ids = labels.to(torch.int64)
+    if labels.dtype == torch.uint64 and bool((ids < 0).any()):
+        raise ShapeError("labels hold ids above 2**63 - 1; renumber them")
+    return ids
+
+
+def at_least(levels: Tensor, at: int) -> Tensor:
+    """Binary levels: 1 where the level is at least ``at``, 0 below, -1 where it was.
+
+    Example:
+        >>> at_least(torch.tensor([[3, 1, 0, -1]]), at=2)
+        tensor([[ 1,  0,  0, -1]], dtype=torch.int8)
+    """
+    if at < 1:
+        raise ShapeError(f"level {at} asked for; levels of positives start at 1")
+    return (levels >= at).to(torch.int8) - (levels < 0).to(torch.int8)
+
+
+def count_levels(levels: Tensor, num_levels: int) -> Tensor:
+    """How many gallery images of each query stand on each level: (Q, L + 1), level 0 first.
+
+    Example:
+        >>> count_levels(torch.tensor([[2, 1, 1, 0, -1]]), num_levels=2)
+        tensor([[1, 2, 1]])
+    """
+    if levels.device.type == "cpu" and levels.dtype == torch.int8 and levels.numel() >= 1 << 12:
+        from hgld.ranking.windowed import count_rows
+
+        counts = torch.zeros(len(levels), num_levels + 1, dtype=torch.int64)
+        count_rows(levels.contiguous().numpy(), counts.numpy())
+        return counts
+    per_level = [(levels == level).sum(1) for level in range(num_levels + 1)]
+    return torch.stack(per_level, 1)
+
+
+def relevance_table(counts: Tensor, alpha: float = 1.0) -> Tensor:
+    """Eq. 20 for each level: rel(l) = (l / L)^alpha / n_l, 0 where a level is empty.
+
+    Args:
+        counts: (Q, L + 1) images on each level, level 0 first.
+        alpha: above 1 favours fine levels.
+
+    Returns:
+        (Q, L + 1) float64; column 0 is 0.
+    """
+    num_levels = counts.shape[1] - 1
+    steps = torch.arange(num_levels + 1, dtype=torch.float64, device=counts.device)
+    share = (steps / num_levels) ** alpha
+    share[0] = 0.0
+    return torch.where(counts > 0, share / counts.clamp(min=1), 0.0)
+
+
+def weighted_table(counts: Tensor, weights: Tensor) -> Tensor:
+    """Property 1 for each level: rel(l) = sum over p <= l of w_p / n_{>= p}, (Q, L + 1) float64."""
+    at_least_counts = counts.flip(1).cumsum(1).flip(1)[:, 1:]  # (Q, L), n_{>= p} for p = 1..L
+    share = torch.where(at_least_counts > 0, weights / at_least_counts.clamp(min=1), 0.0)
+    table = torch.zeros(counts.shape, dtype=torch.float64, device=counts.device)
+    table[:, 1:] = share.cumsum(1)
+    return torch.where(counts > 0, table, 0.0)
+
+
+def relevance(levels: Tensor, num_levels: int, alpha: float = 1.0) -> Tensor:
+    """Relevance of each pair, Eq. 20: rel = (l / L)^alpha / n_l, from the counts of the row.
+
+    A level's images share its weight, so a fine level with very many images can get **less**
+    relevance than a coarser level with few; the order by level is then not the one with the
+    highest H-AP (``inverted_queries`` counts these queries). The authors' code divides by L - 1
+    where the paper has L; H-AP is the same, since the factor cancels. It also counts the query
+    itself in n_L; here what is not in the gallery (-1) is not counted.
+
+    Args:
+        levels: (Q, G) shared level 0..L; -1 is not in the gallery.
+        num_levels: L, the level of the same landmark.
+        alpha: above 1 favours fine levels.
+
+    Returns:
+        (Q, G) float64, 0 where the level is 0 or -1.
+
+    Example:
+        >>> relevance(torch.tensor([[2, 1, 1, 0]]), num_levels=2).tolist()
+        [[1.0, 0.25, 0.25, 0.0]]
+    """
+    check_levels(levels, num_levels)
+    return look_up(relevance_table(count_levels(levels, num_levels), alpha), levels)
+
+
+def weighted_relevance(levels: Tensor, weights: Tensor | list[float] | tuple[float, ...]) -> Tensor:
+    """Relevance that makes H-AP the weighted sum of the APs of all levels (Property 1).
+
+    rel(l) = sum over p = 1..l of w_p / n_{>= p}. It always grows with the level.
+
+    Args:
+        levels: (Q, G) shared level 0..L; -1 is not in the gallery.
+        weights: (L,) weight of AP at level 1..L (coarse to fine), not negative, with sum 1.
+
+    Returns:
+        (Q, G) float64, 0 where the level is 0 or -1.
+
+    Example:
+        >>> weighted_relevance(torch.tensor([[2, 1, 0]]), [0.5, 0.5]).tolist()
+        [[0.75, 0.25, 0.0]]
+    """
+    tensor = torch.as_tensor(weights, dtype=torch.float64, device=levels.device)
+    if tensor.ndim != 1 or not len(tensor) or bool((tensor < 0).any()):
+        raise ShapeError(f"weights {weights}: expected one weight >= 0 for each level")
+    if abs(float(tensor.sum()) - 1.0) > 1e-6:
+        raise ShapeError(f"weights have sum {float(tensor.sum()):g}; expected 1")
+    check_levels(levels, len(tensor))
+    return look_up(weighted_table(count_levels(levels, len(tensor)), tensor), levels)
+
+
+def look_up(table: Tensor, levels: Tensor) -> Tensor:
+    """Value of each pair's level: (Q, L + 1) and (Q, G) -> (Q, G); -1 reads column 0."""
+    return table.gather(1, levels.clamp(min=0).long())
+
+
+def inverted_queries(table: Tensor, counts: Tensor) -> int:
+    """Queries where a level with images has less relevance than a coarser one with images."""
+    highest = torch.where(counts > 0, table, 0.0).cummax(1).values
+    return int(((counts > 0) & (table < highest)).any(1).sum())
+
+
+def warn_if_inverted(table: Tensor, counts: Tensor) -> None:
+    """Warn with the number of queries whose relevance does not grow with the level."""
+    inverted = inverted_queries(table, counts)
+    if inverted:
+        warn_of_inverted(inverted, len(table))
+
+
+def warn_of_inverted(inverted: int, queries: int) -> None:
+    """Warn that some queries' relevance does not grow with the level."""
+    warnings.warn(
+        f"{inverted} of {queries} queries have a finer level with less relevance than a "
+        "coarser one (Eq. 20 divides by the level's size); order by level is not their best",
+        RelevanceWarning,
+        stacklevel=4,
+    )
+
+
+def check_levels(levels: Tensor, num_levels: int | None = None) -> None:
+    """Raise ShapeError unless levels are a (Q, G) table of integers in -1..num_levels."""
+    if levels.ndim != 2 or 0 in levels.shape:
+        raise ShapeError(f"levels have shape {tuple(levels.shape)}; expected (queries, gallery)")
+    if levels.dtype.is_floating_point or levels.dtype.is_complex:
+        raise ShapeError(f"levels are {levels.dtype}; expected integers, -1 for not in the gallery")
+    if levels.dtype == torch.bool:
+        raise ShapeError("levels are bool; expected integers, -1 for not in the gallery")
+    low, high = (int(value) for value in torch.aminmax(levels))
+    limit = 126 if num_levels is None else num_levels
+    if low < -1 or high > limit:
+        raise ShapeError(f"levels run from {low} to {high}; expected -1..{limit}")
+
+
+def check_pairs(scores: Tensor, levels: Tensor, num_levels: int | None = None) -> None:
+    """Raise ShapeError unless scores and levels are one finite (Q, G) table each."""
+    if scores.shape != levels.shape:
+        raise ShapeError(
+            f"scores have shape {tuple(scores.shape)}, levels {tuple(levels.shape)}; "
+            "expected the same (queries, gallery)"
+        )
+    check_levels(levels, num_levels)
+    if not scores.dtype.is_floating_point:
+        raise ShapeError(f"scores are {scores.dtype}; expected floats")
+    if not bool(torch.isfinite(scores.sum())) and not bool(torch.isfinite(scores).all()):
+        raise ShapeError("scores hold nan or inf; expected finite similarities")

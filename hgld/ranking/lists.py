@@ -1,0 +1,219 @@
+"""Every metric of a query from the ranks and levels of its relevant images, in numba.
+
+AP at a level is a sum of i / r_i over the ranks r of the images at or above it, and H-AP is a sum
+of such sums: min(x, y) adds up the steps between distinct relevances that both x and y reach. So
+one pass over nested lists gives all metrics of all levels. Sums are float64.
+"""
+
+import numpy as np
+
+from hgld.ranking.compiled import Array, fast, kernel
+
+__all__ = ["metric_row"]
+
+AP, AP_AT_R, AP_AT_K, RECALL, TRUE_RECALL, NDCG, ASI, H_AP, H_RECALL, H_PRECISION = range(10)
+
+
+@kernel
+def metric_row(
+    ranks: Array,
+    found: Array,
+    counts: Array,
+    plan: Array,
+    tables: Array,
+    logs: Array,
+    discounts: Array,
+    harmonic: Array,
+    near: Array,
+    room: Array,
+    values: Array,
+) -> None:
+    """Values of all metrics of one query.
+
+    Args:
+        ranks: (P,) int32 ranks of the relevant images, ascending.
+        found: (P,) int8 their levels, all above 0.
+        counts: (L + 1,) int64 images of each level.
+        plan: (M, 4) int64: kind, level, cut-off (0 none), table.
+        tables: (T, L + 1) float64 relevance by level of this query.
+        logs: 1 / log2(1 + r) at index r.
+        discounts: sums of ``logs`` up to and with index r.
+        harmonic: sums of 1 / r up to and with index r.
+        near: (P,) int32 room for the ranks at a level.
+        room: (P,) int8 room for their levels.
+        values: (M,) float64, written; nan where there is nothing to find.
+    """
+    num_levels = counts.shape[0] - 1
+    sums = np.zeros(num_levels + 1)  # sum of i / r_i over the images at or above a level
+    totals = np.zeros(num_levels + 1, np.int64)
+    size = ranks.shape[0]
+    values[:] = np.nan
+    here, marks = ranks, found
+    for level in range(1, num_levels + 1):
+        if level > 1:
+            size = keep_level(here, marks, near, room, level)
+            here, marks = near[:size], room[:size]
+        totals[level] = size
+        if size == 0:
+            continue
+        sums[level] = sum_of_precisions(here)
+        for i in range(plan.shape[0]):
+            if plan[i, 1] == level and plan[i, 0] <= TRUE_RECALL:
+                values[i] = at_one_level(here, plan[i, 0], plan[i, 2], sums[level])
+    for i in range(plan.shape[0]):
+        if plan[i, 0] > TRUE_RECALL and totals[1] > 0:
+            values[i] = over_levels(
+                ranks, found, counts, plan[i], tables, sums, totals, logs, discounts, harmonic
+            )
+
+
+@kernel
+def keep_level(ranks: Array, levels: Array, near: Array, room: Array, level: int) -> int:
+    """Copy what stands on the level or above to ``near`` and ``room``; how many these are."""
+    m = 0
+    for i in range(ranks.shape[0]):
+        here = levels[i]
+        near[m] = ranks[i]
+        room[m] = here
+        m += here >= level
+    return m
+
+
+@fast
+def sum_of_precisions(ranks: Array) -> float:
+    """Sum of i / r_i."""
+    total = 0.0
+    for i in range(ranks.shape[0]):
+        total += (i + 1.0) / ranks[i]
+    return total
+
+
+@kernel
+def at_one_level(ranks: Array, kind: int, cut: int, total: float) -> float:
+    """A metric of the images at or above one level."""
+    size = ranks.shape[0]
+    if kind == AP:
+        return float(total / size)
+    if kind == RECALL:
+        return 1.0 if ranks[0] <= cut else 0.0
+    cut = size if kind == AP_AT_R else cut
+    inside = np.searchsorted(ranks, cut + 1)
+    if kind == TRUE_RECALL:
+        return float(inside / min(cut, size))
+    return float(sum_of_precisions(ranks[:inside]) / min(cut, size))
+
+
+@kernel
+def over_levels(
+    ranks: Array,
+    found: Array,
+    counts: Array,
+    spec: Array,
+    tables: Array,
+    sums: Array,
+    totals: Array,
+    logs: Array,
+    discounts: Array,
+    harmonic: Array,
+) -> float:
+    """A metric of all levels together."""
+    kind, cut = spec[0], spec[2]
+    if kind == NDCG:
+        return float(ndcg(ranks, found, counts, cut, logs, discounts))
+    if kind == ASI:
+        return float(set_intersection(ranks, found, counts, harmonic))
+    rel = tables[spec[3]]
+    total = 0.0
+    for level in range(1, rel.shape[0]):
+        total += rel[level] * counts[level]
+    if total <= 0.0:
+        return np.nan
+    if kind == H_RECALL:
+        inside = np.searchsorted(ranks, cut + 1)
+        part = 0.0
+        for i in range(inside):
+            part += rel[found[i]]
+        return part / total
+    if kind == H_PRECISION:
+        at = np.searchsorted(ranks, cut)
+        if at == ranks.shape[0] or ranks[at] != cut or rel[found[at]] <= 0.0:
+            return 0.0
+        part = 0.0
+        for i in range(at + 1):
+            part += min(rel[found[i]], rel[found[at]])
+        return float(part / (cut * rel[found[at]]))
+    return float(h_ap(ranks, found, counts, rel, sums, totals) / total)
+
+
+@kernel
+def h_ap(
+    ranks: Array, found: Array, counts: Array, rel: Array, sums: Array, totals: Array
+) -> float:
+    """Sum of H-rank+ / rank."""
+    growing, last, total = True, 0.0, 0.0
+    for level in range(1, rel.shape[0]):
+        if counts[level] == 0:
+            continue
+        growing = growing and rel[level] >= last
+        total += (rel[level] - last) * sums[level]
+        last = rel[level]
+    if growing:
+        return total
+    total, last = 0.0, 0.0
+    for _ in range(1, rel.shape[0]):
+        step = np.inf  # the next distinct relevance
+        for level in range(1, rel.shape[0]):
+            if counts[level] and last < rel[level] < step:
+                step = rel[level]
+        if step == np.inf:
+            break
+        seen, part = 0, 0.0
+        for i in range(ranks.shape[0]):
+            if rel[found[i]] >= step:
+                seen += 1
+                part += seen / ranks[i]
+        total += (step - last) * part
+        last = step
+    return total
+
+
+@kernel
+def ndcg(
+    ranks: Array, found: Array, counts: Array, cut: int, logs: Array, discounts: Array
+) -> float:
+    """DCG over ideal DCG with gain 2^level - 1."""
+    end = discounts.shape[0] - 1 if cut == 0 else min(cut, discounts.shape[0] - 1)
+    gains = np.empty(counts.shape[0])
+    for level in range(counts.shape[0]):
+        gains[level] = 2.0**level - 1.0
+    total, ideal, place = 0.0, 0.0, 0
+    for i in range(ranks.shape[0]):
+        if ranks[i] > end:
+            break
+        total += gains[found[i]] * logs[ranks[i]]
+    for level in range(counts.shape[0] - 1, 0, -1):
+        stop = min(place + counts[level], end)
+        ideal += gains[level] * (discounts[stop] - discounts[place])
+        place = stop
+    return total / ideal
+
+
+@kernel
+def set_intersection(ranks: Array, found: Array, counts: Array, harmonic: Array) -> float:
+    """Mean over depths 1..P of the overlap by level with the ideal ranking.
+
+    The i-th image of a level is in both lists from the depth on that both have reached it: its own
+    rank, and its place in the ideal ranking. It then adds 1/depth up to depth P.
+    """
+    size = ranks.shape[0]
+    place = np.zeros(counts.shape[0], np.int64)  # in the ideal ranking, finest first
+    for level in range(counts.shape[0] - 2, 0, -1):
+        place[level] = place[level + 1] + counts[level + 1]
+    total = 0.0
+    for i in range(size):
+        if ranks[i] > size:
+            break
+        level = found[i]
+        place[level] += 1
+        total += harmonic[size] - harmonic[max(np.int64(ranks[i]), place[level]) - 1]
+    return float(total / size)

@@ -1,0 +1,79 @@
+"""Every loss of the papers, under one name.
+
+Functions take (Q, G) scores and levels and give (Q,) losses; modules take embeddings and label
+paths and give one number to train on. What each one means stands with it.
+"""
+
+from hgld.ranking.binary import pair_calibration, pooled_calibration, soft_bin_ap
+from hgld.ranking.blackbox import (
+    ScoreMemory,
+    blackbox_ap,
+    blackbox_ap_all_classes,
+    blackbox_recall,
+)
+from hgld.ranking.composites import HAPPIER, ROADMAP, RODNDCG, RobustDecomposable, RODRecall
+from hgld.ranking.modules import (
+    BlackBoxAP,
+    BlackBoxRecall,
+    PairCalibration,
+    RankLoss,
+    SmoothAP,
+    SmoothHAP,
+    SmoothRecall,
+    SoftBinAP,
+    SupAP,
+    SupHAP,
+    SupNDCG,
+    SupRecall,
+)
+from hgld.ranking.pooled import PooledCalibration, XBMContrastive, xbm_contrastive
+from hgld.ranking.proxies import CSL, ProxyCalibration, proxy_calibration
+from hgld.ranking.surrogates import (
+    smooth_ap,
+    smooth_h_ap,
+    smooth_recall,
+    sup_ap,
+    sup_h_ap,
+    sup_ndcg,
+    sup_recall,
+)
+
+__all__ = [
+    "CSL",
+    "HAPPIER",
+    "ROADMAP",
+    "RODNDCG",
+    "BlackBoxAP",
+    "BlackBoxRecall",
+    "PairCalibration",
+    "PooledCalibration",
+    "ProxyCalibration",
+    "RODRecall",
+    "RankLoss",
+    "RobustDecomposable",
+    "ScoreMemory",
+    "SmoothAP",
+    "SmoothHAP",
+    "SmoothRecall",
+    "SoftBinAP",
+    "SupAP",
+    "SupHAP",
+    "SupNDCG",
+    "SupRecall",
+    "XBMContrastive",
+    "blackbox_ap",
+    "blackbox_ap_all_classes",
+    "blackbox_recall",
+    "pair_calibration",
+    "pooled_calibration",
+    "proxy_calibration",
+    "smooth_ap",
+    "smooth_h_ap",
+    "smooth_recall",
+    "soft_bin_ap",
+    "sup_ap",
+    "sup_h_ap",
+    "sup_ndcg",
+    "sup_recall",
+    "xbm_contrastive",
+]

@@ -1,0 +1,97 @@
+"""Embeddings of the last batches as further references (cross-batch memory, Wang et al. 2020).
+
+While a model changes slowly, the embeddings it gave a few batches ago are still good references.
+The memory is a queue: the newest entries push out the oldest. The current batch stands in front of
+it with its gradient; what is kept has none.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from hgld.errors import ShapeError
+
+__all__ = ["MemoryBank"]
+
+
+class MemoryBank(nn.Module):
+    """A queue of embeddings with their label paths and image ids.
+
+    Args:
+        size: embeddings kept.
+        dim: D.
+        num_levels: L.
+
+    Example:
+        >>> bank = MemoryBank(size=2, dim=1, num_levels=1)
+        >>> for value in (1.0, 2.0, 3.0):
+        ...     found, _, _ = bank.extend(torch.tensor([[value]]), torch.tensor([[0]]))
+        >>> found[:, 0].tolist()
+        [3.0, 2.0, 1.0]
+    """
+
+    embeddings: Tensor
+    labels: Tensor
+    ids: Tensor
+
+    def __init__(self, size: int, dim: int, num_levels: int) -> None:
+        super().__init__()
+        if size < 1 or dim < 1 or num_levels < 1:
+            raise ShapeError(f"a memory of {size} x {dim}, {num_levels} levels; expected 1 or more")
+        self.size = size
+        self.register_buffer("embeddings", torch.empty(0, dim))
+        self.register_buffer("labels", torch.empty(0, num_levels, dtype=torch.int64))
+        self.register_buffer("ids", torch.empty(0, dtype=torch.int64))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def extend(
+        self, embeddings: Tensor, labels: Tensor, ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """References for a batch, itself first and then the memory, newest first; then keep it.
+
+        A kept embedding of an image that is in the batch again gives way to the new one.
+
+        Args:
+            embeddings: (B, D) with gradient.
+            labels: (B, L) label paths.
+            ids: (B,) image ids >= 0; without them no image is known again.
+
+        Returns:
+            (B + M, D) embeddings, (B + M, L) labels and (B + M,) ids for a loss's references; the
+            first B ids are the batch's own (negative where none were given).
+        """
+        if labels.shape != (len(embeddings), self.labels.shape[1]):
+            raise ShapeError(
+                f"labels have shape {tuple(labels.shape)}; "
+                f"expected ({len(embeddings)}, {self.labels.shape[1]})"
+            )
+        if embeddings.shape[1] != self.embeddings.shape[1]:
+            raise ShapeError(
+                f"embeddings have {embeddings.shape[1]} dimensions, "
+                f"the memory {self.embeddings.shape[1]}"
+            )
+        own = self._own_ids(embeddings, ids)
+        other = ~torch.isin(self.ids, own)
+        kept = (self.embeddings[other], self.labels[other], self.ids[other])
+        batch = (embeddings, labels.to(kept[1].dtype), own)
+        found = [torch.cat([new, old.to(new.dtype)]) for new, old in zip(batch, kept, strict=True)]
+        self.embeddings = found[0][: self.size].detach().to(self.embeddings.dtype).clone()
+        self.labels, self.ids = found[1][: self.size].clone(), found[2][: self.size].clone()
+        if ids is None:
+            self.ids = torch.full_like(self.ids, -1 - len(embeddings))  # never a batch's own
+        return found[0], found[1], found[2]
+
+    def _own_ids(self, embeddings: Tensor, ids: Tensor | None) -> Tensor:
+        if ids is None:
+            return -1 - torch.arange(len(embeddings), device=embeddings.device)
+        if ids.shape != embeddings.shape[:1] or bool((ids < 0).any()):
+            raise ShapeError("ids: expected one number >= 0 for each image of the batch")
+        return ids.long()
+
+    def _load_from_state_dict(self, state_dict, prefix, *args):  # type: ignore[no-untyped-def]
+        """Take a saved memory however full it is."""
+        for name in ("embeddings", "labels", "ids"):
+            if prefix + name in state_dict:
+                setattr(self, name, torch.empty_like(state_dict[prefix + name]))
+        super()._load_from_state_dict(state_dict, prefix, *args)

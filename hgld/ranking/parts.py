@@ -1,0 +1,151 @@
+"""One exact ranking of a gallery that lies in parts, on one machine or many.
+
+A rank is a number of images above, and numbers add. First every part names its relevant images with
+their scores; joined and sorted they are the positives of each query. Then every part counts its
+other images between neighbouring positives; the counts of all parts are added. The result is the
+ranking of the whole gallery, whatever the number of parts and their order, if a pair's score is the
+same number in both steps (the same parts, the same machine kind).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hgld.errors import ShapeError
+from hgld.ranking.rankings import Ranking
+
+__all__ = ["Positives", "count_others", "join", "positives_of", "rank_parts"]
+
+Array = np.ndarray[Any, Any]
+ROWS = 64
+
+
+@dataclass(frozen=True)
+class Positives:
+    """Relevant images of each query, best first (among equals the less relevant).
+
+    Args:
+        offsets: (Q + 1,) where each query's begin.
+        scores: float32 or float64.
+        levels: int8, above 0.
+        others: (Q,) images that are not relevant, not counting the query itself.
+        num_levels: L.
+    """
+
+    offsets: Array
+    scores: Array
+    levels: Array
+    others: Array
+    num_levels: int
+
+
+def positives_of(
+    query: Tensor,
+    query_labels: Tensor,
+    part: Tensor,
+    part_labels: Tensor,
+    own: Tensor | None = None,
+) -> Positives:
+    """First step, for each part: its relevant images with their scores.
+
+    Args:
+        query: (Q, D) embeddings.
+        query_labels: (Q, L) label paths.
+        part: (g, D) embeddings of a part of the gallery.
+        part_labels: (g, L) label paths.
+        own: (Q,) row of this part that is the query itself, -1 where none is.
+    """
+    found, sizes, others = [], [], []
+    for scores, levels in _rows(query, query_labels, part, part_labels, own):
+        at = np.flatnonzero(levels > 0)
+        found.append((scores[at], levels[at]))
+        sizes.append(len(at))
+        others.append(int((levels == 0).sum()))
+    return _sorted(found, sizes, others, query_labels.shape[1])
+
+
+def join(parts: Sequence[Positives]) -> Positives:
+    """Positives of all parts together."""
+    if not parts or len({len(part.offsets) for part in parts}) != 1:
+        raise ShapeError("parts of a gallery for different queries; expected the same queries")
+    found, sizes = [], []
+    for q in range(len(parts[0].others)):
+        cuts = [(p, slice(p.offsets[q], p.offsets[q + 1])) for p in parts]
+        scores = np.concatenate([p.scores[cut] for p, cut in cuts])
+        found.append((scores, np.concatenate([p.levels[cut] for p, cut in cuts])))
+        sizes.append(len(scores))
+    others = sum(part.others for part in parts)
+    return _sorted(found, sizes, np.asarray(others), parts[0].num_levels)
+
+
+def _sorted(
+    found: list[tuple[Array, Array]], sizes: list[int], others: Any, num_levels: int
+) -> Positives:
+    ordered = []
+    for scores, levels in found:
+        order = np.lexsort((levels, -scores))
+        ordered.append((scores[order], levels[order]))
+    offsets = np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
+    return Positives(
+        offsets,
+        np.concatenate([scores for scores, _ in ordered]),
+        np.concatenate([levels for _, levels in ordered]),
+        np.asarray(others, np.int64),
+        num_levels,
+    )
+
+
+def count_others(
+    positives: Positives,
+    query: Tensor,
+    query_labels: Tensor,
+    part: Tensor,
+    part_labels: Tensor,
+    own: Tensor | None = None,
+) -> Array:
+    """Second step, for each part: its other images between neighbouring positives; these add.
+
+    Returns:
+        int64, one number for each positive: images that rank above it but not above the one before.
+    """
+    counts = np.zeros(len(positives.scores), np.int64)
+    rows = _rows(query, query_labels, part, part_labels, own)
+    for (a, b), (scores, levels) in zip(pairwise(positives.offsets), rows, strict=True):
+        # an equal score ranks above the positive: the less relevant comes first
+        spots = np.searchsorted(-positives.scores[a:b], -scores[levels == 0], side="left")
+        counts[a:b] += np.bincount(spots, minlength=b - a + 1)[: b - a]
+    return counts
+
+
+def rank_parts(positives: Positives, counts: Sequence[Array]) -> Ranking:
+    """Ranking of the whole gallery from the joined positives and the counts of all parts."""
+    between = np.sum(np.stack(list(counts)), 0)
+    ranks = np.empty(len(between), np.int32)
+    per_level = np.zeros((len(positives.others), positives.num_levels + 1), np.int64)
+    for q, (a, b) in enumerate(pairwise(positives.offsets)):
+        ranks[a:b] = np.arange(1, b - a + 1) + np.cumsum(between[a:b])
+        per_level[q] = np.bincount(positives.levels[a:b], minlength=per_level.shape[1])
+    per_level[:, 0] = positives.others
+    return Ranking(positives.offsets, ranks, positives.levels, per_level)
+
+
+def _rows(
+    query: Tensor, query_labels: Tensor, part: Tensor, part_labels: Tensor, own: Tensor | None
+) -> Any:
+    """Scores and levels of each query against a part, as numpy; -1 is the query itself."""
+    from hgld.ranking.levels import shared_levels
+
+    for start in range(0, len(query), ROWS):
+        rows = slice(start, start + ROWS)
+        levels = shared_levels(query_labels[rows], part_labels)
+        if own is not None:
+            for i, column in enumerate(own[rows].tolist()):
+                if column >= 0:
+                    levels[i, column] = -1
+        scores = torch.mm(query[rows], part.T) + 0.0
+        yield from zip(scores.cpu().numpy(), levels.cpu().numpy(), strict=True)

@@ -1,0 +1,105 @@
+"""Every hyper-parameter of the rank losses, as published, with where each one stands.
+
+``paper`` is what the text of Ramzi et al. (2024) says; ``suprank_sop`` and ``suprank_inat`` are the
+two sets in the authors' configuration files, which differ from the text. The losses' own defaults
+are those of ``paper``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from hgld.errors import UsageError
+from hgld.ranking.steps import UpperStep
+
+__all__ = ["PRESETS", "Preset", "preset"]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One published set of hyper-parameters.
+
+    Args:
+        step: H-minus of every Sup-loss.
+        lam: weight of the calibration in ROADMAP, HAPPIER and ROD-NDCG.
+        recall_lam: weight of the calibration in ROD-R@k.
+        alpha: of Eq. 20 in HAPPIER.
+        fine_alpha: of Eq. 20 in HAPPIER_F.
+        eta: temperature of the proxies.
+        ks: cut-offs of Sup-R@k.
+        temperature: tau* of Sup-R@k, in ranks.
+        pair_alpha: similarity that positive pairs should reach (Eq. 7).
+        pair_beta: similarity that negative pairs should stay under (Eq. 7).
+        bounds: whether Sup-AP, Sup-H-AP and Sup-NDCG bound the true losses with this step.
+        sources: where each value stands.
+    """
+
+    step: UpperStep
+    lam: float
+    recall_lam: float
+    alpha: float
+    fine_alpha: float
+    eta: float
+    ks: tuple[int, ...]
+    temperature: float
+    pair_alpha: float
+    pair_beta: float
+    bounds: bool
+    sources: Mapping[str, str] = field(hash=False)
+
+
+TEXT = {
+    "step.tau": "Ramzi et al. 2024, section III-B: as Smooth-AP (Brown et al. 2020), 0.01",
+    "step.rho": "Ramzi et al. 2024, section VII-A4: 100",
+    "step.delta": "Ramzi et al. 2024, appendix A-C: tau ln((1 - eps) / eps), eps = 0.01, rounded",
+    "step.start": "Ramzi et al. 2024, Eq. 4: 0.5",
+    "step.offset": "Ramzi et al. 2024, Eq. 4: sigma(delta / tau) + 0.5, continuous at delta",
+    "lam": "Ramzi et al. 2024, section VII: 0.1",
+    "recall_lam": "Ramzi et al. 2024, Eq. 17: the lambda of Eq. 2, 0.1",
+    "alpha": "Ramzi et al. 2024, section V-A1: 1",
+    "fine_alpha": "Ramzi et al. 2024, section VII-C: 5 on SOP, 3 on iNaturalist",
+    "eta": "Ramzi et al. 2022 and the authors' configuration files: 0.05",
+    "ks": "Ramzi et al. 2024, section IV-B, after reference [28]: 1, 2, 4, 8, 16",
+    "temperature": "Ramzi et al. 2024, section IV-B, and the authors' code: 1 rank",
+    "pair_alpha": "the authors' configuration files: 0.9",
+    "pair_beta": "the authors' configuration files: 0.6",
+}
+CODE = {
+    **TEXT,
+    "recall_lam": "the authors' configuration files leave it out: halves, 0.5",
+    "fine_alpha": "the authors' configuration files keep alpha at 1 and raise lambda to 0.5",
+}
+
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    {
+        "paper": Preset(
+            UpperStep(), 0.1, 0.1, 1.0, 5.0, 0.05, (1, 2, 4, 8, 16), 1.0, 0.9, 0.6, True, TEXT
+        ),
+        "suprank_sop": Preset(
+            UpperStep(offset=1.44),
+            0.1, 0.5, 1.0, 1.0, 0.05, (1, 2, 4, 8, 16), 1.0, 0.9, 0.6, True,
+            {**CODE, "step.offset": "the authors' files for SOP, CUB, DyML, landmarks: 1.44"},
+        ),
+        "suprank_inat": Preset(
+            UpperStep(start=0.0, offset=1.0),
+            0.1, 0.5, 1.0, 1.0, 0.05, (1, 2, 4, 8, 16), 1.0, 0.9, 0.6, False,
+            {
+                **CODE,
+                "step.start": "the authors' files for iNaturalist: 0, no upper bound",
+                "step.offset": "the authors' files for iNaturalist: 1",
+            },
+        ),
+    }
+)  # fmt: skip
+
+
+def preset(name: str) -> Preset:
+    """A preset by name.
+
+    Example:
+        >>> preset("suprank_sop").step.end
+        1.44
+    """
+    if name not in PRESETS:
+        raise UsageError(f"no preset {name!r}; there are {', '.join(PRESETS)}")
+    return PRESETS[name]

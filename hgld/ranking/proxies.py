@@ -1,0 +1,145 @@
+"""Losses against learned class vectors (proxies): L*_DG, CSL.
+
+Proxies are an ``nn.Parameter`` named ``proxies``, so that a trainer can give them an optimiser of
+their own (the authors use Adam at learning rate 10 on SOP). They stay as long as they are and are
+scaled to unit length where they are used.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hgld.errors import ShapeError
+from hgld.ranking.modules import check_labels, unit_vectors
+from hgld.ranking.steps import check_positive
+
+__all__ = [
+    "CSL",
+    "ProxyCalibration",
+    "cosines_with_proxies",
+    "new_proxies",
+    "proxy_calibration",
+]
+
+
+def new_proxies(num_classes: int, dim: int) -> nn.Parameter:
+    """(C, D) proxies, uniform in +-1 / sqrt(dim)."""
+    if num_classes < 1 or dim < 1:
+        raise ShapeError(f"{num_classes} proxies of {dim} dimensions; expected 1 or more of each")
+    bound = 1.0 / math.sqrt(dim)
+    return nn.Parameter(torch.empty(num_classes, dim).uniform_(-bound, bound))
+
+
+def proxy_calibration(
+    embeddings: Tensor, classes: Tensor, proxies: Tensor, eta: float = 0.05
+) -> Tensor:
+    """L*_DG (Eq. 8): cross-entropy of cosines with the proxies over eta, mean over the batch.
+
+    Args:
+        embeddings: (B, D).
+        classes: (B,) in 0..C-1.
+        proxies: (C, D).
+        eta: temperature in cosine units.
+
+    Example:
+        >>> proxy_calibration(torch.eye(2), torch.tensor([0, 1]), torch.eye(2)).item() < 1e-6
+        True
+    """
+    cosines = cosines_with_proxies(embeddings, classes, proxies)
+    return F.cross_entropy(cosines / eta, classes)
+
+
+def cosines_with_proxies(embeddings: Tensor, classes: Tensor, proxies: Tensor) -> Tensor:
+    """(B, C) cosines, in float32 at least, after all checks."""
+    if embeddings.shape[-1] != proxies.shape[1]:
+        raise ShapeError(
+            f"embeddings have {embeddings.shape[-1]} dimensions, proxies {proxies.shape[1]}"
+        )
+    if bool((classes < 0).any()) or bool((classes >= len(proxies)).any()):
+        raise ShapeError(
+            f"classes run from {int(classes.min())} to {int(classes.max())}; "
+            f"there are proxies for 0..{len(proxies) - 1}"
+        )
+    unit = unit_vectors(embeddings)
+    with torch.autocast(embeddings.device.type, enabled=False):
+        return unit @ F.normalize(proxies.to(unit.dtype), dim=1).T
+
+
+class ProxyCalibration(nn.Module):
+    """L*_DG (Eq. 8) on the finest label, the NormSoftmax of the baselines.
+
+    Args:
+        num_classes: C; labels[:, -1] are 0..C-1.
+        dim: D of the embeddings.
+        eta: temperature in cosine units.
+    """
+
+    def __init__(self, num_classes: int, dim: int, eta: float = 0.05) -> None:
+        super().__init__()
+        check_positive("eta", eta)
+        self.eta = eta
+        self.proxies = new_proxies(num_classes, dim)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """(B, D) and (B, L) label paths -> one number."""
+        check_labels(labels, len(embeddings), None)
+        return proxy_calibration(embeddings, labels[:, -1].long(), self.proxies, self.eta)
+
+
+class CSL(nn.Module):
+    """Cross-level similarity loss: one proxy a fine class; a coarse class is the set of its own.
+
+    Sum over levels l of the batch mean of softplus(LSE_{z not in the class at l} scale s_z +
+    LSE_{z is the fine class} -scale s_z + scale m_l): the own fine proxy stays ahead of all proxies
+    outside the class at level l by m_l.
+
+    Args:
+        num_classes: C fine classes; labels[:, -1] are 0..C-1.
+        dim: D of the embeddings.
+        class_labels: (C, L) label path of each fine class, coarse to fine.
+        margins: (L,) in cosine units, coarse to fine like the labels; the authors of DyML use
+            0.45, 0.35, 0.25 for three levels (what is unrelated stays further away).
+        scale: of the cosines.
+    """
+
+    class_labels: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        class_labels: Tensor,
+        margins: tuple[float, ...] = (0.45, 0.35, 0.25),
+        scale: float = 32.0,
+    ) -> None:
+        super().__init__()
+        if class_labels.shape != (num_classes, len(margins)):
+            raise ShapeError(
+                f"class_labels have shape {tuple(class_labels.shape)}; expected "
+                f"({num_classes}, {len(margins)}), a path for each class and a margin a level"
+            )
+        self.proxies = new_proxies(num_classes, dim)
+        self.margins, self.scale = tuple(margins), scale
+        self.register_buffer("class_labels", class_labels.long(), persistent=False)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """(B, D) and (B, L) label paths -> one number."""
+        check_labels(labels, len(embeddings), len(self.margins))
+        classes = labels[:, -1].long()
+        scaled = self.scale * cosines_with_proxies(embeddings, classes, self.proxies)  # (B, C)
+        own = scaled.gather(1, classes[:, None])[:, 0]
+        paths = self.class_labels
+        inside = torch.ones(scaled.shape, dtype=torch.bool, device=scaled.device)
+        total = scaled.new_zeros(())
+        for level, margin in enumerate(self.margins):
+            inside = inside & (paths[classes, level][:, None] == paths[:, level][None, :])
+            total = total + self._level_loss(scaled, own, inside, margin)
+        return total
+
+    def _level_loss(self, scaled: Tensor, own: Tensor, inside: Tensor, margin: float) -> Tensor:
+        some = ~inside.all(1)  # a class that holds all proxies has no others to stay ahead of
+        others = scaled.masked_fill(inside, -1e9).logsumexp(1)
+        loss = F.softplus(others - own + self.scale * margin)
+        return torch.where(some, loss, 0.0).mean()

@@ -1,0 +1,93 @@
+"""Smooth stand-ins for the step that counts who ranks above whom.
+
+A rank counts H(t) over t = s_j - s_k. The step has no gradient; these have one. ``UpperStep`` is
+an upper bound of the step, so that its losses bound the true ones; ``SigmoidStep`` is not.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hgld.errors import ShapeError
+
+__all__ = ["SigmoidStep", "Step", "UpperStep"]
+
+
+@dataclass(frozen=True)
+class UpperStep:
+    """H-minus of Ramzi et al. 2024, Eq. 4, for t = s_j - s_k.
+
+    sigma(t / tau) below 0; sigma(t / tau) + start on [0, delta]; rho (t - delta) + offset beyond.
+
+    Eq. 4 gives both 0.5 and 1 at t = 0. Here H-minus(0) = start + 0.5, so that with the default
+    start an exact tie counts 1, as H(0) does, and the loss bounds the true one on ties too (the
+    authors' code takes 0.5 there).
+
+    Args:
+        tau: temperature of the sigmoid, in cosine units.
+        rho: slope beyond delta.
+        delta: where the linear part begins; tau ln(99) = 0.046 is where sigma reaches 0.99.
+        start: jump at 0; 0.5 makes it an upper bound.
+        offset: value just beyond delta; None is the continuous one, sigma(delta / tau) + start.
+
+    Example:
+        >>> UpperStep()(torch.tensor([-1.0, 0.0, 0.25]))
+        tensor([ 0.0000,  1.0000, 21.4933])
+    """
+
+    tau: float = 0.01
+    rho: float = 100.0
+    delta: float = 0.05
+    start: float = 0.5
+    offset: float | None = None
+
+    def __post_init__(self) -> None:
+        check_positive("tau", self.tau)
+        for name in ("rho", "delta", "start"):
+            if not math.isfinite(getattr(self, name)) or getattr(self, name) < 0:
+                raise ShapeError(f"{name} is {getattr(self, name)}; expected a number >= 0")
+
+    @property
+    def end(self) -> float:
+        """Value just beyond delta."""
+        if self.offset is not None:
+            return self.offset
+        return 1.0 / (1.0 + math.exp(-min(self.delta / self.tau, 700.0))) + self.start
+
+    def __call__(self, t: Tensor) -> Tensor:
+        """H-minus of each difference, same shape."""
+        sigmoid = torch.sigmoid(t / self.tau)
+        near = torch.where(t >= 0, sigmoid + self.start, sigmoid)
+        return torch.where(t > self.delta, self.rho * (t - self.delta) + self.end, near)
+
+
+@dataclass(frozen=True)
+class SigmoidStep:
+    """sigma(t / tau), the step of Smooth-AP (Brown et al. 2020). No upper bound: 0.5 at a tie.
+
+    In the ``sup_*`` losses it takes the place of H-minus only; H-plus stays the step.
+
+    Example:
+        >>> SigmoidStep()(torch.tensor([0.0])).tolist()
+        [0.5]
+    """
+
+    tau: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_positive("tau", self.tau)
+
+    def __call__(self, t: Tensor) -> Tensor:
+        """Sigmoid of each difference, same shape."""
+        return torch.sigmoid(t / self.tau)
+
+
+Step = UpperStep | SigmoidStep
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise ShapeError unless the value is a finite number above 0."""
+    if not math.isfinite(value) or value <= 0:
+        raise ShapeError(f"{name} is {value}; expected a number > 0")

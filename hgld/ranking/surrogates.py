@@ -1,0 +1,261 @@
+"""Differentiable losses of a ranking: of scores and levels, one number for each query.
+
+All of them are 1 - metric with the rank made smooth; they differ in the metric (AP, H-AP, NDCG,
+recall) and in the step that counts. Scores are compared pairwise (H(0) = 1), so a tie counts on
+both sides; where there are no ties the true losses equal those of ``hgld.ranking.metrics``.
+
+What bounds what: with ``UpperStep()`` (start 0.5) Sup-AP, Sup-H-AP and Sup-NDCG are at least the
+true loss. With start 0 (the authors' iNaturalist configuration) they are not: a negative just above
+the positive counts 0.5 + a little instead of 1. Sup-R@k is no bound for any step, since the sigmoid
+over ranks gives less than 1 to what is well inside the top k and more than 0 to what is outside.
+
+What tends to what: Smooth-AP tends to the exact AP as tau goes to 0, and so do all Sup-losses with
+``UpperStep(start=0, rho=0, offset=1)``; with a slope, only where no lower level stands above a
+higher one.
+"""
+
+import torch
+from torch import Tensor
+
+from hgld.errors import ShapeError
+from hgld.ranking import dispatch
+from hgld.ranking import levels as grades
+from hgld.ranking.plain import Goal, gain_table
+from hgld.ranking.steps import SigmoidStep, Step, UpperStep, check_positive
+
+__all__ = [
+    "smooth_ap",
+    "smooth_h_ap",
+    "smooth_recall",
+    "sup_ap",
+    "sup_h_ap",
+    "sup_ndcg",
+    "sup_recall",
+]
+
+KS = (1, 2, 4, 8, 16)
+
+
+def sup_ap(scores: Tensor, levels: Tensor, step: Step | None = None) -> Tensor:
+    """Sup-AP loss of each query (Eq. 11): 1 - (1/P) sum_k rank+(k) / (rank+(k) + rank_s-(k)).
+
+    Args:
+        scores: (Q, G) similarities.
+        levels: (Q, G); positives are levels > 0, -1 is not in the gallery.
+        step: H-minus; the paper's ``UpperStep()`` unless given.
+
+    Returns:
+        (Q,) in [0, 1]; 0 with a zero gradient where a query has no positive.
+
+    Raises:
+        ShapeError: shapes differ, or scores are not finite.
+
+    Example:
+        >>> sup_ap(torch.tensor([[0.9, 0.1, 0.5]]), torch.tensor([[1, 0, 0]])).tolist()
+        [0.0]
+    """
+    return _ratio(scores, grades.at_least(levels, 1), 1, Goal("ratio", step or UpperStep()))
+
+
+def smooth_ap(scores: Tensor, levels: Tensor, tau: float = 0.01) -> Tensor:
+    """Smooth-AP loss of each query (Brown et al. 2020, Eq. 6): a sigmoid for every step.
+
+    Goes to the exact 1 - AP as tau goes to 0 where no scores tie. It is no upper bound.
+
+    Args:
+        scores: (Q, G) similarities.
+        levels: (Q, G); positives are levels > 0, -1 is not in the gallery.
+        tau: temperature of the sigmoid, in cosine units.
+
+    Returns:
+        (Q,) in [0, 1]; 0 with a zero gradient where a query has no positive.
+
+    Example:
+        >>> smooth_ap(torch.tensor([[0.5, 0.5]]), torch.tensor([[1, 0]]))
+        tensor([0.3333])
+    """
+    goal = Goal("ratio", SigmoidStep(tau), smooth=True)
+    return _ratio(scores, grades.at_least(levels, 1), 1, goal)
+
+
+def sup_h_ap(
+    scores: Tensor,
+    levels: Tensor,
+    num_levels: int,
+    alpha: float = 1.0,
+    relevance: Tensor | None = None,
+    step: Step | None = None,
+) -> Tensor:
+    """Sup-H-AP loss of each query (Eq. 21).
+
+    1 - (1 / sum_k rel(k)) sum_k H-rank+(k) / (rank+(k) + rank_s-(k)). "Lower" in rank_s- is decided
+    on the level, never on the relevance.
+
+    Args:
+        scores: (Q, G) similarities.
+        levels: (Q, G) shared level 0..L; -1 is not in the gallery.
+        num_levels: L.
+        alpha: of Eq. 20; above 1 is HAPPIER_F.
+        relevance: (Q, G) in place of Eq. 20, e.g. ``levels.weighted_relevance`` (Table XI).
+        step: H-minus; the paper's ``UpperStep()`` unless given.
+
+    Returns:
+        (Q,); 0 with a zero gradient where a query has no positive.
+
+    Raises:
+        ShapeError: shapes differ, levels above num_levels, scores not finite.
+
+    Example:
+        >>> levels = torch.tensor([[2, 1, 0]])
+        >>> sup_h_ap(torch.tensor([[0.9, 0.5, 0.1]]), levels, num_levels=2).tolist()
+        [0.0]
+    """
+    goal = Goal("ratio", step or UpperStep())
+    return _ratio(scores, levels, num_levels, goal, alpha, relevance)
+
+
+def smooth_h_ap(
+    scores: Tensor,
+    levels: Tensor,
+    num_levels: int,
+    alpha: float = 1.0,
+    relevance: Tensor | None = None,
+    tau: float = 0.01,
+) -> Tensor:
+    """H-AP with a sigmoid for every step (the baseline of Table X): Smooth-AP where L is 1.
+
+    Args: as ``sup_h_ap``; tau is the temperature of the sigmoid.
+
+    Returns:
+        (Q,); 0 with a zero gradient where a query has no positive.
+
+    Example:
+        >>> levels = torch.tensor([[2, 1, 0]])
+        >>> smooth_h_ap(torch.tensor([[0.9, 0.5, 0.1]]), levels, num_levels=2).tolist()
+        [0.0]
+    """
+    goal = Goal("ratio", SigmoidStep(tau), smooth=True)
+    return _ratio(scores, levels, num_levels, goal, alpha, relevance)
+
+
+def sup_ndcg(scores: Tensor, levels: Tensor, step: Step | None = None) -> Tensor:
+    """Sup-NDCG loss of each query (Eq. 24), with gain 2^level - 1.
+
+    1 - (1 / iDCG) sum_k gain(k) / log2(1 + rank+(k) + rank_s-(k)).
+
+    Args:
+        scores: (Q, G) similarities.
+        levels: (Q, G) shared level 0..L; -1 is not in the gallery.
+        step: H-minus; the paper's ``UpperStep()`` unless given.
+
+    Returns:
+        (Q,) in [0, 1]; 0 with a zero gradient where a query has no positive.
+
+    Example:
+        >>> sup_ndcg(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[2, 1, 0]])).tolist()
+        [0.0]
+    """
+    scores = _checked(scores, levels)
+    num_levels = max(1, int(levels.max()))
+    gains = gain_table(num_levels).to(scores.device).expand(len(scores), -1)
+    return dispatch.solve(scores, levels, gains, Goal("dcg", step or UpperStep()))
+
+
+def sup_recall(
+    scores: Tensor,
+    levels: Tensor,
+    ks: tuple[int, ...] = KS,
+    temperature: float = 1.0,
+    step: Step | None = None,
+) -> Tensor:
+    """Sup-R@k loss of each query (Eq. 16), mean over ks.
+
+    1 - (1 / min(P, k)) sum_p sigma((k - rank_s(p)) / temperature). No bound of 1 - TR@k and not 0
+    for a perfect ranking: at k = 1 a positive on rank 1 gives sigma(0) = 0.5.
+
+    Args:
+        scores: (Q, G) similarities.
+        levels: (Q, G); positives are levels > 0, -1 is not in the gallery.
+        ks: the cut-offs.
+        temperature: tau* of Eq. 16, in ranks.
+        step: H-minus; the paper's ``UpperStep()`` unless given.
+
+    Returns:
+        (Q,); 0 with a zero gradient where a query has no positive.
+
+    Example:
+        >>> sup_recall(torch.tensor([[0.9, 0.1]]), torch.tensor([[1, 0]]), ks=(1,)).tolist()
+        [0.5]
+    """
+    goal = Goal("recall", step or UpperStep(), ks=_cut_offs(ks), temperature=temperature)
+    return _recall(scores, levels, goal)
+
+
+def smooth_recall(
+    scores: Tensor,
+    levels: Tensor,
+    ks: tuple[int, ...] = KS,
+    temperature: float = 1.0,
+    tau: float = 0.01,
+) -> Tensor:
+    """Sigmoid R@k loss of each query (reference [28]), mean over ks.
+
+    Both steps are sigmoids, and the positives found count at most k. Put the query's own column to
+    -1; the authors' code ranks it without counting it as a positive.
+
+    Args: as ``sup_recall``; tau is the temperature of the sigmoid over scores.
+
+    Returns:
+        (Q,) in [0, 1]; 0 with a zero gradient where a query has no positive.
+
+    Example:
+        >>> smooth_recall(torch.tensor([[0.9, 0.1]]), torch.tensor([[1, 0]]), ks=(1,)).tolist()
+        [0.5]
+    """
+    goal = Goal("recall", SigmoidStep(tau), True, _cut_offs(ks), temperature, clip=True)
+    return _recall(scores, levels, goal)
+
+
+def _cut_offs(ks: tuple[int, ...]) -> tuple[int, ...]:
+    if not ks or min(ks) < 1:
+        raise ShapeError(f"ks is {ks}; expected cut-offs of 1 or more")
+    return tuple(ks)
+
+
+def _checked(scores: Tensor, levels: Tensor, num_levels: int | None = None) -> Tensor:
+    """The scores in float32 at least, after all checks."""
+    grades.check_pairs(scores, levels, num_levels)
+    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+
+
+def _recall(scores: Tensor, levels: Tensor, goal: Goal) -> Tensor:
+    check_positive("temperature", goal.temperature)
+    scores, binary = _checked(scores, levels), grades.at_least(levels, 1)
+    table = torch.tensor([0.0, 1.0], device=scores.device).expand(len(scores), -1)
+    return dispatch.solve(scores, binary, table, goal)
+
+
+def _ratio(
+    scores: Tensor,
+    levels: Tensor,
+    num_levels: int,
+    goal: Goal,
+    alpha: float = 1.0,
+    relevance: Tensor | None = None,
+) -> Tensor:
+    scores = _checked(scores, levels, num_levels)
+    if relevance is not None:
+        return dispatch.solve_any(scores, levels, _checked_relevance(relevance, levels), goal)
+    table = grades.relevance_table(grades.count_levels(levels, num_levels), alpha)
+    return dispatch.solve(scores, levels, table, goal)
+
+
+def _checked_relevance(relevance: Tensor, levels: Tensor) -> Tensor:
+    if relevance.shape != levels.shape:
+        raise ShapeError(
+            f"relevance has shape {tuple(relevance.shape)}, levels {tuple(levels.shape)}; "
+            "expected one value for each pair"
+        )
+    if not bool((relevance >= 0).all()) or not bool(torch.isfinite(relevance).all()):
+        raise ShapeError("relevance holds negative values, nan or inf; expected values >= 0")
+    return relevance.detach() * (levels > 0)

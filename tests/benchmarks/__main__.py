@@ -1,0 +1,91 @@
+"""Measure the ranking kernels and print what they reach: ``python -m tests.benchmarks``.
+
+Ratios are taken inside one run, on one thread, of least CPU times over interleaved rounds.
+``--all`` adds what takes minutes; ``--quick`` is what a CI run can bear, its bounds eased by a
+third, since other work shares the machine. The table goes to bench.json too.
+"""
+
+import argparse
+import json
+import platform
+import sys
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+
+import numba
+import numpy as np
+import torch
+
+from hgld.ranking.levels import RelevanceWarning
+from tests.benchmarks import measures
+from tests.benchmarks.measures import LOSSES, Row
+
+
+def main() -> int:
+    """Measure, print, write; 1 where a bound is not kept."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("bench.json"))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", RelevanceWarning)
+    table = [show(row) for part in parts(given.quick, given.all) for row in part]
+    slack = 1.5 if given.quick else 1.0
+    broken = [row for row in table if not eased(row, slack)]
+    given.out.write_text(json.dumps(report(table), indent=2) + "\n")
+    print(f"{len(table) - len(broken)} of {len(table)} keep their bounds; {given.out} written")
+    return 1 if broken else 0
+
+
+def parts(quick: bool, everything: bool):
+    """Tables of rows, one after the other."""
+    yield measures.accuracy()
+    yield measures.loss_against_formulas()
+    sizes = (256, 1024) if quick else (256, 512, 1024, 2048, 4096, 8192)
+    every = []
+    for size in sizes:
+        for layout in ("2", "2half", "5"):
+            names = tuple(LOSSES) if layout == "2" and size <= 1024 else ("sup_h_ap",)
+            found = measures.loss_over_products(size, layout, names)
+            every += found
+            yield found
+    yield measures.growth(every, sizes[0], sizes[-1])
+    yield measures.metric_suite(20_000 if quick else 60_000)
+    yield measures.memory(everything)
+    if everything:
+        yield measures.whole_gldv2()
+
+
+def eased(row: Row, slack: float) -> bool:
+    """Whether a row keeps its bound with some slack."""
+    low = row.least is None or row.value * slack >= row.least
+    return low and (row.most is None or row.value <= row.most * slack)
+
+
+def show(row: Row) -> Row:
+    """Print a row as it comes."""
+    bound = f">= {row.least:g}" if row.least is not None else ""
+    bound = f"<= {row.most:g}" if row.most is not None else bound
+    mark = "" if not bound else ("ok" if row.holds else "NOT")
+    time = "" if row.seconds is None else f"{row.seconds * 1e3:10.2f} ms"
+    print(f"{row.what:58} {row.value:10.4g} {row.unit:3} {bound:12} {mark:4}{time}", flush=True)
+    return row
+
+
+def report(table: list[Row]) -> dict[str, object]:
+    """The table with the machine and versions it was measured with."""
+    return {
+        "machine": platform.processor() or platform.machine(),
+        "python": sys.version.split()[0],
+        "versions": {
+            "torch": torch.__version__, "numba": numba.__version__, "numpy": np.__version__,
+        },
+        "threads": torch.get_num_threads(),
+        "rows": [{**asdict(row), "holds": row.holds} for row in table],
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,126 @@
+"""Whole galleries: the same as the metrics on the score matrix, whatever the block size."""
+
+import json
+
+import pytest
+import torch
+
+from hgld.errors import ShapeError, UsageError
+from hgld.ranking import evaluation, metrics
+from hgld.ranking.levels import shared_levels
+from hgld.ranking.names import parse
+
+NAMES = [
+    "H-AP", "H-AP(alpha=2)", "NDCG", "NDCG@5", "ASI", "AP:kind", "AP:supercategory", "AP:landmark",
+    "mAP@R:landmark", "mAP@100:landmark", "R@1:kind", "R@10", "TR@5:supercategory", "H-R@10",
+    "H-P@3", "wAP", "wAP(weights=0.2/0.3/0.5)",
+]  # fmt: skip
+LEVELS = ["kind", "supercategory", "landmark"]
+pytestmark = pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
+
+
+def embeddings(count, seed, dim=16):
+    make = torch.Generator().manual_seed(seed)
+    landmark = torch.randint(0, 12, (count,), generator=make)
+    labels = torch.stack([landmark // 6, landmark // 2, landmark], 1)
+    centres = torch.nn.functional.one_hot(landmark, dim).float()
+    noise = torch.randn(count, dim, generator=make)
+    return torch.nn.functional.normalize(centres + 0.4 * noise, dim=1), labels
+
+
+def by_hand(name, scores, levels):
+    """The functional metric of a name."""
+    at = {"kind": 1, "supercategory": 2, "landmark": 3, None: 3}[parse(name).level]
+    k = parse(name).k
+    return {
+        "H-AP": lambda: metrics.h_ap(scores, levels, 3, parse(name).alpha or 1.0),
+        "NDCG": lambda: metrics.ndcg(scores, levels, k),
+        "ASI": lambda: metrics.asi(scores, levels, 3),
+        "AP": lambda: metrics.average_precision(scores, levels, at),
+        "mAP": lambda: (
+            metrics.ap_at_k(scores, levels, at, k) if k else metrics.map_at_r(scores, levels, at)
+        ),
+        "R": lambda: metrics.recall_at_k(scores, levels, at, k),
+        "TR": lambda: metrics.tr_at_k(scores, levels, at, k),
+        "H-R": lambda: metrics.h_recall_at_k(scores, levels, 3, k),
+        "H-P": lambda: metrics.h_precision_at_k(scores, levels, 3, k),
+        "wAP": lambda: metrics.weighted_ap(scores, levels, parse(name).weights or [1 / 3] * 3),
+    }[parse(name).metric]()
+
+
+def test_query_and_gallery_give_the_metrics_of_the_score_matrix() -> None:
+    (query, q_labels), (gallery, g_labels) = embeddings(20, 0), embeddings(90, 1)
+    found = metrics.evaluate(query, q_labels, gallery, g_labels, NAMES, LEVELS)
+    levels = shared_levels(q_labels, g_labels)
+    for name in NAMES:
+        expected = by_hand(name, query @ gallery.T, levels)
+        torch.testing.assert_close(found.per_query[name], expected, equal_nan=True)
+
+
+def test_all_against_all_takes_each_query_out_by_index(monkeypatch) -> None:
+    vectors, labels = embeddings(60, 2)
+    vectors[1], labels[1] = vectors[0], labels[0]  # a duplicate keeps its place
+    monkeypatch.setattr(evaluation, "BLOCK_ROWS", 7)  # several blocks
+    found = metrics.evaluate(vectors, labels, vectors, labels, NAMES, LEVELS, exclude_self=True)
+    levels = shared_levels(labels, labels, exclude_self=True)
+    for name in NAMES:
+        expected = by_hand(name, vectors @ vectors.T, levels)
+        torch.testing.assert_close(found.per_query[name], expected, equal_nan=True)
+    assert found.per_query["R@1:kind"][0] == 1.0
+
+
+def test_queries_with_nothing_to_find_are_counted_and_left_out() -> None:
+    gallery, labels = torch.eye(3), torch.tensor([[0, 0], [0, 1], [1, 2]])
+    strange = torch.tensor([[0, 0], [5, 9]])
+    found = metrics.evaluate(gallery[:2], strange, gallery, labels, ["R@1", "H-AP"])
+    assert found.skipped == {"R@1": 1, "H-AP": 1}
+    assert found.mean()["R@1"] == 1.0
+
+
+def test_json_says_means_sizes_and_skipped() -> None:
+    vectors, labels = torch.eye(2), torch.tensor([[0], [1]])
+    found = metrics.evaluate(vectors, labels, vectors, labels, ["R@1"], exclude_self=True)
+    assert json.loads(found.to_json()) == {
+        "gallery": 2, "inverted": 0, "mean": {"R@1": None}, "queries": 2, "skipped": {"R@1": 2},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_parses_back(name) -> None:
+    assert str(parse(name)) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("MAP@R", "nearest is 'mAP'"), ("R", "needs @k"), ("AP@5", "takes no @k"),
+        ("ASI:kind", "takes no level"), ("R@0", "1 or more"), ("NDCG(alpha=1)", "takes no option"),
+        ("R@R", "only mAP"), ("H-AP(alpha=x)", "no number"),
+    ],
+)  # fmt: skip
+def test_a_name_that_says_no_metric_is_refused(name, text) -> None:
+    with pytest.raises(UsageError, match=text):
+        parse(name)
+
+
+def test_an_unknown_level_is_refused_before_any_work() -> None:
+    vectors, labels = torch.eye(2), torch.tensor([[0], [1]])
+    with pytest.raises(UsageError, match="none of place"):
+        metrics.evaluate(vectors, labels, vectors, labels, ["R@1:kind"], ["place"])
+
+
+def test_sizes_that_differ_are_refused() -> None:
+    vectors, labels = torch.eye(2), torch.tensor([[0], [1]])
+    with pytest.raises(ShapeError, match="query_labels"):
+        metrics.evaluate(vectors, labels[:1], vectors, labels, ["R@1"])
+    with pytest.raises(ShapeError, match="dimensions"):
+        metrics.evaluate(vectors[:, :1], labels, vectors, labels, ["R@1"])
+
+
+def test_half_precision_embeddings_are_scored_in_float32() -> None:
+    (query, q_labels), (gallery, g_labels) = embeddings(9, 0), embeddings(30, 1)
+    found = metrics.evaluate(query.half(), q_labels, gallery.half(), g_labels, ["NDCG"])
+    wide = metrics.evaluate(
+        query.half().float(), q_labels, gallery.half().float(), g_labels, ["NDCG"]
+    )
+    assert found.mean() == wide.mean()

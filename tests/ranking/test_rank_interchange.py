@@ -1,0 +1,123 @@
+"""Rankings in other tools' formats, scored by a second route where one is at hand."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from hgld.errors import InvalidData
+from hgld.ranking import interchange, metrics
+from hgld.ranking.levels import shared_levels
+from hgld.ranking.parts import count_others, join, positives_of, rank_parts
+
+SOLUTION = ["id,images,Usage", "q1,a b,Public", "q2,c,Private", "q3,None,Ignored", "q4,d,Public"]
+
+
+def test_kaggle_score_follows_the_official_rules() -> None:
+    submission = {
+        "q1": ["a", "a", "x", "b"],  # the second a scores nothing but keeps its rank
+        "q2": ["x", "c"],
+        "q3": ["a"],  # ignored
+    }  # q4 is missing: 0
+    found = interchange.kaggle_score(submission, SOLUTION)
+    assert found.per_query == {"q1": (1 + 2 / 4) / 2, "q2": 0.5, "q4": 0.0}
+    assert found.mean == {"Private": 0.5, "Public": 0.75 / 2}
+    assert found.missing == ("q4",) and found.ignored == ("q3",)
+
+
+def test_kaggle_cuts_at_k() -> None:
+    found = interchange.kaggle_score({"q2": ["x", "c"], "q1": ["b"]}, SOLUTION, k=1)
+    assert found.per_query == {"q1": 1.0, "q2": 0.0, "q4": 0.0}
+
+
+def test_kaggle_score_is_map_at_100_where_nothing_is_special() -> None:
+    make = torch.Generator().manual_seed(0)
+    scores = torch.rand(5, 300, generator=make)
+    levels = (torch.rand(5, 300, generator=make) < 0.4).to(torch.int8)  # over 100 relevant
+    order = scores.argsort(1, descending=True)
+    submission = {f"q{i}": [f"g{j}" for j in row.tolist()] for i, row in enumerate(order)}
+    solution = ["id,images,Usage"] + [
+        f"q{i},{' '.join(f'g{j}' for j in row.nonzero()[:, 0].tolist())},Public"
+        for i, row in enumerate(levels)
+    ]
+    found = interchange.kaggle_score(submission, solution)
+    expected = metrics.ap_at_k(scores, levels, 1, 100)
+    assert list(found.per_query.values()) == pytest.approx(expected.tolist())
+
+
+def test_a_submission_reads_back() -> None:
+    rankings = {"q1": ["a", "b"], "q2": []}
+    with pytest.raises(InvalidData, match="twice"):
+        interchange.read_kaggle(["id,images", "q,a", "q,b"])
+    assert interchange.read_kaggle(interchange.kaggle_lines(rankings)) == rankings
+
+
+def test_a_query_that_is_not_in_the_solution_is_refused() -> None:
+    with pytest.raises(InvalidData, match="q9 is not in the solution"):
+        interchange.kaggle_score({"q9": ["a"]}, SOLUTION)
+
+
+def test_a_run_reads_back_with_strictly_falling_scores() -> None:
+    rankings = {"q": ["b", "a", "c"], "r": ["a"]}
+    lines = list(interchange.trec_run(rankings))
+    scores = [int(line.split()[4]) for line in lines if line.startswith("q")]
+    assert scores == [3, 2, 1]
+    assert interchange.read_trec_run(lines) == rankings
+
+
+def test_judgements_read_back_as_integer_gains() -> None:
+    lines = list(interchange.trec_qrels({"q": {"a": 3, "b": 0}}))
+    assert interchange.read_trec_qrels(lines) == {"q": {"a": 7, "b": 0}}
+
+
+@pytest.mark.parametrize(
+    ("read", "line"),
+    [
+        (interchange.read_trec_run, "q Q0 a 1 x run"),
+        (interchange.read_trec_run, "q Q0 a 1"),
+        (interchange.read_trec_qrels, "q 0 a"),
+        (interchange.read_kaggle, "id,image"),
+    ],
+)
+def test_a_line_of_another_form_is_refused_with_its_number(read, line) -> None:
+    with pytest.raises(InvalidData, match=r"line [12]"):
+        read([line, line])
+
+
+@pytest.mark.parametrize("image", ["two words", "a,b", ""])
+def test_names_that_break_a_line_are_refused(image) -> None:
+    with pytest.raises(InvalidData, match="one word"):
+        list(interchange.trec_run({"q": [image]}))
+
+
+NAMES = ["H-AP", "NDCG", "ASI", "AP:1", "AP:3", "mAP@R:2", "R@1:3"]
+
+
+@pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
+@pytest.mark.parametrize("cuts", [1, 2, 5])
+@pytest.mark.parametrize("exclude_self", [False, True])
+def test_a_gallery_in_parts_has_the_ranking_of_the_whole(cuts, exclude_self) -> None:
+    make = torch.Generator().manual_seed(2)
+    # coordinates of 1/16 make every inner product exact, so that ties are ties in any shape
+    gallery = torch.randint(-4, 5, (90, 8), generator=make) / 16
+    labels = torch.randint(0, 3, (90, 3), generator=make)
+    labels[:, 1] += 3 * labels[:, 0]
+    labels[:, 2] += 3 * labels[:, 1]
+    query, q_labels = (gallery, labels) if exclude_self else (gallery[:20] + 1 / 16, labels[:20])
+    whole = metrics.rank_gallery(query, q_labels, gallery, labels, exclude_self)
+    edges = [90 * i // cuts for i in range(cuts + 1)]
+    parts = []
+    for a, b in pairwise(edges):
+        numbers = torch.arange(len(query))
+        inside = (numbers >= a) & (numbers < b)
+        own = torch.where(inside, numbers - a, -1) if exclude_self else None
+        parts.append((query, q_labels, gallery[a:b], labels[a:b], own))
+    positives = join([positives_of(*part) for part in reversed(parts)])
+    found = rank_parts(positives, [count_others(positives, *part) for part in parts])
+    assert found.ranks.tolist() == whole.ranks.tolist()
+    assert found.levels.tolist() == whole.levels.tolist()
+    assert found.counts.tolist() == whole.counts.tolist()
+    one, two = found.evaluate(NAMES), whole.evaluate(NAMES)
+    assert one.mean() == pytest.approx(two.mean(), nan_ok=True, abs=0)
+    direct = metrics.ndcg(query @ gallery.T, shared_levels(q_labels, labels, exclude_self))
+    torch.testing.assert_close(one.per_query["NDCG"], direct, equal_nan=True)

@@ -1,0 +1,165 @@
+"""The compiled kernels against all pairs in plain torch and float64, and both against the loop."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hgld.ranking import cpu, grid, losses
+from hgld.ranking import levels as grades
+from hgld.ranking.plain import Goal, gain_table, plain_loss
+from hgld.ranking.steps import SigmoidStep, Step, UpperStep
+from tests.ranking.ranking_oracles import random_pairs, rel_of, rows, sup_loss
+
+GOALS = ["ratio", "dcg", "recall"]
+STEPS: list[Step] = [
+    UpperStep(),
+    UpperStep(start=0.0, offset=1.0),
+    UpperStep(offset=1.44),
+    UpperStep(tau=0.001),
+    UpperStep(tau=0.05, delta=0.25),
+    UpperStep(delta=0.0),
+    UpperStep(start=0.0, rho=0.0, offset=1.0),
+    SigmoidStep(),
+]
+
+
+def goal_of(kind: str, step: Step = UpperStep()) -> Goal:  # noqa: B008
+    return Goal(kind, step, ks=(1, 2, 4, 8, 16) if kind == "recall" else ())
+
+
+def both(scores, levels, goal, num_levels):
+    """Losses and gradients by kernel, and by all pairs in float64."""
+    table = grades.relevance_table(grades.count_levels(levels, num_levels))
+    if goal.kind == "dcg":
+        table = gain_table(num_levels).expand(len(scores), -1)
+    rel = grades.look_up(table, levels)
+    return (
+        cpu.solve_rows(scores, levels, table, goal),
+        plain_loss(scores.double(), levels, rel, goal),
+    )
+
+
+def agree(found, truth, loss_tolerance, gradient_tolerance) -> None:
+    dropped = 1e-12  # what lies below the window: a slope of exp(-35) / tau for each pair
+    scale = truth[1].abs().max()
+    assert (found[0].double() - truth[0]).abs().max() <= loss_tolerance
+    assert (found[1].double() - truth[1]).abs().max() <= gradient_tolerance * scale + dropped
+
+
+@pytest.mark.parametrize("step", STEPS, ids=str)
+@pytest.mark.parametrize("kind", GOALS)
+def test_float64_window_is_exact(kind, step) -> None:
+    scores, levels = random_pairs(1, queries=20, gallery=90)
+    agree(*both(scores, levels, goal_of(kind, step), 3), 1e-12, 1e-10)
+
+
+@pytest.mark.parametrize("kind", GOALS)
+def test_float32_window_is_as_near_as_float32_can_be(kind) -> None:
+    scores, levels = random_pairs(2, queries=20, gallery=200)
+    agree(*both(scores.float(), levels, goal_of(kind), 3), 1e-6, 2e-6)
+
+
+def in_range(low, high, seed=3, dtype=torch.float64):
+    scores, levels = random_pairs(seed, queries=12, gallery=150)
+    scores = low + (scores - scores.min()) / (scores.max() - scores.min()) * (high - low)
+    scores[:, 0], scores[:, 1] = high, low
+    return scores.to(dtype), levels
+
+
+@pytest.mark.parametrize("low_high", [(-1.0, 1.0), (-30.0, 30.0), (-1e-9, 1e-9), (5.0, 5.001)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_any_range_of_scores_is_exact(low_high, dtype) -> None:
+    scores, levels = in_range(*low_high, dtype=dtype)
+    tight = dtype == torch.float64
+    agree(*both(scores, levels, goal_of("ratio"), 3), *((1e-12, 1e-10) if tight else (1e-6, 2e-6)))
+
+
+@pytest.mark.parametrize("kind", GOALS)
+def test_ties_count_as_in_eq_3(kind) -> None:
+    scores, levels = random_pairs(4, queries=20, gallery=90, ties=True)
+    agree(*both(scores, levels, goal_of(kind), 3), 1e-12, 1e-10)
+
+
+def test_all_scores_equal() -> None:
+    _, levels = random_pairs(5, queries=20, gallery=90)
+    agree(*both(torch.full((20, 90), 0.5), levels, goal_of("ratio"), 3), 1e-6, 2e-6)
+
+
+def test_minus_zero_is_zero() -> None:
+    scores = torch.tensor([[0.0, -0.0]], dtype=torch.float32)
+    levels = torch.tensor([[1, 0]], dtype=torch.int8)
+    agree(*both(scores, levels, goal_of("ratio"), 1), 1e-7, 1e-7)
+
+
+@pytest.mark.parametrize("kind", GOALS)
+@pytest.mark.parametrize("num_levels", [1, 2, 5])
+def test_grid_is_the_window(kind, num_levels) -> None:
+    scores, levels = random_pairs(6, queries=40, gallery=300, num_levels=num_levels)
+    scores = scores.float()
+    table = grades.relevance_table(grades.count_levels(levels, num_levels))
+    if kind == "dcg":
+        table = gain_table(num_levels).expand(len(scores), -1)
+    goal = goal_of(kind)
+    found = torch.empty(40, dtype=torch.float64), torch.empty_like(scores)
+    span = float((scores.amax(1) - scores.amin(1)).max())
+    grid.grid_rows(
+        scores.numpy(), levels.numpy(), table.contiguous().numpy(), GOALS.index(kind),
+        cpu._numbers(goal), np.array(goal.ks, dtype=np.float64), 1.0, cpu._discounts(301),
+        found[0].numpy(), found[1].numpy(), span,
+    )  # fmt: skip
+    truth = plain_loss(scores.double(), levels, grades.look_up(table, levels), goal)
+    agree(found, truth, 1e-6, 2e-6)
+
+
+def test_threads_change_nothing() -> None:
+    scores, levels = random_pairs(7, queries=50, gallery=100)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = losses.sup_h_ap(scores, levels, 3)
+        torch.set_num_threads(3)
+        three = losses.sup_h_ap(scores, levels, 3)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(one, three)
+
+
+def test_plain_kernel_and_loop_are_one() -> None:
+    scores, levels = random_pairs(8, queries=4, gallery=40)
+    found, truth = both(scores, levels, goal_of("ratio"), 3)
+    for i, (s, x) in enumerate(rows(scores, levels)):
+        loss, slope = sup_loss(s, x, rel_of(x, 3), "ratio")
+        assert found[0][i].item() == pytest.approx(loss, abs=1e-12)
+        np.testing.assert_allclose(found[1][i], slope, atol=1e-10 * abs(slope).max())
+        np.testing.assert_allclose(truth[1][i], slope, atol=1e-10 * abs(slope).max())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    gallery=st.integers(1, 60),
+    num_levels=st.integers(1, 4),
+    ties=st.booleans(),
+    kind=st.sampled_from(GOALS),
+)
+def test_any_small_case_is_exact(seed, gallery, num_levels, ties, kind) -> None:
+    scores, levels = random_pairs(seed, 3, gallery, num_levels, 0.2, ties)
+    agree(*both(scores, levels, goal_of(kind), num_levels), 1e-12, 1e-10)
+
+
+def test_the_public_losses_use_the_kernel_and_pass_finite_differences() -> None:
+    scores, levels = random_pairs(9, queries=2, gallery=2048)
+    assert cpu.fits(scores, goal_of("ratio"))
+    leaf = scores[:, :].clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(losses.sup_h_ap(leaf, levels, 3).sum(), leaf)
+    direction = torch.randn(
+        2, 2048, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    h = 1e-9
+    ahead = losses.sup_h_ap(scores + h * direction, levels, 3).sum()
+    behind = losses.sup_h_ap(scores - h * direction, levels, 3).sum()
+    assert ((ahead - behind) / (2 * h)).item() == pytest.approx(
+        (gradient * direction).sum().item(), rel=1e-4
+    )

@@ -1,0 +1,297 @@
+"""Losses of scores and levels: against float64 loops, by hand, and by finite differences."""
+
+import numpy as np
+import pytest
+import torch
+
+from hgld.errors import ShapeError
+from hgld.ranking import levels as grades
+from hgld.ranking import losses
+from hgld.ranking.steps import SigmoidStep, UpperStep
+from tests.ranking.ranking_oracles import random_pairs, rel_of, rows, sup_loss
+
+INAT = {"start": 0.0, "offset": 1.0}
+SOP = {"offset": 1.44}
+KS = (1, 2, 4, 8, 16)
+L = 3
+
+
+def check(found, scores, levels, rel_of_row, kind, **step) -> None:
+    """Losses and gradients of all rows against the loop."""
+    scores = scores.clone().requires_grad_()
+    values = found(scores)
+    (gradient,) = torch.autograd.grad(values.sum(), scores)
+    for i, (s, x) in enumerate(rows(scores.detach(), levels)):
+        loss, slope = sup_loss(s, x, rel_of_row(x), kind, **step)
+        assert values[i].item() == pytest.approx(loss, rel=1e-12, abs=1e-12)
+        np.testing.assert_allclose(gradient[i].numpy(), slope, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("step", [{}, INAT, SOP])
+def test_sup_h_ap_is_the_loop(seed, step) -> None:
+    scores, levels = random_pairs(seed)
+    check(
+        lambda s: losses.sup_h_ap(s, levels, L, alpha=1.5, step=UpperStep(**step)),
+        scores, levels, lambda x: rel_of(x, L, 1.5), "ratio", **step,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sup_ap_is_the_loop_with_all_levels_as_one(seed) -> None:
+    scores, levels = random_pairs(seed)
+    binary = grades.at_least(levels, 1)
+    rel = lambda x: (x > 0).astype(float)  # noqa: E731
+    check(lambda s: losses.sup_ap(s, levels), scores, binary, rel, "ratio")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sup_ndcg_is_the_loop(seed) -> None:
+    scores, levels = random_pairs(seed)
+    gain = lambda x: np.where(x > 0, 2.0**x - 1, 0.0)  # noqa: E731
+    check(lambda s: losses.sup_ndcg(s, levels), scores, levels, gain, "dcg")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sup_recall_is_the_loop(seed) -> None:
+    scores, levels = random_pairs(seed)
+    binary = grades.at_least(levels, 2)
+    rel = lambda x: (x > 0).astype(float)  # noqa: E731
+    check(
+        lambda s: losses.sup_recall(s, binary, KS, 0.7),
+        scores, binary, rel, (KS, 0.7),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_relevance_of_its_own_takes_the_place_of_eq_20(seed) -> None:
+    scores, levels = random_pairs(seed)
+    make = torch.Generator().manual_seed(seed)
+    rel = torch.rand(levels.shape, generator=make, dtype=torch.float64)
+    table = {
+        tuple(x): r for x, r in zip(levels.tolist(), (rel * (levels > 0)).numpy(), strict=True)
+    }
+    check(
+        lambda s: losses.sup_h_ap(s, levels, L, relevance=rel),
+        scores, levels, lambda x: table[tuple(x.tolist())], "ratio",
+    )  # fmt: skip
+
+
+def test_full_range_of_scores_is_exact() -> None:
+    scores, levels = random_pairs(0, gallery=30)
+    scores[:, 0], scores[:, 1] = 1.0, -1.0
+    check(
+        lambda s: losses.sup_h_ap(s, levels, L),
+        scores, levels, lambda x: rel_of(x, L), "ratio",
+    )  # fmt: skip
+
+
+def test_smooth_ap_by_hand() -> None:
+    # positive at 0.50, negatives at 0.51 and 0.20: rank = 1 + sigma(1) + sigma(-30)
+    scores = torch.tensor([[0.50, 0.51, 0.20]], dtype=torch.float64)
+    found = losses.smooth_ap(scores, torch.tensor([[1, 0, 0]]))
+    rank = 1 + 1 / (1 + np.exp(-1.0)) + 1 / (1 + np.exp(30.0))
+    assert found.item() == pytest.approx(1 - 1 / rank, rel=1e-12)
+
+
+def test_smooth_h_ap_is_smooth_ap_with_one_level() -> None:
+    scores, levels = random_pairs(3, num_levels=1)
+    torch.testing.assert_close(
+        losses.smooth_h_ap(scores, levels, 1), losses.smooth_ap(scores, levels)
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_smooth_h_ap_is_its_loop(seed) -> None:
+    scores, levels = random_pairs(seed)
+    found = losses.smooth_h_ap(scores, levels, L)
+    for i, (s, x) in enumerate(rows(scores, levels)):
+        rel, value = rel_of(x, L), 0.0
+        for k in np.flatnonzero(x > 0):
+            soft = 1 / (1 + np.exp(-(s - s[k]) / 0.01)) * (x >= 0)
+            soft[k] = 1.0  # the item itself counts one
+            value += (np.minimum(rel, rel[k]) * soft).sum() / soft.sum()
+        expected = 1 - value / rel.sum() if rel.sum() else 0.0
+        assert found[i].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_smooth_recall_by_hand_counts_at_most_k() -> None:
+    scores = torch.tensor([[0.9, 0.5, 0.1]], dtype=torch.float64)
+    found = losses.smooth_recall(scores, torch.tensor([[1, 1, 1]]), ks=(1, 2), temperature=1.0)
+    sigma = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
+    at_1 = min(1.0, sigma(0) + sigma(-1) + sigma(-2)) / 1
+    at_2 = min(2.0, sigma(1) + sigma(0) + sigma(-1)) / 2
+    assert found.item() == pytest.approx(1 - (at_1 + at_2) / 2, rel=1e-9)
+
+
+def test_a_sigmoid_step_replaces_h_minus_only() -> None:
+    # two positives above each other count the step, not the sigmoid
+    scores = torch.tensor([[0.52, 0.51, 0.50]], dtype=torch.float64)
+    found = losses.sup_ap(scores, torch.tensor([[1, 1, 0]]), SigmoidStep())
+    lower_1, lower_2 = 1 / (1 + np.exp(2.0)), 1 / (1 + np.exp(1.0))
+    assert found.item() == pytest.approx(1 - (1 / (1 + lower_1) + 2 / (2 + lower_2)) / 2)
+
+
+def test_soft_bin_ap_by_hand() -> None:
+    # 3 bins at 1, 0, -1. Positive at 0.5: half on bin 1, half on bin 0. Negative at 0.
+    found = losses.soft_bin_ap(
+        torch.tensor([[0.5, 0.0]], dtype=torch.float64), torch.tensor([[1, 0]]), bins=3
+    )
+    precision = [0.5 / 0.5, 1.0 / 2.0]
+    assert found.item() == pytest.approx(1 - (0.5 * precision[0] + 0.5 * precision[1]))
+
+
+def test_soft_bin_ap_stays_flat_beyond_its_range() -> None:
+    scores = torch.tensor([[-0.4, -0.2, 0.7]], requires_grad=True)
+    losses.soft_bin_ap(scores, torch.tensor([[1, 0, 0]]), bins=25, low=0.0).sum().backward()
+    assert scores.grad is not None and scores.grad[0, :2].tolist() == [0.0, 0.0]
+
+
+def test_pair_calibration_divides_each_side_by_all_its_pairs() -> None:
+    scores = torch.tensor([[0.95, 0.5, 0.8, 0.1]], dtype=torch.float64)
+    found = losses.pair_calibration(scores, torch.tensor([[1, 1, 0, 0]]))
+    assert found.item() == pytest.approx(0.4 / 2 + 0.2 / 2)
+
+
+def test_pooled_calibration_divides_by_the_pairs_that_have_a_loss() -> None:
+    scores = torch.tensor([[0.95, 0.5, 0.8, 0.1]], dtype=torch.float64)
+    found = losses.pooled_calibration(scores, torch.tensor([[1, 1, 0, 0]]))
+    assert found.item() == pytest.approx(0.4 + 0.2)
+
+
+def test_an_empty_side_adds_nothing() -> None:
+    found = losses.pair_calibration(torch.tensor([[0.5]]).double(), torch.tensor([[1]]))
+    assert found.item() == pytest.approx(0.4)
+
+
+def test_xbm_contrastive_by_hand() -> None:
+    scores = torch.tensor([[0.75, 0.625, 0.25]])
+    found = losses.xbm_contrastive(scores, torch.tensor([[1, 0, 0]]))
+    assert found.item() == 0.25 + 0.125
+
+
+GRADCHECK = {
+    "smooth_ap": lambda s, x: losses.smooth_ap(s, x, tau=0.1),
+    "smooth_h_ap": lambda s, x: losses.smooth_h_ap(s, x, L, tau=0.1),
+    "sup_ap": lambda s, x: losses.sup_ap(s, x),
+    "sup_h_ap": lambda s, x: losses.sup_h_ap(s, x, L),
+    "sup_ndcg": lambda s, x: losses.sup_ndcg(s, x),
+    "sup_recall": lambda s, x: losses.sup_recall(s, x),
+    "smooth_recall": lambda s, x: losses.smooth_recall(s, x, tau=0.1),
+    "soft_bin_ap": lambda s, x: losses.soft_bin_ap(s, x),
+    "pair_calibration": lambda s, x: losses.pair_calibration(s, x),
+    "pooled_calibration": lambda s, x: losses.pooled_calibration(s, x),
+    "xbm_contrastive": lambda s, x: losses.xbm_contrastive(s, x),
+}
+
+
+@pytest.mark.parametrize("name", GRADCHECK)
+def test_gradients_pass_finite_differences(name) -> None:
+    scores, levels = random_pairs(7, queries=3, gallery=8)
+    function = GRADCHECK[name]
+    leaf = scores.requires_grad_()
+    assert torch.autograd.gradcheck(lambda s: function(s, levels), leaf, eps=1e-7, atol=1e-4)
+
+
+ALL = {
+    **GRADCHECK,
+    "blackbox_ap": losses.blackbox_ap,
+    "blackbox_recall": losses.blackbox_recall,
+}
+PER_QUERY = [n for n in ALL if n not in ("pooled_calibration", "xbm_contrastive")]
+
+
+@pytest.mark.parametrize("name", [n for n in PER_QUERY if n != "pair_calibration"])
+def test_a_query_without_positive_has_loss_0_and_gradient_0(name) -> None:
+    scores = torch.rand(2, 5, dtype=torch.float64, requires_grad=True)
+    levels = torch.tensor([[0, 0, 0, 0, -1], [1, 0, 0, 0, 0]])
+    found = ALL[name](scores, levels)
+    (gradient,) = torch.autograd.grad(found[0], scores)
+    assert found[0].item() == 0.0 and not gradient.any()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_not_in_the_gallery_changes_nothing(name) -> None:
+    scores, levels = random_pairs(5, absent=0.0)
+    more = torch.cat([scores, torch.rand(4, 3).double()], 1)
+    absent = torch.full((4, 3), -1, dtype=torch.int8)
+    found = ALL[name](more, torch.cat([levels, absent], 1))
+    torch.testing.assert_close(found, ALL[name](scores, levels))
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(name, dtype) -> None:
+    scores, levels = random_pairs(5)
+    found = ALL[name](scores.to(dtype), levels)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, ALL[name](scores.to(dtype).float(), levels))
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_scores_that_are_no_numbers_are_refused(name, bad) -> None:
+    scores, levels = random_pairs(5)
+    scores[1, 2] = bad
+    with pytest.raises(ShapeError, match="nan or inf"):
+        ALL[name](scores, levels)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_shapes_that_differ_are_refused(name) -> None:
+    scores, levels = random_pairs(5)
+    with pytest.raises(ShapeError, match="shape"):
+        ALL[name](scores[:, 1:], levels)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_empty_batch_is_refused(name) -> None:
+    with pytest.raises(ShapeError, match="shape"):
+        ALL[name](torch.zeros(0, 3), torch.zeros(0, 3, dtype=torch.int8))
+
+
+def test_levels_above_the_declared_number_are_refused() -> None:
+    with pytest.raises(ShapeError, match=r"expected -1\.\.2"):
+        losses.sup_h_ap(torch.zeros(1, 1), torch.tensor([[3]]), num_levels=2)
+
+
+def test_blackbox_ap_has_the_exact_value_of_the_shifted_scores() -> None:
+    # positive 0.500 - 0.01 is now below the negative 0.485 + 0.01: rank 2 of 2
+    scores = torch.tensor([[0.500, 0.485, 0.1]])
+    assert losses.blackbox_ap(scores, torch.tensor([[1, 0, 0]])).item() == 0.5
+    assert losses.blackbox_ap(scores, torch.tensor([[1, 0, 0]]), margin=0.0).item() == 0.0
+
+
+def test_blackbox_gradient_is_the_difference_of_two_rankings() -> None:
+    # AP = (1/2)/(2/2), ranks being halved: d(1 - AP)/d rank = rank+/rank^2 = 0.5 at the positive
+    scores = torch.tensor([[0.6, 0.5]], requires_grad=True)
+    losses.blackbox_ap(scores, torch.tensor([[0, 1]]), lam=4.0, margin=0.0).sum().backward()
+    # positive moves to 0.5 + 4 * 0.5: ranks (1, 2)/2 -> (2, 1)/2; -(rank - moved)/4 = (+1/8, -1/8)
+    assert scores.grad is not None
+    torch.testing.assert_close(scores.grad, torch.tensor([[0.125, -0.125]]))
+
+
+def test_blackbox_recall_counts_the_negatives_above_each_positive() -> None:
+    scores = torch.tensor([[0.9, 0.8, 0.7, 0.6]], dtype=torch.float64)
+    found = losses.blackbox_recall(scores, torch.tensor([[0, 1, 0, 1]]))
+    assert found.item() == pytest.approx((np.log(2) + np.log(3)) / 2)
+    twice = losses.blackbox_recall(scores, torch.tensor([[0, 1, 0, 1]]), weight="loglog")
+    assert twice.item() == pytest.approx((np.log1p(np.log(2)) + np.log1p(np.log(3))) / 2)
+
+
+def test_all_classes_rank_together() -> None:
+    scores, labels = torch.tensor([[0.9, 0.2], [0.95, 0.1]]), torch.tensor([[1, 0], [0, 1]])
+    # pooled: 0.95 n, 0.9 p, 0.2 n, 0.1 p -> (1/2 + 2/4) / 2
+    assert losses.blackbox_ap_all_classes(scores, labels, margin=0.0).item() == 0.5
+
+
+def test_score_memory_brings_back_the_last_batches_without_gradient() -> None:
+    memory = losses.ScoreMemory(length=1)
+    memory.extend(torch.tensor([[0.1]]), torch.tensor([[0]]))
+    memory.extend(torch.tensor([[0.2]]), torch.tensor([[1]]))
+    scores = torch.tensor([[0.3]], requires_grad=True)
+    found, levels = memory.extend(scores, torch.tensor([[0]]))
+    assert found.tolist() == [[pytest.approx(0.3), pytest.approx(0.2)]]
+    assert levels.tolist() == [[0, 1]]
+    found.sum().backward()
+    assert scores.grad is not None and scores.grad.tolist() == [[1.0]]

@@ -1,0 +1,166 @@
+"""Metrics: the papers' worked figures, hand-made cases, and a second route by sorting in python."""
+
+import math
+
+import pytest
+import torch
+
+from hgld.errors import ShapeError
+from hgld.ranking import levels as grades
+from hgld.ranking import metrics
+from tests.ranking import ranking_oracles as oracle
+
+L = 3
+WORKED = torch.tensor([0.0, 1 / 3, 2 / 3, 1.0], dtype=torch.float64)  # relevance of level 0..3
+
+
+def in_order(*ranked: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores and levels of one query whose ranked levels are given."""
+    return torch.linspace(1.0, 0.0, len(ranked))[None], torch.tensor([ranked])
+
+
+def worked(*ranked: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    scores, levels = in_order(*ranked)
+    return scores, levels, WORKED[levels]
+
+
+@pytest.mark.parametrize(("first", "expected"), [(2, 5 / 3), (1, 4 / 3)])
+def test_h_rank_plus_of_figures_4_and_13(first, expected) -> None:
+    scores, levels, rel = worked(first, 3)
+    found = metrics.h_rank_plus(scores, levels, L, relevance=rel)
+    assert found[0, 1].item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("ranked", "expected"), [((2, 3, 0, 1, 3), 0.78), ((1, 3, 0, 2, 3), 0.67)])
+def test_h_ap_of_figure_14(ranked, expected) -> None:
+    scores, levels, rel = worked(*ranked)
+    assert round(metrics.h_ap(scores, levels, L, relevance=rel).item(), 2) == expected
+    assert round(metrics.average_precision(scores, levels, 3).item(), 2) == 0.45
+
+
+@pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_every_metric_is_its_loop(seed, ties) -> None:
+    scores, levels = oracle.random_pairs(seed, ties=ties)
+    found = {
+        "h_ap": metrics.h_ap(scores, levels, L, alpha=1.5),
+        "ndcg": metrics.ndcg(scores, levels),
+        "asi": metrics.asi(scores, levels, L),
+        "ap": metrics.average_precision(scores, levels, 2),
+        "map_at_r": metrics.map_at_r(scores, levels, 2),
+        "ap_at_4": metrics.ap_at_k(scores, levels, 1, 4),
+    }
+    for i, (s, x) in enumerate(oracle.rows(scores, levels)):
+        ranked = oracle.ranking_of(s, x)
+        rel = [(v / L) ** 1.5 / max(1, ranked.count(v)) if v else 0.0 for v in range(L + 1)]
+        binary = oracle.ranking_of(s, (x >= 2).astype(int) - (x < 0))
+        one = oracle.ranking_of(s, (x >= 1).astype(int) - (x < 0))
+        expected = {
+            "h_ap": oracle.h_ap_of(ranked, rel),
+            "ndcg": oracle.ndcg_of(ranked),
+            "asi": oracle.asi_of(ranked),
+            "ap": oracle.ap_of(binary, 1),
+            "map_at_r": oracle.ap_of(binary, 1, cut="R"),
+            "ap_at_4": oracle.ap_of(one, 1, cut=4, limit=4),
+        }
+        for name, value in expected.items():
+            assert found[name][i].item() == pytest.approx(value, abs=1e-12, nan_ok=True), name
+
+
+def test_ties_rank_the_less_relevant_first() -> None:
+    scores, levels = torch.zeros(1, 3), torch.tensor([[2, 0, 1]])
+    assert metrics.average_precision(scores, levels, 2).item() == pytest.approx(1 / 3)
+    assert metrics.ndcg(scores, levels).item() == pytest.approx(
+        (1 / math.log2(3) + 3 / 2) / (3 + 1 / math.log2(3))
+    )
+
+
+def test_a_query_with_nothing_to_find_is_nan_not_0() -> None:
+    scores, levels = torch.rand(1, 4), torch.tensor([[1, 1, 0, -1]])
+    assert metrics.average_precision(scores, levels, 2).isnan().all()
+    assert not metrics.average_precision(scores, levels, 1).isnan().any()
+
+
+def test_a_perfect_order_by_level_scores_1() -> None:
+    scores, levels = in_order(3, 2, 1, 1, 0, 0)
+    for value in (
+        metrics.h_ap(scores, levels, L), metrics.ndcg(scores, levels),
+        metrics.asi(scores, levels, L), metrics.average_precision(scores, levels, 2),
+    ):  # fmt: skip
+        assert value.item() == pytest.approx(1.0)
+
+
+def test_equal_relevance_on_two_levels_is_not_counted_twice() -> None:
+    # L = 2: level 2 weighs 1 over two images, level 1 weighs 1/2 over one: both 1/2
+    scores, levels = in_order(2, 2, 1, 0)
+    assert metrics.h_ap(scores, levels, 2).item() == pytest.approx(1.0)
+
+
+def test_a_finer_level_with_less_relevance_is_warned_about_with_its_number() -> None:
+    scores, levels = in_order(*[2] * 9, 1, 1, 0)
+    with pytest.warns(grades.RelevanceWarning, match="1 of 1 queries"):
+        value = metrics.h_ap(scores, levels, 2)
+    assert value.item() < 0.9  # the best order would be coarse first
+    with pytest.warns(grades.RelevanceWarning):
+        best = metrics.h_ap(*in_order(1, 1, *[2] * 9, 0), 2)
+    assert best.item() == pytest.approx(1.0)
+
+
+def test_recalls_differ_by_their_formula() -> None:
+    scores, levels = in_order(0, 1, 1, 1, 0)
+    assert metrics.recall_at_k(scores, levels, 1, 2).item() == 1.0
+    assert metrics.tr_at_k(scores, levels, 1, 2).item() == 0.5
+    assert metrics.recall_at_k(scores, levels, 1, 1).item() == 0.0
+
+
+@pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
+@pytest.mark.parametrize("seed", range(10))
+def test_h_ap_is_the_area_of_eq_32(seed) -> None:
+    scores, levels = oracle.random_pairs(seed)
+    area, before = 0.0, 0.0
+    for k in range(1, scores.shape[1] + 1):
+        recall = metrics.h_recall_at_k(scores, levels, L, k)
+        area = area + (recall - before) * metrics.h_precision_at_k(scores, levels, L, k)
+        before = recall
+    torch.testing.assert_close(area, metrics.h_ap(scores, levels, L), equal_nan=True)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_weighted_ap_is_the_weighted_sum_of_aps(seed) -> None:
+    scores, levels = oracle.random_pairs(seed, absent=0.0, gallery=30)
+    weights = [0.2, 0.3, 0.5]
+    expected = sum(
+        w * metrics.average_precision(scores, levels, at) for at, w in enumerate(weights, 1)
+    )
+    torch.testing.assert_close(metrics.weighted_ap(scores, levels, weights), expected)
+    rel = grades.weighted_relevance(levels, weights)
+    torch.testing.assert_close(metrics.h_ap(scores, levels, L, relevance=rel), expected)
+
+
+def test_relevance_as_a_table_and_as_pairs_agree() -> None:
+    scores, levels = oracle.random_pairs(4, absent=0.0)
+    rel = grades.weighted_relevance(levels, [0.5, 0.25, 0.25])
+    found = metrics.h_ap(scores, levels, L, relevance=rel)
+    torch.testing.assert_close(found, metrics.weighted_ap(scores, levels, [0.5, 0.25, 0.25]))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_scores_that_are_no_numbers_are_refused(bad) -> None:
+    with pytest.raises(ShapeError, match="nan or inf"):
+        metrics.ndcg(torch.tensor([[bad, 1.0]]), torch.tensor([[1, 0]]))
+
+
+def test_half_precision_ranks_as_float32() -> None:
+    scores, levels = oracle.random_pairs(1)
+    found = metrics.ndcg(scores.half(), levels)
+    torch.testing.assert_close(found, metrics.ndcg(scores.half().float(), levels), equal_nan=True)
+
+
+def test_decomposability_gap_by_hand() -> None:
+    scores, levels = in_order(1, 0, 1, 0)
+    batches = torch.tensor([0, 0, 1, 1])
+    gap = metrics.decomposability_gap(
+        scores, levels, batches, lambda s, x: metrics.average_precision(s, x, 1)
+    )
+    assert gap.item() == pytest.approx(1.0 - (1 + 2 / 3) / 2)

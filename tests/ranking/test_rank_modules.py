@@ -1,0 +1,181 @@
+"""Losses of embeddings and labels: mean of the functions over the batch's own scores."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hgld.errors import ShapeError
+from hgld.ranking import levels as grades
+from hgld.ranking import losses
+
+CLASSES = torch.tensor([[0, 0], [0, 1], [1, 2], [1, 3]])
+
+
+def batch(seed=0, size=12, dim=6, dtype=torch.float64):
+    make = torch.Generator().manual_seed(seed)
+    labels = CLASSES[torch.randint(0, 4, (size,), generator=make)]
+    return torch.randn(size, dim, generator=make, dtype=dtype).requires_grad_(), labels
+
+
+MODULES = {
+    "SmoothAP": (losses.SmoothAP(), lambda s, x: losses.smooth_ap(s, grades.at_least(x, 2))),
+    "SupAP": (losses.SupAP(level=1), lambda s, x: losses.sup_ap(s, x)),
+    "SupHAP": (losses.SupHAP(2, 2.0), lambda s, x: losses.sup_h_ap(s, x, 2, 2.0)),
+    "SupNDCG": (losses.SupNDCG(2), losses.sup_ndcg),
+    "SmoothHAP": (losses.SmoothHAP(2), lambda s, x: losses.smooth_h_ap(s, x, 2)),
+    "SupRecall": (losses.SupRecall((1, 2)), lambda s, x: losses.sup_recall(
+        s, grades.at_least(x, 2), (1, 2))),
+    "SoftBinAP": (losses.SoftBinAP(level=1), lambda s, x: losses.soft_bin_ap(s, x)),
+    "PairCalibration": (losses.PairCalibration(level=1), losses.pair_calibration),
+    "BlackBoxAP": (losses.BlackBoxAP(level=1), losses.blackbox_ap),
+    "BlackBoxRecall": (
+        losses.BlackBoxRecall(level=1, include_self=True), losses.blackbox_recall),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("chunk", [None, 5])
+def test_a_module_is_the_mean_of_its_function(name, chunk) -> None:
+    module, function = MODULES[name]
+    module.chunk = chunk
+    embeddings, labels = batch()
+    found = module(embeddings, labels)
+    unit = F.normalize(embeddings, dim=1)
+    expected = function(unit @ unit.T, grades.shared_levels(labels, labels)).mean()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, embeddings)[0], torch.autograd.grad(expected, embeddings)[0]
+    )
+
+
+def test_without_self_a_lone_image_is_left_out_of_the_mean() -> None:
+    unit = torch.eye(3, dtype=torch.float64)
+    embeddings = torch.stack([unit[0], unit[1], unit[2]])
+    labels = torch.tensor([[0], [0], [1]])
+    # images 0 and 1 find each other behind nobody: the lone image 2 ties with them
+    found = losses.SupAP(include_self=False)(embeddings, labels)
+    assert found.item() == pytest.approx(1 - 1 / 2)
+
+
+def test_references_take_the_place_of_the_batch_and_learn_too() -> None:
+    (queries, q_labels), (references, r_labels) = batch(0, 5), batch(1, 9)
+    found = losses.SupHAP(2)(queries, q_labels, references, r_labels)
+    unit, others = F.normalize(queries, dim=1), F.normalize(references, dim=1)
+    levels = grades.shared_levels(q_labels, r_labels)
+    expected = losses.sup_h_ap(unit @ others.T, levels, 2)[(levels > 0).any(1)].mean()
+    torch.testing.assert_close(found, expected)
+    gradients = torch.autograd.grad(found, [queries, references])
+    for one, two in zip(
+        gradients, torch.autograd.grad(expected, [queries, references]), strict=True
+    ):
+        torch.testing.assert_close(one, two)
+
+
+def test_ids_take_a_query_out_of_the_references_that_hold_it() -> None:
+    embeddings, labels = batch()
+    ids = torch.arange(12)
+    shuffled = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    found = losses.SupAP(include_self=False)(
+        embeddings, labels, embeddings[shuffled], labels[shuffled], ids, ids[shuffled]
+    )
+    torch.testing.assert_close(found, losses.SupAP(include_self=False)(embeddings, labels))
+
+
+@pytest.mark.parametrize("calibration", ["pair", "pair-pooled"])
+def test_roadmap_by_pairs_weighs_both_parts(calibration) -> None:
+    embeddings, labels = batch()
+    unit = F.normalize(embeddings, dim=1)
+    scores, levels = unit @ unit.T, grades.at_least(grades.shared_levels(labels, labels), 2)
+    other = losses.pair_calibration(scores, levels).mean()
+    if calibration == "pair-pooled":
+        other = losses.pooled_calibration(scores, levels)
+    expected = 0.75 * losses.sup_ap(scores, levels).mean() + 0.25 * other
+    found = losses.ROADMAP(lam=0.25, calibration=calibration)(embeddings, labels)
+    torch.testing.assert_close(found, expected)
+
+
+def test_happier_is_sup_h_ap_and_cross_entropy_of_cosines() -> None:
+    embeddings, labels = batch()
+    module = losses.HAPPIER(2, 4, 6, lam=0.2).double()
+    unit = F.normalize(embeddings, dim=1)
+    logits = unit @ F.normalize(module.proxies, dim=1).T / 0.05
+    own = logits.exp()[torch.arange(12), labels[:, 1]]
+    expected = (
+        0.8 * losses.SupHAP(2)(embeddings, labels) - 0.2 * (own / logits.exp().sum(1)).log().mean()
+    )
+    torch.testing.assert_close(module(embeddings, labels), expected)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        losses.ROADMAP(num_classes=4, dim=6),
+        losses.RODRecall(num_classes=4, dim=6),
+        losses.HAPPIER(2, 4, 6),
+        losses.RODNDCG(2, 4, 6),
+        losses.CSL(4, 6, CLASSES, margins=(0.45, 0.25)),
+    ],
+)
+def test_proxies_are_a_parameter_of_that_name_and_learn(module) -> None:
+    embeddings, labels = batch(dtype=torch.float32)
+    module(embeddings, labels).backward()
+    assert [name for name, _ in module.named_parameters()] == ["proxies"]
+    assert module.proxies.grad.abs().sum() > 0
+
+
+def test_csl_by_hand() -> None:
+    module = losses.CSL(4, 4, CLASSES, margins=(0.5, 0.25), scale=2.0)
+    module.proxies.data = torch.eye(4)
+    found = module(torch.eye(4)[:1], CLASSES[:1])
+    # level 1: others 2 and 3 at cosine 0; level 2: others 1, 2, 3; own at 1
+    log = torch.tensor([2.0, 3.0]).log()
+    expected = F.softplus(log - 2.0 + 2.0 * torch.tensor([0.5, 0.25])).sum()
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_pass_finite_differences(name) -> None:
+    if name.startswith("BlackBox"):
+        pytest.skip("its gradient is no derivative, by design")
+    embeddings, labels = batch(3, size=6, dim=4)
+    module = MODULES[name][0]
+    assert torch.autograd.gradcheck(lambda e: module(e, labels), embeddings, eps=1e-7, atol=2e-4)
+
+
+def test_a_batch_without_any_positive_is_0_with_gradient_0_and_says_so_once() -> None:
+    embeddings = torch.eye(3, requires_grad=True)
+    labels, module = torch.tensor([[0], [1], [2]]), losses.SupAP(include_self=False)
+    with pytest.warns(UserWarning, match="no query of this batch has a positive"):
+        found = module(embeddings, labels)
+    found.backward()
+    assert found.item() == 0.0 and not embeddings.grad.any()
+    module(embeddings, labels)  # a second warning would be an error here
+
+
+def test_half_precision_and_autocast_score_in_float32() -> None:
+    embeddings, labels = batch(dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = losses.SupHAP(2)(embeddings, labels)
+        half = losses.SupHAP(2)(embeddings.bfloat16(), labels)
+    assert found.dtype == half.dtype == torch.float32
+    torch.testing.assert_close(found, losses.SupHAP(2)(embeddings, labels))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda e, x: (e[:0], x[:0]), "shape"),
+        (lambda e, x: (e, x[:-1]), "labels have shape"),
+        (lambda e, x: (e, x[:, :1]), "num_levels is 2"),
+        (lambda e, x: (e * float("nan"), x), "nan or inf"),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_refused(change, text) -> None:
+    with pytest.raises(ShapeError, match=text):
+        losses.SupHAP(2)(*change(*batch()))
+
+
+def test_a_class_without_proxy_is_refused() -> None:
+    embeddings, labels = batch(dtype=torch.float32)
+    with pytest.raises(ShapeError, match=r"proxies for 0\.\.2"):
+        losses.HAPPIER(2, 3, 6)(embeddings, labels)

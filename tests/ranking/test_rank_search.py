@@ -1,0 +1,167 @@
+"""Ranking whole galleries by the kernel: exact ranks against sorting in torch."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hgld.errors import ShapeError
+from hgld.ranking import metrics
+from hgld.ranking.classes import ClassRanges
+from hgld.ranking.levels import count_levels, shared_levels
+from hgld.ranking.ranked import rank_levels
+from hgld.ranking.rankings import Ranking
+from hgld.ranking.sorting import rank_row
+
+NAMES = ["H-AP", "NDCG", "ASI", "AP:1", "mAP@R:2", "mAP@3:1", "R@2:3", "TR@4:2", "wAP", "H-P@2"]
+
+
+def labels_of(make, count, ids=(2, 4, 8)):
+    return torch.stack([torch.randint(0, n, (count,), generator=make) for n in ids], 1)
+
+
+def rank_all(scores, query_labels, gallery_labels, exclude_self=False):
+    """(ranks, levels) of each row by the kernel."""
+    classes = ClassRanges.of(query_labels, gallery_labels, exclude_self)
+    n, depth = scores.shape[1], gallery_labels.shape[1]
+    rows = []
+    for i, row in enumerate(scores.numpy()):
+        keys, more = np.empty(n, np.uint64), np.empty(n, np.uint64)
+        ranks, found = np.empty(n, np.int32), np.empty(n, np.int8)
+        counts = np.empty(depth + 1, np.int64)
+        m = rank_row(
+            row, classes.order, classes.starts[i], classes.ends[i], classes.own[i], keys, more,
+            ranks, found, np.empty(n, np.uint8), counts,
+        )  # fmt: skip
+        assert counts.tolist() == classes.counts()[i].tolist()
+        rows.append((ranks[:m].tolist(), found[:m].tolist()))
+    return rows
+
+
+def by_sorting(scores, query_labels, gallery_labels, exclude_self=False):
+    levels = shared_levels(query_labels, gallery_labels, exclude_self)
+    ranked = rank_levels(scores.double(), levels)
+    return [
+        ((np.flatnonzero(r > 0) + 1).tolist(), r[r > 0].tolist()) for r in ranked.numpy()
+    ], count_levels(levels, gallery_labels.shape[1])
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    gallery=st.integers(1, 60),
+    steps=st.sampled_from([1, 3, 10, 10**6]),
+    exclude_self=st.booleans(),
+)
+def test_any_small_gallery_is_ranked_exactly(seed, gallery, steps, exclude_self) -> None:
+    make = torch.Generator().manual_seed(seed)
+    g_labels = labels_of(make, gallery)
+    q_labels = g_labels if exclude_self else labels_of(make, 4)
+    scores = (torch.rand(len(q_labels), gallery, generator=make) * 2 - 1).mul(steps).round() / steps
+    expected, counts = by_sorting(scores, q_labels, g_labels, exclude_self)
+    assert rank_all(scores, q_labels, g_labels, exclude_self) == expected
+    assert torch.equal(ClassRanges.of(q_labels, g_labels, exclude_self).counts(), counts)
+
+
+def spread(kind, make, n=3000):
+    """Rows of scores that are hard to sort."""
+    noise = torch.rand(2, n, generator=make)
+    return {
+        "equal": torch.full((2, n), 0.25),
+        "outlier": torch.cat([noise[:, 1:] * 1e-6, torch.full((2, 1), -1.0)], 1),
+        "beyond one": noise * 2.2 - 1.1,
+        "large": noise * 1e30 - 5e29,
+        "signed zero": torch.where(noise > 0.5, 0.0, -0.0),
+        "neighbours": torch.ones(2, n) + (noise * 40).floor() * torch.finfo(torch.float32).eps,
+        "tiny": noise * 1e-38,
+        "far from zero": 5.0 + noise * 1e-3,
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "equal",
+        "outlier",
+        "beyond one",
+        "large",
+        "signed zero",
+        "neighbours",
+        "tiny",
+        "far from zero",
+    ],
+)
+def test_hard_rows_are_ranked_exactly(kind) -> None:
+    make = torch.Generator().manual_seed(1)
+    scores = spread(kind, make).contiguous()
+    q_labels, g_labels = labels_of(make, 2), labels_of(make, 3000)
+    expected, _ = by_sorting(scores, q_labels, g_labels)
+    assert rank_all(scores, q_labels, g_labels) == expected
+
+
+def same(one, two, atol=1e-12) -> None:
+    torch.testing.assert_close(one, two, atol=atol, rtol=0, equal_nan=True)
+
+
+def vectors(make, count, dim=12):
+    return torch.nn.functional.normalize(torch.randn(count, dim, generator=make), dim=1)
+
+
+@pytest.fixture(scope="module")
+def world():
+    make = torch.Generator().manual_seed(5)
+    return (vectors(make, 30), labels_of(make, 30), vectors(make, 200), labels_of(make, 200))
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
+
+
+def test_a_kept_ranking_gives_every_metric_again(world) -> None:
+    ranking = metrics.rank_gallery(*world)
+    again = Ranking.from_arrays(ranking.to_arrays())
+    for names in (NAMES, ["H-AP(alpha=3)", "R@7:1"]):
+        found, expected = again.evaluate(names), metrics.evaluate(*world, names)
+        for name in names:
+            same(found.per_query[name], expected.per_query[name], 0.0)
+
+
+def test_float32_by_kernel_and_float64_by_sorting_agree(world) -> None:
+    query, q_labels, gallery, g_labels = world
+    found = metrics.evaluate(query, q_labels, gallery, g_labels, NAMES)
+    wide = metrics.evaluate(query.double(), q_labels, gallery.double(), g_labels, NAMES)
+    for name in NAMES:
+        same(found.per_query[name], wide.per_query[name])
+
+
+def test_gallery_order_changes_nothing(world) -> None:
+    query, q_labels, gallery, g_labels = world
+    gallery = torch.cat([gallery, gallery[:50]])  # exact duplicates tie
+    g_labels = torch.cat([g_labels, g_labels[50:100]])
+    mixed = torch.randperm(250, generator=torch.Generator().manual_seed(0))
+    one = metrics.evaluate(query, q_labels, gallery, g_labels, NAMES)
+    two = metrics.evaluate(query, q_labels, gallery[mixed], g_labels[mixed], NAMES)
+    for name in NAMES:
+        same(one.per_query[name], two.per_query[name])
+
+
+def test_finer_levels_that_weigh_less_are_counted_and_warned_about() -> None:
+    labels = torch.tensor([[0, 0]] * 9 + [[0, 1]])
+    gallery = torch.nn.functional.normalize(torch.randn(10, 4), dim=1)
+    with pytest.warns(UserWarning, match="1 of 1 queries"):
+        found = metrics.evaluate(gallery[:1], labels[:1], gallery, labels, ["H-AP"])
+    assert found.inverted == 1
+
+
+def test_nan_embeddings_are_refused(world) -> None:
+    query, q_labels, gallery, g_labels = world
+    with pytest.raises(ShapeError, match="nan or inf"):
+        metrics.evaluate(query * float("nan"), q_labels, gallery, g_labels, NAMES)
+
+
+def test_a_broken_ranking_is_refused(world) -> None:
+    arrays = metrics.rank_gallery(*world).to_arrays()
+    with pytest.raises(ShapeError, match="without levels"):
+        Ranking.from_arrays({n: a for n, a in arrays.items() if n != "levels"})
+    with pytest.raises(ShapeError, match="differ in number"):
+        Ranking.from_arrays({**arrays, "ranks": arrays["ranks"][:-1]})

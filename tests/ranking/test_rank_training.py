@@ -1,0 +1,231 @@
+"""What training needs around a loss: memory, parts of a batch, baselines, presets."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed
+import torch.nn.functional as F
+from pytorch_metric_learning.losses import NormalizedSoftmaxLoss, ProxyNCALoss
+from torch import nn
+
+from hgld.errors import ShapeError, UsageError
+from hgld.ranking import baselines, losses, presets
+from hgld.ranking.memory import MemoryBank
+from hgld.ranking.multistage import backward_in_parts
+
+LABELS = torch.tensor([[0, 0], [0, 0], [0, 1], [0, 1], [1, 2], [1, 2], [1, 3], [1, 3]])
+
+
+def images(seed=0, dtype=torch.float64):
+    return torch.randn(8, 5, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+class Dropping(nn.Module):
+    """A model with all that makes two passes differ: dropout, noise, batch-norm statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Linear(5, 6), nn.BatchNorm1d(6)
+        self.last = nn.Linear(6, 4)
+
+    def forward(self, x):
+        x = self.first(x + 0.1 * torch.randn_like(x))
+        return self.last(F.dropout(self.norm(x).relu(), 0.4, self.training))
+
+
+def model_of(kind):
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 4)) if kind else Dropping()
+    return model.double()
+
+
+def gradients(model):
+    return [p.grad.clone() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_parts_give_the_gradient_of_one_big_batch(size) -> None:
+    loss = losses.HAPPIER(2, 4, 4).double()
+    model = model_of("plain")
+    expected = loss(model(images()), LABELS)
+    expected.backward()
+    wanted, proxies = gradients(model), loss.proxies.grad.clone()
+    model.zero_grad()
+    loss.zero_grad()
+    found = backward_in_parts(model, images().split(size), lambda e: loss(e, LABELS))
+    torch.testing.assert_close(found, expected.detach())
+    torch.testing.assert_close(loss.proxies.grad, proxies)
+    for one, two in zip(gradients(model), wanted, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_dropout_noise_and_batch_norm_are_the_same_in_both_passes() -> None:
+    loss, parts = losses.SupHAP(2), images().split(4)
+    straight, twice = model_of(None), model_of(None)
+    torch.manual_seed(7)
+    loss(torch.cat([straight(part) for part in parts]), LABELS).backward()
+    after = torch.get_rng_state()
+    torch.manual_seed(7)
+    backward_in_parts(twice, parts, lambda e: loss(e, LABELS))
+    assert torch.equal(torch.get_rng_state(), after)
+    for one, two in zip(gradients(straight), gradients(twice), strict=True):
+        torch.testing.assert_close(one, two)
+    for name, value in straight.state_dict().items():
+        torch.testing.assert_close(twice.state_dict()[name], value)
+
+
+def test_mixed_precision_and_a_scaled_loss() -> None:
+    loss, parts = losses.SupHAP(2), images(dtype=torch.float32).split(4)
+    plain, scaled = model_of("plain").float(), model_of("plain").float()
+
+    def autocast():
+        return torch.autocast("cpu", dtype=torch.bfloat16)
+
+    with autocast():
+        embeddings = torch.cat([plain(part) for part in parts])
+    loss(embeddings, LABELS).backward()
+    backward_in_parts(scaled, parts, lambda e: loss(e, LABELS), lambda x: x * 64, autocast)
+    for one, two in zip(gradients(scaled), gradients(plain), strict=True):
+        torch.testing.assert_close(one / 64, two, rtol=2e-2, atol=1e-4)
+
+
+class Gather(torch.autograd.Function):
+    """All processes' rows; backward sums what they all send."""
+
+    @staticmethod
+    def forward(ctx, x):
+        parts = [torch.empty_like(x) for _ in range(torch.distributed.get_world_size())]
+        torch.distributed.all_gather(parts, x.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad = grad.contiguous()
+        torch.distributed.all_reduce(grad)
+        rank = torch.distributed.get_rank()
+        return grad.chunk(torch.distributed.get_world_size())[rank]
+
+
+def one_process(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+    )
+    model = nn.parallel.DistributedDataParallel(model_of("plain"))
+    mine = images().chunk(2)[rank]
+    loss = losses.SupHAP(2)
+    backward_in_parts(model, mine.split(2), lambda e: loss(Gather.apply(e), LABELS))
+    if rank == 0:
+        torch.save(gradients(model), Path(folder) / "gradients.pt")
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_learn_as_one(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv(
+        "PYTHONPATH", str(Path.cwd()) + os.pathsep + os.environ.get("PYTHONPATH", "")
+    )
+    torch.multiprocessing.spawn(one_process, (str(tmp_path),), nprocs=2)
+    model = model_of("plain")
+    losses.SupHAP(2)(model(images()), LABELS).backward()
+    for one, two in zip(torch.load(tmp_path / "gradients.pt"), gradients(model), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)
+
+
+def test_no_parts_are_refused() -> None:
+    with pytest.raises(ShapeError, match="no parts"):
+        backward_in_parts(model_of("plain"), [], lambda e: e.sum())
+
+
+def test_memory_keeps_the_newest_and_gives_the_batch_its_gradient() -> None:
+    bank = MemoryBank(size=3, dim=2, num_levels=1)
+    for step in range(3):
+        batch = torch.full((2, 2), float(step), requires_grad=True)
+        found, labels, ids = bank.extend(batch, torch.full((2, 1), step))
+    assert found[:, 0].tolist() == [2.0, 2.0, 1.0, 1.0, 0.0]
+    assert labels[:, 0].tolist() == [2, 2, 1, 1, 0] and len(bank) == 3
+    assert len(set(ids[:2].tolist()) & set(ids[2:].tolist())) == 0
+    found.sum().backward()
+    assert batch.grad is not None and batch.grad.tolist() == [[1.0, 1.0]] * 2
+
+
+def test_an_image_that_comes_again_replaces_its_old_embedding() -> None:
+    bank = MemoryBank(size=4, dim=1, num_levels=1)
+    bank.extend(torch.tensor([[1.0], [2.0]]), torch.tensor([[0], [1]]), torch.tensor([7, 8]))
+    found, _, ids = bank.extend(torch.tensor([[3.0]]), torch.tensor([[1]]), torch.tensor([8]))
+    assert found[:, 0].tolist() == [3.0, 1.0] and ids.tolist() == [8, 7]
+
+
+def test_memory_is_saved_and_loaded_as_full_as_it_is() -> None:
+    bank, other = (MemoryBank(size=4, dim=1, num_levels=1) for _ in range(2))
+    bank.extend(torch.tensor([[1.0], [2.0]]), torch.tensor([[0], [1]]))
+    other.load_state_dict(bank.state_dict())
+    assert other.embeddings.tolist() == [[1.0], [2.0]]
+
+
+def test_a_loss_over_a_memory_is_the_loss_over_all_at_once() -> None:
+    bank = MemoryBank(size=8, dim=5, num_levels=2).double()
+    bank.extend(images(1), LABELS)
+    batch = images(2)
+    references, labels, _ = bank.extend(batch, LABELS)
+    assert len(references) == 16 and torch.equal(references[8:], images(1))
+    found = losses.SupHAP(2)(batch, LABELS, references, labels)
+    assert 0.0 < found.item() < 1.0
+
+
+def test_norm_softmax_is_the_librarys() -> None:
+    own, other = baselines.NormSoftmax(4, 5), NormalizedSoftmaxLoss(4, 5, temperature=0.05)
+    other.W.data = own.proxies.data.T.clone()
+    batch = images(dtype=torch.float32)
+    found = own(batch, LABELS)
+    torch.testing.assert_close(found, other(F.normalize(batch, dim=1), LABELS[:, 1]))
+
+
+def test_proxy_nca_is_the_librarys() -> None:
+    own, other = baselines.ProxyNCA(4, 5), ProxyNCALoss(4, 5, softmax_scale=9)
+    other.proxies.data = own.proxies.data.clone()
+    batch = images(dtype=torch.float32)
+    torch.testing.assert_close(own(batch, LABELS), other(batch, LABELS[:, 1]))
+
+
+def test_triplets_by_hand() -> None:
+    # anchor e0 and its positive at 60 degrees (cos 0.5); negative e1 at 30 degrees from that one
+    half = torch.tensor([[1.0, 0.0], [0.5, 0.75**0.5], [0.0, 1.0]])
+    labels = torch.tensor([[0], [0], [1]])
+    # (a, p, n): (0, 1, 2): 0 - 0.5 + 0.05 < 0; (1, 0, 2): 0.866 - 0.5 + 0.05
+    found = baselines.Triplet(0.05)(half, labels)
+    assert found.item() == pytest.approx(0.75**0.5 - 0.45, abs=1e-6)
+
+
+def test_fast_ap_is_zero_for_perfect_embeddings() -> None:
+    labels = torch.tensor([[0], [0], [1], [1]])
+    assert baselines.FastAP()(torch.eye(2)[[0, 0, 1, 1]], labels).item() == pytest.approx(0.0)
+
+
+def test_a_level_sum_gives_each_level_its_own_labels() -> None:
+    torch.manual_seed(0)
+    parts = [baselines.NormSoftmax(2, 5), baselines.NormSoftmax(4, 5)]
+    batch = images(dtype=torch.float32)
+    found = baselines.LevelSum(parts)(batch, LABELS)
+    torch.testing.assert_close(found, parts[0](batch, LABELS[:, :1]) + parts[1](batch, LABELS))
+
+
+def test_every_value_of_a_preset_says_where_it_stands() -> None:
+    for preset in presets.PRESETS.values():
+        values = {f"step.{name}" for name in ("tau", "rho", "delta", "start", "offset")}
+        values |= set(vars(preset)) - {"step", "sources", "bounds"}
+        assert set(preset.sources) == values
+
+
+def test_the_papers_preset_is_the_losses_default() -> None:
+    paper, loss = presets.preset("paper"), losses.HAPPIER(2, 4, 4)
+    assert (loss.lam, loss.eta, loss.rank.alpha) == (paper.lam, paper.eta, paper.alpha)
+    assert loss.rank.step in (None, paper.step)
+    assert losses.SupRecall().ks == paper.ks
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    with pytest.raises(UsageError, match="suprank_sop"):
+        presets.preset("sop")
