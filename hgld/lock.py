@@ -179,6 +179,6 @@ def _reasons(
         if before.get(option) != now.get(option):
             reasons.append(f"{option}: {before.get(option)} -> {now.get(option)}")
     for name, digest in lock.hashes(stage.reads, workspace).items():
-        if digest != record["inputs"].get(name):
+        if digest != record["inputs"].get(name, ABSENT):
             reasons.append(f"{ARTIFACTS[name].file} changed")
     return reasons

@@ -191,7 +191,7 @@ STAGES: tuple[Stage, ...] = (
         "export",
         "hgld.shards.write:export_shards",
         "Write class-grouped, indexed WebDataset shards.",
-        reads=("source", "images", "hierarchy"),
+        reads=("source", "images", "hierarchy", "removals"),
         writes=("shards", "export_dropped"),
         balance=Balance("images", "shards", "export_dropped", BY_IMAGE, "images"),
     ),

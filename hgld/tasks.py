@@ -1,8 +1,8 @@
 """Run one function over many tasks, and let whoever started the run watch the progress.
 
 ``map_tasks`` is the only place where work is spread over processes. ``track`` reports progress to
-a sink that the command line installs; without one it only passes the items through, so that a
-stage never prints.
+a sink that the command line installs, ``say`` tells it what a person should know; without a sink
+items only pass through and nothing is said, so that a stage never prints.
 """
 
 import logging
@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from hgld.errors import HgldError, Resumable
 
-__all__ = ["ProgressSink", "map_tasks", "track", "watched_by"]
+__all__ = ["ProgressSink", "map_tasks", "say", "track", "watched_by"]
 
 Item = TypeVar("Item")
 Task = TypeVar("Task")
@@ -33,6 +33,7 @@ class ProgressSink(Protocol):
 
 
 _sink: ContextVar[ProgressSink | None] = ContextVar("progress sink", default=None)
+_notes: ContextVar[Callable[[str], object] | None] = ContextVar("sink of notes", default=None)
 
 
 def track(items: Iterable[Item], label: str, total: int | None = None) -> Iterator[Item]:
@@ -46,14 +47,28 @@ def track(items: Iterable[Item], label: str, total: int | None = None) -> Iterat
     yield from items if sink is None else sink(items, label, total)
 
 
+def say(text: str) -> None:
+    """Tell whoever watches what a person should know, in one line.
+
+    Example:
+        >>> with watched_by(lambda items, label, total: iter(items), print):
+        ...     say("2 images are left out")
+        2 images are left out
+    """
+    note = _notes.get()
+    if note is not None:
+        note(text)
+
+
 @contextmanager
-def watched_by(sink: ProgressSink) -> Iterator[None]:
-    """Report all progress inside the block to this sink."""
-    token = _sink.set(sink)
+def watched_by(sink: ProgressSink, notes: Callable[[str], object] | None = None) -> Iterator[None]:
+    """Report all progress inside the block to this sink, and what is said to ``notes``."""
+    tokens = _sink.set(sink), _notes.set(notes)
     try:
         yield
     finally:
-        _sink.reset(token)
+        _sink.reset(tokens[0])
+        _notes.reset(tokens[1])
 
 
 def map_tasks(

@@ -8,6 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "hgld"
 LAYERS = [
     {"cli"},
+    {"tools"},
     {"console"},
     {"run"},
     {"lock"},
@@ -56,7 +57,7 @@ def test_imports_point_down(path: Path) -> None:
             assert there is not None and there > here, f"{path.name} imports {name}"
 
 
-@pytest.mark.parametrize("name", ["cli", "stages", "config", "errors", "tasks"])
+@pytest.mark.parametrize("name", ["cli", "tools/shards", "stages", "config", "errors", "tasks"])
 def test_the_command_line_starts_light(name: str) -> None:
     tree = ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8"))
     top = {

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -60,6 +61,18 @@ def runner_of(pipeline: Path, notes: Notes, *settings: str) -> Runner:
 def test_a_second_run_does_nothing(run: Callable[..., Notes]) -> None:
     assert run().ran == ["fetch", "collect", "label", "export"]
     assert run().ran == []
+
+
+def test_a_removal_list_makes_a_new_export_without_the_image(run, pipeline: Path) -> None:
+    run()
+    listed = pd.read_parquet(pipeline.parent / "work" / "images.parquet")["image_id"]
+    (pipeline.parent / "labels").mkdir()
+    (pipeline.parent / "labels" / "removals.csv").write_text(f"image_id,why\n{listed[0]},asked\n")
+    notes = run()
+    assert notes.ran == ["export"] and notes.summaries["export"].dropped == 1
+    assert run().ran == []
+    (pipeline.parent / "labels" / "removals.csv").unlink()
+    assert run().summaries["export"].dropped == 0
 
 
 def test_every_row_is_accounted_for(run: Callable[..., Notes]) -> None:

@@ -4,7 +4,7 @@ from hgld.artifacts import ARTIFACTS, Folder
 from hgld.config import Pipeline
 from hgld.stages import STAGES, Stage, active_stages, load_function, stage_names
 
-PEOPLE_WRITE = {"taxonomy", "decisions", "overrides"}
+PEOPLE_WRITE = {"taxonomy", "decisions", "overrides", "removals"}
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda s: s.function)

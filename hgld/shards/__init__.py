@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from hgld.shards.load import BatchLoader, PlainImages
     from hgld.shards.look import count_shards, list_shards, read_sample
     from hgld.shards.read import ShardImages, read_image
+    from hgld.shards.sequence import BatchSteps
     from hgld.shards.write import export_shards
 
 __all__ = [
     "BatchLoader",
     "BatchOptions",
+    "BatchSteps",
     "Coverage",
     "PlainImages",
     "Samples",
@@ -43,6 +45,7 @@ __all__ = [
 _HOME = {
     "BatchLoader": "load",
     "BatchOptions": "batches",
+    "BatchSteps": "sequence",
     "Coverage": "coverage",
     "PlainImages": "load",
     "Samples": "batches",

@@ -40,6 +40,23 @@ class Coverage:
     repeats: int
     padding: int
 
+    def describe(self, images_per_class: int) -> str:
+        """What an epoch shows and what it leaves out, in one line."""
+        shown = (
+            f"{max(self.steps):,} batches an epoch show {self.classes_reached:,} of "
+            f"{self.classes:,} classes and {self.images_reached:,} of {self.images:,} images"
+        )
+        others = self.classes - self.classes_reached - self.classes_too_small
+        left_out = {
+            f"classes with fewer than {images_per_class} images": self.classes_too_small,
+            "images in them": self.images_too_small,
+            "other classes, which lack room or partners": others,
+            "other images, which come in other epochs": self.images_left_out,
+        }
+        counts = [f"{count:,} {what}" for what, count in left_out.items() if count]
+        repeats = [f"{self.repeats:,} places repeat an image"] if self.repeats else []
+        return "; ".join([shown, *(["left out: " + ", ".join(counts)] if counts else []), *repeats])
+
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
         return asdict(self)

@@ -6,8 +6,8 @@ process that was forked from its own, since such processes may not share an open
 """
 
 import os
-from collections import OrderedDict
 from pathlib import Path
+from weakref import WeakSet
 
 from hgld.errors import InvalidData
 
@@ -15,13 +15,13 @@ __all__ = ["FileReader"]
 
 
 class FileReader:
-    """Open files below one folder; the longest unused are closed beyond ``limit``."""
+    """Open files below one folder; beyond ``limit`` the one that was opened first is closed."""
 
     def __init__(self, folder: Path, limit: int = 512) -> None:
         self.folder = folder
         self.limit = limit
-        self._handles: OrderedDict[str, int] = OrderedDict()
-        self._process = os.getpid()
+        self._handles: dict[str, int] = {}
+        _readers.add(self)
 
     def read(self, path: str, offset: int, size: int) -> bytes:
         """``size`` bytes of the file ``path`` (relative to the folder) from ``offset`` on.
@@ -29,11 +29,14 @@ class FileReader:
         Raises:
             InvalidData: no such file, or it ends too early.
         """
-        data = os.pread(self._handle(path), size, offset)
+        handle = self._handles.get(path)
+        if handle is None:
+            handle = self._open(path)
+        data = os.pread(handle, size, offset)
         if len(data) == size:
             return data
         while 0 < len(data) < size:  # the kernel may give less at a time, above 2 GB
-            more = os.pread(self._handle(path), size - len(data), offset + len(data))
+            more = os.pread(handle, size - len(data), offset + len(data))
             if not more:
                 break
             data += more
@@ -47,7 +50,8 @@ class FileReader:
 
     def read_into(self, path: str, offset: int, into: memoryview) -> None:
         """Fill ``into`` with the file's bytes from ``offset`` on; as ``read``, without a copy."""
-        count = os.preadv(self._handle(path), [into], offset)
+        handle = self._handles.get(path)
+        count = os.preadv(self._open(path) if handle is None else handle, [into], offset)
         if count < len(into):
             into[count:] = self.read(path, offset + count, len(into) - count)
 
@@ -56,20 +60,16 @@ class FileReader:
         while self._handles:
             os.close(self._handles.popitem()[1])
 
-    def _handle(self, path: str) -> int:
-        if self._process != os.getpid():
-            self._handles, self._process = OrderedDict(), os.getpid()
-        if path in self._handles:
-            self._handles.move_to_end(path)
-            return self._handles[path]
-        if len(self._handles) >= self.limit:
-            os.close(self._handles.popitem(last=False)[1])
-        self._handles[path] = self._open(path)
-        return self._handles[path]
+    def forget(self) -> None:
+        """Leave all files to the process that opened them."""
+        self._handles = {}
 
     def _open(self, path: str) -> int:
+        if len(self._handles) >= self.limit:
+            os.close(self._handles.pop(next(iter(self._handles))))
         try:
-            return os.open(self.folder / path, os.O_RDONLY | os.O_CLOEXEC)
+            self._handles[path] = os.open(self.folder / path, os.O_RDONLY | os.O_CLOEXEC)
+            return self._handles[path]
         except FileNotFoundError:
             raise InvalidData(
                 f"{self.folder / path}: no such file, although an index names it; bring it back, "
@@ -83,5 +83,15 @@ class FileReader:
         self.__init__(**state)  # type: ignore[misc]
 
     def __del__(self) -> None:
-        if self._process == os.getpid():
-            self.close()
+        self.close()
+
+
+_readers: WeakSet[FileReader] = WeakSet()
+
+
+def _forget_all() -> None:
+    for reader in list(_readers):
+        reader.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

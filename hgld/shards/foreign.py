@@ -21,33 +21,47 @@ from hgld.artifacts import hash_file
 from hgld.errors import InvalidData
 from hgld.shards.classes import Classes, number_classes
 from hgld.shards.files import FileReader
+from hgld.shards.index import read_manifest
 from hgld.shards.scan import Member, scan_tar
 from hgld.shards.sidecars import write_sidecars
+from hgld.tasks import track
 
 __all__ = ["index_shards"]
 
 IMAGES = ("jpg", "jpeg", "png", "webp")
 
 
-def index_shards(folder: Path, levels: Sequence[str] = ()) -> pd.DataFrame:
+def index_shards(
+    folder: Path, levels: Sequence[str] = (), *, replace_export: bool = False
+) -> pd.DataFrame:
     """Index all tars of a folder and write the sidecars beside them.
 
     Args:
         folder: holds SPLIT-NUMBER.tar files (a tar of another name is a split of its own).
         levels: keys of the JSON that hold the classes, coarse to fine; none: the ``.cls`` member.
+        replace_export: index even shards that ``export_shards`` wrote, whose own index says more.
 
     Returns:
         The index, as ``read_index`` gives it.
 
     Raises:
-        InvalidData: a sample without image or class, with members apart, or a key used twice.
+        InvalidData: a sample without image or class, with members apart, or a key used twice; no
+            sample at all; the shards are those of an export.
     """
     tars = sorted(folder.glob("*.tar"))
     if not tars:
         raise InvalidData(f"{folder}: holds no tar file; expected shards of a WebDataset")
+    if not replace_export and _is_export(folder):
+        raise InvalidData(
+            f"{folder}: hgld export wrote these shards and their index, which says more than "
+            "another could; give --force to replace it"
+        )
     reader = FileReader(folder)
-    rows = [row for tar in tars for row in _index_tar(tar, reader, levels)]
+    watched = track(tars, "Indexing shards", len(tars))
+    rows = [row for tar in watched for row in _index_tar(tar, reader, levels)]
     reader.close()
+    if not rows:
+        raise InvalidData(f"{folder}: its tars hold no sample; expected images with their classes")
     index, classes = _number(pd.DataFrame(rows), tuple(levels) or ("class",))
     facts = [_describe_shard(tar, index[index["shard"] == tar.name]) for tar in tars]
     labels = sha256(classes.table.to_csv(index=False).encode()).hexdigest()
@@ -55,12 +69,16 @@ def index_shards(folder: Path, levels: Sequence[str] = ()) -> pd.DataFrame:
     return index
 
 
+def _is_export(folder: Path) -> bool:
+    return (folder / "manifest.json").is_file() and bool(read_manifest(folder).get("options"))
+
+
 def _index_tar(tar: Path, reader: FileReader, levels: Sequence[str]) -> Iterator[dict[str, Any]]:
     split = re.sub(r"[-_]?\d*$", "", tar.stem) or tar.stem
     seen: set[str] = set()
     samples = list(_group(tar))
-    ends = [members[0].start for _, members in samples[1:]]
-    for (key, members), end in zip(samples, [*ends, -1], strict=True):
+    ends = [*(members[0].start for _, members in samples[1:]), -1][: len(samples)]
+    for (key, members), end in zip(samples, ends, strict=True):
         if key in seen:
             raise InvalidData(f"{tar}: key {key}: its members stand apart, or twice")
         seen.add(key)
@@ -93,29 +111,31 @@ def _describe_sample(
     reader: FileReader,
     levels: Sequence[str],
 ) -> dict[str, Any]:
+    name = f"{tar}: key {key}"
     by_suffix = {m.name.rpartition("/")[2].partition(".")[2].lower(): m for m in members}
     image = next((by_suffix[s] for s in IMAGES if s in by_suffix), None)
     if image is None:
-        raise InvalidData(f"{tar}: key {key}: no image ({', '.join(IMAGES)})")
+        raise InvalidData(f"{name}: no image ({', '.join(IMAGES)})")
     text, label = by_suffix.get("json"), by_suffix.get("cls")
-    known = json.loads(reader.read(tar.name, text.offset, text.size_bytes)) if text else {}
+    known = _parse(reader.read(tar.name, text.offset, text.size_bytes), name) if text else {}
     if levels:
         path = [known.get(level) for level in levels]
     else:
-        path = [reader.read(tar.name, label.offset, label.size_bytes).decode()] if label else [None]
+        found = reader.read(tar.name, label.offset, label.size_bytes) if label else None
+        path = [None if found is None else found.decode("utf-8", "replace").strip()]
     if None in path:
         wanted = f"the JSON keys {', '.join(levels)}" if levels else "a .cls member"
-        raise InvalidData(f"{tar}: key {key}: no class; expected {wanted}")
+        raise InvalidData(f"{name}: no class; expected {wanted}")
     start = members[0].start
     whole = reader.read(tar.name, start, stop - start)
     data = whole[image.offset - start : image.offset - start + image.size_bytes]
-    width, height = _size_of(data, f"{tar}: key {key}")
+    width, height = _size_of(data, name)
     credit = {name: str(known.get(name) or "unknown") for name in ("author", "license", "title")}
     return {
         "key": key,
         "image_id": str(known.get("image_id") or key),
         "split": split,
-        "landmark_id": int(known.get("landmark_id", -1)),
+        "landmark_id": _whole_number(known.get("landmark_id")),
         "shard": tar.name,
         "offset": image.offset,
         "size_bytes": image.size_bytes,
@@ -131,6 +151,21 @@ def _describe_sample(
         "crc32": crc32(whole),
         "path": json.dumps(dict(zip(levels or ("class",), map(str, path), strict=True))),
     }
+
+
+def _parse(text: bytes, name: str) -> dict[str, Any]:
+    try:
+        known = json.loads(text)
+    except ValueError:
+        raise InvalidData(f"{name}: its JSON cannot be read") from None
+    if not isinstance(known, dict):
+        raise InvalidData(f"{name}: its JSON is no object with keys")
+    return known
+
+
+def _whole_number(value: object) -> int:
+    """GLDv2's number of a landmark, -1 where the JSON says something else."""
+    return int(value) if isinstance(value, int | str) and str(value).isdecimal() else -1
 
 
 def _size_of(data: bytes, name: str) -> tuple[int, int]:

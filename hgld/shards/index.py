@@ -10,6 +10,7 @@ import pandas as pd
 from hgld.artifacts import Json, hash_file
 from hgld.errors import InvalidData, MissingInput
 from hgld.shards.files import FileReader
+from hgld.tasks import track
 
 __all__ = ["level_columns", "read_index", "read_manifest", "verify_shards"]
 
@@ -37,11 +38,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
     Raises:
         MissingInput: there is no manifest, so the export is not complete.
+        InvalidData: it is not a manifest.
     """
     path = folder / "manifest.json"
     if not path.is_file():
         raise MissingInput(f"{path}: no such file; run export (again) to complete the shards")
-    return Json(path.name).read(path)
+    manifest = Json(path.name).read(path)
+    missing = [name for name in ("levels", "splits", "shards") if name not in manifest]
+    if missing:
+        raise InvalidData(f"{path}: '{missing[0]}' is missing; {REBUILD}")
+    return manifest
 
 
 def level_columns(index: pd.DataFrame) -> list[str]:
@@ -62,7 +68,7 @@ def verify_shards(folder: Path) -> None:
             tar that the manifest does not know, an index that does not match.
     """
     manifest = read_manifest(folder)
-    if hash_file(folder / "index.parquet") != manifest["index_sha256"]:
+    if hash_file(folder / "index.parquet") != manifest.get("index_sha256"):
         raise InvalidData(
             f"{folder / 'index.parquet'}: is not the index that manifest.json was written with; "
             + REBUILD
@@ -71,7 +77,7 @@ def verify_shards(folder: Path) -> None:
     strange = {p.name for p in folder.glob("*.tar")} - {s["file"] for s in manifest["shards"]}
     if strange:
         raise InvalidData(f"{folder / min(strange)}: a shard unknown to manifest.json; remove it")
-    for shard in manifest["shards"]:
+    for shard in track(manifest["shards"], "Verifying shards"):
         _verify_shard(folder, shard, index[index["shard"] == shard["file"]])
 
 

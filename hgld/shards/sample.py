@@ -1,7 +1,8 @@
 """One sample as the three members of its shard: the JPEG, what is known of it, and its class.
 
-A JPEG is copied byte for byte unless a size is asked for. Every image is decoded once before it
-goes into a shard: a training run of days must not stop on it. The JSON always has the same
+A JPEG is copied byte for byte unless a size is asked for. No image goes into a shard that cannot
+be decoded, since a training run of days must not stop on it: a baseline JPEG shows that by its
+structure, any other image is decoded once. The JSON always has the same
 keys and never a null, since readers infer their schema from the first samples.
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from hgld.shards.jpeg import is_whole_jpeg, jpeg_size
+from hgld.shards.jpeg import is_sound_jpeg, is_whole_jpeg, jpeg_size
 
 __all__ = ["Encoded", "Encoding", "Undecodable", "describe", "encode_image", "sample_key"]
 
@@ -54,7 +55,7 @@ class Encoding:
     """How an image's bytes are made: short side in pixels (None: copied), JPEG quality.
 
     Attributes:
-        decode_all: decode also what is only copied, to see that it can be.
+        decode_all: see that what is only copied can be decoded, too.
     """
 
     short_side: int | None
@@ -91,7 +92,7 @@ def sample_key(split: str, image_id: str) -> str:
 
 
 def encode_image(data: bytes, encoding: Encoding) -> Encoded:
-    """Decode an image to see that it can be, and make its JPEG.
+    """See that an image can be decoded, and make its JPEG.
 
     Raises:
         Undecodable: the bytes cannot be decoded.
@@ -109,9 +110,14 @@ def encode_image(data: bytes, encoding: Encoding) -> Encoded:
 def _encode(data: bytes, encoding: Encoding) -> Encoded:
     size = jpeg_size(data)
     copied = size is not None and _keeps_size(size, encoding)
-    if size is not None and copied and (not encoding.decode_all or is_whole_jpeg(data)):
+    if size is not None and copied and (not encoding.decode_all or _can_be_decoded(data)):
         return Encoded(data, *size, *size, "none")
     return _encode_by_pillow(data, encoding)
+
+
+def _can_be_decoded(data: bytes) -> bool:
+    """The quick proof first; where neither holds, Pillow's verdict counts."""
+    return is_sound_jpeg(data) or is_whole_jpeg(data)
 
 
 def _keeps_size(size: tuple[int, int], encoding: Encoding) -> bool:

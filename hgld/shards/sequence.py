@@ -4,6 +4,7 @@ The global batch knows nothing of ranks or workers. A rank takes its slice of it
 have the same number of steps, and the state of a run is two numbers and a fingerprint.
 """
 
+from bisect import bisect_right
 from collections import OrderedDict
 from hashlib import sha256
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from hgld.errors import InvalidData, UsageError
 from hgld.shards.batches import BatchOptions, Samples, plan_epoch
 
-__all__ = ["BatchSequence"]
+__all__ = ["BatchSequence", "BatchSteps"]
 
 PLANS_KEPT = 2
 
@@ -86,3 +87,34 @@ class BatchSequence:
                 "step means other batches; start anew, or bring back what it was saved with"
             )
         self.epoch, self.step = int(state["epoch"]), int(state["step"])
+
+
+class BatchSteps:
+    """The global batch of any step, for a loop that counts steps through all epochs.
+
+    Args:
+        samples: what the batches are made of.
+        options: what a batch is made of.
+        seed: of the training run.
+    """
+
+    def __init__(self, samples: Samples, options: BatchOptions, *, seed: int) -> None:
+        self._sequence = BatchSequence(samples, options, seed=seed)
+        self._starts = [0]  # first step of each epoch
+
+    def at(self, step: int) -> np.ndarray:
+        """Row numbers of the batch, (P * K,).
+
+        Raises:
+            InvalidData: not one batch can be made.
+        """
+        while self._starts[-1] <= step:
+            self._starts.append(self._starts[-1] + self._length(len(self._starts) - 1))
+        epoch = bisect_right(self._starts, step) - 1
+        return np.asarray(self._sequence.plan(epoch)[step - self._starts[epoch]])
+
+    def _length(self, epoch: int) -> int:
+        """Steps of an epoch; at random each has as many, so those in between need no plan."""
+        if self._sequence.options.order == "random" and epoch > 0:
+            return self._starts[1]
+        return len(self._sequence.plan(epoch))

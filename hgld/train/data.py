@@ -3,7 +3,7 @@
 import json
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,12 +14,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from hgld.artifacts import hash_file
-from hgld.config import RunOptions, TrainOptions
+from hgld.config import RunOptions, SamplingOptions, TrainOptions
 from hgld.errors import UsageError
 from hgld.model.image import ImageConfig, training_transform
-from hgld.shards.batches import batch_at
+from hgld.shards.batches import BatchOptions, Samples
+from hgld.shards.coverage import measure_coverage
 from hgld.shards.index import level_columns, read_index, read_manifest
 from hgld.shards.read import ShardImages
+from hgld.shards.sequence import BatchSteps
 
 __all__ = ["TrainingData", "step_seed"]
 
@@ -66,11 +68,12 @@ class TrainingData:
 
     def fingerprint(self, options: TrainOptions, run: RunOptions) -> str:
         """Names all that decides a run's model: the shards, the options, the trainer."""
+        left_out = {*options.operational, "defaults", "runs"}
+        if options.batches == SamplingOptions():
+            left_out.add("batches")  # runs from before this option are what they were
         facts = {
             "shards": hash_file(self.folder / "manifest.json"),
-            "options": options.model_dump(
-                mode="json", exclude={*options.operational, "defaults", "runs"}
-            ),
+            "options": options.model_dump(mode="json", exclude=left_out),
             "run": run.model_dump(mode="json"),
             "revision": REVISION,
         }
@@ -80,15 +83,26 @@ class TrainingData:
         self, config: ImageConfig, options: TrainOptions, steps: Sequence[int]
     ) -> "DataLoader[Batch]":
         """The batch of each step: images (B, 3, H, W), labels (B, L), row numbers (B,)."""
-        batch_at(self.labels, 0, **_batch_options(options))  # raises here where none can be made
+        plan = BatchSteps(self.samples, _batch_options(options), seed=options.seed)
+        plan.at(0)  # raises here where none can be made
         return DataLoader(
-            _StepBatches(self, config, options),
+            _StepBatches(self, plan, config, options.seed),
             batch_size=None,
             sampler=steps,
             num_workers=options.workers,
             worker_init_fn=_ignore_interrupt,
             pin_memory=torch.cuda.is_available(),
         )
+
+    @property
+    def samples(self) -> Samples:
+        """What the plan of the batches must know."""
+        return replace(Samples.of_index(self.rows), labels=self.labels)
+
+    def describe_coverage(self, options: TrainOptions) -> str:
+        """What an epoch shows of the split, and what it leaves out."""
+        found = measure_coverage(self.samples, _batch_options(options), seed=options.seed)
+        return f"{options.split}: {found.describe(options.images_per_class)}"
 
     def keys(self, rows: Tensor) -> list[str]:
         """Sample keys of row numbers."""
@@ -98,15 +112,16 @@ class TrainingData:
 class _StepBatches(Dataset[Batch]):
     """Item ``step`` is the batch of that step, whoever loads it."""
 
-    def __init__(self, data: TrainingData, config: ImageConfig, options: TrainOptions) -> None:
-        self.labels = data.labels
-        self.options = options
+    def __init__(
+        self, data: TrainingData, plan: BatchSteps, config: ImageConfig, seed: int
+    ) -> None:
+        self.labels, self.plan, self.seed = data.labels, plan, seed
         self.images = ShardImages(data.folder, data.rows, training_transform(config))
 
     def __getitem__(self, step: int) -> Batch:
-        rows = batch_at(self.labels, step, **_batch_options(self.options))  # (B,)
+        rows = self.plan.at(step)  # (B,)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(step_seed(self.options.seed, step, "augmentation"))
+            torch.manual_seed(step_seed(self.seed, step, "augmentation"))
             images = torch.stack([self.images[int(row)][0] for row in rows])
         return images, torch.from_numpy(self.labels[rows]), torch.from_numpy(rows)
 
@@ -123,12 +138,10 @@ def step_seed(seed: int, step: int, purpose: str) -> int:
     return int.from_bytes(sha256(f"{seed} {step} {purpose}".encode()).digest()[:7])
 
 
-def _batch_options(options: TrainOptions) -> dict[str, int]:
-    return {
-        "classes_per_batch": options.classes_per_batch,
-        "images_per_class": options.images_per_class,
-        "seed": options.seed,
-    }
+def _batch_options(options: TrainOptions) -> BatchOptions:
+    return BatchOptions(
+        options.classes_per_batch, options.images_per_class, **options.batches.model_dump()
+    )
 
 
 def _ignore_interrupt(_: int) -> None:

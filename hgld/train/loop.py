@@ -19,7 +19,7 @@ from hgld.config import RunOptions, StageContext, TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model import ImageModel, build_image_model, save_model
 from hgld.model.weights import choose_device
-from hgld.tasks import track
+from hgld.tasks import say, track
 from hgld.train.data import TrainingData, step_seed
 from hgld.train.objective import build_loss, parameter_groups
 from hgld.train.runs import Checkpoints, RunFolder, deterministic, stop_requests
@@ -48,10 +48,15 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
     """
     RunFolder.remove_others(out, options.runs)
     data = TrainingData.read(shards, options)
-    for name, run in options.runs.items():
-        folder = RunFolder(out / name, data.fingerprint(options, run))
-        if not folder.is_finished():
-            _train_run(data, options, run, folder)
+    folders = {
+        name: RunFolder(out / name, data.fingerprint(options, run))
+        for name, run in options.runs.items()
+    }
+    open_runs = {name: folder for name, folder in folders.items() if not folder.is_finished()}
+    if any(options.runs[name].steps for name in open_runs):
+        say(data.describe_coverage(options))
+    for name, folder in open_runs.items():
+        _train_run(data, options, options.runs[name], folder)
     Json("runs.json").write({"runs": list(options.runs)}, out / "runs.json")
 
 

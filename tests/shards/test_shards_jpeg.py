@@ -2,9 +2,11 @@ import io
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
-from hgld.shards.jpeg import decode_pixels, decode_rgb, is_whole_jpeg, jpeg_size
+from hgld.shards.jpeg import decode_pixels, decode_rgb, is_sound_jpeg, is_whole_jpeg, jpeg_size
 
 
 def encode(mode: str, side: int = 37, **options: object) -> bytes:
@@ -36,3 +38,38 @@ def test_a_truncated_jpeg_is_not_whole() -> None:
     assert is_whole_jpeg(data) and not is_whole_jpeg(data[: len(data) // 2])
     with pytest.raises(OSError, match="truncated"):
         decode_rgb(data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("options", [{}, {"subsampling": 0, "quality": 95}, {"optimize": True}])
+def test_a_baseline_jpeg_is_sound(mode: str, options: dict[str, object]) -> None:
+    data = encode(mode, **options)
+    assert is_sound_jpeg(data)
+    assert is_sound_jpeg(data[:2] + b"\xff\xe1\x00\x06Exif" + data[2:])
+
+
+def test_what_is_not_complete_or_not_baseline_is_not_called_sound() -> None:
+    data = encode("RGB", 200)
+    for cut in range(0, len(data), 7):
+        assert not is_sound_jpeg(data[:cut])
+    assert not is_sound_jpeg(data + b"\0") and not is_sound_jpeg(b"")
+    assert not is_sound_jpeg(encode("RGB", progressive=True))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    spots=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), max_size=4),
+    in_headers=st.booleans(),
+    cut=st.floats(0.3, 1),
+)
+def test_a_sound_jpeg_is_one_that_pillow_decodes(
+    spots: list[tuple[float, int]], in_headers: bool, cut: float
+) -> None:
+    """Bytes are changed anywhere or in the headers, the rest is cut off and an end put on."""
+    data = bytearray(encode("RGB"))
+    data = data[: 2 + int(cut * (len(data) - 4))] + b"\xff\xd9"
+    reach = min(700, len(data)) if in_headers else len(data)
+    for place, value in spots:
+        data[min(int(place * reach), reach - 1)] = value
+    if jpeg_size(bytes(data)) is not None and is_sound_jpeg(bytes(data)):
+        decode_rgb(bytes(data))

@@ -108,7 +108,7 @@ def test_members_that_stand_apart_are_refused(tmp_path: Path) -> None:
 def test_our_own_shards_can_be_indexed_again(world: World) -> None:
     folder, _ = world.export()
     before = read_index(folder)
-    after = index_shards(folder, levels=("kind", "supercategory", "label"))
+    after = index_shards(folder, levels=("kind", "supercategory", "label"), replace_export=True)
     columns = [c for c in before.columns if not c.startswith(("level_", "run"))]
     assert before[columns].equals(after[columns])
     pairs = zip(before["level_3"], after["level_3"], strict=True)

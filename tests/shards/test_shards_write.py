@@ -20,6 +20,7 @@ from PIL import Image
 
 from hgld.errors import HgldError, InvalidData, Resumable
 from hgld.shards import read_image, read_index, read_manifest, verify_shards
+from hgld.tasks import watched_by
 from tests.shards.shard_world import World, draw
 
 # webdataset 1.0.2 leaves the files that it reads to the garbage collector
@@ -308,6 +309,14 @@ def test_images_on_the_removal_list_are_left_out_with_their_reason(world: World)
         [gone[1], "removed", "shows a child"],
     ]
     assert not set(gone) & set(read_index(folder)["image_id"])
+
+
+def test_an_id_on_the_removal_list_that_is_of_no_image_is_told(world: World) -> None:
+    ids = [world.images["image_id"].iloc[0], "slip"]
+    said: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        world.export(removals=pd.DataFrame({"image_id": ids, "why": "asked"}))
+    assert said == ["removals.csv: 1 of 2 ids are of no image here: slip"]
 
 
 def test_nothing_left_to_export_says_why(world: World) -> None:

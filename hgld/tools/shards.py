@@ -1,0 +1,160 @@
+"""The tool group ``hgld shards``: look into a folder of shards, check it, index a foreign one.
+
+The commands only print what ``hgld.shards`` finds. Tables fit 80 columns; ``--json`` gives all of
+it as data. Nothing heavy is imported before a command runs.
+"""
+
+import json
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["app"]
+
+WIDTH = 80
+HEAD = 12  # columns of the heads that stand before a text
+
+app = typer.Typer(
+    name="shards",
+    help="Look into a folder of shards: ls, cat, stats, verify, index.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of shards.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("ls")
+def list_shards(folder: Folder, as_json: AsJson = False) -> None:
+    """List the shards: samples, runs, size, hash."""
+    from hgld import shards
+    from hgld.console import size_text
+
+    rows = shards.list_shards(folder).to_dict("records")
+    if as_json:
+        _print_json(rows)
+        return
+    typer.echo(f"{'samples':>9}{'runs':>9}{'size':>9}  {'sha256':<14}file")
+    for row in rows:
+        size = size_text(row["bytes"])
+        head = f"{row['samples']:>9,}{row['runs']:>9,}{size:>9}  {row['sha256'][:12]:<14}"
+        typer.echo(head + row["file"])
+
+
+@app.command("cat")
+def show_sample(
+    folder: Folder,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="A sample's key, or an image id.")],
+    jpeg: Annotated[
+        Path | None,
+        typer.Option("--jpeg", metavar="FILE", help="Write the image here (-: stdout) instead."),
+    ] = None,
+) -> None:
+    """Print what is known of one sample as JSON, or write its image."""
+    from hgld.artifacts import atomic_path
+    from hgld.shards import read_sample
+
+    sample = read_sample(folder, key)
+    if jpeg is None:
+        _print_json(sample.known or sample.row)
+    elif str(jpeg) == "-":
+        sys.stdout.buffer.write(sample.jpeg)
+    else:
+        with atomic_path(jpeg) as temporary:
+            temporary.write_bytes(sample.jpeg)
+
+
+@app.command("stats")
+def show_counts(folder: Folder, as_json: AsJson = False) -> None:
+    """Count the samples, classes and licences of each split."""
+    from hgld.shards import count_shards
+
+    counts = count_shards(folder)
+    if as_json:
+        _print_json(counts)
+        return
+    for split, count in counts.items():
+        for head, text in _describe_split(split, count):
+            _print_row(head, text)
+
+
+@app.command("verify")
+def verify(folder: Folder) -> None:
+    """Check every byte; name the shard and key of what is damaged."""
+    from hgld import shards
+
+    with _progress():
+        shards.verify_shards(folder)
+    rows = shards.list_shards(folder)
+    typer.echo(f"{len(rows):,} shards with {rows['samples'].sum():,} samples are whole")
+
+
+@app.command("index")
+def index(
+    folder: Folder,
+    level: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--level",
+            metavar="KEY",
+            help="JSON key of a level's class, coarse to fine; repeatable. Default: .cls",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the index that hgld export wrote.")
+    ] = False,
+) -> None:
+    """Index any WebDataset, so that exact batches can be drawn from it."""
+    from hgld.shards import index_shards
+
+    with _progress():
+        rows = index_shards(folder, level or (), replace_export=force)
+    typer.echo(f"{rows['shard'].nunique():,} shards with {len(rows):,} samples are indexed")
+
+
+def _describe_split(split: str, count: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Heads and texts of one split."""
+    from hgld.console import size_text
+
+    size, images = size_text(count["bytes"]), count["images_of_a_class"]
+    yield split, f"{count['samples']:,} samples, {count['shards']:,} shards, {size}"
+    yield "  classes", ", ".join(f"{name} {n:,}" for name, n in count["classes"].items())
+    yield (
+        "  images",
+        f"{images['least']:,} to {images['most']:,} of a class, median {images['median']:g}; "
+        f"{count['classes_below_4_images']:,} classes below 4",
+    )
+    for licence, n in count["licenses"].items():
+        yield "  licence", f"{n:,} {licence}"
+
+
+def _print_row(head: str, text: str) -> None:
+    """A head and its text beside it, wrapped."""
+    lines = textwrap.wrap(text, WIDTH - HEAD, break_long_words=False, break_on_hyphens=False)
+    heads = [head, *[""] * (len(lines) - 1)]
+    for one, line in zip(heads, lines, strict=True):
+        typer.echo(f"{one:<{HEAD}}{line}")
+
+
+def _print_json(document: object) -> None:
+    typer.echo(json.dumps(document, indent=1, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's own."""
+    return value.item()
+
+
+@contextmanager
+def _progress() -> Iterator[None]:
+    from hgld.console import show_note, show_progress, warnings_as_notes
+    from hgld.tasks import watched_by
+
+    with watched_by(show_progress, show_note), warnings_as_notes():
+        yield

@@ -1,0 +1,135 @@
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hgld.config import RunOptions, SamplingOptions
+from hgld.errors import UsageError
+from hgld.shards.batches import batch_at, plan_epoch
+from hgld.shards.sequence import BatchSteps
+from hgld.tasks import watched_by
+from hgld.train.data import TrainingData, _batch_options
+from tests.made_shards import make_context, make_shards, small_options
+
+SHORT = RunOptions(loss="HAPPIER", steps=2)
+
+
+def rows_of(data: TrainingData, steps: int, **batches: object) -> list[list[int]]:
+    """Row numbers of the first batches."""
+    options = small_options(batches=SamplingOptions(**batches), classes_per_batch=2)
+    from hgld.model.image import build_image_model
+
+    config = build_image_model(options).config
+    return [rows.tolist() for *_, rows in data.batches(config, options, range(steps))]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
+    folder = make_shards(tmp_path_factory.mktemp("data"), images=7)
+    return TrainingData.read(folder, small_options())
+
+
+def test_without_sampling_options_batches_are_those_of_the_plain_plan(data: TrainingData) -> None:
+    sizes = {"classes_per_batch": 2, "images_per_class": 2, "seed": 0}
+    expected = [batch_at(data.labels, step, **sizes).tolist() for step in range(13)]
+    assert rows_of(data, 13) == expected
+
+
+@pytest.mark.parametrize("order", ["random", "shards"])
+def test_the_steps_walk_through_the_epochs(data: TrainingData, order: str) -> None:
+    options = _batch_options(small_options(batches=SamplingOptions(order=order)))
+    plans = [plan_epoch(data.samples, options, seed=5, epoch=epoch) for epoch in range(4)]
+    expected = np.concatenate(plans).tolist()
+    steps = BatchSteps(data.samples, options, seed=5)
+    assert [steps.at(i).tolist() for i in range(len(expected))] == expected
+    anew = BatchSteps(data.samples, options, seed=5)
+    assert anew.at(len(expected) - 1).tolist() == expected[-1]
+
+
+def test_the_order_shards_reaches_the_batches(data: TrainingData) -> None:
+    found = rows_of(data, 6, order="shards", window=2)
+    assert found != rows_of(data, 6)
+    classes = data.labels[:, -1]
+    for rows in found:
+        assert len(set(rows)) == 4
+        assert sorted(np.unique(classes[rows], return_counts=True)[1].tolist()) == [2, 2]
+
+
+def test_a_cap_shows_fewer_images_of_a_class_in_an_epoch(data: TrainingData) -> None:
+    """4 classes of 7 images: capped to 2 each, an epoch has 2 batches of 2 x 2."""
+    rows = rows_of(data, 4, images_cap=2)
+    for epoch in (rows[:2], rows[2:]):
+        assert len({row for batch in epoch for row in batch}) == 8
+
+
+def test_groups_share_a_batch_equally(data: TrainingData) -> None:
+    for rows in rows_of(data, 6, groups_per_batch=2):
+        groups = data.labels[rows, -2]
+        assert sorted(np.unique(groups, return_counts=True)[1].tolist()) == [2, 2]
+
+
+def test_small_classes_may_be_repeated(tmp_path: Path) -> None:
+    options = small_options(images_per_class=4, batches=SamplingOptions(small_classes="repeat"))
+    data = TrainingData.read(make_shards(tmp_path, images=3), options)
+    assert data.describe_coverage(options) == (
+        "train: 1 batches an epoch show 3 of 4 classes and 9 of 12 images; left out: 1 other "
+        "classes, which lack room or partners, 3 other images, which come in other epochs; "
+        "3 places repeat an image"
+    )
+
+
+def test_options_that_do_not_fit_together_are_a_usage_error(data: TrainingData) -> None:
+    with pytest.raises(UsageError, match="groups_per_batch 3 does not divide classes_per_batch 2"):
+        rows_of(data, 1, groups_per_batch=3)
+
+
+def test_the_fingerprint_of_plain_sampling_is_what_it_was_before_the_option(data) -> None:
+    options = small_options()
+    decisive = {"workers", "device", "checkpoint_steps", "defaults", "runs", "batches"}
+    document = {
+        "shards": sha256((data.folder / "manifest.json").read_bytes()).hexdigest(),
+        "options": options.model_dump(mode="json", exclude=decisive),
+        "run": SHORT.model_dump(mode="json"),
+        "revision": 1,
+    }
+    expected = sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    assert data.fingerprint(options, SHORT) == expected
+    others = [SamplingOptions(window=9), SamplingOptions(order="shards")]
+    found = {data.fingerprint(small_options(batches=o), SHORT) for o in others}
+    assert len(found | {expected}) == 3
+
+
+def test_coverage_is_said_once_and_only_where_something_trains(shards, tmp_path) -> None:
+    from hgld.train import train_models
+
+    said: list[str] = []
+    options = small_options(runs={"a": SHORT, "b": SHORT, "plain": RunOptions(steps=0)})
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        for _ in range(2):
+            train_models(
+                shards, options=options, context=make_context(tmp_path), out=tmp_path / "models"
+            )
+    assert said == [
+        "train: 2 batches an epoch show 4 of 4 classes and 12 of 16 images; left out: 4 other "
+        "images, which come in other epochs"
+    ]
+
+
+def test_a_run_in_the_order_shards_resumes_in_the_same_bytes(train, tmp_path: Path) -> None:
+    batches = SamplingOptions(order="shards", window=3)
+    longer = RunOptions(loss="HAPPIER", steps=5)
+    whole = train({"run": longer}, out=tmp_path / "whole", batches=batches)
+
+    def stop_after_three(items, label, total):
+        for done, item in enumerate(items):
+            if label.startswith("Training") and done == 3:
+                raise RuntimeError("as if the power went")
+            yield item
+
+    with watched_by(stop_after_three), pytest.raises(RuntimeError):
+        train({"run": longer}, out=tmp_path / "cut", batches=batches, checkpoint_steps=2)
+    cut = train({"run": longer}, out=tmp_path / "cut", batches=batches, checkpoint_steps=2)
+    for file in ("model.safetensors", "config.json"):
+        assert (cut / "run" / file).read_bytes() == (whole / "run" / file).read_bytes()
