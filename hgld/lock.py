@@ -8,7 +8,7 @@ bytes again leaves everything after it fresh.
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -174,7 +174,7 @@ def _reasons(
     reasons = []
     if (record["function"], record["revision"]) != (stage.function, stage.revision):
         reasons.append("its code makes something else than before")
-    before, now = record["options"], stage_options(stage, workspace)
+    before, now = _options_then(stage, record, workspace), stage_options(stage, workspace)
     for option in sorted(before.keys() | now.keys()):
         if before.get(option) != now.get(option):
             reasons.append(f"{option}: {before.get(option)} -> {now.get(option)}")
@@ -182,3 +182,12 @@ def _reasons(
         if digest != record["inputs"].get(name, ABSENT):
             reasons.append(f"{ARTIFACTS[name].file} changed")
     return reasons
+
+
+def _options_then(stage: Stage, record: Mapping[str, Any], workspace: Workspace) -> dict[str, Any]:
+    """Options of the last run; one that did not exist then had what is its default now."""
+    defaults = Pipeline.model_validate({"labels": workspace.pipeline.labels})
+    known = stage_options(stage, replace(workspace, pipeline=defaults))
+    runs = f"{stage.name}.runs."
+    added = {name: value for name, value in known.items() if not name.startswith(runs)}
+    return {**added, **record["options"]}

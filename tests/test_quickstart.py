@@ -21,14 +21,15 @@ def run(work: Path, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(work, *more), capture_output=True, text=True, check=False)
 
 
-def start_until(work: Path, stage: str) -> subprocess.Popen[str]:
-    """Start a run and wait until the stage has started."""
-    process = subprocess.Popen(command(work), stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith(f"{stage} "):
-            return process
-    raise AssertionError(f"{stage} never started")
+def stop_after(work: Path, stage: str, with_signal: signal.Signals) -> int:
+    """Start a run and stop it soon after a stage has finished; its exit code."""
+    with subprocess.Popen(command(work), stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any(line.startswith(f"{stage} ") for line in process.stderr)
+        time.sleep(0.5)
+        process.send_signal(with_signal)
+        process.stderr.read()
+    return process.returncode
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +67,8 @@ def test_a_second_run_does_nothing_and_says_so(
 def test_a_killed_and_an_interrupted_run_go_on_to_the_same_bytes(
     finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    killed = start_until(tmp_path, "scrape")
-    killed.kill()
-    assert killed.wait() == -signal.SIGKILL
-    interrupted = start_until(tmp_path, "embed")
-    time.sleep(1)
-    interrupted.send_signal(signal.SIGINT)
-    assert interrupted.wait() == 130
+    assert stop_after(tmp_path, "fetch", signal.SIGKILL) == -signal.SIGKILL
+    assert stop_after(tmp_path, "clean", signal.SIGINT) == 130
     assert run(tmp_path, "--until", "export").returncode == 0
     undisturbed = outputs(finished[0])
     assert len(undisturbed) > 15 and outputs(tmp_path) == undisturbed

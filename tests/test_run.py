@@ -160,6 +160,18 @@ def test_an_option_of_speed_makes_nothing_stale(run: Callable[..., Notes]) -> No
     assert run("export.processes=2").ran == []
 
 
+def test_an_option_that_is_new_and_at_its_default_makes_nothing_stale(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    path = pipeline.parent / "work" / "lock.json"
+    lock = json.loads(path.read_text())
+    del lock["stages"]["export"]["options"]["export.run_length"]
+    path.write_text(json.dumps(lock))
+    assert run().ran == []
+    assert run("export.run_length=2").ran == ["export"]
+
+
 @pytest.mark.parametrize("damage", ["", "{", '{"stages": 3}'])
 def test_a_damaged_lock_file_only_costs_time(
     run: Callable[..., Notes], pipeline: Path, damage: str

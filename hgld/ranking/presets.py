@@ -1,6 +1,7 @@
 """Every hyper-parameter of the rank losses, as published, with where each one stands.
 
-``paper`` is what the text of Ramzi et al. (2024) says; ``suprank_sop`` and ``suprank_inat`` are the
+``paper`` is what the texts of Ramzi et al. (2024, and 2021 where that is silent) say, with the
+authors' configuration where neither has a value; ``suprank_sop`` and ``suprank_inat`` are the
 two sets in the authors' configuration files, which differ from the text. The losses' own defaults
 are those of ``paper``.
 """
@@ -49,20 +50,20 @@ class Preset:
 
 
 TEXT = {
-    "step.tau": "Ramzi et al. 2024, section III-B: as Smooth-AP (Brown et al. 2020), 0.01",
-    "step.rho": "Ramzi et al. 2024, section VII-A4: 100",
-    "step.delta": "Ramzi et al. 2024, appendix A-C: tau ln((1 - eps) / eps), eps = 0.01, rounded",
+    "step.tau": "Ramzi et al. 2021 (ROADMAP), settings of section 4: 0.01, as Smooth-AP",
+    "step.rho": "Ramzi et al. 2021 (ROADMAP), settings of section 4: 100; no value in 2024",
+    "step.delta": "Ramzi et al. 2024, appendix A-C: tau ln((1 - eps) / eps), eps = 0.01: 0.05",
     "step.start": "Ramzi et al. 2024, Eq. 4: 0.5",
     "step.offset": "Ramzi et al. 2024, Eq. 4: sigma(delta / tau) + 0.5, continuous at delta",
-    "lam": "Ramzi et al. 2024, section VII: 0.1",
-    "recall_lam": "Ramzi et al. 2024, Eq. 17: the lambda of Eq. 2, 0.1",
+    "lam": "Ramzi et al. 2024, section VII-A4: 0.1 (0.5 in Ramzi et al. 2021)",
+    "recall_lam": "no value for ROD-R@k in the text; the 0.1 of section VII-A4",
     "alpha": "Ramzi et al. 2024, section V-A1: 1",
-    "fine_alpha": "Ramzi et al. 2024, section VII-C: 5 on SOP, 3 on iNaturalist",
-    "eta": "Ramzi et al. 2022 and the authors' configuration files: 0.05",
-    "ks": "Ramzi et al. 2024, section IV-B, after reference [28]: 1, 2, 4, 8, 16",
-    "temperature": "Ramzi et al. 2024, section IV-B, and the authors' code: 1 rank",
-    "pair_alpha": "the authors' configuration files: 0.9",
-    "pair_beta": "the authors' configuration files: 0.6",
+    "fine_alpha": "Ramzi et al. 2024, appendix C-A3: 5 on SOP (3 on iNat-base)",
+    "eta": "no value in the text; the authors' configuration files: 0.05",
+    "ks": "no values in the text (it follows reference [28]); the authors' files: 1, 2, 4, 8, 16",
+    "temperature": "no value in the text; the authors' code: 1 rank",
+    "pair_alpha": "Ramzi et al. 2021 (ROADMAP), settings of section 4: 0.9",
+    "pair_beta": "Ramzi et al. 2021 (ROADMAP), settings of section 4: 0.6",
 }
 CODE = {
     **TEXT,

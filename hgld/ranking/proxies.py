@@ -99,8 +99,9 @@ class CSL(nn.Module):
         num_classes: C fine classes; labels[:, -1] are 0..C-1.
         dim: D of the embeddings.
         class_labels: (C, L) label path of each fine class, coarse to fine.
-        margins: (L,) in cosine units, coarse to fine like the labels; the authors of DyML use
-            0.45, 0.35, 0.25 for three levels (what is unrelated stays further away).
+        margins: (L,) in cosine units, coarse to fine like the labels. The only public code has
+            0.25, 0.35, 0.45 for three levels with the finest first; its authors' own was never
+            released.
         scale: of the cosines.
     """
 

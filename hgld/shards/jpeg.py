@@ -48,7 +48,7 @@ def is_sound_jpeg(data: bytes) -> bool:
 
     A decoder stops at unsound headers and where data are missing; anything wrong inside the scan
     it only warns of. So a sound image is one that a decoder gets through, which is known in a
-    tenth of the time of decoding it. False says nothing; then decode.
+    fifth of the time of decoding it. False says nothing; then decode.
     """
     start = _scan_start(data)
     found = _AFTER_SCAN.search(data, start) if start else None

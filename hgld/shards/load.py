@@ -21,6 +21,7 @@ from hgld.shards.decode import Decoder, Transform, decode_image
 from hgld.shards.read import ShardImages
 from hgld.shards.sequence import BatchSequence
 from hgld.shards.sequential import SequentialFile, join_location
+from hgld.tasks import say
 
 __all__ = ["BatchLoader", "PlainImages", "reads_per_byte"]
 
@@ -66,6 +67,8 @@ class BatchLoader:
             Samples.of_index(rows), options, seed=seed, rank=rank, world_size=world_size
         )
         self.workers = workers
+        if reader == "stream" and (times := reads_per_byte(options, world_size, workers)) > 1:
+            say(f"every byte of the shards is read {times:g} times an epoch; more lanes spare that")
         self._reader = reader
         self._folder, self._rows = folder, rows
         self._decoder = Decoder(transform, seed, undecodable_budget)

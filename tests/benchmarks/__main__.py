@@ -1,4 +1,4 @@
-"""Measure the ranking kernels and print what they reach: ``python -m tests.benchmarks``.
+"""Measure the ranking kernels and the shards, and print it: ``python -m tests.benchmarks``.
 
 Ratios are taken inside one run, on one thread, of least CPU times over interleaved rounds.
 ``--all`` adds what takes minutes; ``--quick`` is what a CI run can bear, its bounds eased by a
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from hgld.ranking.levels import RelevanceWarning
-from tests.benchmarks import measures
+from tests.benchmarks import measures, shards
 from tests.benchmarks.measures import LOSSES, Row
 
 
@@ -43,7 +43,7 @@ def parts(quick: bool, everything: bool):
     """Tables of rows, one after the other."""
     yield measures.accuracy()
     yield measures.loss_against_formulas()
-    sizes = (256, 1024) if quick else (256, 512, 1024, 2048, 4096, 8192)
+    sizes = (256, 1024) if quick else (256, 512, 1024, 2048, 3072, 4096, 6144, 8192)
     every = []
     for size in sizes:
         for layout in ("2", "2half", "5"):
@@ -54,6 +54,8 @@ def parts(quick: bool, everything: bool):
     yield measures.growth(every, sizes[0], sizes[-1])
     yield measures.metric_suite(20_000 if quick else 60_000)
     yield measures.memory(everything)
+    if not quick:
+        yield shards.rows()
     if everything:
         yield measures.whole_gldv2()
 

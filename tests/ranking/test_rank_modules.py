@@ -133,10 +133,8 @@ def test_csl_by_hand() -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_modules_pass_finite_differences(name) -> None:
-    if name.startswith("BlackBox"):
-        pytest.skip("its gradient is no derivative, by design")
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.startswith("BlackBox")])
+def test_modules_pass_finite_differences(name) -> None:  # Blackbox's gradient is no derivative
     embeddings, labels = batch(3, size=6, dim=4)
     module = MODULES[name][0]
     assert torch.autograd.gradcheck(lambda e: module(e, labels), embeddings, eps=1e-7, atol=2e-4)

@@ -21,6 +21,7 @@ from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.shards import read_index
 from hgld.shards.batches import BatchOptions, plan_epoch
 from hgld.shards.load import BatchLoader, PlainImages, reads_per_byte
+from hgld.tasks import watched_by
 from tests.shards.shard_world import World, make_world
 from tests.shards.walk_batches import noisy, walk_steps
 
@@ -183,6 +184,14 @@ def test_a_shard_that_the_server_does_not_have_is_named(rows: pd.DataFrame, url:
     loader = BatchLoader(f"{url}/nowhere", rows, noisy, IN_SHARDS, seed=3, reader="stream")
     with pytest.raises(HgldError, match=r"/nowhere/train-\d+\.tar: cannot be opened .*404"):
         walk(loader, 1)
+
+
+@pytest.mark.parametrize(("workers", "says"), [(1, []), (3, ["3 times"])])
+def test_the_stream_says_how_often_it_reads_a_byte(shards, rows, workers, says) -> None:
+    said: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        BatchLoader(shards, rows, noisy, IN_SHARDS, seed=3, reader="stream", workers=workers)
+    assert len(said) == len(says) and all(a in b for a, b in zip(says, said, strict=True))
 
 
 def test_the_stream_needs_the_order_of_shards(shards: Path, rows: pd.DataFrame) -> None:

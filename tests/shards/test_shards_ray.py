@@ -2,8 +2,10 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -35,7 +37,44 @@ def test_a_cluster_of_two_nodes_writes_the_same_bytes(cluster: str, tmp_path: Pa
     assert _content(one) == _content(two)
 
 
-def test_a_killed_worker_does_not_stop_the_export(cluster: str, tmp_path: Path) -> None:
+def test_an_export_whose_worker_is_killed_ends_with_the_same_bytes(
+    cluster: str, tmp_path: Path
+) -> None:
+    world = make_world(tmp_path, [60] * 12)
+    one, _ = world.export("one", shard_megabytes=0.02)
+    killed: list[int] = []
+    killer = threading.Thread(target=_kill_a_writer, args=(tmp_path / "two", killed))
+    killer.start()
+    two, _ = world.export("two", shard_megabytes=0.02, ray=cluster)
+    killer.join()
+    assert len(killed) == 1
+    assert _content(one) == _content(two)
+
+
+def _kill_a_writer(out: Path, killed: list[int]) -> None:
+    """Kill -9 one worker of this process's own cluster once it has written some shards."""
+    end = time.monotonic() + 60
+    while len(list(out.glob("*.tar"))) < 5 and time.monotonic() < end:
+        time.sleep(0.002)
+    while not killed and not (out / "manifest.json").exists() and time.monotonic() < end:
+        for process in _descendants(os.getpid()):
+            with suppress(OSError):
+                title = Path(f"/proc/{process}/cmdline").read_text()
+                if title.startswith("ray::write_or_keep") and not killed:
+                    os.kill(process, signal.SIGKILL)
+                    killed.append(process)
+
+
+def _descendants(process: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            for child in map(int, (thread / "children").read_text().split()):
+                found += [child, *_descendants(child)]
+    return found
+
+
+def test_a_killed_worker_does_not_stop_a_map(cluster: str, tmp_path: Path) -> None:
     tasks = [(i, str(tmp_path)) for i in range(4)]
     assert map_tasks(_die_once, tasks, "Dying", cluster=cluster) == [0, 1, 4, 9]
     assert (tmp_path / "died").exists()

@@ -1,5 +1,6 @@
 import io
 import json
+import os
 import pickle
 import resource
 import signal
@@ -274,6 +275,39 @@ def test_a_full_disk_leaves_no_half_shard_and_the_export_goes_on(world: World) -
     assert not [p.name for p in (world.folder / "full").iterdir() if "tar" in p.name]
     world.export("full")
     assert content(world.folder / "full") == content(whole)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 256 KB of its own."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        message = f"no disk can be mounted here ({done.stderr.strip()}); run as root"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_that_is_full_keeps_the_finished_shards(world: World, small_disk: Path) -> None:
+    whole, _ = world.export("whole", shard_megabytes=0.03)
+    out = world.folder / "full"
+    out.symlink_to(small_disk)
+    (small_disk / "other").write_bytes(bytes(160_000))
+    with pytest.raises(Resumable, match=r"tar: no space left for it \(No space left on device\)"):
+        world.export("full", shard_megabytes=0.03)
+    kept = {p.name: p.stat().st_mtime_ns for p in out.glob("*.tar")}
+    assert kept and not (out / "manifest.json").exists()
+    assert all((out / name).read_bytes() == (whole / name).read_bytes() for name in kept)
+    (small_disk / "other").unlink()
+    subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
+    world.export("full", shard_megabytes=0.03)
+    assert content(out) == content(whole)
+    assert {name: (out / name).stat().st_mtime_ns for name in kept} == kept
 
 
 def test_a_second_writer_is_refused(world: World) -> None:
