@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from hgld.artifacts import ARTIFACTS, Folder, Json, hash_file
+from hgld.artifacts import ARTIFACTS, Folder, atomic_path, hash_file
 from hgld.config import Pipeline
 from hgld.stages import Stage
 
@@ -69,13 +69,21 @@ class Lock:
         """Read ``lock.json``; a damaged one counts as none, since everything can be made again."""
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
-            return cls(path, document["stages"], document["files"])
-        except (OSError, ValueError, KeyError, TypeError):
+            stages = {n: r for n, r in document["stages"].items() if _is_record(r)}
+            return cls(path, stages, dict(document["files"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return cls(path)
 
     def save(self) -> None:
         """Write atomically."""
-        Json("lock.json").write({"stages": self.stages, "files": self.files}, self.path)
+        text = json.dumps({"stages": self.stages, "files": self.files}, indent=1)
+        with atomic_path(self.path) as temporary:
+            temporary.write_text(text, encoding="ascii")  # a file's name may be no valid text
+
+    def is_own(self, stage: Stage, name: str, workspace: Workspace) -> bool:
+        """Whether an output is as the stage left it."""
+        made = self.stages.get(stage.name, {}).get("outputs", {}).get(name)
+        return bool(made == self.hash(name, workspace))
 
     def start(self, stage: Stage) -> None:
         """Note that the stage is at work: until it finishes, its outputs are nobody's edits."""
@@ -115,21 +123,33 @@ class Lock:
             return self._hash_file(path)
         by_time = ARTIFACTS[name].place == "source"
         lines = [
-            f"{file.relative_to(path)} {self._hash_file(file, by_time)}"
-            for file in sorted(path.rglob("*"))
-            if file.is_file() and not file.name.startswith(".")
+            f"{file.relative_to(path)} {self._hash_file(file, by_time)}" for file in _files(path)
         ]
-        return sha256("\n".join(lines).encode()).hexdigest() if lines else ABSENT
+        return sha256(os.fsencode("\n".join(lines))).hexdigest() if lines else ABSENT
 
     def _hash_file(self, path: Path, by_time: bool = False) -> str:
         facts = path.stat()
         if by_time and facts.st_size > COUNTED_BY_TIME:
             return f"{facts.st_size} {facts.st_mtime_ns}"
+        stamp = [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns]
         known = self.files.get(str(path))
-        if known is None or known[:2] != [facts.st_size, facts.st_mtime_ns]:
-            known = [facts.st_size, facts.st_mtime_ns, hash_file(path)]
-            self.files[str(path)] = known
-        return str(known[2])
+        if known is None or known[:-1] != stamp:
+            known = self.files[str(path)] = [*stamp, hash_file(path)]
+        return str(known[-1])
+
+
+def _files(folder: Path) -> list[Path]:
+    """Files below a folder, links followed, hidden files and folders left out."""
+    found: list[Path] = []
+    for root, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(root, name) for name in files if not name.startswith(".")]
+    return sorted(found)
+
+
+def _is_record(record: Any) -> bool:
+    finished = {"function", "revision", "options", "inputs", "outputs"}
+    return isinstance(record, dict) and ("inputs" not in record or finished <= record.keys())
 
 
 def judge(stage: Stage, lock: Lock, workspace: Workspace) -> Freshness:

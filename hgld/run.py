@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -16,8 +17,8 @@ from typing import Any, Protocol
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, Folder, Table
-from hgld.config import Options, StageContext
-from hgld.errors import HgldError, MissingInput, WaitingForReview
+from hgld.config import Options, StageContext, nearest
+from hgld.errors import HgldError, InvalidData, MissingInput, UsageError, WaitingForReview
 from hgld.lock import Freshness, Lock, Workspace, judge
 from hgld.stages import Balance, Stage, active_stages, load_function
 
@@ -82,14 +83,22 @@ class Runner:
         for stage in self.stages:
             if stage.name == name:
                 return stage
-        raise HgldError(
+        names = [stage.name for stage in self.stages]
+        raise UsageError(
             f"{self.workspace.pipeline_file}: has no stage '{name}'; its stages are "
-            + ", ".join(stage.name for stage in self.stages)
+            + ", ".join(names)
+            + nearest(name, names)
         )
 
     def judge_all(self) -> list[tuple[Stage, Freshness]]:
         """State of every stage as of now."""
         return [(stage, judge(stage, self.lock, self.workspace)) for stage in self.stages]
+
+    def _clear_half_written(self) -> None:
+        """Remove what a killed run was writing; it never got its final name."""
+        for folder in (self.workspace.work, self.workspace.pipeline.labels):
+            for path in folder.rglob(".*.tmp"):
+                path.unlink(missing_ok=True)
 
     def apply_review(self, who: str) -> int:
         """Read the review sheet back into the decisions; how many were added.
@@ -119,51 +128,79 @@ class Runner:
             self.listener.fresh(stage)
             return False
         self.listener.starts(stage, freshness.reasons or ("asked for",))
-        self._set_aside(freshness.edited)
         self._execute(stage)
         self._pass_gate(stage)
         return True
 
     def _settle_edits(self, stage: Stage, freshness: Freshness) -> Freshness:
-        """Check outputs that changed since they were made; keep a table, remake the rest."""
-        remade = [name for name in freshness.edited if not self._keep_edit(name, freshness)]
-        if not remade:
-            return freshness
-        files = ", ".join(ARTIFACTS[name].file for name in remade)
-        kept = tuple(name for name in freshness.edited if name not in remade)
-        return Freshness("stale", (*freshness.reasons, f"{files} was changed since"), kept)
+        """Check outputs that changed since they were made; keep a table, remake a folder."""
+        folders = [n for n in freshness.edited if isinstance(ARTIFACTS[n], Folder)]
+        for name in freshness.edited:
+            if name not in folders:
+                self._check_edit(stage, name, freshness)
+        reasons = (*freshness.reasons, *map(self._why_changed, folders))
+        return Freshness("stale", reasons) if folders else freshness
 
-    def _keep_edit(self, name: str, freshness: Freshness) -> bool:
+    def _check_edit(self, stage: Stage, name: str, freshness: Freshness) -> None:
         artifact, path = ARTIFACTS[name], self.workspace.path(name)
-        if isinstance(artifact, Folder):
-            if artifact.verify is not None:
-                load_function(artifact.verify)(path)
-            return False
         if isinstance(artifact, Table) and artifact.spreadsheet:
             raise WaitingForReview(
                 f"{path}: holds edits that are not applied; run `hgld review "
-                f"{self.workspace.pipeline_file} --apply`, or delete the file to discard them"
+                f"{self.workspace.pipeline_file} --apply` (with the same --work and --set), "
+                "or delete the file to discard them"
             )
         if freshness.state == "fresh":
             artifact.read(path)
+            self._check_balance(stage, path)
             self.listener.notice(f"{artifact.file} was edited by hand and is kept as it is")
-        return True
 
-    def _set_aside(self, edited: Sequence[str]) -> None:
-        for name in edited:
+    def _check_balance(self, stage: Stage, edited: Path) -> None:
+        if stage.balance is None:
+            return
+        try:
+            self._count_balance(stage, stage.balance, 0.0)
+        except HgldError as error:
+            raise InvalidData(
+                f"{edited}: was edited by hand and its rows no longer add up: {error}; undo the "
+                "edit, or delete the file to have it made again"
+            ) from None
+
+    def _why_changed(self, name: str) -> str:
+        artifact, path = ARTIFACTS[name], self.workspace.path(name)
+        assert isinstance(artifact, Folder)
+        try:
+            if artifact.verify is not None:
+                load_function(artifact.verify)(path)
+        except (HgldError, OSError) as error:
+            return str(error)
+        return f"{artifact.file} was changed since it was made"
+
+    def _copy_others(self, stage: Stage) -> dict[Path, Path]:
+        """Copies of the tables that are there but not as this stage left them."""
+        copies = {}
+        for name in stage.writes:
             path = self.workspace.path(name)
-            if path.is_file():
-                copy = path.with_name(f"{path.stem}.edited{path.suffix}")
-                shutil.copy2(path, copy)
-                self.listener.notice(f"{path.name} was edited by hand; a copy is in {copy.name}")
+            if path.is_file() and not self.lock.is_own(stage, name, self.workspace):
+                copies[path] = Path(shutil.copy2(path, _free_name(path)))
+        return copies
+
+    def _tell_copies(self, copies: dict[Path, Path]) -> None:
+        for path, copy in copies.items():
+            if copy.read_bytes() == path.read_bytes():
+                copy.unlink()
+            else:
+                text = f"{path.name} was not as it had been made; a copy is in {copy.name}"
+                self.listener.notice(text)
 
     def _execute(self, stage: Stage) -> None:
         start = perf_counter()
         inputs = self._read_inputs(stage)
         hashes = self.lock.hashes(stage.reads, self.workspace)
+        copies = self._copy_others(stage)
         self.lock.start(stage)
         outputs = self._call(stage, inputs)
         written = self._write_outputs(stage, outputs)
+        self._tell_copies(copies)
         summary = self._count(stage, written, perf_counter() - start)
         self.lock.finish(stage, self.workspace, hashes, summary.seconds)
         self.listener.finished(summary)
@@ -278,6 +315,7 @@ class Runner:
                     f"{self.workspace.work}: another hgld is at work here; wait for it, "
                     "or give --work another folder"
                 ) from None
+            self._clear_half_written()
             yield
 
 
@@ -307,6 +345,12 @@ def plan(runner: Runner) -> Plan:
         to_fetch + to_export,
         _free(runner.workspace.work),
     )
+
+
+def _free_name(path: Path) -> Path:
+    """A name beside the file that nothing has yet: clusters.edited-1.csv."""
+    names = (path.with_name(f"{path.stem}.edited-{n}{path.suffix}") for n in count(1))
+    return next(name for name in names if not name.exists())
 
 
 def _free(folder: Path) -> int:

@@ -1,6 +1,7 @@
 """Freshness, edits, damage and resumption, on a small folder of real image files."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,7 +117,68 @@ def test_an_edit_that_would_be_overwritten_is_copied_first(
     labels = pipeline.parent / "photos" / "labels.csv"
     labels.write_text(labels.read_text().replace("fish", "swimmer"))
     assert "label" in run().ran
-    assert (work / "hierarchy.edited.csv").read_text() == edited
+    assert (work / "hierarchy.edited-1.csv").read_text() == edited
+
+
+def test_what_a_killed_run_was_writing_is_cleared(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    work = pipeline.parent / "work"
+    work.mkdir()
+    (work / ".landmarks.csv.1.tmp").write_text("half")
+    run()
+    assert not list(work.rglob(".*.tmp"))
+
+
+def test_an_edit_outlives_a_lost_lock_file(run: Callable[..., Notes], pipeline: Path) -> None:
+    run()
+    work = pipeline.parent / "work"
+    edited = (work / "hierarchy.csv").read_text().replace("tree", "plant")
+    (work / "hierarchy.csv").write_text(edited)
+    (work / "lock.json").unlink()
+    run()
+    assert (work / "hierarchy.edited-1.csv").read_text() == edited
+    assert [path.name for path in work.glob("*.edited-*")] == ["hierarchy.edited-1.csv"]
+
+
+def test_an_edit_outlives_the_loss_of_its_neighbour(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    work = pipeline.parent / "work"
+    edited = (work / "landmarks.csv").read_text().replace("oak", "OAK")
+    (work / "landmarks.csv").write_text(edited)
+    (work / "queries.csv").unlink()
+    run()
+    assert (work / "landmarks.edited-1.csv").read_text() == edited
+
+
+def test_an_edit_that_loses_a_row_is_named_where_it_happened(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    path = pipeline.parent / "work" / "hierarchy.csv"
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
+    with pytest.raises(InvalidData, match=r"hierarchy\.csv: was edited by hand and its rows no"):
+        run()
+
+
+def test_an_edit_with_its_time_put_back_is_seen(run: Callable[..., Notes], pipeline: Path) -> None:
+    run()
+    path = pipeline.parent / "work" / "hierarchy.csv"
+    facts = path.stat()
+    path.write_text(path.read_text().replace("tree", "bush"))
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert run().ran == ["export"]
+
+
+def test_an_image_below_a_link_is_seen_to_change(run: Callable[..., Notes], pipeline: Path) -> None:
+    photos, elsewhere = pipeline.parent / "photos", pipeline.parent / "elsewhere"
+    (photos / "oak").rename(elsewhere)
+    (photos / "oak").symlink_to(elsewhere)
+    run()
+    Image.new("RGB", (30, 30), (1, 2, 3)).save(elsewhere / "0.jpg")
+    assert {"collect", "export"} <= set(run().ran)
 
 
 def test_a_damaged_table_stops_the_run_with_file_and_row(
@@ -130,12 +192,16 @@ def test_a_damaged_table_stops_the_run_with_file_and_row(
 
 
 @pytest.mark.parametrize("damage", [b"", b"half"])
-def test_a_damaged_shard_is_named(run: Callable[..., Notes], pipeline: Path, damage: bytes) -> None:
+def test_a_damaged_shard_is_named_and_made_again(
+    run: Callable[..., Notes], pipeline: Path, damage: bytes
+) -> None:
     run()
     shard = pipeline.parent / "work" / "shards" / "train-000000.tar"
+    before = shard.read_bytes()
     shard.write_bytes(damage)
-    with pytest.raises(InvalidData, match=r"train-000000\.tar"):
-        run()
+    notes = run()
+    assert notes.ran == ["export"] and "train-000000.tar" in notes.why["export"]
+    assert shard.read_bytes() == before
 
 
 def test_a_deleted_folder_is_made_again(run: Callable[..., Notes], pipeline: Path) -> None:
@@ -172,7 +238,16 @@ def test_an_option_that_is_new_and_at_its_default_makes_nothing_stale(
     assert run("export.run_length=2").ran == ["export"]
 
 
-@pytest.mark.parametrize("damage", ["", "{", '{"stages": 3}'])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "",
+        "{",
+        '{"stages": 3}',
+        '{"stages": [], "files": {}}',
+        '{"stages": {"label": 3}, "files": {}}',
+    ],
+)
 def test_a_damaged_lock_file_only_costs_time(
     run: Callable[..., Notes], pipeline: Path, damage: str
 ) -> None:
