@@ -15,7 +15,7 @@ quickstart: install
 	$(BIN)/hgld run pipelines/quickstart.toml --now 2026-01-01
 
 test: install lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 lint: install
 	$(BIN)/ruff check .
