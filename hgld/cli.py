@@ -5,6 +5,9 @@ progress and notices to stderr; an error is one line. Nothing heavy is imported 
 needs it.
 """
 
+import io
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hgld import __version__
-from hgld.errors import HgldError
+from hgld.errors import HgldError, Resumable, UsageError
 from hgld.stages import STAGES, stage_names
 from hgld.tools import shards
 
@@ -53,7 +56,25 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def main() -> None:
     """Entry point: run a command; an error is one line on stderr and an exit code."""
-    sys.exit(guarded(app))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a path may hold any character
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, _stop)
+    code = guarded(app)
+    sys.exit(guarded(_flush) or code)
+
+
+def _stop(number: int, _: object) -> None:
+    raise Resumable(f"stopped by {signal.Signals(number).name}; the same command goes on from here")
+
+
+def _flush() -> None:
+    """Write out what is left; where the reader has gone (``| head -1``), end without a word."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)  # as Typer and rich do
 
 
 def guarded(command: Callable[[], object]) -> int:
@@ -111,7 +132,7 @@ def run(
         return
     with _progress():
         ran = runner.run(until)
-    _print_outcome(runner, ran)
+    _print_outcome(runner, ran, until)
 
 
 @app.command()
@@ -165,10 +186,18 @@ def _review_command(
 
 
 def _apply_review(runner: "Runner") -> None:
+    added = runner.apply_review(runner.workspace.pipeline.review.who or _login_name())
+    what = "1 decision" if added == 1 else f"{added} decisions"
+    typer.echo(f"{what} added to {runner.workspace.path('decisions')}", err=True)
+
+
+def _login_name() -> str:
     from getpass import getuser
 
-    added = runner.apply_review(runner.workspace.pipeline.review.who or getuser())
-    typer.echo(f"{added} decisions added to {runner.workspace.path('decisions')}", err=True)
+    try:
+        return getuser()
+    except (KeyError, OSError):
+        raise UsageError("this login has no name; say who decides: --set review.who=NAME") from None
 
 
 for _name in stage_names():
@@ -181,8 +210,6 @@ app.add_typer(shards.app)
 def _runner(
     pipeline_file: Path, settings: Sequence[str] | None, work: Path | None, now: str | None
 ) -> "Runner":
-    from datetime import UTC, datetime
-
     from hgld import console
     from hgld.config import load_pipeline
     from hgld.lock import Workspace
@@ -190,7 +217,16 @@ def _runner(
 
     pipeline = load_pipeline(pipeline_file, settings or ())
     workspace = Workspace(pipeline_file, pipeline, work or Path("work") / pipeline_file.stem)
-    return Runner(workspace, now or datetime.now(UTC).date().isoformat(), console.Printer())
+    return Runner(workspace, _date(now), console.Printer())
+
+
+def _date(now: str | None) -> str:
+    from datetime import UTC, date, datetime
+
+    try:
+        return (datetime.now(UTC).date() if now is None else date.fromisoformat(now)).isoformat()
+    except ValueError:
+        raise UsageError(f"--now {now}: expected a date such as 2026-01-31") from None
 
 
 @contextmanager
@@ -203,7 +239,7 @@ def _progress() -> Iterator[None]:
         yield
 
 
-def _print_outcome(runner: "Runner", ran: int) -> None:
+def _print_outcome(runner: "Runner", ran: int, until: str | None) -> None:
     from hgld import console
 
-    console.print_outcome(runner, ran)
+    console.print_outcome(runner, ran, until)

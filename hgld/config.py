@@ -65,15 +65,27 @@ class StageContext:
     labels: Path
 
 
+def _fill_in(variable: re.Match[str]) -> str:
+    name, default = variable.groups()
+    if default is None and not os.environ.get(name):  # an empty one would lead to the root
+        raise ValueError(f"the variable {name} is not set; set it or write ${{{name}:-default}}")
+    return os.environ.get(name) or default or ""
+
+
 def _resolve(path: Path, info: ValidationInfo) -> Path:
-    expanded = re.sub(
-        r"\$\{(\w+)(?::-([^}]*))?\}", lambda m: os.environ.get(m[1]) or m[2] or "", str(path)
-    )
+    expanded = re.sub(r"\$\{(\w+)(?::-([^}]*))?\}", _fill_in, str(path))
     folder = (info.context or {}).get("folder", Path.cwd())
     return Path(os.path.normpath(folder / expanded))
 
 
+def _refuse_odd_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name):
+        raise ValueError("a run's name is a folder's; use letters, digits, '_', '-' and inner '.'")
+    return name
+
+
 LocalPath = Annotated[Path, AfterValidator(_resolve)]
+RunName = Annotated[str, AfterValidator(_refuse_odd_name)]
 
 
 class Options(BaseModel):
@@ -83,7 +95,7 @@ class Options(BaseModel):
     them makes nothing stale.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     operational: ClassVar[frozenset[str]] = frozenset()
 
     def decisive(self) -> dict[str, Any]:
@@ -124,7 +136,7 @@ class FetchOptions(Options):
     operational: ClassVar[frozenset[str]] = frozenset({"parallel"})
     base_url: str = "https://s3.amazonaws.com/google-landmark/"
     downloads: tuple[Download, ...] = ()
-    parallel: int = Field(6, description="downloads at a time, as in GLDv2's own script")
+    parallel: int = Field(6, ge=1, description="downloads at a time, as in GLDv2's own script")
 
 
 class CollectOptions(Options):
@@ -192,7 +204,7 @@ class EmbedOptions(Options):
         description="MODEL/PRETRAINED, MODEL/FILE, local-dir:FOLDER or offline:minilm",
     )
     prompt: str = Field("A picture of a {label}", description="authors' code")
-    batch_size: int = 256
+    batch_size: int = Field(256, ge=1)
     device: str = "auto"
 
 
@@ -200,8 +212,8 @@ class ClusterOptions(Options):
     """k-means on the value vectors."""
 
     clusters: int = Field(78, ge=1, description="the paper ends with 78 supercategories")
-    seed: int = 0
-    restarts: int = 10
+    seed: int = Field(0, ge=0, lt=2**32)
+    restarts: int = Field(10, ge=1)
 
 
 class ReviewOptions(Options):
@@ -227,8 +239,10 @@ class ExportOptions(Options):
     operational: ClassVar[frozenset[str]] = frozenset({"processes", "ray"})
     shard_megabytes: float = Field(256.0, gt=0)
     run_length: int = Field(16, ge=1, description="consecutive images of a class in a shard")
-    seed: int = 0
-    short_side: int | None = Field(None, description="resize to this; default: copy the JPEG bytes")
+    seed: int = Field(0, ge=0)
+    short_side: int | None = Field(
+        None, ge=1, description="resize to this; default: copy the JPEG bytes"
+    )
     jpeg_quality: int = Field(90, ge=1, le=100)
     decode_all: bool = Field(
         True,
@@ -289,13 +303,15 @@ class TrainOptions(Options):
     images_per_class: int = Field(4, ge=2)
     batches: SamplingOptions = SamplingOptions()
     split: str = "train"
-    seed: int = 0
-    workers: int = 0
+    seed: int = Field(0, ge=0)
+    workers: int = Field(0, ge=0)
     device: str = "auto"
-    checkpoint_steps: int = 100
+    checkpoint_steps: int = Field(100, ge=1)
     defaults: RunOptions = Field(RunOptions(), description="what all runs share")
-    runs: dict[str, RunOptions] = Field(
-        default_factory=lambda: {"model": RunOptions()}, description="name -> what differs"
+    runs: dict[RunName, RunOptions] = Field(
+        default_factory=lambda: {"model": RunOptions()},
+        min_length=1,
+        description="name -> what differs",
     )
 
 
@@ -317,8 +333,8 @@ class EvaluateOptions(Options):
         "R@1:landmark",
         "mAP@100:landmark",
     )
-    batch_size: int = 64
-    workers: int = 0
+    batch_size: int = Field(64, ge=1)
+    workers: int = Field(0, ge=0)
     device: str = "auto"
 
 
@@ -378,7 +394,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UsageError(f"{path}: no such pipeline file; pipelines/ holds those that ship")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not a TOML file: {error}") from None
 
@@ -402,11 +418,13 @@ def _apply(values: dict[str, Any], setting: str) -> None:
 def _merge_runs(values: dict[str, Any]) -> dict[str, Any]:
     """Fill each training run with what train.defaults says and the run does not."""
     train = values.get("train")
-    if not isinstance(train, dict) or not isinstance(train.get("defaults", {}), dict):
+    if not isinstance(train, dict):
         return values
-    defaults = train.get("defaults", {})
-    runs = {name: {**defaults, **run} for name, run in train.get("runs", {"model": {}}).items()}
-    return {**values, "train": {**train, "runs": runs}}
+    defaults, runs = train.get("defaults", {}), train.get("runs", {"model": {}})
+    if not isinstance(defaults, dict) or not isinstance(runs, dict):
+        return values
+    merged = {name: {**defaults, **r} if isinstance(r, dict) else r for name, r in runs.items()}
+    return {**values, "train": {**train, "runs": merged}}
 
 
 def _describe(error: ValidationError) -> str:
@@ -416,7 +434,8 @@ def _describe(error: ValidationError) -> str:
 def _describe_one(item: Mapping[str, Any]) -> str:
     where = ".".join(str(part) for part in item["loc"])
     if item["type"] != "extra_forbidden":
-        return f"{where}: {item['msg'][0].lower()}{item['msg'][1:]} (found {item['input']!r})"
+        says = item["msg"].removeprefix("Value error, ")
+        return f"{where}: {says[0].lower()}{says[1:]} (found {item['input']!r})"
     *parents, key = item["loc"]
     return f"unknown key '{where}'{nearest(str(key), _keys_at(parents))}"
 

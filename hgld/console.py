@@ -29,7 +29,7 @@ from rich.progress import (
 from rich.table import Table
 
 from hgld.artifacts import ARTIFACTS, Folder
-from hgld.lock import NEVER_RUN
+from hgld.lock import NEVER_RUN, Freshness
 from hgld.run import Plan, Runner, Summary
 from hgld.stages import Stage
 
@@ -49,11 +49,11 @@ Item = TypeVar("Item")
 
 
 def _stderr() -> Console:
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def _stdout() -> Console:
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def show_progress(items: Iterable[Item], label: str, total: int | None) -> Iterator[Item]:
@@ -63,7 +63,7 @@ def show_progress(items: Iterable[Item], label: str, total: int | None) -> Itera
         yield from items
         return
     columns = (
-        TextColumn("          {task.description}"),
+        TextColumn("          {task.description}", markup=False),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -132,32 +132,46 @@ def _counts(summary: Summary) -> str:
 
 def print_status(runner: Runner, as_json: bool) -> None:
     """The state of every stage, and why."""
-    judged = runner.judge_all()
+    foreseen = list(_foresee(runner.judge_all()))
     if as_json:
-        rows = {s.name: {"state": f.state, "reasons": list(f.reasons)} for s, f in judged}
+        rows = {s.name: {"state": f.state, "reasons": list(f.reasons)} for s, f in foreseen}
         print(json.dumps(rows, indent=1))
         return
+    for stage, freshness in foreseen:
+        reasons = "; ".join(freshness.reasons)
+        _stdout().print(f"{stage.name:<9} {freshness.state:<8} {reasons}".rstrip())
+
+
+def _foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, Freshness]]:
+    """The states as a run would find them: changed folders and what earlier stages may change."""
     remade: set[str] = set()
-    for stage, freshness in judged:
+    for stage, now in judged:
         waits = sorted(ARTIFACTS[name].file for name in set(stage.reads) & remade)
-        state, reasons = freshness.state, [*freshness.reasons]
-        if state == "fresh" and waits:
-            state, reasons = "stale", [f"{', '.join(waits)} may change"]
-        reasons += [f"{ARTIFACTS[name].file} was changed by hand" for name in freshness.edited]
+        folders = [name for name in now.edited if isinstance(ARTIFACTS[name], Folder)]
+        state, reasons = now.state, [*now.reasons]
+        if state == "fresh" and (waits or folders):
+            state = "stale"
+            reasons += [f"{', '.join(waits)} may change"] * bool(waits)
+        for name in now.edited:
+            how = "since" if name in folders else "by hand"
+            reasons.append(f"{ARTIFACTS[name].file} was changed {how}")
         if state != "fresh":
             remade |= set(stage.writes)
-        _stdout().print(f"{stage.name:<9} {state:<8} {'; '.join(reasons)}".rstrip())
+        yield stage, Freshness(state, tuple(reasons), now.edited)
 
 
 def print_plan(plan: Plan) -> None:
     """Stages with their files, downloads with their sizes, disk space."""
-    for stage, freshness in plan.stages:
+    for stage, freshness in _foresee(plan.stages):
         _print_row(stage.name, f"{freshness.state:<8} {stage.help}")
         _print_row("", "reads   " + (_files(stage.reads) or "-"))
         _print_row("", "writes  " + _files(stage.writes))
     _print_downloads(plan)
     need, free = size_text(plan.disk_bytes), size_text(plan.free_bytes)
     _print_row("disk", f"at most {need} needed (files and shards), {free} free")
+    if plan.disk_bytes > plan.free_bytes:
+        more = size_text(plan.disk_bytes - plan.free_bytes)
+        _print_row("", f"NOT ENOUGH: up to {more} more; choose another --work or make space")
 
 
 def _print_row(head: str, text: str) -> None:
@@ -202,17 +216,20 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes:.3g} TB"
 
 
-def print_outcome(runner: Runner, ran: int) -> None:
-    """The metrics table and where the report is; or that there was nothing to do."""
+def print_outcome(runner: Runner, ran: int, until: str | None = None) -> None:
+    """The metrics table and where the report is, as far as the run went; or that all was fresh."""
     if ran == 0:
-        _stderr().print("All stages are fresh; nothing to do.")
+        which = f"All stages up to {until}" if until else "All stages"
+        _stderr().print(f"{which} are fresh; nothing to do.")
+    names = [stage.name for stage in runner.stages]
+    reached = names[: names.index(until) + 1] if until else names
     path = runner.workspace.path("evaluation")
-    if path.exists():
+    if "evaluate" in reached and path.exists():
         evaluation = ARTIFACTS["evaluation"].read(path)
         assert isinstance(evaluation, dict)
         _stdout().print(metrics_table(evaluation))
     report = runner.workspace.path("report") / "report.html"
-    if report.exists():
+    if "report" in reached and report.exists():
         print(f"report: {report}")
 
 

@@ -1,21 +1,62 @@
 import json
+import os
 import re
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from hgld.cli import app, guarded
-from hgld.console import warnings_as_notes
-from hgld.stages import stage_names
+from hgld.console import Printer, print_plan, warnings_as_notes
+from hgld.run import Plan
+from hgld.stages import STAGES, stage_names
 
 GLDV2 = "pipelines/gldv2.toml"
 
 
 def hgld(*arguments: str) -> int:
     return guarded(lambda: app(list(arguments)))
+
+
+def in_a_process(*arguments: str, stdout: int = subprocess.PIPE, **environment: str):
+    return subprocess.run(
+        [sys.executable, "-m", "hgld", *arguments],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def run_small(pipeline: Path, *options: str) -> list[str]:
+    """The arguments that run the README's example with a small backbone, offline."""
+    small = ("train.backbone=offline:efficientnet-lite0", "train.image_size=32")
+    small += ("train.defaults.steps=1", "train.dim=8")
+    sets = [word for setting in small for word in ("--set", setting)]
+    return ["run", str(pipeline), "--work", str(pipeline.parent / "work"), *sets, *options]
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The README's "Your own hierarchy", run to its end on drawn photos."""
+    folder = tmp_path_factory.mktemp("own") / "é"
+    rows = ["path,group,species"]
+    for number in range(16):
+        for photo in range(4):
+            path = folder / "photos" / f"{number}-{photo}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            noise = np.random.default_rng([number, photo]).integers(0, 256, (32, 32, 3), np.uint8)
+            Image.fromarray(noise).save(path)
+            rows.append(f"{path.name},group {number % 4},species {number}")
+    (folder / "photos" / "labels.csv").write_text("\n".join(rows) + "\n")
+    readme = Path("README.md").read_text("utf-8")
+    (folder / "own.toml").write_text(readme.split("```toml\n")[1].split("```")[0], "utf-8")
+    assert hgld(*run_small(folder / "own.toml")) == 0
+    return folder / "own.toml"
 
 
 def test_help_lists_every_verb_within_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,6 +114,7 @@ def test_a_stage_before_its_input_names_the_stage_to_run(
         (("run", "nowhere.toml"), 2, "no such pipeline file"),
         (("run", GLDV2, "--set", "cluster.cluster=3"), 2, "did you mean 'clusters'?"),
         (("run", GLDV2, "--set", "trian.dim=3"), 2, "did you mean 'train'?"),
+        (("run", GLDV2, "--dry-run", "--now", "yesterday"), 2, "expected a date such as"),
         (("run", GLDV2, "--nonsense"), 2, "No such option"),
         (("nonsense",), 2, "No such command"),
     ],
@@ -128,3 +170,87 @@ def test_a_warning_is_a_note_and_is_said_once(capsys: pytest.CaptureFixture[str]
         for _ in range(2):
             warnings.warn("mind the gap", stacklevel=1)
     assert capsys.readouterr().err.strip() == "note: mind the gap"
+
+
+def test_the_readme_example_of_your_own_hierarchy_runs_up_to_a_report(own: Path) -> None:
+    assert (own.parent / "work" / "report" / "report.html").is_file()
+
+
+def test_a_path_that_the_encoding_lacks_is_printed_escaped(own: Path) -> None:
+    done = in_a_process(*run_small(own), PYTHONIOENCODING="ascii:strict")
+    assert done.returncode == 0, done.stderr
+    assert "\\xe9/work/report/report.html" in done.stdout
+
+
+def test_a_run_shows_only_what_it_reached(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert hgld(*run_small(own, "--until", "train")) == 0
+    shown = capsys.readouterr()
+    assert "All stages up to train are fresh" in shown.err and shown.out == ""
+    assert hgld(*run_small(own, "--until", "evaluate")) == 0
+    text = capsys.readouterr().out
+    assert "AP:species" in text and "report:" not in text
+
+
+def test_a_changed_folder_is_stale_in_words_and_in_json(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = own.parent / "work" / "models" / "model" / "config.json"
+    before = file.read_bytes()
+    file.write_bytes(before + b"\n")
+    status = ["status", *run_small(own)[1:]]
+    assert hgld(*status) == 0
+    words = dict(line.split()[:2] for line in capsys.readouterr().out.splitlines())
+    assert hgld(*status, "--json") == 0
+    states = json.loads(capsys.readouterr().out)
+    file.write_bytes(before)
+    assert words == {name: facts["state"] for name, facts in states.items()}
+    assert [words[name] for name in ("export", "train", "evaluate")] == ["fresh", "stale", "stale"]
+    assert states["train"]["reasons"] == ["models was changed since"]
+
+
+@pytest.mark.parametrize("buffered", [(), ("--json",)], ids=["rich", "plain"])
+def test_a_reader_that_has_gone_ends_it_without_a_word(
+    buffered: tuple[str, ...], tmp_path: Path
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = in_a_process("status", GLDV2, "--work", str(tmp_path), *buffered, stdout=writer)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_square_brackets_in_an_option_are_shown_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Printer().starts(STAGES[0], ["source.folder: [/x] -> :smile:"])
+    assert capsys.readouterr().err.strip() == "fetch     source.folder: [/x] -> :smile:"
+
+
+def test_the_plan_says_when_the_disk_is_too_small(capsys: pytest.CaptureFixture[str]) -> None:
+    print_plan(Plan([], "", [], disk_bytes=3000, free_bytes=1000))
+    assert "NOT ENOUGH: up to 2 kB more" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("count", "says"), [(1, "1 decision added"), (2, "2 decisions added")])
+def test_decisions_are_counted_in_words_that_fit(
+    count: int,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("hgld.run.Runner.apply_review", lambda runner, who: count)
+    monkeypatch.setattr("hgld.run.Runner.run_one", lambda runner, name, force: False)
+    settings = ("--set", "review.who=a person", "--work", str(tmp_path))
+    assert hgld("review", GLDV2, "--apply", *settings) == 0
+    assert says in capsys.readouterr().err
+
+
+def test_a_login_without_a_name_is_asked_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 7)
+    assert hgld("review", GLDV2, "--work", str(tmp_path), "--apply") == 2
+    assert "--set review.who=NAME" in capsys.readouterr().err

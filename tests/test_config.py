@@ -40,6 +40,27 @@ def test_a_variable_in_a_path_is_filled_in(tmp_path: Path, monkeypatch: pytest.M
     assert load_pipeline(path).source.folder == Path("/data/x")
 
 
+def test_a_pipeline_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = write(tmp_path, "[cluster]\nclusters = 5")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load_pipeline(path).cluster.clusters == 5
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "cluster.restarts",
+        "embed.batch_size",
+        "evaluate.batch_size",
+        "fetch.parallel",
+        "train.checkpoint_steps",
+    ],
+)
+def test_a_count_that_does_nothing_is_refused(tmp_path: Path, option: str) -> None:
+    with pytest.raises(UsageError, match=f"{option}: input should be greater than or equal to 1"):
+        load_pipeline(write(tmp_path, ""), [f"{option}=0"])
+
+
 def test_runs_take_what_they_do_not_say_from_the_defaults(tmp_path: Path) -> None:
     text = "[train.defaults]\nsteps = 3\n[train.runs.a]\nlr = 0.5\n[train.runs.b]\nsteps = 4"
     runs = load_pipeline(write(tmp_path, text)).train.runs
@@ -55,6 +76,15 @@ def test_runs_take_what_they_do_not_say_from_the_defaults(tmp_path: Path) -> Non
         ("[source.toy]\nseeds = 3", "unknown key 'source.toy.seeds'; did you mean 'seed'?"),
         ("[cluster]\nclusters = 'x'", "cluster.clusters: input should be a valid integer"),
         ("[review]\nmin_coverage = 2", "review.min_coverage: input should be less than or equal"),
+        ("[train.runs.'../x']", "train.runs.../x.[key]: a run's name is a folder's"),
+        ("[train.runs.'..']", "a run's name is a folder's"),
+        ("[train]\nruns = {}", "train.runs: dictionary should have at least 1 item"),
+        ("[train]\nruns = 3", "train.runs: input should be a valid dictionary"),
+        ("[train.runs]\na = 3", "train.runs.a: input should be a valid dictionary"),
+        ("[cluster]\nseed = -1", "cluster.seed: input should be greater than or equal to 0"),
+        ("[export]\nshort_side = 0", "export.short_side: input should be greater than"),
+        ("[export]\nshard_megabytes = inf", "shard_megabytes: input should be a finite number"),
+        ("[source]\nfolder = '${NOPE}/x'", "source.folder: the variable NOPE is not set"),
         ("[", "not a TOML file"),
     ],
 )

@@ -68,6 +68,7 @@ def test_a_killed_and_an_interrupted_run_go_on_to_the_same_bytes(
     finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     assert stop_after(tmp_path, "fetch", signal.SIGKILL) == -signal.SIGKILL
+    assert stop_after(tmp_path, "scrape", signal.SIGTERM) == 75
     assert stop_after(tmp_path, "clean", signal.SIGINT) == 130
     assert run(tmp_path, "--until", "export").returncode == 0
     undisturbed = outputs(finished[0])
