@@ -100,9 +100,11 @@ class Table:
         """The table in its declared columns and types.
 
         Raises:
-            InvalidData: a missing column, a value that is not allowed, a key used twice.
+            InvalidData: a missing column, a cell that is no number where one is expected, a value
+                that is not allowed, a key used twice.
         """
         _require_columns(table.columns, self.columns, path)
+        _require_numbers(table, self.columns, path)
         table = table[list(self.columns)].astype(_pandas_types(self.columns))
         for column, allowed in self.values.items():
             _require_values(table, column, allowed, path)
@@ -129,6 +131,7 @@ class VectorFile:
 
     def read(self, path: Path) -> Vectors:
         """Read and check."""
+        _require_no_folder(path)
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
                 made_by = json.loads(str(data["made_by"]))
@@ -140,6 +143,8 @@ class VectorFile:
                 f"{path}: {len(found.ids)} ids but vectors of shape {found.vectors.shape}; "
                 + _REBUILD
             )
+        if found.vectors.dtype.kind != "f" or not np.isfinite(found.vectors).all():
+            raise InvalidData(f"{path}: vectors that are no finite numbers; {_REBUILD}")
         return found
 
     def write(self, vectors: Vectors, path: Path) -> None:
@@ -157,19 +162,28 @@ class VectorFile:
 
 @dataclass(frozen=True)
 class Json:
-    """A JSON document."""
+    """A JSON document.
+
+    Attributes:
+        keys: what it must hold, none of them empty.
+    """
 
     file: str
     place: Place = "work"
+    keys: tuple[str, ...] = ()
 
     def read(self, path: Path) -> dict[str, Any]:
-        """Read and check that it is an object."""
+        """Read and check that it is an object with its keys."""
+        _require_no_folder(path)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise InvalidData(f"{path}: not a JSON document ({error}); {_REBUILD}") from None
         if not isinstance(document, dict):
             raise InvalidData(f"{path}: expected a JSON object; {_REBUILD}")
+        for key in self.keys:
+            if not document.get(key):
+                raise InvalidData(f"{path}: '{key}' is missing or empty; {_REBUILD}")
         return document
 
     def write(self, document: Mapping[str, Any], path: Path) -> None:
@@ -201,6 +215,7 @@ class Folder:
 Artifact = Table | VectorFile | Json | Folder
 
 _REBUILD = "delete it and run again to have it rebuilt"
+_INT64 = 2**63  # the first number that an int64 column does not hold
 _LANDMARK: dict[str, ColumnType] = {"split": "text", "landmark_id": "int"}
 _DROPPED: dict[str, ColumnType] = {**_LANDMARK, "reason": "text", "detail": "text"}
 _PUBLISHED: dict[str, ColumnType] = {
@@ -394,7 +409,7 @@ ARTIFACTS: dict[str, Artifact] = {
         ("split", "image_id"),
     ),
     "models": Folder("models", verify="hgld.train:verify_models"),
-    "evaluation": Json("report.json"),
+    "evaluation": Json("report.json", keys=("protocol", "metrics", "models")),
     "per_query": Table(
         "per_query.parquet",
         {"model": "text", "image_id": "text", "metric": "text", "value": "float"},
@@ -412,13 +427,18 @@ def read_csv(path: Path, columns: Mapping[str, ColumnType]) -> pd.DataFrame:
     Text stays text: neither ``None`` nor an image id of digits alone is guessed to be something.
 
     Raises:
-        InvalidData: no such file, an empty file, a missing column, a row with too many cells, a
-            cell that is not a whole number where one is expected.
+        InvalidData: no such file, an empty file, a missing column, other delimiters than commas, a
+            row with more or fewer cells than the header, a cell that is no number where one is
+            expected.
     """
+    _require_no_folder(path)
     if not path.is_file():
         raise InvalidData(f"{path}: no such file; expected a CSV with {', '.join(columns)}")
+    _require_commas(path)
     table = _parse_csv(path, columns)
     _require_columns(table.columns, columns, path)
+    if table.iloc[:, -1].eq("").any():  # pandas fills a short row with empty cells
+        _require_even_rows(path)
     return _convert(table[list(columns)], columns, path)
 
 
@@ -436,6 +456,7 @@ def write_csv(table: pd.DataFrame, path: Path, spreadsheet: bool = False) -> Non
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; it becomes ``path`` only when all went well."""
+    _require_no_folder(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -493,14 +514,17 @@ def _parse_csv(path: Path, columns: Mapping[str, ColumnType]) -> pd.DataFrame:
             f"{path}: the file is empty; expected the columns {', '.join(columns)}"
         ) from None
     except (pd.errors.ParserError, ValueError) as error:
+        _require_even_rows(path)
         reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
         raise InvalidData(f"{path}: not a readable CSV: {reason}") from None
     if not isinstance(table.index, pd.RangeIndex):  # pandas took the first cells for row names
+        _require_even_rows(path)
         raise InvalidData(f"{path} row 2: more cells than the header; quote what holds commas")
     return table
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
+    _require_no_folder(path)
     try:
         return pd.read_parquet(path)
     except Exception as error:  # pyarrow raises whatever the damage leads to
@@ -515,10 +539,15 @@ def _convert(table: pd.DataFrame, columns: Mapping[str, ColumnType], path: Path)
 def _convert_column(column: "pd.Series[Any]", kind: ColumnType, path: Path) -> "pd.Series[Any]":
     if kind == "text":
         return column
-    convert: Callable[[str], object] = int if kind == "int" else float
+    convert: Callable[[str], int | float] = int if kind == "int" else float
     try:
-        return column.map(convert).astype("int64" if kind == "int" else "float64")
-    except ValueError:
+        numbers = np.fromiter(
+            map(convert, column.to_numpy(object)), "int64" if kind == "int" else "float64"
+        )
+        if np.isnan(numbers).any():
+            raise ValueError("the word nan is no number")
+        return pd.Series(numbers, index=column.index, name=column.name)
+    except (ValueError, OverflowError):
         row = next(i for i, cell in enumerate(column) if not _converts(cell, convert))
         expected = "a whole number" if kind == "int" else "a number"
         raise InvalidData(
@@ -526,12 +555,12 @@ def _convert_column(column: "pd.Series[Any]", kind: ColumnType, path: Path) -> "
         ) from None
 
 
-def _converts(cell: str, convert: Callable[[str], object]) -> bool:
+def _converts(cell: str, convert: Callable[[str], int | float]) -> bool:
     try:
-        convert(cell)
+        number = convert(cell)
     except ValueError:
         return False
-    return True
+    return bool(abs(number) < _INT64 if convert is int else not np.isnan(number))
 
 
 def _pandas_types(columns: Mapping[str, ColumnType]) -> dict[str, str]:
@@ -539,6 +568,53 @@ def _pandas_types(columns: Mapping[str, ColumnType]) -> dict[str, str]:
         name: {"int": "int64", "text": "str", "float": "float64"}[kind]
         for name, kind in columns.items()
     }
+
+
+def _require_no_folder(path: Path) -> None:
+    if path.is_dir():
+        raise InvalidData(f"{path}: a folder stands where a file belongs; move it away")
+
+
+def _require_commas(path: Path) -> None:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        header = file.readline()
+    for mark, name in ((";", "semicolons"), ("\t", "tabs")):
+        if mark in header and "," not in header:
+            raise InvalidData(f"{path}: cells are parted by {name}; save it as CSV with commas")
+
+
+def _require_even_rows(path: Path) -> None:
+    """Each row has as many cells as the header; a blank line is no row, but counts as one."""
+    csv.field_size_limit(2**31 - 1)  # a class of GLDv2 names its images in one cell
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        lengths = np.fromiter(map(len, csv.reader(file)), np.int64)
+    rows = np.flatnonzero(lengths)
+    uneven = rows[lengths[rows] != lengths[rows[0]]]
+    if uneven.size:
+        cells, columns = lengths[uneven[0]], lengths[rows[0]]
+        fault = (
+            f"{cells} cells under {columns} columns; quote what holds commas"
+            if cells > columns
+            else f"{cells} of {columns} cells; the row or the file is cut short"
+        )
+        raise InvalidData(f"{path} row {uneven[0] + 1}: {fault}")
+
+
+def _require_numbers(table: pd.DataFrame, columns: Mapping[str, ColumnType], path: Path) -> None:
+    """What pandas would fail to convert, or cut to a whole number, is told with its row."""
+    types = _pandas_types(columns)
+    for name, kind in columns.items():
+        if kind == "text" or str(table[name].dtype) == types[name]:
+            continue
+        numbers = pd.to_numeric(table[name], errors="coerce").astype("float64")
+        whole = (numbers % 1 == 0) & (numbers.abs() < _INT64)
+        fits = whole if kind == "int" else numbers.notna() | table[name].isna()
+        if not fits.all():
+            row = int(fits.to_numpy().argmin())
+            expected = "a whole number" if kind == "int" else "a number"
+            raise InvalidData(
+                f"{path} row {row + 2}: {name} is {table[name].iloc[row]!r}; expected {expected}"
+            )
 
 
 def _require_columns(found: Iterable[str], wanted: Mapping[str, ColumnType], path: Path) -> None:

@@ -4,7 +4,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors, atomic_path, read_csv
+from hgld.artifacts import (
+    ARTIFACTS,
+    Json,
+    Table,
+    VectorFile,
+    Vectors,
+    atomic_path,
+    read_csv,
+)
 from hgld.errors import InvalidData
 
 LANDMARKS = ARTIFACTS["landmarks"]
@@ -57,7 +65,13 @@ def test_bom_and_line_ends_do_not_matter(tmp_path: Path, start: bytes, end: byte
         (HEADER + "train,x7,a,\n", "row 2: landmark_id is 'x7'; expected a whole number"),
         (HEADER + "trian,7,a,\n", "row 2: split is 'trian'; expected one of train, index"),
         (HEADER + "train,7,a,\ntrain,8,b,\ntrain,7,c,\n", "row 4: split train landmark_id 7 "),
-        (HEADER + "train,7,a,,,,\n", "row 2"),
+        (HEADER + "train,7,a,,,,\n", "row 2: 7 cells under 4 columns"),
+        (HEADER + 'train,7,"a\nb",\ntrain,8,b,,\n', "row 3: 5 cells under 4 columns"),
+        (HEADER + "train,7,a,\n\ntrain,8,b\ntrain,9,c,\n", "row 4: 3 of 4 cells; the row"),
+        (HEADER + "train,7,a,x\ntrain,8", "row 3: 2 of 4 cells; the row or the file is cut"),
+        (HEADER + f"train,7,a,\ntrain,{2**63},,\n", "row 3: landmark_id is '92233720"),
+        (HEADER.replace(",", ";") + "train;7;a;\n", "cells are parted by semicolons"),
+        (HEADER.replace(",", "\t") + "train\t7\ta,b\t\n", "cells are parted by tabs"),
         (b"\xff\xfe", "not UTF-8 text"),
     ],
 )
@@ -110,3 +124,57 @@ def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "images.parquet").write_bytes(b"PAR1 half a file")
     with pytest.raises(InvalidData, match=r"images.parquet: not a readable Parquet file"):
         images.read(tmp_path / "images.parquet")
+
+
+def test_a_complete_last_row_needs_no_line_end(tmp_path: Path) -> None:
+    table = LANDMARKS.read(csv(tmp_path, HEADER + "train,7,a,x\ntrain,8,b,"))
+    assert table["landmark_id"].tolist() == [7, 8]
+
+
+def test_a_cell_longer_than_the_csv_module_takes_by_default_is_read(tmp_path: Path) -> None:
+    path = csv(tmp_path, "images,note\n" + "0123456789abcdef " * 10_000 + ",\n")
+    assert len(read_csv(path, {"images": "text"})["images"].iloc[0]) == 170_000
+
+
+def test_the_word_nan_is_no_number(tmp_path: Path) -> None:
+    path = csv(tmp_path, "margin\n0.5\nnan\n")
+    with pytest.raises(InvalidData, match="row 3: margin is 'nan'; expected a number"):
+        read_csv(path, {"margin": "float"})
+
+
+@pytest.mark.parametrize("odd", ["x", None, 1.5, 2**70])
+def test_a_parquet_cell_that_is_no_whole_number_is_told(tmp_path: Path, odd: object) -> None:
+    table = pd.DataFrame({"id": pd.Series([1, odd, 3], dtype=object)})
+    with pytest.raises(InvalidData, match=r"row 3: id is .*; expected a whole number"):
+        Table("t.parquet", {"id": "int"}).check(table, tmp_path / "t.parquet")
+
+
+def test_whole_numbers_of_another_type_are_taken(tmp_path: Path) -> None:
+    table = pd.DataFrame({"id": [1.0, 2.0], "n": np.array([3, 4], np.int8)})
+    checked = Table("t.parquet", {"id": "int", "n": "int"}).check(table, tmp_path)
+    assert checked.to_numpy().tolist() == [[1, 3], [2, 4]]
+    assert set(checked.dtypes.astype(str)) == {"int64"}
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_vectors_that_are_not_finite_are_refused(tmp_path: Path, odd: float) -> None:
+    VectorFile("v.npz").write(Vectors(["Q1"], np.array([[1, odd]]), {}), tmp_path / "v.npz")
+    with pytest.raises(InvalidData, match=r"v\.npz: vectors that are no finite numbers"):
+        VectorFile("v.npz").read(tmp_path / "v.npz")
+
+
+@pytest.mark.parametrize("models", [None, {}])
+def test_an_evaluation_without_models_is_refused(tmp_path: Path, models: object) -> None:
+    document = {"protocol": {"query": "test"}, "metrics": ["map"], "models": models}
+    Json("report.json").write(document, tmp_path / "report.json")
+    evaluation = ARTIFACTS["evaluation"]
+    with pytest.raises(InvalidData, match=r"report\.json: 'models' is missing or empty"):
+        evaluation.read(tmp_path / "report.json")
+
+
+@pytest.mark.parametrize("name", ["landmarks", "images", "evaluation", "label_vectors"])
+def test_a_folder_in_the_place_of_a_file_is_told(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidData, match="a folder stands where a file belongs; move it away"):
+        ARTIFACTS[name].read(tmp_path)
+    with pytest.raises(InvalidData, match="a folder stands"), atomic_path(tmp_path):
+        raise AssertionError("nothing is written")

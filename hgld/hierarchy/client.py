@@ -18,7 +18,9 @@ import requests
 
 from hgld import __version__
 from hgld.errors import HgldError, Resumable, UsageError
+from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.verdict import Answer, classify
+from hgld.tasks import say
 
 __all__ = [
     "ApiClient",
@@ -33,6 +35,7 @@ Found = TypeVar("Found")
 LONGEST_PAUSE_S = 900.0  # a longer Retry-After ends the run; the same command goes on later
 LONGEST_BACKOFF_S = 120.0
 FAILURES_BEFORE_STOP = 20  # in a row, over all requests
+FAILURES_BEFORE_FIRST_ANSWER = 3  # of connecting to a server that has not answered yet
 FAILURES_BEFORE_SPLIT = 4  # of one batch that the server chokes on
 TIMEOUT_S = (10, 60)  # connect, read
 
@@ -93,6 +96,7 @@ class ApiClient:
         self.sleep = sleep
         self.pacer = Pacer(requests_per_second, sleep)
         self.failures = 0  # in a row
+        self.reached: set[str] = set()  # URLs that have answered
         self.session = requests.Session()
         self.session.headers["User-Agent"] = user_agent(contact)
         self.session.headers["Promise-Non-Write-API-Action"] = "true"
@@ -115,7 +119,7 @@ class ApiClient:
         for is asked for again, in halves where it accounted for nothing.
 
         Raises:
-            HgldError: a single key that the server does not account for.
+            Resumable: a single key that the server does not account for.
         """
         try:
             found = read(ask(keys), keys)
@@ -125,7 +129,10 @@ class ApiClient:
         if not left:
             return found
         if len(keys) == 1:
-            raise HgldError(f"the server does not answer for '{keys[0]}'; run the command again")
+            raise Resumable(
+                f"the server answers, but not for '{keys[0]}'; what is finished is kept, run the "
+                "same command again later"
+            )
         half = len(left) if found else (len(left) + 1) // 2
         for part in (left[:half], left[half:]):
             found |= self.fetch_batch(part, ask, read) if part else {}
@@ -147,7 +154,7 @@ class ApiClient:
         while (answer := self._send(url, action, parameters)).kind != "ok":
             tries += 1
             self._settle(answer, url)
-            self._pause(answer, tries if answer.kind == "wait" else self.failures)
+            self._pause(answer, url, tries if answer.kind == "wait" else self.failures)
             if answer.heavy and may_split and tries >= FAILURES_BEFORE_SPLIT:
                 raise TooMuchAsked
         self.failures = 0
@@ -166,16 +173,18 @@ class ApiClient:
                 timeout=TIMEOUT_S,
                 allow_redirects=False,
             )
+            self.reached.add(url)
             return classify(response.status_code, response.headers, response.content)
         except (
             requests.exceptions.ChunkedEncodingError,
             requests.exceptions.ContentDecodingError,
         ):
+            self.reached.add(url)
             return Answer("transient", reason="the answer was cut off", heavy=True)
         except (requests.ConnectionError, requests.Timeout) as error:
             return Answer("transient", reason=f"no connection ({type(error).__name__})")
         except requests.RequestException as error:
-            return Answer("fatal", reason=str(error))
+            return Answer("fatal", reason=single_blanks(str(error)))
 
     def _settle(self, answer: Answer, url: str) -> None:
         """Raise where asking the same again makes no sense; count the failures in a row."""
@@ -192,17 +201,23 @@ class ApiClient:
             self.pacer.slow_down()
             return
         self.failures += 1
+        if self.failures >= FAILURES_BEFORE_FIRST_ANSWER and url not in self.reached:
+            raise Resumable(
+                f"{url}: {answer.reason}, {self.failures} times and never an answer; check the "
+                "network and the URL, then run the same command again"
+            )
         if self.failures >= FAILURES_BEFORE_STOP:
             raise Resumable(
                 f"{url}: {answer.reason}, {self.failures} times in a row; "
                 "what is finished is kept, run the same command again later"
             )
 
-    def _pause(self, answer: Answer, times: int) -> None:
+    def _pause(self, answer: Answer, url: str, times: int) -> None:
         """At least what the server asks for, longer with each time in a row, never in step."""
         backoff = min(LONGEST_BACKOFF_S, 2.0 ** min(times - 1, 10))
-        pause = max(answer.pause_s or 0.0, backoff, 1.0)
-        self.sleep(pause * random.uniform(1.0, 1.1))
+        pause = max(answer.pause_s or 0.0, backoff, 1.0) * random.uniform(1.0, 1.1)
+        say(f"{url}: {answer.reason}; attempt {times + 1} in {pause:.0f} s")
+        self.sleep(pause)
 
 
 def user_agent(contact: str) -> str:

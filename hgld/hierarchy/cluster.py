@@ -53,7 +53,7 @@ def _rows_for(keys: "pd.Series[str]", label_vectors: Vectors) -> np.ndarray:
     if missing:
         raise InvalidData(
             f"label_vectors.npz has no vector for '{missing[0]}' ({len(missing)} of {len(keys)} "
-            "values); run the embed stage again"
+            "values); delete label_vectors.npz and run again"
         )
     rows = [row_of[key] for key in keys]
     return np.asarray(label_vectors.vectors, dtype=np.float64)[rows]

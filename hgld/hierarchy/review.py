@@ -81,13 +81,18 @@ def require_decisions(
     waiting = len(open_rows[["split", "landmark_id"]].drop_duplicates())
     if total - waiting >= options.min_coverage * total:
         return
-    sheet = ARTIFACTS["review"].file
+    sheet, values = ARTIFACTS["review"].file, value_keys(open_rows).nunique()
     raise WaitingForReview(
-        f"{value_keys(open_rows).nunique()} values of {waiting} landmarks are open "
+        f"{_count(values, 'value')} of {_count(waiting, 'landmark')} "
+        f"{'is' if values == 1 else 'are'} open "
         f"({1 - waiting / total:.1%} of {total} decided, review.min_coverage is "
         f"{options.min_coverage:.1%}): fill decision and supercategory of those rows in {sheet}, "
-        f"then `hgld review PIPELINE --apply`"
+        "then `hgld review PIPELINE --apply` with the same PIPELINE, --work and --set"
     )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + "s" * (number != 1)
 
 
 def _suggest(

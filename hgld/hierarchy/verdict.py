@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
+from hgld.hierarchy.blanks import single_blanks
+
 __all__ = ["Answer", "classify"]
 
 WAIT_CODES = ("maxlag", "ratelimited", "readonly")
@@ -64,7 +66,7 @@ def classify(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
     if status >= 500 or code.startswith("internal_api_error"):
         return Answer("transient", reason=text or f"HTTP {status}", pause_s=pause_s, heavy=True)
     if status != 200:
-        return Answer("fatal", reason=f"HTTP {status}: {_excerpt(body)}")
+        return Answer("fatal", reason=f"HTTP {status}: {_excerpt(body) or _meaning(status)}")
     if document is None:
         reason = f"expected JSON, found {_excerpt(body)!r}"
         return Answer("transient", reason=reason, pause_s=pause_s, heavy=True)
@@ -108,7 +110,18 @@ def _api_error(document: Mapping[str, Any] | None, headers: Mapping[str, str]) -
         code = headers.get("MediaWiki-API-Error", "")
         return code, code
     first = errors[0]
-    return str(first.get("code", "unknown")), str(first.get("info") or first.get("text") or "")
+    text = single_blanks(str(first.get("info") or first.get("text") or ""))
+    return single_blanks(str(first.get("code", "unknown"))), text
+
+
+def _meaning(status: int) -> str:
+    """What a refusal without a word means."""
+    if status == 403:
+        return (
+            "the server turns this program away without a reason; check that scrape.contact is an "
+            "e-mail or URL at which you can be reached"
+        )
+    return "no reason given"
 
 
 def _excerpt(body: bytes) -> str:

@@ -6,7 +6,8 @@ split, since they are drawn from the hierarchy alone.
 """
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,13 +53,7 @@ def number_classes(hierarchy: pd.DataFrame) -> Classes:
     if hierarchy.empty:
         raise InvalidData("hierarchy.csv: no rows, so no image has a class; run label again")
     paths = [_read_path(text, row) for row, text in enumerate(hierarchy["path"])]
-    levels = tuple(paths[0])
-    for row, path in enumerate(paths):
-        if tuple(path) != levels:
-            raise InvalidData(
-                f"hierarchy.csv row {row + 2}: levels {', '.join(path)}; expected "
-                f"{', '.join(levels)} as in row 2"
-            )
+    levels = _common_levels(paths)
     names = [tuple(path.values()) for path in paths]
     landmarks = hierarchy[["split", "landmark_id"]].reset_index(drop=True)
     rows: list[tuple[int, int, str, int]] = []
@@ -70,6 +65,19 @@ def number_classes(hierarchy: pd.DataFrame) -> Classes:
         landmarks[f"name_{level}"] = [n[level - 1] for n in names]
         parents = numbers
     return Classes(levels, landmarks, _class_table(rows))
+
+
+def _common_levels(paths: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    """The levels of all paths; those of most rows are right, so that one odd row is blamed."""
+    found = [tuple(path) for path in paths]
+    levels = Counter(found).most_common(1)[0][0]
+    for row, other in enumerate(found):
+        if other != levels:
+            raise InvalidData(
+                f"hierarchy.csv row {row + 2}: levels {', '.join(other)}; expected "
+                f"{', '.join(levels)} as in row {found.index(levels) + 2}"
+            )
+    return levels
 
 
 def _read_path(text: str, row: int) -> dict[str, str]:

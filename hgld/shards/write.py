@@ -68,6 +68,7 @@ def export_shards(
     dropped = pd.concat([withheld, unlabelled], ignore_index=True)
     if labelled.empty:
         raise InvalidData(f"export: no image is left to export: {count_reasons(dropped)}")
+    _require_files(labelled["path"], source)
     samples = plan_shards(
         labelled.assign(expected_bytes=_expect_bytes(labelled, source, options)),
         run_length=options.run_length,
@@ -105,6 +106,15 @@ def _label(images: pd.DataFrame, classes: Classes) -> tuple[pd.DataFrame, pd.Dat
     numbers = {f"level_{i + 1}": "int64" for i in range(len(classes.levels))}
     kept = kept.astype(numbers).sort_values(["split", "image_id"], ignore_index=True)
     return kept, dropped[DROPPED]
+
+
+def _require_files(paths: "pd.Series[str]", source: Path) -> None:
+    missing = [path for path in sorted(paths.unique()) if not (source / path).is_file()]
+    if missing:
+        raise InvalidData(
+            f"{source / missing[0]}: no such file ({len(missing)} of {paths.nunique()} that "
+            "images.parquet names); bring it back, or run collect again to list what is there"
+        )
 
 
 def _expect_bytes(samples: pd.DataFrame, source: Path, options: ExportOptions) -> "pd.Series[Any]":
@@ -159,7 +169,7 @@ def _hash_input(
     samples: pd.DataFrame, labels_hash: str, source: Path, options: ExportOptions
 ) -> str:
     """What finished shards were made from; a source file counts by size and time."""
-    facts = {path: (source / path).stat() for path in samples["path"].unique() if path}
+    facts = {path: (source / path).stat() for path in samples["path"].unique()}
     files = [[path, fact.st_size, fact.st_mtime_ns] for path, fact in sorted(facts.items())]
     document = [FORMAT, labels_hash, _hash_table(samples), options.decisive(), files]
     return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -183,7 +193,7 @@ def _alone(out: Path) -> Iterator[None]:
 def _clear_others(out: Path, state: Path, input_hash: str) -> None:
     """Remove whatever was not made from this input; markers of this input stay."""
     note = state / "input.json"
-    if note.is_file() and Json(note.name).read(note).get("sha256") == input_hash:
+    if _noted(note) == input_hash:
         return
     shutil.rmtree(state, ignore_errors=True)
     state.mkdir(parents=True)
@@ -195,6 +205,14 @@ def _clear_others(out: Path, state: Path, input_hash: str) -> None:
     ]:
         file.unlink(missing_ok=True)
     Json(note.name).write({"sha256": input_hash}, note)
+
+
+def _noted(note: Path) -> str | None:
+    """Which input the state is of; None where that cannot be told."""
+    try:
+        return str(Json(note.name).read(note).get("sha256"))
+    except (OSError, InvalidData):
+        return None
 
 
 def _sort_index(rows: pd.DataFrame) -> pd.DataFrame:

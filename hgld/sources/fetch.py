@@ -11,7 +11,7 @@ from threading import Event
 from urllib.parse import urljoin, urlsplit
 
 from hgld.config import FetchOptions, StageContext
-from hgld.errors import HgldError, InvalidData, Resumable
+from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.sources.download import RemoteFile, download
 from hgld.tasks import track
 
@@ -27,18 +27,19 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
         InvalidData: a file that does not have its published MD5; no files where some should be.
         Resumable: the network failed for longer than a few tries; partial files are kept.
         HgldError: a server that does not have the file.
+        UsageError: a URL with another placeholder than ``{number}``.
     """
     folder = context.source.folder
     assert folder is not None
     if not options.downloads:
         _require_files(folder)
         return
+    files = list(_plan(options, folder))
     stop = Event()
     workers = ThreadPoolExecutor(max(1, options.parallel))
     try:
         futures = [
-            workers.submit(download, file, context.state / "fetched", stop)
-            for file in _plan(options, folder)
+            workers.submit(download, file, context.state / "fetched", stop) for file in files
         ]
         _raise_first(list(track(as_completed(futures), "Downloading", len(futures))))
     finally:
@@ -62,14 +63,23 @@ def plan_downloads(options: FetchOptions, folder: Path) -> list[tuple[str, Path,
 def _plan(options: FetchOptions, folder: Path) -> Iterator[RemoteFile]:
     for listed in options.downloads:
         for number in range(listed.count):
-            url = listed.url.format(number=number)
-            md5_url = listed.md5_url.format(number=number)
+            url, md5_url = _fill(listed.url, number), _fill(listed.md5_url, number)
             yield RemoteFile(
                 urljoin(options.base_url, url),
                 folder / _place(url),
                 round(listed.megabytes * 1_000_000),
                 urljoin(options.base_url, md5_url) if md5_url else "",
             )
+
+
+def _fill(url: str, number: int) -> str:
+    try:
+        return url.format(number=number)
+    except (LookupError, ValueError, AttributeError):
+        raise UsageError(
+            f"fetch.downloads: '{url}' has braces that cannot be filled in; only {{number}} is, "
+            "with a format as in {number:03d} if wanted"
+        ) from None
 
 
 def _place(url: str) -> PurePosixPath:

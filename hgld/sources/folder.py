@@ -74,7 +74,9 @@ def read_hierarchy(
     """
     file = context.source.labels_csv
     rows, levels = _read_labels(source, file)
-    paths = rows.drop_duplicates(levels[-1]).set_index(levels[-1], drop=False)[levels]
+    rows = rows.drop_duplicates(levels[-1])
+    paths = rows.set_index(levels[-1], drop=False)[levels]
+    places = pd.Series(rows.index + 2, index=paths.index)
     known = landmarks["name"].isin(paths.index)
     found = landmarks[known].reset_index(drop=True)
     labels = paths.loc[found["name"]].reset_index(drop=True)
@@ -82,7 +84,10 @@ def read_hierarchy(
     hierarchy = found[full].assign(path=[_as_json(row) for row in labels[full].to_dict("records")])
     partly = found[~full].assign(
         reason="empty label",
-        detail=[_describe_gap(row, file) for row in labels[~full].to_dict("records")],
+        detail=[
+            f"{_describe_gap(path, file)} row {places[path[levels[-1]]]}"
+            for path in labels[~full].to_dict("records")
+        ],
     )
     gone = landmarks[~known].assign(reason="not in csv", detail=f"no row of {file} has this class")
     dropped = pd.concat([partly, gone], ignore_index=True)
@@ -99,6 +104,8 @@ def _read_labels(source: Path, file: str) -> tuple[pd.DataFrame, list[str]]:
         raise InvalidData(
             f"{path}: no level column; expected path, then one column a level coarse to fine"
         )
+    if rows.empty:
+        raise InvalidData(f"{path}: no rows below the header; expected one row an image")
     rows = rows.apply(lambda column: column.str.strip())
     rows["path"] = rows["path"].str.replace("\\", "/", regex=False).map(os.path.normpath)
     faults = [*_wrong_paths(rows), *_wrong_splits(rows), *_wrong_parents(rows, levels)]
@@ -138,6 +145,13 @@ def _wrong_parents(rows: pd.DataFrame, levels: list[str]) -> Iterator[str]:
         pairs = rows[rows[fine] != ""].drop_duplicates([coarse, fine])
         for name, group in pairs[pairs[fine].duplicated(keep=False)].groupby(fine):
             (one, first), (two, second) = list(group[coarse].items())[:2]
+            if not (first and second):
+                empty, full = (two, one) if first else (one, two)
+                yield (
+                    f"row {_sheet_row(empty)}: {coarse} is empty, but {fine} '{name}' stands under "
+                    f"'{first or second}' in row {_sheet_row(full)}; fill it in"
+                )
+                continue
             yield (
                 f"row {_sheet_row(two)}: {fine} '{name}' stands under {coarse} '{second}', but "
                 f"under '{first}' in row {_sheet_row(one)}; a class has one parent"

@@ -31,13 +31,14 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
     """Train each run of the options into a folder of its name.
 
     A run that is already finished for the same shards and options is left as it is; one that was
-    stopped goes on from its last checkpoint. Folders of runs that are no longer asked for go.
+    stopped or damaged goes on from its last checkpoint. Folders of runs that are no longer asked
+    for go.
 
     Args:
         shards: folder of the training images and their labels.
         options: of the trainer and of each run.
         context: not used; a run keeps its unfinished work in its own folder.
-        out: gets NAME/model.safetensors, config.json, metrics.jsonl and checkpoints/, and
+        out: gets NAME/model.safetensors, config.json, metrics.jsonl and two hidden files, and
             runs.json with the names in the order of the options.
 
     Raises:
@@ -128,6 +129,7 @@ def _train(
             )
             metrics.write(step + 1, loss, read, forward + backward, criterion_s)
             if stopping() or (step + 1) % options.checkpoint_steps == 0 or step + 1 == run.steps:
+                metrics.sync()
                 checkpoints.save(step + 1)
             if stopping() and step + 1 < run.steps:
                 raise Resumable(

@@ -2,18 +2,24 @@
 
 NAME/model.safetensors   the trained weights
 NAME/config.json         written last: what they are and what they were made from
-NAME/metrics.jsonl       loss and seconds of each step
-NAME/checkpoints/        latest.pt: model, proxies and optimiser after some step
+NAME/metrics.jsonl       loss of each step
+NAME/.timings.jsonl      seconds of each step
+NAME/.checkpoint.pt      model, proxies and optimiser after some step
+
+The hidden files differ from one training to the next that ends in the same model, so they do not
+count as what a run has made.
 """
 
 import io
 import json
+import os
 import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -32,10 +38,11 @@ __all__ = [
 ]
 
 TRAIN_AGAIN = "delete the run's folder and train again"
+METRICS, TIMINGS, CHECKPOINT = "metrics.jsonl", ".timings.jsonl", ".checkpoint.pt"
 
 
 def verify_models(folder: Path) -> None:
-    """Check that each run's weights are those that its config.json was written for.
+    """Check that each run's weights and losses are those that its config.json was written for.
 
     Raises:
         InvalidData: a file is missing, unreadable or changed.
@@ -44,14 +51,38 @@ def verify_models(folder: Path) -> None:
     if not runs:
         raise InvalidData(f"{folder}: holds no model; run train")
     for run in runs:
-        weights = run / "model.safetensors"
-        expected = _read_config(run).get("sha256")
-        if not weights.is_file():
-            raise InvalidData(f"{weights}: no such file; {TRAIN_AGAIN}")
-        if hash_file(weights) != expected:
-            raise InvalidData(
-                f"{weights}: is not the file that config.json was written for; {TRAIN_AGAIN}"
-            )
+        _verify_run(run, _read_config(run))
+
+
+def _verify_run(run: Path, config: dict[str, Any]) -> None:
+    weights = run / "model.safetensors"
+    if not weights.is_file():
+        raise InvalidData(f"{weights}: no such file; {TRAIN_AGAIN}")
+    if hash_file(weights) != config.get("sha256"):
+        raise InvalidData(
+            f"{weights}: is not the file that config.json was written for; {TRAIN_AGAIN}"
+        )
+    steps, found = config.get("steps", 0), _count_steps(run)
+    if steps and found != steps:
+        raise InvalidData(f"{run / METRICS}: holds {found} of {steps} steps; {TRAIN_AGAIN}")
+
+
+def _count_steps(run: Path) -> int:
+    """Lines of metrics.jsonl up to the first that is not the next step's."""
+    try:
+        lines = (run / METRICS).read_bytes().splitlines()
+    except OSError:
+        return 0
+    right = (_is_step(line, number) for number, line in enumerate(lines, start=1))
+    return sum(takewhile(bool, right))
+
+
+def _is_step(line: bytes, number: int) -> bool:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(record, dict) and record.get("step") == number and "loss" in record
 
 
 def _read_config(run: Path) -> dict[str, Any]:
@@ -84,32 +115,28 @@ class RunFolder:
         """Whether the model is there, whole, and made from the same things."""
         try:
             config = _read_config(self.path)
+            _verify_run(self.path, config)
         except InvalidData:
             return False
-        weights = self.path / "model.safetensors"
-        return (
-            config.get("made_from") == self.fingerprint
-            and weights.is_file()
-            and hash_file(weights) == config.get("sha256")
-        )
+        return bool(config.get("made_from") == self.fingerprint)
 
     def prepare(self) -> None:
         """Make the folder; from here on it is unfinished. What is of another run goes."""
-        if _checkpoint_of(self.path) != self.fingerprint:
+        made_from, done = _checkpoint_of(self.path)
+        if made_from != self.fingerprint or _count_steps(self.path) < done:
             shutil.rmtree(self.path, ignore_errors=True)
-        (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(parents=True, exist_ok=True)
         for name in ("config.json", "model.safetensors"):
             (self.path / name).unlink(missing_ok=True)
 
     @contextmanager
     def metrics(self, done: int) -> Iterator["Metrics"]:
-        """The file of measurements, open behind the step ``done``; later lines are taken off."""
-        path = self.path / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines(True)[:done] if path.is_file() else []
-        with atomic_path(path) as temporary:
-            temporary.write_text("".join(lines), encoding="utf-8")
-        with path.open("a", encoding="utf-8") as file:
-            yield Metrics(file)
+        """The files of measurements, open behind the step ``done``; later lines are taken off."""
+        with (
+            _open_behind(self.path / METRICS, done) as losses,
+            _open_behind(self.path / TIMINGS, done) as timings,
+        ):
+            yield Metrics(losses, timings)
 
     def keep_batch(self, step: int, keys: list[str]) -> Path:
         """Keep the keys of a batch for a person to look at."""
@@ -118,18 +145,32 @@ class RunFolder:
         return path
 
 
+def _open_behind(path: Path, done: int) -> TextIO:
+    lines = path.read_bytes().splitlines(True)[:done] if path.is_file() else []
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(b"".join(lines))
+    return path.open("a", encoding="utf-8")
+
+
 @dataclass(frozen=True)
 class Metrics:
-    """Writes one line a step."""
+    """Writes one line a step into both files."""
 
-    file: TextIO
+    losses: TextIO
+    timings: TextIO
 
     def write(self, step: int, loss: float, data_s: float, model_s: float, loss_s: float) -> None:
         """Loss of a step (counted from 1) and the seconds that its parts took."""
         seconds = {"data_s": data_s, "model_s": model_s, "loss_s": loss_s}
         rounded = {name: round(value, 4) for name, value in seconds.items()}
-        self.file.write(json.dumps({"step": step, "loss": loss, **rounded}) + "\n")
-        self.file.flush()
+        self.losses.write(json.dumps({"step": step, "loss": loss}) + "\n")
+        self.timings.write(json.dumps({"step": step, **rounded}) + "\n")
+        self.losses.flush()
+        self.timings.flush()
+
+    def sync(self) -> None:
+        """Have the losses on the disk before the checkpoint that stands behind them."""
+        os.fsync(self.losses.fileno())
 
 
 @dataclass(frozen=True)
@@ -158,17 +199,17 @@ class Checkpoints:
 
     @property
     def _path(self) -> Path:
-        return self.folder.path / "checkpoints" / "latest.pt"
+        return self.folder.path / CHECKPOINT
 
 
-def _checkpoint_of(run: Path) -> str | None:
-    """Fingerprint of a run's latest checkpoint; None where there is none that can be read."""
-    path = run / "checkpoints" / "latest.pt"
+def _checkpoint_of(run: Path) -> tuple[str | None, int]:
+    """Fingerprint and steps of a run's latest checkpoint; None where none can be read."""
+    path = run / CHECKPOINT
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["made_from"]
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return str(found["made_from"]), int(found["step"])
     except Exception:  # torch raises whatever the damage leads to
-        return None
-    return str(found)
+        return None, 0
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import pytest
 from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.answers import read_items
 from hgld.hierarchy.client import ApiClient, Pacer, on_this_machine, user_agent
+from hgld.tasks import watched_by
 from tests.hierarchy.small_wiki import Fault, Wiki
 
 CONTACT = "someone@example.org"
@@ -90,8 +91,20 @@ def test_twenty_failures_in_a_row_stop_the_run_resumably(wiki: Wiki, client: Cli
 
 
 def test_a_server_that_is_not_there_is_a_resumable_stop() -> None:
-    with Client() as client, pytest.raises(Resumable, match=r"no connection \(ConnectionError\)"):
+    url = r"http://127\.0\.0\.1:9/api\.php: no connection \(ConnectionError\), 3 times and never"
+    with Client() as client, pytest.raises(Resumable, match=url):
         client.ask("http://127.0.0.1:9/api.php", "query", {})
+    assert len(client.pauses) == 2
+
+
+def test_each_pause_is_told_with_its_reason_attempt_and_length(wiki: Wiki, client: Client) -> None:
+    wiki.faults = [Fault(500), Fault(429, "slow down", {"Retry-After": "37"})]
+    said: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        client.entity(wiki)
+    assert said[0] == f"{wiki.url}: HTTP 500; attempt 2 in 1 s"
+    assert said[1] == f"{wiki.url}: HTTP 429; attempt 3 in {client.pauses[1]:.0f} s"
+    assert len(said) == 2
 
 
 def test_a_very_long_pause_is_left_to_the_person(wiki: Wiki, client: Client) -> None:
@@ -133,8 +146,14 @@ def test_a_batch_on_which_the_server_chokes_is_halved(wiki: Wiki, client: Client
 
 def test_a_key_without_an_answer_is_never_taken_for_a_no(wiki: Wiki, client: Client) -> None:
     wiki.most_entities = 0
-    with pytest.raises(HgldError, match="does not answer for 'Q1'"):
+    with pytest.raises(Resumable, match="answers, but not for 'Q1'"):
         fetch(wiki, client, ["Q1", "Q2"])
+
+
+def test_an_empty_answer_is_a_resumable_stop(wiki: Wiki, client: Client) -> None:
+    wiki.faults = [Fault(200, "{}")] * 3
+    with pytest.raises(Resumable, match="run the same command again later"):
+        fetch(wiki, client, ["Q1", "Q2", "Q3"])
 
 
 def test_the_pacer_keeps_requests_apart() -> None:

@@ -122,5 +122,7 @@ def test_values_with_the_same_vector_count_once(context: StageContext) -> None:
 def test_a_value_without_a_vector_is_named(context: StageContext) -> None:
     found = vectors()
     short = Vectors(found.ids[1:], found.vectors[1:], {})
-    with pytest.raises(InvalidData, match=r"no vector for 'lake'.*run the embed stage again"):
+    with pytest.raises(
+        InvalidData, match=r"no vector for 'lake'.*delete label_vectors.npz and run"
+    ):
         propose_clusters(values(), short, options=ClusterOptions(clusters=2), context=context)

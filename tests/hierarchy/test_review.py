@@ -147,7 +147,8 @@ def test_open_values_stop_the_run_and_say_how_many(context: StageContext) -> Non
     with pytest.raises(WaitingForReview) as error:
         gate(VALUES, decided, context)
     assert "3 values of 7 landmarks are open (56.2% of 16 decided" in str(error.value)
-    assert "in review.csv, then `hgld review PIPELINE --apply`" in str(error.value)
+    assert "in review.csv, then `hgld review PIPELINE --apply` with the" in str(error.value)
+    assert str(error.value).endswith("same PIPELINE, --work and --set")
     assert "\n" not in str(error.value)
 
 
@@ -165,7 +166,7 @@ def test_a_landmark_is_decided_when_all_its_values_are(context: StageContext) ->
     ]
     values = table_of("landmark_values", rows)
     decided = decisions(("Q1", "keep", "church", "human-made", ""))
-    with pytest.raises(WaitingForReview, match="1 values of 1 landmarks"):
+    with pytest.raises(WaitingForReview, match="1 value of 1 landmark is open"):
         require_decisions(
             VALUES, values, pd.DataFrame(), TAXONOMY, decided,
             options=ReviewOptions(), context=context,

@@ -51,6 +51,17 @@ def test_an_error_beside_warnings_is_an_error() -> None:
     assert classify(200, {}, body(document)).reason == "param-missing: ids"
 
 
+def test_an_error_of_many_lines_is_told_on_one() -> None:
+    document = {"error": {"code": "badtoken", "info": "First line.\n\n  Second\tline.\r\n"}}
+    assert classify(200, {}, body(document)).reason == "badtoken: First line. Second line."
+
+
+def test_a_403_without_a_word_says_what_it_means() -> None:
+    reason = classify(403, {}, b" \n").reason
+    assert reason.startswith("HTTP 403: the server turns this program away")
+    assert "scrape.contact" in reason
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [

@@ -218,6 +218,40 @@ def test_shards_of_other_options_are_replaced(world: World) -> None:
     verify_shards(folder)
 
 
+@pytest.mark.parametrize("file", ["manifest.json", "index.parquet", "train-000000.tar"])
+@pytest.mark.parametrize("harm", [b"", b"\xff\x00 not what it was"])
+def test_a_damaged_folder_is_written_anew(world: World, file: str, harm: bytes) -> None:
+    folder, _ = world.export()
+    before = content(folder)
+    (folder / file).write_bytes(harm) if harm else (folder / file).unlink()
+    (folder / "train-000099.tar").write_bytes(b"of an older export")
+    world.export()
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize("file", ["input.json", "index-000000.tar.parquet"])
+def test_a_damaged_note_of_a_stopped_export_is_no_obstacle(world: World, file: str) -> None:
+    whole, _ = world.export("whole", shard_megabytes=1)
+    with limited_file_size(100_000), pytest.raises(Resumable):
+        world.export("stopped", shard_megabytes=1)
+    note = world.folder / "stopped-state" / file
+    assert note.is_file()
+    note.write_bytes(b"\xff not what it was")
+    world.export("stopped", shard_megabytes=1)
+    assert content(world.folder / "stopped") == content(whole)
+
+
+@pytest.mark.parametrize("short_side", [None, 9])
+def test_a_tar_that_is_gone_is_named_with_the_table_that_names_it(
+    world: World, short_side: int | None
+) -> None:
+    (world.source / "images.tar").unlink()
+    with pytest.raises(
+        InvalidData, match=r"images\.tar: no such file .*images\.parquet names.* run collect again"
+    ):
+        world.export(short_side=short_side)
+
+
 EXPORT = """
 import pickle, sys
 pickle.load(open(sys.argv[1], "rb")).export("stopped", shard_megabytes=0.01)

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from hgld.config import Download, FetchOptions, StageContext
-from hgld.errors import HgldError, InvalidData, Resumable
+from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.sources import download
 from hgld.sources.fetch import fetch_files, plan_downloads
 from tests.sources.file_server import Files, serve_files
@@ -219,3 +219,10 @@ def test_an_address_of_another_server_lands_by_its_last_name() -> None:
 def test_no_file_lands_outside_the_source_folder() -> None:
     listed = options("https://a.example/b/", Download(url="../../x.csv", megabytes=1))
     assert plan_downloads(listed, Path("s"))[0][1] == Path("s/x.csv")
+
+
+@pytest.mark.parametrize("url", ["a_{n}.tar", "a_{}.tar", "a_{number", "{number:q}", "{number.x}"])
+def test_a_url_with_another_placeholder_than_number_is_a_usage_error(url: str) -> None:
+    listed = options("https://a.example/", Download(url=url, megabytes=1))
+    with pytest.raises(UsageError, match=r"has braces that cannot be filled in; only \{number\}"):
+        plan_downloads(listed, Path("s"))

@@ -116,7 +116,9 @@ def test_a_class_with_an_empty_coarser_level_is_left_unlabelled(context: StageCo
         folder, landmarks, options=LabelOptions(source="folder"), context=context
     )
     assert len(hierarchy) + len(dropped) == len(landmarks)
-    assert dropped.to_numpy().tolist() == [["train", 1, "empty label", "no family in labels.csv"]]
+    assert dropped.to_numpy().tolist() == [
+        ["train", 1, "empty label", "no family in labels.csv row 5"]
+    ]
 
 
 def test_a_class_that_the_csv_lost_is_told(context: StageContext) -> None:
@@ -142,6 +144,12 @@ def test_without_a_split_column_classes_are_held_out_by_name(context: StageConte
         ("path\nbirds/m1.jpg\n", "no level column"),
         ("file,species\nbirds/m1.jpg,mallard\n", "column 'path' is missing"),
         ("", "the file is empty"),
+        ("path,species\n", r"labels\.csv: no rows below the header"),
+        (LABELS.replace("raven,,", "raven,,,,"), r"labels\.csv row 5: 8 cells under 6 columns"),
+        (LABELS.replace("Anatidae,mallard,index", ",mallard,index"),
+         "row 3: family is empty, but species 'mallard' stands under 'Anatidae' in row 2"),
+        (LABELS.replace("Anatidae,mallard,train", ",mallard,train"),
+         "row 2: family is empty, but species 'mallard' stands under 'Anatidae' in row 3"),
         (LABELS.replace("Anatidae,teal", "Corvidae,teal"),
          "row 5: family 'Corvidae' stands under order 'Passeriformes', but under 'Anseriformes' "
          "in row 4"),

@@ -27,7 +27,7 @@ def losses(run: Path) -> list[float]:
 
 
 def proxies(run: Path) -> torch.Tensor:
-    state = torch.load(run / "checkpoints" / "latest.pt", weights_only=True)
+    state = torch.load(run / ".checkpoint.pt", weights_only=True)
     assert state["step"] == 6
     return state["loss"]["proxies"]
 
@@ -190,7 +190,36 @@ def test_too_few_classes_for_a_batch_are_one_clear_line(train) -> None:
         train({"run": SHORT}, classes_per_batch=9)
 
 
-def test_measurements_hold_seconds_but_no_dates(train) -> None:
-    line = json.loads((train({"run": SHORT}) / "run" / "metrics.jsonl").read_text().splitlines()[0])
-    assert line.keys() == {"step", "loss", "data_s", "model_s", "loss_s"}
-    assert all(0 <= line[name] < 60 for name in ("data_s", "model_s", "loss_s"))
+def test_seconds_stand_in_a_hidden_file_beside_the_losses(train) -> None:
+    run = train({"run": SHORT}) / "run"
+    assert json.loads((run / "metrics.jsonl").read_text().splitlines()[0]).keys() == {
+        "step",
+        "loss",
+    }
+    lines = [json.loads(line) for line in (run / ".timings.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert lines[0].keys() == {"step", "data_s", "model_s", "loss_s"}
+    assert all(0 <= lines[0][name] < 60 for name in ("data_s", "model_s", "loss_s"))
+
+
+def visible(run: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in run.iterdir() if not p.name.startswith(".")}
+
+
+def test_equal_trainings_end_in_equal_visible_files(train, tmp_path: Path) -> None:
+    first, second = (train({"run": SHORT}, out=tmp_path / name) for name in ("one", "two"))
+    assert visible(first / "run") == visible(second / "run")
+    assert set(visible(first / "run")) == {"config.json", "metrics.jsonl", "model.safetensors"}
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "metrics.jsonl"])
+@pytest.mark.parametrize("checkpoint", ["kept", "gone"])
+@pytest.mark.parametrize("harm", [b"", b"\xff\x00 not what it was"])
+def test_a_damaged_run_is_mended(train, file: str, checkpoint: str, harm: bytes) -> None:
+    run = train({"run": SHORT}) / "run"
+    before = visible(run)
+    (run / file).write_bytes(harm) if harm else (run / file).unlink()
+    if checkpoint == "gone":
+        (run / ".checkpoint.pt").unlink()
+    train({"run": SHORT})
+    assert visible(run) == before

@@ -41,3 +41,12 @@ def test_an_edited_config_is_named(models: Path) -> None:
 def test_a_folder_without_models_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match="holds no model; run train"):
         verify_models(tmp_path / "models")
+
+
+def test_losses_that_are_not_of_every_step_are_named(train) -> None:
+    models = train({"run": RunOptions(loss="HAPPIER", steps=2)})
+    verify_models(models)
+    metrics = models / "run" / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().splitlines(True)[0])
+    with pytest.raises(InvalidData, match=r"run/metrics\.jsonl: holds 1 of 2 steps"):
+        verify_models(models)
