@@ -43,19 +43,18 @@ class Coverage:
     def describe(self, images_per_class: int) -> str:
         """What an epoch shows and what it leaves out, in one line."""
         shown = (
-            f"{max(self.steps):,} batches an epoch show {self.classes_reached:,} of "
-            f"{self.classes:,} classes and {self.images_reached:,} of {self.images:,} images"
+            f"batches of an epoch: {max(self.steps):,}; classes in them: {self.classes_reached:,} "
+            f"of {self.classes:,}; images: {self.images_reached:,} of {self.images:,}"
         )
         others = self.classes - self.classes_reached - self.classes_too_small
         left_out = {
             f"classes with fewer than {images_per_class} images": self.classes_too_small,
-            "images in them": self.images_too_small,
-            "other classes, which lack room or partners": others,
-            "other images, which come in other epochs": self.images_left_out,
+            "images of these": self.images_too_small,
+            "classes without room or partners": others,
+            "images left for other epochs": self.images_left_out,
+            "repeated images": self.repeats,
         }
-        counts = [f"{count:,} {what}" for what, count in left_out.items() if count]
-        repeats = [f"{self.repeats:,} places repeat an image"] if self.repeats else []
-        return "; ".join([shown, *(["left out: " + ", ".join(counts)] if counts else []), *repeats])
+        return "; ".join([shown, *(f"{what}: {n:,}" for what, n in left_out.items() if n)])
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""

@@ -74,9 +74,8 @@ def test_small_classes_may_be_repeated(tmp_path: Path) -> None:
     options = small_options(images_per_class=4, batches=SamplingOptions(small_classes="repeat"))
     data = TrainingData.read(make_shards(tmp_path, images=3), options)
     assert data.describe_coverage(options) == (
-        "train: 1 batches an epoch show 3 of 4 classes and 9 of 12 images; left out: 1 other "
-        "classes, which lack room or partners, 3 other images, which come in other epochs; "
-        "3 places repeat an image"
+        "train: batches of an epoch: 1; classes in them: 3 of 4; images: 9 of 12; "
+        "classes without room or partners: 1; images left for other epochs: 3; repeated images: 3"
     )
 
 
@@ -112,8 +111,8 @@ def test_coverage_is_said_once_and_only_where_something_trains(shards, tmp_path)
                 shards, options=options, context=make_context(tmp_path), out=tmp_path / "models"
             )
     assert said == [
-        "train: 2 batches an epoch show 4 of 4 classes and 12 of 16 images; left out: 4 other "
-        "images, which come in other epochs"
+        "train: batches of an epoch: 2; classes in them: 4 of 4; images: 12 of 16; "
+        "images left for other epochs: 4"
     ]
 
 
