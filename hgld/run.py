@@ -53,6 +53,10 @@ class Listener(Protocol):
         """Something a person should know."""
 
 
+class _Imbalance(HgldError):
+    """Rows in are not rows out plus dropped."""
+
+
 class Runner:
     """Runs stages of one pipeline in one work folder, one process at a time."""
 
@@ -95,10 +99,15 @@ class Runner:
         return [(stage, judge(stage, self.lock, self.workspace)) for stage in self.stages]
 
     def _clear_half_written(self) -> None:
-        """Remove what a killed run was writing; it never got its final name."""
-        for folder in (self.workspace.work, self.workspace.pipeline.labels):
-            for path in folder.rglob(".*.tmp"):
-                path.unlink(missing_ok=True)
+        """Remove what a killed run was writing; only in places that are hgld's own."""
+        work = self.workspace.work
+        for name in ARTIFACTS:
+            path = self.workspace.path(name)
+            if path.parent == work:
+                own = isinstance(ARTIFACTS[name], Folder)
+                left = path.rglob(".*.tmp") if own else work.glob(f".{path.name}.*.tmp")
+                for file in filter(Path.is_file, left):
+                    file.unlink(missing_ok=True)
 
     def apply_review(self, who: str) -> int:
         """Read the review sheet back into the decisions; how many were added.
@@ -123,7 +132,6 @@ class Runner:
         freshness = judge(stage, self.lock, self.workspace)
         freshness = self._settle_edits(stage, freshness)
         if freshness.state == "fresh" and not force:
-            self.lock.save()
             self._pass_gate(stage)
             self.listener.fresh(stage)
             return False
@@ -159,7 +167,7 @@ class Runner:
             return
         try:
             self._count_balance(stage, stage.balance, 0.0)
-        except HgldError as error:
+        except _Imbalance as error:
             raise InvalidData(
                 f"{edited}: was edited by hand and its rows no longer add up: {error}; undo the "
                 "edit, or delete the file to have it made again"
@@ -267,7 +275,10 @@ class Runner:
 
     def _count(self, stage: Stage, written: dict[str, Any], seconds: float) -> Summary:
         if stage.balance is not None:
-            return self._count_balance(stage, stage.balance, seconds)
+            try:
+                return self._count_balance(stage, stage.balance, seconds)
+            except _Imbalance as error:
+                raise HgldError(f"{error}; this is a fault of hgld") from None
         rows = {name: len(t) for name, t in written.items() if isinstance(t, pd.DataFrame)}
         dropped = sum(rows.pop(name) for name in list(rows) if name.endswith("dropped"))
         went_on = max(rows.values(), default=0)
@@ -284,9 +295,9 @@ class Runner:
         both = went_on.intersection(dropped)
         if len(lost) or len(both) or len(went_on) + len(dropped) != len(came_in):
             example = (list(lost) + list(both) + list(went_on.difference(came_in)))[:1]
-            raise HgldError(
+            raise _Imbalance(
                 f"{stage.name}: {len(came_in)} {balance.unit} in, but {len(went_on)} out and "
-                f"{len(dropped)} dropped (see {example}); this is a fault of hgld"
+                f"{len(dropped)} dropped (see {example})"
             )
         return Summary(stage.name, len(came_in), len(went_on), len(dropped), balance.unit, seconds)
 
@@ -315,8 +326,10 @@ class Runner:
                     f"{self.workspace.work}: another hgld is at work here; wait for it, "
                     "or give --work another folder"
                 ) from None
+            self.lock = Lock.load(self.lock.path)  # as the run before this one left it
             self._clear_half_written()
             yield
+            self.lock.save()  # file hashes too, also where no stage ran
 
 
 @dataclass(frozen=True)

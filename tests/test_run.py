@@ -130,6 +130,17 @@ def test_what_a_killed_run_was_writing_is_cleared(
     assert not list(work.rglob(".*.tmp"))
 
 
+def test_hidden_files_that_are_not_hgld_s_own_stay(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    theirs = [pipeline.parent / "photos" / ".a.tmp", pipeline.parent / "work" / "mine" / ".b.tmp"]
+    for path in theirs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    run()
+    assert all(path.exists() for path in theirs)
+
+
 def test_an_edit_outlives_a_lost_lock_file(run: Callable[..., Notes], pipeline: Path) -> None:
     run()
     work = pipeline.parent / "work"

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.errors import InvalidData
 
-__all__ = ["Classes", "id_space", "number_classes"]
+__all__ = ["Classes", "number_classes"]
 
 
 @dataclass(frozen=True)
@@ -32,16 +31,6 @@ class Classes:
     levels: tuple[str, ...]
     landmarks: pd.DataFrame
     table: pd.DataFrame
-
-
-def id_space(split: "pd.Series[str]") -> "pd.Series[str]":
-    """The space that a split's landmark ids belong to.
-
-    Example:
-        >>> id_space(pd.Series(["train", "evaluation", "index", "test"])).tolist()
-        ['train', 'train', 'index', 'index']
-    """
-    return split.map(SPACE_OF_SPLIT)
 
 
 def number_classes(hierarchy: pd.DataFrame) -> Classes:

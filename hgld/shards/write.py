@@ -17,10 +17,10 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import Json
+from hgld.artifacts import SPACE_OF_SPLIT, Json
 from hgld.config import ExportOptions, StageContext
 from hgld.errors import HgldError, InvalidData
-from hgld.shards.classes import Classes, id_space, number_classes
+from hgld.shards.classes import Classes, number_classes
 from hgld.shards.files import FileReader
 from hgld.shards.permission import DROPPED, count_reasons, withhold
 from hgld.shards.plan import plan_shards
@@ -94,7 +94,7 @@ def export_shards(
 def _label(images: pd.DataFrame, classes: Classes) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Give each image the classes of its landmark; those without a landmark's row are dropped."""
     landmarks = classes.landmarks.rename(columns={"split": "space"})
-    labelled = images.assign(space=id_space(images["split"])).merge(
+    labelled = images.assign(space=images["split"].map(SPACE_OF_SPLIT)).merge(
         landmarks, on=["space", "landmark_id"], how="left", validate="many_to_one"
     )
     missing = labelled["level_1"].isna()
