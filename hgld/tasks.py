@@ -6,28 +6,34 @@ items only pass through and nothing is said, so that a stage never prints.
 """
 
 import logging
+import os
+import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from contextvars import ContextVar
-from multiprocessing import get_context
+from importlib import import_module
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 from hgld.errors import HgldError, Resumable
 
-__all__ = ["ProgressSink", "map_tasks", "say", "track", "watched_by"]
+__all__ = ["Label", "ProgressSink", "map_tasks", "say", "start_workers", "track", "watched_by"]
 
 Item = TypeVar("Item")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Label = str | Callable[[], str]  # of a progress; a function where it changes on the way
 
 
 class ProgressSink(Protocol):
     """Shows progress: gets each iterable with its label and total, and passes its items on."""
 
-    def __call__(self, items: Iterable[Item], label: str, total: int | None) -> Iterator[Item]:
+    def __call__(self, items: Iterable[Item], label: Label, total: int | None) -> Iterator[Item]:
         """Pass the items on."""
         ...
 
@@ -36,7 +42,7 @@ _sink: ContextVar[ProgressSink | None] = ContextVar("progress sink", default=Non
 _notes: ContextVar[Callable[[str], object] | None] = ContextVar("sink of notes", default=None)
 
 
-def track(items: Iterable[Item], label: str, total: int | None = None) -> Iterator[Item]:
+def track(items: Iterable[Item], label: Label, total: int | None = None) -> Iterator[Item]:
     """Pass the items through, one step of progress each.
 
     Example:
@@ -48,7 +54,7 @@ def track(items: Iterable[Item], label: str, total: int | None = None) -> Iterat
 
 
 def say(text: str) -> None:
-    """Tell whoever watches what a person should know, in one line.
+    """Tell whoever watches what a person should know, in short lines.
 
     Example:
         >>> with watched_by(lambda items, label, total: iter(items), print):
@@ -71,12 +77,30 @@ def watched_by(sink: ProgressSink, notes: Callable[[str], object] | None = None)
         _notes.reset(tokens[1])
 
 
+@contextmanager
+def start_workers(
+    function: Callable[[Any], Any], processes: int
+) -> Iterator[ProcessPoolExecutor | None]:
+    """Processes that load a function's module while its tasks are still being planned.
+
+    None for one process: then no other is needed.
+    """
+    if processes <= 1:
+        yield None
+        return
+    with _pool(processes) as workers:
+        for _ in range(processes):
+            workers.submit(import_module, function.__module__)
+        yield workers
+
+
 def map_tasks(
     function: Callable[[Task], Result],
     tasks: Sequence[Task],
     label: str,
     processes: int = 1,
     cluster: str | None = None,
+    workers: ProcessPoolExecutor | None = None,
 ) -> list[Result]:
     """Results of ``function`` in the order of the tasks, whatever the number of processes.
 
@@ -90,6 +114,7 @@ def map_tasks(
         label: what the progress is called.
         processes: on this machine, where there is no cluster.
         cluster: address of a Ray cluster, "auto" for the one of this machine.
+        workers: processes that ``start_workers`` has started; they end with the last task.
 
     Raises:
         Resumable: a worker process died (on a cluster: again and again).
@@ -103,15 +128,36 @@ def map_tasks(
         return _map_on_cluster(function, tasks, label, cluster)
     if processes <= 1 or len(tasks) <= 1:
         return [function(task) for task in track(tasks, label, len(tasks))]
-    workers = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+    workers = workers or _pool(processes)
+    finished = False
     try:
-        with workers:
-            return list(track(workers.map(function, tasks), label, len(tasks)))
+        results = list(track(workers.map(function, tasks), label, len(tasks)))
+        finished = True
+        return results
     except BrokenProcessPool:
         raise Resumable(
             f"{label}: a worker process died (out of memory, or killed); finished tasks are kept, "
             "run the same command again"
         ) from None
+    finally:  # after a fault nothing may go on writing behind the back of whoever tells it
+        workers.shutdown(wait=not finished, cancel_futures=True)
+
+
+def _pool(processes: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(processes, get_context("spawn"), initializer=_serve)
+
+
+def _serve() -> None:
+    """In a worker: leave Ctrl-C to the main process, and end when that is gone, even by kill -9."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 RETRIES = 4  # of a task whose worker or node was lost

@@ -1,14 +1,24 @@
 import os
+import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
 from hgld.errors import Resumable
-from hgld.tasks import map_tasks, track, watched_by
+from hgld.tasks import map_tasks, start_workers, track, watched_by
 
 
 def square(n: int) -> int:
     return n * n
+
+
+def fail_first(task: tuple[int, Path]) -> None:
+    number, folder = task
+    if number == 0:
+        raise ValueError("the first")
+    time.sleep(0.05)
+    (folder / str(number)).touch()
 
 
 def die(n: int) -> int:
@@ -23,6 +33,23 @@ def test_results_keep_the_order_of_the_tasks(processes: int) -> None:
 def test_a_dead_worker_is_noticed() -> None:
     with pytest.raises(Resumable, match="Squares: a worker process died"):
         map_tasks(die, [1, 2], "Squares", 2)
+
+
+def test_workers_that_were_started_before_do_the_tasks() -> None:
+    with start_workers(square, 2) as workers:
+        assert workers is not None
+        assert map_tasks(square, [3, 1, 2], "Squares", 2, workers=workers) == [9, 1, 4]
+    with start_workers(square, 1) as none:
+        assert none is None
+
+
+def test_a_fault_in_a_task_ends_the_others_before_it_is_told(tmp_path: Path) -> None:
+    tasks = [(i, tmp_path) for i in range(40)]
+    with pytest.raises(ValueError, match="the first"):
+        map_tasks(fail_first, tasks, "Failing", 2)
+    after = len(list(tmp_path.iterdir()))
+    time.sleep(0.3)
+    assert len(list(tmp_path.iterdir())) == after < 39
 
 
 def test_progress_reaches_the_sink() -> None:

@@ -53,6 +53,7 @@ class Coverage:
             "classes without room or partners": others,
             "images left for other epochs": self.images_left_out,
             "repeated images": self.repeats,
+            "padded places": self.padding,
         }
         return "; ".join([shown, *(f"{what}: {n:,}" for what, n in left_out.items() if n)])
 

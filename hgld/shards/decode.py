@@ -1,10 +1,13 @@
 """Makes tensors of JPEG bytes, and bears with as many damaged images as it was told to.
 
 One flipped bit should not end a run of days, and a disk that loses images should. So undecodable
-images are counted against a budget; within it, another image of the class takes the place.
+images are counted against a budget; within it, another image of the class takes the place: one
+that the batch does not hold, as long as the class has one. Which one depends on the plan and on
+the damaged image alone, so that all readers, ranks and workers give the same batch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -13,8 +16,9 @@ from torch import Tensor
 
 from hgld.errors import InvalidData
 from hgld.shards.jpeg import decode_rgb
+from hgld.shards.sequence import GlobalBatch
 
-__all__ = ["Decoder", "decode_image"]
+__all__ = ["Decoder", "Source", "decode_image"]
 
 Transform = Callable[[Image.Image], Tensor]
 
@@ -27,11 +31,25 @@ def decode_image(data: bytes | memoryview, name: str) -> Image.Image:
     """
     try:
         return decode_rgb(data)
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InvalidData(
             f"{name}: the image cannot be decoded ({type(error).__name__}), so the shard is "
             "damaged; run `hgld shards verify`"
         ) from None
+
+
+class Source(Protocol):
+    """Where single images come from when another has to take a place."""
+
+    labels: np.ndarray  # (N, L)
+
+    def read_bytes(self, number: int) -> bytes:
+        """The JPEG of a row."""
+        ...
+
+    def name(self, number: int) -> str:
+        """Shard and key of a row, for an error."""
+        ...
 
 
 class Decoder:
@@ -46,61 +64,78 @@ class Decoder:
 
     def __init__(self, transform: Transform, seed: int, budget: int) -> None:
         self.transform, self.seed, self.budget = transform, seed, budget
-        self.undecodable = 0
+        self.undecodable: set[str] = set()
 
     def batch(
         self,
-        data: Sequence[bytes | None],
-        names: Sequence[str],
-        classes: np.ndarray,
-        place: tuple[int, int, int],
-    ) -> Tensor:
-        """Images (B, ...); None gives an image of zeros, as padding.
+        batch: GlobalBatch,
+        jpegs: Iterable[tuple[int, bytes | memoryview]],
+        source: Source,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Images (B, ...), labels (B, L) and row numbers (B,) of a rank's part of a batch.
+
+        Padding is an image of zeros with the labels and the row number -1.
 
         Args:
-            data: a JPEG for each place, or None.
-            names: what to call each of them in an error.
-            classes: (B,) finest class of each place.
-            place: epoch, step, and number of the first place in the global batch.
+            batch: what is wanted.
+            jpegs: place in the rank's part, and JPEG, of all that is no padding, in any order.
+            source: of the images that take the place of damaged ones.
         """
-        epoch, step, first = place
-        images: list[Tensor | None] = []
+        rows = batch.mine.copy()
+        images: list[Tensor | None] = [None] * len(rows)
         with torch.random.fork_rng(devices=[]):
-            for i, jpeg in enumerate(data):
-                seeds = np.random.SeedSequence([self.seed, epoch, step, first + i])
-                torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))
-                images.append(None if jpeg is None else self._try(jpeg, names[i]))
-        return torch.stack(self._fill(images, data, classes, names))
+            for place, jpeg in jpegs:
+                images[place] = self._make(batch, place, jpeg, source.name(int(rows[place])))
+            for place in np.flatnonzero(rows >= 0).tolist():
+                if images[place] is None:
+                    rows[place], images[place] = self._replace(batch, place, source)
+        shape = next(image for image in images if image is not None)
+        whole = [torch.zeros_like(shape) if image is None else image for image in images]
+        labels = np.where(rows[:, None] >= 0, source.labels[rows], -1)
+        return torch.stack(whole), torch.from_numpy(labels), torch.from_numpy(rows)
 
-    def _try(self, jpeg: bytes, name: str) -> Tensor | None:
+    def _make(
+        self, batch: GlobalBatch, place: int, jpeg: bytes | memoryview, name: str
+    ) -> Tensor | None:
+        """The tensor for a place; None where the image cannot be decoded."""
+        first = batch.part.start + place
+        seeds = np.random.SeedSequence([self.seed, batch.epoch, batch.step, first])
+        torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))
         try:
             return self.transform(decode_image(jpeg, name))
         except InvalidData as error:
-            self.undecodable += 1
-            if self.undecodable > self.budget:
+            self.undecodable.add(name)
+            if len(self.undecodable) > self.budget:
                 raise InvalidData(
-                    f"{error} ({self.undecodable} undecodable images; {self.budget} are allowed)"
+                    f"{error} ({len(self.undecodable)} undecodable images; {self.budget} are "
+                    "allowed)"
                 ) from None
             return None
 
-    @staticmethod
-    def _fill(
-        images: Sequence[Tensor | None],
-        data: Sequence[bytes | None],
-        classes: np.ndarray,
-        names: Sequence[str],
-    ) -> list[Tensor]:
-        """Put another image of the class where one is damaged, and zeros where none belongs."""
-        there = {
-            int(c): image for c, image in zip(classes, images, strict=True) if image is not None
-        }
-        if not there:
-            raise InvalidData(f"{names[0]}: no image of its batch can be decoded")
-        shape = next(iter(there.values()))
-        filled = []
-        for image, jpeg, label, name in zip(images, data, classes, names, strict=True):
-            if image is None and jpeg is not None and int(label) not in there:
-                raise InvalidData(f"{name}: no image of its class in this batch can be decoded")
-            spare = there.get(int(label)) if jpeg is not None else torch.zeros_like(shape)
-            filled.append(spare if image is None else image)
-        return [image for image in filled if image is not None]
+    def _replace(self, batch: GlobalBatch, place: int, source: Source) -> tuple[int, Tensor]:
+        """Another image of the class for a place, and its row."""
+        for row in _spares(batch, place, source.labels, self.seed):
+            image = self._make(batch, place, source.read_bytes(row), source.name(row))
+            if image is not None:
+                return row, image
+        damaged = source.name(int(batch.mine[place]))
+        raise InvalidData(f"{damaged}: no image of its class can be decoded")
+
+
+def _spares(batch: GlobalBatch, place: int, labels: np.ndarray, seed: int) -> Iterator[int]:
+    """Rows that may take a place, best first.
+
+    First those that are not in the batch: each place of the class has a share of its own, so that
+    two damaged images are not replaced by the same one. Where the class has no other image, one
+    that is in the batch already.
+    """
+    at = batch.part.start + place
+    finest = labels[:, -1]
+    label = finest[batch.rows[at]]
+    together = np.flatnonzero((batch.rows >= 0) & (finest[batch.rows] == label))  # its K places
+    nth = int(np.searchsorted(together, at))
+    others = np.setdiff1d(np.flatnonzero(finest == label), batch.rows[together])
+    np.random.default_rng([seed, batch.epoch, batch.step, int(label)]).shuffle(others)
+    for turn in range(len(together)):
+        yield from others[(nth + turn) % len(together) :: len(together)].tolist()
+    yield from batch.rows[np.roll(together, -nth)[1:]].tolist()

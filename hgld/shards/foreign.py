@@ -21,7 +21,7 @@ from hgld.artifacts import hash_file
 from hgld.errors import InvalidData
 from hgld.shards.classes import Classes, number_classes
 from hgld.shards.files import FileReader
-from hgld.shards.index import read_manifest
+from hgld.shards.index import is_export
 from hgld.shards.scan import Member, scan_tar
 from hgld.shards.sidecars import write_sidecars
 from hgld.tasks import track
@@ -51,7 +51,7 @@ def index_shards(
     tars = sorted(folder.glob("*.tar"))
     if not tars:
         raise InvalidData(f"{folder}: holds no tar file; expected shards of a WebDataset")
-    if not replace_export and _is_export(folder):
+    if not replace_export and is_export(folder):
         raise InvalidData(
             f"{folder}: hgld export wrote these shards and their index, which says more than "
             "another could; give --force to replace it"
@@ -67,10 +67,6 @@ def index_shards(
     labels = sha256(classes.table.to_csv(index=False).encode()).hexdigest()
     write_sidecars(folder, index, facts, classes, options={}, labels_sha256=labels)
     return index
-
-
-def _is_export(folder: Path) -> bool:
-    return (folder / "manifest.json").is_file() and bool(read_manifest(folder).get("options"))
 
 
 def _index_tar(tar: Path, reader: FileReader, levels: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ from hgld.errors import InvalidData, MissingInput
 from hgld.shards.files import FileReader
 from hgld.tasks import track
 
-__all__ = ["level_columns", "read_index", "read_manifest", "verify_shards"]
+__all__ = ["is_export", "level_columns", "read_index", "read_manifest", "verify_shards"]
 
 REBUILD = "delete the folder and run export again"
 
@@ -48,6 +48,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if missing:
         raise InvalidData(f"{path}: '{missing[0]}' is missing; {REBUILD}")
     return manifest
+
+
+def is_export(folder: Path) -> bool:
+    """Whether hgld export wrote the shards of a folder, rather than only an index of them."""
+    return (folder / "manifest.json").is_file() and bool(read_manifest(folder).get("options"))
 
 
 def level_columns(index: pd.DataFrame) -> list[str]:

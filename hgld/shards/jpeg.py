@@ -11,8 +11,16 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-__all__ = ["decode_pixels", "decode_rgb", "is_sound_jpeg", "is_whole_jpeg", "jpeg_size"]
+__all__ = [
+    "MOST_PIXELS",
+    "decode_pixels",
+    "decode_rgb",
+    "is_sound_jpeg",
+    "is_whole_jpeg",
+    "jpeg_size",
+]
 
+MOST_PIXELS = 178_956_970  # Pillow takes anything larger for an attack on the memory
 START = b"\xff\xd8\xff"
 END = b"\xff\xd9"
 PLAIN = ("YCbCr", "Gray")
@@ -89,7 +97,8 @@ def decode_rgb(data: bytes | memoryview) -> Image.Image:
 
 
 def _decode_plain(data: bytes | memoryview) -> np.ndarray | None:
-    if jpeg_size(data) is None:
+    size = jpeg_size(data)
+    if size is None or size[0] * size[1] > MOST_PIXELS:
         return None
     try:
         return np.asarray(simplejpeg.decode_jpeg(data, colorspace="RGB", strict=True))

@@ -19,7 +19,7 @@ from hgld.errors import UsageError
 from hgld.shards.batches import BatchOptions, Samples, order_shards
 from hgld.shards.decode import Decoder, Transform, decode_image
 from hgld.shards.read import ShardImages
-from hgld.shards.sequence import BatchSequence
+from hgld.shards.sequence import BatchSequence, EpochPlan
 from hgld.shards.sequential import SequentialFile, join_location
 from hgld.tasks import say
 
@@ -30,6 +30,8 @@ Batch = tuple[Tensor, Tensor, Tensor]
 
 class BatchLoader:
     """The batches of one rank: images (B, ...), labels (B, L), row numbers (B,).
+
+    Where small classes are padded, an image of zeros has labels and row number -1.
 
     Iterating gives the rest of the current epoch. ``state_dict`` counts the batches that were
     given out, whatever the workers have prepared beyond them.
@@ -44,7 +46,8 @@ class BatchLoader:
         rank: of this process.
         world_size: processes that share each global batch.
         workers: processes that read and decode for this rank; 0: this one.
-        undecodable_budget: damaged images to bear with in each worker.
+        undecodable_budget: damaged images to bear with in each worker; another image of the class
+            takes the place, and its row number is given.
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class BatchLoader:
         if self._reader == "indexed":
             images = ShardImages(Path(self._folder), self._rows, self._decoder.transform)
             return DataLoader(
-                IndexedSteps(images, self.sequence, self._decoder),
+                IndexedSteps(images, self.sequence.epoch_plan(), self._decoder),
                 batch_size=None,
                 sampler=steps,
                 num_workers=self.workers,
@@ -105,21 +108,16 @@ class BatchLoader:
 
 
 class IndexedSteps(Dataset[Batch]):
-    """Item ``step`` is the batch of that step of the sequence's current epoch."""
+    """Item ``step`` is the batch of that step of the epoch."""
 
-    def __init__(self, images: ShardImages, sequence: BatchSequence, decoder: Decoder) -> None:
-        self.images, self.decoder = images, decoder
-        self.epoch, self.plan = sequence.epoch, sequence.plan(sequence.epoch)
-        self.first = sequence.rank * self.plan.shape[1]
+    def __init__(self, images: ShardImages, plan: EpochPlan, decoder: Decoder) -> None:
+        self.images, self.plan, self.decoder = images, plan, decoder
 
     def __getitem__(self, step: int) -> Batch:
-        rows = self.plan[step]
-        data = [self.images.read_bytes(row) if row >= 0 else None for row in rows.tolist()]
-        labels = _labels_of(self.images.labels, rows)
-        names = [self.images.name(row) for row in rows]
-        place = (self.epoch, step, self.first)
-        made = self.decoder.batch(data, names, labels[:, -1], place)
-        return made, torch.from_numpy(labels), torch.from_numpy(rows)
+        batch = self.plan.batch(step)
+        rows = enumerate(batch.mine.tolist())
+        jpegs = ((place, self.images.read_bytes(row)) for place, row in rows if row >= 0)
+        return self.decoder.batch(batch, jpegs, self.images)
 
 
 class StreamSteps(IterableDataset[Batch]):
@@ -138,8 +136,7 @@ class StreamSteps(IterableDataset[Batch]):
         steps: range,
     ) -> None:
         self.folder, self.decoder, self.steps = folder, decoder, steps
-        self.epoch, self.plan = sequence.epoch, sequence.plan(sequence.epoch)
-        self.first = sequence.rank * self.plan.shape[1]
+        self.plan = sequence.epoch_plan()
         self.labels = sequence.samples.labels
         self.shard = sequence.samples.shards
         self.names = [str(n) for n in rows["shard"].astype("category").cat.categories]
@@ -154,28 +151,32 @@ class StreamSteps(IterableDataset[Batch]):
         mine = self.steps if worker is None else self.steps[worker.id :: worker.num_workers]
         held: dict[int, bytes] = {}
         lanes: dict[int, Iterator[tuple[int, bytes]]] = {}
-        needed = np.unique(self.plan[mine])
+        needed = np.unique(self.plan.rows[mine, self.plan.part])
         for step in mine:
-            rows = self.plan[step]
-            for row in rows[rows >= 0].tolist():
+            batch = self.plan.batch(step)
+            there = np.flatnonzero(batch.mine >= 0).tolist()
+            for row in batch.mine[there].tolist():
                 lane = int(self.lane_of[self.shard[row]])
                 if lane not in lanes:
                     lanes[lane] = self._read_lane(lane, needed[needed >= 0])
                 while row not in held:
                     held.update([next(lanes[lane])])
-            yield self._batch(step, rows, held)
-            for row in rows.tolist():
+            jpegs = ((place, held[int(batch.mine[place])]) for place in there)
+            yield self.decoder.batch(batch, jpegs, self)
+            for row in batch.mine.tolist():
                 held.pop(row, None)
 
-    def _batch(self, step: int, rows: np.ndarray, held: dict[int, bytes]) -> Batch:
-        labels = _labels_of(self.labels, rows)
-        data = [held[row] if row >= 0 else None for row in rows.tolist()]
-        names = [self._name(row) for row in rows]
-        made = self.decoder.batch(data, names, labels[:, -1], (self.epoch, step, self.first))
-        return made, torch.from_numpy(labels), torch.from_numpy(rows)
+    def name(self, number: int) -> str:
+        """Shard and key of a sample, for an error."""
+        return f"{self._location(self.shard[number])}: key {self.keys[number]}"
 
-    def _name(self, row: int) -> str:
-        return f"{join_location(self.folder, self.names[self.shard[row]])}: key {self.keys[row]}"
+    def read_bytes(self, number: int) -> bytes:
+        """The JPEG of any sample; its shard is read from the front on, so do this seldom."""
+        with SequentialFile(self._location(self.shard[number])) as file:
+            return file.take(*self.place[number].tolist())
+
+    def _location(self, shard: int) -> str:
+        return join_location(self.folder, self.names[shard])
 
     def _read_lane(self, lane: int, needed: np.ndarray) -> Iterator[tuple[int, bytes]]:
         """The needed samples of a lane, shard after shard in their turn."""
@@ -183,8 +184,7 @@ class StreamSteps(IterableDataset[Batch]):
         mine = mine[np.lexsort((self.place[mine, 0], self.turn_of[self.shard[mine]]))]
         bounds = np.flatnonzero(np.diff(self.shard[mine])) + 1
         for part in np.split(mine, bounds):
-            location = join_location(self.folder, self.names[self.shard[part[0]]])
-            with SequentialFile(location) as file:
+            with SequentialFile(self._location(self.shard[part[0]])) as file:
                 for row in part.tolist():
                     offset, size = self.place[row].tolist()
                     yield row, file.take(offset, size)
@@ -242,8 +242,3 @@ class PlainImages(IterableDataset[tuple[Tensor, Tensor, int]]):
         for number, data in self.images.iterate(numbers):
             image = decode_image(data, self.images.name(number))
             yield self.images.transform(image), torch.from_numpy(self.images.labels[number]), number
-
-
-def _labels_of(labels: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Labels of the rows; -1 throughout where there is none."""
-    return np.where(rows[:, None] >= 0, labels[rows], -1)

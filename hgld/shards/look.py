@@ -31,13 +31,17 @@ def list_shards(folder: Path) -> pd.DataFrame:
 
 
 def read_sample(folder: Path, key: str) -> Sample:
-    """The sample of a key, or of an image id.
+    """The sample of a key, or of an image id that stands in one split only.
 
     Raises:
-        InvalidData: there is none; the nearest is named.
+        InvalidData: there is none (the nearest is named), or several have the image id.
     """
     index = read_index(folder)
-    found = index[(index["key"] == key) | (index["image_id"] == key)]
+    found = index[index["key"] == key]
+    found = index[index["image_id"] == key] if found.empty else found
+    if len(found) > 1:
+        keys = ", ".join(found["key"])
+        raise InvalidData(f"{folder}: the image id '{key}' has several samples; give a key: {keys}")
     if found.empty:
         near = nearest(key, [*index["key"].head(10_000), *index["image_id"].head(10_000)])
         raise InvalidData(f"{folder}: no sample has the key or image id '{key}'{near}")

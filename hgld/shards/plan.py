@@ -41,28 +41,35 @@ def plan_shards(
         The samples with ``shard`` (file name) and ``run`` (counted in each split, in order).
     """
     parts = [
-        _plan_split(part.sort_values("image_id"), str(split), run_length, shard_bytes, seed)
+        _plan_split(_by_id(part), str(split), run_length, shard_bytes, seed)
         for split, part in samples.groupby("split", sort=True)
     ]
     return pd.concat(parts, ignore_index=True) if parts else samples.assign(shard="", run=0)
+
+
+def _by_id(samples: pd.DataFrame) -> pd.DataFrame:
+    in_order = samples["image_id"].is_monotonic_increasing
+    return samples if in_order else samples.sort_values("image_id")
 
 
 def _plan_split(
     samples: pd.DataFrame, split: str, run_length: int, shard_bytes: float, seed: int
 ) -> pd.DataFrame:
     random = np.random.default_rng([seed, *split.encode()])
-    levels = [name for name in samples.columns if name.startswith("level_")]
-    samples = samples.iloc[random.permutation(len(samples))]
-    samples = samples.sort_values(levels[-1], kind="stable", ignore_index=True)
-    run = _cut_runs(samples[levels[-1]].to_numpy(), run_length)
-    runs = samples.groupby(run)[levels].first()
+    levels = samples[[name for name in samples.columns if name.startswith("level_")]].to_numpy()
+    order = random.permutation(len(samples))
+    order = order[np.argsort(levels[order, -1], kind="stable")]
+    run = _cut_runs(levels[order, -1], run_length)
+    runs = levels[order[np.flatnonzero(np.r_[True, run[1:] != run[:-1]])]]  # (R, L)
     size = float(samples["expected_bytes"].sum()) + MEMBER_OVERHEAD * len(samples)
     shards = min(max(1, ceil(size / shard_bytes)), len(runs))
-    group = runs[levels[-2]] if len(levels) > 1 else runs[levels[-1]] * 0
-    shard = _deal_runs(group.to_numpy(), runs[levels[-1]].to_numpy(), shards, random)
-    place = _rank(np.lexsort((random.random(len(runs)), shard)))[run]
-    samples = samples.assign(shard=[shard_name(split, n) for n in shard[run]], run=place)
-    return samples.sort_values("run", kind="stable", ignore_index=True)
+    group = runs[:, -2] if runs.shape[1] > 1 else runs[:, -1] * 0
+    shard = _deal_runs(group, runs[:, -1], shards, random)
+    place = _rank(np.lexsort((random.random(len(runs)), shard)))
+    written = np.argsort(place[run], kind="stable")
+    names = np.array([shard_name(split, n) for n in range(shards)], object)
+    planned = samples.take(order[written]).reset_index(drop=True)
+    return planned.assign(shard=names[shard[run[written]]], run=place[run[written]])
 
 
 def _cut_runs(classes: np.ndarray, run_length: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import Any
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from hgld.shards.jpeg import is_sound_jpeg, is_whole_jpeg, jpeg_size
+from hgld.shards.jpeg import MOST_PIXELS, is_sound_jpeg, is_whole_jpeg, jpeg_size
 
 __all__ = ["Encoded", "Encoding", "Undecodable", "describe", "encode_image", "sample_key"]
 
@@ -109,6 +109,8 @@ def encode_image(data: bytes, encoding: Encoding) -> Encoded:
 
 def _encode(data: bytes, encoding: Encoding) -> Encoded:
     size = jpeg_size(data)
+    if size is not None and size[0] * size[1] > MOST_PIXELS:
+        raise ValueError(f"{size[0]} x {size[1]} pixels; {MOST_PIXELS:,} are read at most")
     copied = size is not None and _keeps_size(size, encoding)
     if size is not None and copied and (not encoding.decode_all or _can_be_decoded(data)):
         return Encoded(data, *size, *size, "none")
@@ -116,7 +118,7 @@ def _encode(data: bytes, encoding: Encoding) -> Encoded:
 
 
 def _can_be_decoded(data: bytes) -> bool:
-    """The quick proof first; where neither holds, Pillow's verdict counts."""
+    """The quick test first; where neither one holds, Pillow's verdict counts."""
     return is_sound_jpeg(data) or is_whole_jpeg(data)
 
 

@@ -6,6 +6,7 @@ have the same number of steps, and the state of a run is two numbers and a finge
 
 from bisect import bisect_right
 from collections import OrderedDict
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -14,9 +15,44 @@ import numpy as np
 from hgld.errors import InvalidData, UsageError
 from hgld.shards.batches import BatchOptions, Samples, plan_epoch
 
-__all__ = ["BatchSequence", "BatchSteps"]
+__all__ = ["BatchSequence", "BatchSteps", "EpochPlan", "GlobalBatch"]
 
 PLANS_KEPT = 2
+
+
+@dataclass(frozen=True)
+class GlobalBatch:
+    """A batch of all ranks, and which part of it is wanted.
+
+    Attributes:
+        epoch: it belongs to.
+        step: number in the epoch.
+        rows: (P * K,) row numbers; -1 is padding.
+        part: places of this rank.
+    """
+
+    epoch: int
+    step: int
+    rows: np.ndarray
+    part: slice
+
+    @property
+    def mine(self) -> np.ndarray:
+        """Row numbers of this rank's places."""
+        return self.rows[self.part]
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """The batches of one epoch, all ranks' (steps, P * K), and the places of one rank."""
+
+    epoch: int
+    rows: np.ndarray
+    part: slice
+
+    def batch(self, step: int) -> GlobalBatch:
+        """The batch of a step."""
+        return GlobalBatch(self.epoch, step, self.rows[step], self.part)
 
 
 class BatchSequence:
@@ -43,17 +79,22 @@ class BatchSequence:
         if size % world_size:
             raise UsageError(f"{world_size} ranks do not divide a batch of {size} images")
         self.samples, self.options, self.seed = samples, options, seed
-        self.rank, self.world_size = rank, world_size
+        self._part = slice(rank * size // world_size, (rank + 1) * size // world_size)
         self.epoch = self.step = 0
         self._plans: OrderedDict[int, np.ndarray] = OrderedDict()
 
     def plan(self, epoch: int) -> np.ndarray:
         """Row numbers of this rank in each step of an epoch, (steps, B)."""
+        return self._whole(epoch)[:, self._part]
+
+    def epoch_plan(self) -> EpochPlan:
+        """The current epoch, as workers need it."""
+        return EpochPlan(self.epoch, self._whole(self.epoch), self._part)
+
+    def _whole(self, epoch: int) -> np.ndarray:
         if epoch not in self._plans:
             whole = plan_epoch(self.samples, self.options, seed=self.seed, epoch=epoch)
-            width = whole.shape[1] // self.world_size
-            mine = whole[:, self.rank * width : (self.rank + 1) * width]
-            self._plans[epoch] = np.ascontiguousarray(mine)
+            self._plans[epoch] = whole
             while len(self._plans) > PLANS_KEPT:
                 self._plans.popitem(last=False)
         return self._plans[epoch]
@@ -108,10 +149,14 @@ class BatchSteps:
         Raises:
             InvalidData: not one batch can be made.
         """
+        epoch = self.epoch(step)
+        return np.asarray(self._sequence.plan(epoch)[step - self._starts[epoch]])
+
+    def epoch(self, step: int) -> int:
+        """Number of the epoch that a step is in."""
         while self._starts[-1] <= step:
             self._starts.append(self._starts[-1] + self._length(len(self._starts) - 1))
-        epoch = bisect_right(self._starts, step) - 1
-        return np.asarray(self._sequence.plan(epoch)[step - self._starts[epoch]])
+        return bisect_right(self._starts, step) - 1
 
     def _length(self, epoch: int) -> int:
         """Steps of an epoch; at random each has as many, so those in between need no plan."""

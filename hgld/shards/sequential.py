@@ -4,9 +4,11 @@ A spinning disk and a remote store give many times more when nobody jumps. ``htt
 one long answer, other schemes (``s3://`` ...) through fsspec where its driver is installed.
 """
 
+from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, cast
+from urllib.parse import quote
 from urllib.request import urlopen
 
 from hgld.errors import HgldError, InvalidData
@@ -15,6 +17,7 @@ __all__ = ["SequentialFile", "join_location"]
 
 CHUNK = 1 << 20
 TIMEOUT_S = 60.0
+KEPT = ":/?#[]@!$&'()*+,;=%"  # of a URL; blanks and letters beyond ASCII have to be escaped
 
 
 def join_location(folder: Path | str, name: str) -> str:
@@ -51,7 +54,7 @@ class SequentialFile:
         while missing:
             try:
                 part = self._file.read(missing)
-            except OSError as error:
+            except (OSError, HTTPException) as error:
                 raise HgldError(
                     f"{self.location}: reading failed at byte {self._place} ({error})"
                 ) from None
@@ -84,11 +87,16 @@ def _open(location: str) -> BinaryIO:
         if not found:
             return Path(location).open("rb", buffering=CHUNK)
         if scheme in ("http", "https"):
-            return cast(BinaryIO, urlopen(location, timeout=TIMEOUT_S))
+            return cast(BinaryIO, urlopen(quote(location, safe=KEPT), timeout=TIMEOUT_S))
         import fsspec  # type: ignore[import-untyped]
 
         return cast(BinaryIO, fsspec.open(location, "rb", block_size=CHUNK).open())
     except FileNotFoundError:
         raise InvalidData(f"{location}: no such shard, although the index names it") from None
-    except (OSError, ImportError, ValueError) as error:
+    except ImportError as error:
+        raise HgldError(
+            f"{location}: the package that reads {scheme}:// is not installed ({error}); install "
+            "it, or copy the shards here"
+        ) from None
+    except (OSError, ValueError, HTTPException) as error:
         raise HgldError(f"{location}: cannot be opened ({error})") from None

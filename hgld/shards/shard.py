@@ -5,13 +5,16 @@ the folders may write it, and write it again.
 """
 
 import errno
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+from pyarrow import feather
 
 from hgld.artifacts import atomic_path, hash_file
 from hgld.errors import Resumable
@@ -27,10 +30,12 @@ from hgld.shards.sample import (
 )
 from hgld.shards.tar import BLOCK, ShardFile
 
-__all__ = ["Finished", "ShardTask", "read_marker", "write_or_keep"]
+__all__ = ["ShardTask", "read_markers", "write_or_keep"]
 
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 CREDITS = ["author", "license", "title", "url"]
+TEXTS = ("key", "image_id", "split", "shard", "sha256", *CREDITS)  # the others are numbers
+NOTE = b"hgld"  # key of what a marker says beside its rows
 
 
 @dataclass(frozen=True)
@@ -47,17 +52,8 @@ class ShardTask:
     encoding: Encoding
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A written shard: what the manifest says of it, its index rows, what was left out."""
-
-    facts: dict[str, Any]
-    rows: pd.DataFrame
-    dropped: pd.DataFrame
-
-
 def _marker(task: ShardTask) -> Path:
-    return task.state / f"{task.file}.parquet"
+    return task.state / f"{task.file}.arrow"
 
 
 def write_or_keep(task: ShardTask) -> Path:
@@ -78,7 +74,7 @@ def write_or_keep(task: ShardTask) -> Path:
 
 def _is_intact(marker: Path, shard: Path) -> bool:
     try:
-        facts = read_marker(marker).facts
+        facts = _read_note(marker)["facts"]
     except Exception:  # pyarrow raises whatever the damage leads to
         return False
     return bool(hash_file(shard) == facts["sha256"])
@@ -94,18 +90,15 @@ def _write_shard(task: ShardTask) -> None:
             shard.finish()
         finally:
             shard.close()
-    table = pd.DataFrame(rows, columns=_index_columns(task.levels))
-    table.attrs = {
+    facts = {
         "file": task.file,
         "split": str(task.samples["split"].iloc[0]),
         "sha256": shard.sha256,
         "bytes": shard.size_bytes,
         "samples": len(rows),
-        "runs": int(table["run"].nunique()),
-        "dropped": dropped,
+        "runs": len({row["run"] for row in rows}),
     }
-    with atomic_path(_marker(task)) as temporary:
-        table.to_parquet(temporary, index=False)
+    _write_marker(_marker(task), rows, {"facts": facts, "dropped": dropped}, task.levels)
 
 
 def _fill(
@@ -115,7 +108,7 @@ def _fill(
     dropped: list[dict[str, Any]],
 ) -> None:
     reader = FileReader(task.source)
-    for row in task.samples.to_dict("records"):
+    for row in _records(task.samples):
         data = reader.read(row["path"], row["offset"], row["size_bytes"])
         try:
             image = encode_image(data, task.encoding)
@@ -123,8 +116,16 @@ def _fill(
             place = {"split": row["split"], "image_id": row["image_id"]}
             dropped.append({**place, "reason": "undecodable", "detail": str(error)})
         else:
-            rows.append(_add_sample(shard, task, {str(k): v for k, v in row.items()}, image))
+            rows.append(_add_sample(shard, task, row, image))
     reader.close()
+
+
+def _records(samples: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Each row as a dictionary, in a fifth of the time of pandas' own."""
+    names = [str(name) for name in samples.columns]
+    columns = [samples[name].to_numpy(object).tolist() for name in names]
+    for row in zip(*columns, strict=True):
+        yield dict(zip(names, row, strict=True))
 
 
 def _add_sample(
@@ -158,8 +159,30 @@ def _index_columns(levels: Sequence[str]) -> list[str]:
     ]
 
 
-def read_marker(marker: Path) -> Finished:
-    """What was written of a finished shard."""
-    rows = pd.read_parquet(marker)
-    facts, rows.attrs = {str(name): fact for name, fact in rows.attrs.items()}, {}
-    return Finished(facts, rows, pd.DataFrame(facts.pop("dropped"), columns=DROPPED))
+def _write_marker(
+    marker: Path,
+    rows: Sequence[dict[str, Any]],
+    note: dict[str, Any],
+    levels: Sequence[str],
+) -> None:
+    names = _index_columns(levels)
+    kinds = [pa.string() if name in TEXTS else pa.int64() for name in names]
+    schema = pa.schema(list(zip(names, kinds, strict=True)))
+    table = pa.Table.from_pylist(rows, schema).replace_schema_metadata({NOTE: json.dumps(note)})
+    with atomic_path(marker) as temporary:
+        feather.write_feather(table, str(temporary))
+
+
+def _read_note(marker: Path) -> dict[str, Any]:
+    return dict(json.loads(feather.read_table(str(marker), columns=[]).schema.metadata[NOTE]))
+
+
+def read_markers(
+    markers: Sequence[Path],
+) -> tuple[pd.DataFrame, list[dict[str, Any]], pd.DataFrame]:
+    """Index rows, what the manifest says of each shard, and what was left out, of all markers."""
+    tables = [feather.read_table(str(marker), memory_map=False) for marker in markers]
+    notes = [json.loads(table.schema.metadata[NOTE]) for table in tables]
+    rows = pa.concat_tables(table.replace_schema_metadata() for table in tables).to_pandas()
+    dropped = [image for note in notes for image in note["dropped"]]
+    return rows, [note["facts"] for note in notes], pd.DataFrame(dropped, columns=DROPPED)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from hgld.artifacts import Json, atomic_path, hash_file, write_csv
 from hgld.shards.classes import Classes
@@ -25,6 +27,7 @@ SIDECARS = (
     "sizes.json",  # open_clip: samples of each tar
     "__len__",  # open_clip: samples of all
 )
+ROWS = 1 << 18  # of a table made text at a time
 ATTRIBUTION = ["split", "image_id", "title", "author", "license", "url"]
 
 
@@ -50,7 +53,8 @@ def write_sidecars(
     with atomic_path(out / "index.parquet") as temporary:
         rows.to_parquet(temporary, index=False, compression="zstd")
     _write_table(classes.table, out / "classes.csv")
-    _write_table(rows[ATTRIBUTION].sort_values(["split", "image_id"]), out / "attribution.csv")
+    with atomic_path(out / "attribution.csv") as temporary:
+        write_texts(rows[ATTRIBUTION].sort_values(["split", "image_id"]), temporary)
     write_descriptors(out, shards)
     manifest = {
         "levels": list(classes.levels),
@@ -104,6 +108,31 @@ def write_checksums(out: Path, shards: Sequence[Mapping[str, Any]]) -> None:
     sums |= {p.name: hash_file(p) for p in others if p.is_file() and p.name != "SHA256SUMS"}
     with atomic_path(out / "SHA256SUMS") as temporary:
         temporary.write_text("".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
+
+
+def write_texts(table: pd.DataFrame, path: Path) -> None:
+    """What ``write_csv`` writes of columns of text alone, in a quarter of its time."""
+    with path.open("wb") as file:
+        file.write(",".join(table.columns).encode() + b"\n")
+        for first in range(0, len(table), ROWS):
+            part = table.iloc[first : first + ROWS]
+            cells = [_quote(_as_texts(part[name])) for name in part]
+            cells[-1] = pc.binary_join_element_wise(cells[-1], "\n", "")
+            lines = pc.binary_join_element_wise(*cells, ",")
+            file.write(lines.buffers()[2])  # the texts of an array lie one after the other
+
+
+def _as_texts(column: "pd.Series[Any]") -> pa.Array:
+    cells = pa.array(column, pa.string())
+    return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
+
+
+def _quote(cells: pa.Array) -> pa.Array:
+    special = pc.match_substring_regex(cells, '[,"\r\n]')
+    if not pc.any(special).as_py():
+        return cells
+    doubled = pc.replace_substring(cells, '"', '""')
+    return pc.if_else(special, pc.binary_join_element_wise('"', doubled, '"', ""), cells)
 
 
 def _write_table(table: pd.DataFrame, path: Path) -> None:

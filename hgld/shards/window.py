@@ -10,7 +10,7 @@ as many readers as lanes read each byte once between them.
 import numba
 import numpy as np
 
-__all__ = ["draw_from_window"]
+__all__ = ["draw_from_window", "queue_runs"]
 
 _MULTIPLIER = np.uint64(6364136223846793005)
 _INCREMENT = np.uint64(1442695040888963407)
@@ -41,22 +41,30 @@ def draw_from_window(
         (steps, num_lanes * per_lane) numbers of runs, lane by lane, and the most runs that were
         open at a time.
     """
-    queues = np.argsort(lanes, kind="stable")
-    queues = queues[groups[queues] > 0]
-    bounds = np.searchsorted(lanes[queues], np.arange(num_lanes + 1))
+    queues, bounds = queue_runs(groups, lanes, num_lanes)
     most = int(groups.sum()) // (num_lanes * per_lane)
     table = np.empty((most, num_lanes * per_lane), np.int64)
     steps, peak = _play(
         np.ascontiguousarray(classes, np.int64),
         groups.astype(np.int64),
-        queues.astype(np.int64),
-        bounds.astype(np.int64),
+        queues,
+        bounds,
         per_lane,
         max(1, window // num_lanes),
         np.uint64(seed % 2**64),
         table,
     )
     return table[:steps], int(peak)
+
+
+def queue_runs(
+    groups: np.ndarray, lanes: np.ndarray, num_lanes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The useful runs, lane after lane in reading order, and where each lane starts."""
+    queues = np.argsort(lanes, kind="stable")
+    queues = queues[groups[queues] > 0]
+    bounds = np.searchsorted(lanes[queues], np.arange(num_lanes + 1))
+    return queues.astype(np.int64), bounds.astype(np.int64)
 
 
 @numba.njit(cache=True)

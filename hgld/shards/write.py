@@ -1,15 +1,16 @@
 """Writes the shards: class-grouped, reproducible, resumable.
 
 A shard is the unit of work: it is planned in full before the first image is read, so any process
-may write it, and a finished one leaves a marker with its index rows. A run that was stopped
-writes the shards that have no marker; the markers go once the whole folder is complete. Nothing
-is under its final name before it is finished, and the manifest is the last file to be written.
+may write it, and a finished one leaves a marker with its index rows. A run that was stopped, or
+that finds shards damaged or gone, writes the shards that are not as their markers say. Nothing is
+under its final name before it is finished, and the manifest is the last file to be written.
 """
 
 import fcntl
 import json
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -22,16 +23,18 @@ from hgld.config import ExportOptions, StageContext
 from hgld.errors import HgldError, InvalidData
 from hgld.shards.classes import Classes, number_classes
 from hgld.shards.files import FileReader
+from hgld.shards.index import is_export
 from hgld.shards.permission import DROPPED, count_reasons, withhold
 from hgld.shards.plan import plan_shards
 from hgld.shards.sample import Encoding, Undecodable, encode_image
-from hgld.shards.shard import ShardTask, read_marker, write_or_keep
+from hgld.shards.shard import ShardTask, read_markers, write_or_keep
 from hgld.shards.sidecars import SIDECARS, write_sidecars
-from hgld.tasks import map_tasks
+from hgld.tasks import map_tasks, start_workers
 
 __all__ = ["export_shards"]
 
-FORMAT = 1  # counted up when the same input and options make other bytes than before
+FORMAT = 1  # the stage's revision: higher when the same input and options make other bytes
+WRITER = ".writer"  # the lock of a folder of shards, and the sign that it is hgld's own
 
 
 def export_shards(
@@ -62,6 +65,21 @@ def export_shards(
         InvalidData: no image is left to export, or a source file is not as listed.
         Resumable: the disk is full, or a worker died; the same command goes on.
     """
+    processes = 1 if options.ray else options.processes
+    with start_workers(write_or_keep, processes) as workers:
+        return _export(source, images, hierarchy, removals, options, context, out, workers)
+
+
+def _export(
+    source: Path,
+    images: pd.DataFrame,
+    hierarchy: pd.DataFrame,
+    removals: pd.DataFrame | None,
+    options: ExportOptions,
+    context: StageContext,
+    out: Path,
+    workers: ProcessPoolExecutor | None,
+) -> pd.DataFrame:
     classes = number_classes(hierarchy)
     images, withheld = withhold(images, removals, options.licenses)
     labelled, unlabelled = _label(images, classes)
@@ -78,17 +96,21 @@ def export_shards(
     labels_hash = _hash_table(hierarchy.sort_values(["split", "landmark_id"]))
     tasks = _cut_tasks(samples, classes, labels_hash, source, out, context.state, options)
     with _alone(out):
-        _clear_others(out, context.state, _hash_input(samples, labels_hash, source, options))
-        markers = map_tasks(write_or_keep, tasks, "Writing shards", options.processes, options.ray)
-        finished = [read_marker(marker) for marker in markers]
-        dropped = pd.concat([dropped, *(shard.dropped for shard in finished)], ignore_index=True)
-        rows = _sort_index(pd.concat([shard.rows for shard in finished], ignore_index=True))
-        facts = [shard.facts for shard in finished]
-        write_sidecars(
-            out, rows, facts, classes, options=options.decisive(), labels_sha256=labels_hash
+        keep = {task.file for task in tasks}
+        _clear(out, context.state, _hash_input(samples, labels_hash, source, options), keep)
+        markers = map_tasks(
+            write_or_keep, tasks, "Writing shards", options.processes, options.ray, workers
         )
-        shutil.rmtree(context.state)
-    return dropped
+        rows, facts, undecodable = read_markers(markers)
+        write_sidecars(
+            out,
+            _sort_index(rows),
+            facts,
+            classes,
+            options=options.decisive(),
+            labels_sha256=labels_hash,
+        )
+    return pd.concat([dropped, undecodable], ignore_index=True)
 
 
 def _label(images: pd.DataFrame, classes: Classes) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -171,15 +193,18 @@ def _hash_input(
     """What finished shards were made from; a source file counts by size and time."""
     facts = {path: (source / path).stat() for path in samples["path"].unique()}
     files = [[path, fact.st_size, fact.st_mtime_ns] for path, fact in sorted(facts.items())]
-    document = [FORMAT, labels_hash, _hash_table(samples), options.decisive(), files]
+    rows = pd.util.hash_pandas_object(samples, index=False).to_numpy()
+    planned = [list(samples.columns), sha256(rows.tobytes()).hexdigest()]
+    document = [FORMAT, labels_hash, planned, options.decisive(), files]
     return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
     """Hold the folder against a second writer."""
+    _require_own(out)
     out.mkdir(parents=True, exist_ok=True)
-    with (out / ".writer").open("w") as file:
+    with (out / WRITER).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -190,21 +215,30 @@ def _alone(out: Path) -> Iterator[None]:
         yield
 
 
-def _clear_others(out: Path, state: Path, input_hash: str) -> None:
-    """Remove whatever was not made from this input; markers of this input stay."""
-    note = state / "input.json"
-    if _noted(note) == input_hash:
+def _require_own(out: Path) -> None:
+    """Refuse a folder with tars of others, since shards that are not planned are removed."""
+    if (out / WRITER).exists() or is_export(out):
         return
-    shutil.rmtree(state, ignore_errors=True)
-    state.mkdir(parents=True)
-    for file in [
-        *out.glob("*.tar"),
-        *out.glob(".*.tmp"),
-        *out.glob("*.wids.json"),
-        *(out / name for name in SIDECARS),
-    ]:
+    strange = sorted(path.name for path in out.glob("*.tar"))
+    if strange:
+        raise InvalidData(
+            f"{out}: holds {strange[0]}, which hgld export did not write ({len(strange)} such "
+            "tars); choose another folder, or move them away"
+        )
+
+
+def _clear(out: Path, state: Path, input_hash: str, planned: set[str]) -> None:
+    """Remove what was not made from this input; its own finished shards and markers stay."""
+    note = state / "input.json"
+    if _noted(note) != input_hash:
+        planned = set()
+        shutil.rmtree(state, ignore_errors=True)
+        state.mkdir(parents=True)
+        Json(note.name).write({"sha256": input_hash}, note)
+    strange = [tar for tar in out.glob("*.tar") if tar.name not in planned]
+    sidecars = [*out.glob("*.wids.json"), *(out / name for name in SIDECARS)]
+    for file in [*strange, *out.glob(".*.tmp"), *sidecars]:
         file.unlink(missing_ok=True)
-    Json(note.name).write({"sha256": input_hash}, note)
 
 
 def _noted(note: Path) -> str | None:

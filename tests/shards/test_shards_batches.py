@@ -11,6 +11,7 @@ from hgld.shards import batch_at, plan_batches
 from hgld.shards.batches import BatchOptions, Samples, order_shards, plan_epoch
 from hgld.shards.coverage import measure_coverage
 from hgld.shards.deal import count_rows, deal_rows
+from hgld.shards.grouped import draw_groups_from_window
 from hgld.shards.plan import plan_shards
 from hgld.shards.sequence import BatchSequence
 
@@ -102,14 +103,23 @@ def test_too_few_classes_stop_with_the_numbers() -> None:
         plan_batches(labels_of([4, 5, 3]), classes_per_batch=3, images_per_class=4, seed=0, epoch=0)
 
 
-def samples_of(sizes: list[int], shards: int = 7, run_length: int = 16) -> Samples:
+def test_the_order_of_shards_says_that_it_needs_runs() -> None:
+    samples = Samples(np.arange(24)[:, None] % 4, np.arange(24), np.zeros(24, np.int64))
+    plan_epoch(samples, BatchOptions(4, 4), seed=0, epoch=0)
+    with pytest.raises(InvalidData, match=r"0 of 4 classes have a run of 4 .* order \"random\""):
+        plan_epoch(samples, BatchOptions(4, 4, order="shards"), seed=0, epoch=0)
+
+
+def samples_of(
+    sizes: list[int], shards: int = 7, run_length: int = 16, classes_of_a_group: int = 4
+) -> Samples:
     """Class i has sizes[i] images, laid out as the writer would."""
     finest = np.repeat(np.arange(len(sizes)), sizes)
     table = pd.DataFrame(
         {
             "split": "train",
             "image_id": [f"{i:06d}" for i in range(len(finest))],
-            "level_1": finest // 4,
+            "level_1": finest // classes_of_a_group,
             "level_2": finest,
             "expected_bytes": 1e6,
         }
@@ -188,6 +198,84 @@ def test_a_batch_holds_two_supercategories_with_half_of_the_classes_each() -> No
     assert plan.size == 12 * 40  # nothing is left out
 
 
+def require_groups(plan: np.ndarray, samples: Samples, options: BatchOptions) -> None:
+    """Each batch: so many groups, each with the same number of classes."""
+    assert options.groups_per_batch is not None
+    part = plan.shape[1] // options.groups_per_batch
+    for batch in plan:
+        groups, counts = np.unique(samples.labels[batch, 0], return_counts=True)
+        assert len(groups) == options.groups_per_batch and set(counts.tolist()) == {part}
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=8, max_size=40),
+    st.sampled_from([1, 2]),
+    st.integers(1, 60),
+    st.integers(0, 5),
+)
+@settings(deadline=None, max_examples=60)
+def test_the_order_of_shards_draws_whole_groups_too(
+    sizes: list[int], lanes: int, window: int, seed: int
+) -> None:
+    samples = samples_of([*sizes, *[8] * 8])  # groups of four classes, the last two are whole
+    options = BatchOptions(4, 3, order="shards", lanes=lanes, window=window, groups_per_batch=2)
+    try:
+        plan = plan_epoch(samples, options, seed=seed, epoch=0)
+    except InvalidData:
+        assert lanes > 1 or len(sizes) % 4  # lanes may hold too little, the whole never
+        return
+    require_exact(plan, samples, options)
+    require_groups(plan, samples, options)
+    assert np.array_equal(plan, plan_epoch(samples, options, seed=seed, epoch=0))
+
+
+def test_groups_wait_for_their_classes_and_most_of_them_come() -> None:
+    """30 groups of 8 classes and a window of 20 runs, where chance alone would fill no part."""
+    samples = samples_of([24] * 240, shards=40, classes_of_a_group=8)
+    options = BatchOptions(8, 4, order="shards", window=20, groups_per_batch=2)
+    plan = plan_epoch(samples, options, seed=0, epoch=0)
+    require_exact(plan, samples, options)
+    require_groups(plan, samples, options)
+    assert len(np.unique(samples.labels[plan, 0])) == 30
+    assert plan.size > 0.85 * 24 * 240
+
+
+def test_lanes_that_hold_no_whole_group_are_refused() -> None:
+    samples = samples_of([8] * 8, shards=1)
+    options = BatchOptions(4, 4, order="shards", lanes=2, groups_per_batch=2)
+    with pytest.raises(InvalidData, match=r"2 lanes cannot .* give 1 x 2 classes of a group"):
+        plan_epoch(samples, options, seed=0, epoch=0)
+
+
+def test_a_group_with_too_few_classes_is_left_out_and_counted() -> None:
+    samples = samples_of([12] * 13)  # three groups of four classes, and one class alone
+    options = BatchOptions(4, 4, order="shards", groups_per_batch=2)
+    report = measure_coverage(samples, options, seed=0)
+    assert report.classes_reached <= 12 and report.classes == 13
+    assert report.images_left_out >= 12
+
+
+def test_parents_are_drawn_as_often_as_they_have_runs() -> None:
+    """Groups of 10, 20 and 70 classes: the largest is in most batches, none in all of them."""
+    group = np.repeat([0, 1, 2], [10, 20, 70])
+    classes = np.repeat(np.arange(100), 5)
+    table, peak = draw_groups_from_window(
+        classes,
+        group[classes],
+        np.ones(500, np.int64),
+        np.zeros(500, np.int64),
+        num_lanes=1,
+        parts=1,
+        width=5,
+        window=500,
+        seed=1,
+    )
+    share = np.bincount(group[classes[table]][:40, 0], minlength=3) / 40
+    assert peak == 500 and abs(share - [0.1, 0.2, 0.7]).max() < 0.2
+    assert all(len(set(classes[row])) == 5 for row in table)
+    assert len(np.unique(table)) == table.size  # a run that gives once is taken once
+
+
 @pytest.mark.parametrize("order", ["random", "shards"])
 def test_small_classes_are_repeated(order: Literal["random", "shards"]) -> None:
     samples = samples_of([1, 2, 3, 4])
@@ -206,7 +294,8 @@ def test_small_classes_are_padded(order: Literal["random", "shards"]) -> None:
     options = BatchOptions(4, 4, order=order, small_classes="pad")
     (batch,) = plan_epoch(samples, options, seed=0, epoch=0)
     assert sorted(batch[batch >= 0].tolist()) == list(range(10))
-    assert measure_coverage(samples, options, seed=0).padding == 6
+    report = measure_coverage(samples, options, seed=0)
+    assert report.padding == 6 and "padded places: 6" in report.describe(4)
 
 
 @pytest.mark.parametrize("order", ["random", "shards"])
@@ -254,6 +343,25 @@ def test_a_state_goes_on_in_the_next_epoch() -> None:
     assert (again.epoch, again.step) == (1, 1)
 
 
+@pytest.mark.parametrize("order", ["random", "shards"])
+def test_a_state_of_any_step_goes_on_with_the_same_rows(order: Literal["random", "shards"]) -> None:
+    samples, options = samples_of([9] * 8), BatchOptions(4, 4, order=order)
+
+    def rows(sequence: BatchSequence, steps: int) -> list[list[int]]:
+        found = []
+        for _ in range(steps):
+            found.append(sequence.plan(sequence.epoch)[sequence.step].tolist())
+            sequence.advance()
+        return found
+
+    whole = rows(BatchSequence(samples, options, seed=1), 15)
+    for stop in range(15):
+        first, second = (BatchSequence(samples, options, seed=1) for _ in range(2))
+        head = rows(first, stop)
+        second.load_state_dict(first.state_dict())
+        assert head + rows(second, 15 - stop) == whole
+
+
 def test_a_state_of_other_batches_is_refused() -> None:
     samples = samples_of([8] * 8)
     state = BatchSequence(samples, BatchOptions(4, 4), seed=1).state_dict()
@@ -267,7 +375,10 @@ def test_a_state_of_other_batches_is_refused() -> None:
         ({"groups_per_batch": 3}, "groups_per_batch 3 does not divide classes_per_batch 4"),
         ({"lanes": 3, "order": "shards"}, "lanes 3 does not divide"),
         ({"images_cap": 2}, "images_cap 2 is below images_per_class 4"),
-        ({"groups_per_batch": 2, "order": "shards"}, "needs the order 'random'"),
+        (
+            {"groups_per_batch": 2, "order": "shards", "lanes": 4},
+            "lanes 4 does not divide groups_per_batch 2",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:

@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from hgld.errors import InvalidData
+from hgld.shards.decode import decode_image
 from hgld.shards.jpeg import decode_pixels, decode_rgb, is_sound_jpeg, is_whole_jpeg, jpeg_size
 
 
@@ -38,6 +40,15 @@ def test_a_truncated_jpeg_is_not_whole() -> None:
     assert is_whole_jpeg(data) and not is_whole_jpeg(data[: len(data) // 2])
     with pytest.raises(OSError, match="truncated"):
         decode_rgb(data[: len(data) // 2])
+
+
+def test_a_jpeg_that_claims_to_be_enormous_is_refused_in_one_line() -> None:
+    data = bytearray(encode("RGB"))
+    frame = data.index(b"\xff\xc0")
+    data[frame + 5 : frame + 9] = b"\xea\x60\xea\x60"  # height and width
+    assert jpeg_size(bytes(data)) == (60_000, 60_000)
+    with pytest.raises(InvalidData, match=r"^here: the image cannot be decoded \(Decompression"):
+        decode_image(bytes(data), "here")
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])

@@ -1,33 +1,39 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
 
+import fsspec
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import webdataset
 from torch.utils.data import DataLoader
 
 from hgld.errors import HgldError, InvalidData, UsageError
-from hgld.shards import read_index
+from hgld.shards import index_shards, read_index, verify_shards
 from hgld.shards.batches import BatchOptions, plan_epoch
 from hgld.shards.load import BatchLoader, PlainImages, reads_per_byte
 from hgld.tasks import watched_by
-from tests.shards.shard_world import World, make_world
+from tests.shards.shard_world import World, draw, make_world
 from tests.shards.walk_batches import noisy, walk_steps
 
 # more workers than cores are wanted here
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
+README = Path(__file__).parent.parent.parent / "README.md"
 WALK = Path(__file__).parent / "walk_batches.py"
 Reader = Literal["indexed", "stream"]
 IN_SHARDS = BatchOptions(4, 4, order="shards", window=8, lanes=2)
@@ -52,7 +58,14 @@ def rows(shards: Path) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def url(shards: Path) -> Iterator[str]:
-    handler = partial(_Quiet, directory=str(shards))
+    with serving(shards) as url:
+        yield url
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """A web server's address."""
+    handler = partial(_Quiet, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -84,17 +97,47 @@ def same(left: list[tuple[torch.Tensor, ...]], right: list[tuple[torch.Tensor, .
     )
 
 
-def test_both_readers_and_any_workers_give_the_same_batches_pixel_for_pixel(
+WAYS = [("indexed", "random"), ("indexed", "shards"), ("stream", "shards")]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_any_reader_workers_and_ranks_give_the_same_batches_pixel_for_pixel(
+    shards: Path, rows: pd.DataFrame, workers: int, ranks: int
+) -> None:
+    def batches(way: tuple[str, str], workers: int, ranks: int) -> list[tuple[torch.Tensor, ...]]:
+        options = replace(IN_SHARDS, order=way[1])  # type: ignore[arg-type]
+        parts = [
+            BatchLoader(
+                shards, rows, noisy, options, seed=3, reader=way[0],  # type: ignore[arg-type]
+                rank=rank, world_size=ranks, workers=workers,
+            )
+            for rank in range(ranks)
+        ]  # fmt: skip
+        assert len(parts[0]) < 8  # so that the walk goes beyond the first epoch
+        columns = [walk(part, 8 if workers < 4 else 4) for part in parts]
+        return [
+            tuple(map(torch.cat, zip(*step, strict=True))) for step in zip(*columns, strict=True)
+        ]
+
+    one = {order: batches(("indexed", order), 0, 1) for order in ("random", "shards")}
+    for way in WAYS:
+        found = batches(way, workers, ranks)
+        assert same(found, one[way[1]][: len(found)]), way
+
+
+def test_both_readers_give_the_same_batches_of_whole_groups(
     shards: Path, rows: pd.DataFrame
 ) -> None:
-    def batches(reader: Reader, workers: int) -> list[tuple[torch.Tensor, ...]]:
-        loader = BatchLoader(shards, rows, noisy, IN_SHARDS, seed=3, reader=reader, workers=workers)
-        return walk(loader, 8)  # beyond the first epoch
-
-    one = batches("indexed", 0)
-    assert len(BatchLoader(shards, rows, noisy, IN_SHARDS, seed=3)) < 8
-    for reader, workers in [("stream", 0), ("indexed", 1), ("stream", 1), ("stream", 4)]:
-        assert same(batches(reader, workers), one), (reader, workers)
+    options = replace(IN_SHARDS, groups_per_batch=2, lanes=1)
+    indexed, stream = (
+        walk(BatchLoader(shards, rows, noisy, options, seed=3, reader=reader), 6)
+        for reader in ("indexed", "stream")
+    )
+    assert same(indexed, stream)
+    for _, labels, _ in indexed:
+        groups, counts = np.unique(labels[:, 1], return_counts=True)
+        assert len(groups) == 2 and counts.tolist() == [8, 8]
 
 
 def test_a_batch_is_its_images_and_labels(shards: Path, rows: pd.DataFrame, world: World) -> None:
@@ -142,27 +185,27 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("reader", ["indexed", "stream"])
+@pytest.mark.parametrize(("reader", "order"), WAYS)
 def test_ranks_under_torchrun_give_the_same_global_batches(
-    shards: Path, tmp_path: Path, reader: Reader
+    shards: Path, tmp_path: Path, reader: Reader, order: str
 ) -> None:
-    walk_steps(shards, tmp_path / "1", 7, reader, 0)
+    walk_steps(shards, tmp_path / "1", 7, reader, order, 0)
     for ranks, workers in [(2, 1), (4, 0)]:
-        run_walk(shards, tmp_path / str(ranks), 7, reader, workers, ranks=ranks)
+        run_walk(shards, tmp_path / str(ranks), 7, reader, order, workers, ranks=ranks)
     one = read_lines(tmp_path / "1")
     assert len(one) == 7 and all(len(set(line["keys"])) == 16 for line in one)
     for ranks in (2, 4):
         assert read_lines(tmp_path / str(ranks)) == one
 
 
-@pytest.mark.parametrize("reader", ["indexed", "stream"])
+@pytest.mark.parametrize(("reader", "order"), WAYS)
 def test_a_killed_run_goes_on_with_the_same_keys(
-    shards: Path, tmp_path: Path, reader: Reader
+    shards: Path, tmp_path: Path, reader: Reader, order: str
 ) -> None:
-    walk_steps(shards, tmp_path / "whole", 12, reader, 0)
+    walk_steps(shards, tmp_path / "whole", 12, reader, order, 0)
     stopped = tmp_path / "stopped"
     for after in (3, 8):
-        command = [sys.executable, WALK, shards, stopped, "12", reader, "1", "0.2"]
+        command = [sys.executable, WALK, shards, stopped, "12", reader, order, "1", "0.2"]
         process = subprocess.Popen([str(c) for c in command], env=_quick(), start_new_session=True)
         deadline = time.monotonic() + 120
         while not stopped.exists() or len(stopped.read_text().splitlines()) < after:
@@ -170,7 +213,7 @@ def test_a_killed_run_goes_on_with_the_same_keys(
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    walk_steps(shards, stopped, 12, reader, 0)
+    walk_steps(shards, stopped, 12, reader, order, 0)
     assert read_lines(stopped) == read_lines(tmp_path / "whole")
 
 
@@ -184,6 +227,51 @@ def test_a_shard_that_the_server_does_not_have_is_named(rows: pd.DataFrame, url:
     loader = BatchLoader(f"{url}/nowhere", rows, noisy, IN_SHARDS, seed=3, reader="stream")
     with pytest.raises(HgldError, match=r"/nowhere/train-\d+\.tar: cannot be opened .*404"):
         walk(loader, 1)
+
+
+@pytest.mark.parametrize("scheme", ["file", "memory"])
+def test_the_stream_reads_from_any_file_system_of_fsspec(
+    shards: Path, rows: pd.DataFrame, scheme: str
+) -> None:
+    folder = f"{scheme}://{shards}"
+    if scheme == "memory":
+        fsspec.filesystem("memory").put(str(shards), str(shards), recursive=True)
+    near = BatchLoader(shards, rows, noisy, IN_SHARDS, seed=3, reader="stream")
+    far = BatchLoader(folder, rows, noisy, IN_SHARDS, seed=3, reader="stream")
+    assert same(walk(far, 6), walk(near, 6))
+
+
+@pytest.mark.parametrize(
+    ("folder", "says"),
+    [
+        ("sftp://host/shards", r"the package that reads sftp:// is not installed \(.*paramiko"),
+        ("nonsense://host", r"cannot be opened \(Protocol not known: nonsense"),
+        ("memory://nowhere", r"train-\d+\.tar: no such shard"),
+        ("http://127.0.0.1:9", r"cannot be opened .*refused"),
+    ],
+)
+def test_a_place_that_cannot_be_read_is_one_line(
+    rows: pd.DataFrame, folder: str, says: str
+) -> None:
+    with pytest.raises(HgldError, match=f"^{folder}/[^\n]*{says}[^\n]*$"):
+        first_batch(folder, rows, reader="stream")
+
+
+def test_names_with_blanks_and_letters_beyond_ascii_are_read_anywhere(tmp_path: Path) -> None:
+    folder = tmp_path / "caf\u00e9 one"
+    folder.mkdir()
+    with webdataset.ShardWriter(
+        str(folder / "d\u00e9j\u00e0 vu-%03d.tar"), maxcount=7, verbose=0
+    ) as sink:
+        for i in range(32):
+            sink.write({"__key__": f"kl\u00f6 {i:02d}", "jpg": draw(i), "cls": i // 4})
+    rows = index_shards(folder)
+    verify_shards(folder)
+    found = [first_batch(folder, rows, reader=reader) for reader in ("indexed", "stream")]
+    with serving(tmp_path) as url:
+        found.append(first_batch(f"{url}/caf\u00e9 one", rows, reader="stream"))
+    assert same([tuple(found[0])] * 2, [tuple(batch) for batch in found[1:]])
+    assert rows["key"].str.startswith("kl\u00f6 ").all()
 
 
 @pytest.mark.parametrize(("workers", "says"), [(1, []), (3, ["3 times"])])
@@ -205,36 +293,141 @@ def test_lanes_let_ranks_share_the_reading() -> None:
     assert reads_per_byte(IN_SHARDS, world_size=1, workers=3) == 3
 
 
-@pytest.fixture
-def damaged(world: World, rows: pd.DataFrame) -> tuple[Path, int]:
-    """Shards of their own with one image that cannot be decoded, of the first batch."""
-    folder, _ = world.export("damaged", shard_megabytes=0.05)
-    loader = BatchLoader(folder, rows, noisy, IN_SHARDS, seed=3)
-    row = int(loader.sequence.plan(0)[0][5])
+def harm(folder: Path, rows: pd.DataFrame, row: int) -> None:
+    """Make an image undecodable."""
     shard = folder / rows["shard"][row]
     data = bytearray(shard.read_bytes())
     data[rows["offset"][row] : rows["offset"][row] + 30] = bytes(30)
     shard.write_bytes(data)
-    return folder, row
+
+
+def first_batch(folder: Path | str, rows: pd.DataFrame, **options: Any) -> list[Any]:
+    return list(walk(BatchLoader(folder, rows, noisy, IN_SHARDS, seed=3, **options), 1)[0])
+
+
+@pytest.fixture
+def copied(shards: Path, tmp_path: Path) -> Path:
+    """Shards of their own, to be damaged."""
+    return Path(shutil.copytree(shards, tmp_path / "copied"))
+
+
+@pytest.fixture
+def damaged(copied: Path, rows: pd.DataFrame) -> tuple[Path, int]:
+    """Shards with one image that cannot be decoded, in the first batch."""
+    row = int(first_batch(copied, rows)[2][5])
+    harm(copied, rows, row)
+    return copied, row
 
 
 @pytest.mark.parametrize("reader", ["indexed", "stream"])
 def test_an_undecodable_image_stops_with_its_key(
     damaged: tuple[Path, int], rows: pd.DataFrame, reader: Reader
 ) -> None:
-    loader = BatchLoader(damaged[0], rows, noisy, IN_SHARDS, seed=3, reader=reader)
     with pytest.raises(InvalidData, match=f"key {rows['key'][damaged[1]]}: .* 0 are allowed"):
-        walk(loader, 1)
+        first_batch(damaged[0], rows, reader=reader)
 
 
-def test_within_the_budget_another_image_of_the_class_takes_the_place(
-    damaged: tuple[Path, int], rows: pd.DataFrame
+def test_more_damaged_images_than_the_budget_stop_the_run(copied: Path, rows: pd.DataFrame) -> None:
+    for row in first_batch(copied, rows)[2][:3].tolist():
+        harm(copied, rows, row)
+    with pytest.raises(InvalidData, match=r"3 undecodable images; 2 are allowed"):
+        first_batch(copied, rows, undecodable_budget=2)
+
+
+def large_place(rows: pd.DataFrame, numbers: torch.Tensor) -> int:
+    """A place of the batch whose class has more images than the batch holds."""
+    size = rows.groupby("level_3")["key"].transform("size")
+    return int(np.argmax(size.to_numpy()[numbers.numpy()]))
+
+
+def test_within_the_budget_an_image_that_the_batch_does_not_hold_takes_the_place(
+    copied: Path, rows: pd.DataFrame
 ) -> None:
-    loader = BatchLoader(damaged[0], rows, noisy, IN_SHARDS, seed=3, undecodable_budget=1)
-    images, labels, numbers = walk(loader, 1)[0]
-    place = numbers.tolist().index(damaged[1])
-    others = [i for i in range(16) if i != place and torch.equal(images[i], images[place])]
-    assert others and labels[others[0], -1] == labels[place, -1]
+    images, labels, numbers = first_batch(copied, rows)
+    place = large_place(rows, numbers)
+    harm(copied, rows, int(numbers[place]))
+    after, same_labels, others = first_batch(copied, rows, undecodable_budget=1)
+    assert len(set(others.tolist())) == 16 and torch.equal(labels, same_labels)
+    assert (others != numbers).nonzero().flatten().tolist() == [place]
+    assert (images != after).flatten(1).any(1).nonzero().flatten().tolist() == [place]
+
+
+def test_all_damaged_images_of_a_class_get_different_ones(copied: Path, rows: pd.DataFrame) -> None:
+    _, labels, numbers = first_batch(copied, rows)
+    place = large_place(rows, numbers)
+    of_class = (labels[:, -1] == labels[place, -1]).nonzero().flatten()
+    for row in numbers[of_class].tolist():
+        harm(copied, rows, row)
+    others = first_batch(copied, rows, undecodable_budget=4)[2]
+    assert len(set(others.tolist())) == 16
+    assert not set(others[of_class].tolist()) & set(numbers.tolist())
+
+
+def test_a_replacement_that_is_damaged_too_is_replaced(copied: Path, rows: pd.DataFrame) -> None:
+    numbers = first_batch(copied, rows)[2]
+    place = large_place(rows, numbers)
+    seen = {int(numbers[place])}
+    for budget in (1, 2, 3):
+        harm(copied, rows, int(first_batch(copied, rows, undecodable_budget=budget)[2][place]))
+        found = int(first_batch(copied, rows, undecodable_budget=budget)[2][place])
+        assert found not in seen
+        seen.add(found)
+
+
+def test_where_a_class_has_no_other_image_one_of_the_batch_is_repeated(
+    copied: Path, rows: pd.DataFrame
+) -> None:
+    options = BatchOptions(4, 4)
+    few = rows[rows.groupby("level_3")["key"].transform("size").isin([4, 5, 8])]
+    few = few.drop(few.index[few["level_3"] == few["level_3"].mode()[0]][4:])  # one class of four
+    few = few.reset_index(drop=True)
+    loader = BatchLoader(copied, few, noisy, options, seed=3, undecodable_budget=1)
+    numbers = walk(loader, 1)[0][2]
+    size = few.groupby("level_3")["key"].transform("size").to_numpy()[numbers.numpy()]
+    place = int(np.argmin(size))
+    assert size[place] == 4
+    harm(copied, few, int(numbers[place]))
+    others = walk(BatchLoader(copied, few, noisy, options, seed=3, undecodable_budget=1), 1)[0][2]
+    assert len(set(others.tolist())) == 15
+    assert few["level_3"][int(others[place])] == few["level_3"][int(numbers[place])]
+
+
+@pytest.mark.parametrize("reader", ["indexed", "stream"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_readers_ranks_and_workers_replace_alike(
+    copied: Path, rows: pd.DataFrame, reader: Reader, workers: int
+) -> None:
+    for row in first_batch(copied, rows)[2][::5].tolist():
+        harm(copied, rows, row)
+    images, _, numbers = first_batch(copied, rows, undecodable_budget=9)
+    parts = [
+        first_batch(
+            copied, rows, reader=reader, rank=rank, world_size=8, workers=workers,
+            undecodable_budget=9,
+        )
+        for rank in range(8)
+    ]  # fmt: skip
+    assert torch.equal(torch.cat([part[2] for part in parts]), numbers)
+    assert torch.equal(torch.cat([part[0] for part in parts]), images)
+
+
+def test_a_class_of_which_nothing_can_be_decoded_stops(copied: Path, rows: pd.DataFrame) -> None:
+    numbers = first_batch(copied, rows)[2]
+    label = rows["level_3"][int(numbers[0])]
+    for row in rows.index[rows["level_3"] == label]:
+        harm(copied, rows, row)
+    with pytest.raises(InvalidData, match="no image of its class can be decoded"):
+        first_batch(copied, rows, undecodable_budget=99)
+
+
+def test_the_example_in_the_readme_runs(shards: Path) -> None:
+    code = next(c for c in README.read_text().split("```")[1::2] if "BatchLoader" in c)
+    code = code.removeprefix("python\n").replace("work/quickstart/shards", str(shards))
+    names: dict[str, Any] = {}
+    exec(code.replace("workers=2", "workers=0"), names)
+    images, labels, numbers = names["images"], names["labels"], names["numbers"]
+    assert (images.shape, labels.shape, numbers.shape) == ((32, 3, 64, 64), (32, 3), (32,))
+    assert names["state"]["step"] == 1
 
 
 def test_padding_is_an_image_of_zeros_without_labels(shards: Path, rows: pd.DataFrame) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import webdataset
 
@@ -165,3 +166,12 @@ def test_one_sample_is_shown_by_its_key_or_image_id(world: World) -> None:
         InvalidData, match=r"no sample .* 'train-t004x02'; did you mean 'train-t004"
     ):
         read_sample(folder, "train-t004x02")
+
+
+def test_an_id_of_two_splits_asks_for_a_key(world: World) -> None:
+    both = world.images.iloc[[0]].assign(split="test", landmark_id=0)
+    world.images = pd.concat([world.images, both], ignore_index=True)
+    folder, _ = world.export()
+    with pytest.raises(InvalidData, match="give a key: test-t000000, train-t000000"):
+        read_sample(folder, "t000000")
+    assert read_sample(folder, "test-t000000").row["split"] == "test"

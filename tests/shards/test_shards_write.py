@@ -3,6 +3,7 @@ import json
 import os
 import pickle
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from PIL import Image
 
 from hgld.errors import HgldError, InvalidData, Resumable
 from hgld.shards import read_image, read_index, read_manifest, verify_shards
+from hgld.shards.write import FORMAT
+from hgld.stages import STAGES
 from hgld.tasks import watched_by
 from tests.shards.shard_world import World, draw
 
@@ -229,7 +232,71 @@ def test_a_damaged_folder_is_written_anew(world: World, file: str, harm: bytes) 
     assert content(folder) == before
 
 
-@pytest.mark.parametrize("file", ["input.json", "index-000000.tar.parquet"])
+def test_finished_shards_do_not_outlive_a_new_revision_of_the_stage() -> None:
+    """Both counters go up together, or shards of the old code would be kept."""
+    (export,) = (stage for stage in STAGES if stage.name == "export")
+    assert export.revision == FORMAT
+
+
+def test_only_damaged_and_missing_shards_are_written_again(world: World) -> None:
+    folder, first = world.export(shard_megabytes=0.02)
+    before = content(folder)
+    gone, harmed = folder / "train-000001.tar", folder / "train-000003.tar"
+    gone.unlink()
+    harmed.write_bytes(harmed.read_bytes()[:-1] + b"x")
+    times = {p.name: p.stat().st_mtime_ns for p in folder.glob("*.tar")}
+    _, again = world.export(shard_megabytes=0.02)
+    assert content(folder) == before and again.equals(first)
+    anew = {p.name for p in folder.glob("*.tar") if p.stat().st_mtime_ns != times.get(p.name)}
+    assert anew == {gone.name, harmed.name} and len(times) > 4
+
+
+def test_a_rewritten_shard_keeps_its_reasons_for_what_it_left_out(world: World) -> None:
+    world.images.loc[world.images.index[3], "size_bytes"] -= 100
+    folder, first = world.export()
+    next(folder.glob("train-*.tar")).unlink()
+    assert len(first) == 1 and world.export()[1].equals(first)
+
+
+def test_markers_of_shards_that_another_input_planned_are_not_used(world: World) -> None:
+    folder, _ = world.export()
+    world.images.loc[world.images.index[0], "title"] = "File:Other.jpg"
+    world.export()
+    verify_shards(folder)
+    assert "File:Other.jpg" in (folder / "attribution.csv").read_text(encoding="utf-8")
+
+
+def test_a_folder_with_tars_of_others_is_refused_and_left_alone(world: World) -> None:
+    photos = world.folder / "shards/holiday.tar"
+    photos.parent.mkdir()
+    photos.write_bytes(b"theirs")
+    with pytest.raises(InvalidData, match=r"shards: holds holiday\.tar, which hgld export did not"):
+        world.export()
+    assert [p.name for p in photos.parent.iterdir()] == ["holiday.tar"]
+
+
+def test_a_foreign_webdataset_with_an_index_of_ours_is_left_alone(world: World) -> None:
+    from hgld.shards import index_shards
+
+    folder, _ = world.export()
+    index_shards(folder, replace_export=True)
+    (folder / ".writer").unlink()
+    before = content(folder)
+    with pytest.raises(InvalidData, match="which hgld export did not write"):
+        world.export()
+    assert content(folder) == before
+
+
+def test_shards_that_were_copied_here_without_their_markers_may_be_replaced(world: World) -> None:
+    folder, _ = world.export("one")
+    copied = world.folder / "two"
+    shutil.copytree(folder, copied, ignore=shutil.ignore_patterns(".*"))
+    world.export("two", seed=1)
+    verify_shards(copied)
+    assert content(copied) != content(folder)
+
+
+@pytest.mark.parametrize("file", ["input.json", "index-000000.tar.arrow"])
 def test_a_damaged_note_of_a_stopped_export_is_no_obstacle(world: World, file: str) -> None:
     whole, _ = world.export("whole", shard_megabytes=1)
     with limited_file_size(100_000), pytest.raises(Resumable):
@@ -254,27 +321,53 @@ def test_a_tar_that_is_gone_is_named_with_the_table_that_names_it(
 
 EXPORT = """
 import pickle, sys
-pickle.load(open(sys.argv[1], "rb")).export("stopped", shard_megabytes=0.01)
+if __name__ == "__main__":
+    world = pickle.load(open(sys.argv[1], "rb"))
+    world.export("stopped", shard_megabytes=0.01, processes=int(sys.argv[2]))
 """
 
 
-def test_a_killed_export_goes_on_and_ends_with_the_same_bytes(world: World) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_export_goes_on_and_ends_with_the_same_bytes(
+    world: World, processes: int, end: signal.Signals
+) -> None:
     whole, _ = world.export("whole", shard_megabytes=0.01)
     (world.folder / "world.pickle").write_bytes(pickle.dumps(world))
+    (world.folder / "export.py").write_text(EXPORT)
     out = world.folder / "stopped"
-    command = [sys.executable, "-c", EXPORT, str(world.folder / "world.pickle")]
-    process = subprocess.Popen(command, cwd=Path(__file__).parent.parent.parent)
+    command = [sys.executable, world.folder / "export.py", world.folder / "world.pickle", processes]
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )
     while len(list(out.glob("*.tar"))) < 4:
         assert process.poll() is None
         time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
+    process.send_signal(end)
     process.wait()
-    markers = list((world.folder / "stopped-state").glob("*.tar.parquet"))
+    _require_none_left(process.pid)
+    markers = list((world.folder / "stopped-state").glob("*.tar.arrow"))
     kept = {m.stem: (out / m.stem).stat().st_mtime_ns for m in markers}
     assert len(kept) >= 3 and not (out / "manifest.json").exists()
     world.export("stopped", shard_megabytes=0.01)
     assert content(out) == content(whole)
     assert {name: (out / name).stat().st_mtime_ns for name in kept} == kept
+    assert not list(out.glob(".*.tmp"))
+
+
+def _require_none_left(group: int) -> None:
+    """All processes of the group end within a few seconds."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        assert time.monotonic() < deadline, "workers outlive the process that started them"
+        time.sleep(0.05)
 
 
 def test_a_shard_damaged_after_it_was_finished_is_written_again(world: World) -> None:
@@ -282,7 +375,7 @@ def test_a_shard_damaged_after_it_was_finished_is_written_again(world: World) ->
     with limited_file_size(100_000), pytest.raises(Resumable):
         world.export("stopped", shard_megabytes=1)
     shard = world.folder / "stopped/index-000000.tar"
-    assert len(list((world.folder / "stopped-state").glob("*.tar.parquet"))) == 1
+    assert len(list((world.folder / "stopped-state").glob("*.tar.arrow"))) == 1
     shard.write_bytes(b"damaged" + shard.read_bytes()[7:])
     world.export("stopped", shard_megabytes=1)
     assert content(world.folder / "stopped") == content(whole)
@@ -344,6 +437,13 @@ def test_a_disk_that_is_full_keeps_the_finished_shards(world: World, small_disk:
     assert {name: (out / name).stat().st_mtime_ns for name in kept} == kept
 
 
+def test_a_folder_that_may_not_be_written_is_named(world: World, small_disk: Path) -> None:
+    (world.folder / "closed").symlink_to(small_disk)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(OSError, match=r"Read-only file system: .*closed"):
+        world.export("closed")
+
+
 def test_a_second_writer_is_refused(world: World) -> None:
     import fcntl
 
@@ -352,6 +452,60 @@ def test_a_second_writer_is_refused(world: World) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(HgldError, match="another process is writing shards here"):
             world.export()
+
+
+def test_an_id_may_stand_in_two_splits(world: World) -> None:
+    both = world.images.iloc[[0]].assign(split="test", landmark_id=0)
+    world.images = pd.concat([world.images, both], ignore_index=True)
+    folder, _ = world.export()
+    verify_shards(folder)
+    assert {"train-t000000", "test-t000000"} <= {s["__key__"] for s in samples(folder)}
+
+
+def test_ids_with_blanks_slashes_and_letters_beyond_ascii_come_back(world: World) -> None:
+    strange = ["a b", "a/b", "d\u00e9j\u00e0.vu", "\u5bfa", ".hidden", "x" * 200, "-", "a%2Fb"]
+    world.images = world.images.assign(
+        image_id=[*strange, *world.images["image_id"].iloc[len(strange) :]]
+    )
+    folder, _ = world.export()
+    verify_shards(folder)
+    found = [json.loads(s["json"])["image_id"] for s in samples(folder)]
+    assert sorted(found) == sorted(world.images["image_id"]) and len(set(found)) == 107
+    with tarfile.open(next(folder.glob("train-*.tar"))) as tar:
+        assert all(name.isascii() and name.count(".") == 1 for name in tar.getnames())
+
+
+def test_a_split_without_images_has_no_shard(world: World) -> None:
+    world.images = world.images.query("split == 'train'")
+    folder, _ = world.export()
+    assert set(read_manifest(folder)["splits"]) == {"train"}
+    assert not list(folder.glob("index*"))[1:]  # index.parquet alone
+
+
+def test_runs_of_one_image_and_one_class_alone_are_written(world: World) -> None:
+    world.images = world.images.query("split == 'train' and landmark_id == 7")
+    folder, _ = world.export(run_length=1)
+    verify_shards(folder)
+    index = read_index(folder)
+    assert len(index) == 33 and index["run"].nunique() == 33
+
+
+def test_a_jpeg_that_claims_to_be_enormous_is_dropped_without_being_decoded(world: World) -> None:
+    jpeg = bytearray(draw(5))
+    frame = jpeg.index(b"\xff\xc0")
+    jpeg[frame + 5 : frame + 9] = b"\xea\x60\xea\x60"  # height and width
+    (world.source / "huge.jpg").write_bytes(jpeg)
+    row = world.images.index[0]
+    world.images.loc[row, ["path", "offset", "size_bytes"]] = ["huge.jpg", 0, len(jpeg)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (600 << 20), hard))  # decoding takes 11 GB
+    try:
+        _, dropped = world.export()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert dropped["reason"].tolist() == ["undecodable"]
+    assert "60000 x 60000 pixels" in dropped["detail"].iloc[0]
 
 
 def test_an_unknown_licence_is_left_out_unless_the_word_is_allowed(world: World) -> None:

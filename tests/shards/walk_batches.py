@@ -1,7 +1,7 @@
 """Walks through batches in a process of its own: one line of JSON a step, with keys and state.
 
-python walk_batches.py SHARDS OUT STEPS READER WORKERS [PAUSE_S]: goes on after the last line of
-OUT. Under torchrun the ranks' slices are put together and rank 0 writes.
+python walk_batches.py SHARDS OUT STEPS READER ORDER WORKERS [PAUSE_S]: goes on after the last
+line of OUT. Under torchrun the ranks' slices are put together and rank 0 writes.
 """
 
 import json
@@ -36,7 +36,13 @@ def gather(part: Any) -> list[Any]:
 
 
 def walk_steps(
-    folder: Path, out: Path, steps: int, reader: Any, workers: int, pause_s: float = 0
+    folder: Path,
+    out: Path,
+    steps: int,
+    reader: Any,
+    order: Any,
+    workers: int,
+    pause_s: float = 0,
 ) -> None:
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if world > 1:
@@ -46,7 +52,7 @@ def walk_steps(
         folder,
         rows,
         noisy,
-        BatchOptions(4, 4, order="shards" if reader == "stream" else "random", window=8, lanes=2),
+        BatchOptions(4, 4, order=order, window=8, lanes=2),
         seed=3,
         reader=reader,
         rank=rank,
@@ -83,5 +89,6 @@ def walk_steps(
 
 
 if __name__ == "__main__":
-    folder, out, steps, reader, workers, *pause_s = sys.argv[1:]
-    walk_steps(Path(folder), Path(out), int(steps), reader, int(workers), *map(float, pause_s))
+    folder, out, steps, reader, order, workers, *pause_s = sys.argv[1:]
+    given = (Path(folder), Path(out), int(steps), reader, order, int(workers))
+    walk_steps(*given, *map(float, pause_s))

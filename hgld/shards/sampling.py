@@ -1,0 +1,158 @@
+"""What a batch is made of, and the cells that any plan of batches is put together from."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from hgld.errors import InvalidData, UsageError
+from hgld.shards.index import level_columns
+
+__all__ = [
+    "BatchOptions",
+    "Samples",
+    "count_groups",
+    "count_up",
+    "parents_of",
+    "require_classes",
+    "take_images",
+]
+
+SmallClasses = Literal["drop", "repeat", "pad"]
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """What a batch is made of.
+
+    Attributes:
+        classes_per_batch: P.
+        images_per_class: K.
+        order: "random" draws any image at any time; "shards" draws from the runs that a reader
+            holds who reads shards from end to end.
+        window: runs that are open at a time in the order "shards".
+        lanes: shards are read in so many lanes (order "shards"); as many readers share the work.
+        images_cap: most images of a class in an epoch (H-GLDv2 in the paper: 8); None: all.
+        groups_per_batch: supercategories that a batch holds, each with the same number of classes
+            (SOP in the paper: 2); None: as it comes. In the order "shards" a run waits open, beside
+            the window, until enough classes of its group are open.
+        small_classes: what becomes of classes with fewer than K images: left out, their images
+            repeated up to K, or the row number -1 in place of the missing.
+    """
+
+    classes_per_batch: int
+    images_per_class: int
+    order: Literal["random", "shards"] = "random"
+    window: int = 512
+    lanes: int = 1
+    images_cap: int | None = None
+    groups_per_batch: int | None = None
+    small_classes: SmallClasses = "drop"
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together."""
+        _require_division("groups_per_batch", self.groups_per_batch or 1, self.classes_per_batch)
+        _require_division("lanes", self.lanes, self.classes_per_batch)
+        if self.order == "shards" and (self.groups_per_batch or self.lanes) % self.lanes:
+            raise UsageError(
+                f"lanes {self.lanes} does not divide groups_per_batch {self.groups_per_batch}; "
+                "each lane gives whole groups to a batch"
+            )
+        if self.images_cap is not None and self.images_cap < self.images_per_class:
+            raise UsageError(
+                f"images_cap {self.images_cap} is below images_per_class "
+                f"{self.images_per_class}, which leaves no class"
+            )
+
+
+def _require_division(name: str, divisor: int, classes: int) -> None:
+    if classes % divisor:
+        raise UsageError(f"{name} {divisor} does not divide classes_per_batch {classes}")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a plan must know of the samples.
+
+    Attributes:
+        labels: (N, L) class numbers, coarse to fine.
+        runs: (N,) number of the run of each sample; samples of a run are neighbours.
+        shards: (N,) number of the shard, in the order of their names.
+    """
+
+    labels: np.ndarray
+    runs: np.ndarray
+    shards: np.ndarray
+
+    @classmethod
+    def of_index(cls, rows: pd.DataFrame) -> "Samples":
+        """From rows of the index, in their order."""
+        return cls(
+            rows[level_columns(rows)].to_numpy(np.int64, copy=True),
+            rows["run"].to_numpy(np.int64, copy=True),
+            rows["shard"].astype("category").cat.codes.to_numpy(np.int64),
+        )
+
+
+def count_groups(size: np.ndarray, options: BatchOptions) -> np.ndarray:
+    """How often a class (or run) of each size can give K images in an epoch."""
+    groups = size // options.images_per_class
+    if options.small_classes != "drop":
+        groups = np.maximum(groups, 1)
+    if options.images_cap is not None:
+        groups = np.minimum(groups, options.images_cap // options.images_per_class)
+    return np.asarray(groups)
+
+
+def parents_of(labels: np.ndarray) -> np.ndarray:
+    """The group of each row: its class one level above the finest."""
+    return labels[:, -2] if labels.shape[1] > 1 else np.zeros(len(labels), np.int64)
+
+
+def take_images(
+    order: np.ndarray, first: np.ndarray, size: np.ndarray, nth: np.ndarray, options: BatchOptions
+) -> np.ndarray:
+    """The images of each cell: the nth K of the ``size`` rows that start at ``first``."""
+    images = options.images_per_class
+    place = nth[..., None] * images + np.arange(images)  # (steps, P, K)
+    beyond = place >= size[..., None]
+    rows = order[first[..., None] + np.where(beyond, place % size[..., None], place)]
+    if options.small_classes == "pad":
+        rows = np.where(beyond, -1, rows)
+    return np.asarray(rows.reshape(len(first), -1))
+
+
+def require_classes(
+    groups: np.ndarray, options: BatchOptions, classes: np.ndarray | None = None
+) -> None:
+    """Refuse labels from which not one batch can be made; with classes, groups are of runs."""
+    numbers = np.arange(len(groups)) if classes is None else classes
+    eligible, there = len(np.unique(numbers[groups > 0])), len(np.unique(numbers))
+    if eligible >= options.classes_per_batch:
+        return
+    images = f"{options.images_per_class} images or more"
+    have, also = (images, "") if classes is None else (
+        f"a run of {images}", ', or take the order "random", which needs no runs'
+    )  # fmt: skip
+    raise InvalidData(
+        f"{eligible} of {there} classes have {have}, but a batch needs "
+        f"{options.classes_per_batch} of them; lower classes_per_batch or images_per_class{also}"
+    )
+
+
+def count_up(table: np.ndarray) -> np.ndarray:
+    """How often the number in each cell stood in the cells before it.
+
+    Example:
+        >>> count_up(np.array([[4, 2], [2, 4], [4, 3]])).tolist()
+        [[0, 0], [1, 1], [2, 0]]
+    """
+    flat = table.reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    ordered = flat[order]
+    first = np.r_[True, ordered[1:] != ordered[:-1]][: len(flat)]
+    place = np.arange(len(flat))
+    count = np.empty(len(flat), np.int64)
+    count[order] = place - np.maximum.accumulate(np.where(first, place, 0))
+    return count.reshape(table.shape)
