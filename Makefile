@@ -9,13 +9,17 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test lint bench record system install
+.PHONY: quickstart test rehearse lint bench record system install
 
 quickstart: install
 	$(BIN)/hgld run pipelines/quickstart.toml --now 2026-01-01
 
 test: install lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+# Long drills, each a few minutes at most: full size, kills, storms, full disks.
+rehearse: install
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/rehearsal -m rehearsal -s
 
 lint: install
 	$(BIN)/ruff check .
@@ -30,11 +34,16 @@ record: install
 	PATH=$(CURDIR)/$(BIN):$$PATH python pipelines/record.py run \
 	  pipelines/quickstart.toml tests/real/washington.toml
 	$(BIN)/python pipelines/record.py pages
+	$(BIN)/python docs/images/take.py
 
-# Debian packages that the tests need: a browser that opens the report.
+# Debian packages that the tests need: a browser that opens the report, a spreadsheet that opens
+# the review, and a MediaWiki to scrape. Does nothing where they are there.
+PACKAGES := chromium libreoffice-calc-nogui \
+  mediawiki php-cli php-intl php-mbstring php-sqlite3 php-xml
+
 system:
-	command -v chromium >/dev/null || { apt-get update -q && \
-	  DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium; }
+	dpkg -s $(PACKAGES) >/dev/null 2>&1 || { apt-get update -q && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(PACKAGES); }
 
 install: .venv/installed
 
@@ -42,5 +51,5 @@ install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet torch torchvision
-	$(BIN)/pip install --quiet --editable ".[offline,ray,dev]"
+	$(BIN)/pip install --quiet --editable ".[offline,ray,tensorboard,xlsx,dev]"
 	touch .venv/installed

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from hgld.config import nearest
-from hgld.errors import InvalidData
+from hgld.errors import DISK_FULL, InvalidData
 
 __all__ = [
     "ARTIFACTS",
@@ -42,17 +42,26 @@ __all__ = [
 Place = Literal["work", "labels", "source"]
 ColumnType = Literal["int", "text", "float"]
 
-SPLITS = ("train", "validation", "evaluation", "index", "test")
+BENCHMARKS = ("coarse", "middle", "fine")  # of DyML: each with queries and a gallery of its own
+SPLITS = (
+    "train",
+    "validation",
+    "evaluation",
+    "index",
+    "test",
+    *(f"{side}-{benchmark}" for benchmark in BENCHMARKS for side in ("index", "test")),
+)
 ID_SPACES = ("train", "index")  # landmark ids of train and index are different numbers
 SPACE_OF_SPLIT = {
     "train": "train",
     "validation": "train",
     "evaluation": "train",
-    "index": "index",
-    "test": "index",
+    **{split: "index" for split in SPLITS if split.startswith(("index", "test"))},
 }
 KINDS = ("natural", "human-made")
 DECISIONS = ("keep", "move", "drop", "unsure")
+STATUSES = ("open", "unsure", "stale", "decided")
+CHANGES = ("new", "kept", "split", "merged", "gone")
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,8 @@ class Table:
         values: column -> the only values it may hold.
         spreadsheet: written with BOM and CRLF, for people who open it in a spreadsheet.
         sorted_rows: False where the order of the rows means something.
-        optional: read as empty where a person has not written it.
+        optional: read as empty where it has not been written.
+        may_lack: text columns that an older file need not have; they are read as empty.
     """
 
     file: str
@@ -74,6 +84,7 @@ class Table:
     spreadsheet: bool = False
     sorted_rows: bool = True
     optional: bool = False
+    may_lack: tuple[str, ...] = ()
 
     def empty(self) -> pd.DataFrame:
         """The table with no rows."""
@@ -83,7 +94,7 @@ class Table:
         """Read and check; extra columns of a person are left out."""
         if self.file.endswith(".parquet"):
             return self.check(_read_parquet(path), path)
-        return self.check(read_csv(path, self.columns), path)
+        return self.check(read_csv(path, self.columns, self.may_lack), path)
 
     def write(self, table: pd.DataFrame, path: Path) -> None:
         """Check, sort by key and write atomically; the same rows give the same bytes."""
@@ -95,6 +106,13 @@ class Table:
                 table.to_parquet(temporary, index=False, compression="zstd")
             else:
                 write_csv(table, temporary, spreadsheet=self.spreadsheet)
+
+    def append(self, rows: pd.DataFrame, path: Path) -> None:
+        """Add rows to a table of text; what stands there stays, extra columns of a person too."""
+        there = _parse_csv(path, self.columns) if path.exists() else self.empty()
+        rows = self.check(rows, path)
+        with atomic_path(path) as temporary:
+            write_csv(pd.concat([there, rows], ignore_index=True).fillna(""), temporary)
 
     def check(self, table: pd.DataFrame, path: Path) -> pd.DataFrame:
         """The table in its declared columns and types.
@@ -166,11 +184,17 @@ class Json:
 
     Attributes:
         keys: what it must hold, none of them empty.
+        optional: read as empty where it has not been written.
     """
 
     file: str
     place: Place = "work"
     keys: tuple[str, ...] = ()
+    optional: bool = False
+
+    def empty(self) -> dict[str, Any]:
+        """A document that says nothing."""
+        return {}
 
     def read(self, path: Path) -> dict[str, Any]:
         """Read and check that it is an object with its keys."""
@@ -299,7 +323,40 @@ ARTIFACTS: dict[str, Artifact] = {
     ),
     "clean_dropped": Table("clean_dropped.csv", _DROPPED, _KEY, _ID_SPACE),
     "label_vectors": VectorFile("label_vectors.npz"),
+    "class_hints": Table(
+        "class_hints.csv",  # what Wikidata's own classes suggest; it never decides
+        {
+            "class_id": "text",
+            "instance_of": "text",
+            "kind_hint": "text",
+            "supercategory_hint": "text",
+            "root": "text",
+            "hops": "int",
+        },
+        ("class_id",),
+        optional=True,
+    ),
+    "superclasses": Table(
+        "superclasses.csv",  # the part of Wikidata's classes that the hints rest on
+        {"class_id": "text", "label": "text", "revision": "int", "superclasses": "text"},
+        ("class_id",),
+    ),
     "clusters": Table("clusters.csv", _CLUSTERED, ("class_id", "instance_of")),
+    "cluster_summary": Table(
+        "cluster_summary.csv",
+        {
+            "cluster": "int",
+            "cluster_name": "text",
+            "values": "int",
+            "landmarks": "int",
+            "images": "int",
+            "nearest": "text",  # the clusters whose centres are nearest, nearest first
+            "change": "text",  # against the clusters before
+            "related": "text",  # the clusters it came from; of one that is gone, where it went
+        },
+        ("cluster",),
+        {"change": CHANGES},
+    ),
     "review": Table(
         "review.csv",
         {
@@ -313,15 +370,42 @@ ARTIFACTS: dict[str, Artifact] = {
             "landmarks": "int",
             "images": "int",
             "examples": "text",
-            "cluster": "int",
+            "cluster": "int",  # -1: the value is gone, its decision is not
             "cluster_name": "text",
+            "distance": "float",
             "margin": "float",
+            "hint": "text",
             "suggestion": "text",
+            "evidence": "text",
+            "status": "text",
         },
         ("key",),
-        {"decision": ("", *DECISIONS), "key_type": ("qid", "label")},
+        {"decision": ("", *DECISIONS), "key_type": ("qid", "label"), "status": STATUSES},
         spreadsheet=True,
-        sorted_rows=False,  # most landmarks first
+        sorted_rows=False,  # what matters most first
+    ),
+    "review_clusters": Table(
+        "review_clusters.csv",
+        {
+            "action": "text",
+            "into": "text",
+            "supercategory": "text",
+            "note": "text",
+            "cluster": "int",
+            "cluster_name": "text",
+            "values": "int",
+            "open": "int",
+            "landmarks": "int",
+            "images": "int",
+            "decided_as": "text",
+            "largest": "text",
+            "nearest": "text",
+            "suggestion": "text",
+            "evidence": "text",
+        },
+        ("cluster",),
+        spreadsheet=True,
+        sorted_rows=False,  # what matters most first
     ),
     "taxonomy": Table(
         "taxonomy.csv",
@@ -342,10 +426,30 @@ ARTIFACTS: dict[str, Artifact] = {
             "when": "text",
             "why": "text",
             "supersedes": "text",
+            "evidence": "text",  # what the value was when it was decided
         },
         values={"decision": DECISIONS, "key_type": ("qid", "label"), "kind": ("", *KINDS)},
         place="labels",
         optional=True,
+        may_lack=("evidence",),
+    ),
+    "class_roots": Table(
+        "class_roots.csv",  # known Wikidata classes; one without a kind ends the way up
+        {"class_id": "text", "label": "text", "kind": "text", "supercategory": "text"},
+        ("class_id",),
+        {"kind": ("", *KINDS)},
+        place="labels",
+        optional=True,
+    ),
+    "cluster_edits": Table(
+        "cluster_edits.csv",  # values that a person put together; the last row of a key holds
+        {"key": "text", "with_key": "text", "action": "text", "who": "text", "when": "text"},
+        values={"action": ("merge", "split", "dissolve", "undo")},
+        place="labels",
+        optional=True,
+    ),
+    "agreement": Json(  # of two annotators, as `hgld reviews agree A B --json` prints it
+        "agreement.json", "labels", ("annotators", "values", "measures"), optional=True
     ),
     "overrides": Table(
         "overrides.csv",
@@ -421,10 +525,12 @@ ARTIFACTS: dict[str, Artifact] = {
 }
 
 
-def read_csv(path: Path, columns: Mapping[str, ColumnType]) -> pd.DataFrame:
+def read_csv(
+    path: Path, columns: Mapping[str, ColumnType], may_lack: Sequence[str] = ()
+) -> pd.DataFrame:
     """Read the named columns of a CSV (UTF-8, with or without BOM, LF or CRLF), each as its type.
 
-    Text stays text: neither ``None`` nor an image id of digits alone is guessed to be something.
+    Text columns that it ``may_lack`` are empty where it has none. Text stays text: neither ``None`` nor an image id of digits alone is guessed to be something.
 
     Raises:
         InvalidData: no such file, an empty file, a missing column, other delimiters than commas, a
@@ -436,6 +542,7 @@ def read_csv(path: Path, columns: Mapping[str, ColumnType]) -> pd.DataFrame:
         raise InvalidData(f"{path}: no such file; expected a CSV with {', '.join(columns)}")
     _require_commas(path)
     table = _parse_csv(path, columns)
+    table = table.assign(**{name: "" for name in may_lack if name not in table})
     _require_columns(table.columns, columns, path)
     if table.iloc[:, -1].eq("").any():  # pandas fills a short row with empty cells
         _require_even_rows(path)
@@ -464,6 +571,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
         _sync(temporary)
         temporary.replace(path)
         _sync(path.parent)
+    except OSError as error:
+        if error.errno in DISK_FULL and not error.filename:
+            error.filename = os.fspath(path)  # who writes in pieces does not know where
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -11,16 +11,16 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from errno import ENOSPC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hgld import __version__
-from hgld.errors import HgldError, Resumable, UsageError
+from hgld.errors import DISK_FULL, HgldError, Resumable, UsageError
 from hgld.stages import STAGES, stage_names
-from hgld.tools import shards
+from hgld.tools import evaluations, labels, reviews, shards
+from hgld.tools.runners import login_name, open_runner
 
 if TYPE_CHECKING:
     from hgld.run import Runner
@@ -86,7 +86,7 @@ def guarded(command: Callable[[], object]) -> int:
         return error.exit_code
     except OSError as error:
         typer.echo(f"hgld: {_os_error(error)}", err=True)
-        return 75 if error.errno == ENOSPC else 1
+        return Resumable.exit_code if error.errno in DISK_FULL else 1
     except SystemExit as done:  # how Typer ends
         if done.code == INTERRUPTED:
             typer.echo("hgld: interrupted; the same command goes on from here", err=True)
@@ -96,7 +96,7 @@ def guarded(command: Callable[[], object]) -> int:
 
 def _os_error(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
-    if error.errno == ENOSPC:
+    if error.errno in DISK_FULL:
         return f"{where}the disk is full; make space and run the same command again"
     return f"{where}{error.strerror or error}"
 
@@ -123,13 +123,18 @@ def run(
     ] = None,
 ) -> None:
     """Run every stage that is not fresh, in order."""
-    runner = _runner(pipeline, settings, work, now)
+    runner = open_runner(pipeline, settings, work, now)
     if dry_run:
         from hgld import console
         from hgld.run import plan
 
         console.print_plan(plan(runner))
         return
+    if _started_by_torchrun():
+        raise UsageError(
+            "torchrun starts one stage, train: first `hgld run PIPELINE --until export`, then "
+            "`torchrun --nproc_per_node N -m hgld train PIPELINE`, then `hgld run PIPELINE`"
+        )
     with _progress():
         ran = runner.run(until)
     _print_outcome(runner, ran, until)
@@ -142,7 +147,7 @@ def status(
     """Show which stages are fresh, stale (and why) or missing."""
     from hgld import console
 
-    console.print_status(_runner(pipeline, settings, work, None), as_json)
+    console.print_status(open_runner(pipeline, settings, work, None), as_json)
 
 
 @app.command()
@@ -161,72 +166,150 @@ def _stage_command(name: str) -> Callable[..., None]:
         now: Now = None,
         force: Force = False,
     ) -> None:
-        runner = _runner(pipeline, settings, work, now)
+        runner = open_runner(pipeline, settings, work, now)
         with _progress():
             runner.run_one(name, force)
 
     return command
 
 
-def _review_command(
+def _train_command(
     pipeline: PipelineFile,
     settings: Settings = None,
     work: Work = None,
     now: Now = None,
     force: Force = False,
+) -> None:
+    runner = open_runner(pipeline, settings, work, now)
+    if not _started_by_torchrun():
+        with _progress():
+            runner.run_one("train", force)
+        return
+    from hgld.train.ranks import joined
+
+    with joined() as ranks:
+        if ranks.leads:
+            with _progress():
+                runner.run_one("train", force)
+        else:
+            runner.follow("train")
+
+
+def _started_by_torchrun() -> bool:
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def _cluster_command(
+    pipeline: PipelineFile,
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+    force: Force = False,
+    suggest: Annotated[
+        str | None,
+        typer.Option(
+            "--suggest", metavar="FIRST:LAST[:STEP]", help="Only look which numbers fit well."
+        ),
+    ] = None,
+) -> None:
+    runner = open_runner(pipeline, settings, work, now)
+    if suggest is None:
+        with _progress():
+            runner.run_one("cluster", force)
+        return
+    from hgld.reviewing import suggest_clusters
+
+    with _progress():
+        measured, (best, why), path = suggest_clusters(runner, suggest)
+    typer.echo(measured.to_string(index=False))
+    typer.echo(f"suggested: cluster.clusters = {best}: {why}\ncurves: {path}")
+
+
+def _review_command(
+    pipeline: PipelineFile,
+    sheets: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="SHEET",
+            help="With --apply: CSV or .xlsx files; default: the work folder's sheets.",
+            show_default=False,
+        ),
+    ] = None,
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+    force: Force = False,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Read review.csv back into the decisions.")
+        bool, typer.Option("--apply", help="Read the sheets back into the decisions.")
+    ] = False,
+    xlsx: Annotated[
+        bool, typer.Option("--xlsx", help="Write the sheets as a workbook too: review.xlsx.")
+    ] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="Write the sheet as a page too: review.html.")
     ] = False,
 ) -> None:
-    runner = _runner(pipeline, settings, work, now)
-    if apply:
-        _apply_review(runner)
+    runner = open_runner(pipeline, settings, work, now)
+    if sheets and not apply:
+        raise UsageError(f"{sheets[0]}: a sheet is only read with --apply")
+    from hgld import reviewing
+
     with _progress():
+        if apply:
+            _apply_review(runner, sheets or ())
+        if xlsx:
+            typer.echo(f"workbook: {reviewing.write_workbook(runner)}")
+        if html:
+            typer.echo(f"page: {reviewing.write_review_page(runner)}")
         runner.run_one("review", force)
 
 
-def _apply_review(runner: "Runner") -> None:
-    added = runner.apply_review(runner.workspace.pipeline.review.who or _login_name())
+def _apply_review(runner: "Runner", sheets: Sequence[Path]) -> None:
+    from hgld.reviewing import apply_review
+
+    added = apply_review(runner, runner.workspace.pipeline.review.who or login_name(), sheets)
     what = "1 decision" if added == 1 else f"{added} decisions"
     typer.echo(f"{what} added to {runner.workspace.path('decisions')}", err=True)
 
 
-def _login_name() -> str:
-    from getpass import getuser
+def _scrape_command(
+    pipeline: PipelineFile,
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+    force: Force = False,
+    retry: Annotated[
+        str | None,
+        typer.Option("--retry", metavar="misses", help="Ask again for landmarks without labels."),
+    ] = None,
+    days: Annotated[
+        int | None,
+        typer.Option("--refresh-older-than", metavar="DAYS", help="Ask again for what is older."),
+    ] = None,
+) -> None:
+    again = [f'scrape.retry="{retry}"'] if retry is not None else []
+    again += [f"scrape.refresh_older_than={days}"] if days is not None else []
+    runner = open_runner(pipeline, [*(settings or ()), *again], work, now)
+    if again and runner.workspace.pipeline.scrape.source != "wikimedia":
+        raise UsageError(f'{pipeline}: only scrape.source = "wikimedia" can ask again')
+    with _progress():
+        runner.run_one("scrape", force or bool(again))
 
-    try:
-        return getuser()
-    except (KeyError, OSError):
-        raise UsageError("this login has no name; say who decides: --set review.who=NAME") from None
 
-
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "cluster": _cluster_command,
+    "review": _review_command,
+    "scrape": _scrape_command,
+    "train": _train_command,
+}
 for _name in stage_names():
     _help = next(stage.help for stage in STAGES if stage.name == _name)
-    app.command(_name, help=_help)(_review_command if _name == "review" else _stage_command(_name))
+    app.command(_name, help=_help)(_COMMANDS.get(_name) or _stage_command(_name))
 
+app.add_typer(evaluations.app)
+app.add_typer(labels.app)
+app.add_typer(reviews.app)
 app.add_typer(shards.app)
-
-
-def _runner(
-    pipeline_file: Path, settings: Sequence[str] | None, work: Path | None, now: str | None
-) -> "Runner":
-    from hgld import console
-    from hgld.config import load_pipeline
-    from hgld.lock import Workspace
-    from hgld.run import Runner
-
-    pipeline = load_pipeline(pipeline_file, settings or ())
-    workspace = Workspace(pipeline_file, pipeline, work or Path("work") / pipeline_file.stem)
-    return Runner(workspace, _date(now), console.Printer())
-
-
-def _date(now: str | None) -> str:
-    from datetime import UTC, date, datetime
-
-    try:
-        return (datetime.now(UTC).date() if now is None else date.fromisoformat(now)).isoformat()
-    except ValueError:
-        raise UsageError(f"--now {now}: expected a date such as 2026-01-31") from None
 
 
 @contextmanager

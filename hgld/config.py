@@ -10,16 +10,25 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from hgld.errors import UsageError
 
 __all__ = [
     "LEVEL_NAMES",
+    "AugmentationOptions",
     "CleanOptions",
     "ClusterOptions",
     "CollectOptions",
@@ -28,6 +37,8 @@ __all__ = [
     "EvaluateOptions",
     "ExportOptions",
     "FetchOptions",
+    "HintOptions",
+    "INaturalistOptions",
     "LabelOptions",
     "Options",
     "Pipeline",
@@ -57,12 +68,14 @@ class StageContext:
         state: a folder of the stage's own for unfinished work; it survives a kill.
         source: where the data set's own files lie, and in which layout.
         labels: folder of what people decide (taxonomy, decisions, overrides, removals).
+        scrape: how Wikimedia is asked, for whatever stage asks it.
     """
 
     now: str
     state: Path
     source: "SourceOptions"
     labels: Path
+    scrape: "ScrapeOptions" = field(default_factory=lambda: ScrapeOptions())
 
 
 def _fill_in(variable: re.Match[str]) -> str:
@@ -84,7 +97,15 @@ def _refuse_odd_name(name: str) -> str:
     return name
 
 
+def _resolve_model(name: str, info: ValidationInfo) -> str:
+    """A model's name as it is, a path as one that begins at the root."""
+    if name.partition(":")[0] in ("run", "timm", "open_clip"):
+        return name
+    return str(_resolve(Path(name), info))
+
+
 LocalPath = Annotated[Path, AfterValidator(_resolve)]
+ModelName = Annotated[str, AfterValidator(_resolve_model)]
 RunName = Annotated[str, AfterValidator(_refuse_odd_name)]
 
 
@@ -92,11 +113,18 @@ class Options(BaseModel):
     """Frozen options; a key that does not exist is an error.
 
     ``operational`` names those that change how a stage works but not what it makes; changing
-    them makes nothing stale.
+    them makes nothing stale. ``brought`` names those that lead to files a person brings: what
+    stands in these decides too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     operational: ClassVar[frozenset[str]] = frozenset()
+    brought: ClassVar[frozenset[str]] = frozenset()
+
+    def brought_paths(self) -> dict[str, Path]:
+        """Option -> where the files lie that a person brings."""
+        paths = {name: getattr(self, name) for name in sorted(self.brought)}
+        return {name: path for name, path in paths.items() if path is not None}
 
     def decisive(self) -> dict[str, Any]:
         """The options that decide the stage's output, as JSON values."""
@@ -112,12 +140,35 @@ class ToyOptions(Options):
     size: int = Field(128, ge=32, description="side of an image in pixels")
 
 
+class INaturalistOptions(Options):
+    """File names of iNaturalist 2018, and how many of its levels are used."""
+
+    annotations: tuple[str, ...] = Field(
+        ("train2018.json", "val2018.json"),
+        min_length=1,
+        description="the first one's categories are the taxonomy; all tell authors and licences",
+    )
+    train_list: str = "Inat_dataset_splits/Inaturalist_train_set1.txt"
+    test_list: str = "Inat_dataset_splits/Inaturalist_test_set1.txt"
+    levels: Literal["full", "base"] = Field(
+        "full", description='"full": kingdom to species, 7; "base": supercategory and species'
+    )
+
+
 class SourceOptions(Options):
     """Where the data set's own files lie, and in which layout."""
 
-    kind: Literal["gldv2", "folder", "toy"] = "gldv2"
+    brought: ClassVar[frozenset[str]] = frozenset({"class_table"})
+    kind: Literal["gldv2", "folder", "toy", "sop", "inaturalist", "cub", "dyml"] = "gldv2"
     folder: LocalPath | None = Field(None, description="default: source/ in the work folder")
     labels_csv: str = Field("labels.csv", description="folder: path, then levels coarse to fine")
+    class_table: LocalPath | None = Field(
+        None, description="cub: CSV of class_id and one column a level, coarse to fine"
+    )
+    cub_split: Literal["classes", "images"] = Field(
+        "classes", description='"images": train_test_split.txt, all species in both halves'
+    )
+    inaturalist: INaturalistOptions = INaturalistOptions()
     toy: ToyOptions = ToyOptions()
 
 
@@ -169,9 +220,12 @@ class ScrapeOptions(Options):
     """Where "instance of" values come from."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
-        {"contact", "requests_per_second", "maxlag", "batch_size"}
+        {"contact", "requests_per_second", "maxlag", "batch_size", "retry", "refresh_older_than"}
     )
-    source: Literal["wikimedia", "table"] = "wikimedia"
+    brought: ClassVar[frozenset[str]] = frozenset(
+        {"table", "html_folder", "dump_items", "dump_pages", "dump_redirects", "dump_entities"}
+    )
+    source: Literal["wikimedia", "table", "html", "dump"] = "wikimedia"
     stand_in: bool = Field(False, description="ask the toy world's own server on this machine")
     commons_api: str = "https://commons.wikimedia.org/w/api.php"
     wikidata_api: str = "https://www.wikidata.org/w/api.php"
@@ -179,10 +233,25 @@ class ScrapeOptions(Options):
     requests_per_second: float = Field(1.5, gt=0, le=3, description="Wikimedia allows 200/minute")
     maxlag: int = Field(5, ge=0, description="seconds of server lag to wait out; 0: do not ask")
     batch_size: int = Field(50, ge=1, le=50, description="titles or items a request")
+    follow_topics: bool = Field(True, description="leave a category's item for its topic (P301)")
+    retry: Literal["", "misses"] = Field(
+        "", description="what to ask for again; hgld scrape --retry"
+    )
+    refresh_older_than: int | None = Field(
+        None, ge=0, description="days, likewise; hgld scrape --refresh-older-than"
+    )
     table: LocalPath | None = Field(None, description='source = "table": the CSV')
     table_id: str = "landmark_id"
     table_value: str = "supercategory"
     table_split: Literal["train", "index"] = "train"
+    html_folder: LocalPath | None = Field(None, description='source = "html": the saved pages')
+    html_row: str = Field("Instance of", description="the infobox row to read, as pages show it")
+    dump_items: LocalPath | None = Field(
+        None, description='source = "dump": page_props.sql of Commons or wb_items_per_site.sql'
+    )
+    dump_pages: LocalPath | None = Field(None, description="page.sql of Commons")
+    dump_redirects: LocalPath | None = Field(None, description="redirect.sql of Commons")
+    dump_entities: LocalPath | None = Field(None, description="all.json of Wikidata")
 
 
 class CleanOptions(Options):
@@ -191,8 +260,18 @@ class CleanOptions(Options):
     policy: Literal["first-best", "single-only", "all"] = Field(
         "first-best", description="single-only is the paper's text, first-best its likely practice"
     )
+    infobox_style: bool = Field(
+        False, description='values with their years, "church building (1172–1954)", as infoboxes do'
+    )
     irrelevant_ids: tuple[str, ...] = ("Q4167836", "Q4167410", "Q13406463", "Q17442446")
     irrelevant_labels: tuple[str, ...] = ("Wikimedia category", "Wikimedia disambiguation page")
+
+
+class HintOptions(Options):
+    """What Wikidata's own classes may suggest to the reviewer."""
+
+    ask: bool = Field(True, description="False: no hints, and nothing is asked")
+    most_hops: int = Field(8, ge=0, description="superclasses between a value and a root")
 
 
 class EmbedOptions(Options):
@@ -214,21 +293,34 @@ class ClusterOptions(Options):
     clusters: int = Field(78, ge=1, description="the paper ends with 78 supercategories")
     seed: int = Field(0, ge=0, lt=2**32)
     restarts: int = Field(10, ge=1)
+    seeds: Literal["random", "decided"] = Field(
+        "random",
+        description='"decided": a centre starts at the mean of each decided supercategory\'s '
+        "values; every decision then makes the clusters anew",
+    )
 
 
 class ReviewOptions(Options):
     """When the run may pass the review."""
 
+    operational: ClassVar[frozenset[str]] = frozenset({"who", "page_photos", "page_megabytes"})
     min_coverage: float = Field(
         1.0, ge=0, le=1, description="share of labelled landmarks whose value is decided"
     )
     who: str = Field("", description="name written into decisions; default: the login name")
+    page_photos: int = Field(3, ge=0, description="--html: photos of a value, each of a landmark")
+    page_megabytes: float = Field(
+        12.0, gt=0, description="--html: size of the page; photos fill what the rows leave of it"
+    )
 
 
 class LabelOptions(Options):
-    """Where the hierarchy comes from: reviewed decisions, published CSVs, or the folder's CSV."""
+    """Where the hierarchy comes from: reviewed decisions, published CSVs, or the data set itself.
 
-    source: Literal["decisions", "published", "folder"] = "decisions"
+    "folder" is the CSV of a folder, "native" what the files of SOP, iNaturalist, CUB or DyML say.
+    """
+
+    source: Literal["decisions", "published", "folder", "native"] = "decisions"
     train_csv: str = "metadata/train_label_to_hierarchical.csv"
     index_csv: str = "ground_truth/index_label_to_hierarchical.csv"
 
@@ -257,18 +349,69 @@ class ExportOptions(Options):
     ray: str | None = Field(None, description="address of a Ray cluster; auto: this machine's")
 
 
+LossName = Literal[
+    "SmoothAP",
+    "SmoothHAP",
+    "SmoothRecall",
+    "SupAP",
+    "SupHAP",
+    "SupNDCG",
+    "SupRecall",
+    "SoftBinAP",
+    "BlackBoxAP",
+    "BlackBoxRecall",
+    "FastAP",
+    "Triplet",
+    "NormSoftmax",
+    "ProxyNCA",
+    "XBMContrastive",
+    "PairCalibration",
+    "PooledCalibration",
+    "ROADMAP",
+    "RODRecall",
+    "RODNDCG",
+    "HAPPIER",
+    "CSL",
+    "SigmaTriplet",
+    "SigmaNormSoftmax",
+    "SigmaProxyNCA",
+]
+
+
 class RunOptions(Options):
     """One training run: everything that two runs of a comparison may differ in."""
 
-    loss: Literal[
-        "SmoothAP", "ROADMAP", "HAPPIER", "RODNDCG", "CSL", "SupAP", "SupHAP", "SupNDCG"
-    ] = "HAPPIER"
+    loss: LossName = "HAPPIER"
     steps: int = Field(500, ge=0, description="0: the pretrained backbone as it is")
     lr: float = Field(1e-4, gt=0, description="backbone")
     head_lr: float = Field(2e-4, gt=0, description="linear head; twice the backbone's (authors)")
     proxy_lr: float = Field(1e-2, gt=0, description="learned class vectors")
     weight_decay: float = 1e-4
-    loss_options: dict[str, float] = Field(default_factory=dict, description="lam, alpha, tau ...")
+    loss_options: dict[str, float | bool | str | tuple[float, ...]] = Field(
+        default_factory=dict,
+        description='lam, alpha, tau ...; "level": 1 is the coarsest; "preset": "paper", '
+        '"suprank_sop" or "suprank_inat" fills in what is not given',
+    )
+    optimizer: Literal["adam", "adamw", "sgd"] = Field(
+        "adam", description='of backbone and head; "sgd" has Nesterov momentum 0.9 (DyML)'
+    )
+    proxy_optimizer: Literal["adam", "adamw", "sgd"] = Field(
+        "adam", description="of the learned class vectors, whatever the model has (authors)"
+    )
+    proxy_weight_decay: float = Field(0.0, ge=0)
+    schedule: Literal["cosine", "step", "constant"] = Field(
+        "cosine", description="of all rates, over the steps after the warm-up"
+    )
+    min_lr: float = Field(0.0, ge=0, description="cosine: where backbone and head end")
+    proxy_min_lr: float = Field(0.0, ge=0, description="cosine: where the proxies end")
+    milestones: tuple[int, ...] = Field((), description="step: after which steps rates fall")
+    gamma: float = Field(0.3, gt=0, description="step: what they are multiplied by")
+    warmup_steps: int = Field(
+        0, ge=0, description="first steps, in which the backbone stands still (SOP: 5 epochs)"
+    )
+    memory: int = Field(
+        0, ge=0, description="embeddings of earlier batches as further references (XBM); 0: none"
+    )
 
 
 class SamplingOptions(Options):
@@ -287,18 +430,64 @@ class SamplingOptions(Options):
         None, ge=1, description="supercategories in a batch, in equal parts; the paper on SOP: 2"
     )
     small_classes: Literal["drop", "repeat"] = Field(
-        "drop", description="classes with too few images: left out, or their images repeated"
+        "drop",
+        description="classes with too few images: left out, or their images repeated; own loops "
+        "through hgld.shards may pad, too",
     )
+
+
+Size = Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
+Range = tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
+
+
+class AugmentationOptions(Options):
+    """What training sees of a photo; the side it ends with is ``train.image_size``."""
+
+    resize: Size | None = Field(
+        None, description="first: the short side, or [height, width] (SOP: 256)"
+    )
+    crop: bool = Field(True, description="a random part; False: the whole, squeezed into a square")
+    crop_scale: Range = Field((0.16, 1.0), description="share of the area (authors)")
+    crop_ratio: Range = Field((0.75, 1.33), description="width by height (authors)")
+    flip: bool = True
 
 
 class TrainOptions(Options):
     """The trainer."""
 
-    operational: ClassVar[frozenset[str]] = frozenset({"workers", "device", "checkpoint_steps"})
+    operational: ClassVar[frozenset[str]] = frozenset(
+        {"workers", "device", "checkpoint_steps", "tensorboard"}
+    )
     backbone: str = Field("resnet50", description="a timm model, or offline:efficientnet-lite0")
     pretrained: bool = True
     dim: int = Field(512, ge=2)
     image_size: int = Field(224, ge=32)
+    pooling: Literal["default", "avg", "max", "gem"] = Field(
+        "default", description='"default" is the backbone\'s own; "gem" learns p, from 3 on'
+    )
+    head_norm: Literal["layer_norm", "l2", "none"] = Field(
+        "layer_norm", description="of the pooled features, nothing learned; H-GLDv2: l2"
+    )
+    head_init: Literal["random", "pca_whitening"] = Field(
+        "random", description="pca_whitening: of the pretrained features (H-GLDv2)"
+    )
+    head_init_images: int = Field(10_000, ge=2, description="that the PCA sees, drawn by the seed")
+    freeze_batch_norm: bool | None = Field(
+        None, description="keep its statistics; default: where they are pretrained (authors)"
+    )
+    augmentation: AugmentationOptions = AugmentationOptions()
+    eval_resize: Size | None = Field(
+        None,
+        description="the short side, or [height, width] (SOP: [256, 256]); default: the whole "
+        "photo, squeezed into a square of image_size (H-GLDv2)",
+    )
+    eval_crop: int | None = Field(None, ge=1, description="then the centre (SOP: 224)")
+    precision: Literal["float32", "bf16", "fp16"] = Field(
+        "float32", description="of the model; the loss is always in float32 (authors: fp16)"
+    )
+    micro_batch: int | None = Field(
+        None, ge=1, description="images embedded at a time, for batches beyond the memory"
+    )
     classes_per_batch: int = Field(64, ge=2)
     images_per_class: int = Field(4, ge=2)
     batches: SamplingOptions = SamplingOptions()
@@ -307,6 +496,7 @@ class TrainOptions(Options):
     workers: int = Field(0, ge=0)
     device: str = "auto"
     checkpoint_steps: int = Field(100, ge=1)
+    tensorboard: bool = Field(False, description="curves in NAME/.tensorboard (hgld[tensorboard])")
     defaults: RunOptions = Field(RunOptions(), description="what all runs share")
     runs: dict[RunName, RunOptions] = Field(
         default_factory=lambda: {"model": RunOptions()},
@@ -314,14 +504,38 @@ class TrainOptions(Options):
         description="name -> what differs",
     )
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if isinstance(self.eval_resize, int) and self.eval_crop is None:
+            raise ValueError(
+                "eval_resize of the short side alone leaves photos of many shapes; set eval_crop "
+                "too, or eval_resize = [height, width]"
+            )
+        return self
+
 
 class EvaluateOptions(Options):
-    """Which images query which, and what is measured."""
+    """Which images query which, and what is measured of which models."""
 
-    operational: ClassVar[frozenset[str]] = frozenset({"batch_size", "workers", "device"})
+    operational: ClassVar[frozenset[str]] = frozenset(
+        {"batch_size", "workers", "device", "processes", "ray"}
+    )
+    protocol: Literal["auto", "all-vs-all", "query-gallery", "gldv2-paper", "gldv2-official"] = (
+        Field(
+            "auto",
+            description='"auto": all-vs-all (open set) where query and gallery are one split, else '
+            'query-gallery; "gldv2-paper": test against index, labelled landmarks only, as the '
+            'paper; "gldv2-official": that, and the full index by the official list of answers',
+        )
+    )
     query: str = Field("evaluation", description="split of the queries")
     gallery: str = Field(
         "evaluation", description="split of the gallery; the same: all against all"
+    )
+    models: dict[RunName, ModelName] = Field(
+        default_factory=dict,
+        description='name -> "run:NAME" of train, "timm:MODEL", "open_clip:MODEL/PRETRAINED", a '
+        "model's folder, a file of embeddings with image ids (.npz, .parquet); default: all runs",
     )
     metrics: tuple[str, ...] = (
         "H-AP",
@@ -333,9 +547,39 @@ class EvaluateOptions(Options):
         "R@1:landmark",
         "mAP@100:landmark",
     )
-    batch_size: int = Field(64, ge=1)
-    workers: int = Field(0, ge=0)
+    batch_size: int = Field(64, ge=1, description="on a GPU; a CPU takes a few photos a thread")
+    workers: int = Field(0, ge=0, description="processes that read photos for a GPU")
     device: str = "auto"
+    processes: int = Field(1, ge=1, description="that embed; with GPUs, each on one of them")
+    ray: str | None = Field(None, description="address of a Ray cluster; auto: this machine's")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_splits(cls, values: Any) -> Any:
+        """GLDv2's protocols say which splits they mean."""
+        if isinstance(values, dict) and str(values.get("protocol")).startswith("gldv2"):
+            return {"query": "test", "gallery": "index", **values}
+        return values
+
+    @model_validator(mode="after")
+    def _fits_the_protocol(self) -> Self:
+        sides = self.query, self.gallery
+        if self.protocol.startswith("gldv2") and sides != ("test", "index"):
+            found = " against ".join(sides)
+            raise ValueError(f"{self.protocol} is test against index, not {found}")
+        if self.protocol == "all-vs-all" and self.query != self.gallery:
+            raise ValueError("all-vs-all needs one split as query and as gallery")
+        if self.protocol == "query-gallery" and self.query == self.gallery:
+            raise ValueError("query-gallery needs two splits; one against itself is all-vs-all")
+        return self
+
+    def brought_paths(self) -> dict[str, Path]:
+        """Folders and files among the models."""
+        return {
+            f"models.{name}": Path(model)
+            for name, model in self.models.items()
+            if Path(model).is_absolute()
+        }
 
 
 class ReportOptions(Options):
@@ -362,6 +606,7 @@ class Pipeline(Options):
     collect: CollectOptions = CollectOptions()
     scrape: ScrapeOptions = ScrapeOptions()
     clean: CleanOptions = CleanOptions()
+    hint: HintOptions = HintOptions()
     embed: EmbedOptions = EmbedOptions()
     cluster: ClusterOptions = ClusterOptions()
     review: ReviewOptions = ReviewOptions()

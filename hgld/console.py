@@ -22,16 +22,19 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TextColumn,
+    ProgressColumn,
+    Task,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from hgld.artifacts import ARTIFACTS, Folder
 from hgld.lock import NEVER_RUN, Freshness
 from hgld.run import Plan, Runner, Summary
 from hgld.stages import Stage
+from hgld.tasks import Label
 
 __all__ = [
     "Printer",
@@ -46,6 +49,7 @@ __all__ = [
 ]
 
 Item = TypeVar("Item")
+_bars: list[Console] = []  # that show a progress bar at the moment
 
 
 def _stderr() -> Console:
@@ -56,27 +60,45 @@ def _stdout() -> Console:
     return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
-def show_progress(items: Iterable[Item], label: str, total: int | None) -> Iterator[Item]:
+class _Description(ProgressColumn):
+    """The label of a progress, as it is at the moment."""
+
+    def __init__(self, label: Label) -> None:
+        super().__init__()
+        self.label = label
+
+    def render(self, task: Task) -> Text:
+        """The label below the stage's text."""
+        return Text(" " * 10 + (self.label if isinstance(self.label, str) else self.label()))
+
+
+def show_progress(items: Iterable[Item], label: Label, total: int | None) -> Iterator[Item]:
     """A progress bar on a terminal, nothing elsewhere."""
     console = _stderr()
     if not console.is_terminal:
         yield from items
         return
     columns = (
-        TextColumn("          {task.description}", markup=False),
-        BarColumn(bar_width=20),
+        _Description(label),
+        BarColumn(bar_width=16),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        size = len(items) if total is None and isinstance(items, Sized) else total
-        yield from progress.track(items, total=size, description=label)
+        _bars.append(console)
+        try:
+            size = len(items) if total is None and isinstance(items, Sized) else total
+            yield from progress.track(items, total=size)
+        finally:
+            _bars.remove(console)
 
 
 def show_note(text: str) -> None:
-    """Say what a person should know."""
-    _stderr().print(f"          note: {text}", style="yellow")
+    """Say what a person should know, above a progress bar; further lines stand below the first."""
+    below = "\n" + " " * 16
+    console = _bars[-1] if _bars else _stderr()
+    console.print(f"          note: {text.replace(chr(10), below)}", style="yellow")
 
 
 @contextmanager

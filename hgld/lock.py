@@ -173,9 +173,21 @@ def stage_options(stage: Stage, workspace: Workspace) -> dict[str, Any]:
     """The options that decide what a stage makes, "section.option" -> JSON value."""
     flat: dict[str, Any] = {}
     for section in (stage.name, *stage.uses):
-        options = getattr(workspace.pipeline, section).decisive()
-        _flatten(section, options, workspace.pipeline_file.resolve().parent, flat)
+        options = getattr(workspace.pipeline, section)
+        _flatten(section, options.decisive(), workspace.pipeline_file.resolve().parent, flat)
+        for name, path in options.brought_paths().items():
+            flat[f"what {section}.{name} holds"] = _stamp(path)
     return flat
+
+
+def _stamp(path: Path) -> str:
+    """What stands at a path, in a word: content, or of much the size and the time."""
+    facts = [path.stat()] if path.is_file() else [file.stat() for file in _files(path)]
+    size = sum(fact.st_size for fact in facts)
+    if path.is_file() and size <= COUNTED_BY_TIME:
+        return hash_file(path)[:12]
+    newest = max((fact.st_mtime_ns for fact in facts), default=0)
+    return f"{len(facts)} files, {size} bytes, {newest}" if facts else ABSENT
 
 
 def _flatten(name: str, value: Any, folder: Path, into: dict[str, Any]) -> None:
@@ -206,8 +218,15 @@ def _reasons(
 
 def _options_then(stage: Stage, record: Mapping[str, Any], workspace: Workspace) -> dict[str, Any]:
     """Options of the last run; one that did not exist then had what is its default now."""
-    defaults = Pipeline.model_validate({"labels": workspace.pipeline.labels})
+    runs: dict[str, Any] = {name: {} for name in workspace.pipeline.train.runs}
+    defaults = Pipeline.model_validate(
+        {"labels": workspace.pipeline.labels, "train": {"runs": runs}}
+    )
     known = stage_options(stage, replace(workspace, pipeline=defaults))
-    runs = f"{stage.name}.runs."
-    added = {name: value for name, value in known.items() if not name.startswith(runs)}
+    there = {name.rpartition(".")[0] for name in record["options"]}  # also train.runs.NAME
+    added = {
+        name: value
+        for name, value in known.items()
+        if not name.startswith(f"{stage.name}.runs.") or name.rpartition(".")[0] in there
+    }
     return {**added, **record["options"]}

@@ -54,6 +54,7 @@ def write_release(
     evaluation: Mapping[str, Any],
     label_dropped: pd.DataFrame,
     export_dropped: pd.DataFrame,
+    agreement: Mapping[str, Any],
     *,
     options: PublishOptions,
     context: StageContext,
@@ -71,6 +72,7 @@ def write_release(
         evaluation: means of each model.
         label_dropped: landmarks without a label, and why.
         export_dropped: images that were not exported, and why.
+        agreement: what two annotators agree on; empty where it was not measured.
         options: name and version of the release.
         context: gives the date and the kind of source.
         out: the release folder; it is replaced as a whole.
@@ -97,11 +99,15 @@ def write_release(
         "dropped_landmarks": _count_reasons(label_dropped),
         "dropped_images": _count_reasons(export_dropped),
         "evaluation": evaluation,
+        "agreement": agreement,
         "shards": _describe_shards(shards, out),
     }
     with atomic_folder(out) as folder:
         for name, table in tables.items():
             _table(name).write(table, folder / _table(name).file)
+        if agreement:
+            text = json.dumps(agreement, indent=1, ensure_ascii=False) + "\n"
+            (folder / ARTIFACTS["agreement"].file).write_text(text, encoding="utf-8")
         _copy_attribution(shards, folder)
         facts["configs"] = _configs(tables, folder)
         facts["size"] = _size(len(train_labels) + len(index_labels))

@@ -4,7 +4,6 @@ Nothing here prints: what happens is handed to a ``Listener``. Outputs are writt
 stage function has returned; a table that a person edited is never overwritten without a copy.
 """
 
-import fcntl
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,14 +15,14 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Folder, Table
-from hgld.config import Options, StageContext, nearest
+from hgld.alone import hold
+from hgld.artifacts import ARTIFACTS, Folder, Json, Table
+from hgld.config import Pipeline, StageContext, nearest
 from hgld.errors import HgldError, InvalidData, MissingInput, UsageError, WaitingForReview
 from hgld.lock import Freshness, Lock, Workspace, judge
 from hgld.stages import Balance, Stage, active_stages, load_function
 
-__all__ = ["Listener", "Plan", "Runner", "Summary", "plan"]
-
+__all__ = ["Listener", "Plan", "Runner", "Summary", "copy_beside", "plan"]
 
 @dataclass(frozen=True)
 class Summary:
@@ -75,12 +74,17 @@ class Runner:
         """
         last = self.stages.index(self.stage(until)) if until else len(self.stages)
         with self.alone():
-            return sum(self._run_if_needed(stage) for stage in self.stages[: last + 1])
+            return sum(self.run_if_needed(stage) for stage in self.stages[: last + 1])
 
     def run_one(self, name: str, force: bool = False) -> bool:
         """Run one stage if it is not fresh, or in any case; whether it ran."""
         with self.alone():
-            return self._run_if_needed(self.stage(name), force)
+            return self.run_if_needed(self.stage(name), force)
+
+    def follow(self, name: str) -> None:
+        """Work on a stage beside the process that runs it: nothing is judged or recorded here."""
+        stage = self.stage(name)
+        self._call(stage, self._read_inputs(stage))
 
     def stage(self, name: str) -> Stage:
         """The row of this pipeline that has the name."""
@@ -109,26 +113,38 @@ class Runner:
                 for file in filter(Path.is_file, left):
                     file.unlink(missing_ok=True)
 
-    def apply_review(self, who: str) -> int:
-        """Read the review sheet back into the decisions; how many were added.
+    def read(self, name: str, stage: Stage) -> Any:
+        """An artifact that a stage reads; an optional one that is not there is empty.
 
         Raises:
-            InvalidData: all faults of the sheet at once; nothing was applied.
+            MissingInput: it is not there; says which stage makes it.
         """
-        stage = self.stage("review")
-        with self.alone():
-            names = ("clusters", "taxonomy", "decisions")
-            clusters, taxonomy, decisions = (self._read(name, stage) for name in names)
-            sheet = self.workspace.path("review")
-            if not sheet.exists():
-                raise MissingInput(f"{sheet}: does not exist; `hgld review` writes it")
-            apply = load_function("hgld.hierarchy.review:apply_sheet")
-            after = apply(sheet, clusters, taxonomy, decisions, who=who, when=self.now)
-            self._write("decisions", after)
-            self.lock.accept(stage, "review", self.workspace)
-        return len(after) - len(decisions)
+        artifact, path = ARTIFACTS[name], self.workspace.path(name)
+        if path.exists():
+            return artifact.read(path)
+        if isinstance(artifact, Table | Json) and artifact.optional:
+            return artifact.empty()
+        maker = next((s for s in self.stages if name in s.writes), None)
+        what = (
+            f"run `hgld {maker.name} {self.workspace.pipeline_file}` first"
+            if maker
+            else (f"it is written by a person: {', '.join(getattr(artifact, 'columns', ()))}")
+        )
+        raise MissingInput(f"{path}: {stage.name} reads it and it does not exist; {what}")
 
-    def _run_if_needed(self, stage: Stage, force: bool = False) -> bool:
+    def write(self, name: str, value: Any) -> None:
+        """Check an artifact and write it to its place."""
+        artifact = ARTIFACTS[name]
+        assert not isinstance(artifact, Folder)
+        artifact.write(value, self.workspace.path(name))
+
+    def make(self, stage: Stage) -> dict[str, Any]:
+        """What a stage would write now, by artifact; nothing is written."""
+        outputs = self._call(stage, self._read_inputs(stage))
+        return dict(zip(stage.writes, outputs, strict=True))
+
+    def run_if_needed(self, stage: Stage, force: bool = False) -> bool:
+        """``run_one`` for whoever holds the folder already (``alone``)."""
         freshness = judge(stage, self.lock, self.workspace)
         freshness = self._settle_edits(stage, freshness)
         if freshness.state == "fresh" and not force:
@@ -189,7 +205,7 @@ class Runner:
         for name in stage.writes:
             path = self.workspace.path(name)
             if path.is_file() and not self.lock.is_own(stage, name, self.workspace):
-                copies[path] = Path(shutil.copy2(path, _free_name(path)))
+                copies[path] = copy_beside(path)
         return copies
 
     def _tell_copies(self, copies: dict[Path, Path]) -> None:
@@ -214,42 +230,33 @@ class Runner:
         self.listener.finished(summary)
 
     def _read_inputs(self, stage: Stage) -> list[Any]:
-        return [self._read(name, stage) for name in stage.reads]
-
-    def _read(self, name: str, stage: Stage) -> Any:
-        artifact, path = ARTIFACTS[name], self.workspace.path(name)
-        if path.exists():
-            return artifact.read(path)
-        if isinstance(artifact, Table) and artifact.optional:
-            return artifact.empty()
-        maker = next((s for s in self.stages if name in s.writes), None)
-        what = (
-            f"run `hgld {maker.name} {self.workspace.pipeline_file}` first"
-            if maker
-            else (f"it is written by a person: {', '.join(getattr(artifact, 'columns', ()))}")
-        )
-        raise MissingInput(f"{path}: {stage.name} reads it and it does not exist; {what}")
+        return [self.read(name, stage) for name in stage.reads]
 
     def _call(self, stage: Stage, inputs: Sequence[Any]) -> Any:
         function = load_function(stage.function)
-        with self._options(stage) as options:
+        with self._served(stage) as pipeline:
             return function(
-                *inputs, options=options, context=self._context(stage), **self._out(stage)
+                *inputs,
+                options=getattr(pipeline, stage.name),
+                context=self._context(stage, pipeline),
+                **self._out(stage),
             )
 
     @contextmanager
-    def _options(self, stage: Stage) -> Iterator[Options]:
-        options = getattr(self.workspace.pipeline, stage.name)
-        if stage.served_by is None or not options.stand_in:
-            yield options
+    def _served(self, stage: Stage) -> Iterator[Pipeline]:
+        """The pipeline; where it wants a stand-in for the network, with one that runs."""
+        pipeline = self.workspace.pipeline
+        if stage.served_by is None or not pipeline.scrape.stand_in:
+            yield pipeline
             return
         with load_function(stage.served_by)(self.workspace.source) as (commons, wikidata):
-            yield options.model_copy(update={"commons_api": commons, "wikidata_api": wikidata})
+            urls = {"commons_api": commons, "wikidata_api": wikidata}
+            yield pipeline.model_copy(update={"scrape": pipeline.scrape.model_copy(update=urls)})
 
-    def _context(self, stage: Stage) -> StageContext:
-        source = self.workspace.pipeline.source.model_copy(update={"folder": self.workspace.source})
+    def _context(self, stage: Stage, pipeline: Pipeline) -> StageContext:
+        source = pipeline.source.model_copy(update={"folder": self.workspace.source})
         state = self.workspace.work / ".state" / stage.name
-        return StageContext(self.now, state, source, self.workspace.pipeline.labels)
+        return StageContext(self.now, state, source, pipeline.labels, pipeline.scrape)
 
     def _out(self, stage: Stage) -> dict[str, Path]:
         folders = [
@@ -265,13 +272,8 @@ class Runner:
         values = outputs if isinstance(outputs, tuple) else (outputs,)
         written = dict(zip(names, values if names else (), strict=True))
         for name, value in written.items():
-            self._write(name, value)
+            self.write(name, value)
         return written
-
-    def _write(self, name: str, value: Any) -> None:
-        artifact = ARTIFACTS[name]
-        assert not isinstance(artifact, Folder)
-        artifact.write(value, self.workspace.path(name))
 
     def _count(self, stage: Stage, written: dict[str, Any], seconds: float) -> Summary:
         if stage.balance is not None:
@@ -311,21 +313,15 @@ class Runner:
         if stage.gate is None:
             return
         options = getattr(self.workspace.pipeline, stage.name)
-        context = self._context(stage)
+        context = self._context(stage, self.workspace.pipeline)
         load_function(stage.gate)(*self._read_inputs(stage), options=options, context=context)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the work folder against a second process."""
         self.workspace.work.mkdir(parents=True, exist_ok=True)
-        with (self.workspace.work / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise HgldError(
-                    f"{self.workspace.work}: another hgld is at work here; wait for it, "
-                    "or give --work another folder"
-                ) from None
+        taken = f"{self.workspace.work}: another hgld is at work here"
+        with hold(self.workspace.work / ".lock", taken, "or give --work another folder"):
             self.lock = Lock.load(self.lock.path)  # as the run before this one left it
             self._clear_half_written()
             yield
@@ -360,10 +356,10 @@ def plan(runner: Runner) -> Plan:
     )
 
 
-def _free_name(path: Path) -> Path:
-    """A name beside the file that nothing has yet: clusters.edited-1.csv."""
+def copy_beside(path: Path) -> Path:
+    """Copy a file to a name beside it that nothing has yet: clusters.edited-1.csv."""
     names = (path.with_name(f"{path.stem}.edited-{n}{path.suffix}") for n in count(1))
-    return next(name for name in names if not name.exists())
+    return Path(shutil.copy2(path, next(name for name in names if not name.exists())))
 
 
 def _free(folder: Path) -> int:

@@ -58,6 +58,7 @@ class Stage:
 
 
 _FROM_WORDS = {"label.source": "decisions"}  # the stages that build the hierarchy from scratch
+_NATIVE = ("sop", "inaturalist", "cub", "dyml")  # data sets in their own published layout
 
 STAGES: tuple[Stage, ...] = (
     Stage(
@@ -65,7 +66,7 @@ STAGES: tuple[Stage, ...] = (
         "hgld.sources.fetch:fetch_files",
         "Download the data set's own files, verified and resumable.",
         writes=("source",),
-        when={"source.kind": ("gldv2", "folder")},
+        when={"source.kind": ("gldv2", "folder", *_NATIVE)},
         uses=("source",),
     ),
     Stage(
@@ -75,6 +76,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("source",),
         when={"source.kind": "toy"},
         uses=("source",),
+        revision=2,
     ),
     Stage(
         "collect",
@@ -96,6 +98,16 @@ STAGES: tuple[Stage, ...] = (
         uses=("source",),
     ),
     Stage(
+        "collect",
+        "hgld.sources.native:collect",
+        "List the classes and images of a data set in its own layout.",
+        reads=("source",),
+        writes=("landmarks", "images", "queries", "images_dropped"),
+        unit="images",
+        when={"source.kind": _NATIVE},
+        uses=("source",),
+    ),
+    Stage(
         "scrape",
         "hgld.hierarchy.wikimedia:scrape",
         'Ask Wikimedia for the "instance of" values of each landmark.',
@@ -104,6 +116,7 @@ STAGES: tuple[Stage, ...] = (
         when={**_FROM_WORDS, "scrape.source": "wikimedia"},
         served_by="hgld.sources.toy:stand_in",
         balance=Balance("landmarks", "instance_of", "misses"),
+        revision=2,
     ),
     Stage(
         "scrape",
@@ -115,6 +128,24 @@ STAGES: tuple[Stage, ...] = (
         balance=Balance("landmarks", "instance_of", "misses"),
     ),
     Stage(
+        "scrape",
+        "hgld.hierarchy.saved:read_saved",
+        'Read "instance of" values from saved Commons pages.',
+        reads=("landmarks",),
+        writes=("instance_of", "misses"),
+        when={**_FROM_WORDS, "scrape.source": "html"},
+        balance=Balance("landmarks", "instance_of", "misses"),
+    ),
+    Stage(
+        "scrape",
+        "hgld.hierarchy.dump:read_dump",
+        'Read "instance of" statements from Wikimedia\'s dumps.',
+        reads=("landmarks",),
+        writes=("instance_of", "misses"),
+        when={**_FROM_WORDS, "scrape.source": "dump"},
+        balance=Balance("landmarks", "instance_of", "misses"),
+    ),
+    Stage(
         "clean",
         "hgld.hierarchy.clean:clean_values",
         "Choose the statements that count and drop the irrelevant.",
@@ -122,6 +153,16 @@ STAGES: tuple[Stage, ...] = (
         writes=("values", "landmark_values", "clean_dropped"),
         when=_FROM_WORDS,
         balance=Balance("instance_of", "landmark_values", "clean_dropped"),
+    ),
+    Stage(
+        "hint",
+        "hgld.hierarchy.hints:hint_classes",
+        "Ask Wikidata which known classes the values are kinds of.",
+        reads=("values", "taxonomy", "class_roots"),
+        writes=("class_hints", "superclasses"),
+        when=_FROM_WORDS,
+        served_by="hgld.sources.toy:stand_in",
+        unit="classes met",
     ),
     Stage(
         "embed",
@@ -135,20 +176,40 @@ STAGES: tuple[Stage, ...] = (
         "cluster",
         "hgld.hierarchy.cluster:propose_clusters",
         "Propose supercategories by k-means.",
-        reads=("values", "label_vectors"),
-        writes=("clusters",),
-        when=_FROM_WORDS,
+        reads=("values", "label_vectors", "cluster_edits"),
+        writes=("clusters", "cluster_summary"),
+        when={**_FROM_WORDS, "cluster.seeds": "random"},
         balance=Balance("values", "clusters", None, ("class_id", "instance_of"), "values"),
+        revision=2,
+    ),
+    Stage(
+        "cluster",
+        "hgld.hierarchy.cluster:propose_from_decisions",
+        "Propose supercategories by k-means that starts from the decisions.",
+        reads=("values", "label_vectors", "cluster_edits", "decisions"),
+        writes=("clusters", "cluster_summary"),
+        when={**_FROM_WORDS, "cluster.seeds": "decided"},
+        balance=Balance("values", "clusters", None, ("class_id", "instance_of"), "values"),
+        revision=2,
     ),
     Stage(
         "review",
-        "hgld.hierarchy.review:write_sheet",
-        "Write the sheet on which a person decides each value.",
-        reads=("clusters", "landmark_values", "landmarks", "taxonomy", "decisions"),
-        writes=("review",),
+        "hgld.hierarchy.review:write_sheets",
+        "Write the sheets on which a person decides each value.",
+        reads=(
+            "clusters",
+            "cluster_summary",
+            "landmark_values",
+            "landmarks",
+            "taxonomy",
+            "decisions",
+            "class_hints",
+        ),
+        writes=("review", "review_clusters"),
         when=_FROM_WORDS,
         gate="hgld.hierarchy.review:require_decisions",
         unit="values",
+        revision=2,
     ),
     Stage(
         "label",
@@ -188,6 +249,16 @@ STAGES: tuple[Stage, ...] = (
         balance=Balance("landmarks", "hierarchy", "label_dropped"),
     ),
     Stage(
+        "label",
+        "hgld.sources.native:read_hierarchy",
+        "Read the hierarchy from the data set's own files.",
+        reads=("source", "landmarks"),
+        writes=("hierarchy", "label_dropped"),
+        when={"label.source": "native"},
+        uses=("source",),
+        balance=Balance("landmarks", "hierarchy", "label_dropped"),
+    ),
+    Stage(
         "export",
         "hgld.shards.write:export_shards",
         "Write class-grouped, indexed WebDataset shards.",
@@ -201,6 +272,7 @@ STAGES: tuple[Stage, ...] = (
         "Train the models that the pipeline compares.",
         reads=("shards",),
         writes=("models",),
+        revision=2,
     ),
     Stage(
         "evaluate",
@@ -208,7 +280,19 @@ STAGES: tuple[Stage, ...] = (
         "Measure hierarchical retrieval exactly.",
         reads=("shards", "models"),
         writes=("evaluation", "per_query", "ranked_levels"),
+        when={"evaluate.protocol": ("auto", "all-vs-all", "query-gallery", "gldv2-paper")},
         unit="measurements",
+        revision=2,
+    ),
+    Stage(
+        "evaluate",
+        "hgld.evaluate:evaluate_officially",
+        "Measure hierarchical retrieval, and GLDv2's official mAP@100.",
+        reads=("shards", "models", "source", "images", "export_dropped", "queries"),
+        writes=("evaluation", "per_query", "ranked_levels"),
+        when={"evaluate.protocol": "gldv2-official"},
+        unit="measurements",
+        revision=2,
     ),
     Stage(
         "report",
@@ -231,6 +315,7 @@ STAGES: tuple[Stage, ...] = (
             "evaluation",
             "label_dropped",
             "export_dropped",
+            "agreement",
         ),
         writes=("release",),
         when=_FROM_WORDS,

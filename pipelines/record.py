@@ -1,7 +1,8 @@
 """Runs a pipeline, records what it measured, and writes the recorded figures into the pages.
 
     python pipelines/record.py run pipelines/quickstart.toml    results/quickstart.json
-    python pipelines/record.py pages                            README.md, pipelines/README.md
+    python pipelines/record.py pages                            README.md, pipelines/README.md,
+                                                     labels/README.md
 
 Figures are never typed: a page holds what stands in ``results/*.json``, each with the commit, the
 machine and the date it was measured on.
@@ -17,8 +18,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hgld.config import load_pipeline
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "pipelines" / "results"
+AGREEMENT = ROOT / "labels" / "gldv2" / "agreement.json"
 BLOCK = "<!-- {name}: written by pipelines/record.py -->\n{text}<!-- end of {name} -->"
 
 
@@ -49,9 +53,10 @@ def pages() -> dict[Path, str]:
     results = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*.json"))]
     blocks = {f"result {Path(r['pipeline']).stem}": result_text(r) for r in results}
     blocks |= {f"output {Path(r['pipeline']).stem}": output_text(r) for r in results}
-    texts = {
-        path: path.read_text("utf-8") for path in (ROOT / "README.md", RESULTS.parent / "README.md")
-    }
+    blocks["agreement gldv2"] = agreement_text(AGREEMENT)
+    blocks["recipes"] = recipes_text()
+    pages = (ROOT / "README.md", RESULTS.parent / "README.md", ROOT / "labels" / "README.md")
+    texts = {path: path.read_text("utf-8") for path in pages}
     return {path: _fill(text, blocks) for path, text in texts.items()}
 
 
@@ -73,9 +78,41 @@ def result_text(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def recipes_text() -> str:
+    """What the pipelines of the papers' data sets train, as a table."""
+    lines = [
+        "| pipeline | makes | backbone | px | dim | photos a batch | steps | runs |",
+        "|---|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for path in sorted(RESULTS.parent.glob("*.toml")):
+        pipeline = load_pipeline(path)
+        options = pipeline.train
+        if pipeline.source.kind == "toy":
+            continue
+        batch = options.classes_per_batch * options.images_per_class
+        trained = [run for run in options.runs.values() if run.steps]
+        lines.append(
+            f"| `{path.name}` | {pipeline.title} | {options.backbone} | {options.image_size} | "
+            f"{options.dim} | {batch} | {trained[0].steps:,} | {len(trained)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def output_text(result: dict[str, Any]) -> str:
     """What the command printed."""
     return "```\n" + "\n".join(result["output"]) + "\n```\n"
+
+
+def agreement_text(path: Path) -> str:
+    """How far the two annotators agree, as a table."""
+    found = json.loads(path.read_text("utf-8"))
+    rows = [
+        f"| {m['of']}, by {m['by']} | {m['agreement']:.1%} | {m['kappa']:.3f} | "
+        f"{m['low']:.3f} to {m['high']:.3f} |"
+        for m in found["measures"]
+    ]
+    head = ["| of | agreement | Cohen's kappa | 95 % interval |", "|---|---:|---:|---:|"]
+    return "\n".join([*head, *rows, "", f"{found['values']:,} values decided by both."]) + "\n"
 
 
 def _protocol(protocol: dict[str, Any]) -> str:

@@ -54,8 +54,8 @@ def content(path: Path) -> dict[str, bytes]:
 
 
 def damage(path: Path) -> None:
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    target = next(f for f in files if f.is_file() and not f.name.startswith("."))
+    files = sorted(path.rglob("*")) if path.is_dir() else []
+    target = next((f for f in files if f.is_file() and not f.name.startswith(".")), path)
     target.write_bytes(DAMAGE)
 
 
@@ -125,7 +125,7 @@ def test_applied_edits_reach_the_decisions_and_the_labels(copy: Path) -> None:
     runner, notes = runner_of(copy)
     sheet = runner.workspace.path("review")
     sheet.write_bytes(sheet.read_bytes().replace(b"keep,", b"drop,", 1))
-    assert runner.apply_review("a person") == 1
+    assert apply_review(runner, "a person") == 1
     assert "a person" in runner.workspace.path("decisions").read_text().splitlines()[-1]
     try:
         runner.run()

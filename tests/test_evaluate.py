@@ -104,11 +104,13 @@ def test_every_image_queries_all_others_where_query_and_gallery_are_the_same(
         assert values["AP:landmark", row["image_id"]] == pytest.approx(average_precision(same))
         assert values["R@1:landmark", row["image_id"]] == float(same[0])
     assert report["protocol"] == {
+        "name": "all-vs-all",
         "query": "evaluation",
         "gallery": "evaluation",
         "queries": 8,
         "gallery_images": 8,
         "levels": ["kind", "supercategory", "landmark"],
+        "unmatched": {"queries": 0, "classes": 0},
     }
 
 
@@ -130,6 +132,8 @@ def test_a_query_whose_class_is_absent_from_the_gallery_is_counted(evaluate: Eva
     """Of the three test photos, that of index:3 has no photo in the index, nor has its castle."""
     report, per_query = evaluate(query="test", gallery="index")
     assert report["protocol"]["queries"] == 3 and report["protocol"]["gallery_images"] == 8
+    assert report["protocol"]["name"] == "query-gallery"
+    assert report["protocol"]["unmatched"] == {"queries": 1, "classes": 1}
     assert report["models"]["plain"]["skipped"] == {
         "H-AP": 0,
         "AP:kind": 0,

@@ -1,4 +1,5 @@
 import csv
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def table(name: str, *rows: tuple[Any, ...]) -> pd.DataFrame:
 
 
 def decision(key: str, word: str, group: str = "", kind: str = "", who: str = "ann") -> Any:
-    return (key, "label", word, group, kind, who, "2026-01-01", "", "")
+    return (key, "label", word, group, kind, who, "2026-01-01", "", "", "")
 
 
 def tables() -> dict[str, pd.DataFrame]:
@@ -85,7 +86,11 @@ def run(tmp_path: Path) -> MadeRun:
 
 
 def release(
-    run: MadeRun, kind: str = "gldv2", name: str = "Made Landmarks", **changes: pd.DataFrame
+    run: MadeRun,
+    kind: str = "gldv2",
+    name: str = "Made Landmarks",
+    agreement: dict[str, Any] | None = None,
+    **changes: pd.DataFrame,
 ) -> Path:
     given = {**tables(), **changes}
     out = run.folder / "release"
@@ -99,6 +104,7 @@ def release(
         run.evaluation,
         given["label_dropped"],
         given["export_dropped"],
+        agreement or {},
         options=PublishOptions(name=name, version="2.1.0"),
         context=context(run.folder, kind),
         out=out,
@@ -198,6 +204,28 @@ def test_the_card_says_what_was_left_out_and_why(run: MadeRun) -> None:
     assert "| landmarks without a label | train | no_item | 2 |" in body
     assert "| landmarks without a label | index | undecided | 1 |" in body
     assert "| images not exported | train | undecodable | 1 |" in body
+
+
+def test_the_card_says_how_far_the_annotators_agree(run: MadeRun) -> None:
+    of_all = {"by": "values", "agreement": 0.75, "ac1": 0.6}
+    named = {"of": "supercategory", "kappa": 0.5, "low": 0.4, "high": 0.6, "note": ""}
+    none = {"of": "kind", "kappa": None, "low": None, "high": None, "note": "not defined"}
+    agreement = {
+        "annotators": ["ann", "bob"],
+        "values": 1003,
+        "measures": [{**of_all, **named}, {**of_all, **none}],
+    }
+    out = release(run, agreement=agreement)
+    body = " ".join(card(out)[1].split())
+    assert "decided 1,003 values independently (ann and bob)" in body
+    assert "supercategory, by values: agreement 75.0 %, Cohen's kappa 0.500 (95 %" in body
+    assert "kind, by values: agreement 75.0 %, not defined" in body
+    assert json.loads((out / "agreement.json").read_text()) == agreement
+    assert "agreement.json" in (out / "SHA256SUMS").read_text()
+
+
+def test_without_a_measured_agreement_the_card_says_nothing_of_it(run: MadeRun) -> None:
+    assert "kappa" not in card(release(run))[1]
 
 
 def test_nothing_left_out_is_said_too(run: MadeRun) -> None:

@@ -12,9 +12,10 @@ import pytest
 from PIL import Image
 
 from hgld.config import ReportOptions
+from hgld.credit import name_license
 from hgld.errors import InvalidData
 from hgld.report import write_report
-from hgld.report.examples import choose_queries, name_license
+from hgld.report.examples import choose_queries
 from hgld.report.figures import (
     DARK,
     LIGHT,

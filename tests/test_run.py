@@ -11,8 +11,9 @@ from PIL import Image
 
 from hgld.config import load_pipeline
 from hgld.errors import HgldError, InvalidData, MissingInput
-from hgld.lock import Workspace
+from hgld.lock import Lock, Workspace, judge
 from hgld.run import Runner
+from hgld.stages import STAGES
 from tests.listening import Notes
 
 CLASSES = {"oak": "tree", "elm": "tree", "carp": "fish", "pike": "fish"}
@@ -247,6 +248,24 @@ def test_an_option_that_is_new_and_at_its_default_makes_nothing_stale(
     path.write_text(json.dumps(lock))
     assert run().ran == []
     assert run("export.run_length=2").ran == ["export"]
+
+
+def test_an_option_of_each_training_run_may_be_new_too_but_a_new_run_is_named(
+    tmp_path: Path,
+) -> None:
+    text = 'labels = "labels"\n[train.runs.a]\nsteps = 3\n'
+    (tmp_path / "p.toml").write_text(text)
+    then = Workspace(tmp_path / "p.toml", load_pipeline(tmp_path / "p.toml"), tmp_path)
+    stage = next(stage for stage in STAGES if stage.name == "train")
+    lock = Lock(tmp_path / "lock.json")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "x").write_text("")
+    lock.finish(stage, then, lock.hashes(stage.reads, then), 0.0)
+    del lock.stages["train"]["options"]["train.runs.a.memory"]
+    assert judge(stage, lock, then).state == "fresh"
+    more = load_pipeline(tmp_path / "p.toml", ["train.runs.b.steps=3"])
+    found = judge(stage, lock, Workspace(tmp_path / "p.toml", more, tmp_path))
+    assert found.state == "stale" and "train.runs.b.loss: None -> HAPPIER" in found.reasons
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,15 @@ from hgld.artifacts import ARTIFACTS, Folder
 from hgld.config import Pipeline
 from hgld.stages import STAGES, Stage, active_stages, load_function, stage_names
 
-PEOPLE_WRITE = {"taxonomy", "decisions", "overrides", "removals"}
+PEOPLE_WRITE = {
+    "agreement",
+    "class_roots",
+    "cluster_edits",
+    "decisions",
+    "overrides",
+    "removals",
+    "taxonomy",
+}
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda s: s.function)
@@ -40,6 +48,8 @@ def test_the_checks_of_folders_exist() -> None:
         {"source": {"kind": "folder"}, "label": {"source": "folder"}},
         {"label": {"source": "published"}},
         {"scrape": {"source": "table"}},
+        {"scrape": {"source": "html"}},
+        {"scrape": {"source": "dump"}},
     ],
     ids=str,
 )

@@ -3,7 +3,8 @@
 A landmark may have several "instance of" statements, of different rank, some of which say nothing
 about it ("Wikimedia category"). Which of them count is a policy, and an explicit one: the paper's
 text drops landmarks with several values (``single-only``), its numbers fit the first best one
-(``first-best``), and ``all`` keeps every one for the review to tell apart.
+(``first-best``), and ``all`` keeps every one for the review to tell apart. What each step leaves is
+told beside the paper's own numbers.
 """
 
 import pandas as pd
@@ -12,6 +13,9 @@ from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.config import CleanOptions, StageContext
 from hgld.hierarchy.blanks import single_blanks, single_blanks_all
 from hgld.hierarchy.columns import columns_of
+from hgld.hierarchy.funnel import describe_funnel
+from hgld.hierarchy.years import with_years
+from hgld.tasks import say
 
 __all__ = ["clean_values", "value_keys"]
 
@@ -34,7 +38,9 @@ def clean_values(
     """
     statements = _one_spelling(instance_of).sort_values([*BY_LANDMARK, "order"], kind="stable")
     best = _best_rank(statements)
-    relevant = best[~_irrelevant(best, options)]
+    irrelevant = _irrelevant(best, options)
+    best = _in_infobox_style(best) if options.infobox_style else best
+    relevant = best[~irrelevant]
     distinct = _first_of_each_value(relevant)
     chosen = _apply_policy(distinct, _first_of_each_value(best), options)
     dropped = pd.concat(
@@ -45,7 +51,16 @@ def clean_values(
         ]
     )
     landmark_values = chosen[columns_of("landmark_values")].reset_index(drop=True)
-    return _count_values(landmark_values, images), landmark_values, dropped
+    values = _count_values(landmark_values, images)
+    steps = {
+        "landmarks": landmarks,
+        "scraped": statements,
+        "several values": _with_several(_first_of_each_value(best)),
+        "irrelevant only": dropped[dropped["reason"] == "only_irrelevant"],
+        "kept": landmark_values,
+    }
+    say(describe_funnel(steps, len(values), options.policy, context.source.kind == "gldv2"))
+    return values, landmark_values, dropped
 
 
 def value_keys(table: pd.DataFrame) -> "pd.Series[str]":
@@ -83,6 +98,22 @@ def _irrelevant(statements: pd.DataFrame, options: CleanOptions) -> "pd.Series[b
     labels = {single_blanks(label).casefold() for label in options.irrelevant_labels} | {""}
     by_label = statements["instance_of"].str.casefold().isin(labels)
     return statements["class_id"].isin(list(options.irrelevant_ids)) | by_label
+
+
+def _in_infobox_style(statements: pd.DataFrame) -> pd.DataFrame:
+    """Years behind the labels of statements that have them; such a value has no class id."""
+    cells = zip(statements["instance_of"], statements["qualifiers"], strict=True)
+    styled = pd.Series(
+        [label if found == "{}" else with_years(label, found) for label, found in cells],
+        index=statements.index,
+        dtype="str",
+    )
+    plain = styled == statements["instance_of"]
+    return statements.assign(instance_of=styled, class_id=statements["class_id"].where(plain, ""))
+
+
+def _with_several(distinct: pd.DataFrame) -> pd.DataFrame:
+    return distinct[distinct.duplicated(BY_LANDMARK)]
 
 
 def _first_of_each_value(statements: pd.DataFrame) -> pd.DataFrame:

@@ -22,15 +22,23 @@ DECIDING = (*PLACING, "drop")
 
 @dataclass(frozen=True)
 class Decision:
-    """One row of the decisions; ``row`` is its place in the file, as a spreadsheet counts."""
+    """One row of the decisions.
+
+    Attributes:
+        row: its place in the file, as a spreadsheet counts.
+        evidence: what the value was then (``evidence_of``); empty where that is not known.
+    """
 
     row: int
+    key: str
+    key_type: str
     decision: str
     supercategory: str
     kind: str
     who: str
     when: str
     why: str
+    evidence: str = ""
 
     @property
     def places(self) -> bool:
@@ -58,14 +66,19 @@ class Decided:
     def __init__(self, decisions: pd.DataFrame) -> None:
         self._by_key: dict[tuple[str, str], Decision] = {}
         for place, row in enumerate(records(decisions)):
-            self._by_key[row["key_type"], single_blanks(row["key"])] = Decision(
+            key = single_blanks(row["key"])
+            evidence = row.get("evidence")
+            self._by_key[row["key_type"], key] = Decision(
                 place + 2,
+                key,
+                row["key_type"],
                 row["decision"],
                 single_blanks(row["supercategory"]),
                 row["kind"],
                 row["who"],
                 row["when"],
                 row["why"],
+                evidence if isinstance(evidence, str) else "",
             )
 
     def find(self, class_id: str, instance_of: str) -> Decision | None:

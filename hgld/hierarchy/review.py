@@ -1,8 +1,10 @@
-"""The sheet on which a person decides what each value is, and the gate behind it.
+"""The sheets on which a person decides what each value is, and the gate behind them.
 
-The sheet has one row a value: four columns to edit come first (decision, supercategory, kind,
-note), the rest is there to decide by. Values that are still open come first, those of most
-landmarks before all. ``apply_sheet`` reads it back; see ``hgld.hierarchy.sheet``.
+``review.csv`` has one row a value: four columns to edit come first (decision, supercategory, kind,
+note), the rest is there to decide by. What matters most comes first: open values, by the images
+that they decide and by how unsure their cluster is. Decisions that no longer fit are shown, not
+lost. ``review_clusters.csv`` has one row a cluster, to decide many values at once (see
+``hgld.hierarchy.sheets.clusters``). Both are read back by ``hgld review PIPELINE --apply``.
 """
 
 from collections import Counter, defaultdict
@@ -16,55 +18,116 @@ from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.columns import columns_of, records
+from hgld.hierarchy.columns import columns_of, records, table_of
 from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of
-from hgld.hierarchy.sheet import apply_sheet, guard
+from hgld.hierarchy.sheets.cells import guard_columns
+from hgld.hierarchy.sheets.cluster_list import list_clusters
+from hgld.hierarchy.sheets.evidence import evidence_of, has_changed
 
-__all__ = ["apply_sheet", "require_decisions", "write_sheet"]
+__all__ = ["hints_of", "in_review_order", "list_values", "require_decisions", "write_sheets"]
 
 EXAMPLES = 3
-GUARDED = ("supercategory", "note", "key", "instance_of", "examples", "cluster_name", "suggestion")
+FIRST_TO_LAST = {"open": 0, "unsure": 0, "stale": 1, "decided": 2}
+GONE = -1  # the cluster of a value that is not there any more
 
 
-def write_sheet(
+def write_sheets(
+    clusters: pd.DataFrame,
+    cluster_summary: pd.DataFrame,
+    landmark_values: pd.DataFrame,
+    landmarks: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    decisions: pd.DataFrame,
+    class_hints: pd.DataFrame,
+    *,
+    options: ReviewOptions,
+    context: StageContext,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row a value before; after, one row a value and a decision without value.
+
+    Returns:
+        ``review`` and ``review_clusters``.
+    """
+    sheet = list_values(clusters, landmark_values, landmarks, taxonomy, decisions, class_hints)
+    return guard_columns(sheet), guard_columns(list_clusters(sheet, cluster_summary))
+
+
+def list_values(
     clusters: pd.DataFrame,
     landmark_values: pd.DataFrame,
     landmarks: pd.DataFrame,
     taxonomy: pd.DataFrame,
     decisions: pd.DataFrame,
-    *,
-    options: ReviewOptions,
-    context: StageContext,
+    class_hints: pd.DataFrame,
 ) -> pd.DataFrame:
-    """One row a value before and after; after, with the decision in force or a suggestion.
+    """The rows of ``review.csv``, each with the decision in force or a suggestion, in order.
+
+    A value is ``open`` without a decision, ``unsure`` where a person was, ``stale`` where its
+    label, its class or its supercategory is not what it was when it was decided, else ``decided``.
+    A decision whose value is gone stands in the last rows, ``stale`` and in no cluster.
 
     A suggestion is the supercategory that most decided values of the cluster have, weighted by
-    their landmarks; else a supercategory that has the value's very name; else nothing.
+    their landmarks; else one that has the value's very name; else what the class hints at.
     """
-    in_force = Decided(decisions).of_values(clusters)
+    decided, kinds = Decided(decisions), kinds_of(taxonomy)
+    in_force = decided.of_values(clusters)
+    hints = hints_of(class_hints)
+    evidence = evidence_of(clusters, hints)
     sheet = clusters.assign(
         key=value_keys(clusters),
         key_type=key_types_of(clusters),
-        decision=[d.decision if d else "" for d in in_force],
-        supercategory=[d.supercategory if d else "" for d in in_force],
-        kind=[d.kind if d else "" for d in in_force],
-        note=[d.why if d else "" for d in in_force],
-        suggestion=_suggest(clusters, in_force, kinds_of(taxonomy)),
-        open=[not (d and d.decides) for d in in_force],
+        **_decided_cells(in_force),
+        hint=[hints.get(class_id, "") for class_id in clusters["class_id"]],
+        suggestion=_suggest(clusters, in_force, kinds, class_hints),
+        evidence=evidence,
+        status=[_status(d, now, kinds) for d, now in zip(in_force, evidence, strict=True)],
     )
-    sheet = sheet.assign(examples=sheet["key"].map(_examples(landmark_values, landmarks)))
-    sheet = sheet.fillna({"examples": ""})
-    sheet = sheet.sort_values(["open", "landmarks", "key"], ascending=[False, False, True])
-    guarded = {name: sheet[name].map(guard) for name in GUARDED}
-    return sheet.assign(**guarded)[columns_of("review")].reset_index(drop=True)
+    examples = _examples(landmark_values, landmarks)
+    sheet = sheet.assign(examples=[examples.get(key, "") for key in sheet["key"]])
+    sheet = sheet[columns_of("review")]
+    return in_review_order(pd.concat([sheet, _gone(decided, clusters)], ignore_index=True))
+
+
+def in_review_order(sheet: pd.DataFrame) -> pd.DataFrame:
+    """The rows of ``review.csv`` as a person best goes through them.
+
+    Open and unsure values first, then stale, then decided ones, then decisions without a value;
+    among them by impact x uncertainty: the images (or landmarks, if more) that a decision reaches,
+    times 1 - margin, which is 1 halfway between two clusters.
+    """
+    impact = np.maximum(sheet["images"], sheet["landmarks"])
+    ordered = sheet.assign(
+        _gone=sheet["cluster"] == GONE,
+        _status=sheet["status"].map(FIRST_TO_LAST),
+        _weight=impact * (1 - sheet["margin"].clip(0, 1)),
+    ).sort_values(
+        ["_gone", "_status", "_weight", "key"], ascending=[True, True, False, True], kind="stable"
+    )
+    return ordered[list(sheet.columns)].reset_index(drop=True)
+
+
+def hints_of(class_hints: pd.DataFrame) -> dict[str, str]:
+    """Class id -> what its superclasses suggest, in words.
+
+    Example:
+        >>> hints_of(pd.DataFrame({"class_id": ["Q1"], "kind_hint": ["natural"],
+        ...     "supercategory_hint": ["lake"]}))
+        {'Q1': 'natural: lake'}
+    """
+    columns = ("class_id", "kind_hint", "supercategory_hint")
+    rows = zip(*(class_hints[name] for name in columns), strict=True)
+    texts = ((class_id, ": ".join(filter(None, hint))) for class_id, *hint in rows)
+    return {class_id: text for class_id, text in texts if class_id and text}
 
 
 def require_decisions(
     clusters: pd.DataFrame,
+    cluster_summary: pd.DataFrame,
     landmark_values: pd.DataFrame,
     landmarks: pd.DataFrame,
     taxonomy: pd.DataFrame,
     decisions: pd.DataFrame,
+    class_hints: pd.DataFrame,
     *,
     options: ReviewOptions,
     context: StageContext,
@@ -95,25 +158,83 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + "s" * (number != 1)
 
 
-def _suggest(
-    clusters: pd.DataFrame, in_force: Sequence[Decision | None], kinds: Mapping[str, str]
-) -> list[str]:
-    votes: dict[int, Counter[str]] = defaultdict(Counter)
-    rows = records(clusters)
-    for row, decision in zip(rows, in_force, strict=True):
-        if decision and decision.places:
-            votes[row["cluster"]][decision.supercategory] += row["landmarks"]
-    favourite = {
-        cluster: min(count, key=lambda name: (-count[name], name))
-        for cluster, count in votes.items()
+def _decided_cells(in_force: Sequence[Decision | None]) -> dict[str, list[str]]:
+    """What the decisions in force say, in the columns that a person edits."""
+    return {
+        "decision": [d.decision if d else "" for d in in_force],
+        "supercategory": [d.supercategory if d else "" for d in in_force],
+        "kind": [d.kind if d else "" for d in in_force],
+        "note": [d.why if d else "" for d in in_force],
     }
+
+
+def _status(decision: Decision | None, evidence: str, kinds: Mapping[str, str]) -> str:
+    if decision is None:
+        return "open"
+    if not decision.decides:
+        return "unsure"
+    fits = not decision.places or decision.kind in ("", kinds.get(decision.supercategory))
+    known = not decision.places or decision.supercategory in kinds
+    changed = has_changed(decision.evidence, evidence)
+    return "decided" if fits and known and not changed else "stale"
+
+
+def _gone(decided: Decided, clusters: pd.DataFrame) -> pd.DataFrame:
+    """A row for each decision in force whose value is not there."""
+    here = {("qid", i) for i in clusters["class_id"]} | {("label", i) for i in value_keys(clusters)}
+    here |= {("label", label) for label in clusters["instance_of"]}
+    gone = [d for d in decided.all() if (d.key_type, d.key) not in here]
+    gone = [d for d in gone if ("label", d.key) not in here]  # a key stands in the sheet once
+    rows = [
+        {
+            "key": decision.key,
+            "key_type": decision.key_type,
+            "instance_of": decision.key if decision.key_type == "label" else "",
+            "evidence": decision.evidence,
+            "cluster": GONE,
+            "status": "stale",
+            **dict.fromkeys(("landmarks", "images", "distance", "margin"), 0),
+            **dict.fromkeys(("examples", "cluster_name", "hint", "suggestion"), ""),
+        }
+        for decision in gone
+    ]
+    table = table_of("review", rows).assign(**_decided_cells(gone))
+    return table.drop_duplicates("key", keep="last").astype({"distance": float, "margin": float})
+
+
+def _suggest(
+    clusters: pd.DataFrame,
+    in_force: Sequence[Decision | None],
+    kinds: Mapping[str, str],
+    class_hints: pd.DataFrame,
+) -> list[str]:
+    rows = records(clusters)
+    favourite = _favourites(rows, in_force)
     names = {name.casefold(): name for name in kinds}
+    pairs = zip(class_hints["class_id"], class_hints["supercategory_hint"], strict=True)
+    hinted = {class_id: name for class_id, name in pairs if name in kinds}
     return [
         ""
         if decision and decision.decides
-        else favourite.get(row["cluster"], names.get(row["instance_of"].casefold(), ""))
+        else favourite.get(row["cluster"])
+        or names.get(row["instance_of"].casefold())
+        or hinted.get(row["class_id"], "")
         for row, decision in zip(rows, in_force, strict=True)
     ]
+
+
+def _favourites(
+    rows: Sequence[Mapping[str, object]], in_force: Sequence[Decision | None]
+) -> dict[object, str]:
+    """Cluster -> the supercategory that most landmarks of its decided values have."""
+    votes: dict[object, Counter[str]] = defaultdict(Counter)
+    for row, decision in zip(rows, in_force, strict=True):
+        if decision and decision.places:
+            votes[row["cluster"]][decision.supercategory] += int(str(row["landmarks"]))
+    return {
+        cluster: min(count, key=lambda name: (-count[name], name))
+        for cluster, count in votes.items()
+    }
 
 
 def _examples(landmark_values: pd.DataFrame, landmarks: pd.DataFrame) -> dict[str, str]:

@@ -5,36 +5,30 @@ redirects and says why where there is none, which Wikidata's own look-up by titl
 Wikidata is asked for the items. A famous landmark's category often has an item of its own that
 says only "Wikimedia category"; from there one hop leads to its topic (P301), as the infobox on the
 page does. Every statement is kept with its order, rank and qualifiers: which one counts is decided
-when cleaning. Soft redirects ({{Category redirect}}) are not followed: such pages end as no_item.
+when cleaning. What is learnt goes into a store batch by batch, and the tables are written from it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pandas as pd
 
 from hgld.config import ScrapeOptions, StageContext
-from hgld.hierarchy.answers import (
-    Item,
-    Page,
-    WikiClass,
-    judge_item,
-    read_classes,
-    read_items,
-    read_pages,
-)
-from hgld.hierarchy.blanks import single_blanks
-from hgld.hierarchy.client import ApiClient, on_this_machine
-from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.store import Fact, Store, open_store
-from hgld.hierarchy.titles import title_of_url
-from hgld.tasks import track
+from hgld.hierarchy.wiki.answers import WikiClass
+from hgld.hierarchy.wiki.client import ApiClient, on_this_machine
+from hgld.hierarchy.wiki.crawl import AT_ONCE, Crawl, in_parts
+from hgld.hierarchy.wiki.endings import settle
+from hgld.hierarchy.wiki.facts import Facts, Trail
+from hgld.hierarchy.wiki.progress import Progress
+from hgld.hierarchy.wiki.questions import ask_for
+from hgld.hierarchy.wiki.route import Ending, Fact, Wanted, follow
+from hgld.hierarchy.wiki.store import Store, open_store
+from hgld.hierarchy.wiki.titles import title_of_url
+from hgld.tasks import say, track
 
 __all__ = ["Scraper", "scrape"]
-
-SomeFact = TypeVar("SomeFact", bound=Fact)
 
 
 def scrape(
@@ -44,12 +38,11 @@ def scrape(
 
     Returns:
         ``instance_of`` and ``misses``. A landmark is in exactly one of them; its reason there is
-        bad_url, no_page, redirect_loop, no_item, no_p31, only_deprecated, unknown_value or
-        category_without_topic.
+        one of ``hgld.hierarchy.wiki.accounts.REASONS``.
 
     Raises:
         UsageError: ``scrape.contact`` is not set.
-        Resumable: Wikimedia cannot be reached now; finished batches are kept.
+        Resumable: Wikimedia cannot be reached now, or the disk is full; finished batches are kept.
     """
     path = context.state / "scrape.sqlite"
     with (
@@ -66,119 +59,79 @@ class Scraper:
         self.client = client
         self.store = store
         self.options = options
+        self.facts = Facts(store)
 
     def scrape(self, landmarks: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         """``instance_of`` and ``misses`` of the landmarks."""
-        titles = [title_of_url(url) or "" for url in landmarks["commons_url"]]
-        pages = self._resolve({title for title in titles if title})
-        items = self._fetch_items(page.item_id for page in pages.values())
-        classes = self._label_classes(items.values())
-        rows = _Rows(classes)
-        for landmark, title in zip(records(landmarks), titles, strict=True):
-            rows.add(landmark, pages.get(title) or _unusable(landmark["commons_url"]), items)
-        return rows.tables()
+        count_of = Counter(title_of_url(url) or "" for url in landmarks["commons_url"])
+        titles = sorted(count_of.keys() - {""})
+        progress = Progress(self.client, len(landmarks))
+        with progress.told_when_stopped():
+            self._mark_outdated(titles)
+            options = self.options
+            new_titles = self._count_new(titles)
+            progress.announce(len(titles), new_titles, options.batch_size, self._rate())
+            crawl = Crawl(self.facts, self._ask, options.batch_size, options.follow_topics)
+            progress.watch(_with_unusable(crawl.run(titles), count_of), count_of.__getitem__)
+            classes = self._label(crawl.classes)
+        self.store.forget_outdated()
+        accounts, *tables = settle(landmarks, self.facts, classes, self.options.follow_topics)
+        say(accounts.describe(classes, "hgld scrape ... --retry misses asks again"))
+        return tables[0], tables[1]
 
-    def _resolve(self, titles: set[str]) -> dict[str, Page]:
-        self._fetch("Titles", titles - self.store.pages().keys(), self._ask_pages, read_pages)
-        return {key: page for key, page in self.store.pages().items() if key in titles}
+    def _ask(self, kind: type[Fact], keys: Sequence[str]) -> Mapping[str, Fact]:
+        return ask_for(kind, keys, self.client, self.options)
 
-    def _fetch_items(self, asked: Iterable[str]) -> dict[str, Item]:
-        """The asked items and the topics of those that only describe a category."""
-        wanted = {item_id for item_id in asked if item_id}
-        self._fetch("Items", wanted - self.store.items().keys(), self._ask_items, read_items)
-        known = self.store.items()
-        topics = {known[key].topic_id for key in wanted if known[key].is_category} - {""}
-        self._fetch("Topics", topics - known.keys(), self._ask_items, read_items)
-        return self.store.items()
+    def _label(self, class_ids: Iterable[str]) -> Mapping[str, WikiClass]:
+        wanted = sorted(class_ids)
+        known = self.store.load(WikiClass, wanted)
+        new = [class_id for class_id in wanted if class_id not in known]
+        batches = list(in_parts(new, self.options.batch_size))
+        for batch in track(batches, "Labels", len(batches)):
+            self.store.add(self._ask(WikiClass, batch))
+        return self.store.load(WikiClass, wanted)
 
-    def _label_classes(self, items: Iterable[Item]) -> dict[str, WikiClass]:
-        wanted = {s.class_id for item in items for s in item.statements if s.class_id}
-        self._fetch("Labels", wanted - self.store.classes().keys(), self._ask_labels, read_classes)
-        return self.store.classes()
-
-    def _fetch(
-        self,
-        label: str,
-        keys: Iterable[str],
-        ask: Callable[[Sequence[str]], Mapping[str, Any]],
-        read: Callable[[Mapping[str, Any], Sequence[str]], dict[str, SomeFact]],
-    ) -> None:
-        batches = list(_batches(sorted(keys), self.options.batch_size))
-        for batch in track(batches, label, len(batches)):
-            found = self.client.fetch_batch(batch, ask, read)
-            self.store.add(found)
-
-    def _ask_pages(self, titles: Sequence[str]) -> Mapping[str, Any]:
-        question = {"prop": "pageprops", "ppprop": "wikibase_item", "redirects": "1"}
-        return self._ask(self.options.commons_api, "query", "titles", titles, question)
-
-    def _ask_items(self, item_ids: Sequence[str]) -> Mapping[str, Any]:
-        question = {"props": "info|claims"}
-        return self._ask(self.options.wikidata_api, "wbgetentities", "ids", item_ids, question)
-
-    def _ask_labels(self, class_ids: Sequence[str]) -> Mapping[str, Any]:
-        question = {"props": "labels", "languages": "en|mul"}
-        return self._ask(self.options.wikidata_api, "wbgetentities", "ids", class_ids, question)
-
-    def _ask(
-        self, url: str, action: str, name: str, keys: Sequence[str], question: Mapping[str, str]
-    ) -> Mapping[str, Any]:
-        parameters = {**question, name: "|".join(keys)}
-        return self.client.ask(url, action, parameters, may_split=len(keys) > 1)
-
-
-class _Rows:
-    """Collects the rows of both tables, a landmark at a time."""
-
-    def __init__(self, classes: Mapping[str, WikiClass]) -> None:
-        self.classes = classes
-        self.statements: list[dict[str, Any]] = []
-        self.misses: list[dict[str, Any]] = []
-
-    def add(self, landmark: Mapping[str, Any], page: Page, items: Mapping[str, Item]) -> None:
-        """Add the landmark's statements, or the reason why it has none."""
-        key = {"split": landmark["split"], "landmark_id": landmark["landmark_id"]}
-        item, reason, detail = _settle(page, items)
-        if reason:
-            self.misses.append({**key, "reason": reason, "detail": detail})
+    def _mark_outdated(self, titles: Sequence[str]) -> None:
+        """Have asked for again what the options say; a refresh that was stopped goes on first."""
+        if self.store.is_outdated():
+            say("a refresh that was stopped on the way goes on")
             return
-        for statement in item.statements:
-            if statement.class_id:
-                named = self.classes[statement.class_id]
-                self.statements.append(
-                    {
-                        **key,
-                        "item_id": item.item_id,
-                        "revision": item.revision,
-                        "order": statement.order,
-                        "class_id": named.class_id,
-                        "instance_of": single_blanks(named.label) or named.class_id,
-                        "rank": statement.rank,
-                        "qualifiers": statement.qualifiers,
-                    }
-                )
+        if self.options.refresh_older_than is not None:
+            self.store.outdate_older(self.options.refresh_older_than)
+        if self.options.retry == "misses":
+            self.store.outdate(self._behind_misses(titles))
+        self.facts = Facts(self.store)
 
-    def tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Both tables in their declared columns."""
-        return table_of("instance_of", self.statements), table_of("misses", self.misses)
+    def _behind_misses(self, titles: Iterable[str]) -> Mapping[type[Fact], set[str]]:
+        """The facts by which titles have no class; what cannot be a title stays so."""
+        behind: dict[type[Fact], set[str]] = {}
+        for ending, trail in self._endings(titles):
+            if isinstance(ending, Ending) and ending.reason not in ("", "bad_url"):
+                for kind, key in trail.keys:
+                    behind.setdefault(kind, set()).add(key)
+        return behind
 
+    def _endings(self, titles: Iterable[str]) -> Iterator[tuple[Ending | Wanted, Trail]]:
+        """Where each title leads as far as is known, and over which facts."""
+        for some in in_parts(titles, AT_ONCE):
+            self.facts.preload(some)
+            for title in some:
+                trail = Trail(self.facts)
+                yield follow(title, trail, self.options.follow_topics), trail
 
-def _settle(page: Page, items: Mapping[str, Item]) -> tuple[Item, str, str]:
-    """The item that speaks for a page, with a reason and a detail where none does."""
-    if page.reason:
-        return Item(""), page.reason, page.detail
-    item = items[page.item_id]
-    detail = f"item {page.item_id}"
-    if item.is_category:
-        detail += f", topic {item.topic_id}" if item.topic_id else ", no topic (P301)"
-        item = items[item.topic_id] if item.topic_id else item
-        if item.is_category:
-            return item, "category_without_topic", detail
-    return item, judge_item(item), detail
+    def _count_new(self, titles: Sequence[str]) -> int:
+        return sum(isinstance(ending, Wanted) for ending, _ in self._endings(titles))
+
+    def _rate(self) -> float | None:
+        paced = not on_this_machine(self.options.commons_api)
+        return self.client.pacer.requests_per_second if paced else None
 
 
-def _unusable(url: str) -> Page:
-    return Page(reason="bad_url", detail=f"not the URL of a Commons page: {url!r}")
+def _with_unusable(titles: Iterator[str], count_of: Mapping[str, int]) -> Iterator[str]:
+    """The titles, and first the empty one of all URLs that are no page's."""
+    if count_of[""]:
+        yield ""
+    yield from titles
 
 
 def _server(landmarks: pd.DataFrame, options: ScrapeOptions) -> str:
@@ -193,7 +146,3 @@ def _server(landmarks: pd.DataFrame, options: ScrapeOptions) -> str:
         return hosts
     lines = landmarks[["split", "landmark_id", "commons_url"]].to_csv(index=False)
     return f"{hosts} {sha256(lines.encode()).hexdigest()}"
-
-
-def _batches(keys: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (keys[start : start + size] for start in range(0, len(keys), size))

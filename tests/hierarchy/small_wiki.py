@@ -9,10 +9,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+HIGHEST_ID = 2**31 - 1
+
 
 @dataclass
 class Fault:
-    """What the server answers instead of the truth; ``cut`` announces more bytes than it sends."""
+    """What the server answers instead of the truth (with status 0 the truth, though).
+
+    ``cut`` announces more bytes than it sends.
+    """
 
     status: int
     body: str = ""
@@ -26,6 +31,7 @@ class Wiki:
 
     items_of: dict[str, str] = field(default_factory=dict)  # title -> item id, "" for none
     redirects: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)  # of soft redirects, by title
     entities: dict[str, dict[str, Any]] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     most_entities: int = 50
@@ -44,6 +50,11 @@ class Wiki:
             "claims": {name: found for name, found in claims.items() if found},
         }
 
+    def moved_softly(self, title: str, target: str) -> None:
+        """Add a page whose template leads elsewhere."""
+        self.items_of[title] = ""
+        self.texts[title] = f"{{{{Category redirect|{target.removeprefix('Category:')}}}}}"
+
     def label(self, class_id: str, text: str, language: str = "en") -> None:
         """Add a class with a label."""
         labels = {language: {"language": language, "value": text}}
@@ -52,11 +63,11 @@ class Wiki:
     def answer(self, question: dict[str, str]) -> dict[str, Any]:
         """The JSON answer of api.php."""
         if question["action"] == "query":
-            return self.query(question["titles"].split("|"))
+            return self.query(question["titles"].split("|"), question["prop"].split("|"))
         return self.get_entities(question["ids"].split("|"))
 
-    def query(self, titles: list[str]) -> dict[str, Any]:
-        """Answer of prop=pageprops with redirects=1."""
+    def query(self, titles: list[str], props: list[str]) -> dict[str, Any]:
+        """Answer of action=query with redirects=1."""
         if len(titles) > 50:
             return too_many("titles")
         steps, pages = {}, {}
@@ -65,26 +76,36 @@ class Wiki:
                 steps[title] = self.redirects[title]
                 title = steps[title]
             if title not in steps:
-                pages[title] = self.page(title)
+                pages[title] = self.page(title, props)
         moved = [{"from": a, "to": b} for a, b in steps.items()]
         query = {"redirects": moved, "pages": list(pages.values())}
         return {"batchcomplete": True, "query": query}
 
-    def page(self, title: str) -> dict[str, Any]:
+    def page(self, title: str, props: list[str]) -> dict[str, Any]:
         """One entry of ``pages``."""
         if "[" in title:
             reason = 'The requested page title contains invalid characters: "[".'
             return {"title": title, "invalidreason": reason, "invalid": True}
         if title not in self.items_of:
             return {"ns": 14, "title": title, "missing": True}
-        item_id = self.items_of[title]
-        props = {"pageprops": {"wikibase_item": item_id}} if item_id else {}
-        return {"pageid": 1, "ns": 14, "title": title, **props}
+        page: dict[str, Any] = {"pageid": 1, "ns": 14, "title": title}
+        if self.items_of[title] and "pageprops" in props:
+            page["pageprops"] = {"wikibase_item": self.items_of[title]}
+        if title in self.texts and "categories" in props:
+            page["categories"] = [{"ns": 14, "title": "Category:Category redirects"}]
+        if "revisions" in props:
+            content = self.texts.get(title, "")
+            page["revisions"] = [{"slots": {"main": {"content": content}}}]
+        return page
 
     def get_entities(self, ids: list[str]) -> dict[str, Any]:
         """Answer of wbgetentities; more than the limit is left out with only a warning."""
         if len(ids) > 50:
             return too_many("ids")
+        for item_id in ids:
+            if int(item_id[1:]) > HIGHEST_ID:
+                info = f'Could not find an entity with the ID "{item_id}".'
+                return {"error": {"code": "no-such-entity", "info": info, "id": item_id}}
         found = {i: self.entities.get(i, {"id": i, "missing": ""}) for i in ids}
         if len(found) <= self.most_entities:
             return {"entities": found, "success": 1}
@@ -118,8 +139,9 @@ def handler_for(wiki: Wiki) -> type[BaseHTTPRequestHandler]:
             pairs = parse_qs(urlsplit(self.path).query) | parse_qs(body)
             question = {name: values[0] for name, values in pairs.items()}
             wiki.asked.append({**question, "User-Agent": self.headers["User-Agent"]})
-            if wiki.faults:
-                self.send(wiki.faults.pop(0))
+            fault = wiki.faults.pop(0) if wiki.faults else Fault(0)
+            if fault.status:
+                self.send(fault)
             elif "(" not in self.headers["User-Agent"]:
                 self.send(Fault(403, "Please set a user-agent and respect our robot policy"))
             else:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hgld.hierarchy.answers import (
+from hgld.hierarchy.wiki.answers import (
     Item,
     Page,
     Statement,
@@ -16,7 +16,12 @@ from hgld.hierarchy.answers import (
 )
 from tests.hierarchy.small_wiki import statement
 
-TOWER = {"ns": 14, "title": "Category:Eiffel Tower", "pageprops": {"wikibase_item": "Q243"}}
+TOWER: dict[str, Any] = {
+    "pageid": 110,
+    "ns": 14,
+    "title": "Category:Eiffel Tower",
+    "pageprops": {"wikibase_item": "Q243"},
+}
 
 
 def query(**parts: Any) -> dict[str, Any]:
@@ -38,7 +43,7 @@ def test_a_title_is_followed_over_its_normalisation() -> None:
 def test_a_title_that_comes_back_percent_encoded_is_found_again() -> None:
     asked = "Category:E\u0301glise"
     step = {"fromencoded": True, "from": "Category%3AE%CC%81glise", "to": "Category:Église"}
-    page = {"title": "Category:Église", "pageprops": {"wikibase_item": "Q9"}}
+    page = {"pageid": 1, "title": "Category:Église", "pageprops": {"wikibase_item": "Q9"}}
     assert read_pages(query(normalized=[step], pages=[page]), [asked]) == {asked: Page("Q9")}
 
 
@@ -62,7 +67,8 @@ def test_redirects_in_a_circle_are_told() -> None:
             "bad_url",
         ),
         ({"pageid": 187, "ns": 14, "title": "A"}, "no_item"),
-        ({"ns": 14, "title": "A", "pageprops": {"wikibase_item": "banana"}}, "no_item"),
+        ({"pageid": 1, "title": "A", "pageprops": {"wikibase_item": "banana"}}, "no_item"),
+        ({"ns": -1, "title": "A", "special": True}, "bad_url"),
     ],
 )
 def test_a_page_without_item_has_its_reason(page: dict[str, Any], reason: str) -> None:
@@ -82,13 +88,56 @@ def test_an_unfinished_answer_accounts_for_nothing() -> None:
 
 
 def test_a_title_that_the_answer_leaves_out_is_left_out() -> None:
-    assert read_pages(query(pages=[TOWER]), ["A"]) == {}
+    assert read_pages(query(pages=[TOWER]), ["A", "B"]) == {}
+
+
+def test_the_only_answer_to_the_only_title_is_its_own_however_it_is_spelled() -> None:
+    assert read_pages(query(pages=[TOWER]), ["Category:\u200eEiffel Tower"]) == {
+        "Category:\u200eEiffel Tower": Page("Q243")
+    }
+
+
+@pytest.mark.parametrize(
+    "page",
+    [{"title": "A"}, {"title": "A", "pageid": 1, "categories": None}, {"title": "A", "x": 1}],
+)
+def test_a_page_that_is_not_whole_is_left_out(page: dict[str, Any]) -> None:
+    assert read_pages(query(pages=[page, TOWER]), ["A", TOWER["title"]]).keys() == {TOWER["title"]}
+
+
+def test_a_soft_redirect_is_known_by_its_category() -> None:
+    category = {"ns": 14, "title": "Category:Category redirects"}
+    page = {"pageid": 187, "ns": 14, "title": "A", "categories": [category]}
+    found = read_pages(query(pages=[page]), ["A"])["A"]
+    assert (found.item_id, found.reason, found.moved_softly) == ("", "no_item", True)
+
+
+def test_a_soft_redirect_with_an_item_is_as_good_as_any_page() -> None:
+    category = {"ns": 14, "title": "Category:Category redirects"}
+    page = {**TOWER, "categories": [category]}
+    assert read_pages(query(pages=[page]), [TOWER["title"]]) == {TOWER["title"]: Page("Q243")}
 
 
 def test_a_redirected_item_is_found_by_the_asked_id_and_keeps_its_own() -> None:
-    entity = {"id": "Q910014", "redirects": {"from": "Q9", "to": "Q910014"}, "lastrevid": 48}
-    found = read_items({"entities": {"Q9": entity}}, ["Q9"])["Q9"]
+    moved = {"redirects": {"from": "Q9", "to": "Q910014"}, "lastrevid": 48, "claims": {}}
+    found = read_items({"entities": {"Q9": {"id": "Q910014", **moved}}}, ["Q9"])["Q9"]
     assert (found.item_id, found.revision) == ("Q910014", 48)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"claims": None, "lastrevid": None},
+        {"lastrevid": 1},
+        {"claims": {}},
+        {"claims": {"P31": [{}]}, "lastrevid": 1},
+        {"claims": {"P31": "Q1"}, "lastrevid": 1},
+        {"claims": {}, "lastrevid": 1, "id": "banana"},
+        {"claims": {}, "lastrevid": 1, "id": None},
+    ],
+)
+def test_an_item_that_is_not_whole_is_left_out(damage: dict[str, Any]) -> None:
+    assert read_items({"entities": {"Q9": {"id": "Q9", **damage}}}, ["Q9"]) == {}
 
 
 def test_a_deleted_item_is_none() -> None:
@@ -155,7 +204,10 @@ def test_an_item_that_is_a_category_and_something_else_speaks_for_itself() -> No
     ("labels", "label"),
     [
         ({"en": {"value": "bridge"}, "mul": {"value": "pont"}}, "bridge"),
-        ({"mul": {"value": "pont"}}, "pont"),
+        ({"mul": {"value": "pont"}, "en-gb": {"value": "bridge"}}, "pont"),
+        ({"en-gb": {"value": "windmill"}, "en-ca": {"value": "mill"}}, "windmill"),
+        ({"en": {"language": "mul", "for-language": "en", "value": "pont"}}, "pont"),
+        ({"fr": {"value": "gare"}}, "Q12280"),
         ({}, "Q12280"),
         ([], "Q12280"),
     ],
@@ -163,6 +215,10 @@ def test_an_item_that_is_a_category_and_something_else_speaks_for_itself() -> No
 def test_a_label_is_english_or_for_all_languages_or_the_id(labels: Any, label: str) -> None:
     document = {"entities": {"Q12280": {"id": "Q12280", "labels": labels}}}
     assert read_classes(document, ["Q12280"])["Q12280"].label == label
+
+
+def test_a_class_that_is_not_whole_is_left_out() -> None:
+    assert read_classes({"entities": {"Q1": {"id": "Q1"}}}, ["Q1"]) == {}
 
 
 def test_a_merged_class_is_the_one_that_it_became() -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from hgld.hierarchy.answers import judge_item, read_classes, read_items, read_pages
-from hgld.hierarchy.verdict import Answer, classify
+from hgld.hierarchy.wiki.answers import judge_item, read_classes, read_items, read_pages
+from hgld.hierarchy.wiki.redirects import read_redirects
+from hgld.hierarchy.wiki.titles import title_of_url
+from hgld.hierarchy.wiki.verdict import Answer, classify
 
 pytestmark = pytest.mark.real
 
@@ -20,6 +22,12 @@ def captures(real_data: Path) -> Path:
 def load(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def entities(path: Path) -> dict[str, Any]:
+    """The entities of an answer; those asked for without props=info get a revision."""
+    found: dict[str, Any] = load(path)["response"]["json"]["entities"]
+    return {"entities": {key: {"lastrevid": 1, **entity} for key, entity in found.items()}}
 
 
 def verdict(capture: dict[str, Any]) -> Answer:
@@ -90,10 +98,39 @@ def test_every_title_of_a_captured_answer_is_accounted_for(
     assert [pages[title].item_id or pages[title].reason for title in titles] == found
 
 
+@pytest.mark.parametrize(
+    ("path", "name", "found"),
+    [
+        ("Category:Eiffel%C2%A0Tower", "q_title_nonbreaking", "Q243"),
+        ("Category:Eiffel__Tower", "q_title_double_space", "Q243"),
+        ("Category:A_&amp;_B", "q_title_html_entity", "Q910010"),
+        ("Category:Eiffel_Tower#History", "q_title_sharp", "Q243"),
+        ("Category:eiffel_Tower", "q_title_lower_first", "Q243"),
+        ("Category:C++_tower", "q_title_plus", "Q910009"),
+        ("Category:%25C3%2589glise%5FSaint-%25C3%2589tienne", "q_title_percent", "bad_url"),
+    ],
+)
+def test_what_is_left_to_commons_is_mended_there(
+    path: str, name: str, found: str, captures: Path
+) -> None:
+    capture = load(captures / "wikibase-1.39" / f"{name}.json")
+    title = title_of_url(f"https://commons.wikimedia.org/wiki/{path}")
+    assert title is not None
+    assert title.replace("_", " ") == capture["request"]["params"]["titles"].replace("_", " ")
+    page = read_pages(capture["response"]["json"], [title])[title]
+    assert (page.item_id or page.reason) == found
+
+
 def test_a_title_in_other_accents_is_accounted_for(captures: Path) -> None:
     capture = load(captures / "wikibase-1.39" / "q_title_nfd.json")
     asked = "Category:E\u0301glise Saint-E\u0301tienne"
-    assert read_pages(capture["response"]["json"], [asked])[asked].item_id == "Q910001"
+    assert read_pages(capture["response"]["json"], [asked, "B"])[asked].item_id == "Q910001"
+
+
+def test_an_empty_title_between_two_takes_nothing_from_them(captures: Path) -> None:
+    document = load(captures / "wikibase-1.39" / "q_title_empty_between.json")["response"]["json"]
+    titles = ["Category:Eiffel Tower", "Category:A & B"]
+    assert [page.item_id for page in read_pages(document, titles).values()] == ["Q243", "Q910010"]
 
 
 def test_an_unfinished_answer_accounts_for_nothing(captures: Path) -> None:
@@ -104,7 +141,7 @@ def test_an_unfinished_answer_accounts_for_nothing(captures: Path) -> None:
 
 def test_a_truncated_answer_accounts_for_what_it_holds(captures: Path) -> None:
     for name in ("truncated_wbgetentities", "truncated_wbgetentities_fv2"):
-        document = load(captures / "wikibase-1.39" / f"{name}.json")["response"]["json"]
+        document = entities(captures / "wikibase-1.39" / f"{name}.json")
         ids = [f"Q{920_000 + i}" for i in range(50)]
         assert len(read_items(document, ids)) == 28
 
@@ -122,22 +159,21 @@ def test_a_truncated_answer_accounts_for_what_it_holds(captures: Path) -> None:
     ],
 )
 def test_why_a_captured_item_has_no_class(name: str, reason: str, captures: Path) -> None:
-    document = load(captures / "wikibase-1.39" / f"{name}.json")["response"]["json"]
+    document = entities(captures / "wikibase-1.39" / f"{name}.json")
     (item,) = read_items(document, list(document["entities"])).values()
     assert judge_item(item) == reason
 
 
 def test_a_captured_category_item_leads_to_its_topic(captures: Path) -> None:
-    capture = load(captures / "wikibase-1.39" / "wb_claims_category_item.json")
-    document = capture["response"]["json"]
+    document = entities(captures / "wikibase-1.39" / "wb_claims_category_item.json")
     (item,) = read_items(document, list(document["entities"])).values()
     assert item.is_category
     assert item.topic_id.startswith("Q")
 
 
 def test_captured_qualifiers_keep_their_dates(captures: Path) -> None:
-    capture = load(captures / "wikibase-1.39" / "wb_claims_qualifiers.json")
-    (item,) = read_items(capture["response"]["json"], ["Q910001"]).values()
+    document = entities(captures / "wikibase-1.39" / "wb_claims_qualifiers.json")
+    (item,) = read_items(document, ["Q910001"]).values()
     qualifiers = json.loads(item.statements[0].qualifiers)
     assert qualifiers["P580"][0]["time"] == "+1172-00-00T00:00:00Z"
     assert qualifiers["P582"][0]["time"] == "+1954-00-00T00:00:00Z"
@@ -168,6 +204,25 @@ def test_the_best_statements_of_recorded_items(
 ) -> None:
     document = load(captures / "recorded" / f"{name}.json")
     entity = next(iter(document.get("entities", {"": document}).values()))
-    item = read_items({"entities": {"Q0": {"id": "Q0", **entity}}}, ["Q0"])["Q0"]
+    whole = {"id": "Q0", "lastrevid": 1, **entity}
+    item = read_items({"entities": {"Q0": whole}}, ["Q0"])["Q0"]
     found = [s.class_id for s in item.best]
     assert found == best if best else len(found) == 2
+
+
+def test_a_captured_soft_redirect_is_found_and_leads_to_its_target(captures: Path) -> None:
+    document = load(captures / "wikibase-1.39" / "q_softredirect_detect.json")["response"]["json"]
+    titles = ["Category:Old name", "Category:New name"]
+    pages = read_pages(document, titles)
+    assert [(pages[t].item_id, pages[t].moved_softly) for t in titles] == [
+        ("", True),
+        ("Q910014", False),
+    ]
+    assert read_redirects(document, titles)["Category:Old name"].target == "Category:New name"
+
+
+def test_captured_fallback_labels_are_taken(captures: Path) -> None:
+    for name in ("wb_lang_fallback", "wb_labels_no_en_fallback"):
+        document = load(captures / "wikibase-1.39" / f"{name}.json")["response"]["json"]
+        classes = read_classes(document, ["Q12280", "Q900001"])
+        assert [c.label for c in classes.values()] == ["bridge", "Q900001"]

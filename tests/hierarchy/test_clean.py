@@ -3,9 +3,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.config import CleanOptions, StageContext
+from hgld.config import CleanOptions, SourceOptions, StageContext
 from hgld.hierarchy.clean import clean_values
 from hgld.hierarchy.columns import columns_of, table_of
+from hgld.tasks import watched_by
 
 Rows = list[list[Any]]
 
@@ -48,8 +49,9 @@ def clean(
     """Values, (landmark, value), (landmark, reason, detail) as plain lists."""
     options = CleanOptions.model_validate({"policy": policy, **more})
     pictures = images() if pictures is None else pictures
+    landmarks = table[["split", "landmark_id"]].drop_duplicates()
     values, chosen, dropped = clean_values(
-        pd.DataFrame(), pictures, table, options=options, context=context
+        landmarks, pictures, table, options=options, context=context
     )
     assert list(values.columns) == columns_of("values")
     assert list(chosen.columns) == columns_of("landmark_values")
@@ -152,6 +154,67 @@ def test_images_count_in_the_id_space_of_their_split(context: StageContext) -> N
     )  # fmt: skip
     values = clean(table, context, pictures=pictures)[0]
     assert values == [["", "lake", 2, 3], ["", "pub", 1, 3]]
+
+
+YEARS = '{"P580": [{"time": "+1172-00-00T00:00:00Z"}], "P582": [{"time": "+1954-00-00T00:00:00Z"}]}'
+
+
+def test_years_make_a_value_of_its_own_only_in_infobox_style(context: StageContext) -> None:
+    table = statements((1, "Q16970", "church building"), (2, "Q16970", "church building"))
+    table["qualifiers"] = ["{}", YEARS]
+    assert clean(table, context)[0] == [["Q16970", "church building", 2, 0]]
+    values, chosen, _ = clean(table, context, infobox_style=True)
+    assert values == [
+        ["", "church building (1172–1954)", 1, 0],
+        ["Q16970", "church building", 1, 0],
+    ]
+    assert chosen == [[1, "church building"], [2, "church building (1172–1954)"]]
+
+
+def test_what_is_irrelevant_stays_so_with_its_years(context: StageContext) -> None:
+    table = statements((1, "Q4167836", "Wikimedia category")).assign(qualifiers=YEARS)
+    assert clean(table, context, infobox_style=True)[2] == [
+        [1, "only_irrelevant", "Wikimedia category (1172–1954)"]
+    ]
+
+
+def test_one_class_at_two_times_is_several_values_in_infobox_style(context: StageContext) -> None:
+    table = statements((1, "Q2", "pub"), (1, "Q2", "pub")).assign(qualifiers=["{}", YEARS])
+    dropped = [[1, "several_values", "pub; pub (1172–1954)"]]
+    assert clean(table, context, "single-only", infobox_style=True)[2] == dropped
+
+
+FUNNEL = """\
+                     train     paper     index     paper
+landmarks                3      203k         1      101k
+scraped                  3    129.1k         1     68.1k
+several values           1         }         0         }
+irrelevant only          1  } 0.25 %         0  } 0.25 %
+kept                     2    128.8k         1     67.9k
+distinct values          3      5.7k  (both)
+first-best: of several values the first of the best rank counts"""
+
+
+def test_what_each_step_leaves_is_told_beside_the_papers_numbers(context: StageContext) -> None:
+    table = statements(
+        (1, "Q2", "castle"), (1, "Q3", "museum"), (2, "Q4167836", "Wikimedia category"),
+        (3, "Q4", "lake"), (3, "Q5", "pond", "normal", "index"),
+    )  # fmt: skip
+    said: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        clean(table, context)
+    assert said == [FUNNEL]
+    assert max(map(len, FUNNEL.splitlines())) <= 64  # a note's head takes the other 16 columns
+
+
+def test_a_set_that_is_not_the_papers_is_told_alone(context: StageContext) -> None:
+    folder = SourceOptions(kind="folder", folder=context.source.folder)
+    alone = StageContext(context.now, context.state, folder, context.labels)
+    said: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        clean(TWO, alone)
+    assert said[0].splitlines()[0].split() == ["train", "index"]
+    assert said[0].splitlines()[-2].split() == ["distinct", "values", "2"]
 
 
 def test_nothing_in_is_nothing_out(context: StageContext) -> None:

@@ -1,11 +1,14 @@
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import pytest
 
 from hgld.errors import HgldError, Resumable, UsageError
-from hgld.hierarchy.answers import read_items
-from hgld.hierarchy.client import ApiClient, Pacer, on_this_machine, user_agent
+from hgld.hierarchy.wiki.answers import read_items
+from hgld.hierarchy.wiki.client import ApiClient, on_this_machine, user_agent
 from hgld.tasks import watched_by
 from tests.hierarchy.small_wiki import Fault, Wiki
 
@@ -16,9 +19,9 @@ QUESTION = {"ids": "Q1"}
 class Client(ApiClient):
     """A client that notes its pauses instead of taking them."""
 
-    def __init__(self, contact: str = CONTACT) -> None:
+    def __init__(self, contact: str = CONTACT, clock: Callable[[], float] = time.monotonic) -> None:
         self.pauses: list[float] = []
-        super().__init__(contact, sleep=self.pauses.append)
+        super().__init__(contact, sleep=self.pauses.append, clock=clock)
 
     def entity(self, wiki: Wiki) -> Mapping[str, Any]:
         return self.ask(wiki.url, "wbgetentities", QUESTION)
@@ -53,6 +56,14 @@ def test_it_pauses_at_least_as_long_as_the_server_asks(wiki: Wiki, client: Clien
     wiki.faults = [Fault(429, "slow down", {"Retry-After": "37"})]
     client.entity(wiki)
     assert 37.0 <= client.pauses[0] <= 37 * 1.1
+
+
+def test_it_waits_five_seconds_where_the_server_does_not_say_how_long(
+    wiki: Wiki, client: Client
+) -> None:
+    wiki.faults = [Fault(429), Fault(500)]
+    client.entity(wiki)
+    assert [5 <= client.pauses[0] <= 5.5, 1 <= client.pauses[1] <= 1.1] == [True, True]
 
 
 def test_pauses_grow_while_the_server_lags_and_it_never_gives_up(
@@ -102,8 +113,8 @@ def test_each_pause_is_told_with_its_reason_attempt_and_length(wiki: Wiki, clien
     said: list[str] = []
     with watched_by(lambda items, label, total: iter(items), said.append):
         client.entity(wiki)
-    assert said[0] == f"{wiki.url}: HTTP 500; attempt 2 in 1 s"
-    assert said[1] == f"{wiki.url}: HTTP 429; attempt 3 in {client.pauses[1]:.0f} s"
+    assert said[0] == "127.0.0.1: HTTP 500; attempt 2 in 1 s"
+    assert said[1] == f"127.0.0.1: HTTP 429; attempt 3 in {client.pauses[1]:.0f} s"
     assert len(said) == 2
 
 
@@ -144,39 +155,31 @@ def test_a_batch_on_which_the_server_chokes_is_halved(wiki: Wiki, client: Client
     assert [asked["ids"] for asked in wiki.asked[3:]] == ["Q1|Q2|Q3", "Q1|Q2", "Q3"]
 
 
+def test_a_server_that_only_asks_to_wait_is_asked_for_the_whole_batch_again(
+    wiki: Wiki, client: Client
+) -> None:
+    wiki.faults = [Fault(429, "", {"Retry-After": "1"})] * 5 + [Fault(500)]
+    fetch(wiki, client, ["Q1", "Q2", "Q3"])
+    assert {asked["ids"] for asked in wiki.asked} == {"Q1|Q2|Q3"}
+
+
 def test_a_key_without_an_answer_is_never_taken_for_a_no(wiki: Wiki, client: Client) -> None:
     wiki.most_entities = 0
     with pytest.raises(Resumable, match="answers, but not for 'Q1'"):
         fetch(wiki, client, ["Q1", "Q2"])
 
 
-def test_an_empty_answer_is_a_resumable_stop(wiki: Wiki, client: Client) -> None:
+def test_a_single_key_without_an_answer_is_asked_for_again(wiki: Wiki, client: Client) -> None:
     wiki.faults = [Fault(200, "{}")] * 3
+    assert fetch(wiki, client, ["Q1"]).keys() == {"Q1"}
+    for pause, least in zip(client.pauses, (1, 2, 4), strict=True):
+        assert least <= pause <= least * 1.1
+
+
+def test_an_empty_answer_is_a_resumable_stop(wiki: Wiki, client: Client) -> None:
+    wiki.faults = [Fault(200, "{}")] * 10
     with pytest.raises(Resumable, match="run the same command again later"):
         fetch(wiki, client, ["Q1", "Q2", "Q3"])
-
-
-def test_the_pacer_keeps_requests_apart() -> None:
-    now = [0.0]
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-
-    pacer = Pacer(2, sleep, lambda: now[0])
-    times = []
-    for _ in range(3):
-        pacer.wait()
-        times.append(now[0])
-    assert times == [0.0, 0.5, 1.0]
-
-
-def test_the_pacer_halves_its_rate_and_comes_back() -> None:
-    pacer = Pacer(2)
-    pacer.slow_down()
-    assert pacer.requests_per_second == 1
-    for _ in range(20):
-        pacer.speed_up()
-    assert pacer.requests_per_second == 2
 
 
 @pytest.mark.parametrize(
@@ -191,3 +194,49 @@ def test_the_pacer_halves_its_rate_and_comes_back() -> None:
 )
 def test_only_this_machine_is_not_paced(url: str, here: bool) -> None:
     assert on_this_machine(url) is here
+
+
+def test_a_server_that_stays_busy_is_told_with_how_long(wiki: Wiki) -> None:
+    minutes = count(0.0, 60.0)  # one at each look at the clock
+    wiki.faults = [Fault(429, "", {"Retry-After": "1"})] * 3
+    said: list[str] = []
+    with (
+        Client(clock=lambda: next(minutes)) as client,
+        watched_by(lambda items, label, total: iter(items), said.append),
+    ):
+        client.entity(wiki)
+    assert ["busy" in line for line in said] == [False, True, True]
+    assert "(busy for 3 min)" in said[2]
+
+
+def test_requests_are_counted_with_those_that_failed(wiki: Wiki, client: Client) -> None:
+    wiki.faults = [Fault(500)]
+    client.entity(wiki)
+    assert client.requests == 2
+
+
+def test_a_warning_of_the_server_is_told_once(wiki: Wiki, client: Client) -> None:
+    warned = {"entities": {}, "warnings": {"main": {"warnings": "Unrecognized parameter: x."}}}
+    wiki.faults = [Fault(200, json.dumps(warned))] * 2
+    said: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        client.entity(wiki)
+        client.entity(wiki)
+    assert said == ["127.0.0.1 warns: Unrecognized parameter: x."]
+
+
+def test_a_proxy_is_passed_by_on_the_way_to_this_machine(
+    wiki: Wiki, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody answers there
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with Client() as client:
+        assert client.entity(wiki)["success"] == 1
+
+
+def test_a_server_that_has_moved_is_told_with_its_new_place(wiki: Wiki, client: Client) -> None:
+    wiki.faults = [Fault(301, "", {"Location": "https://example.org/w/api.php"})]
+    with pytest.raises(HgldError, match=r"HTTP 301: it has moved to https://example\.org"):
+        client.entity(wiki)

@@ -1,15 +1,21 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
-from threadpoolctl import threadpool_limits
 
 from hgld.artifacts import Vectors
 from hgld.config import ClusterOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.cluster import propose_clusters
+from hgld.hierarchy.cluster import propose_clusters, propose_from_decisions
 from hgld.hierarchy.columns import columns_of, table_of
 
 DEGREES = {"lake": 0, "pond": 10, "sea": -10, "church": 90, "chapel": 96, "pub": 200}
+NO_EDITS = table_of("cluster_edits", [])
 LANDMARKS = {"lake": 5, "pond": 1, "sea": 1, "church": 30, "chapel": 2, "pub": 7}
 
 
@@ -28,10 +34,29 @@ def vectors() -> Vectors:
     return Vectors(list(DEGREES), np.stack([np.cos(angles), np.sin(angles)], 1), {})
 
 
-def propose(context: StageContext, clusters: int = 3, seed: int = 0) -> pd.DataFrame:
-    options = ClusterOptions(clusters=clusters, seed=seed)
-    table = propose_clusters(values(), vectors(), options=options, context=context)
-    return table.set_index("instance_of", drop=False)
+def edits(*pairs: tuple[str, str], action: str = "merge") -> pd.DataFrame:
+    """Rows of (key, with_key)."""
+    more = {"action": action, "who": "a", "when": "2026-01-01"}
+    return table_of("cluster_edits", [{"key": k, "with_key": w, **more} for k, w in pairs])
+
+
+def propose(
+    context: StageContext, clusters: int = 3, edited: pd.DataFrame = NO_EDITS, **options: Any
+) -> pd.DataFrame:
+    return propose_both(context, clusters, edited, **options)[0]
+
+
+def propose_both(
+    context: StageContext, clusters: int = 3, edited: pd.DataFrame = NO_EDITS, **more: Any
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    options = ClusterOptions(clusters=clusters, **more)
+    table, summary = propose_clusters(values(), vectors(), edited, options=options, context=context)
+    return table.set_index("instance_of", drop=False), summary
+
+
+def members(table: pd.DataFrame) -> dict[int, str]:
+    """Cluster -> its values, in the order of the table."""
+    return {int(i): " ".join(rows["instance_of"]) for i, rows in table.groupby("cluster")}
 
 
 def test_clusters_are_numbered_by_landmarks_and_named_by_their_medoid(
@@ -51,7 +76,7 @@ def test_clusters_are_numbered_by_landmarks_and_named_by_their_medoid(
 def test_clusters_of_equal_size_are_numbered_by_name(context: StageContext) -> None:
     equal = values().assign(landmarks=[2, 2, 2, 3, 3, 6])
     options = ClusterOptions(clusters=3)
-    table = propose_clusters(equal, vectors(), options=options, context=context)
+    table, _ = propose_clusters(equal, vectors(), NO_EDITS, options=options, context=context)
     names = table.drop_duplicates("cluster").sort_values("cluster")["cluster_name"]
     assert names.tolist() == ["chapel", "lake", "pub"]
 
@@ -71,29 +96,44 @@ def test_the_order_of_the_rows_changes_nothing(context: StageContext) -> None:
     found = vectors()
     turned = Vectors(found.ids[::-1], found.vectors[::-1], {})
     options = ClusterOptions(clusters=3)
-    table = propose_clusters(values()[::-1], turned, options=options, context=context)
+    table, _ = propose_clusters(values()[::-1], turned, NO_EDITS, options=options, context=context)
     first = propose(context).reset_index(drop=True)
     pd.testing.assert_frame_equal(table.reset_index(drop=True), first)
 
 
-def test_the_number_of_threads_changes_no_byte(context: StageContext) -> None:
-    random = np.random.default_rng(0)
-    cloud = random.normal(size=(300, 32))
-    cloud /= np.linalg.norm(cloud, axis=1, keepdims=True)
-    names = [f"v{i}" for i in range(300)]
-    rows = [{"class_id": n, "instance_of": n, "landmarks": 1, "images": 0} for n in names]
-    tables = []
-    for threads in (1, 2):
-        with threadpool_limits(limits=threads):
-            tables.append(
-                propose_clusters(
-                    table_of("values", rows),
-                    Vectors(names, cloud, {}),
-                    options=ClusterOptions(clusters=12, restarts=2),
-                    context=context,
-                ).to_csv()
-            )
-    assert tables[0] == tables[1]
+CLOUD = """
+import sys
+from pathlib import Path
+import numpy as np
+from hgld.artifacts import ARTIFACTS, Vectors
+from hgld.config import ClusterOptions, SourceOptions, StageContext
+from hgld.hierarchy.cluster import propose_clusters
+from hgld.hierarchy.columns import table_of
+
+out = Path(sys.argv[1])
+cloud = np.random.default_rng(0).normal(size=(600, 48))
+cloud /= np.linalg.norm(cloud, axis=1, keepdims=True)
+names = [f"v{i}" for i in range(600)]
+rows = [{"class_id": "", "instance_of": n, "landmarks": 1, "images": 0} for n in names]
+found = propose_clusters(
+    table_of("values", rows), Vectors(names, cloud, {}), table_of("cluster_edits", []),
+    options=ClusterOptions(clusters=12, restarts=2),
+    context=StageContext("2026-01-01", out / "state", SourceOptions(), out),
+)
+for name, table in zip(("clusters", "cluster_summary"), found):
+    ARTIFACTS[name].write(table, out / f"{name}.csv")
+"""
+
+
+def test_the_number_of_threads_changes_no_byte(tmp_path: Path) -> None:
+    for threads in ("1", "2"):
+        folder = tmp_path / threads
+        folder.mkdir()
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        environment = {**os.environ, **dict.fromkeys(names, threads)}
+        subprocess.run([sys.executable, "-c", CLOUD, folder], env=environment, check=True)
+    for name in ("clusters.csv", "cluster_summary.csv"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
 
 
 def test_one_cluster_has_no_margin(context: StageContext) -> None:
@@ -116,7 +156,9 @@ def test_more_clusters_than_values_is_an_error_that_names_the_option(
 def test_values_with_the_same_vector_count_once(context: StageContext) -> None:
     same = Vectors(list(DEGREES), np.ones((6, 2)), {})
     with pytest.raises(UsageError, match="only 1 different values"):
-        propose_clusters(values(), same, options=ClusterOptions(clusters=2), context=context)
+        propose_clusters(
+            values(), same, NO_EDITS, options=ClusterOptions(clusters=2), context=context
+        )
 
 
 def test_a_value_without_a_vector_is_named(context: StageContext) -> None:
@@ -125,4 +167,116 @@ def test_a_value_without_a_vector_is_named(context: StageContext) -> None:
     with pytest.raises(
         InvalidData, match=r"no vector for 'lake'.*delete label_vectors.npz and run"
     ):
-        propose_clusters(values(), short, options=ClusterOptions(clusters=2), context=context)
+        propose_clusters(
+            values(), short, NO_EDITS, options=ClusterOptions(clusters=2), context=context
+        )
+
+
+def test_making_the_same_again_gives_the_same_bytes_and_the_same_report(
+    context: StageContext,
+) -> None:
+    first, again = propose_both(context), propose_both(context)
+    assert [t.to_csv() for t in first] == [t.to_csv() for t in again]
+    assert set(first[1]["change"]) == {"new"}
+
+
+def test_a_cluster_that_is_found_again_keeps_its_id(context: StageContext) -> None:
+    assert members(propose(context)) == {0: "chapel church", 1: "lake pond sea", 2: "pub"}
+    table, summary = propose_both(context, clusters=2)
+    assert members(table) == {0: "chapel church pub", 1: "lake pond sea"}
+    told = summary.set_index("cluster")[["change", "related"]].T.to_dict("list")
+    assert told == {0: ["merged", "0; 2"], 1: ["kept", ""], 2: ["gone", "0"]}
+
+
+def test_an_id_that_is_gone_is_never_given_again(context: StageContext) -> None:
+    for clusters in (3, 2):
+        propose(context, clusters)
+    table, summary = propose_both(context, clusters=3)
+    assert members(table) == {0: "chapel church", 1: "lake pond sea", 3: "pub"}
+    assert summary.set_index("cluster").loc[3, "change"] == "split"
+
+
+def test_a_damaged_memory_of_the_ids_counts_as_none(context: StageContext) -> None:
+    first = propose_both(context)
+    propose(context, clusters=2)
+    (context.state / "cluster_ids.json").write_text("[1")
+    assert [t.to_csv() for t in propose_both(context)] == [t.to_csv() for t in first]
+
+
+def test_a_merged_cluster_is_merged_again_whatever_k_and_has_the_target_s_id(
+    context: StageContext,
+) -> None:
+    propose(context)
+    edited = edits(("church", "pub"), ("chapel", "pub"))  # the larger one goes into the smaller
+    assert members(propose(context, 3, edited)) == {1: "lake pond sea", 2: "chapel church pub"}
+    assert members(propose(context, 2, edited)) == {1: "lake pond sea", 2: "chapel church pub"}
+    assert "chapel church pub" in members(propose(context, 5, edited)).values()
+
+
+def test_a_split_cluster_has_new_ids_and_keeps_them(context: StageContext) -> None:
+    propose(context)
+    cut = edits(("lake", "lake"), ("pond", "lake"), ("sea", "sea"), action="split")
+    table, summary = propose_both(context, 3, cut)
+    assert members(table) == {0: "chapel church", 2: "pub", 3: "lake pond", 4: "sea"}
+    told = summary.sort_values("cluster")["change"].tolist()
+    assert told == ["kept", "gone", "kept", "split", "split"]
+    assert members(propose(context, 2, cut)) == {0: "chapel church pub", 3: "lake pond", 4: "sea"}
+
+
+def test_a_value_that_a_person_put_elsewhere_has_a_margin_below_zero(
+    context: StageContext,
+) -> None:
+    table = propose(context, 3, edits(("sea", "church")))
+    assert members(table)[0] == "chapel church sea"
+    assert table.loc["sea", "margin"] < 0 < table.loc["church", "margin"]
+
+
+def test_an_edit_that_is_taken_back_holds_no_more(context: StageContext) -> None:
+    taken_back = pd.concat([edits(("sea", "church")), edits(("sea", ""), action="undo")])
+    assert members(propose(context, 3, taken_back))[1] == "lake pond sea"
+
+
+def test_a_cluster_split_off_outlives_the_value_around_which_it_lies(
+    context: StageContext,
+) -> None:
+    cut = edits(("x", "x"), ("pond", "x"), ("sea", "x"), action="split")
+    assert "pond sea" in members(propose(context, 3, cut)).values()
+
+
+def decided(*rows: tuple[str, str]) -> pd.DataFrame:
+    """Rows of (label, supercategory)."""
+    more = {"key_type": "label", "decision": "keep", "kind": "", "who": "a", "when": "", "why": "",
+            "supersedes": "", "evidence": ""}  # fmt: skip
+    return table_of("decisions", [{"key": k, "supercategory": s, **more} for k, s in rows])
+
+
+def seeded(context: StageContext, decisions: pd.DataFrame, clusters: int) -> pd.DataFrame:
+    options = ClusterOptions(clusters=clusters, seeds="decided", restarts=3)
+    return propose_from_decisions(
+        values(), vectors(), NO_EDITS, decisions, options=options, context=context
+    )[0]
+
+
+def test_decided_values_start_the_clusters(context: StageContext) -> None:
+    degrees = {"a": 0, "b": 60, "c": 180, "d": 240}  # k-means alone puts a to b, and c to d
+    angles = np.radians(list(degrees.values()))
+    found = Vectors(list(degrees), np.stack([np.cos(angles), np.sin(angles)], 1), {})
+    rows = [{"class_id": "", "instance_of": n, "landmarks": 1, "images": 0} for n in degrees]
+    options = ClusterOptions(clusters=2, seeds="decided")
+    told = decided(("a", "x"), ("d", "x"), ("b", "y"), ("c", "y"))
+    for decisions, expected in ((told, ["a d", "b c"]), (decided(), ["a b", "c d"])):
+        table, _ = propose_from_decisions(
+            table_of("values", rows), found, NO_EDITS, decisions, options=options, context=context
+        )
+        assert sorted(members(table).values()) == expected
+
+
+def test_centres_that_no_decision_gives_are_drawn(context: StageContext) -> None:
+    found = members(seeded(context, decided(("pub", "inn")), 3))
+    assert sorted(found.values()) == ["chapel church", "lake pond sea", "pub"]
+
+
+def test_more_decided_supercategories_than_clusters_are_refused(context: StageContext) -> None:
+    many = decided(("pub", "inn"), ("church", "faith"))
+    with pytest.raises(UsageError, match=r"cluster\.clusters is 1.*2 supercategories.*2 or more"):
+        seeded(context, many, 1)

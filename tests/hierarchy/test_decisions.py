@@ -1,5 +1,8 @@
+from pathlib import Path
+
 import pandas as pd
 
+from hgld.artifacts import ARTIFACTS, Table
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.decisions import Decided
 
@@ -37,6 +40,16 @@ def test_a_decision_on_the_label_holds_where_none_names_the_id() -> None:
 def test_a_label_that_looks_like_an_id_is_none() -> None:
     table = decisions(("Q1", "label", "keep", "lake"))
     assert found(table, "Q1", "pond") is None
+
+
+def test_a_file_from_before_there_was_evidence_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.csv"
+    header = "key,key_type,decision,supercategory,kind,who,when,why,supersedes"
+    path.write_text(f"{header}\nQ1,qid,keep,lake,natural,a,2026-01-01,,\n")
+    artifact = ARTIFACTS["decisions"]
+    assert isinstance(artifact, Table)
+    decision = Decided(artifact.read(path)).find("Q1", "")
+    assert decision is not None and decision.evidence == ""
 
 
 def test_unsure_leaves_a_value_open() -> None:

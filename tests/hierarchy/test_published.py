@@ -9,6 +9,7 @@ from hgld.config import LabelOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import columns_of, table_of
 from hgld.hierarchy.label import read_published
+from hgld.tasks import watched_by
 
 FULL = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made\n"
 CUT = "landmark_id,hierarchical_label,natural_or_human_made\n"
@@ -68,6 +69,18 @@ def test_blank_labels_are_no_labels(tmp_path: Path, context: StageContext) -> No
     *_, hierarchy, gone = read(tmp_path, context, train, "")
     assert len(hierarchy) == 0
     assert dropped(gone)[2:] == [["train", 1, "no_label"], ["train", 2, "no_label"]]
+
+
+def test_the_stage_says_what_it_read(tmp_path: Path, context: StageContext) -> None:
+    notes: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), notes.append):
+        read(tmp_path, context, CUT + "1,lake ,natural\n2, ,natural\n", "")
+    assert notes == [
+        "train.csv:\n"
+        "        1 landmarks with one of 1 labels (1 natural, 0 human-made)\n"
+        "        1 without: label or kind is blank\n"
+        "        2 with blanks too many, read without them"
+    ]
 
 
 @pytest.mark.parametrize(

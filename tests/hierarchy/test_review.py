@@ -7,7 +7,8 @@ from hgld.artifacts import ARTIFACTS, Table
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.columns import columns_of, records, table_of
-from hgld.hierarchy.review import require_decisions, write_sheet
+from hgld.hierarchy.review import in_review_order, require_decisions, write_sheets
+from hgld.hierarchy.sheets.cells import unguard
 
 TAXONOMY = table_of(
     "taxonomy",
@@ -17,6 +18,7 @@ TAXONOMY = table_of(
     ],
 )
 NAMES = ("key", "decision", "supercategory", "kind", "why")
+NO_HINTS = table_of("class_hints", [])
 
 
 def clusters(*rows: tuple[str, int, int]) -> pd.DataFrame:
@@ -33,7 +35,9 @@ def clusters(*rows: tuple[str, int, int]) -> pd.DataFrame:
 
 def decisions(*rows: tuple[str, ...]) -> pd.DataFrame:
     """Rows of (key, decision, supercategory, kind, why)."""
-    more = {"key_type": "qid", "who": "a", "when": "2026-01-01", "supersedes": ""}
+    more = {
+        "key_type": "qid", "who": "a", "when": "2026-01-01", "supersedes": "", "evidence": "",
+    }  # fmt: skip
     return table_of("decisions", [{**dict(zip(NAMES, row, strict=True)), **more} for row in rows])
 
 
@@ -50,31 +54,160 @@ def landmarks_of(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return table_of("landmark_values", values), table_of("landmarks", places)
 
 
-def sheet_of(table: pd.DataFrame, decided: pd.DataFrame, context: StageContext) -> pd.DataFrame:
+def summary_of(table: pd.DataFrame) -> pd.DataFrame:
+    """One row a cluster; the next one is the nearest."""
+    rows = [
+        {"cluster": i, "cluster_name": f"c{i}", "values": len(part), "nearest": str((i + 1) % 3),
+         "landmarks": part["landmarks"].sum(), "images": part["images"].sum(), "change": "new",
+         "related": ""}
+        for i, part in table.groupby("cluster")
+    ]  # fmt: skip
+    return table_of("cluster_summary", rows)
+
+
+def sheets_of(
+    table: pd.DataFrame,
+    decided: pd.DataFrame,
+    context: StageContext,
+    hints: pd.DataFrame = NO_HINTS,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     values, places = landmarks_of(table)
-    sheet = write_sheet(
-        table, values, places, TAXONOMY, decided, options=ReviewOptions(), context=context
-    )
+    sheet, clusters = write_sheets(
+        table, summary_of(table), values, places, TAXONOMY, decided, hints,
+        options=ReviewOptions(), context=context,
+    )  # fmt: skip
     assert list(sheet.columns) == columns_of("review")
-    return sheet.set_index("instance_of", drop=False)
+    assert list(clusters.columns) == columns_of("review_clusters")
+    return sheet.set_index("instance_of", drop=False), clusters
+
+
+def sheet_of(
+    table: pd.DataFrame,
+    decided: pd.DataFrame,
+    context: StageContext,
+    hints: pd.DataFrame = NO_HINTS,
+) -> pd.DataFrame:
+    return sheets_of(table, decided, context, hints)[0]
+
+
+def hints_of(*rows: tuple[str, str, str]) -> pd.DataFrame:
+    """Rows of (class_id, kind_hint, supercategory_hint)."""
+    names = ("class_id", "kind_hint", "supercategory_hint")
+    more = {"instance_of": "", "root": "", "hops": 0}
+    return table_of("class_hints", [{**dict(zip(names, r, strict=True)), **more} for r in rows])
 
 
 def gate(table: pd.DataFrame, decided: pd.DataFrame, context: StageContext, **options: Any) -> None:
     values, places = landmarks_of(table)
     require_decisions(
-        table, values, places, TAXONOMY, decided, options=ReviewOptions(**options), context=context
-    )
+        table, summary_of(table), values, places, TAXONOMY, decided, NO_HINTS,
+        options=ReviewOptions(**options), context=context,
+    )  # fmt: skip
 
 
 VALUES = clusters(("chapel", 2, 0), ("basilica", 9, 0), ("lake", 4, 1), ("pond", 1, 2))
 
 
-def test_open_values_come_first_and_those_of_most_landmarks_before_all(
+def test_open_and_unsure_values_come_first_by_images_and_by_doubt(context: StageContext) -> None:
+    table = VALUES.assign(images=[100, 900, 110, 10], margin=[0.0, 0.0, 0.2, 0.9])
+    decided = decisions(("Q2", "keep", "church", "human-made", ""), ("Q3", "unsure", "", "", ""))
+    sheet = sheet_of(table, decided, context)  # 110 images x 0.8 come after 100 x 1
+    assert sheet["instance_of"].tolist() == ["chapel", "lake", "pond", "basilica"]
+    assert sheet["status"].tolist() == ["open", "unsure", "open", "decided"]
+
+
+def test_landmarks_count_where_no_images_are_at_hand(context: StageContext) -> None:
+    sheet = sheet_of(VALUES.assign(images=0), decisions(), context)
+    assert sheet["instance_of"].tolist() == ["basilica", "lake", "chapel", "pond"]
+
+
+def test_the_order_is_a_function_that_changes_no_row(context: StageContext) -> None:
+    sheet = sheet_of(VALUES, decisions(), context).reset_index(drop=True)
+    pd.testing.assert_frame_equal(in_review_order(sheet[::-1]), sheet)
+
+
+def evidence_of(name: str, context: StageContext, hints: pd.DataFrame = NO_HINTS) -> str:
+    return str(sheet_of(VALUES, decisions(), context, hints).loc[name, "evidence"])
+
+
+def decided_on(evidence: str) -> pd.DataFrame:
+    row = ("Q1", "keep", "church", "human-made", "")
+    return decisions(row).assign(evidence=evidence)
+
+
+def test_a_decision_on_a_class_that_has_another_label_now_is_stale(context: StageContext) -> None:
+    then = decided_on(evidence_of("chapel", context))
+    assert sheet_of(VALUES, then, context).loc["chapel", "status"] == "decided"
+    renamed = VALUES.assign(instance_of=VALUES["instance_of"].replace("chapel", "prayer room"))
+    row = sheet_of(renamed, then, context).loc["prayer room"]
+    assert (row["status"], row["decision"], row["supercategory"]) == ("stale", "keep", "church")
+
+
+def test_a_decision_is_stale_when_its_hint_changes_but_not_when_it_first_comes(
     context: StageContext,
 ) -> None:
-    decided = decisions(("Q2", "keep", "church", "human-made", ""), ("Q3", "unsure", "", "", ""))
+    none = decided_on(evidence_of("chapel", context))
+    house = hints_of(("Q1", "human-made", "church"))
+    assert sheet_of(VALUES, none, context, house).loc["chapel", "status"] == "decided"
+    then = decided_on(evidence_of("chapel", context, house))
+    other = hints_of(("Q1", "human-made", "house"))
+    assert sheet_of(VALUES, then, context, other).loc["chapel", "status"] == "stale"
+
+
+@pytest.mark.parametrize(("name", "kind"), [("chruch", "human-made"), ("church", "natural")])
+def test_a_decision_that_the_taxonomy_no_longer_knows_is_stale(
+    name: str, kind: str, context: StageContext
+) -> None:
+    sheet = sheet_of(VALUES, decisions(("Q1", "keep", name, kind, "")), context)
+    assert sheet.loc["chapel", "status"] == "stale"
+
+
+def test_other_counts_examples_and_clusters_make_no_decision_stale(context: StageContext) -> None:
+    then = decided_on(evidence_of("chapel", context))
+    moved = VALUES.assign(landmarks=[7, 8, 9, 1], cluster=[2, 1, 0, 0], margin=0.5)
+    assert sheet_of(moved, then, context).loc["chapel", "status"] == "decided"
+
+
+def test_a_decision_whose_value_is_gone_stands_last_and_is_not_lost(context: StageContext) -> None:
+    decided = decisions(("Q9", "keep", "lake", "natural", "deep"), ("Q1", "drop", "", "", ""))
     sheet = sheet_of(VALUES, decided, context)
-    assert sheet["instance_of"].tolist() == ["lake", "chapel", "pond", "basilica"]
+    last = sheet.iloc[-1]
+    assert (last["key"], last["status"], last["cluster"], last["note"]) == (
+        "Q9",
+        "stale",
+        -1,
+        "deep",
+    )
+    assert (last["decision"], last["supercategory"], last["landmarks"]) == ("keep", "lake", 0)
+    assert len(sheet) == 5
+
+
+def test_a_decision_on_the_label_of_a_value_with_an_id_is_not_gone(context: StageContext) -> None:
+    by_label = decisions(("pond", "keep", "lake", "natural", "")).assign(key_type="label")
+    sheet = sheet_of(VALUES, by_label, context)
+    assert len(sheet) == 4 and sheet.loc["pond", "status"] == "decided"
+
+
+def test_the_hint_is_shown_and_suggests_where_nothing_else_does(context: StageContext) -> None:
+    hints = hints_of(("Q4", "natural", "lake"), ("Q1", "natural", ""), ("Q2", "", "not in it"))
+    sheet = sheet_of(VALUES, decisions(), context, hints)
+    assert sheet["hint"].to_dict() == {
+        "pond": "natural: lake", "chapel": "natural", "basilica": "not in it", "lake": "",
+    }  # fmt: skip
+    assert sheet.loc["pond", "suggestion"] == "lake"
+    assert sheet.loc["basilica", "suggestion"] == ""
+
+
+def test_clusters_are_listed_with_what_is_open_decided_and_near(context: StageContext) -> None:
+    decided = decisions(("Q2", "keep", "church", "human-made", ""))
+    _, clusters = sheets_of(VALUES, decided, context)
+    rows = records(clusters.drop(columns=["action", "into", "supercategory", "note", "evidence"]))
+    assert rows[1] == {
+        "cluster": 0, "cluster_name": "c0", "values": 2, "open": 1, "landmarks": 11, "images": 22,
+        "decided_as": "church 1", "largest": "basilica (9); chapel (2)", "nearest": "1 c1",
+        "suggestion": "church",
+    }  # fmt: skip
+    assert clusters["cluster"].tolist() == [1, 0, 2]  # 8, 4 and 2 images are open
 
 
 def test_the_decision_in_force_is_filled_in(context: StageContext) -> None:
@@ -119,7 +252,9 @@ def test_cells_that_look_like_formulas_are_guarded(context: StageContext) -> Non
     table = clusters(("=HYPERLINK(1)", 1, 0), ("@home", 1, 0)).assign(class_id="")
     sheet = sheet_of(table, decisions(), context)
     assert sorted(sheet["key"]) == ["'=HYPERLINK(1)", "'@home"]
-    assert not sheet.map(lambda cell: str(cell)[:1] in "=+-@" and str(cell) != "").any(axis=None)
+    texts = sheet.select_dtypes("str")
+    assert not texts.map(lambda cell: cell[:1] in tuple("=+-@")).any(axis=None)
+    assert sorted(map(unguard, sheet["key"])) == ["=HYPERLINK(1)", "@home"]
 
 
 def test_the_sheet_is_an_artifact(context: StageContext, tmp_path: Any) -> None:
@@ -168,7 +303,7 @@ def test_a_landmark_is_decided_when_all_its_values_are(context: StageContext) ->
     decided = decisions(("Q1", "keep", "church", "human-made", ""))
     with pytest.raises(WaitingForReview, match="1 value of 1 landmark is open"):
         require_decisions(
-            VALUES, values, pd.DataFrame(), TAXONOMY, decided,
+            VALUES, summary_of(VALUES), values, pd.DataFrame(), TAXONOMY, decided, NO_HINTS,
             options=ReviewOptions(), context=context,
         )  # fmt: skip
 

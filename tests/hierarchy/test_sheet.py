@@ -2,16 +2,23 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hgld.artifacts import Vectors
 from hgld.errors import InvalidData
+from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.sheet import apply_sheet, guard, unguard
+from hgld.hierarchy.sheet import apply_sheets
+from hgld.hierarchy.sheets.cells import guard, unguard
+from hgld.hierarchy.sheets.evidence import evidence_of
+from hgld.tasks import watched_by
 
 TAXONOMY = table_of(
     "taxonomy",
@@ -33,20 +40,32 @@ CLUSTERS = table_of(
     ],
 )  # fmt: skip
 NONE = table_of("decisions", [])
+NO_EDITS = table_of("cluster_edits", [])
+NO_HINTS = table_of("class_hints", [])
+VECTORS = Vectors(value_keys(CLUSTERS).tolist(), np.eye(len(CLUSTERS)), {})
 HEADER = "decision,supercategory,kind,note,key"
 
 
 def decisions(*rows: tuple[str, ...]) -> pd.DataFrame:
     """Rows of (key, key_type, decision, supercategory, kind, when, why)."""
     names = ("key", "key_type", "decision", "supercategory", "kind", "when", "why")
-    more = {"who": "a", "supersedes": ""}
+    more = {"who": "a", "supersedes": "", "evidence": ""}
     return table_of("decisions", [{**dict(zip(names, row, strict=True)), **more} for row in rows])
+
+
+def apply_paths(paths: Sequence[Path], before: pd.DataFrame = NONE) -> pd.DataFrame:
+    after, edits = apply_sheets(
+        paths, CLUSTERS, VECTORS, TAXONOMY, before, NO_EDITS, NO_HINTS,
+        who="b", when="2026-11-21",
+    )  # fmt: skip
+    assert edits.empty
+    return after
 
 
 def apply(folder: Path, data: str | bytes, before: pd.DataFrame = NONE) -> pd.DataFrame:
     path = folder / "review.csv"
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    after = apply_sheet(path, CLUSTERS, TAXONOMY, before, who="b", when="2026-11-21")
+    after = apply_paths([path], before)
     pd.testing.assert_frame_equal(after[: len(before)], before)
     return after[len(before) :]
 
@@ -67,7 +86,7 @@ def test_a_decided_row_is_appended_with_who_and_when(tmp_path: Path) -> None:
         {
             "key": "Q1", "key_type": "qid", "decision": "keep", "supercategory": "church",
             "kind": "human-made", "who": "b", "when": "2026-11-21", "why": "a small one",
-            "supersedes": "",
+            "supersedes": "", "evidence": evidence_of(CLUSTERS, {})[0],
         }
     ]  # fmt: skip
 
@@ -151,6 +170,15 @@ def test_what_a_spreadsheet_made_of_it_is_read_as_it_was_meant(
     assert short(apply(tmp_path, as_csv(delimiter, line_end).encode(encoding))) == MEANT
 
 
+def test_rows_that_a_spreadsheet_of_another_language_took_for_one_cell_are_read(
+    tmp_path: Path,
+) -> None:
+    row = '"keep,church,,""so, it is"",Q1"'
+    assert short(apply(tmp_path, f"{HEADER}\r\n{row}\r\n")) == [
+        ["Q1", "keep", "church", "human-made", "so, it is"]
+    ]
+
+
 def test_a_line_that_names_the_delimiter_is_passed_over(tmp_path: Path) -> None:
     assert short(apply(tmp_path, "sep=;\n" + as_csv(";", "\r\n"))) == MEANT
 
@@ -207,17 +235,118 @@ def test_an_empty_file_is_told(text: str, tmp_path: Path) -> None:
     assert "column 'key' is missing" in faults(tmp_path, text)[0]
 
 
-def test_text_that_is_not_utf_8_is_told(tmp_path: Path) -> None:
+def notes_of(folder: Path, data: str | bytes) -> tuple[list[list[str]], list[str]]:
+    """What is applied, and what is said about it."""
+    notes: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), notes.append):
+        return short(apply(folder, data)), notes
+
+
+def test_windows_1252_is_read_with_a_note(tmp_path: Path) -> None:
+    text = f"{HEADER}\nkeep,church,,caf\u00e9 \u2013 \u201cyes\u201d,Q1\n"
+    new, notes = notes_of(tmp_path, text.encode("cp1252"))
+    assert new[0][-1] == "caf\u00e9 \u2013 \u201cyes\u201d"
+    assert "review.csv is not UTF-8 and was read as Windows-1252" in notes[0]
+
+
+def test_text_that_no_spreadsheet_writes_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match=r"not UTF-8 text.*save it as CSV in UTF-8"):
-        apply(tmp_path, f"{HEADER}\nkeep,church,,caf\u00e9,Q1\n".encode("latin-1"))
+        apply(tmp_path, f"{HEADER}\nkeep,church,,\x00,Q1\n".encode().replace(b"\0", b"\x81"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_that_does_not_say_so_is_read(encoding: str, tmp_path: Path) -> None:
+    assert short(apply(tmp_path, as_csv("\t", "\r\n").encode(encoding))) == MEANT
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match="no such file; `hgld review` writes it"):
-        apply_sheet(tmp_path / "x.csv", CLUSTERS, TAXONOMY, NONE, who="b", when="2026-11-21")
+        apply_paths([tmp_path / "x.csv"])
 
 
-@given(st.text(alphabet="'=+-@\ta\u00a0"))
+def test_a_label_that_is_not_its_key_s_tells_of_a_column_sorted_by_itself(tmp_path: Path) -> None:
+    text = f"{HEADER},instance_of\nkeep,church,,,Q1,chapel\nkeep,lake,,,Q2,fort\n,,,,Q4,pond\n"
+    assert faults(tmp_path, text)[1:] == [
+        "row 3, column instance_of: found 'fort'; expected 'pond', the label of Q2; was a column "
+        "sorted or pasted by itself?",
+        "row 4, column instance_of: found 'pond'; expected 'fort', the label of Q4; was a column "
+        "sorted or pasted by itself?",
+    ]
+
+
+def test_a_decision_on_what_the_value_is_no_more_is_told(tmp_path: Path) -> None:
+    now = evidence_of(CLUSTERS, {})[0]
+    text = f"{HEADER},evidence\nkeep,church,,,Q1,zzzzzz\n,,,,Q2,zzzzzz\n"
+    assert faults(tmp_path, text)[1:] == [
+        f"row 2, column evidence: found 'zzzzzz'; expected {now!r}; the value has changed since "
+        "this sheet was written"
+    ]
+
+
+def test_context_that_a_spreadsheet_has_spoilt_is_a_note_and_no_fault(tmp_path: Path) -> None:
+    header = f"{HEADER},landmarks,images,cluster,margin"
+    text = f'{header}\nkeep,church,,,Q1,1.0,"1,00",7,oops\nkeep,lake,,,Q2,1,1,\u00a00,\n'
+    new, notes = notes_of(tmp_path, text)
+    assert len(new) == 2
+    assert len(notes) == 1
+    assert "cluster differs from clusters.csv in 1 rows, the first is row 2" in notes[0]
+
+
+@pytest.mark.parametrize("cell", ["#NAME?", "#N/A", "Err:508", "x" * 32_767])
+def test_a_cell_that_a_spreadsheet_has_spoilt_is_told(cell: str, tmp_path: Path) -> None:
+    assert "row 2, column note" in faults(tmp_path, f"{HEADER}\nkeep,church,,{cell},Q1\n")[1]
+
+
+def test_an_untouched_row_stays_valid_when_the_taxonomy_has_moved_on(tmp_path: Path) -> None:
+    before = decisions(("Q1", "qid", "keep", "gone", "natural", "2026-01-02", "old"))
+    text = f"{HEADER}\nkeep,gone,natural,old,Q1\nkeep,lake,,,Q2\n"
+    assert short(apply(tmp_path, text, before)) == [["Q2", "keep", "lake", "natural", ""]]
+
+
+def test_a_decision_without_a_value_can_be_changed(tmp_path: Path) -> None:
+    before = decisions(("Q9", "qid", "keep", "lake", "natural", "2026-01-02", ""),
+                       ("mill", "label", "drop", "", "", "2026-01-02", ""))  # fmt: skip
+    text = f"{HEADER},instance_of\ndrop,,,,Q9,\nkeep,lake,,,mill,mill\n"
+    new = apply(tmp_path, text, before)
+    assert new[["key", "key_type", "decision"]].to_numpy().tolist() == [
+        ["Q9", "qid", "drop"], ["mill", "label", "keep"],
+    ]  # fmt: skip
+
+
+def test_a_sheet_without_keys_decides_values_without_id_by_their_label(tmp_path: Path) -> None:
+    header = "decision,supercategory,kind,note,instance_of"
+    assert short(apply(tmp_path, f"{header}\ndrop,,,,'=odd\n")) == [["=odd", "drop", "", "", ""]]
+    assert "column key: found 'chapel'" in faults(tmp_path, f"{header}\ndrop,,,,chapel\n")[1]
+
+
+def test_two_sheets_that_say_two_things_of_a_value_are_told(tmp_path: Path) -> None:
+    for name, decision in (("a.csv", "keep,church"), ("b.csv", "drop,")):
+        (tmp_path / name).write_text(f"{HEADER}\n{decision},,,Q1\n")
+    with pytest.raises(InvalidData, match=r"b\.csv: 1 fault, .*\n.*the other sheet says of this"):
+        apply_paths([tmp_path / "a.csv", tmp_path / "b.csv"])
+
+
+def test_the_faults_of_all_sheets_are_told_at_once(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text(f"{HEADER}\nkeep,pub,,,Q1\n")
+    with pytest.raises(InvalidData) as error:
+        apply_paths([tmp_path / "a.csv", tmp_path / "b.csv"])
+    assert str(error.value).count("1 fault, nothing was applied") == 2
+
+
+@pytest.mark.parametrize(
+    "cell", ["007", "1/2", "1-2", "1E5", "12,5", "3.14", "TRUE", "vrai", "Mar 1", "1. Mai", "10%"]
+)
+def test_what_a_spreadsheet_would_take_for_a_number_or_a_date_is_guarded(cell: str) -> None:
+    assert guard(cell) == f"'{cell}" and unguard(guard(cell)) == cell
+
+
+@pytest.mark.parametrize("cell", ["", "pub", "7 wonders", "may", "mosque", "'t Hof", "1st church"])
+def test_plain_words_are_not_guarded(cell: str) -> None:
+    assert guard(cell) == cell
+
+
+@given(st.text(alphabet="'=+-@\ta\u00a01.,/\uff1d", max_size=12))
 def test_a_guarded_cell_is_no_formula_and_comes_back(cell: str) -> None:
     assert unguard(guard(cell)) == cell
-    assert not guard(cell).startswith(("=", "+", "-", "@", "\t"))
+    assert not guard(cell).startswith(("=", "+", "-", "@", "\t", "\uff1d"))

@@ -22,7 +22,7 @@ from hgld.hierarchy.clean import clean_values, value_keys
 from hgld.hierarchy.cluster import propose_clusters
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.label import build_labels
-from hgld.hierarchy.review import require_decisions, write_sheet
+from hgld.hierarchy.review import require_decisions, write_sheets
 from hgld.hierarchy.wikimedia import scrape
 from hgld.sources.toy import stand_in
 from hgld.sources.toy.wiki import describe_wiki
@@ -107,13 +107,14 @@ def test_the_shipped_decisions_lead_every_landmark_to_its_supercategory(
         landmarks, images, instance_of, options=CleanOptions(), context=context
     )
     vectors = Vectors(value_keys(values).tolist(), np.eye(len(values)), {})
-    clusters = propose_clusters(
-        values, vectors, options=ClusterOptions(clusters=6), context=context
-    )
+    edits, options = table_of("cluster_edits", []), ClusterOptions(clusters=6)
+    clusters, summary = propose_clusters(values, vectors, edits, options=options, context=context)
     taxonomy, decisions, overrides = map(label_file, ("taxonomy", "decisions", "overrides"))
-    review = (clusters, landmark_values, landmarks, taxonomy, decisions)
+    hints = table_of("class_hints", [])
+    review = (clusters, summary, landmark_values, landmarks, taxonomy, decisions, hints)
     require_decisions(*review, options=ReviewOptions(), context=context)
-    assert (write_sheet(*review, options=ReviewOptions(), context=context)["decision"] != "").all()
+    sheet, _ = write_sheets(*review, options=ReviewOptions(), context=context)
+    assert (sheet["decision"] != "").all()
     *_, lineage, dropped = build_labels(
         landmarks, instance_of, misses, landmark_values, clean_dropped, taxonomy, decisions,
         overrides, options=LabelOptions(), context=context,

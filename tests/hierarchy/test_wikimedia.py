@@ -1,39 +1,14 @@
 import json
-import subprocess
-import sys
-import time
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
-from hgld.config import ScrapeOptions, StageContext
+from hgld.config import StageContext
 from hgld.errors import UsageError
-from hgld.hierarchy.columns import columns_of, records, table_of
+from hgld.hierarchy.columns import columns_of, records
 from hgld.hierarchy.wikimedia import scrape
-from tests.hierarchy.small_wiki import Fault, Wiki, serve, statement
-
-COMMONS = "http://commons.wikimedia.org/wiki/"
-Tables = tuple[pd.DataFrame, pd.DataFrame]
-
-
-def landmarks(*names: str, split: str = "train") -> pd.DataFrame:
-    rows = [
-        {"split": split, "landmark_id": i, "name": n, "commons_url": f"{COMMONS}Category:{n}"}
-        for i, n in enumerate(names)
-    ]
-    return table_of("landmarks", rows)
-
-
-def options(wiki: Wiki, **more: Any) -> ScrapeOptions:
-    return ScrapeOptions(
-        commons_api=wiki.url, wikidata_api=wiki.url, contact="someone@example.org", **more
-    )
-
-
-def scraped(wiki: Wiki, table: pd.DataFrame, context: StageContext, **more: Any) -> Tables:
-    return scrape(table, options=options(wiki, **more), context=context)
+from tests.hierarchy.scraping import big_world, landmarks, options, scraped
+from tests.hierarchy.small_wiki import Fault, Wiki, statement
 
 
 def reason_of(wiki: Wiki, name: str, context: StageContext) -> str:
@@ -109,6 +84,27 @@ def test_redirects_are_followed(church: Wiki, context: StageContext) -> None:
     assert instance_of["item_id"].tolist() == ["Q1"]
 
 
+def test_soft_redirects_are_followed_also_over_hard_ones(
+    church: Wiki, context: StageContext
+) -> None:
+    church.redirects["Category:Old"] = "Category:St Mary"
+    church.moved_softly("Category:Older", "Category:Old")
+    church.moved_softly("Category:Oldest", "Category:Older")
+    instance_of, misses = scraped(church, landmarks("Oldest", "Older", "Old"), context)
+    assert instance_of["item_id"].tolist() == ["Q1", "Q1", "Q1"]
+    assert len(misses) == 0
+
+
+def test_the_hop_to_the_topic_can_be_left_out(church: Wiki, context: StageContext) -> None:
+    church.items_of["Category:Tower"] = "Q10"
+    church.item("Q10", "Q4167836", P301=[statement("Q1")])
+    church.label("Q4167836", "Wikimedia category")
+    instance_of, _ = scraped(church, landmarks("Tower"), context, follow_topics=False)
+    assert instance_of[["item_id", "instance_of"]].to_numpy().tolist() == [
+        ["Q10", "Wikimedia category"]
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -118,6 +114,10 @@ def test_redirects_are_followed(church: Wiki, context: StageContext) -> None:
         ("Bad[title]", "bad_url"),
         ("A%7CB", "bad_url"),
         ("Round", "redirect_loop"),
+        ("Softly_round", "redirect_loop"),
+        ("Softly_bare", "no_item"),
+        ("Softly_nowhere", "no_page"),
+        ("Softly_silent", "no_p31"),
         ("Silent", "no_p31"),
         ("Outdated", "only_deprecated"),
         ("Unknown", "unknown_value"),
@@ -134,6 +134,11 @@ def test_a_landmark_without_value_has_one_reason(
     items = {n: f"Q{i}" for i, n in enumerate([*names, "Silent topic", "Deleted topic"], 1)}
     wiki.items_of = {f"Category:{n}": i for n, i in items.items()}
     wiki.items_of |= {"Category:Bare": "", "Category:Deleted": "Q99"}
+    wiki.moved_softly("Category:Softly round", "Category:Softly about")
+    wiki.moved_softly("Category:Softly about", "Category:Softly round")
+    wiki.moved_softly("Category:Softly bare", "Category:Bare")
+    wiki.moved_softly("Category:Softly nowhere", "Category:Nope")
+    wiki.moved_softly("Category:Softly silent", "Category:Silent")
     wiki.redirects = {"Category:Round": "Category:Trip", "Category:Trip": "Category:Round"}
     wiki.item("Q1")
     wiki.item("Q2", P31=[statement("Q5", "deprecated")])
@@ -159,21 +164,6 @@ def test_train_and_index_share_one_question_a_title(church: Wiki, context: Stage
     instance_of, _ = scraped(church, both, context)
     assert instance_of["split"].tolist() == ["train", "index", "index"]
     assert church.asked[0]["titles"] == "Category:St Mary"
-
-
-def big_world(wiki: Wiki, size: int) -> pd.DataFrame:
-    """Landmarks of which every third has no page and every fifth is a category item."""
-    for i in range(size):
-        if i % 3:
-            wiki.items_of[f"Category:L{i}"] = f"Q{i + 1}"
-            wiki.item(f"Q{i + 1}", f"Q{100_000 + i % 7}")
-        if i % 5 == 0:
-            topic = [statement(f"Q{i + 5001}")]
-            wiki.item(f"Q{i + 1}", "Q4167836", P301=topic)
-            wiki.item(f"Q{i + 5001}", f"Q{100_000 + i % 7}")
-    for c in range(7):
-        wiki.label(f"Q{100_000 + c}", f"class {c}")
-    return landmarks(*(f"L{i}" for i in range(size)))
 
 
 def test_every_landmark_ends_in_exactly_one_table(wiki: Wiki, context: StageContext) -> None:
@@ -221,43 +211,25 @@ def test_another_world_on_the_same_machine_is_scraped_anew(
     assert instance_of["instance_of"].tolist() == ["Q77"]
 
 
-KILLED = """
-import sys, json
-from pathlib import Path
-import pandas as pd
-from hgld.config import ScrapeOptions, SourceOptions, StageContext
-from hgld.hierarchy.wikimedia import scrape
-url, folder = sys.argv[1], Path(sys.argv[2])
-context = StageContext("2026-11-21", folder / "killed", SourceOptions(), folder)
-options = ScrapeOptions(
-    commons_api=url, wikidata_api=url, contact="someone@example.org", batch_size=10
-)
-table = pd.read_csv(folder / "landmarks.csv")
-for frame, name in zip(scrape(table, options=options, context=context), ("found", "misses")):
-    frame.to_csv(folder / f"{name}.csv", index=False)
-"""
+def test_an_id_that_cannot_be_spoils_no_batch(church: Wiki, context: StageContext) -> None:
+    church.items_of["Category:Tower"] = "Q10"
+    church.item("Q10", "Q4167836", P301=[statement("Q99999999999")])
+    church.items_of["Category:Other"] = "Q11"
+    church.item("Q11", "Q4167836", P301=[statement("Q1")])
+    instance_of, misses = scraped(church, landmarks("Tower", "Other", "St_Mary"), context)
+    assert instance_of["landmark_id"].tolist() == [1, 2]
+    assert misses[["landmark_id", "reason", "detail"]].to_numpy().tolist() == [
+        [0, "no_item", "item Q10, topic Q99999999999"]
+    ]
 
 
-def test_a_killed_scrape_goes_on_and_ends_the_same(tmp_path: Path, context: StageContext) -> None:
-    wiki = Wiki()
-    table = big_world(wiki, 200)
-    table.to_csv(tmp_path / "landmarks.csv", index=False)
-    with serve(wiki):
-        whole = scraped(wiki, table, context, batch_size=10)
-        needed = len(wiki.asked)
-        wiki.asked.clear()
-        process = subprocess.Popen([sys.executable, "-c", KILLED, wiki.url, str(tmp_path)])
-        while len(wiki.asked) < needed // 2:
-            time.sleep(0.001)
-        process.kill()
-        process.wait()
-        before = len(wiki.asked)
-        assert before < needed
-        context = StageContext(context.now, tmp_path / "killed", context.source, context.labels)
-        resumed = scraped(wiki, table, context, batch_size=10)
-    assert len(wiki.asked) <= needed + 1  # only the batch under way is asked for twice
-    for one, other in zip(whole, resumed, strict=True):
-        pd.testing.assert_frame_equal(one, other)
+@pytest.mark.parametrize("damage", ['{"id": "Q1"}', '{"claims": {"P31": [{}]}}', "null", "[]"])
+def test_a_damaged_entity_is_asked_for_again_and_never_kept(
+    damage: str, church: Wiki, context: StageContext
+) -> None:
+    church.faults = [Fault(0), Fault(200, f'{{"entities": {{"Q1": {damage}}}, "success": 1}}')]
+    instance_of, _ = scraped(church, landmarks("St_Mary"), context)
+    assert instance_of["instance_of"].tolist() == ["church building"]
 
 
 def test_faults_on_the_way_change_nothing(church: Wiki, context: StageContext) -> None:

@@ -75,6 +75,41 @@ def test_missing_pages_pages_without_item_and_redirects(
     assert pages[f"{titles[2]} (renamed)"]["pageprops"]["wikibase_item"] == landmarks[2].item_id
 
 
+def test_a_soft_redirect_is_in_its_category_and_its_text_names_the_target(
+    apis: tuple[str, str], world: World
+) -> None:
+    landmark = next(x for x in world.of_space("index") if x.quirk == "redirect")
+    title = f"Category:{landmark.name}"
+    (page,) = pageprops(apis[0], title, prop="pageprops|categories")["query"]["pages"]
+    assert page["categories"] == [{"ns": 14, "title": "Category:Category redirects"}]
+    assert "pageprops" not in page
+    (page,) = pageprops(apis[0], title, prop="revisions|links")["query"]["pages"]
+    text = page["revisions"][0]["slots"]["main"]["content"]
+    assert text == f"{{{{Category redirect|{title} (renamed)}}}}"
+    (page,) = pageprops(apis[0], f"{title} (renamed)")["query"]["pages"]
+    assert page["pageprops"]["wikibase_item"] == landmark.item_id
+
+
+@pytest.mark.parametrize(
+    "spelling", ["{0}#History", "{0}\u00a0", " {0} ", "C{1}", "{0}&nbsp;", "&#67;{1}"]
+)
+def test_titles_are_mended_as_mediawiki_does(
+    spelling: str, apis: tuple[str, str], world: World
+) -> None:
+    title = f"Category:{world.landmarks[1].name}"
+    (page,) = pageprops(apis[0], spelling.format(title, title[1:]))["query"]["pages"]
+    assert page["title"] == title
+
+
+def test_a_name_of_255_bytes_may_be_and_one_more_is_invalid(apis: tuple[str, str]) -> None:
+    pages = [
+        pageprops(apis[0], f"Category:{'É' * 127}{'x' * more}")["query"]["pages"][0]
+        for more in (1, 2)
+    ]
+    assert pages[0]["missing"] is True
+    assert "too long" in pages[1]["invalidreason"]
+
+
 def test_the_old_format_maps_pages_by_id(apis: tuple[str, str], world: World) -> None:
     missing = f"Category:{with_quirk(world, 'no page').name}"
     answer = pageprops(apis[0], f"{missing}|Category:Bad[title]", formatversion="1")

@@ -1,13 +1,13 @@
 """A small server on this machine that answers as Commons and Wikidata do, from ``wiki.json``.
 
-It speaks the two actions that the scrape needs, ``query`` with page properties and redirects and
-``wbgetentities``, with their title normalisation, limits and errors, so that the real client runs
-where there is no network. It turns callers without a proper User-Agent away, as Wikimedia does.
+It speaks the two actions that the scrape needs, ``query`` with page properties, categories, texts
+and redirects and ``wbgetentities``, with their title normalisation, limits and errors, so that the
+real client runs where there is no network. It turns callers without a proper User-Agent away, as
+Wikimedia does.
 """
 
 import json
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from hgld.artifacts import Json
+from hgld.sources.toy.wiki_titles import fault_of, normalize
 
 __all__ = ["stand_in"]
 
@@ -29,7 +30,6 @@ PROPER_USER_AGENT = re.compile(r"[\w.-]+/\S+ \(.*(https?://\S+|\S+@\S+).*\)")
 TURNED_AWAY = (
     "Please set a user-agent and respect our robot policy https://w.wiki/4wJS. See also T400119."
 )
-ILLEGAL = re.compile(r"[\[\]{}<>#]|%[0-9A-Fa-f]{2}|&[#\w]+;")
 
 
 @contextmanager
@@ -78,8 +78,8 @@ class Wiki:
         if len(titles) > LIMIT:
             return _too_many("titles")
         modern = parameters.get("formatversion") == "2"
-        normal = {title: _normalize(title) for title in titles}
-        named = {title for title in normal.values() if not ILLEGAL.search(title)}
+        normal = {title: normalize(title) for title in titles}
+        named = {title for title in normal.values() if not fault_of(title)}
         moved = {}
         if "redirects" in parameters:
             moved = {title: self.redirects[title] for title in named if title in self.redirects}
@@ -91,15 +91,12 @@ class Wiki:
         if moved:
             query["redirects"] = [{"from": a, "to": b} for a, b in moved.items()]
         if ends:
-            query["pages"] = _as_pages([self._page(title) for title in ends], modern)
+            props = parameters.get("prop", "").split("|")
+            query["pages"] = _as_pages([self._page(title, props) for title in ends], modern)
         return {"batchcomplete": True if modern else "", **({"query": query} if query else {})}
 
-    def _page(self, title: str) -> Answer:
-        if not title:
-            reason = "The requested page title is empty or contains only the name of a namespace."
-            return {"title": title, "invalidreason": reason, "invalid": True}
-        if bad := ILLEGAL.search(title):
-            reason = f'The requested page title contains invalid characters: "{bad[0]}".'
+    def _page(self, title: str, props: list[str]) -> Answer:
+        if reason := fault_of(title):
             return {"title": title, "invalidreason": reason, "invalid": True}
         page = self.pages.get(title)
         if page is None and title in self.redirects:
@@ -107,7 +104,13 @@ class Wiki:
         if page is None:
             return {"ns": 14, "title": title, "missing": True}
         found = {"pageid": page["pageid"], "ns": 14, "title": title}
-        return {**found, "pageprops": {"wikibase_item": page["item"]}} if "item" in page else found
+        if "item" in page and "pageprops" in props:
+            found["pageprops"] = {"wikibase_item": page["item"]}
+        if "text" in page and "categories" in props:
+            found["categories"] = [{"ns": 14, "title": "Category:Category redirects"}]
+        if "revisions" in props:
+            found["revisions"] = [{"slots": {"main": {"content": page.get("text", "")}}}]
+        return found
 
     def _entities(self, parameters: Parameters) -> Answer:
         ids, titles = _values(parameters, "ids"), _values(parameters, "titles")
@@ -158,21 +161,6 @@ def _values(parameters: Parameters, name: str) -> list[str]:
         return []
     values = text[1:].split("\x1f") if text.startswith("\x1f") else text.split("|")
     return list(dict.fromkeys(values))
-
-
-def _normalize(title: str) -> str:
-    """A title as MediaWiki would write it.
-
-    Example:
-        >>> _normalize(" category:old__town_hall ")
-        'Category:Old town hall'
-    """
-    text = unicodedata.normalize("NFC", re.sub(r"[\s_\u00a0]+", " ", title).strip())
-    space, colon, name = text.partition(":")
-    if not colon:
-        return text[:1].upper() + text[1:]
-    name = name.strip()
-    return f"{space[:1].upper()}{space[1:].lower()}:{name[:1].upper()}{name[1:]}"
 
 
 def _change(asked: str, title: str, modern: bool) -> Answer:

@@ -1,7 +1,8 @@
 """What Commons and Wikidata would know of the made world, in the shapes of their APIs.
 
-``describe_wiki`` is one JSON document: Commons pages with their items, Commons redirects, and
-entities as ``wbgetentities`` serialises them. The stand-in server answers from it.
+``describe_wiki`` is one JSON document: Commons pages with their items (or their text, where that
+redirects softly), Commons redirects, and entities as ``wbgetentities`` serialises them. The
+stand-in server answers from it.
 """
 
 from hashlib import sha1
@@ -16,6 +17,32 @@ Entity = dict[str, Any]
 
 WIKIMEDIA_CATEGORY = ToyClass("Q4167836", "Wikimedia category", "", "")
 ATTRACTION = ToyClass("Q570116", "tourist attraction", "", "")
+UPPER_CLASSES = (
+    ToyClass("Q15324", "body of water", "", ""),
+    ToyClass("Q35120", "entity", "", ""),
+    ToyClass("Q271669", "landform", "", ""),
+    ToyClass("Q811979", "architectural structure", "", ""),
+)
+SUBCLASS_OF = {  # P279; a reservoir is both sides', and at the top two classes go in a circle
+    "Q8502": ("Q271669",),
+    "Q12280": ("Q811979",),
+    "Q15324": ("Q271669",),
+    "Q16970": ("Q811979",),
+    "Q23397": ("Q15324",),
+    "Q23413": ("Q811979",),
+    "Q34038": ("Q15324",),
+    "Q38720": ("Q811979",),
+    "Q39715": ("Q811979",),
+    "Q54050": ("Q271669",),
+    "Q57831": ("Q811979",),
+    "Q108325": ("Q16970",),
+    "Q131681": ("Q15324", "Q811979"),
+    "Q158438": ("Q12280",),
+    "Q271669": ("Q35120",),
+    "Q570116": ("Q35120",),
+    "Q811979": ("Q35120",),
+    "Q35120": ("Q811979",),
+}
 LABELLED_FOR_ALL_LANGUAGES = {"Q38720"}  # its label stands under "mul", as many now do
 CATEGORY_ITEMS = 50_000_000  # added to an item's number: the item of its category
 MODIFIED = "2026-01-01T00:00:00Z"
@@ -25,7 +52,8 @@ def describe_wiki(world: World) -> dict[str, Any]:
     """Pages, redirects and entities of all landmarks and classes."""
     pages: dict[str, Any] = {}
     redirects: dict[str, str] = {}
-    entities = {c.class_id: _class_entity(c) for c in (*CLASSES, WIKIMEDIA_CATEGORY, ATTRACTION)}
+    classes = (*CLASSES, *UPPER_CLASSES, WIKIMEDIA_CATEGORY, ATTRACTION)
+    entities = {c.class_id: _class_entity(c) for c in classes}
     for number, landmark in enumerate(world.landmarks):
         _add_landmark(landmark, 1000 + 2 * number, pages, redirects, entities)
     return {"pages": pages, "redirects": redirects, "entities": entities}
@@ -42,7 +70,11 @@ def _add_landmark(
     if landmark.quirk == "no page" or title in pages or title in redirects:
         return
     if landmark.quirk == "redirect":
-        redirects[title] = title = f"{title} (renamed)"
+        moved, title = title, f"{title} (renamed)"
+        if landmark.space == "train":
+            redirects[moved] = title
+        else:  # softly, as categories are moved most often
+            pages[moved] = {"pageid": page_id + 1, "text": f"{{{{Category redirect|{title}}}}}"}
     if landmark.quirk == "no item":
         pages[title] = {"pageid": page_id}
         return
@@ -101,8 +133,10 @@ def _item(item_id: str, label: str, page: str, instance_of: list[Entity]) -> Ent
 
 def _class_entity(toy_class: ToyClass) -> Entity:
     language = "mul" if toy_class.class_id in LABELLED_FOR_ALL_LANGUAGES else "en"
-    entity = _entity(toy_class.class_id, language, toy_class.label)
-    return {**entity, "claims": {}, "sitelinks": {}}
+    class_id = toy_class.class_id
+    above = [_statement(class_id, "P279", up) for up in SUBCLASS_OF.get(class_id, ())]
+    claims = {"P279": above} if above else {}
+    return {**_entity(class_id, language, toy_class.label), "claims": claims, "sitelinks": {}}
 
 
 def _entity(entity_id: str, language: str, label: str) -> Entity:

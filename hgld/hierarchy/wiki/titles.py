@@ -6,10 +6,11 @@ like are left as they are, since Commons' own API normalises those and tells wha
 """
 
 import re
+from html import unescape
 from unicodedata import normalize
 from urllib.parse import unquote
 
-__all__ = ["title_of_url"]
+__all__ = ["as_stored", "title_of_url"]
 
 _PAGE = re.compile(r"https?://commons\.(?:m\.)?wikimedia\.org/wiki/(.+)", re.DOTALL)
 _IMPOSSIBLE = re.compile(r"[\x00-\x1f\x7f|]")  # would also break a batch of titles apart
@@ -29,6 +30,27 @@ def title_of_url(url: str) -> str | None:
         return None
     title = normalize("NFC", _decode(found[1]).replace("_", " ")).strip()
     return None if not title or _IMPOSSIBLE.search(title) else title
+
+
+def as_stored(title: str) -> str:
+    """The title as MediaWiki stores it, for where no API is there to normalise it.
+
+    Example:
+        >>> as_stored("category: old_town  hall &amp; more#History")
+        'Category:Old town hall & more'
+    """
+    plain = normalize("NFC", unescape(title)).partition("#")[0]
+    text = " ".join(plain.replace("_", " ").split())
+    space, _, name = text.partition(":")
+    if space.strip().casefold() == "category":
+        return f"Category:{_upper_first(name.strip())}"
+    return _upper_first(text)
+
+
+def _upper_first(name: str) -> str:
+    """The first letter as a capital, where that is one letter (MediaWiki's rule too)."""
+    capital = name[:1].upper()
+    return capital + name[1:] if len(capital) == 1 else name
 
 
 def _decode(path: str) -> str:

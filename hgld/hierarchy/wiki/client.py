@@ -2,14 +2,12 @@
 
 urllib3's own retries cannot do this: maxlag, API errors, HTML pages and truncated results all come
 with status 200, or fail while the body is read. So each answer gets a verdict (see
-``hgld.hierarchy.verdict``), every pause is taken here, and every asked key is accounted for.
+``hgld.hierarchy.wiki.verdict``), every pause is taken here, and every asked key is accounted for.
 """
 
-import random
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -19,60 +17,30 @@ import requests
 from hgld import __version__
 from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.blanks import single_blanks
-from hgld.hierarchy.verdict import Answer, classify
+from hgld.hierarchy.wiki.pacer import Pacer, pause_before
+from hgld.hierarchy.wiki.verdict import Answer, classify
 from hgld.tasks import say
 
-__all__ = [
-    "ApiClient",
-    "Pacer",
-    "TooMuchAsked",
-    "on_this_machine",
-    "user_agent",
-]
+__all__ = ["ApiClient", "TooMuchAsked", "on_this_machine", "user_agent"]
 
 Found = TypeVar("Found")
+Ask = Callable[[Sequence[str]], Mapping[str, Any]]
+Read = Callable[[Mapping[str, Any], Sequence[str]], dict[str, Found]]
 
 LONGEST_PAUSE_S = 900.0  # a longer Retry-After ends the run; the same command goes on later
-LONGEST_BACKOFF_S = 120.0
 FAILURES_BEFORE_STOP = 20  # in a row, over all requests
 FAILURES_BEFORE_FIRST_ANSWER = 3  # of connecting to a server that has not answered yet
 FAILURES_BEFORE_SPLIT = 4  # of one batch that the server chokes on
+WAIT_S = 5.0  # where the server asks to wait but does not say how long
 TIMEOUT_S = (10, 60)  # connect, read
+DIRECTLY = {"http": "", "https": ""}  # past any proxy
 
 
 class TooMuchAsked(Exception):
-    """The batch has to be asked for in smaller parts."""
+    """The batch has to be asked for in smaller parts; ``code`` is the server's word for it."""
 
-
-@dataclass
-class Pacer:
-    """Keeps requests apart; 0 requests per second is no pacing."""
-
-    requests_per_second: float
-    sleep: Callable[[float], None] = time.sleep
-    clock: Callable[[], float] = time.monotonic
-    _free_at: float = -1.0
-
-    def __post_init__(self) -> None:
-        self._full = self.requests_per_second
-
-    def wait(self) -> None:
-        """Return when the next request may be sent."""
-        if self.requests_per_second <= 0:
-            return
-        pause = self._free_at - self.clock()
-        if pause > 0:
-            self.sleep(pause)
-        self._free_at = self.clock() + 1 / self.requests_per_second
-
-    def slow_down(self) -> None:
-        """Halve the rate, down to one request in ten seconds."""
-        if self.requests_per_second > 0:
-            self.requests_per_second = max(0.1, self.requests_per_second / 2)
-
-    def speed_up(self) -> None:
-        """Come back to the full rate, by a twentieth with each good answer."""
-        self.requests_per_second = min(self._full, self.requests_per_second * 1.05)
+    def __init__(self, code: str = "") -> None:
+        self.code = code
 
 
 class ApiClient:
@@ -80,9 +48,10 @@ class ApiClient:
 
     Args:
         contact: e-mail or URL of whoever runs this; goes into the User-Agent.
-        requests_per_second: over all hosts; hosts on this machine are not paced.
+        requests_per_second: over all hosts, 3 at most; hosts on this machine are not paced.
         maxlag: seconds of server lag from which the server shall say no; 0: not sent.
         sleep: waits; a parameter so that tests need not.
+        clock: seconds that no one sets; likewise.
     """
 
     def __init__(
@@ -91,12 +60,16 @@ class ApiClient:
         requests_per_second: float = 1.5,
         maxlag: int = 5,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.maxlag = maxlag
         self.sleep = sleep
-        self.pacer = Pacer(requests_per_second, sleep)
+        self.clock = clock
+        self.pacer = Pacer(requests_per_second, sleep, clock)
+        self.requests = 0  # sent so far
         self.failures = 0  # in a row
         self.reached: set[str] = set()  # URLs that have answered
+        self._warned: set[str] = set()
         self.session = requests.Session()
         self.session.headers["User-Agent"] = user_agent(contact)
         self.session.headers["Promise-Non-Write-API-Action"] = "true"
@@ -110,8 +83,8 @@ class ApiClient:
     def fetch_batch(
         self,
         keys: Sequence[str],
-        ask: Callable[[Sequence[str]], Mapping[str, Any]],
-        read: Callable[[Mapping[str, Any], Sequence[str]], dict[str, Found]],
+        ask: Ask,
+        read: Read[Found],
     ) -> dict[str, Found]:
         """What the server knows of each key: none is left out, whatever it leaves out at first.
 
@@ -119,24 +92,26 @@ class ApiClient:
         for is asked for again, in halves where it accounted for nothing.
 
         Raises:
-            Resumable: a single key that the server does not account for.
+            Resumable: a single key that the server does not account for, however often asked.
         """
-        try:
-            found = read(ask(keys), keys)
-        except TooMuchAsked:
-            found = {}
-        left = [key for key in keys if key not in found]
-        if not left:
-            return found
         if len(keys) == 1:
-            raise Resumable(
-                f"the server answers, but not for '{keys[0]}'; what is finished is kept, run the "
-                "same command again later"
-            )
+            return self._insist(keys, ask, read)
+        found = _attempt(keys, ask, read)
+        left = [key for key in keys if key not in found]
         half = len(left) if found else (len(left) + 1) // 2
         for part in (left[:half], left[half:]):
             found |= self.fetch_batch(part, ask, read) if part else {}
         return found
+
+    def _insist(self, keys: Sequence[str], ask: Ask, read: Read[Found]) -> dict[str, Found]:
+        for tries in range(1, FAILURES_BEFORE_SPLIT + 1):
+            if found := _attempt(keys, ask, read):
+                return found
+            self.sleep(pause_before(tries, 0.0))
+        raise Resumable(
+            f"the server answers, but not for '{keys[0]}'; what is finished is kept, run the same "
+            "command again later"
+        )
 
     def ask(
         self, url: str, action: str, parameters: Mapping[str, str], may_split: bool = False
@@ -150,20 +125,25 @@ class ApiClient:
             Resumable: the server fails again and again, or asks for a long pause.
             HgldError: the server refuses.
         """
-        tries = 0
+        tries, choked, since = 0, 0, self.clock()
         while (answer := self._send(url, action, parameters)).kind != "ok":
             tries += 1
             self._settle(answer, url)
-            self._pause(answer, url, tries if answer.kind == "wait" else self.failures)
-            if answer.heavy and may_split and tries >= FAILURES_BEFORE_SPLIT:
+            times = tries if answer.kind == "wait" else self.failures
+            self._pause(answer, url, times, self.clock() - since)
+            choked += answer.heavy
+            if may_split and choked >= FAILURES_BEFORE_SPLIT:
                 raise TooMuchAsked
         self.failures = 0
         self.pacer.speed_up()
+        self._tell_warnings(answer.document, url)
         return answer.document
 
     def _send(self, url: str, action: str, parameters: Mapping[str, str]) -> Answer:
-        if not on_this_machine(url):
+        here = on_this_machine(url)
+        if not here:
             self.pacer.wait()
+        self.requests += 1
         lag = {"maxlag": str(self.maxlag)} if self.maxlag else {}
         try:
             response = self.session.post(
@@ -172,6 +152,7 @@ class ApiClient:
                 data={**parameters, **lag},
                 timeout=TIMEOUT_S,
                 allow_redirects=False,
+                proxies=DIRECTLY if here else None,
             )
             self.reached.add(url)
             return classify(response.status_code, response.headers, response.content)
@@ -189,7 +170,7 @@ class ApiClient:
     def _settle(self, answer: Answer, url: str) -> None:
         """Raise where asking the same again makes no sense; count the failures in a row."""
         if answer.kind == "split":
-            raise TooMuchAsked
+            raise TooMuchAsked(answer.code)
         if answer.kind == "fatal":
             raise HgldError(f"{url}: {answer.reason}")
         if (answer.pause_s or 0) > LONGEST_PAUSE_S:
@@ -212,12 +193,29 @@ class ApiClient:
                 "what is finished is kept, run the same command again later"
             )
 
-    def _pause(self, answer: Answer, url: str, times: int) -> None:
-        """At least what the server asks for, longer with each time in a row, never in step."""
-        backoff = min(LONGEST_BACKOFF_S, 2.0 ** min(times - 1, 10))
-        pause = max(answer.pause_s or 0.0, backoff, 1.0) * random.uniform(1.0, 1.1)
-        say(f"{url}: {answer.reason}; attempt {times + 1} in {pause:.0f} s")
+    def _pause(self, answer: Answer, url: str, times: int, waited_s: float) -> None:
+        unsaid = WAIT_S if answer.kind == "wait" else 0.0
+        pause = pause_before(times, unsaid if answer.pause_s is None else answer.pause_s)
+        busy = f" (busy for {waited_s / 60:.0f} min)" if waited_s > 60 else ""
+        host = urlsplit(url).hostname
+        say(f"{host}: {answer.reason}{busy}; attempt {times + 1} in {pause:.0f} s")
         self.sleep(pause)
+
+    def _tell_warnings(self, document: Mapping[str, Any], url: str) -> None:
+        """Say once what the server warns of: a warning that is new may mean a changed API."""
+        for module, found in document.get("warnings", {}).items():
+            text = single_blanks(str(found.get("warnings", found.get("*", found))))
+            if text not in self._warned and module != "result":  # a cut result is asked for again
+                self._warned.add(text)
+                say(f"{urlsplit(url).hostname} warns: {text}")
+
+
+def _attempt(keys: Sequence[str], ask: Ask, read: Read[Found]) -> dict[str, Found]:
+    """What one answer accounts for; nothing where too much was asked for."""
+    try:
+        return read(ask(keys), keys)
+    except TooMuchAsked:
+        return {}
 
 
 def user_agent(contact: str) -> str:
@@ -230,7 +228,8 @@ def user_agent(contact: str) -> str:
     if not re.search(r"\S@\S|https?://\S", contact) or not contact.isascii():
         raise UsageError(
             f"scrape.contact is {contact!r}; Wikimedia asks every program for a contact in its "
-            "User-Agent and turns away those without: set scrape.contact to your e-mail or URL"
+            "User-Agent and turns away those without: set scrape.contact to your e-mail or URL "
+            "(in the pipeline file, or --set scrape.contact=...)"
         )
     return f"hgld/{__version__} ({contact}) python-requests/{requests.__version__}"
 

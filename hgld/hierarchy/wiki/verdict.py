@@ -36,6 +36,7 @@ class Answer:
         reason: for people, where it is not ``ok``.
         pause_s: seconds that the server asks to wait, if it does.
         heavy: the server may have choked on the size of what was asked.
+        code: the API's word for its error, if it has one.
     """
 
     kind: Literal["ok", "wait", "transient", "split", "fatal"]
@@ -43,6 +44,7 @@ class Answer:
     reason: str = ""
     pause_s: float | None = None
     heavy: bool = False
+    code: str = ""
 
 
 def classify(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
@@ -62,11 +64,11 @@ def classify(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
     if status == 429 or code in WAIT_CODES or (status == 503 and pause_s is not None):
         return Answer("wait", reason=text or f"HTTP {status}", pause_s=pause_s)
     if status in (413, 414) or code == "no-such-entity":
-        return Answer("split", reason=text or f"HTTP {status}")
-    if status >= 500 or code.startswith("internal_api_error"):
+        return Answer("split", reason=text or f"HTTP {status}", code=code)
+    if status >= 500 or status == 408 or code.startswith("internal_api_error"):
         return Answer("transient", reason=text or f"HTTP {status}", pause_s=pause_s, heavy=True)
     if status != 200:
-        return Answer("fatal", reason=f"HTTP {status}: {_excerpt(body) or _meaning(status)}")
+        return Answer("fatal", reason=f"HTTP {status}: {_meaning(status, headers, body)}")
     if document is None:
         reason = f"expected JSON, found {_excerpt(body)!r}"
         return Answer("transient", reason=reason, pause_s=pause_s, heavy=True)
@@ -114,14 +116,18 @@ def _api_error(document: Mapping[str, Any] | None, headers: Mapping[str, str]) -
     return single_blanks(str(first.get("code", "unknown"))), text
 
 
-def _meaning(status: int) -> str:
-    """What a refusal without a word means."""
-    if status == 403:
+def _meaning(status: int, headers: Mapping[str, str], body: bytes) -> str:
+    """What a refusal means, where its body does not say it or says it to browsers."""
+    if 300 <= status < 400:
+        return f"it has moved to {headers.get('Location', 'an unknown place')}; mend the API's URL"
+    if status == 404:
+        return "no API is there; mend its URL (scrape.commons_api, scrape.wikidata_api)"
+    if status == 403 and not _excerpt(body):
         return (
             "the server turns this program away without a reason; check that scrape.contact is an "
             "e-mail or URL at which you can be reached"
         )
-    return "no reason given"
+    return _excerpt(body) or "no reason given"
 
 
 def _excerpt(body: bytes) -> str:

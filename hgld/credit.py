@@ -1,0 +1,76 @@
+"""To whom a photo is owed: title, author, licence and address, in words for a caption.
+
+Wherever hgld shows a photo it says this beside it, so the words are made in one place.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["UNKNOWN", "Credit", "name_license"]
+
+UNKNOWN = "unknown"  # as the tables of images say it
+_CREATIVE_COMMONS = re.compile(
+    r"https?://(?:www\.)?creativecommons\.org/(licenses|publicdomain)/([a-z+-]+)/?(\d\.\d)?"
+)
+
+
+@dataclass(frozen=True)
+class Credit:
+    """What a caption says of a photo; addresses are empty where there is none."""
+
+    title: str
+    author: str
+    license: str
+    license_url: str
+    url: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Credit":
+        """The credit of a row with image_id, title, author, license and url.
+
+        Example:
+            >>> Credit.of({"image_id": "1f", "title": "unknown", "author": "Ann",
+            ...     "license": "unknown", "url": "unknown"}).title
+            'image 1f'
+        """
+        name, address = name_license(str(row["license"]))
+        url = str(row["url"]) if _is_web(str(row["url"])) else ""
+        title = str(row["title"]).removeprefix("File:")
+        title = f"image {row['image_id']}" if title == UNKNOWN else title
+        return cls(title, str(row["author"]), name, address, url)
+
+    @property
+    def byline(self) -> str:
+        """Who made it."""
+        return "author unknown" if self.author == UNKNOWN else f"by {self.author}"
+
+    @property
+    def terms(self) -> str:
+        """Under which licence."""
+        return "licence unknown" if self.license == UNKNOWN else self.license
+
+
+def name_license(text: str) -> tuple[str, str]:
+    """A licence's short name and its address, empty where there is none.
+
+    Example:
+        >>> name_license("https://creativecommons.org/licenses/by-sa/3.0/")
+        ('CC BY-SA 3.0', 'https://creativecommons.org/licenses/by-sa/3.0/')
+        >>> name_license("CC0 / public domain")
+        ('CC0 / public domain', '')
+    """
+    found = _CREATIVE_COMMONS.match(text)
+    if found is None:
+        return text, text if _is_web(text) else ""
+    kind, name, version = found.groups()
+    if kind == "licenses":
+        short = f"CC {name.upper()}"
+    else:
+        short = {"zero": "CC0", "mark": "Public domain mark"}.get(name, "Public domain")
+    return " ".join(part for part in (short, version) if part), text
+
+
+def _is_web(text: str) -> bool:
+    return text.startswith(("http://", "https://"))

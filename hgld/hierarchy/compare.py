@@ -1,0 +1,161 @@
+"""How two sets of labels differ: per landmark, per supercategory, and which are confused.
+
+Both sides are label files, published or made here, or work folders that hold them. Ids of train
+and index are different spaces and are never compared with each other. Of landmarks that both sides
+have, one is the ``same`` or has ``moved``; the others are ``lost`` (only in A) or ``added`` (only
+in B), so every row of either side is in exactly one count.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hgld.artifacts import ARTIFACTS, ID_SPACES
+from hgld.errors import InvalidData, UsageError
+from hgld.hierarchy.label_file import LabelFile, read_label_file
+from hgld.hierarchy.wiki.titles import as_stored, title_of_url
+
+__all__ = ["CHANGES", "Comparison", "compare_labels", "read_labels"]
+
+CHANGES = ("same", "moved", "lost", "added")
+FILES = {split: ARTIFACTS[f"{split}_labels"].file for split in ID_SPACES}
+KEY = ["split", "landmark_id"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the labels of A and B have in common and in what they differ.
+
+    Attributes:
+        landmarks: one row a landmark of either side: split, landmark_id, label_a, kind_a,
+            label_b, kind_b, change.
+        other_page: landmarks of both sides whose Commons pages differ, a sign of other ids.
+    """
+
+    landmarks: pd.DataFrame
+    other_page: int
+
+    def counts(self) -> dict[str, int]:
+        """Landmarks by change, and how many of those on both sides have the same kind."""
+        found = self.landmarks["change"].value_counts()
+        counts = {change: int(found.get(change, 0)) for change in CHANGES}
+        both = self.landmarks["change"].isin(["same", "moved"])
+        same_kind = both & (self.landmarks["kind_a"] == self.landmarks["kind_b"])
+        return {
+            **counts,
+            "a": counts["same"] + counts["moved"] + counts["lost"],
+            "b": counts["same"] + counts["moved"] + counts["added"],
+            "both": counts["same"] + counts["moved"],
+            "same_kind": int(same_kind.sum()),
+        }
+
+    def confusions(self) -> pd.DataFrame:
+        """label_a, label_b, landmarks of those that moved, the most frequent first."""
+        moved = self.landmarks[self.landmarks["change"] == "moved"]
+        pairs = moved.groupby(["label_a", "label_b"]).size().rename("landmarks").reset_index()
+        order = ["landmarks", "label_a", "label_b"]
+        return pairs.sort_values(order, ascending=[False, True, True], ignore_index=True)
+
+    def supercategories(self) -> pd.DataFrame:
+        """A row a label: a = same + left + lost, b = same + came + added; most changed first."""
+        rows, change = self.landmarks, self.landmarks["change"]
+        counts = {
+            "a": rows["label_a"],
+            "b": rows["label_b"],
+            "same": rows["label_a"][change == "same"],
+            "left": rows["label_a"][change == "moved"],
+            "came": rows["label_b"][change == "moved"],
+            "lost": rows["label_a"][change == "lost"],
+            "added": rows["label_b"][change == "added"],
+        }
+        series = {name: labels[labels != ""].value_counts() for name, labels in counts.items()}
+        table = pd.DataFrame(series).fillna(0).astype("int64").rename_axis("label").reset_index()
+        changed = table[["left", "came", "lost", "added"]].sum(axis=1)
+        order = table.assign(_changed=changed).sort_values(
+            ["_changed", "label"], ascending=[False, True], ignore_index=True
+        )
+        return order.drop(columns="_changed")
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the landmarks, as JSON values."""
+        return {
+            **self.counts(),
+            "other_page": self.other_page,
+            "supercategories": self.supercategories().to_dict("records"),
+            "confusions": self.confusions().to_dict("records"),
+        }
+
+
+def read_labels(path: Path, split: str = "") -> dict[str, LabelFile]:
+    """Split -> label file, of one file or of a work folder.
+
+    The split of a file is ``split``, or what its name says; one that says nothing is "".
+
+    Raises:
+        InvalidData: nothing there, or no label file.
+    """
+    if not path.is_dir():
+        said = [name for name in ID_SPACES if name in path.name.casefold()]
+        return {split or (said[0] if len(said) == 1 else ""): read_label_file(path)}
+    there = {name: path / file for name, file in FILES.items() if (path / file).is_file()}
+    found = {name: read_label_file(file) for name, file in there.items() if split in ("", name)}
+    if not found:
+        raise InvalidData(f"{path}: no label file in it; expected {' or '.join(FILES.values())}")
+    return found
+
+
+def compare_labels(a: Mapping[str, LabelFile], b: Mapping[str, LabelFile]) -> Comparison:
+    """Compare the splits that both sides have.
+
+    Raises:
+        UsageError: they have none in common.
+    """
+    a, b = _with_split(a, b), _with_split(b, a)
+    common = [split for split in a if split in b]
+    if not common:
+        raise UsageError(
+            f"A holds labels of {_names(a)} and B of {_names(b)}, whose ids are different "
+            "landmarks; compare the same split (--split says which one a file holds)"
+        )
+    both = [_join(split, a[split], b[split]) for split in common]
+    rows = pd.concat(both, ignore_index=True)
+    pages = [rows[name].map(_page) for name in ("category_a", "category_b")]
+    other = (pages[0] != pages[1]) & (pages[0] != "") & (pages[1] != "")
+    columns = [*KEY, "label_a", "kind_a", "label_b", "kind_b", "change"]
+    return Comparison(rows[columns].sort_values(KEY, ignore_index=True), int(other.sum()))
+
+
+def _with_split(one: Mapping[str, LabelFile], other: Mapping[str, LabelFile]) -> Any:
+    """A file whose split nobody named has that of the other side, where this is only one."""
+    if list(one) == [""] and len(other) == 1:
+        return {next(iter(other)): one[""]}
+    return one
+
+
+def _names(side: Mapping[str, LabelFile]) -> str:
+    return " and ".join(name or "an unnamed split" for name in side)
+
+
+def _join(split: str, a: LabelFile, b: LabelFile) -> pd.DataFrame:
+    sides = [_labelled(file, end) for file, end in ((a, "_a"), (b, "_b"))]
+    rows = sides[0].merge(sides[1], on="landmark_id", how="outer", indicator="where")
+    change = rows["where"].map({"left_only": "lost", "right_only": "added", "both": "moved"})
+    same = (rows["label_a"] == rows["label_b"]) & (rows["where"] == "both")
+    change = change.astype("str").where(~same, "same")
+    return rows.drop(columns="where").fillna("").assign(split=split, change=change)
+
+
+def _labelled(file: LabelFile, end: str) -> pd.DataFrame:
+    rows = file.labels[file.labelled]
+    names = {"hierarchical_label": "label", "natural_or_human_made": "kind", "category": "category"}
+    columns = {old: f"{new}{end}" for old, new in names.items()}
+    return rows[["landmark_id", *names]].rename(columns=columns)
+
+
+def _page(url: str) -> str:
+    """What a page is called, however its URL is written."""
+    title = title_of_url(url)
+    return as_stored(title) if title else url

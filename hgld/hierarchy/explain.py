@@ -1,0 +1,272 @@
+"""How a landmark came to its path, or why it has none, told from the tables of a run.
+
+Each step of the flow adds what it did with the landmark, in the order of the flow: its page, its
+item and statements, the values that count, their cluster and hint, the decision in force, an
+override. The last line is the path or the reason why there is none. Steps that have not been run,
+or that a pipeline does not have, say nothing.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from hgld.artifacts import ID_SPACES
+from hgld.config import nearest
+from hgld.errors import UsageError
+from hgld.hierarchy.blanks import single_blanks
+from hgld.hierarchy.columns import records
+from hgld.hierarchy.decisions import Decided, Decision
+from hgld.hierarchy.wiki.titles import as_stored, title_of_url
+
+__all__ = ["TABLES", "Step", "explain", "find_landmark"]
+
+TABLES = (
+    "landmarks",
+    "instance_of",
+    "misses",
+    "landmark_values",
+    "clean_dropped",
+    "class_hints",
+    "clusters",
+    "decisions",
+    "overrides",
+    "train_labels",
+    "index_labels",
+    "hierarchy",
+    "lineage",
+    "label_dropped",
+)
+MOST_NAMED = 5  # landmarks in an error
+Row = dict[str, Any]
+Tables = Mapping[str, pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that happened to the landmark; ``facts`` holds it as data."""
+
+    head: str
+    text: str
+    facts: Row
+
+
+def find_landmark(landmarks: pd.DataFrame, asked: str, split: str = "") -> Row:
+    """The one landmark that a person means: ``split:id``, id, name or URL.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    rows = landmarks[landmarks["split"] == split] if split else landmarks
+    space, colon, number = asked.rpartition(":")
+    if number.isascii() and number.isdigit() and (not colon or space in ID_SPACES):
+        rows = rows[rows["landmark_id"] == int(number)]
+        found = rows[rows["split"] == space] if colon else rows
+    elif title := title_of_url(asked):
+        named = rows["commons_url"].map(lambda url: as_stored(title_of_url(url) or ""))
+        found = rows[named == as_stored(title)]
+    else:
+        name = single_blanks(asked.replace("_", " ")).casefold()
+        names = rows["name"].map(single_blanks).str.casefold()
+        found = rows[names == name]
+        if found.empty:
+            found = rows[names.str.contains(name, regex=False)] if name else found
+    if len(found) == 1:
+        return records(found)[0]
+    raise UsageError(_not_one(asked, found, landmarks))
+
+
+def _not_one(asked: str, found: pd.DataFrame, landmarks: pd.DataFrame) -> str:
+    if found.empty:
+        near = nearest(asked, landmarks["name"]) if len(landmarks) <= 10_000 else ""
+        expected = "expected split:id (train:12), a name, or the URL of its Commons page"
+        return f"no landmark '{asked}' in landmarks.csv; {expected}{near}"
+    names = [f"{row['split']}:{row['landmark_id']} ({row['name']})" for row in records(found)]
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"'{asked}' is {', '.join(names[:MOST_NAMED])}{more}; say which one"
+
+
+def explain(landmark: Row, tables: Tables) -> list[Step]:
+    """The steps of one landmark.
+
+    Args:
+        landmark: its row of ``landmarks``.
+        tables: those of ``TABLES`` that are there, by artifact name.
+    """
+    key = (landmark["split"], landmark["landmark_id"])
+    of = {name: _rows_of(key, table) for name, table in tables.items() if name in tables}
+    steps = [_landmark(landmark), *_scraped(of), *_cleaned(of)]
+    steps += _reviewed(of, tables)
+    steps += _labelled(of, key)
+    steps += _outdated(of, tables)
+    return steps
+
+
+def _rows_of(key: tuple[str, int], table: pd.DataFrame) -> list[Row]:
+    """The landmark's rows; label files hold one split and no column for it."""
+    if "landmark_id" not in table:
+        return []
+    rows = table[table["landmark_id"] == key[1]]
+    return records(rows[rows["split"] == key[0]] if "split" in rows else rows)
+
+
+def _landmark(landmark: Row) -> Step:
+    text = f"{landmark['split']}:{landmark['landmark_id']} {landmark['name']}"
+    return Step("landmark", f"{text}\n{landmark['commons_url']}", landmark)
+
+
+def _scraped(of: Mapping[str, Sequence[Row]]) -> Iterator[Step]:
+    for row in of.get("misses", ()):
+        yield Step("scrape", f"nothing: {_because(row)}", row)
+    rows = sorted(of.get("instance_of", ()), key=lambda row: row["order"])
+    if rows and rows[0]["item_id"]:
+        item, revision = rows[0]["item_id"], rows[0]["revision"]
+        read = f", read at revision {revision}" if revision else ""
+        text = f"{item}{read}\nhttps://www.wikidata.org/wiki/{item}"
+        yield Step("item", text, {"item_id": item, "revision": revision})
+    for row in rows:
+        yield Step("instance of", _statement(row), row)
+
+
+def _statement(row: Row) -> str:
+    rank = f", {row['rank']}" if row["rank"] != "normal" else ""
+    return _value(row) + rank + _qualifiers(row["qualifiers"])
+
+
+def _value(row: Row) -> str:
+    return f"{row['instance_of']} ({row['class_id']})" if row["class_id"] else row["instance_of"]
+
+
+def _qualifiers(text: str) -> str:
+    """The qualifiers of a statement in a few words."""
+    found = json.loads(text or "{}")
+    words = [f"{name} {_short(value)}" for name, values in found.items() for value in values]
+    return f"; {', '.join(words)}" if words else ""
+
+
+def _short(value: Any) -> str:
+    """A qualifier's value: the id or the date as far as it is known.
+
+    Example:
+        >>> _short({"time": "+1172-00-00T00:00:00Z"}), _short({"id": "Q5"}), _short("somevalue")
+        ('1172', 'Q5', 'somevalue')
+    """
+    if not isinstance(value, dict):
+        return str(value)
+    if "time" in value:
+        return re.sub(r"(-00)*T.*", "", value["time"]).lstrip("+")
+    shown = value.get("id") or value.get("amount") or value.get("text")
+    return str(shown or json.dumps(value))
+
+
+def _cleaned(of: Mapping[str, Sequence[Row]]) -> Iterator[Step]:
+    for row in of.get("clean_dropped", ()):
+        yield Step("clean", f"dropped: {_because(row)}", row)
+    rows = sorted(of.get("landmark_values", ()), key=lambda row: row["order"])
+    if rows:
+        values = "; ".join(map(_value, rows))
+        facts = {"values": [{k: row[k] for k in ("class_id", "instance_of")} for row in rows]}
+        yield Step("clean", f"goes by {values}", facts)
+
+
+def _reviewed(of: Mapping[str, Sequence[Row]], tables: Tables) -> Iterator[Step]:
+    """Cluster, hint and decision of each value that counts; then the override."""
+    decisions = tables.get("decisions")
+    decided = Decided(decisions) if decisions is not None else None
+    values = sorted(of.get("landmark_values", ()), key=lambda row: row["order"])
+    for row in values:
+        yield from _clustered(row, tables)
+        if decided is not None and decisions is not None:
+            decision = decided.find(row["class_id"], row["instance_of"])
+            yield _decision(row, decision, decisions)
+    overrides = tables.get("overrides")
+    for row in of.get("overrides", ()):
+        place = int(_places(overrides, row)) if overrides is not None else 0
+        text = f"{row['supercategory']} ({row['kind']}){_signed(row)}"
+        yield Step("override", f"{text}\nrow {place} of overrides.csv", row)
+
+
+def _clustered(value: Row, tables: Tables) -> Iterator[Step]:
+    found = _same_value(tables.get("clusters"), value)
+    for row in found:
+        size = sum(tables["clusters"]["cluster"] == row["cluster"])
+        text = (
+            f"{row['cluster']} '{row['cluster_name']}', one of {size} values\n"
+            f"distance {row['distance']:.3f}, margin {row['margin']:.3f}, "
+            f"a value of {row['landmarks']:,} landmark{'s' * (row['landmarks'] != 1)}"
+        )
+        yield Step("cluster", text, row)
+    hints = tables.get("class_hints")
+    if hints is not None and value["class_id"]:
+        for row in records(hints[hints["class_id"] == value["class_id"]]):
+            said = ": ".join(filter(None, (row["kind_hint"], row["supercategory_hint"])))
+            yield Step("hint", f"{said}, as it stands below {row['root']}", row)
+
+
+def _same_value(clusters: pd.DataFrame | None, value: Row) -> list[Row]:
+    if clusters is None:
+        return []
+    same = clusters["class_id"] == value["class_id"]
+    return records(clusters[same & (clusters["instance_of"] == value["instance_of"])])
+
+
+def _decision(value: Row, decision: Decision | None, decisions: pd.DataFrame) -> Step:
+    if decision is None:
+        return Step("decision", f"none yet for {value['instance_of']}", {"decision": ""})
+    keys = decisions["key"].map(single_blanks)
+    earlier = int(((keys == decision.key) & (decisions["key_type"] == decision.key_type)).sum()) - 1
+    where = f"{decision.supercategory} ({decision.kind})" if decision.supercategory else ""
+    facts = {name: getattr(decision, name) for name in ("key", "decision", "supercategory", "kind")}
+    facts |= {"who": decision.who, "when": decision.when, "why": decision.why}
+    text = f"{decision.decision} {where}".strip() + _signed(facts)
+    row = f"row {decision.row} of decisions.csv, for {decision.key_type} '{decision.key}'"
+    before = f"; it replaces {earlier} earlier" if earlier else ""
+    return Step("decision", f"{text}\n{row}{before}", {**facts, "row": decision.row})
+
+
+def _signed(row: Row) -> str:
+    why = f': "{single_blanks(row["why"])}"' if row["why"] else ""
+    return f"\nby {row['who'] or 'somebody'}, {row['when'] or 'some day'}{why}"
+
+
+def _places(overrides: pd.DataFrame, row: Row) -> int:
+    """The row's number as a spreadsheet counts."""
+    same = (overrides["split"] == row["split"]) & (overrides["landmark_id"] == row["landmark_id"])
+    return int(same.to_numpy().argmax()) + 2
+
+
+def _labelled(of: Mapping[str, Sequence[Row]], key: tuple[str, int]) -> Iterator[Step]:
+    lineage = of.get("lineage", ())
+    for row in () if lineage else of.get(f"{key[0]}_labels", ()):
+        said = f" '{row['supercategory']}'" if row["supercategory"] else ""
+        label = f"{row['hierarchical_label']} ({row['natural_or_human_made']})"
+        yield Step("published", f"{label}{said}", row)
+    for row in of.get("hierarchy", ()):
+        path = json.loads(row["path"])
+        by = f", by {lineage[0]['decided_by']}" if lineage else ""
+        yield Step("path", " > ".join(path.values()) + by, {"path": path})
+    for row in of.get("label_dropped", ()):
+        yield Step("no path", _because(row), row)
+
+
+def _outdated(of: Mapping[str, Sequence[Row]], tables: Tables) -> Iterator[Step]:
+    """Say so where the labels were built before the decisions that are in force now."""
+    values, decisions = of.get("landmark_values", ()), tables.get("decisions")
+    if decisions is None or of.get("overrides"):
+        return
+    decided = Decided(decisions)
+    found = [decided.find(row["class_id"], row["instance_of"]) for row in values]
+    now = {d.supercategory for d in found if d and d.places}
+    built = {row["supercategory"] for row in of.get("lineage", ())}
+    reasons = {row["reason"] for row in of.get("label_dropped", ())}
+    done = bool(found) and all(d and d.decides for d in found)
+    if (built and built != now) or (done and "undecided" in reasons):
+        text = "the labels are older than the decisions; run `hgld label`"
+        yield Step("but", text, {"decided_now": sorted(now)})
+
+
+def _because(row: Row) -> str:
+    return f"{row['reason']}: {row['detail']}" if row["detail"] else str(row["reason"])

@@ -1,0 +1,167 @@
+"""What Wikidata's own classes suggest for a value: the nearest known classes above it.
+
+Known are the classes of ``class_roots.csv``, each by its id and the label under which a person
+knew it. Of several the nearest counts; a tie between natural and human-made is a question to the
+reviewer. Wikidata mixes classes, roles and places up, so a hint is shown and never decides.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hgld.artifacts import ARTIFACTS
+from hgld.config import HintOptions, StageContext, nearest
+from hgld.errors import InvalidData
+from hgld.hierarchy.blanks import single_blanks
+from hgld.hierarchy.columns import records, table_of
+from hgld.hierarchy.decisions import kinds_of
+from hgld.hierarchy.subclasses import Graph, Wikidata, steps_to, walk_up
+from hgld.hierarchy.wiki.client import ApiClient
+from hgld.tasks import say
+
+__all__ = ["Root", "hint_classes", "hints_above"]
+
+ASK = "ask"  # the kind of a class that is as near to natural as to human-made roots
+
+
+@dataclass(frozen=True)
+class Root:
+    """A known class at which the way up ends; one without a kind says nothing."""
+
+    class_id: str
+    label: str
+    kind: str
+    supercategory: str
+
+
+def hint_classes(
+    values: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    class_roots: pd.DataFrame,
+    *,
+    options: HintOptions,
+    context: StageContext,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row a value before; after, one row a class that has a known class above it.
+
+    Nothing is asked where ``hint.ask`` is off, no value has a class id or there are no roots, nor
+    on the roads without network, unless ``scrape.contact`` is set. A root whose label in Wikidata
+    is another than in the file is left out, and that is said.
+
+    Returns:
+        ``class_hints``, and ``superclasses`` with the classes that were met on the way.
+
+    Raises:
+        InvalidData: a root whose supercategory or kind is not in the taxonomy.
+        UsageError: ``scrape.contact`` is not set.
+        Resumable: Wikidata cannot be reached now; finished batches are kept.
+    """
+    roots = _read_roots(class_roots, taxonomy, context.labels / ARTIFACTS["class_roots"].file)
+    labels = {row["class_id"]: row["instance_of"] for row in records(values) if row["class_id"]}
+    ask, path = context.scrape, context.state / "superclasses.json"
+    offline = ask.source != "wikimedia" and not ask.contact
+    if offline and labels and options.ask:
+        say("no hints: Wikidata is not asked without scrape.contact")
+    if offline or not labels or not roots or not options.ask:
+        return table_of("class_hints", []), table_of("superclasses", [])
+    with ApiClient(ask.contact, ask.requests_per_second, ask.maxlag) as client:
+        wikidata = Wikidata(client, ask, path)
+        known = wikidata.learn(root.class_id for root in roots)
+        roots = _still_so_named(roots, known)
+        ends = {root.class_id for root in roots}
+        graph = {**known, **walk_up(labels, ends, options.most_hops, wikidata.learn)}
+    hints = hints_above(labels, graph, roots, options.most_hops)
+    say(f"{len(hints)} of {len(labels)} classes stand below a known one")
+    return table_of("class_hints", hints), table_of("superclasses", _rows(graph))
+
+
+def hints_above(
+    labels: Mapping[str, str], graph: Graph, roots: Collection[Root], most_hops: int
+) -> list[dict[str, Any]]:
+    """Rows of ``class_hints`` for those of the classes (id -> label) that have a root above them.
+
+    A class that is a root itself is 0 hops away from it.
+    """
+    ends = {root.class_id: root for root in roots}
+    rows = []
+    for class_id, label in sorted(labels.items()):
+        steps = steps_to(ends.keys(), class_id, graph, most_hops)
+        found = [(hops, ends[end]) for end, hops in steps.items() if ends[end].kind]
+        if found:
+            rows.append({"class_id": class_id, "instance_of": label, **_hint(found)})
+    return rows
+
+
+def _hint(found: Iterable[tuple[int, Root]]) -> dict[str, Any]:
+    """What the roots at these distances suggest; of each kind, the nearest is told."""
+    ordered = sorted(found, key=lambda pair: (pair[0], pair[1].label))
+    kind = _only({root.kind for _, root in _nearest(ordered)}) or ASK
+    groups = [pair for pair in ordered if pair[1].kind == kind and pair[1].supercategory]
+    told = {root.kind: f"{root.label} ({hops})" for hops, root in reversed(ordered)}
+    return {
+        "kind_hint": kind,
+        "supercategory_hint": _only({root.supercategory for _, root in _nearest(groups)}),
+        "root": "; ".join(told[kind] for kind in dict.fromkeys(root.kind for _, root in ordered)),
+        "hops": ordered[0][0],
+    }
+
+
+def _nearest(ordered: Sequence[tuple[int, Root]]) -> list[tuple[int, Root]]:
+    return [pair for pair in ordered if pair[0] == ordered[0][0]]
+
+
+def _only(names: Collection[str]) -> str:
+    return next(iter(names)) if len(names) == 1 else ""
+
+
+def _read_roots(class_roots: pd.DataFrame, taxonomy: pd.DataFrame, path: Path) -> list[Root]:
+    """The roots, checked against the taxonomy; all faults at once."""
+    kinds = kinds_of(taxonomy)
+    rows = [{k: single_blanks(v) for k, v in row.items()} for row in records(class_roots)]
+    faults = [
+        f"row {number}: {fault}"
+        for number, row in enumerate(rows, 2)
+        if row["supercategory"] and (fault := _fault(row["supercategory"], row["kind"], kinds))
+    ]
+    if faults:
+        raise InvalidData(f"{path} " + "\n  ".join(faults))
+    return [Root(**row) for row in rows]
+
+
+def _fault(supercategory: str, kind: str, kinds: Mapping[str, str]) -> str:
+    if supercategory not in kinds:
+        near = nearest(supercategory, kinds)
+        return f"supercategory '{supercategory}' is not in taxonomy.csv{near}"
+    expected = kinds[supercategory]
+    return (
+        "" if kind == expected else f"kind is '{kind}', but '{supercategory}' is {expected} there"
+    )
+
+
+def _still_so_named(roots: Iterable[Root], known: Graph) -> list[Root]:
+    """The roots that still have the label by which a person knew them."""
+    kept = []
+    for root in roots:
+        if (label := known[root.class_id].label) == root.label:
+            kept.append(root)
+        else:
+            say(
+                f"{root.class_id} is '{label}' in Wikidata, but '{root.label}' in "
+                "class_roots.csv;\nit gives no hints until the file is mended"
+            )
+    return kept
+
+
+def _rows(graph: Graph) -> list[dict[str, Any]]:
+    return [
+        {
+            "class_id": class_id,
+            "label": known.label,
+            "revision": known.revision,
+            "superclasses": " ".join(known.above),
+        }
+        for class_id, known in graph.items()
+    ]

@@ -1,0 +1,147 @@
+"""One published label file: read, checked, counted, and written back as it was.
+
+H-GLDv2's official files have five columns; a cut that is going round has the three that matter
+here. Both come with blanks at the ends of labels, either line end, and rows without a label. What
+is worked with is clean; what is written back is what was read, cell by cell.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from hgld.artifacts import KINDS, ColumnType, atomic_path, read_csv
+from hgld.config import nearest
+from hgld.errors import InvalidData
+from hgld.hierarchy.blanks import single_blanks_all
+from hgld.hierarchy.columns import columns_of
+
+__all__ = ["LabelFile", "read_label_file"]
+
+BOM = b"\xef\xbb\xbf"
+NEEDED: dict[str, ColumnType] = {
+    "landmark_id": "int",
+    "hierarchical_label": "text",
+    "natural_or_human_made": "text",
+}
+OPTIONAL = ("category", "supercategory")  # the Commons page, and the "instance of" value
+COLUMNS = columns_of("train_labels")
+
+
+@dataclass(frozen=True)
+class LabelFile:
+    """A label file as it was read.
+
+    Attributes:
+        cells: every column as text, as it stands in the file.
+        labels: the five published columns with single blanks; empty where the file has none.
+        line_end: between its rows; ``last_line_ends`` says whether the last has one too.
+    """
+
+    path: Path
+    cells: pd.DataFrame
+    labels: pd.DataFrame
+    line_end: str
+    last_line_ends: bool
+    bom: bool
+
+    @property
+    def labelled(self) -> "pd.Series[bool]":
+        """Which rows have a label and a kind."""
+        filled = self.labels["hierarchical_label"].ne("")
+        return filled & self.labels["natural_or_human_made"].ne("")
+
+    @property
+    def untidy(self) -> "pd.Series[bool]":
+        """Which rows have a cell with blanks at its ends or double ones inside."""
+        shown = [name for name in COLUMNS if name in self.cells and name != "landmark_id"]
+        return (self.cells[shown] != self.labels[shown]).any(axis=1)
+
+    def kinds(self) -> "pd.Series[str]":
+        """Label -> its kind, for the labels that are there."""
+        rows = self.labels[self.labelled].drop_duplicates("hierarchical_label")
+        return rows.set_index("hierarchical_label")["natural_or_human_made"].sort_index()
+
+    def describe(self) -> str:
+        """What is in it, in short lines."""
+        kinds = self.kinds()
+        counts = ", ".join(f"{(kinds == kind).sum()} {kind}" for kind in KINDS)
+        lines = [
+            f"{self.path.name}:",
+            f"{self.labelled.sum():>9,} landmarks with one of {len(kinds)} labels ({counts})",
+        ]
+        if blank := int((~self.labelled).sum()):
+            lines.append(f"{blank:>9,} without: label or kind is blank")
+        if untidy := int(self.untidy.sum()):
+            lines.append(f"{untidy:>9,} with blanks too many, read without them")
+        return "\n".join(lines)
+
+    def write(self, path: Path) -> None:
+        """Write the cells as they were read, with the file's own columns and line ends.
+
+        A file that quotes no more cells than it has to comes out byte for byte.
+        """
+        text = self.cells.to_csv(index=False, lineterminator=self.line_end)
+        text = text if self.last_line_ends else text.removesuffix(self.line_end)
+        with atomic_path(path) as temporary:
+            temporary.write_bytes((BOM if self.bom else b"") + text.encode())
+
+
+def read_label_file(path: Path) -> LabelFile:
+    """Read and check one file.
+
+    Raises:
+        InvalidData: no such file or column, an id twice, a kind that does not exist, a label that
+            has two kinds.
+    """
+    header = _header(path)
+    there = [name for name in OPTIONAL if name in header]
+    columns: dict[str, ColumnType] = {**NEEDED, **dict.fromkeys(there, "text")}
+    table = read_csv(path, columns)
+    texts = {name: single_blanks_all(table[name]) for name in columns if columns[name] == "text"}
+    table = table.assign(**texts, **{name: "" for name in OPTIONAL if name not in there})
+    _check(table, path)
+    data = path.read_bytes()
+    cells = read_csv(path, dict.fromkeys(header, "text"))
+    line_end = "\r\n" if b"\r\n" in data[:4096] else "\n"
+    return LabelFile(
+        path, cells, table[COLUMNS], line_end, data.endswith(b"\n"), data.startswith(BOM)
+    )
+
+
+def _header(path: Path) -> Sequence[str]:
+    """Column names, or nothing where there is no such file (reading it says so)."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        return next(csv.reader(file), [])
+
+
+def _check(table: pd.DataFrame, path: Path) -> None:
+    kinds, names = table["natural_or_human_made"], table["hierarchical_label"]
+    wrong = ~kinds.isin(["", *KINDS])
+    if wrong.any():
+        kind = kinds[wrong].iloc[0]
+        expected = f"natural_or_human_made is {kind!r}; expected {' or '.join(KINDS)}"
+        raise InvalidData(f"{path} row {_row(wrong)}: {expected}{nearest(kind, KINDS)}")
+    again = table["landmark_id"].duplicated()
+    if again.any():
+        landmark_id = table["landmark_id"][again].iloc[0]
+        raise InvalidData(
+            f"{path} row {_row(again)}: landmark_id {landmark_id} stands there twice; keep one row"
+        )
+    filled = (kinds != "") & (names != "")
+    first = kinds[filled].groupby(names[filled]).transform("first").reindex(kinds.index)
+    torn = filled & (kinds != first)
+    if torn.any():
+        raise InvalidData(
+            f"{path} row {_row(torn)}: '{names[torn].iloc[0]}' is {kinds[torn].iloc[0]} here and "
+            f"{first[torn].iloc[0]} above; a label has one kind"
+        )
+
+
+def _row(faulty: "pd.Series[bool]") -> int:
+    """Number of the first such row as a spreadsheet counts."""
+    return int(faulty.to_numpy().argmax()) + 2

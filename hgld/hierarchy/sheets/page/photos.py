@@ -1,0 +1,106 @@
+"""Small photos of a value's landmarks, read in place from the source files, with their credit.
+
+A word such as "tell" or "folly" is decided faster by a look at three places that carry it. Photos
+are taken for the rows in their order until the page has its size, so that the values that matter
+most have them; the next page, with those decided, shows the photos of the next ones.
+"""
+
+import io
+import warnings
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from PIL import Image
+
+from hgld.artifacts import SPACE_OF_SPLIT
+from hgld.credit import Credit
+from hgld.hierarchy.clean import value_keys
+from hgld.hierarchy.columns import records
+from hgld.tasks import track
+
+__all__ = ["Photo", "choose_images", "read_photos"]
+
+SIDE = 176  # pixels of the longer side
+QUALITY = 72
+LANDMARK = ["split", "landmark_id"]
+
+
+@dataclass(frozen=True)
+class Photo:
+    """A small JPEG in base64, the landmark that it shows, and to whom it is owed."""
+
+    jpeg: str
+    landmark: str
+    credit: Credit
+
+
+def choose_images(
+    landmark_values: pd.DataFrame, landmarks: pd.DataFrame, images: pd.DataFrame, *, per_value: int
+) -> pd.DataFrame:
+    """The first image of each value's first landmarks that have one: key, name, the image's row."""
+    keyed = landmark_values.assign(key=value_keys(landmark_values))[["key", *LANDMARK]]
+    ours = images[images["landmark_id"].isin(keyed["landmark_id"].unique())]
+    shown = ours.assign(split=ours["split"].map(SPACE_OF_SPLIT)).drop_duplicates(LANDMARK)
+    found = keyed.drop_duplicates().merge(shown, on=LANDMARK)
+    found = found.sort_values(["key", *LANDMARK]).groupby("key").head(per_value)
+    names = landmarks[[*LANDMARK, "name"]]
+    return found.merge(names, on=LANDMARK, how="left").fillna({"name": ""})
+
+
+def read_photos(
+    chosen: pd.DataFrame, keys: Sequence[str], source: Path, *, budget_bytes: int
+) -> dict[str, list[Photo]]:
+    """Value key -> its photos, for the keys in their order, as far as the bytes last.
+
+    An image whose file is not at hand, or that cannot be decoded, is left out.
+    """
+    by_key = dict(tuple(chosen.groupby("key")))
+    rows = [row for key in keys if key in by_key for row in records(by_key[key])]
+    photos: dict[str, list[Photo]] = {}
+    left = budget_bytes
+    for row, photo in _read(rows, source):
+        left -= _weight(photo)
+        if left < 0:
+            break
+        photos.setdefault(row["key"], []).append(photo)
+    return photos
+
+
+def _read(rows: Sequence[dict[str, Any]], source: Path) -> Iterator[tuple[dict[str, Any], Photo]]:
+    at_hand: dict[str, bool] = {}
+    for row in track(rows, "Reading photos", len(rows)):
+        path = source / row["path"]
+        if at_hand.setdefault(row["path"], path.is_file()):
+            with path.open("rb") as file:
+                file.seek(row["offset"])
+                small = _shrink(file.read(row["size_bytes"]))
+            if small is not None:
+                yield row, Photo(b64encode(small).decode(), row["name"], Credit.of(row))
+
+
+def _shrink(data: bytes) -> bytes | None:
+    """A small JPEG of the image; None where it cannot be decoded."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about odd metadata, which is not kept
+            image: Image.Image = Image.open(io.BytesIO(data))
+            image.draft("RGB", (2 * SIDE, 2 * SIDE))
+            image = image.convert("RGB")
+    except Exception:  # Pillow raises whatever the damage leads to
+        return None
+    image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
+    return buffer.getvalue()
+
+
+def _weight(photo: Photo) -> int:
+    """Bytes that the photo takes in the page, at most."""
+    credit = photo.credit
+    words = photo.landmark, credit.title, credit.author, credit.license, credit.license_url
+    text = "".join((*words, credit.url))
+    return len(photo.jpeg) + 6 * len(text) + 200  # escaped, a character takes up to 6 bytes

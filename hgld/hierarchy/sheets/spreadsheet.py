@@ -1,0 +1,172 @@
+"""Reads a table that a person has had in a spreadsheet, whatever that made of it.
+
+Spreadsheets change encodings, delimiters and line ends, capitalise words, add blanks, and lose
+nothing on purpose; people sort, filter, move and add columns. All of that is read as it was meant:
+CSV in UTF-8, UTF-16 or (with a note) Windows-1252, parted by commas, semicolons or tabs, and
+``.xlsx``. Columns are found by their names.
+"""
+
+import csv
+import io
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hgld.config import nearest
+from hgld.errors import InvalidData, UsageError
+from hgld.hierarchy.blanks import single_blanks
+from hgld.hierarchy.sheets.cells import unguard
+from hgld.tasks import say
+
+__all__ = ["Row", "Sheet", "read_sheets"]
+
+FAULTY = ("#NAME?", "#REF!", "#VALUE!", "#NUM!", "#DIV/0!", "#N/A", "#NULL!", "Err:")
+CUT_AT = 32_767  # characters that Excel keeps of a cell
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a sheet: its number as a spreadsheet counts, and its cells by column."""
+
+    number: int
+    cells: Mapping[str, str]
+
+    def fault(self, column: str, expected: str) -> str:
+        """One line for the report."""
+        return f"row {self.number}, column {column}: found {self[column]!r}; expected {expected}"
+
+    def __getitem__(self, column: str) -> str:
+        """The cell, empty where the sheet has no such column."""
+        return self.cells.get(column, "")
+
+    def damaged(self, columns: Iterable[str]) -> list[str]:
+        """A fault for each cell that a spreadsheet has spoilt."""
+        faults = []
+        for column in columns:
+            if self[column].startswith(FAULTY):
+                faults.append(self.fault(column, "text, not a spreadsheet's error"))
+            elif len(self[column]) >= CUT_AT:
+                where = f"row {self.number}, column {column}"
+                faults.append(f"{where}: {CUT_AT:,} characters, where spreadsheets cut; shorten it")
+        return faults
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The rows that hold anything, under their columns in lower case."""
+
+    name: str
+    columns: Sequence[str]
+    rows: Sequence[Row]
+
+    def require(self, columns: Collection[str]) -> None:
+        """Raise InvalidData where a column is missing."""
+        for column in columns:
+            if column not in self.columns:
+                raise InvalidData(
+                    f"{self.name}: column '{column}' is missing; it has "
+                    + (", ".join(self.columns) or "nothing")
+                    + nearest(column, self.columns)
+                )
+
+
+def read_sheets(path: Path) -> list[Sheet]:
+    """The sheet of a CSV, or those of a workbook.
+
+    Raises:
+        InvalidData: no such file, or none that can be read.
+        UsageError: a workbook, and the package that reads it is not installed.
+    """
+    if not path.is_file():
+        raise InvalidData(f"{path}: no such file; `hgld review` writes it")
+    data = path.read_bytes()
+    if data.startswith(b"PK"):
+        return [_sheet(f"{path} ({name})", table) for name, table in _read_workbook(path)]
+    return [_sheet(str(path), _parse(_decode(path, data)))]
+
+
+def _sheet(name: str, table: Sequence[Sequence[str]]) -> Sheet:
+    start = next((i for i, row in enumerate(table) if not _is_preface(row)), len(table))
+    header = [single_blanks(cell).casefold() for cell in (table[start] if table[start:] else [])]
+    columns = list(dict.fromkeys(filter(None, header)))
+    places = {column: header.index(column) for column in columns}
+    rows = [
+        Row(number, {column: _cell(row, place) for column, place in places.items()})
+        for number, row in enumerate(table[start + 1 :], start + 2)
+        if any(cell.strip() for cell in row)
+    ]
+    return Sheet(name, columns, rows)
+
+
+def _is_preface(row: Sequence[str]) -> bool:
+    """A line that names the delimiter, or nothing."""
+    return not any(cell.strip() for cell in row) or row[0].casefold().startswith("sep=")
+
+
+def _cell(row: Sequence[str], place: int) -> str:
+    return single_blanks(unguard(row[place].strip())) if place < len(row) else ""
+
+
+def _decode(path: Path, data: bytes) -> str:
+    try:
+        return data.decode(_unicode(data))
+    except UnicodeDecodeError as error:
+        place = error.start
+    try:
+        text = data.decode("cp1252")
+    except UnicodeDecodeError:
+        raise InvalidData(
+            f"{path}: not UTF-8 text (byte {place}); save it as CSV in UTF-8"
+        ) from None
+    say(f"{path.name} is not UTF-8 and was read as Windows-1252; look at letters like é and –")
+    return text
+
+
+def _unicode(data: bytes) -> str:
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    if b"\0" in data[:200]:  # UTF-16 that does not say so
+        return "utf-16-be" if data[:1] == b"\0" else "utf-16-le"
+    return "utf-8-sig"
+
+
+def _parse(text: str) -> list[list[str]]:
+    """Rows of cells, by the delimiter that gives the header most columns."""
+    lines = (line for line in text.splitlines() if line.strip(",;\t "))
+    header = next((line for line in lines if not line.casefold().startswith("sep=")), "")
+    delimiter = max(",;\t", key=header.count)
+    csv.field_size_limit(2**31 - 1)
+    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+    return [_unfold(row, delimiter) for row in rows]
+
+
+def _unfold(row: list[str], delimiter: str) -> list[str]:
+    """The cells of a row that a spreadsheet of another language took for one cell."""
+    if len(row) == 1 and delimiter in row[0]:
+        return next(csv.reader([row[0]], delimiter=delimiter))
+    return row
+
+
+def _read_workbook(path: Path) -> list[tuple[str, list[list[str]]]]:
+    """Name and rows of each worksheet that is shown."""
+    try:
+        from openpyxl import load_workbook
+    except ImportError:
+        raise UsageError(
+            f'{path}: reading workbooks needs openpyxl: pip install "hgld[xlsx]", or save it as CSV'
+        ) from None
+    try:
+        book = load_workbook(path, read_only=True, data_only=True)
+        pages = [page for page in book.worksheets if page.sheet_state == "visible"]
+        return [(page.title, [list(map(_text, row)) for row in page.values]) for page in pages]
+    except Exception as error:  # a damaged workbook raises whatever its parts raise
+        raise InvalidData(f"{path}: not a readable workbook ({error}); save it as CSV") from None
+
+
+def _text(cell: object) -> str:
+    """A cell as a person sees it; whole numbers without a point."""
+    if cell is None:
+        return ""
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell)

@@ -1,0 +1,155 @@
+"""What the scrape has learnt so far, in one SQLite file, so that a killed run goes on.
+
+A batch is one transaction, synced to the disk before the next is asked for; only facts read out of
+whole answers get here. When each was retrieved stays here and reaches no output. A fact that is to
+be asked for again is marked as outdated and stays until the new one takes its place, so a refresh
+that is stopped goes on as well.
+
+Against a second process stands a lock of the kernel's (see ``hgld.alone``) and not a row of the
+database: a row outlives a killed owner, and nothing tells for sure whether its process is alive.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hgld.alone import hold
+from hgld.errors import HgldError, Resumable
+from hgld.hierarchy.wiki.answers import Item, Statement
+from hgld.hierarchy.wiki.route import Fact
+
+__all__ = ["Store", "open_store"]
+
+SomeFact = TypeVar("SomeFact", bound=Fact)
+
+VERSION = 2  # of what a fact holds; a store of another version starts over
+DAY_S = 86400
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS about (server TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (
+    kind TEXT NOT NULL, key TEXT NOT NULL, fact TEXT NOT NULL, retrieved INTEGER NOT NULL,
+    outdated INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (kind, key)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS outdated ON facts (outdated) WHERE outdated;
+"""
+_AMONG = "kind = ? AND key IN (SELECT value FROM json_each(?))"
+
+
+class Store:
+    """Facts by kind and key: pages and redirects by title, items and classes by id."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+
+    def load(self, kind: type[SomeFact], keys: Iterable[str]) -> dict[str, SomeFact]:
+        """The facts of those keys that are known and not outdated."""
+        question = f"SELECT key, fact FROM facts WHERE NOT outdated AND {_AMONG}"
+        with _explained(self._path):
+            rows = self._connection.execute(question, (kind.__name__, json.dumps(list(keys))))
+            return {key: _decode(kind, json.loads(fact)) for key, fact in rows}
+
+    def add(self, facts: Mapping[str, Fact]) -> None:
+        """Keep a batch: all of it or, if the process dies, nothing of it."""
+        now = int(time.time())
+        rows = [
+            (type(fact).__name__, key, json.dumps(asdict(fact), ensure_ascii=False), now)
+            for key, fact in facts.items()
+        ]
+        with _explained(self._path), self._connection:
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, 0)", rows
+            )
+
+    def outdate(self, keys: Mapping[type[Fact], Iterable[str]]) -> None:
+        """Have these facts asked for again."""
+        with _explained(self._path), self._connection:
+            for kind, some in keys.items():
+                question = f"UPDATE facts SET outdated = 1 WHERE {_AMONG}"
+                self._connection.execute(question, (kind.__name__, json.dumps(list(some))))
+
+    def outdate_older(self, days: float) -> None:
+        """Have all facts asked for again that were retrieved more than so many days ago."""
+        limit = int(time.time() - days * DAY_S)
+        with _explained(self._path), self._connection:
+            self._connection.execute("UPDATE facts SET outdated = 1 WHERE retrieved < ?", (limit,))
+
+    def is_outdated(self) -> bool:
+        """Whether facts wait to be asked for again: a refresh was stopped on the way."""
+        with _explained(self._path):
+            found = self._connection.execute("SELECT 1 FROM facts WHERE outdated LIMIT 1")
+            return found.fetchone() is not None
+
+    def forget_outdated(self) -> None:
+        """Let go of outdated facts that no landmark leads to any more."""
+        with _explained(self._path), self._connection:
+            self._connection.execute("DELETE FROM facts WHERE outdated")
+
+    def start_over_unless(self, server: str) -> None:
+        """Forget everything that another server said."""
+        about = f"{server} (version {VERSION})"
+        with _explained(self._path), self._connection:
+            known = [row[0] for row in self._connection.execute("SELECT server FROM about")]
+            if known != [about]:
+                self._connection.execute("DELETE FROM facts")
+                self._connection.execute("DELETE FROM about")
+                self._connection.execute("INSERT INTO about VALUES (?)", (about,))
+
+
+@contextmanager
+def open_store(path: Path, server: str) -> Iterator[Store]:
+    """Open the store of what ``server`` said, or start one.
+
+    Raises:
+        HgldError: the file is no database, or another process is at work on it.
+        Resumable: the disk is full.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with hold(path.with_suffix(".lock"), f"{path}: another scrape is at work on it"):
+        with _explained(path):
+            connection = sqlite3.connect(path, timeout=10)
+        try:
+            with _explained(path):
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                _set_up(connection)
+            store = Store(connection, path)
+            store.start_over_unless(server)
+            yield store
+        finally:
+            connection.close()
+
+
+def _set_up(connection: sqlite3.Connection) -> None:
+    """Make the tables; those of an older version are made anew."""
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(facts)")}
+    if columns and "outdated" not in columns:
+        connection.execute("DROP TABLE facts")
+    connection.executescript(_SCHEMA)
+
+
+def _decode(kind: Callable[..., SomeFact], fact: Mapping[str, Any]) -> SomeFact:
+    if kind is Item:
+        fact = {**fact, "statements": tuple(Statement(**s) for s in fact["statements"])}
+    return kind(**fact)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        full = "is full" in str(error)
+        what = "the disk is full; make space" if full else f"{error}; mend that"
+        raise Resumable(
+            f"{path}: {what} and run the same command again, finished batches are kept"
+        ) from None
+    except sqlite3.DatabaseError as error:
+        raise HgldError(f"{path}: {error}; delete the file to start the scrape over") from None

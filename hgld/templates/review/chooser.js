@@ -1,0 +1,105 @@
+// The field in which a supercategory is chosen by typing its first letters.
+
+const chooser = { input: null, list: null, options: [], active: 0, decision: "" };
+
+function makeChooser() {
+  chooser.list = make("ul", {
+    class: "options", id: "options", role: "listbox", "aria-label": "Supercategories", hidden: true,
+  });
+  chooser.input = make("input", {
+    id: "chooser", type: "text", role: "combobox", autocomplete: "off", spellcheck: "false",
+    "aria-expanded": "false", "aria-controls": "options", "aria-autocomplete": "list",
+    placeholder: "Type to choose one of " + count(data.taxonomy.length),
+    oninput: () => openChooser(chooser.decision), onclick: () => openChooser(chooser.decision),
+    onblur: closeChooser, onkeydown: chooserKey,
+  });
+  const label = make("label", { class: "field", for: "chooser" }, "Supercategory", chooser.input);
+  return make("div", { class: "chooser" }, label, chooser.list);
+}
+
+// Opens the list; what is chosen becomes the decision named, else keep or move as it fits.
+function openChooser(decision) {
+  chooser.decision = decision;
+  const { input, list } = chooser;
+  if (document.activeElement !== input) {
+    input.focus();
+    input.select();
+  }
+  const untouched = input.value === now(selected).supercategory;
+  chooser.options = rank(untouched ? "" : input.value);
+  chooser.active = 0;
+  list.hidden = false;
+  input.setAttribute("aria-expanded", "true");
+  drawOptions();
+}
+
+// Names that begin with the words typed, then those with a word that does, then all that hold them.
+function rank(typed) {
+  const term = fold(typed).trim();
+  const first = suggestionOf(selected);
+  const score = ({ supercategory, definition }) => {
+    const name = fold(supercategory);
+    if (!term) return supercategory === first ? 0 : 1;
+    if (name.startsWith(term)) return 0;
+    if (name.split(/[^\p{L}\p{N}]+/u).some((word) => word.startsWith(term))) return 1;
+    if (name.includes(term)) return 2;
+    return term.length > 2 && fold(definition).includes(term) ? 3 : 4;
+  };
+  const scored = data.taxonomy.map((row) => [score(row), row]).filter(([points]) => points < 4);
+  return scored.sort((one, other) => one[0] - other[0]).map(([, row]) => row);
+}
+
+function drawOptions() {
+  const { options, active, list, input } = chooser;
+  const nothing = "No supercategory has these letters";
+  const none = make("li", { role: "option", "aria-disabled": "true" }, nothing);
+  list.replaceChildren(...(options.length ? options.map(optionNode) : [none]));
+  if (options.length) input.setAttribute("aria-activedescendant", `option-${active}`);
+  else input.removeAttribute("aria-activedescendant");
+  byId(`option-${active}`)?.scrollIntoView({ block: "nearest" });
+}
+
+function optionNode(row, i) {
+  const about = make("small", { class: "about", title: row.definition }, row.definition);
+  return make("li", {
+    role: "option", id: `option-${i}`, "aria-selected": String(i === chooser.active),
+    onmousedown: (event) => event.preventDefault(), onclick: () => take(row),
+  }, row.supercategory, small(row.kind), about);
+}
+
+function closeChooser() {
+  const { input, list } = chooser;
+  chooser.decision = "";
+  list.hidden = true;
+  input.setAttribute("aria-expanded", "false");
+  input.removeAttribute("aria-activedescendant");
+  input.value = selected ? now(selected).supercategory : "";
+}
+
+function chooserKey(event) {
+  const { options, active, list } = chooser;
+  const moves = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (moves) {
+    event.preventDefault();
+    if (list.hidden) return openChooser(chooser.decision);
+    chooser.active = (active + moves + options.length) % Math.max(1, options.length);
+    drawOptions();
+  } else if (event.key === "Enter") {
+    event.preventDefault();
+    if (!list.hidden && options[active]) take(options[active]);
+  } else if (event.key === "Escape") {
+    event.stopPropagation();
+    closeChooser();
+    byId("list").focus({ preventScroll: true });
+  }
+}
+
+function take({ supercategory }) {
+  const row = selected;
+  const fits = supercategory === suggestionOf(row) || now(row).decision === "keep";
+  const decision = chooser.decision || (fits ? "keep" : "move");
+  closeChooser();
+  decide(row, decision, supercategory);
+  byId("list").focus({ preventScroll: true });
+  advance();
+}

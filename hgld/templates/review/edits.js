@@ -1,0 +1,115 @@
+// What the person has decided here: kept in this browser, undone step by step.
+
+const PREFIX = `hgld review ${data.pipeline} `;
+const STORE = PREFIX + data.hash;
+const STATUSES = ["open", "unsure", "stale", "decided", "dropped"];
+const edits = new Map(); // value key -> its four editable cells
+const steps = []; // each a list of [key, the edit before or undefined]
+const changed = []; // what is to be drawn anew after a change
+let stored = true;
+
+const now = (row) => edits.get(row.key) || row.base;
+
+function statusOf(row) {
+  const { decision } = now(row);
+  if (!edits.has(row.key) && row.status === "stale") return "stale";
+  if (decision === "drop") return "dropped";
+  if (decision === "unsure") return "unsure";
+  return decision ? "decided" : "open";
+}
+
+const isSettled = (row) => ["decided", "dropped"].includes(statusOf(row));
+const sameCells = (one, other) => EDITABLE.every((name) => one[name] === other[name]);
+
+// A decision made whole, so that no row can be saved that the sheet's reader would refuse: a place
+// is a supercategory of the taxonomy, and without one nothing is placed.
+function complete(decision, supercategory, note) {
+  const name = decision === "drop" || !kindOf.has(supercategory) ? "" : supercategory;
+  const placed = ["keep", "move"].includes(decision) && !name ? "unsure" : decision;
+  return { decision: placed, supercategory: name, kind: kindOf.get(name) || "", note: clean(note) };
+}
+
+// As complete; said again of a stale value it needs a word more, or it would be no news.
+function renew(row, decision, supercategory) {
+  const wanted = complete(decision, supercategory, now(row).note);
+  if (statusOf(row) !== "stale" || !sameCells(wanted, row.base)) return wanted;
+  return { ...wanted, note: [wanted.note, "still so"].filter(Boolean).join("; ") };
+}
+
+const clean = (text) => text.replace(/\s+/g, " ").trim();
+
+// The wanted edits as one step; undefined takes a row's edit back.
+function edit(wanted) {
+  steps.push(wanted.map(([row]) => [row.key, edits.get(row.key)]));
+  for (const [row, cells] of wanted) put(row, cells);
+  keep();
+  tell();
+}
+
+function put(row, cells) {
+  if (!cells || sameCells(cells, row.base)) edits.delete(row.key);
+  else edits.set(row.key, cells);
+}
+
+function undo() {
+  const step = steps.pop();
+  if (!step) return null;
+  for (const [key, before] of step) put(rowOf.get(key), before);
+  keep();
+  tell();
+  return rowOf.get(step[0][0]);
+}
+
+const tell = () => changed.forEach((redraw) => redraw());
+
+function keep() {
+  try {
+    if (edits.size) localStorage.setItem(STORE, JSON.stringify([...edits]));
+    else localStorage.removeItem(STORE);
+    stored = true;
+  } catch {
+    stored = false; // a private window, or no room: the page says so
+  }
+}
+
+// Takes in what a browser has kept under a name.
+function takeIn(name) {
+  for (const [row, cells] of readStore(name)) put(row, cells);
+}
+
+// Rows with their kept edits; what is no decision, has no row here or is in force by now stays out.
+function readStore(name) {
+  try {
+    return JSON.parse(localStorage.getItem(name) || "[]")
+      .filter(([key, cells]) => rowOf.has(key) && isDecision(cells))
+      .map(([key, kept]) => [rowOf.get(key), complete(kept.decision, kept.supercategory, kept.note)])
+      .filter(([row, cells]) => !sameCells(cells, row.base));
+  } catch {
+    return [];
+  }
+}
+
+function isDecision(cells) {
+  const texts = EDITABLE.every((name) => typeof cells?.[name] === "string");
+  if (!texts || !["keep", "move", "drop", "unsure"].includes(cells.decision)) return false;
+  return kindOf.has(cells.supercategory) || !cells.supercategory;
+}
+
+// Names under which edits of earlier versions of this sheet are kept.
+function earlierStores() {
+  try {
+    return Object.keys(localStorage).filter(
+      (name) => name.startsWith(PREFIX) && name !== STORE && readStore(name).length,
+    );
+  } catch {
+    return [];
+  }
+}
+
+function forget(names) {
+  try {
+    names.forEach((name) => localStorage.removeItem(name));
+  } catch {
+    // nothing is kept, so nothing is left
+  }
+}

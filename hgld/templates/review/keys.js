@@ -1,0 +1,116 @@
+// The keyboard, and the two dialogs.
+
+const NOTHING_KEPT = "This browser keeps nothing: download before you close the page.";
+const KEYS = [
+  ["j  k", "next, previous value (or ↓ ↑)"],
+  ["K", "keep it, with the chosen or the suggested supercategory"],
+  ["m", "move it: choose a supercategory by typing"],
+  ["d", "drop it: too vague, or no place at all"],
+  ["u", "unsure: it stays open"],
+  ["A", "keep all open values of its cluster likewise"],
+  ["n", "write a note"],
+  ["z", "undo the last step"],
+  ["x", "take this row's edit back"],
+  ["/", "search; Esc leaves the field, Esc again empties it"],
+  ["?", "this help"],
+];
+
+const DEEDS = {
+  j: () => go(1), ArrowDown: () => go(1),
+  k: () => go(-1), ArrowUp: () => go(-1),
+  PageDown: () => go(1, 10), PageUp: () => go(-1, 10),
+  Home: () => go(-1, items.length), End: () => go(1, items.length),
+  K: () => act("keep", true),
+  m: () => act("move"),
+  d: () => act("drop", true),
+  u: () => act("unsure", true),
+  A: keepCluster,
+  n: () => byId("note")?.focus(),
+  z: undoStep,
+  x: () => selected && revert(selected),
+  "/": () => byId("search").focus(),
+  "?": showHelp,
+  Escape: leave,
+};
+const LISTED = ["ArrowDown", "ArrowUp", "PageDown", "PageUp", "Home", "End"];
+
+function pressKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (document.querySelector("dialog[open]")) return;
+  const field = event.target.closest("input, textarea, select");
+  if (field && event.key === "Escape") {
+    event.preventDefault(); // a browser would empty a search field without a word
+    byId("list").focus({ preventScroll: true });
+    return;
+  }
+  if (field === byId("search") && ["Enter", "ArrowDown"].includes(event.key)) {
+    event.preventDefault();
+    byId("list").focus({ preventScroll: true });
+    return;
+  }
+  const inList = byId("list").contains(event.target);
+  if (inList && event.key === "Enter") {
+    event.preventDefault();
+    return openChooser("");
+  }
+  const deed = DEEDS[event.key];
+  if (field || !deed || (LISTED.includes(event.key) && !inList)) return;
+  event.preventDefault();
+  deed();
+}
+
+// Out of the panel where it lies over the list, else out of the search.
+function leave() {
+  const panel = byId("panel");
+  const over = getComputedStyle(panel).position === "fixed" && panel.classList.contains("shown");
+  if (over) panel.classList.remove("shown");
+  else if (filter.text) choose({ text: "" });
+}
+
+function undoStep() {
+  const row = undo();
+  if (!row) return say("Nothing to undo");
+  show(row, false);
+  say(`${row.label}: undone`);
+}
+
+function dialogOf(id, title, ...inside) {
+  const dialog = byId(id);
+  const close = button("primary", () => dialog.close(), "Close");
+  const head = make("h2", { id: `${id}-title` }, title);
+  dialog.replaceChildren(head, ...inside, make("form", {}, close));
+  dialog.showModal();
+  close.focus();
+}
+
+function showHelp() {
+  const terms = KEYS.flatMap(([keys, words]) => [
+    make("dt", {}, ...keys.split("  ").flatMap((key) => [make("kbd", {}, key), " "])),
+    make("dd", {}, words),
+  ]);
+  const kept = "What you decide is kept in this browser until you download and apply it.";
+  const words = make("p", { class: "quiet" }, stored ? kept : NOTHING_KEPT);
+  dialogOf("help", "Keys", make("dl", {}, ...terms), words);
+}
+
+function save() {
+  const text = writeSheet((row) => edits.get(row.key));
+  const file = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
+  const anchor = make("a", { href: file, download: "review.csv" });
+  document.body.append(anchor);
+  anchor.click();
+  anchor.remove();
+  setTimeout(() => URL.revokeObjectURL(file), 10_000);
+  dialogOf("saved", "review.csv is in your downloads", ...savedWords());
+}
+
+function savedWords() {
+  const words = (text) => make("p", {}, text);
+  if (!edits.size) return [words("It is the sheet as it was: nothing is decided here yet.")];
+  return [
+    words(`It holds the whole sheet with your ${counted(edits.size, "edit")}. This takes them over:`),
+    make("pre", {}, data.command),
+    words("Write the folder of your downloads before review.csv, and the same --set as before."),
+    words("Nothing is applied where a row has a fault."),
+  ];
+}

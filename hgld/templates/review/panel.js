@@ -1,0 +1,114 @@
+// The chosen value: photos, what it could be, the decision, and its cluster.
+
+const DEEDS_SHOWN = [["keep", "K"], ["move", "m"], ["drop", "d"], ["unsure", "u"]];
+const DEED_COLOURS = { keep: "decided", move: "decided", drop: "dropped", unsure: "unsure" };
+const live = { refresh: () => {} }; // brings the parts that a decision changes up to date
+
+function onRefresh(work) {
+  const before = live.refresh;
+  live.refresh = () => {
+    before();
+    work();
+  };
+}
+
+function drawPanel() {
+  const panel = byId("panel");
+  const row = selected;
+  const inside = panel.contains(document.activeElement);
+  live.refresh = () => {};
+  if (!row) return panel.replaceChildren(make("p", { class: "empty" }, "No value is chosen."));
+  const close = button("close-panel", () => panel.classList.remove("shown"), "✕");
+  close.setAttribute("aria-label", "Close");
+  const parts = [
+    ...headParts(row), photoStrip(row), ...decisionParts(row), clusterPart(row), examplePart(row), close,
+  ];
+  panel.replaceChildren(...parts.filter(Boolean));
+  panel.scrollTop = 0;
+  live.refresh();
+  if (inside) byId("list").focus({ preventScroll: true }); // what had the focus is gone
+}
+
+function headParts(row) {
+  const isItem = row.byId && /^Q\d+$/.test(row.key);
+  const key = isItem ? link(row.key, `https://www.wikidata.org/wiki/${row.key}`) : row.key;
+  const pill = make("span", { class: "pill" });
+  onRefresh(() => {
+    pill.className = `pill ${statusOf(row)}`;
+    pill.textContent = statusOf(row);
+  });
+  const facts = [
+    counted(row.landmarks, "landmark"), counted(row.images, "image"),
+    `${percent(row[unit], total)} of all`,
+  ];
+  const line = [pill, row.byId ? key : "no class id", ` · ${facts.join(" · ")}`];
+  return [make("h2", { class: "label" }, row.label), make("p", { class: "facts" }, ...line)];
+}
+
+function photoStrip(row) {
+  const photos = data.photos[row.number] || [];
+  return photos.length ? make("div", { class: "photos" }, ...photos.map(figureOf)) : null;
+}
+
+function figureOf(photo) {
+  const name = photo.landmark || photo.title;
+  return make("figure", {},
+    make("img", { src: `data:image/jpeg;base64,${photo.jpeg}`, alt: name }),
+    make("figcaption", {},
+      make("span", { title: photo.title }, bold(link(name, photo.url))),
+      make("span", { title: photo.byline }, photo.byline),
+      span(link(photo.terms, photo.license_url))));
+}
+
+function decisionParts(row) {
+  const advice = make("p", { class: "advice" });
+  const deeds = DEEDS_SHOWN.map(deedButton);
+  const place = makeChooser();
+  const field = make("textarea", {
+    id: "note", rows: "1", placeholder: "Why; an open value with a note counts as unsure",
+    oninput: (event) => note(row, event.target.value),
+  });
+  const after = make("div", { class: "after" });
+  onRefresh(() => {
+    const { decision, supercategory, note: why } = now(row);
+    advice.replaceChildren(...adviceWords(row));
+    for (const deed of deeds) deed.setAttribute("aria-pressed", String(decision === deed.name));
+    if (document.activeElement !== chooser.input) chooser.input.value = supercategory;
+    if (document.activeElement !== field) field.value = why;
+    after.replaceChildren(...afterWords(row));
+  });
+  const group = make("div", { class: "deeds", role: "group", "aria-label": "Decision" }, ...deeds);
+  return [advice, group, place, make("label", { class: "field" }, "Note", field), after];
+}
+
+function deedButton([decision, key]) {
+  const word = decision[0].toUpperCase() + decision.slice(1);
+  const colour = DEED_COLOURS[decision];
+  const node = button(`deed ${colour}`, () => act(decision), word, make("kbd", {}, key));
+  node.name = decision;
+  return node;
+}
+
+function adviceWords(row) {
+  const parts = [];
+  const suggestion = now(row).decision ? "" : suggestionOf(row);
+  if (suggestion) parts.push(span("Suggested: ", bold(suggestion)));
+  if (row.hint && row.hint !== "ask") parts.push(span("Wikidata's classes say: ", bold(row.hint)));
+  if (row.cluster === "") parts.push(span("No landmark carries this value any more; its decision is kept."));
+  else if (statusOf(row) === "stale") parts.push(span("What this decision rests on has changed; look again."));
+  return parts;
+}
+
+function afterWords(row) {
+  const back = edits.has(row.key) ? button("chip", () => revert(row), "As it was") : null;
+  const next = button("chip", advance, "Next open");
+  return [span(now(row).kind), make("span", { class: "near" }, back, next)];
+}
+
+function examplePart(row) {
+  const shown = (data.photos[row.number] || []).map((photo) => photo.landmark);
+  const names = row.examples.split("; ").filter((name) => name && !shown.includes(name));
+  if (!names.length) return null;
+  const title = make("h3", {}, shown.length ? "Others" : "For example");
+  return make("section", { class: "part" }, title, make("p", {}, names.join(" · ")));
+}

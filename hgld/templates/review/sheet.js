@@ -1,0 +1,79 @@
+// The sheet: its cells as the CSV has them, what they mean, and the CSV again.
+
+const data = JSON.parse(byId("data").textContent);
+const EDITABLE = ["decision", "supercategory", "kind", "note"];
+const place = Object.fromEntries(data.columns.map((name, i) => [name, i]));
+const GONE = "-1"; // the cluster of a decision whose value is not there any more
+const kindOf = new Map(data.taxonomy.map((row) => [row.supercategory, row.kind]));
+
+// As hgld.hierarchy.sheets.cells does: no cell may look like a formula to a spreadsheet.
+const guard = (cell) => (/^'*[=+\-@\t\r\0＝＋－＠]/.test(cell) ? `'${cell}` : cell);
+
+const rows = data.rows.map(readRow);
+const rowOf = new Map(rows.map((row) => [row.key, row]));
+const unit = rows.some((row) => row.images > 0) ? "images" : "landmarks";
+const total = rows.reduce((sum, row) => sum + row[unit], 0);
+const membersOf = groupBy(rows, (row) => row.cluster);
+const closeMargin = lowestFifth(rows.map((row) => row.margin).filter(Number.isFinite));
+
+function readRow(cells, number) {
+  const plain = data.plain[number] || {};
+  const read = (name) => plain[name] ?? cells[place[name]] ?? "";
+  const figure = (name) => (read(name) === "" ? NaN : Number(read(name)));
+  const row = {
+    number,
+    cells,
+    key: read("key"),
+    byId: read("key_type") === "qid",
+    label: read("instance_of") || read("key"),
+    landmarks: figure("landmarks") || 0,
+    images: figure("images") || 0,
+    examples: read("examples"),
+    cluster: read("cluster") === GONE ? "" : read("cluster"),
+    clusterName: read("cluster_name"),
+    distance: figure("distance"),
+    margin: figure("margin"),
+    hint: read("hint"),
+    suggestion: kindOf.has(read("suggestion")) ? read("suggestion") : "",
+    status: read("status"),
+    next: data.next[number] === null ? "" : String(data.next[number]),
+    base: Object.fromEntries(EDITABLE.map((name) => [name, read(name)])),
+  };
+  row.haystack = fold(
+    [row.label, row.key, row.examples, row.clusterName, row.base.note].join(" "),
+  );
+  return row;
+}
+
+// The CSV with the edited cells in place of the old ones; without edits the same bytes as the file.
+function writeSheet(wantedOf) {
+  const lines = rows.map((row) => {
+    const wanted = wantedOf(row);
+    if (!wanted) return row.cells;
+    const cells = [...row.cells];
+    for (const name of EDITABLE) cells[place[name]] = guard(wanted[name]);
+    return cells;
+  });
+  const text = [data.columns, ...lines].map((cells) => `${cells.map(quote).join(",")}\r\n`);
+  return `\ufeff${text.join("")}`;
+}
+
+const quote = (cell) => (/[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
+
+function groupBy(items, key) {
+  const groups = new Map();
+  for (const item of items) {
+    const name = key(item);
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push(item);
+  }
+  return groups;
+}
+
+function lowestFifth(margins) {
+  const sorted = margins.sort((a, b) => a - b);
+  return sorted.length ? sorted[Math.floor((sorted.length - 1) / 5)] : -Infinity;
+}
+
+const clusterName = (id) => data.clusters[id]?.name || `cluster ${id}`;
+const sizeOf = (some) => some.reduce((sum, row) => sum + row[unit], 0);

@@ -1,0 +1,103 @@
+// Puts the page together.
+
+function drawOverview() {
+  drawCurve(); // first: it asks for its size, and the map is much to lay out
+  drawMap();
+}
+
+function drawBar() {
+  const found = groupBy(rows, statusOf);
+  const order = ["decided", "dropped", "unsure", "stale"].filter((status) => found.has(status));
+  const done = sizeOf(rows.filter(isSettled));
+  const flex = (status) => `flex: ${sizeOf(found.get(status) || [])} 1 0`;
+  byId("gauge").replaceChildren(
+    ...order.map((status) => make("i", { class: status, title: status, style: flex(status) })),
+    make("span", { style: flex("open") }),
+  );
+  byId("gauge").setAttribute("aria-label", `${percent(done, total)} of the ${unit} are decided`);
+  byId("share").replaceChildren(make("b", {}, percent(done, total)), " decided");
+  byId("edited").textContent = count(edits.size);
+  byId("edited").hidden = !edits.size;
+  byId("save").setAttribute("aria-label", `Download review.csv, ${counted(edits.size, "edit")}`);
+  byId("undo").disabled = !steps.length;
+}
+
+function drawLegend() {
+  byId("legend").replaceChildren(
+    ...STATUSES.map((status) => make("li", { class: status }, make("i"), status)),
+  );
+}
+
+function drawBanner() {
+  const earlier = earlierStores();
+  const edited = earlier.reduce((sum, name) => sum + readStore(name).length, 0);
+  const done = (text) => {
+    forget(earlier);
+    drawBanner();
+    say(text);
+  };
+  const take = () => {
+    earlier.forEach(takeIn);
+    keep();
+    tell();
+    done("Taken over");
+  };
+  const offer = [
+    span(`This browser keeps ${counted(edited, "edit")} made on an earlier version of this sheet.`),
+    button("", take, "Take over"),
+    button("", () => done("Discarded"), "Discard"),
+  ];
+  byId("banner").replaceChildren(...(stored ? (edited ? offer : []) : [span(NOTHING_KEPT)]));
+  byId("banner").hidden = stored && !edited;
+}
+
+function footing() {
+  const shown = Object.keys(data.photos).map(Number);
+  const photos = Object.values(data.photos).flat().length;
+  const parts = [`Sheet ${data.hash}.`];
+  const owed = "each belonging to its author and shown in a small copy under the licence below it";
+  const later = "The values further down get theirs once those before them are decided.";
+  if (photos) parts.push(`${counted(photos, "photo")}, ${owed}.`);
+  if (photos && Math.max(...shown) < rows.length - 1) parts.push(later);
+  return parts.join(" ");
+}
+
+function start() {
+  takeIn(STORE);
+  keep();
+  votes = null;
+  byId("counts").textContent = [
+    counted(rows.length, "value"), `${count(total)} ${unit}`, counted(membersOf.size, "cluster"),
+    `${counted(data.taxonomy.length, "supercategory").replace(/ys$/, "ies")} to choose from`,
+  ].join(" · ");
+  byId("unit").textContent = unit;
+  byId("footing").textContent = footing();
+  fillSelects();
+  changed.push(() => (votes = null), drawBar, drawStatuses, redrawRows, () => live.refresh());
+  changed.push(settled(drawOverview));
+  byId("list").addEventListener("scroll", once(drawRows), { passive: true });
+  byId("undo").addEventListener("click", undoStep);
+  byId("keys").addEventListener("click", showHelp);
+  byId("save").addEventListener("click", save);
+  document.addEventListener("keydown", pressKey);
+  new ResizeObserver(once(() => { drawOverview(); drawRows(); })).observe(byId("map"));
+  addEventListener("storage", takeOthers);
+  addEventListener("beforeunload", (event) => edits.size && !stored && event.preventDefault());
+  drawLegend();
+  drawBar();
+  drawBanner();
+  drawStatuses();
+  relist();
+  drawOverview();
+  performance.mark("drawn");
+}
+
+// Edits made in another tab of this page.
+function takeOthers(event) {
+  if (event.key !== STORE) return;
+  edits.clear();
+  takeIn(STORE);
+  tell();
+}
+
+start();

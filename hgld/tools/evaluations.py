@@ -1,0 +1,284 @@
+"""The tool group ``hgld evaluations``: measure embeddings, compare evaluations, hand rankings on.
+
+The commands only print what ``hgld.evaluate`` finds. Tables fit 80 columns; ``--json`` gives all of
+it as data. Nothing heavy is imported before a command runs.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from hgld.evaluate.compare import Comparison
+    from hgld.evaluate.files import FileResult
+    from hgld.evaluate.given import Given
+
+__all__ = ["app"]
+
+NAME = 34  # columns of a metric's name
+IMAGE = 34  # columns of an image's id
+
+app = typer.Typer(
+    name="evaluations",
+    help="Measure embeddings, compare evaluations, export rankings.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Query = Annotated[Path, typer.Argument(metavar="QUERY", help="Embeddings: .npy, .npz or .parquet.")]
+Place = Annotated[
+    str, typer.Argument(metavar="PLACE[:MODEL]", help="Work folder or pipeline file, and model.")
+]
+Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Default: stdout.")]
+
+
+@app.command("measure")
+def measure(
+    query: Query,
+    gallery: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[GALLERY]",
+            help="Likewise; default: each query looks through all others.",
+            show_default=False,
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option("--labels", metavar="FILE", help="Labels of QUERY: .csv, .parquet, .npy."),
+    ] = None,
+    gallery_labels: Annotated[
+        Path | None,
+        typer.Option("--gallery-labels", metavar="FILE", help="Of GALLERY; default: --labels."),
+    ] = None,
+    level: Annotated[
+        list[str] | None,
+        typer.Option("--level", metavar="NAME", help="Label column, coarse to fine; repeatable."),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME", help="H-AP, NDCG, AP:NAME, R@1 ...; repeatable."),
+    ] = None,
+    dot: Annotated[bool, typer.Option("--dot", help="Inner product instead of cosine.")] = False,
+    per_query: Annotated[
+        Path | None,
+        typer.Option("--per-query", metavar="FILE", help="Write a CSV with a row a query."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure embeddings with labels, exactly, without a pipeline.
+
+    .npz: vectors, and ids and labels (images, levels) where there are any. .parquet: embedding (a
+    list), image_id, and a column a level, coarse to fine. .npy: embeddings alone; labels then stand
+    in a file of their own, in the same order, or with a column image_id.
+    """
+    from hgld.artifacts import atomic_path, write_csv
+    from hgld.evaluate.files import measure_files
+
+    with _progress():
+        other = None if gallery is None else _read_side(gallery, gallery_labels or labels)
+        found = measure_files(
+            _read_side(query, labels), other, metric or (), level or (), cosine=not dot
+        )
+    if per_query is not None:
+        with atomic_path(per_query) as temporary:
+            write_csv(found.per_query(), temporary)
+    if as_json:
+        _print_json(found.facts())
+    else:
+        _print_measures(found)
+
+
+@app.command("compare")
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="Work folder or pipeline file, :MODEL.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Likewise.")],
+    metric: Annotated[
+        str, typer.Option("--metric", metavar="NAME", help="By which queries are told.")
+    ] = "",
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Queries to show.")] = 5,
+    seed: Annotated[int, typer.Option("--seed", help="Of the bootstrap.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two models query by query, with intervals."""
+    from hgld.evaluate.compare import compare as compare_measured
+    from hgld.evaluate.results import open_measured
+
+    found = compare_measured(open_measured(a), open_measured(b), metric, seed=seed)
+    if as_json:
+        _print_json({"a": a, "b": b, **found.facts()})
+        return
+    typer.echo(f"A  {a}\nB  {b}")
+    for line in _describe(found, rows):
+        typer.echo(line)
+
+
+@app.command("export")
+def export(
+    place: Place,
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="trec-run, trec-qrels or kaggle.")
+    ] = "trec-run",
+    first: Annotated[
+        int, typer.Option("--first", min=1, max=100, help="Ranks of each query.")
+    ] = 100,
+    at_least: Annotated[
+        int, typer.Option("--at-least", min=1, help="trec-qrels: the coarsest level, 1 is all.")
+    ] = 1,
+    out: Out = None,
+) -> None:
+    """Write a ranking for others: TREC run, qrels, Kaggle."""
+    from hgld.evaluate.export import export_lines
+    from hgld.evaluate.results import open_measured
+
+    _write_lines(export_lines(open_measured(place), form, first, at_least), out)
+
+
+@app.command("score")
+def score(
+    submission: Annotated[Path, typer.Argument(metavar="SUBMISSION", help="CSV: id,images.")],
+    solution: Annotated[
+        Path, typer.Argument(metavar="SOLUTION", help="GLDv2's retrieval_solution_v2.1.csv.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Score a GLDv2 submission by the official rules: mAP@100."""
+    from hgld.evaluate.export import read_lines
+    from hgld.ranking.interchange import kaggle_score, read_kaggle
+
+    found = kaggle_score(read_kaggle(read_lines(submission)), read_lines(solution))
+    counts = {"queries": len(found.per_query), "missing": len(found.missing)}
+    if as_json:
+        _print_json({"mAP@100": found.mean, **counts, "ignored": len(found.ignored)})
+        return
+    for usage, mean in found.mean.items():
+        typer.echo(f"{'mAP@100 ' + usage:<{NAME}}{100 * mean:>7.2f}")
+    missing = f"; {len(found.missing):,} are not in the submission and count 0"
+    typer.echo(f"{len(found.per_query):,} queries{missing if found.missing else ''}")
+
+
+@app.command("revisited")
+def revisited(
+    query: Query,
+    gallery: Annotated[Path, typer.Argument(metavar="GALLERY", help="Likewise.")],
+    answers: Annotated[
+        Path, typer.Option("--answers", metavar="FILE", help="JSON: qimlist, imlist, gnd.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Measure Revisited Oxford or Paris, by its rule for junk.
+
+    The published answers are pickles, which can run any code, so they are not read. If you trust
+    yours, turn it to JSON once: python -c "import json, pickle, sys;
+    json.dump(pickle.load(open(sys.argv[1], 'rb')), open('gnd.json', 'w'), default=lambda a:
+    a.tolist())" gnd_roxford5k.pkl
+    """
+    from hgld.evaluate.given import read_given
+    from hgld.evaluate.revisited import Answers, score_revisited
+
+    found = score_revisited(read_given(query), read_given(gallery), Answers.read(answers))
+    if as_json:
+        _print_json({n: {"mAP": s.mean, "mP": s.precision} for n, s in found.items()})
+        return
+    typer.echo(f"{'':<10}{'mAP':>8}{'mP@1':>8}{'mP@5':>8}{'mP@10':>8}{'queries':>9}")
+    for name, one in found.items():
+        numbers = "".join(f"{_percent(v):>8}" for v in (one.mean, *one.precision.values()))
+        queries = sum(not math.isnan(value) for value in one.values)
+        typer.echo(f"{name:<10}{numbers}{queries:>9,}")
+
+
+def _read_side(path: Path, labels: Path | None) -> "Given":
+    from hgld.evaluate.given import read_given, read_labels
+
+    given = read_given(path)
+    return given if labels is None else given.with_labels(read_labels(labels), labels)
+
+
+def _print_measures(found: "FileResult") -> None:
+    result = found.result
+    against = "all others" if found.open_set else f"{result.gallery:,} gallery images"
+    typer.echo(f"{result.queries:,} queries against {against}; {' > '.join(found.levels)}")
+    for level, count in found.unmatched.items():
+        if count:
+            what = "another image" if found.open_set else "an image"
+            typer.echo(f"{count:,} queries have not {what} of their {level} in the gallery")
+    typer.echo(f"\n{'metric':<{NAME}}{'mean':>7}{'queries':>10}")
+    for name, mean in result.mean().items():
+        counted = result.queries - result.skipped[name]
+        typer.echo(f"{name:<{NAME}}{_percent(mean):>7}{counted:>10,}")
+
+
+def _describe(found: "Comparison", rows: int) -> Iterator[str]:
+    """The lines of a comparison."""
+    yield from found.remarks
+    yield (
+        f"{len(found.by_query):,} queries in both; only in A {found.only[0]:,}, "
+        f"only in B {found.only[1]:,}"
+    )
+    yield f"\n{'metric':<30}{'A':>7}{'B':>7}{'B - A':>8}  {'95 % interval':<16}{'better':>5}/worse"
+    for row in found.differences:
+        interval = f"{100 * row.low:+.1f} to {100 * row.high:+.1f}" + " *" * row.is_sure
+        numbers = f"{_percent(row.a):>7}{_percent(row.b):>7}{100 * row.difference:>+8.1f}"
+        yield f"{row.metric:<30}{numbers}  {interval:<16}{row.gained:>5,}/{row.lost:,}"
+    yield "* the interval leaves out 0"
+    half = len(found.by_query)
+    gained = found.by_query[found.by_query["difference"] > 0].head(min(rows, half))
+    lost = found.by_query[found.by_query["difference"] < 0].iloc[::-1].head(min(rows, half))
+    for title, part in (("gained most", gained), ("lost most", lost)):
+        if len(part):
+            yield f"\n{f'{title} ({found.metric})':<{IMAGE}}{'A':>7}{'B':>7}{'B - A':>8}"
+        for one in part.to_dict("records"):
+            values = f"{_percent(one['a']):>7}{_percent(one['b']):>7}"
+            yield f"{one['image_id']:<{IMAGE}}{values}{100 * one['difference']:>+8.1f}"
+    yield f"\n{'first image found':<{IMAGE}}{'A':>7}{'B':>7}{'B - A':>8}"
+    for one in found.severity.to_dict("records"):
+        counts = f"{one['a']:>7,}{one['b']:>7,}{one['b'] - one['a']:>+8,}"
+        yield f"{one['first_image']:<{IMAGE}}{counts}"
+
+
+def _percent(value: float) -> str:
+    return "-" if math.isnan(value) else f"{100 * value:.1f}"
+
+
+def _write_lines(lines: Iterable[str], out: Path | None) -> None:
+    from hgld.artifacts import atomic_path
+
+    if out is None:
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+        return
+    with atomic_path(out) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def _print_json(document: object) -> None:
+    typer.echo(json.dumps(_without_nan(document), indent=1, ensure_ascii=False, default=_plain))
+
+
+def _without_nan(value: Any) -> Any:
+    """The same with null where there is no number, which JSON has no word for."""
+    if isinstance(value, dict):
+        return {str(name): _without_nan(inner) for name, inner in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's own."""
+    return value.item()
+
+
+@contextmanager
+def _progress() -> Iterator[None]:
+    from hgld.console import show_note, show_progress, warnings_as_notes
+    from hgld.tasks import watched_by
+
+    with watched_by(show_progress, show_note), warnings_as_notes():
+        yield

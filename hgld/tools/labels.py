@@ -1,0 +1,209 @@
+"""The tool group ``hgld labels``: compare two sets of labels, explain one landmark's, check a file.
+
+The commands only print what ``hgld.hierarchy`` finds. Tables fit 80 columns; ``--json`` gives all
+of it as data. Nothing heavy is imported before a command runs.
+"""
+
+import json
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from hgld.hierarchy.compare import Comparison
+    from hgld.lock import Workspace
+
+__all__ = ["app"]
+
+WIDTH = 80
+HEAD = 13  # columns of the heads that stand before a text
+LABEL = 24  # columns of a label
+
+app = typer.Typer(
+    name="labels",
+    help="Compare, explain and check hierarchical labels.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Split = Annotated[
+    str, typer.Option("--split", metavar="SPLIT", help="train or index: whose ids are meant.")
+]
+
+
+@app.command("compare")
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A label file or a work folder.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another one, or a reference.")],
+    split: Split = "",
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each table.")] = 20,
+    landmarks: Annotated[
+        Path | None,
+        typer.Option("--landmarks", metavar="FILE", help="Write each landmark's labels as CSV."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what two sets of labels agree on, and what moved, was lost or added."""
+    from hgld.artifacts import atomic_path, write_csv
+    from hgld.hierarchy.compare import compare_labels, read_labels
+
+    _check_split(split)
+    found = compare_labels(read_labels(a, split), read_labels(b, split))
+    if landmarks is not None:
+        with atomic_path(landmarks) as temporary:
+            write_csv(found.landmarks, temporary)
+    if as_json:
+        _print_json({"A": str(a), "B": str(b), **found.to_json()})
+        return
+    _print_rows([("A", str(a)), ("B", str(b)), *_counts(found)])
+    _print_tables(found, rows)
+
+
+@app.command("explain")
+def explain(
+    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE", help="The pipeline file (TOML).")],
+    landmark: Annotated[
+        str, typer.Argument(metavar="LANDMARK", help="split:id, an id, a name or a Commons URL.")
+    ],
+    split: Split = "",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="STAGE.OPTION=VALUE", help="Override an option."),
+    ] = None,
+    work: Annotated[Path | None, typer.Option("--work", help="Work folder of the run.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell how a landmark came to its path, or why it has none."""
+    from hgld.hierarchy.explain import explain, find_landmark
+
+    _check_split(split)
+    workspace = _workspace(pipeline, settings or (), work)
+    tables = _tables(workspace)
+    steps = explain(find_landmark(tables["landmarks"], landmark, split), tables)
+    if as_json:
+        _print_json([{"step": step.head, **step.facts} for step in steps])
+        return
+    _print_rows((step.head, step.text) for step in steps)
+
+
+@app.command("check")
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A published label file.")],
+    write: Annotated[
+        Path | None,
+        typer.Option("--write", metavar="FILE", help="Write it again in its own form."),
+    ] = None,
+) -> None:
+    """Check a published label file and count what is in it."""
+    from hgld.hierarchy.label_file import read_label_file
+
+    found = read_label_file(file)
+    typer.echo(found.describe())
+    if write is not None:
+        found.write(write)
+
+
+def _check_split(split: str) -> None:
+    from hgld.artifacts import ID_SPACES
+    from hgld.errors import UsageError
+
+    if split and split not in ID_SPACES:
+        raise UsageError(f"--split {split}: expected {' or '.join(ID_SPACES)}")
+
+
+def _workspace(pipeline: Path, settings: Sequence[str], work: Path | None) -> "Workspace":
+    from hgld.config import load_pipeline
+    from hgld.lock import Workspace
+
+    loaded = load_pipeline(pipeline, settings)
+    return Workspace(pipeline, loaded, work or Path("work") / pipeline.stem)
+
+
+def _tables(workspace: "Workspace") -> dict[str, Any]:
+    """The tables that this pipeline has made so far, by artifact name."""
+    from hgld.artifacts import ARTIFACTS
+    from hgld.errors import MissingInput
+    from hgld.hierarchy.explain import TABLES
+    from hgld.stages import active_stages
+
+    stages = active_stages(workspace.pipeline)
+    used = {name for stage in stages for name in (*stage.reads, *stage.writes)}
+    paths = {name: workspace.path(name) for name in TABLES if name in used}
+    if not paths["landmarks"].is_file():
+        raise MissingInput(
+            f"{paths['landmarks']}: does not exist; run `hgld collect {workspace.pipeline_file}` "
+            "first, or name the run's folder with --work"
+        )
+    return {name: ARTIFACTS[name].read(path) for name, path in paths.items() if path.is_file()}
+
+
+def _counts(found: "Comparison") -> Iterable[tuple[str, str]]:
+    n = found.counts()
+    yield "landmarks", f"A {n['a']:,}, B {n['b']:,}, both {n['both']:,}"
+    yield "", f"only in A (lost) {n['lost']:,}, only in B (added) {n['added']:,}"
+    yield "same label", _share(n["same"], n["both"])
+    yield "same kind", _share(n["same_kind"], n["both"])
+    if found.other_page:
+        text = f"{found.other_page:,} landmarks of both have another Commons page in A than in B"
+        yield "other page", f"{text}: their ids may not mean the same"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,} ({part / whole:.1%})" if whole else "none in common"
+
+
+def _print_tables(found: "Comparison", rows: int) -> None:
+    labels = found.supercategories()
+    changed = labels[labels[["left", "came", "lost", "added"]].sum(axis=1) > 0]
+    columns = [str(name) for name in labels if name != "label"]
+    if len(changed) and rows:
+        typer.echo(f"\n{'label':<{LABEL}}" + "".join(f"{_head(name):>8}" for name in columns))
+    for row in changed.head(rows).to_dict("records"):
+        numbers = "".join(f"{row[name]:>8,}" for name in columns)
+        typer.echo(_cut(row["label"]) + numbers)
+    _print_more(len(changed) - rows, "labels that changed")
+    pairs = found.confusions()
+    if len(pairs) and rows:
+        typer.echo(f"\n{'A says':<{LABEL}}{'B says':<{LABEL}}{'landmarks':>9}")
+    for row in pairs.head(rows).to_dict("records"):
+        typer.echo(_cut(row["label_a"]) + _cut(row["label_b"]) + f"{row['landmarks']:>9,}")
+    _print_more(len(pairs) - rows, "pairs")
+
+
+def _head(column: str) -> str:
+    return column.upper() if len(column) == 1 else column
+
+
+def _print_more(left: int, what: str) -> None:
+    if left > 0:
+        typer.echo(f"{left:,} more {what}: --rows, or --json for all")
+
+
+def _cut(label: str) -> str:
+    """The label in its column."""
+    return f"{textwrap.shorten(label, LABEL - 1, placeholder='…'):<{LABEL}}"
+
+
+def _print_rows(rows: Iterable[tuple[str, str]]) -> None:
+    """Heads and the lines beside them, wrapped."""
+    for head, text in rows:
+        for line in text.split("\n"):
+            parts = textwrap.wrap(
+                line, WIDTH - HEAD, break_long_words=False, break_on_hyphens=False
+            )
+            for part in parts or [""]:
+                typer.echo(f"{head:<{HEAD}}{part}".rstrip())
+                head = ""
+
+
+def _print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
+    typer.echo(json.dumps(document, indent=1, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's own."""
+    return value.item()

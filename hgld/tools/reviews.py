@@ -1,0 +1,235 @@
+"""The tool group ``hgld reviews``: compare sheets, and let two people annotate independently.
+
+The commands only print and write what ``hgld.hierarchy`` finds. Tables fit 80 columns; ``--json``
+gives all of it as data. Nothing heavy is imported before a command runs.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hgld.errors import UsageError
+from hgld.tools.runners import login_name, open_runner
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hgld.hierarchy.sheets.annotations import Annotation
+
+__all__ = ["app"]
+
+WIDTH = 80
+SHOWN = 10  # rows of a table on the screen; --json has all
+NOTHING = "–"
+
+app = typer.Typer(
+    name="reviews",
+    help="Compare review sheets, take decisions back, measure agreement.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE", help="The pipeline file (TOML).")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="STAGE.OPTION=VALUE", help="Override an option; repeatable."),
+]
+Work = Annotated[
+    Path | None, typer.Option("--work", help="Work folder; default work/ + the pipeline's name.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("diff")
+def show_differences(
+    before: Annotated[Path, typer.Argument(metavar="A", help="A sheet, or decisions.csv.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="Another.")],
+    notes: Annotated[
+        bool, typer.Option("--notes", help="Also where nothing but the note differs.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tell in words which values B decides in another way than A."""
+    from hgld.hierarchy.sheets.annotations import read_both
+    from hgld.hierarchy.sheets.differences import compare_annotations
+
+    with _notes():
+        both = read_both(before, after)
+    found = [d for d in compare_annotations(*both) if notes or not d.in_note_only]
+    if as_json:
+        sides = ({"before": d.before, "after": d.after} for d in found)
+        _print_json([{side: _plain(said) for side, said in both.items()} for both in sides])
+        return
+    for difference in found:
+        typer.echo(difference.words)
+    typer.echo(f"{_count(len(found), 'value')} decided in another way", err=True)
+
+
+@app.command("blind")
+def write_blind_copy(
+    pipeline: PipelineFile,
+    out: Annotated[Path, typer.Argument(metavar="OUT.csv", help="The copy; it must not exist.")],
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the order of the rows.")],
+    no_hints: Annotated[
+        bool, typer.Option("--no-hints", help="Without clusters, hints and suggestions.")
+    ] = False,
+    settings: Settings = None,
+    work: Work = None,
+) -> None:
+    """Write the review sheet for one of several annotators: no decisions, an order of its own."""
+    from hgld.reviewing import blind_sheet
+
+    _refuse_to_overwrite(out)
+    sheet = blind_sheet(open_runner(pipeline, settings, work), seed, hints=not no_hints)
+    _write_sheet(sheet, out)
+    typer.echo(f"{_count(len(sheet), 'value')} to decide in {out}", err=True)
+
+
+@app.command("agree")
+def show_agreement(
+    one: Annotated[Path, typer.Argument(metavar="A", help="The sheet of one annotator.")],
+    other: Annotated[Path, typer.Argument(metavar="B", help="The sheet of the other.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the disagreements as a sheet."),
+    ] = None,
+    counts: Annotated[
+        Path | None,
+        typer.Option(
+            "--counts", metavar="SHEET", help="Weigh values by this sheet's images or count."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the bootstrap.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how far two annotators agree; list what they confuse.
+
+    Redirect --json to labels/SET/agreement.json for the card of a release.
+    """
+    from hgld.hierarchy.sheets.agreement import disagreements, measure_agreement
+    from hgld.hierarchy.sheets.annotations import read_annotations, read_both, weigh
+
+    names = _names(one, other)
+    with _notes():
+        a, b = read_both(one, other)
+        if counts is not None:
+            a = weigh(a, read_annotations(counts))
+    found = {**measure_agreement(a, b, names, seed=seed), "sha256": _hashes(names, (one, other))}
+    if out is not None:
+        _refuse_to_overwrite(out)
+        _write_sheet(disagreements(a, b, names), out)
+    if as_json:
+        _print_json(found)
+    else:
+        for line in _describe(found):
+            typer.echo(line)
+
+
+@app.command("undo")
+def undo(
+    pipeline: PipelineFile,
+    keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="Keys as in review.csv.")],
+    why: Annotated[str, typer.Option("--why", help="The reason.")] = "taken back",
+    settings: Settings = None,
+    work: Work = None,
+    now: Annotated[str | None, typer.Option("--now", metavar="DATE", help="Date written.")] = None,
+) -> None:
+    """Take the last decision on a value back, by a new one that says what held before."""
+    from hgld.reviewing import undo_decisions
+
+    runner = open_runner(pipeline, settings, work, now)
+    undo_decisions(runner, keys, runner.workspace.pipeline.review.who or login_name(), why)
+    typer.echo(f"{_count(len(keys), 'decision')} taken back", err=True)
+
+
+def _describe(found: Mapping[str, Any]) -> Iterator[str]:
+    """The result in lines of at most 80 columns."""
+    a, b = found["annotators"]
+    yield f"{found['values']:,} values decided by both, a: {a}, b: {b}"
+    for name, count in found["one_alone"].items():
+        if count:
+            yield f"{count:,} values decided by {name} alone are left out"
+    yield ""
+    yield f"{'':<26}{'agreement':>10}{'kappa':>9}{'95 % interval':>19}{'AC1':>9}"
+    for row in found["measures"]:
+        yield _describe_measure(row)
+    yield ""
+    yield from _describe_confused(found["confused"])
+    yield ""
+    yield from _describe_supercategories(found["supercategories"])
+
+
+def _describe_measure(row: Mapping[str, Any]) -> str:
+    head = row["of"] + (f", by {row['by']}" if row["by"] != "values" else "")
+    interval = NOTHING if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
+    kappa = NOTHING if row["kappa"] is None else f"{row['kappa']:.3f}"
+    line = f"{head:<26}{row['agreement']:>10.1%}{kappa:>9}{interval:>19}{row['ac1']:>9.3f}"
+    return line + (f"\n  {row['note']}" if row["note"] else "")
+
+
+def _describe_confused(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield "most confused" if rows else "nothing is confused"
+    for row in rows[:SHOWN]:
+        text = f"{row['values']:>5}  {' / '.join(row['pair'])}: {', '.join(row['examples'])}"
+        yield text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+
+
+def _describe_supercategories(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield f"{'supercategory':<34}{'a':>7}{'b':>7}{'both':>7}{'both of either':>17}"
+    for row in rows:
+        counts = "".join(f"{row[name]:>7}" for name in ("a", "b", "both"))
+        yield f"{row['supercategory'][:33]:<34}{counts}{row['share']:>17.0%}"
+
+
+def _names(one: Path, other: Path) -> tuple[str, str]:
+    """What to call the two: the files' names, or their folders' where those are the same."""
+    if one.stem != other.stem:
+        return one.stem, other.stem
+    return one.resolve().parent.name, other.resolve().parent.name
+
+
+def _hashes(names: Sequence[str], files: Sequence[Path]) -> dict[str, str]:
+    from hgld.artifacts import hash_file
+
+    return dict(zip(names, map(hash_file, files), strict=True))
+
+
+def _refuse_to_overwrite(path: Path) -> None:
+    if path.exists():
+        raise UsageError(f"{path}: is there already, and may hold someone's work; choose another")
+
+
+def _write_sheet(sheet: "pd.DataFrame", path: Path) -> None:
+    from hgld.artifacts import atomic_path, write_csv
+
+    with atomic_path(path) as temporary:
+        write_csv(sheet, temporary, spreadsheet=True)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + "s" * (number != 1)
+
+
+def _plain(said: "Annotation | None") -> dict[str, Any] | None:
+    if said is None:
+        return None
+    names = ("key", "label", "decision", "supercategory", "kind", "note")
+    return {name: value for name, value in asdict(said).items() if name in names}
+
+
+def _print_json(document: object) -> None:
+    typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
+
+
+@contextmanager
+def _notes() -> Iterator[None]:
+    from hgld.console import show_note, show_progress
+    from hgld.tasks import watched_by
+
+    with watched_by(show_progress, show_note):
+        yield

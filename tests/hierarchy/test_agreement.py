@@ -1,0 +1,171 @@
+"""Agreement of two annotators, against figures by hand and by a second route."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+from hgld.errors import InvalidData
+from hgld.hierarchy.sheets.agreement import disagreements, measure_agreement
+from hgld.hierarchy.sheets.annotations import Annotation, read_annotations, read_both
+
+AB = ("a", "b")
+
+
+def said(key: str, place: str, kind: str = "human-made", weight: float = 0) -> Annotation:
+    """A supercategory, or drop, unsure or nothing."""
+    decision = place if place in ("drop", "unsure", "") else "keep"
+    name = place if decision == "keep" else ""
+    return Annotation(key, key, decision, name, kind if name else "", "why", weight, "images", {})
+
+
+def annotations(*places: str, weights: list[float] | None = None) -> dict[str, Annotation]:
+    weights = weights or [0] * len(places)
+    pairs = zip(places, weights, strict=True)
+    return {f"v{i}": said(f"v{i}", place, weight=w) for i, (place, w) in enumerate(pairs)}
+
+
+def measure_of(found: dict[str, Any], of: str, by: str = "values") -> dict[str, Any]:
+    return next(row for row in found["measures"] if (row["of"], row["by"]) == (of, by))
+
+
+def test_kappa_is_agreement_beyond_chance() -> None:
+    a = annotations(*["x"] * 25, *["y"] * 25)
+    b = annotations(*["x"] * 20, *["y"] * 5, *["x"] * 10, *["y"] * 15)
+    found = measure_of(measure_agreement(a, b, AB), "supercategory")
+    assert found["agreement"] == pytest.approx(0.7)  # 20 and 15 of 50
+    assert found["kappa"] == pytest.approx((0.7 - 0.5) / (1 - 0.5))  # a: half and half
+    q = (25 + 30) / 100  # AC1: chance is 2 q (1 - q)
+    expected = (0.7 - 2 * q * (1 - q)) / (1 - 2 * q * (1 - q))
+    assert found["ac1"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_drop_and_unsure_are_answers_like_any_other() -> None:
+    a, b = annotations("x", "drop", "unsure", "x"), annotations("x", "drop", "x", "drop")
+    found = measure_agreement(a, b, AB)
+    assert measure_of(found, "supercategory")["agreement"] == 0.5
+    assert found["confused"][0]["pair"] == ["(drop)", "x"]
+
+
+def test_values_that_one_alone_decided_are_counted_and_left_out() -> None:
+    a, b = annotations("x", "y", ""), annotations("x", "", "y")
+    found = measure_agreement(a, b, AB)
+    assert found["values"] == 1 and found["one_alone"] == {"a": 1, "b": 1}
+
+
+def test_by_images_a_value_counts_as_often_as_it_has_images() -> None:
+    a = annotations("x", "y", "x", weights=[6, 3, 1])
+    b = annotations("x", "y", "y", weights=[6, 3, 1])
+    found = measure_of(measure_agreement(a, b, AB), "supercategory", "images")
+    assert found["agreement"] == pytest.approx(0.9)
+    chance = 0.7 * 0.6 + 0.3 * 0.4
+    assert found["kappa"] == pytest.approx((0.9 - chance) / (1 - chance))
+
+
+def test_without_counts_nothing_is_weighted() -> None:
+    found = measure_agreement(annotations("x", "y"), annotations("x", "x"), AB)
+    assert {row["by"] for row in found["measures"]} == {"values"}
+
+
+def test_a_kappa_that_is_not_defined_is_said_so() -> None:
+    found = measure_of(measure_agreement(annotations("x", "x"), annotations("x", "x"), AB), "kind")
+    assert found["kappa"] is None and found["low"] is None
+    assert found["note"] == "both say 'human-made' throughout: kappa is not defined"
+    assert found["agreement"] == found["ac1"] == 1
+
+
+def test_kappa_is_one_in_full_agreement_and_its_interval_too() -> None:
+    same = annotations(*"xxyyzz")
+    found = measure_of(measure_agreement(same, same, AB), "supercategory")
+    assert (found["kappa"], found["low"], found["high"]) == (1, 1, 1)
+
+
+def test_the_interval_is_that_of_a_plain_bootstrap() -> None:
+    random = np.random.default_rng(1)
+    a = list(random.choice(list("xyz"), 300))
+    b = [c if random.random() < 0.7 else str(random.choice(list("xyz"))) for c in a]
+    found = measure_of(measure_agreement(annotations(*a), annotations(*b), AB), "supercategory")
+    draws = [random.integers(300, size=300) for _ in range(1000)]
+    kappas = [cohen_kappa_score(np.array(a)[rows], np.array(b)[rows]) for rows in draws]
+    low, high = np.percentile(kappas, [2.5, 97.5])
+    assert found["low"] == pytest.approx(low, abs=0.012)
+    assert found["high"] == pytest.approx(high, abs=0.012)
+    assert found["low"] < found["kappa"] < found["high"]
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    a, b = annotations(*"xxyyzzxy" * 9), annotations(*"xyyyzxxyz" * 8)
+    one, again = (measure_agreement(a, b, AB, seed=3)["measures"] for _ in range(2))
+    assert one == again != measure_agreement(a, b, AB, seed=4)["measures"]
+
+
+def test_each_supercategory_has_its_row_and_pairs_are_counted_either_way() -> None:
+    a, b = annotations(*"xxyyz"), annotations(*"xyxyz")
+    found = measure_agreement(a, b, AB)
+    rows = {row.pop("supercategory"): row for row in found["supercategories"]}
+    assert rows["x"] == {"a": 2, "b": 2, "both": 1, "share": 1 / 3}
+    assert rows["z"] == {"a": 1, "b": 1, "both": 1, "share": 1}
+    assert found["confused"] == [{"pair": ["x", "y"], "values": 2, "examples": ["v1", "v2"]}]
+
+
+def test_disagreements_stand_side_by_side_and_are_still_open() -> None:
+    sheet = disagreements(annotations("x", "y", "drop"), annotations("x", "x", "y"), ("A", "B"))
+    assert sheet["key"].tolist() == ["v1", "v2"]
+    assert sheet["a_supercategory"].tolist() == ["y", ""]
+    assert sheet["b_supercategory"].tolist() == ["x", "y"]
+    assert sheet["a_decision"].tolist() == ["keep", "drop"]
+    assert set(sheet["decision"]) == {""} and set(sheet["annotators"]) == {"a: A; b: B"}
+
+
+def test_another_kind_alone_is_a_disagreement_too() -> None:
+    a, b = {"v": said("v", "x", "natural")}, {"v": said("v", "x", "human-made")}
+    assert len(disagreements(a, b, AB)) == 1
+
+
+def test_files_with_nothing_in_common_are_refused() -> None:
+    with pytest.raises(InvalidData, match="no value that both decided"):
+        measure_agreement({"v": said("v", "x")}, {"w": said("w", "x")}, AB)
+
+
+def read(folder: Path, text: str) -> dict[str, Annotation]:
+    (folder / "x.csv").write_text(text)
+    return read_annotations(folder / "x.csv")
+
+
+def test_values_are_known_by_their_label_where_there_are_no_keys(tmp_path: Path) -> None:
+    header = "decision,supercategory,kind,note,instance_of"
+    found = read(tmp_path, f"{header}\nkeep,x,natural,n,a pond\n")
+    assert found["a pond"].place == "x" and found["a pond"].note == "n"
+
+
+def test_two_files_are_matched_by_label_where_one_has_no_keys(tmp_path: Path) -> None:
+    header = "decision,supercategory,kind,note,instance_of"
+    (tmp_path / "a").write_text(f"{header},key\nkeep,x,natural,,pond,Q1\n")
+    (tmp_path / "b").write_text(f"{header}\nkeep,x,natural,,pond\n")
+    a, b = read_both(tmp_path / "a", tmp_path / "b")
+    assert list(a) == list(b) == ["pond"]
+    assert list(read_both(tmp_path / "a", tmp_path / "a")[0]) == ["Q1"]
+    (tmp_path / "c").write_text("key,key_type,decision,supercategory,kind\npond,label,drop,,\n")
+    assert list(read_both(tmp_path / "c", tmp_path / "b")[0]) == ["pond"]
+
+
+def test_of_a_file_of_decisions_the_last_row_of_a_key_counts(tmp_path: Path) -> None:
+    header = "key,key_type,decision,supercategory,kind,who,when,why,supersedes"
+    text = f"{header}\nQ1,qid,keep,x,natural,a,,,\nQ1,qid,drop,,,b,,too vague,\n"
+    assert read(tmp_path, text)["Q1"].words == "drop"
+    assert read(tmp_path, text)["Q1"].note == "too vague"
+
+
+def test_counts_are_read_as_spreadsheets_write_them(tmp_path: Path) -> None:
+    text = 'decision,supercategory,kind,key,images\ndrop,,,a,"1\u202f222"\ndrop,,,b,?\n'
+    found = read(tmp_path, text)
+    assert [one.weight for one in found.values()] == [1222, 0]
+
+
+def test_all_faults_of_a_file_are_told(tmp_path: Path) -> None:
+    text = "decision,supercategory,kind,key\nkep,x,,a\nkeep,,,b\ndrop,,,b\ndrop,,,\n"
+    with pytest.raises(InvalidData) as error:
+        read(tmp_path, text)
+    assert str(error.value).count("\n") == 4 and "did you mean 'keep'?" in str(error.value)

@@ -1,0 +1,246 @@
+"""What a person says of whole clusters, and what becomes of their values."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hgld.artifacts import Vectors, write_csv
+from hgld.config import ClusterOptions, StageContext
+from hgld.errors import InvalidData
+from hgld.hierarchy.cluster import propose_clusters
+from hgld.hierarchy.columns import table_of
+from hgld.hierarchy.review import list_values
+from hgld.hierarchy.sheet import apply_sheets
+from hgld.hierarchy.sheets.cluster_list import list_clusters
+
+DEGREES = {"lake": 0, "pond": 10, "sea": -10, "church": 90, "chapel": 96, "pub": 200, "inn": 240}
+COUNTS = {"lake": 9, "pond": 1, "sea": 1, "church": 30, "chapel": 2, "pub": 7, "inn": 1}
+VALUES = table_of(
+    "values",
+    [
+        {"class_id": "", "instance_of": name, "landmarks": COUNTS[name], "images": 0}
+        for name in DEGREES
+    ],
+)
+VECTORS = Vectors(
+    list(DEGREES),
+    np.stack([f(np.radians(list(DEGREES.values()))) for f in (np.cos, np.sin)], 1),
+    {},
+)
+TAXONOMY = table_of(
+    "taxonomy",
+    [
+        {"supercategory": name, "kind": kind, "definition": ""}
+        for name, kind in (("church", "human-made"), ("lake", "natural"))
+    ],
+)
+NONE = table_of("decisions", [])
+NO_EDITS = table_of("cluster_edits", [])
+NO_HINTS = table_of("class_hints", [])
+
+
+class Desk:
+    """A review under way: clusters 0 church chapel, 1 lake pond sea, 2 inn pub."""
+
+    def __init__(self, context: StageContext) -> None:
+        self.context = context
+        self.folder = context.state.parent
+        self.decisions, self.edits = NONE, NO_EDITS
+        self.propose()
+
+    def propose(self, clusters: int = 3) -> dict[int, str]:
+        """Make the clusters anew; cluster -> its values."""
+        self.clusters, self.summary = propose_clusters(
+            VALUES, VECTORS, self.edits, options=ClusterOptions(clusters=clusters),
+            context=self.context,
+        )  # fmt: skip
+        groups = self.clusters.groupby("cluster")
+        return {int(i): " ".join(rows["instance_of"]) for i, rows in groups}
+
+    def sheet(self) -> pd.DataFrame:
+        nothing = table_of("landmark_values", []), table_of("landmarks", [])
+        values = list_values(self.clusters, *nothing, TAXONOMY, self.decisions, NO_HINTS)
+        return list_clusters(values, self.summary).set_index("cluster", drop=False)
+
+    def write(self, rows: dict[int, dict[str, str]]) -> Path:
+        """Write the sheet with these cells filled in: cluster -> column -> text."""
+        sheet = self.sheet().astype(object)
+        for cluster, cells in rows.items():
+            for column, text in cells.items():
+                sheet.loc[cluster, column] = text
+        write_csv(sheet, self.folder / "review_clusters.csv", spreadsheet=True)
+        return self.folder / "review_clusters.csv"
+
+    def apply(self, *sheets: Path) -> None:
+        self.decisions, self.edits = apply_sheets(
+            sheets, self.clusters, VECTORS, TAXONOMY, self.decisions, self.edits, NO_HINTS,
+            who="b", when="2026-11-21",
+        )  # fmt: skip
+
+    def decided(self) -> dict[str, str]:
+        pairs = zip(self.decisions["key"], self.decisions["supercategory"], strict=True)
+        return dict(pairs)
+
+
+@pytest.fixture
+def desk(context: StageContext) -> Desk:
+    return Desk(context)
+
+
+ACCEPT = {"action": "accept", "supercategory": "Church"}
+
+
+def test_accepting_decides_all_open_values_of_the_cluster(desk: Desk) -> None:
+    desk.apply(desk.write({0: ACCEPT}))
+    assert desk.decided() == {"chapel": "church", "church": "church"}
+    assert set(desk.decisions["why"]) == {"accepted with cluster 0 (chapel)"}
+    assert set(desk.decisions["kind"]) == {"human-made"} and set(desk.decisions["who"]) == {"b"}
+    assert (desk.decisions["evidence"] != "").all() and desk.edits.empty
+
+
+def test_the_note_of_an_accepted_cluster_is_the_reason(desk: Desk) -> None:
+    desk.apply(desk.write({0: {**ACCEPT, "note": "houses of prayer"}}))
+    assert set(desk.decisions["why"]) == {"houses of prayer"}
+
+
+def test_accepting_leaves_what_is_decided_or_unsure(desk: Desk) -> None:
+    row = {"key_type": "label", "kind": "", "who": "a", "when": "2026-01-01", "why": "",
+           "supersedes": "", "evidence": ""}  # fmt: skip
+    desk.decisions = table_of(
+        "decisions",
+        [
+            {**row, "key": "church", "decision": "drop", "supercategory": ""},
+            {**row, "key": "lake", "decision": "unsure", "supercategory": ""},
+        ],
+    )
+    accept = {"action": "accept", "supercategory": "lake"}
+    desk.apply(desk.write({0: ACCEPT, 1: accept}))
+    found = desk.decisions[2:]["key"].tolist()
+    assert found == ["chapel", "pond", "sea"]
+
+
+def test_a_row_of_a_value_goes_before_the_row_of_its_cluster(desk: Desk) -> None:
+    values = desk.folder / "values.csv"
+    values.write_text("decision,supercategory,kind,note,key\ndrop,,,,pond\nunsure,,,,sea\n")
+    desk.apply(values, desk.write({1: {"action": "accept", "supercategory": "lake"}}))
+    found = dict(zip(desk.decisions["key"], desk.decisions["decision"], strict=True))
+    assert found == {"lake": "keep", "pond": "drop", "sea": "unsure"}
+
+
+def test_a_merged_cluster_goes_into_the_other_and_leaves_decisions_alone(desk: Desk) -> None:
+    desk.apply(desk.write({0: {"action": "merge into", "into": "2"}}))
+    assert desk.decisions.empty
+    assert desk.propose() == {1: "lake pond sea", 2: "chapel church inn pub"}
+    assert desk.propose(clusters=2)[2] == "chapel church inn pub"
+
+
+def test_merges_follow_each_other(desk: Desk) -> None:
+    merges = {0: {"action": "merge", "into": "1"}, 1: {"action": "merge", "into": "2"}}
+    desk.apply(desk.write(merges))
+    assert desk.propose() == {2: "chapel church inn lake pond pub sea"}
+
+
+def test_a_cluster_merged_into_an_accepted_one_is_accepted_with_it(desk: Desk) -> None:
+    desk.apply(desk.write({0: ACCEPT, 2: {"action": "merge", "into": "0"}}))
+    assert sorted(desk.decided()) == ["chapel", "church", "inn", "pub"]
+
+
+def test_a_dissolved_cluster_leaves_each_value_to_the_nearest_other(desk: Desk) -> None:
+    desk.apply(desk.write({2: {"action": "dissolve"}}))
+    assert desk.propose() == {0: "chapel church pub", 1: "inn lake pond sea"}
+
+
+def test_a_split_cluster_has_new_ids_and_its_decisions_are_kept(desk: Desk) -> None:
+    desk.apply(desk.write({0: ACCEPT}))
+    desk.apply(desk.write({0: {"action": "split", "into": "2"}}))
+    assert desk.propose() == {1: "lake pond sea", 2: "inn pub", 3: "church", 4: "chapel"}
+    assert desk.decided() == {"chapel": "church", "church": "church"}
+    assert desk.propose(clusters=2)[3] == "church"
+    assert set(desk.sheet()["decided_as"]) == {"", "church 1"}
+
+
+def test_a_split_can_be_merged_again(desk: Desk) -> None:
+    desk.apply(desk.write({0: {"action": "split", "into": "2"}}))
+    desk.propose()
+    desk.apply(desk.write({4: {"action": "merge", "into": "3"}}))
+    assert desk.propose() == {1: "lake pond sea", 2: "inn pub", 3: "chapel church"}
+
+
+def test_a_sheet_that_is_untouched_changes_nothing(desk: Desk) -> None:
+    desk.apply(desk.write({}))
+    assert desk.decisions.empty and desk.edits.empty
+
+
+def faults(desk: Desk, rows: dict[int, dict[str, str]]) -> list[str]:
+    with pytest.raises(InvalidData) as error:
+        desk.apply(desk.write(rows))
+    return str(error.value).split("\n  ")[1:]
+
+
+def test_all_faults_are_told_at_once(desk: Desk) -> None:
+    found = faults(
+        desk,
+        {
+            0: {"action": "accept", "supercategory": "chruch"},
+            1: {"action": "split", "into": "9"},
+            2: {"action": "", "note": "hm"},
+        },
+    )
+    assert sorted(line.split(", ", 1)[1] for line in found) == [
+        "column action: found ''; expected accept, merge, dissolve, split, since note is filled in",
+        "column into: found '9'; expected into how many clusters, 2 to 3",
+        "column supercategory: found 'chruch'; expected a name that is in taxonomy.csv"
+        "; did you mean 'church'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (
+            {0: {"action": "split", "into": "x"}},
+            "found 'x'; expected into how many clusters, 2 to 2",
+        ),
+        ({0: {"action": "merge", "into": "0"}}, "found '0'; expected the number of another"),
+        ({0: {"action": "merge", "into": "7"}}, "found '7'; expected the number of another"),
+        ({0: {"action": "acept"}}, "found 'acept'; expected one of accept"),
+        ({0: {**ACCEPT, "into": "1"}}, "found '1'; expected nothing: accept needs none"),
+        ({0: {"action": "dissolve", "supercategory": "lake"}}, "only accept takes one"),
+        ({0: {**ACCEPT, "note": "#REF!"}}, "expected text, not a spreadsheet's error"),
+        (
+            {0: {"action": "merge", "into": "1"}, 1: {"action": "merge", "into": "0"}},
+            "found '1'; expected a cluster that is not merged into this one",
+        ),
+        (
+            {0: {"action": "merge", "into": "1"}, 1: {"action": "dissolve"}},
+            "expected a cluster that stays; row",
+        ),
+        ({i: {"action": "dissolve"} for i in range(3)}, "at least one cluster that stays"),
+        ({0: {**ACCEPT, "evidence": "abcdef"}}, "are not those that the sheet was written for"),
+        ({0: {**ACCEPT, "cluster": "70"}}, "found '70'; expected the number of a cluster"),
+        ({0: ACCEPT, 1: {**ACCEPT, "cluster": "0"}}, "each cluster once; it stands in row"),
+    ],
+)
+def test_what_makes_no_sense_is_told(
+    desk: Desk, rows: dict[int, dict[str, str]], says: str
+) -> None:
+    assert says in "\n".join(faults(desk, rows))
+    assert desk.decisions.empty and desk.edits.empty
+
+
+def test_a_sheet_of_clusters_that_are_other_ones_by_now_is_refused(desk: Desk) -> None:
+    sheet = desk.write({0: ACCEPT})
+    edit = {"key": "sea", "with_key": "church", "action": "merge", "who": "c", "when": ""}
+    desk.edits = table_of("cluster_edits", [edit])
+    desk.propose()
+    with pytest.raises(InvalidData, match="are not those that the sheet was written for"):
+        desk.apply(sheet)
+
+
+def test_edits_are_appended_with_who_and_when(desk: Desk) -> None:
+    desk.apply(desk.write({2: {"action": "merge", "into": "0"}}))
+    assert desk.edits.to_numpy().tolist() == [
+        [key, "chapel", "merge", "b", "2026-11-21"] for key in ("inn", "pub")
+    ]

@@ -1,0 +1,111 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hgld.errors import InvalidData, UsageError
+from hgld.hierarchy.compare import Comparison, compare_labels, read_labels
+
+FULL = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made\n"
+CUT = "landmark_id,hierarchical_label,natural_or_human_made\n"
+KIND = {"lake": "natural", "church": "human-made", "tower": "human-made"}
+
+
+def save(path: Path, labels: dict[int, str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [f"{i},{label},{KIND[label.strip()]}\n" for i, label in labels.items()]
+    path.write_text(CUT + "".join(rows), encoding="utf-8")
+    return path
+
+
+def compare(folder: Path, a: dict[int, str], b: dict[int, str]) -> Comparison:
+    sides = [save(folder / name / "index.csv", labels) for name, labels in (("a", a), ("b", b))]
+    return compare_labels(read_labels(sides[0]), read_labels(sides[1]))
+
+
+def test_each_landmark_is_the_same_moved_lost_or_added(tmp_path: Path) -> None:
+    found = compare(
+        tmp_path, {1: "lake", 2: "church", 3: "tower"}, {1: "lake ", 2: "tower", 4: "lake"}
+    )
+    assert found.landmarks.to_numpy().tolist() == [
+        ["index", 1, "lake", "natural", "lake", "natural", "same"],
+        ["index", 2, "church", "human-made", "tower", "human-made", "moved"],
+        ["index", 3, "tower", "human-made", "", "", "lost"],
+        ["index", 4, "", "", "lake", "natural", "added"],
+    ]
+    assert found.counts() == {
+        "same": 1, "moved": 1, "lost": 1, "added": 1, "a": 3, "b": 3, "both": 2, "same_kind": 2,
+    }  # fmt: skip
+
+
+def test_confusions_are_counted_the_most_frequent_first(tmp_path: Path) -> None:
+    a = dict.fromkeys(range(3), "church") | {9: "lake"}
+    found = compare(tmp_path, a, dict.fromkeys(range(3), "tower") | {9: "tower"})
+    pairs = found.confusions()
+    assert pairs.to_numpy().tolist() == [["church", "tower", 3], ["lake", "tower", 1]]
+    tower = found.supercategories().set_index("label").loc["tower"].to_dict()
+    assert tower == {"a": 0, "b": 4, "same": 0, "left": 0, "came": 4, "lost": 0, "added": 0}
+
+
+LABELS = st.dictionaries(st.integers(0, 9), st.sampled_from(sorted(KIND)))
+
+
+@settings(deadline=None, max_examples=25)
+@given(a=LABELS, b=LABELS)
+def test_the_counts_of_every_label_add_up(
+    a: dict[int, str], b: dict[int, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    found = compare(tmp_path_factory.mktemp("labels"), a, b)
+    table = found.supercategories()
+    assert (table["a"] == table["same"] + table["left"] + table["lost"]).all()
+    assert (table["b"] == table["same"] + table["came"] + table["added"]).all()
+    assert table["a"].sum() == len(a) and table["b"].sum() == len(b)
+    assert found.counts()["moved"] == sum(i in b and b[i] != label for i, label in a.items())
+
+
+def test_a_blank_label_is_none(tmp_path: Path) -> None:
+    (tmp_path / "b.csv").write_text(CUT + "1,,natural\n")
+    a = save(tmp_path / "a.csv", {1: "lake"})
+    found = compare_labels(read_labels(a), read_labels(tmp_path / "b.csv"))
+    assert found.landmarks["change"].tolist() == ["lost"]
+
+
+def test_a_work_folder_holds_both_splits_and_a_file_one(tmp_path: Path) -> None:
+    for split in ("train", "index"):
+        save(tmp_path / "work" / f"{split}_label_to_hierarchical.csv", {1: "lake"})
+    folder = read_labels(tmp_path / "work")
+    assert set(folder) == {"train", "index"}
+    assert set(read_labels(tmp_path / "work", "train")) == {"train"}
+    other = save(tmp_path / "x.csv", {1: "church"})
+    found = compare_labels(folder, read_labels(other, "index"))
+    assert found.landmarks["split"].tolist() == ["index"]
+
+
+def test_a_file_of_no_known_split_is_compared_with_one_other(tmp_path: Path) -> None:
+    a = read_labels(save(tmp_path / "mine.csv", {1: "lake"}))
+    b = read_labels(save(tmp_path / "index.csv", {1: "lake"}))
+    assert compare_labels(a, b).landmarks["split"].tolist() == ["index"]
+    assert compare_labels(a, a).landmarks["change"].tolist() == ["same"]
+
+
+def test_ids_of_train_and_index_are_never_compared(tmp_path: Path) -> None:
+    a = read_labels(save(tmp_path / "train.csv", {1: "lake"}))
+    b = read_labels(save(tmp_path / "index.csv", {1: "lake"}))
+    with pytest.raises(UsageError, match="A holds labels of train and B of index"):
+        compare_labels(a, b)
+
+
+def test_other_pages_of_the_same_id_are_counted(tmp_path: Path) -> None:
+    urls = {"a": ("X_y", "Z"), "b": ("x%20y", "Other")}
+    for name, (one, two) in urls.items():
+        rows = f"1,http://commons.wikimedia.org/wiki/Category:{one},v,lake,natural\n"
+        rows += f"2,https://commons.wikimedia.org/wiki/Category:{two},v,lake,natural\n"
+        (tmp_path / f"{name}.csv").write_text(FULL + rows)
+    found = compare_labels(read_labels(tmp_path / "a.csv"), read_labels(tmp_path / "b.csv"))
+    assert found.other_page == 1
+
+
+def test_a_folder_without_labels_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match="no label file in it"):
+        read_labels(tmp_path)

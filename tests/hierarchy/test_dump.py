@@ -1,0 +1,254 @@
+"""The road over dumps gives what the road over the API gives, for the same made wiki."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from hgld.config import ScrapeOptions, SourceOptions, StageContext, ToyOptions
+from hgld.errors import InvalidData, UsageError
+from hgld.hierarchy.columns import table_of
+from hgld.hierarchy.dump import read_dump
+from hgld.hierarchy.wiki.entity_dump import read_entities
+from hgld.hierarchy.wiki.sql_dump import read_rows, table_name, text_of
+from hgld.hierarchy.wikimedia import scrape
+from hgld.sources.toy import stand_in
+from hgld.sources.toy.wiki import describe_wiki
+from hgld.sources.toy.world import imagine
+from hgld.tasks import watched_by
+from tests.hierarchy.made_dump import DECOY, Document, write_dumps
+
+Tables = tuple[pd.DataFrame, pd.DataFrame]
+
+
+@pytest.fixture(scope="module")
+def document() -> Document:
+    return describe_wiki(imagine(ToyOptions(landmarks=48)))
+
+
+@pytest.fixture(scope="module")
+def landmarks() -> pd.DataFrame:
+    rows = [
+        {"split": m.space, "landmark_id": m.landmark_id, "name": m.name, "commons_url": m.url}
+        for m in imagine(ToyOptions(landmarks=48)).landmarks
+    ]
+    rows += [
+        {"split": "train", "landmark_id": 900 + i, "name": "", "commons_url": url}
+        for i, url in enumerate(("http://example.org/A", "http://commons.wikimedia.org/wiki/%5B"))
+    ]
+    return table_of("landmarks", rows)
+
+
+@pytest.fixture(scope="module")
+def asked(
+    document: Document, landmarks: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory
+) -> Tables:
+    """What the API road gives."""
+    folder = tmp_path_factory.mktemp("asked")
+    (folder / "wiki.json").write_text(json.dumps(document))
+    context = StageContext("2026-11-21", folder / "state", SourceOptions(), folder)
+    with stand_in(folder) as (commons, wikidata):
+        options = ScrapeOptions(commons_api=commons, wikidata_api=wikidata, contact="a@example.org")
+        return scrape(landmarks, options=options, context=context)
+
+
+def bring(
+    landmarks: pd.DataFrame, context: StageContext, files: dict[str, Path], items: str, **more: Any
+) -> Tables:
+    options = ScrapeOptions(
+        source="dump",
+        dump_items=files[items],
+        dump_pages=files["page"],
+        dump_redirects=files["redirect"],
+        dump_entities=files["entities"],
+    )
+    options = options.model_copy(update=more)
+    return read_dump(landmarks, options=options, context=context)
+
+
+def without_soft(tables: Tables, document: Document) -> tuple[list[Any], list[Any]]:
+    """Rows of both tables, sorted, without the landmarks whose page is a soft redirect.
+
+    Those are the one thing that dumps cannot tell: where they lead to stands in a page's text.
+    """
+    softly = {title for title, page in document["pages"].items() if "text" in page}
+    soft = {
+        (m.space, m.landmark_id)
+        for m in imagine(ToyOptions(landmarks=48)).landmarks
+        if f"Category:{m.name}" in softly
+    }
+    assert len(soft) == 1
+    rows = [sorted(map(tuple, table.to_numpy().tolist())) for table in tables]
+    values, misses = ([row for row in some if row[:2] not in soft] for some in rows)
+    return values, misses
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".bz2"])
+@pytest.mark.parametrize("items", ["page_props", "sitelinks"])
+def test_the_same_wiki_gives_the_same_rows(
+    items: str, ending: str, document: Document, landmarks: pd.DataFrame, asked: Tables,
+    tmp_path: Path, context: StageContext,
+) -> None:  # fmt: skip
+    files = write_dumps(document, tmp_path / "dumps", ending)
+    found = bring(landmarks, context, files, items)
+    values, misses = without_soft(found, document)
+    assert (values, misses) == without_soft(asked, document)
+    assert len(values) > 60 and len(misses) > 5
+    assert {row[2] for row in misses} >= {"no_page", "no_item", "bad_url", "only_deprecated"}
+
+
+def test_a_soft_redirect_ends_without_an_item(
+    document: Document, tmp_path: Path, context: StageContext
+) -> None:
+    pages = {**document["pages"], "Category:Moved": {"pageid": 1}}
+    files = write_dumps({**document, "pages": pages}, tmp_path / "dumps")
+    moved = "http://commons.wikimedia.org/wiki/Category:Moved"
+    row = {"split": "train", "landmark_id": 1, "name": "", "commons_url": moved}
+    _, misses = bring(table_of("landmarks", [row]), context, files, "page_props")
+    assert misses["reason"].tolist() == ["no_item"]
+
+
+def test_without_pages_a_missing_page_is_one_without_an_item(
+    document: Document, landmarks: pd.DataFrame, asked: Tables, tmp_path: Path,
+    context: StageContext,
+) -> None:  # fmt: skip
+    files = write_dumps(document, tmp_path / "dumps")
+    none = {"dump_pages": None, "dump_redirects": None}
+    values, misses = bring(landmarks, context, files, "sitelinks", **none)
+    assert "no_page" not in set(misses["reason"])
+    assert len(values) < len(asked[0])  # redirects are not followed either
+    assert len(values) > 60
+
+
+def test_the_dump_is_read_twice_for_topics_and_never_again(
+    document: Document, landmarks: pd.DataFrame, tmp_path: Path, context: StageContext
+) -> None:
+    files = write_dumps(document, tmp_path / "dumps", ".gz")
+    notes: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), notes.append):
+        first = bring(landmarks, context, files, "page_props")
+        readings = [note for note in notes if ", reading " in note]
+        again = bring(landmarks, context, files, "page_props")
+    assert len(readings) == 2
+    assert [note for note in notes if ", reading " in note] == readings
+    assert first[0].equals(again[0]) and first[1].equals(again[1])
+
+
+def test_a_stopped_run_reads_only_what_is_left(
+    document: Document, landmarks: pd.DataFrame, tmp_path: Path, context: StageContext
+) -> None:
+    files = write_dumps(document, tmp_path / "dumps", ".gz")
+
+    def stop(items: Any, label: object, total: int | None) -> Any:
+        if label == "Reading 2":
+            raise KeyboardInterrupt
+        return iter(items)
+
+    with pytest.raises(KeyboardInterrupt), watched_by(stop):
+        bring(landmarks, context, files, "page_props")
+    notes: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), notes.append):
+        again = bring(landmarks, context, files, "page_props")
+    other = StageContext(context.now, tmp_path / "other", context.source, context.labels)
+    whole = bring(landmarks, other, files, "page_props")
+    assert sum(", reading " in note for note in notes) == 1
+    assert again[0].equals(whole[0]) and again[1].equals(whole[1])
+
+
+def test_an_item_or_class_that_is_not_in_the_dump_ends_there(
+    document: Document, landmarks: pd.DataFrame, asked: Tables, tmp_path: Path,
+    context: StageContext,
+) -> None:  # fmt: skip
+    gone = asked[0]["item_id"].iloc[0]
+    left = {k: v for k, v in document["entities"].items() if k not in (gone, "Q8502")}
+    files = write_dumps({**document, "entities": left}, tmp_path / "dumps")
+    values, misses = bring(landmarks, context, files, "page_props")
+    assert gone not in set(values["item_id"])
+    assert f"item {gone}" in set(misses["detail"][misses["reason"] == "no_item"])
+    assert set(values["instance_of"][values["class_id"] == "Q8502"]) == {"Q8502"}
+
+
+def test_a_dump_without_revisions_gives_revision_0(
+    document: Document, landmarks: pd.DataFrame, tmp_path: Path, context: StageContext
+) -> None:
+    entities = {
+        key: {name: cell for name, cell in entity.items() if name != "lastrevid"}
+        for key, entity in document["entities"].items()
+    }
+    files = write_dumps({**document, "entities": entities}, tmp_path / "dumps")
+    values, _ = bring(landmarks, context, files, "page_props")
+    assert set(values["revision"]) == {0}
+
+
+def test_texts_that_look_like_rows_are_texts(tmp_path: Path, document: Document) -> None:
+    page = write_dumps(document, tmp_path)["page"]
+    assert table_name(page) == "page"
+    rows = list(read_rows(page, ("page_title", "page_id"), "x"))
+    assert (text_of(rows[-2][0]), rows[-2][1]) == (DECOY, b"2")
+    assert len(rows) == len(document["pages"]) + len(document["redirects"]) + 3
+
+
+def test_columns_are_found_by_name(tmp_path: Path) -> None:
+    text = (
+        "CREATE TABLE `t` (\n  `b` int,\n  `a` text\n);\nINSERT INTO `t` VALUES (1,'x'),(2,'');\n"
+    )
+    (tmp_path / "t.sql").write_text(text)
+    assert list(read_rows(tmp_path / "t.sql", ("a", "b"), "x")) == [(b"'x'", b"1"), (b"''", b"2")]
+    assert list(read_rows(tmp_path / "t.sql", ("b",), "x")) == [(b"1",), (b"2",)]
+    with pytest.raises(InvalidData, match="has no column c; it has b, a"):
+        list(read_rows(tmp_path / "t.sql", ("c",), "x"))
+
+
+def test_lines_of_another_shape_are_read_too(tmp_path: Path) -> None:
+    lines = ["[", '{"id":"Q1","type":"item"},', '{"type":"item","id":"Q2"}', "]"]
+    (tmp_path / "a.json").write_text("\n".join(lines))
+    found = dict(read_entities(tmp_path / "a.json", {"Q1", "Q2"}, "x"))
+    assert set(found) == {"Q1", "Q2"}
+
+
+@pytest.mark.parametrize("ending", [".gz", ".bz2"])
+def test_a_file_that_is_cut_short_is_told(ending: str, tmp_path: Path, document: Document) -> None:
+    path = write_dumps(document, tmp_path, ending)["entities"]
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(InvalidData, match=r"all\.json.* is cut short or damaged"):
+        list(read_entities(path, {"Q1"}, "x"))
+
+
+def test_files_that_are_no_dumps_are_told(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("<html>404</html>")
+    with pytest.raises(InvalidData, match="no CREATE TABLE in it"):
+        table_name(tmp_path / "x")
+    with pytest.raises(InvalidData, match="expected a JSON dump of Wikidata"):
+        list(read_entities(tmp_path / "x", set(), "x"))
+    (tmp_path / "cut.sql").write_text(
+        "CREATE TABLE `t` (\n  `b` int\n);\nINSERT INTO `t` VALUES (1"
+    )
+    with pytest.raises(InvalidData, match="an INSERT is cut"):
+        list(read_rows(tmp_path / "cut.sql", ("b",), "x"))
+
+
+@pytest.mark.parametrize(
+    ("gone", "message"),
+    [
+        ({"dump_items": None}, r"scrape\.dump_items is not set"),
+        ({"dump_entities": None}, r"scrape\.dump_entities is not set"),
+        ({"dump_pages": None}, r"scrape\.dump_pages is not set; page_props\.sql names pages"),
+    ],
+)
+def test_what_is_not_set_is_told(
+    gone: dict[str, None], message: str, document: Document, landmarks: pd.DataFrame,
+    tmp_path: Path, context: StageContext,
+) -> None:  # fmt: skip
+    files = write_dumps(document, tmp_path / "dumps")
+    with pytest.raises(UsageError, match=message):
+        bring(landmarks, context, files, "page_props", **gone)
+
+
+def test_a_dump_of_another_table_is_told(
+    document: Document, landmarks: pd.DataFrame, tmp_path: Path, context: StageContext
+) -> None:
+    files = write_dumps(document, tmp_path / "dumps")
+    with pytest.raises(InvalidData, match="holds table redirect; expected page_props or"):
+        bring(landmarks, context, files, "redirect")

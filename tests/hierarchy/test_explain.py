@@ -1,0 +1,164 @@
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from hgld.errors import UsageError
+from hgld.hierarchy.columns import columns_of
+from hgld.hierarchy.explain import Step, explain, find_landmark
+
+URL = "http://commons.wikimedia.org/wiki/Category:"
+YEARS = json.dumps({"P580": [{"time": "+1172-00-00T00:00:00Z"}], "P1552": ["somevalue"]})
+
+
+def table(name: str, *rows: tuple[Any, ...]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=columns_of(name))
+
+
+LANDMARKS = table(
+    "landmarks",
+    ("index", 7, "Old Mill", URL + "Old_Mill"),
+    ("train", 7, "St Agnes (Norfeld)", URL + "St_Agnes_(Norfeld)"),
+    ("train", 8, "Old Mill", URL + "Old_Mill"),
+    ("train", 9, "Éra Falls", URL + "%C3%89ra_Falls"),
+)
+
+
+def tables(**more: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    key = ("train", 7)
+    return {
+        "landmarks": LANDMARKS,
+        "instance_of": table(
+            "instance_of",
+            (*key, "Q100", 55, 1, "Q2", "ruin", "deprecated", "{}"),
+            (*key, "Q100", 55, 0, "Q1", "church building", "preferred", YEARS),
+        ),
+        "landmark_values": table("landmark_values", (*key, 0, "Q1", "church building")),
+        "clusters": table(
+            "clusters",
+            ("Q1", "church building", 12, 30, 4, "chapel", 0.25, 0.5),
+            ("Q5", "chapel", 1, 2, 4, "chapel", 0.1, 0.6),
+        ),
+        "class_hints": table(
+            "class_hints", ("Q1", "church building", "human-made", "church", "church (0)", 0)
+        ),
+        "decisions": table(
+            "decisions",
+            ("Q1", "qid", "drop", "", "", "ann", "2026-01-01", "", "", ""),
+            ("Q1", "qid", "keep", "church", "human-made", "bob", "2026-02-02", "clear", "", ""),
+        ),
+        "hierarchy": table(
+            "hierarchy",
+            (*key, '{"kind": "human-made", "supercategory": "church", "landmark": "train:7"}'),
+        ),
+        "lineage": table(
+            "lineage",
+            (*key, URL, "Q100", 55, "Q1", "church building", "decision", "bob", "2026-02-02",
+             "church", "human-made"),
+        ),
+        **more,
+    }  # fmt: skip
+
+
+def steps(asked: str = "train:7", **more: pd.DataFrame) -> list[Step]:
+    return explain(find_landmark(LANDMARKS, asked), tables(**more))
+
+
+def texts(found: list[Step]) -> dict[str, str]:
+    return {step.head: step.text for step in found}
+
+
+def test_every_step_of_the_way_is_told_in_order() -> None:
+    found = [(step.head, step.text) for step in steps()]
+    assert found == [
+        ("landmark", f"train:7 St Agnes (Norfeld)\n{URL}St_Agnes_(Norfeld)"),
+        ("item", "Q100, read at revision 55\nhttps://www.wikidata.org/wiki/Q100"),
+        ("instance of", "church building (Q1), preferred; P580 1172, P1552 somevalue"),
+        ("instance of", "ruin (Q2), deprecated"),
+        ("clean", "goes by church building (Q1)"),
+        ("cluster", "4 'chapel', one of 2 values\n"
+                    "distance 0.250, margin 0.500, a value of 12 landmarks"),
+        ("hint", "human-made: church, as it stands below church (0)"),
+        ("decision", 'keep church (human-made)\nby bob, 2026-02-02: "clear"\n'
+                     "row 3 of decisions.csv, for qid 'Q1'; it replaces 1 earlier"),
+        ("path", "human-made > church > train:7, by decision"),
+    ]  # fmt: skip
+
+
+def test_a_landmark_without_an_item_says_why() -> None:
+    key = ("train", 8)
+    found = steps(
+        "train:8",
+        misses=table("misses", (*key, "no_item", "'Category:Old Mill' has no Wikidata item")),
+        label_dropped=table("label_dropped", (*key, "no_item", "no item")),
+    )
+    assert [step.head for step in found] == ["landmark", "scrape", "no path"]
+    assert found[1].text == "nothing: no_item: 'Category:Old Mill' has no Wikidata item"
+
+
+def test_an_override_is_told_with_its_row() -> None:
+    overrides = table(
+        "overrides",
+        ("train", 1, "lake", "natural", "ann", "2026-03-03", ""),
+        ("train", 7, "tower", "human-made", "ann", "2026-03-03", "a tower now"),
+    )
+    text = texts(steps(overrides=overrides))["override"]
+    assert text == ('tower (human-made)\nby ann, 2026-03-03: "a tower now"\nrow 3 of overrides.csv')
+
+
+def test_an_open_value_has_no_decision_yet() -> None:
+    assert texts(steps(decisions=table("decisions")))["decision"].startswith("none yet for church")
+
+
+def test_labels_that_are_older_than_the_decisions_are_told() -> None:
+    later = table(
+        "decisions", ("Q1", "qid", "move", "tower", "human-made", "ann", "2026-09-09", "", "", "")
+    )
+    assert "but" not in texts(steps())
+    assert texts(steps(decisions=later))["but"].startswith("the labels are older")
+
+
+def test_a_published_label_is_told_with_its_value() -> None:
+    found = explain(
+        find_landmark(LANDMARKS, "index:7"),
+        {
+            "index_labels": table("index_labels", (7, URL, "post mill", "windmill", "human-made")),
+            "train_labels": table("train_labels", (7, URL, "x", "church", "human-made")),
+        },
+    )
+    assert texts(found)["published"] == "windmill (human-made) 'post mill'"
+
+
+@pytest.mark.parametrize(
+    ("asked", "split", "found"),
+    [
+        ("train:7", "", ("train", 7)),
+        ("7", "index", ("index", 7)),
+        ("9", "", ("train", 9)),
+        ("éra  falls", "", ("train", 9)),
+        ("Norfeld", "", ("train", 7)),
+        ("https://commons.wikimedia.org/wiki/Category:St_Agnes_%28Norfeld%29", "", ("train", 7)),
+        ("Old Mill", "index", ("index", 7)),
+    ],
+)
+def test_a_landmark_is_found_by_what_a_person_has(
+    asked: str, split: str, found: tuple[str, int]
+) -> None:
+    row = find_landmark(LANDMARKS, asked, split)
+    assert (row["split"], row["landmark_id"]) == found
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("7", r"'7' is index:7 \(Old Mill\), train:7 \(St Agnes \(Norfeld\)\); say which one"),
+        ("old mill", "'old mill' is index:7"),
+        ("train:99", "no landmark 'train:99' in landmarks.csv; expected split:id"),
+        ("Era Fals", "did you mean 'Éra Falls'"),
+        ("", "no landmark ''"),
+    ],
+)
+def test_what_is_none_or_many_is_told(asked: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        find_landmark(LANDMARKS, asked)

@@ -1,0 +1,220 @@
+"""Hints from Wikidata's classes, asked from the made world's server and worked out by hand."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from hgld.artifacts import ARTIFACTS, Json, Table
+from hgld.config import HintOptions, ScrapeOptions, SourceOptions, StageContext, ToyOptions
+from hgld.errors import InvalidData, UsageError
+from hgld.hierarchy.columns import columns_of, table_of
+from hgld.hierarchy.hints import Root, hint_classes, hints_above
+from hgld.hierarchy.subclasses import SuperClasses, read_superclasses, walk_up
+from hgld.sources.toy import stand_in
+from hgld.sources.toy.wiki import describe_wiki
+from hgld.sources.toy.world import CLASSES, imagine
+from hgld.tasks import watched_by
+
+LABELS = Path(__file__).parents[2] / "labels"
+LAKE = Root("Q5", "lake", "natural", "lake")
+WATER = Root("Q6", "water", "natural", "")
+BUILT = Root("Q7", "built", "human-made", "")
+TOP = Root("Q9", "entity", "", "")
+
+
+def label_file(name: str, labels: str = "toy") -> pd.DataFrame:
+    artifact = ARTIFACTS[name]
+    assert isinstance(artifact, Table)
+    return artifact.read(LABELS / labels / artifact.file)
+
+
+def graph(**above: str) -> dict[str, SuperClasses]:
+    return {one: SuperClasses(one, 1, ups.split()) for one, ups in above.items()}
+
+
+def hint(known: dict[str, SuperClasses], *roots: Root, most_hops: int = 8) -> dict[str, Any] | None:
+    rows = hints_above({"Q1": "pond"}, known, roots, most_hops)
+    return rows[0] if rows else None
+
+
+def test_the_nearest_root_gives_kind_and_supercategory() -> None:
+    found = hint(graph(Q1="Q2 Q7x", Q2="Q5", Q7x="Q3", Q3="Q7"), LAKE, BUILT)
+    assert found == {
+        "class_id": "Q1", "instance_of": "pond", "kind_hint": "natural",
+        "supercategory_hint": "lake", "root": "lake (2); built (3)", "hops": 2,
+    }  # fmt: skip
+
+
+def test_a_tie_between_the_kinds_is_a_question() -> None:
+    found = hint(graph(Q1="Q5 Q7"), LAKE, BUILT)
+    assert found is not None
+    assert (found["kind_hint"], found["supercategory_hint"]) == ("ask", "")
+    assert found["root"] == "built (1); lake (1)"
+
+
+def test_a_supercategory_may_stand_farther_up_than_the_kind() -> None:
+    found = hint(graph(Q1="Q6 Q2", Q2="Q5"), LAKE, WATER)
+    assert found is not None
+    assert (found["hops"], found["root"]) == (1, "water (1)")
+    assert found["supercategory_hint"] == "lake"
+
+
+def test_two_supercategories_equally_near_are_none() -> None:
+    river = Root("Q8", "river", "natural", "river")
+    found = hint(graph(Q1="Q5 Q8"), LAKE, river)
+    assert found is not None and found["supercategory_hint"] == ""
+
+
+def test_the_way_does_not_go_on_above_a_root() -> None:
+    known = graph(Q1="Q9", Q9="Q7")
+    assert hint(known, BUILT, TOP) is None
+    assert hint(known, BUILT) is not None
+
+
+def test_circles_end_and_ways_that_are_too_long_count_for_nothing() -> None:
+    known = graph(Q1="Q1 Q2", Q2="Q3", Q3="Q2 Q5")
+    assert hint(known, LAKE, most_hops=3) is not None
+    assert hint(known, LAKE, most_hops=2) is None
+
+
+def test_a_class_that_is_a_root_is_no_hop_away() -> None:
+    found = hint(graph(Q1="Q7"), Root("Q1", "pond", "natural", "lake"), BUILT)
+    assert found is not None and (found["hops"], found["supercategory_hint"]) == (0, "lake")
+
+
+def test_each_class_is_asked_for_once_and_none_above_an_end() -> None:
+    known = graph(Q1="Q3", Q2="Q3", Q3="Q1 Q5", Q5="Q8", Q8="")
+    asked: list[str] = []
+
+    def learn(ids: Any) -> dict[str, SuperClasses]:
+        asked.extend(sorted(ids))
+        return {one: known[one] for one in ids}
+
+    assert set(walk_up(["Q1", "Q2"], {"Q5"}, 8, learn)) == {"Q1", "Q2", "Q3", "Q5"}
+    assert asked == ["Q1", "Q2", "Q3", "Q5"]
+
+
+def test_the_best_rank_counts_and_a_gone_class_has_none_above_it() -> None:
+    def claim(up: str, rank: str) -> dict[str, Any]:
+        snak = {"snaktype": "value", "datavalue": {"value": {"id": up}}}
+        return {"mainsnak": snak, "rank": rank}
+
+    entity = {
+        "type": "item", "id": "Q1", "lastrevid": 7,
+        "labels": {"en": {"language": "en", "value": "salt  lake"}},
+        "claims": {"P279": [claim("Q2", "normal"), claim("Q3", "preferred")]},
+    }  # fmt: skip
+    gone = {"id": "Q4", "missing": ""}
+    document = {"entities": {"Q1": entity, "Q4": gone, "Q5": {"type": "item", "id": "Q5"}}}
+    assert read_superclasses(document, ["Q1", "Q4", "Q5", "Q6"]) == {
+        "Q1": SuperClasses("salt lake", 7, ("Q3",)),
+        "Q4": SuperClasses("Q4", 0, ()),
+    }
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Iterator[StageContext]:
+    Json("wiki.json").write(describe_wiki(imagine(ToyOptions(landmarks=6))), tmp_path / "wiki.json")
+    with stand_in(tmp_path) as (commons, wikidata):
+        scrape = ScrapeOptions(
+            commons_api=commons, wikidata_api=wikidata, contact="a@example.org", stand_in=True
+        )
+        yield StageContext(
+            "2026-11-21", tmp_path / "state", SourceOptions(), LABELS / "toy", scrape
+        )
+
+
+def values_of(*class_ids: str) -> pd.DataFrame:
+    labels = {c.class_id: c.label for c in CLASSES} | {"Q570116": "tourist attraction", "": "pub"}
+    rows = [
+        {"class_id": one, "instance_of": labels[one], "landmarks": 1, "images": 1}
+        for one in class_ids
+    ]
+    return table_of("values", rows)
+
+
+def ask_toy(context: StageContext, *class_ids: str, **more: Any) -> list[list[Any]]:
+    taxonomy, roots = label_file("taxonomy"), label_file("class_roots")
+    roots = roots.assign(**more) if more else roots
+    hints, upper = hint_classes(
+        values_of(*class_ids), taxonomy, roots, options=HintOptions(), context=context
+    )
+    assert list(hints.columns) == columns_of("class_hints")
+    assert list(upper.columns) == columns_of("superclasses")
+    return hints[["class_id", "kind_hint", "supercategory_hint", "hops"]].to_numpy().tolist()
+
+
+def test_the_made_world_hints_at_what_its_classes_are(toy: StageContext) -> None:
+    assert ask_toy(toy, "Q108325", "Q54050", "Q131681", "Q570116", "") == [
+        ["Q108325", "human-made", "church", 1],  # a chapel is a kind of church building
+        ["Q131681", "ask", "", 1],  # a reservoir is water, and built
+        ["Q54050", "natural", "", 1],
+    ]
+
+
+def test_what_was_learnt_is_not_asked_again(toy: StageContext) -> None:
+    first = ask_toy(toy, "Q108325", "Q54050")
+    nowhere = toy.scrape.model_copy(update={"wikidata_api": "http://127.0.0.1:9/w/api.php"})
+    again = StageContext(toy.now, toy.state, toy.source, toy.labels, nowhere)
+    assert ask_toy(again, "Q108325", "Q54050") == first
+
+
+def test_a_damaged_cache_is_asked_for_again(toy: StageContext) -> None:
+    first = ask_toy(toy, "Q108325")
+    (toy.state / "superclasses.json").write_text('{"server": "stand-in", "classes": {"Q1"')
+    assert ask_toy(toy, "Q108325") == first
+
+
+def test_a_root_of_another_name_is_left_out_and_that_is_said(toy: StageContext) -> None:
+    roots = label_file("class_roots")
+    labels = roots["label"].where(roots["class_id"] != "Q16970", "church")
+    notes: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), notes.append):
+        assert ask_toy(toy, "Q108325", label=labels) == [["Q108325", "human-made", "", 2]]
+    assert any("Q16970 is 'church building' in Wikidata, but 'church'" in n for n in notes)
+
+
+def test_nothing_is_asked_where_no_value_has_an_id(context: StageContext) -> None:
+    assert ask_toy(context, "") == []
+
+
+def test_the_roads_without_network_ask_nothing_without_a_contact(context: StageContext) -> None:
+    scrape = ScrapeOptions(source="dump")
+    offline = StageContext(context.now, context.state, context.source, context.labels, scrape)
+    notes: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), notes.append):
+        assert ask_toy(offline, "Q108325") == []
+    assert notes == ["no hints: Wikidata is not asked without scrape.contact"]
+
+
+def test_hints_can_be_turned_off(context: StageContext) -> None:
+    taxonomy, roots = label_file("taxonomy"), label_file("class_roots")
+    options = HintOptions(ask=False)
+    hints, _ = hint_classes(values_of("Q8502"), taxonomy, roots, options=options, context=context)
+    assert hints.empty
+
+
+def test_a_contact_is_needed_as_soon_as_something_is_asked(context: StageContext) -> None:
+    with pytest.raises(UsageError, match=r"scrape\.contact is ''"):
+        ask_toy(context, "Q108325")
+
+
+def test_roots_that_do_not_fit_the_taxonomy_are_told_all_at_once(context: StageContext) -> None:
+    roots = table_of("class_roots", [
+        {"class_id": "Q1", "label": "x", "kind": "natural", "supercategory": "lakes"},
+        {"class_id": "Q2", "label": "y", "kind": "natural", "supercategory": "bridge"},
+    ])  # fmt: skip
+    with pytest.raises(InvalidData, match=r"(?s)row 2: .*did you mean 'lake'.*row 3: kind is"):
+        hint_classes(values_of("Q8502"), label_file("taxonomy"), roots,
+                     options=HintOptions(), context=context)  # fmt: skip
+
+
+@pytest.mark.parametrize("labels", ["toy", "gldv2"])
+def test_the_shipped_roots_fit_their_taxonomy(labels: str, context: StageContext) -> None:
+    taxonomy, roots = label_file("taxonomy", labels), label_file("class_roots", labels)
+    assert len(roots) > 10
+    hints, _ = hint_classes(values_of(""), taxonomy, roots, options=HintOptions(), context=context)
+    assert hints.empty

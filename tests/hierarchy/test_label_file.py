@@ -1,0 +1,60 @@
+from pathlib import Path
+
+import pytest
+
+from hgld.hierarchy.label_file import read_label_file
+
+FULL = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made"
+CUT = "landmark_id,hierarchical_label,natural_or_human_made"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        f"{CUT}\r\n7,ocean area ,natural\r\n8,,\r\n",
+        f"{CUT}\n7,lake,natural",
+        f"\ufeff{CUT}\r\n007,lake,natural\r\n",
+        f'{FULL}\n0,"http://x/Category:A,_B","a ""b""", church,human-made\n',
+        "natural_or_human_made,landmark_id,note,hierarchical_label\nnatural,3,x,lake\n",
+        f"{CUT}\n",
+    ],
+    ids=["CRLF", "no last end", "BOM", "five columns", "own columns", "empty"],
+)
+def test_a_file_is_written_back_byte_for_byte(data: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(data.encode())
+    read_label_file(tmp_path / "a.csv").write(tmp_path / "b.csv")
+    assert (tmp_path / "b.csv").read_bytes() == data.encode()
+
+
+def test_what_is_worked_with_has_single_blanks(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"{CUT}\n7,ocean  area ,natural\n8,lake,natural\n")
+    file = read_label_file(tmp_path / "a.csv")
+    assert file.labels["hierarchical_label"].tolist() == ["ocean area", "lake"]
+    assert file.labels["category"].tolist() == ["", ""]
+    assert file.untidy.tolist() == [True, False]
+
+
+def test_a_file_tells_what_is_in_it(tmp_path: Path) -> None:
+    rows = "1,lake ,natural\n2,church,human-made\n3,lake,natural\n4,,\n5,church,\n"
+    (tmp_path / "a.csv").write_text(f"{CUT}\n{rows}")
+    assert read_label_file(tmp_path / "a.csv").describe().splitlines() == [
+        "a.csv:",
+        "        3 landmarks with one of 2 labels (1 natural, 1 human-made)",
+        "        2 without: label or kind is blank",
+        "        1 with blanks too many, read without them",
+    ]
+
+
+@pytest.mark.real
+def test_the_real_index_file_is_whole_and_comes_back_byte_for_byte(
+    real_data: Path, tmp_path: Path
+) -> None:
+    path = real_data / "gldv2-labels" / "index_label_to_hierarchical.csv"
+    file = read_label_file(path)
+    kinds = file.kinds()
+    assert len(file.labels) == file.labelled.sum() == 55_529
+    assert len(kinds) == 78
+    assert kinds.value_counts().to_dict() == {"human-made": 60, "natural": 18}
+    assert file.untidy.sum() == 249  # 'ocean area '
+    file.write(tmp_path / "again.csv")
+    assert (tmp_path / "again.csv").read_bytes() == path.read_bytes()

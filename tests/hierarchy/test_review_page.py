@@ -1,0 +1,670 @@
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lxml.html
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from hgld.artifacts import ARTIFACTS, Table, Vectors
+from hgld.config import ReviewOptions
+from hgld.hierarchy.columns import columns_of, table_of
+from hgld.hierarchy.sheets.page import render_page
+from hgld.hierarchy.sheets.page.nearest import find_next_clusters
+from tests.benchmarks.review_page import make_page, make_tables
+
+CHROMIUM = shutil.which("chromium")
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+STYLE = Path("hgld/templates/review/page.css").read_text("utf-8")
+CC = "https://creativecommons.org/licenses/by-sa/3.0/"
+EVIL = "<script>alert(1)</script></script>"
+# key, label, landmarks, images, cluster, decision, supercategory, suggestion, status
+VALUES = (
+    ("Q1", "lake", 6, 60, 0, "", "", "lake", "open"),
+    ("Q2", "=1+1", 5, 50, 0, "", "", "", "open"),
+    ("Q3", EVIL, 4, 40, 1, "", "", "", "open"),
+    ("Q4", 'the "old", église', 3, 30, 1, "", "", "church", "open"),
+    ("Q5", "pond", 2, 20, 0, "keep", "lake", "", "decided"),
+    ("Q6", "thing", 1, 10, 2, "drop", "", "", "decided"),
+    ("Q7", "tarn", 1, 5, 0, "keep", "lake", "", "stale"),
+)
+SUPERCATEGORIES = (("castle / fort", "human-made"), ("church", "human-made"), ("lake", "natural"))
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> dict[str, Any]:
+    """What ``render_page`` takes; one photo of each landmark, none of the last value's."""
+    clusters, sheet, values, places = [], [], [], []
+    for key, label, count, images, cluster, decision, supercategory, suggestion, status in VALUES:
+        row = {
+            "class_id": key, "instance_of": label, "landmarks": count, "images": images,
+            "cluster": cluster, "cluster_name": f"c{cluster}", "distance": 0.5, "margin": 0.25,
+        }  # fmt: skip
+        clusters.append(row)
+        for _ in range(count):
+            place = {"split": "train", "landmark_id": len(places)}
+            places.append({**place, "name": f"Place {len(places)}", "commons_url": ""})
+            values.append({**place, "order": 0, "class_id": key, "instance_of": label})
+        sheet.append({
+            **row, "decision": decision, "supercategory": supercategory,
+            "kind": dict(SUPERCATEGORIES).get(supercategory, ""), "note": "", "key": key,
+            "key_type": "qid", "examples": "Place 0", "hint": "", "suggestion": suggestion,
+            "evidence": "", "status": status, "instance_of": "'" * (label[0] == "=") + label,
+        })  # fmt: skip
+    return {
+        "sheet": table_of("review", sheet),
+        "clusters": table_of("clusters", clusters),
+        "cluster_summary": table_of("cluster_summary", [
+            {"cluster": number, "cluster_name": f"c{number}", "values": 1, "landmarks": 1,
+             "images": 1, "nearest": nearest, "change": "kept", "related": ""}
+            for number, nearest in enumerate(("1; 2", "0; 2", "0; 1"))
+        ]),
+        "label_vectors": Vectors([row[0] for row in VALUES], np.eye(7, 3, dtype=np.float32), {}),
+        "taxonomy": table_of("taxonomy", [
+            {"supercategory": name, "kind": kind, "definition": f"about {name}"}
+            for name, kind in SUPERCATEGORIES
+        ]),
+        "landmark_values": table_of("landmark_values", values),
+        "landmarks": table_of("landmarks", places),
+        "images": photograph(tmp_path / "source", len(places) - 1),
+    }  # fmt: skip
+
+
+def photograph(source: Path, count: int) -> pd.DataFrame:
+    """A tar of one-colour photos, one a landmark."""
+    source.mkdir()
+    rows = []
+    with tarfile.open(source / "photos.tar", "w") as tar:
+        for number in range(count):
+            buffer = io.BytesIO()
+            Image.new("RGB", (320, 240), (9 * number, 90, 120)).save(buffer, "JPEG")
+            info = tarfile.TarInfo(f"{number:016x}.jpg")
+            info.size = len(buffer.getvalue())
+            rows.append((
+                f"{number:016x}", "train", number, "photos.tar", tar.offset + 512, info.size,
+                f"Author {number}", CC, f"File:Photo {number}.jpg", f"https://example.org/{number}",
+            ))  # fmt: skip
+            tar.addfile(info, io.BytesIO(buffer.getvalue()))
+    return pd.DataFrame(rows, columns=columns_of("images"))
+
+
+def render(tables: dict[str, Any], folder: Path, **options: Any) -> str:
+    return render_page(
+        **tables, options=ReviewOptions(**options), source=folder / "source", title="Seven values",
+        pipeline="seven", command="hgld review seven.toml --apply review.csv",
+    )  # fmt: skip
+
+
+def facts_of(page: str) -> dict[str, Any]:
+    (text,) = lxml.html.fromstring(page).xpath("//script[@id='data']/text()")
+    return dict(json.loads(text))
+
+
+def csv_of(tables: dict[str, Any], folder: Path) -> bytes:
+    artifact = ARTIFACTS["review"]
+    assert isinstance(artifact, Table)
+    artifact.write(tables["sheet"], folder / "review.csv")
+    return (folder / "review.csv").read_bytes()
+
+
+# The page as a file
+
+
+def test_the_same_tables_give_the_same_page(tables: dict[str, Any], tmp_path: Path) -> None:
+    assert render(tables, tmp_path) == render(tables, tmp_path)
+
+
+def test_the_page_names_no_other_file_and_lets_no_other_script_run(
+    tables: dict[str, Any], tmp_path: Path
+) -> None:
+    page = render(tables, tmp_path)
+    document = lxml.html.fromstring(page)
+    assert [s for s in document.xpath("//@src | //@href") if not s.startswith(("data:", "#"))] == []
+    assert "url(" not in document.xpath("string(//style)") and "@import" not in page
+    (policy,) = document.xpath("//meta[@http-equiv='Content-Security-Policy']/@content")
+    assert policy.startswith("default-src 'none'; img-src data:;") and "sha256-" in policy
+
+
+def test_no_cell_can_end_the_data(tables: dict[str, Any], tmp_path: Path) -> None:
+    page = render(tables, tmp_path)
+    assert EVIL not in page and page.count("<script") == 2
+    assert facts_of(page)["rows"][2][columns_of("review").index("instance_of")] == EVIL
+
+
+def test_photos_come_in_the_order_of_the_rows_with_their_credit(
+    tables: dict[str, Any], tmp_path: Path
+) -> None:
+    photos = facts_of(render(tables, tmp_path, page_photos=2))["photos"]
+    assert {row: len(some) for row, some in photos.items()} == {
+        "0": 2, "1": 2, "2": 2, "3": 2, "4": 2, "5": 1,
+    }  # fmt: skip
+    first = {name: text for name, text in photos["0"][0].items() if name != "jpeg"}
+    assert first == {
+        "landmark": "Place 0", "title": "Photo 0.jpg", "url": "https://example.org/0",
+        "byline": "by Author 0", "terms": "CC BY-SA 3.0", "license_url": CC,
+    }  # fmt: skip
+
+
+def test_the_page_keeps_its_size_and_the_first_rows_have_their_photos(
+    tables: dict[str, Any], tmp_path: Path
+) -> None:
+    bare = len(render(tables, tmp_path, page_photos=0).encode())
+    limit = bare + 4000
+    page = render(tables, tmp_path, page_megabytes=limit / 1e6)
+    assert bare < len(page.encode()) <= limit
+    assert list(facts_of(page)["photos"]) == ["0"]
+
+
+def test_an_image_that_is_lost_or_damaged_is_left_out(
+    tables: dict[str, Any], tmp_path: Path
+) -> None:
+    images = tables["images"].copy()
+    images.loc[0, "path"] = "lost.tar"
+    images.loc[1, "size_bytes"] = 40
+    page = render({**tables, "images": images}, tmp_path)
+    # three are chosen before any file is opened, so one is left
+    assert [photo["landmark"] for photo in facts_of(page)["photos"]["0"]] == ["Place 2"]
+
+
+def test_the_next_cluster_is_the_one_whose_mean_is_nearest_but_the_own() -> None:
+    clusters = pd.DataFrame({
+        "class_id": ["Q1", "Q2", "Q3", "Q4", "Q5"], "instance_of": list("abcde"),
+        "cluster": [5, 5, 7, 9, 9],
+    })  # fmt: skip
+    vectors = np.array([[1, 0], [0.8, 0.6], [0, 1], [-1, 0]], dtype=np.float32)
+    found = find_next_clusters(clusters, Vectors(["Q1", "Q2", "Q3", "Q4"], vectors, {}))
+    # means: 5 (0.9, 0.3), 7 (0, 1), 9 (-1, 0); Q5 has no vector
+    assert found == {"Q1": 7, "Q2": 7, "Q3": 5, "Q4": 7}
+
+
+def test_one_cluster_has_no_next() -> None:
+    clusters = pd.DataFrame({"class_id": ["Q1"], "instance_of": ["a"], "cluster": [0]})
+    assert find_next_clusters(clusters, Vectors(["Q1"], np.ones((1, 1), np.float32), {})) == {}
+
+
+def colours(scheme: str, style: str = STYLE) -> dict[str, str]:
+    """The colours of a scheme by name."""
+    parts = style.split("@media (prefers-color-scheme: dark)", 1)
+    light, dark = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in parts)
+    return light if scheme == "light" else {**light, **dark}
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio of WCAG 2 (relative luminance)."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+    dim, bright = sorted((luminance(one), luminance(other)))
+    return (bright + 0.05) / (dim + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_stand_out_from_what_is_behind_them(scheme: str) -> None:
+    named = colours(scheme)
+    statuses = ("open", "decided", "unsure", "stale", "dropped")
+    pairs = [("ink", behind) for behind in ("card", "page", "wash", "tint", *statuses)]
+    pairs += [("muted", b) for b in ("card", "page", "wash")]
+    pairs += [("accent", "card"), ("accent-ink", "accent")]
+    for ink, behind in pairs:
+        assert contrast(named[ink], named[behind]) >= 4.5, f"{ink} on {behind}"
+    for status in statuses:
+        assert contrast(named[f"{status}-dot"], named["card"]) >= 2.9, status
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_and_the_report_share_their_colours(scheme: str) -> None:
+    report = Path("hgld/templates/report.html").read_text("utf-8").split("}\n}\n")[0]
+    ours, theirs = colours(scheme), colours(scheme, report)
+    shared = ("page", "card", "ink", "muted", "line", "accent", "tint")
+    assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
+
+
+# The page in a browser
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    if CHROMIUM is None:
+        assert not os.environ.get("CI"), "chromium is missing; run make system"
+        pytest.skip("chromium is missing; run make system")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        browser.close()
+
+
+class Curator:
+    """A person at a browser that asks nobody for anything and complains of nothing."""
+
+    def __init__(self, browser: Any, page: Path, **facts: Any) -> None:
+        self.tab = browser.new_context(reduced_motion="reduce", **facts)
+        self.address, self.asked, self.said = page.resolve().as_uri(), [], list[str]()
+        self.open()
+
+    def open(self) -> None:
+        self.view = self.tab.new_page()
+        self.view.on("request", lambda request: self.asked.append(request.url))
+        self.view.on("console", lambda message: self.said.append(message.text))
+        self.view.on("pageerror", lambda error: self.said.append(str(error)))
+        self.view.on("dialog", lambda dialog: self.said.append(dialog.message))
+        self.view.goto(self.address)
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.view.keyboard.press(key)
+
+    def type(self, text: str) -> None:
+        self.view.keyboard.type(text)
+
+    def text(self, selector: str) -> str:
+        return " ".join(self.view.inner_text(selector).split())
+
+    def listed(self) -> list[str]:
+        return [" ".join(t.split()) for t in self.view.locator(".row .what b").all_inner_texts()]
+
+    def download(self) -> bytes:
+        with self.view.expect_download() as found:
+            self.view.click("#save")
+        assert found.value.suggested_filename == "review.csv"
+        self.press("Escape")
+        return Path(found.value.path()).read_bytes()
+
+    def decisions(self) -> dict[str, list[str]]:
+        """Key -> the four editable cells, of the file that the page saves."""
+        text = self.download().decode("utf-8-sig")
+        rows = csv.DictReader(io.StringIO(text, newline=""))
+        names = ("decision", "supercategory", "kind", "note")
+        return {row["key"]: [row[name] for name in names] for row in rows}
+
+    def was_quiet(self) -> bool:
+        asked = {url for url in self.asked if not url.startswith(("data:", "blob:"))}
+        return asked == {self.address} and self.said == []
+
+
+@pytest.fixture
+def curator(chromium: Any, tables: dict[str, Any], tmp_path: Path) -> Iterator[Curator]:
+    page = tmp_path / "review.html"
+    page.write_text(render(tables, tmp_path), encoding="utf-8")
+    person = Curator(chromium, page, viewport={"width": 1280, "height": 900})
+    yield person
+    assert person.was_quiet(), (person.asked, person.said)
+    person.tab.close()
+
+
+def test_without_edits_the_download_is_the_sheet_byte_for_byte(
+    curator: Curator, tables: dict[str, Any], tmp_path: Path
+) -> None:
+    assert curator.download() == csv_of(tables, tmp_path)
+
+
+def test_labels_are_shown_as_text(curator: Curator) -> None:
+    assert curator.listed()[1:4] == ["=1+1", EVIL, 'the "old", église']
+    curator.press("j", "j")
+    assert curator.text("#panel h2") == EVIL
+
+
+def test_each_key_does_its_deed_and_goes_on_to_the_next_open_value(curator: Curator) -> None:
+    curator.press("K")  # lake, as suggested
+    assert curator.text("#panel h2") == "=1+1"
+    curator.press("m")
+    curator.type("cas")
+    curator.press("Enter", "d", "u")
+    found = curator.decisions()
+    assert found["Q1"] == ["keep", "lake", "natural", ""]
+    assert found["Q2"] == ["move", "castle / fort", "human-made", ""]
+    assert found["Q3"] == ["drop", "", "", ""]
+    assert found["Q4"] == ["unsure", "", "", ""]
+    assert found["Q5"] == ["keep", "lake", "natural", ""]
+
+
+def test_only_the_edited_cells_of_the_file_change(
+    curator: Curator, tables: dict[str, Any], tmp_path: Path
+) -> None:
+    before = csv_of(tables, tmp_path).split(b"\r\n")
+    curator.press("j", "d")
+    after = curator.download().split(b"\r\n")
+    changed = [i for i, (one, other) in enumerate(zip(before, after, strict=True)) if one != other]
+    assert changed == [2] and after[2] == b"drop" + before[2]
+
+
+def test_j_and_k_walk_through_the_list(curator: Curator) -> None:
+    curator.press("j", "j", "j", "k")
+    assert curator.text(".row[aria-selected=true] b") == EVIL
+    curator.press("k", "k", "k", "k")
+    assert curator.text(".row[aria-selected=true] b") == "lake"
+
+
+def test_keep_without_a_suggestion_asks_for_the_supercategory(curator: Curator) -> None:
+    curator.press("j", "j", "K")
+    assert curator.view.evaluate("document.activeElement.id") == "chooser"
+    curator.type("ch")
+    curator.press("Enter")
+    assert curator.decisions()["Q3"] == ["keep", "church", "human-made", ""]
+
+
+def test_z_undoes_step_by_step_and_x_takes_one_row_back(curator: Curator) -> None:
+    curator.press("K", "d", "z")
+    assert curator.decisions()["Q2"] == ["", "", "", ""]
+    assert curator.decisions()["Q1"] == ["keep", "lake", "natural", ""]
+    curator.press("k", "x")
+    assert curator.decisions()["Q1"] == ["", "", "", ""]
+
+
+def test_a_decided_value_suggests_its_supercategory_for_its_cluster(curator: Curator) -> None:
+    assert "church ?" in curator.text("#row-3")
+    curator.press("j", "j", "K")  # no value of this cluster is decided yet, so it asks
+    curator.type("castle")
+    curator.press("Enter")
+    assert "church ?" in curator.text("#row-3")  # the sheet's own suggestion stays
+    assert "lake ?" in curator.text("#row-1")  # pond is decided as one in that cluster
+
+
+def test_shift_a_keeps_all_open_values_of_the_cluster_in_one_step(curator: Curator) -> None:
+    curator.press("A")
+    found = curator.decisions()
+    assert found["Q1"] == found["Q2"] == ["keep", "lake", "natural", ""]
+    assert found["Q7"] == ["keep", "lake", "natural", ""]
+    curator.press("z")
+    found = curator.decisions()
+    assert found["Q1"] == found["Q2"] == ["", "", "", ""]
+
+
+def test_a_note_is_guarded_and_makes_an_open_value_unsure(curator: Curator) -> None:
+    curator.press("n")
+    curator.type("=SUM(1)  or so")
+    curator.press("Escape")
+    assert curator.decisions()["Q1"] == ["unsure", "", "", "'=SUM(1) or so"]
+    curator.press("z")
+    assert curator.decisions()["Q1"] == ["", "", "", ""]
+
+
+def test_a_stale_decision_said_again_is_news(curator: Curator) -> None:
+    assert curator.text("#row-6 .dot + .what") == "tarn Place 0"
+    curator.view.click("#row-6")
+    assert "has changed" in curator.text(".advice")
+    curator.press("K")
+    assert curator.decisions()["Q7"] == ["keep", "lake", "natural", "still so"]
+
+
+def test_a_decision_without_a_value_is_shown_and_kept(
+    chromium: Any, tables: dict[str, Any], tmp_path: Path
+) -> None:
+    gone = {**tables["sheet"].iloc[6].to_dict(), "key": "Q99", "instance_of": "", "cluster": -1,
+            "supercategory": "inns", "kind": "", "landmarks": 0, "images": 0}  # fmt: skip
+    sheet = pd.concat([tables["sheet"], table_of("review", [gone])], ignore_index=True)
+    page = tmp_path / "review.html"
+    page.write_text(render({**tables, "sheet": sheet}, tmp_path), encoding="utf-8")
+    person = Curator(chromium, page)
+    person.view.click("#row-7")
+    assert person.text("#panel h2") == "Q99" and person.text("#panel .pill") == "stale"
+    assert "No landmark carries this value any more" in person.text(".advice")
+    assert person.decisions()["Q99"] == ["keep", "inns", "", ""]
+    person.press("u")  # the supercategory is in no taxonomy any more, so it cannot be said again
+    assert person.decisions()["Q99"] == ["unsure", "", "", ""]
+    assert person.was_quiet()
+    person.tab.close()
+
+
+def test_edits_outlive_the_page(curator: Curator) -> None:
+    curator.press("K", "d")
+    curator.view.close()
+    curator.open()
+    assert curator.text("#edited") == "2"
+    assert curator.decisions()["Q1"] == ["keep", "lake", "natural", ""]
+
+
+def test_edits_of_an_earlier_sheet_are_offered_and_taken_over(
+    curator: Curator, tables: dict[str, Any], tmp_path: Path
+) -> None:
+    curator.press("K", "d")
+    fewer = tables["sheet"].iloc[1:]  # lake is gone, so the sheet is another one
+    page = render({**tables, "sheet": fewer}, tmp_path)
+    (tmp_path / "review.html").write_text(page, encoding="utf-8")
+    curator.open()
+    assert "keeps 1 edit made on an earlier version" in curator.text("#banner")
+    curator.view.click("text=Take over")
+    assert curator.decisions()["Q2"] == ["drop", "", "", ""]
+    assert curator.view.is_hidden("#banner")
+
+
+def test_what_the_browser_kept_is_not_trusted(curator: Curator) -> None:
+    empty = {"supercategory": "", "kind": "", "note": ""}
+    kept = [
+        ["Q1", {"decision": "keep", "supercategory": "no such", "kind": "x", "note": ""}],
+        ["Q2", {"decision": "explode", **empty}],
+        ["Q9", {"decision": "drop", **empty}],
+        "Q3",
+    ]
+    store = "Object.keys(localStorage)[0]"
+    curator.press("d")
+    curator.view.evaluate(f"text => localStorage.setItem({store}, text)", json.dumps(kept))
+    curator.view.close()
+    curator.open()
+    assert {key: cells[0] for key, cells in curator.decisions().items() if cells[0]} == {
+        "Q5": "keep", "Q6": "drop", "Q7": "keep",
+    }  # fmt: skip
+
+
+def test_a_browser_that_keeps_nothing_says_so_and_works(
+    chromium: Any, tables: dict[str, Any], tmp_path: Path
+) -> None:
+    page = tmp_path / "review.html"
+    page.write_text(render(tables, tmp_path), encoding="utf-8")
+    person = Curator(chromium, page)
+    refuse = "Object.defineProperty(window, 'localStorage', { get() { throw new Error('no'); } })"
+    person.tab.add_init_script(refuse)
+    person.open()
+    assert "keeps nothing" in person.text("#banner")
+    person.press("K")
+    assert person.decisions()["Q1"] == ["keep", "lake", "natural", ""]
+    person.tab.close()
+
+
+def test_search_finds_labels_without_their_accents_and_filters_narrow(curator: Curator) -> None:
+    curator.press("/")
+    curator.type("eglise")
+    assert curator.listed() == ['the "old", église']
+    curator.press("Escape", "Escape")
+    assert len(curator.listed()) == 7
+    curator.view.click(".chip:has-text('decided')")
+    assert curator.listed() == ["pond"]
+    curator.view.click(".chip:has-text('All')")
+    curator.view.select_option("#by-supercategory", "lake")
+    assert curator.listed() == ["lake", "=1+1", "pond", "tarn"]
+    assert curator.text("#found") == "4 values of 7, 62.8 % of the images"  # 135 of 215
+
+
+def test_groups_are_clusters_with_their_counts_and_neighbours(curator: Curator) -> None:
+    curator.view.select_option("#groups", "cluster")
+    heads = curator.view.locator(".head").all_inner_texts()
+    assert [" ".join(head.split()) for head in heads] == [
+        "c0 4 values · 135 images · near c1, c2",
+        "c1 2 values · 70 images · near c0, c2",
+        "c2 1 value · 10 images · near c0, c1",
+    ]
+
+
+def test_progress_is_counted_in_images(curator: Curator) -> None:
+    assert curator.text("#share") == "14.0 % decided"  # 20 + 10 of 215
+    assert curator.text("#curve-words") == (
+        "2 values of 7 decided, 14.0 % of the images. The next 2 values would bring it to 50 %."
+    )
+    curator.press("K")
+    assert curator.text("#share") == "41.9 % decided"  # 90 of 215
+
+
+def test_the_map_is_sized_by_images_and_coloured_by_status(curator: Curator) -> None:
+    areas = curator.view.evaluate(
+        "[...document.querySelectorAll('#map rect.value')].map(box => [+box.dataset.row,"
+        " box.width.baseVal.value * box.height.baseVal.value, box.classList[1]])"
+    )
+    status = {number: name for number, _, name in areas}
+    assert status == {
+        0: "open", 1: "open", 2: "open", 3: "open", 4: "decided", 5: "dropped", 6: "stale",
+    }  # fmt: skip
+    area = {number: size for number, size, _ in areas}
+    assert area[0] > area[1] > area[4] > area[6]
+    curator.view.click("#map rect[data-row='4']")
+    assert curator.text("#panel h2") == "pond"
+
+
+def test_photos_stand_with_their_credit(curator: Curator) -> None:
+    captions = curator.view.locator(".photos figcaption").all_inner_texts()
+    assert " ".join(captions[0].split()) == "Place 0 by Author 0 CC BY-SA 3.0"
+    assert curator.view.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
+
+
+NAMELESS = """() => {
+  const parts = "button, input, select, textarea, img, [role=img], [role=listbox]";
+  const named = (part) => part.textContent.trim() || part.getAttribute("aria-label") || part.alt
+    || part.labels?.length;
+  return [...document.querySelectorAll(parts)].filter((p) => !named(p)).map((p) => p.outerHTML);
+}"""
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (420, "light"), (420, "dark")])
+def test_everything_fits_and_has_a_name(
+    chromium: Any, tables: dict[str, Any], tmp_path: Path, width: int, scheme: str
+) -> None:
+    page = tmp_path / "review.html"
+    page.write_text(render(tables, tmp_path), encoding="utf-8")
+    size = {"width": width, "height": 860}
+    person = Curator(chromium, page, viewport=size, color_scheme=scheme)
+    person.view.click("#row-0")
+    assert person.view.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    nameless = person.view.evaluate(NAMELESS)
+    assert nameless == []
+    if width < 900:  # the panel has come up over the list, the decision within reach
+        box = person.view.locator(".deed").first.bounding_box()
+        assert box["y"] + box["height"] <= 860
+    assert person.was_quiet()
+    person.tab.close()
+
+
+def test_5700_values_are_a_page_in_which_only_what_is_in_sight_is_drawn(
+    chromium: Any, tmp_path: Path
+) -> None:
+    tables = make_tables(5700, tmp_path)
+    page = tmp_path / "review.html"
+    page.write_text(make_page(tables, tmp_path, page_photos=0), encoding="utf-8")
+    person = Curator(chromium, page, viewport={"width": 1280, "height": 900})
+    assert person.text("#found").startswith("5,700 values")
+    assert person.view.locator(".row").count() < 40
+    person.view.focus("#list")
+    person.press("End", "d", "Home")
+    assert person.view.get_attribute(".row[aria-selected=true]", "id") == "row-0"
+    found = person.decisions()
+    assert len(found) == 5700 and found["Q5700"][0] == "drop"
+    assert person.was_quiet()
+    person.tab.close()
+
+
+# The page on the road
+
+
+def hgld(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hgld", *words, "--now", "2026-01-01"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@dataclass(frozen=True)
+class Road:
+    """A pipeline on the made world that waits for a review; nothing is decided."""
+
+    folder: Path
+
+    @property
+    def labels(self) -> Path:
+        return self.folder / "labels"
+
+    @property
+    def work(self) -> Path:
+        return self.folder / "work"
+
+    @property
+    def page(self) -> Path:
+        return self.work / "review.html"
+
+    @property
+    def at(self) -> tuple[str, ...]:
+        return (str(self.folder / "toy.toml"), "--work", str(self.work))
+
+
+@pytest.fixture(scope="module")
+def road(tmp_path_factory: pytest.TempPathFactory) -> Road:
+    made = Road(tmp_path_factory.mktemp("road"))
+    shutil.copytree("labels/toy", made.labels)
+    decisions = made.labels / "decisions.csv"
+    header = decisions.read_text("utf-8").splitlines()[0]
+    decisions.write_text(f"{header}\n", encoding="utf-8")
+    text = Path("pipelines/quickstart.toml").read_text("utf-8")
+    (made.folder / "toy.toml").write_text(text.replace("../labels/toy", "labels"), "utf-8")
+    assert hgld("run", *made.at).returncode == 20
+    done = hgld("review", *made.at, "--html")
+    assert done.returncode == 20 and done.stdout == f"page: {made.page}\n", done.stderr
+    return made
+
+
+def test_the_neighbours_in_the_page_are_those_of_the_clusters(road: Road) -> None:
+    summary = pd.read_csv(road.work / "cluster_summary.csv", dtype=str)
+    clusters = facts_of(road.page.read_text("utf-8"))["clusters"]
+    near = {number: "; ".join(cluster["near"]) for number, cluster in clusters.items()}
+    assert near == dict(zip(summary["cluster"], summary["nearest"], strict=True))
+
+
+def test_decisions_made_in_the_page_are_applied_by_the_command_that_it_shows(
+    chromium: Any, road: Road, tmp_path: Path
+) -> None:
+    person = Curator(chromium, road.page)
+    first = person.text("#panel h2")
+    person.press("m")
+    person.type("windm")
+    person.press("Enter", "d")
+    sheet = tmp_path / "review.csv"
+    sheet.write_bytes(person.download())
+    command = person.view.evaluate("document.querySelector('#saved pre').textContent")
+    assert command == f"hgld review {' '.join(road.at)} --apply review.csv"
+    assert person.was_quiet()
+    person.tab.close()
+    done = hgld(*command.split()[1:-1], str(sheet), "--set", 'review.who="Ann"')
+    assert done.returncode == 20 and "2 decisions added" in done.stderr, done.stderr
+    labels = pd.read_csv(road.work / "clusters.csv").set_index("class_id")["instance_of"]
+    rows = pd.read_csv(road.labels / "decisions.csv", keep_default_na=False).to_dict("records")
+    said = {row["decision"]: row for row in rows}
+    assert len(rows) == 2 and {row["who"] for row in rows} == {"Ann"}
+    assert (said["move"]["supercategory"], said["move"]["kind"]) == ("windmill", "human-made")
+    assert labels[said["move"]["key"]] == first and said["drop"]["when"] == "2026-01-01"
+
+
+def terms_of(page: Path) -> set[str]:
+    """The licences under which photos are shown."""
+    photos = facts_of(page.read_text("utf-8"))["photos"].values()
+    return {photo["terms"] for some in photos for photo in some}
+
+
+def test_only_photos_that_may_be_exported_are_shown(road: Road) -> None:
+    assert "licence unknown" not in terms_of(road.page) and len(terms_of(road.page)) > 2
+    hgld("review", *road.at, "--html", "--set", 'export.licenses=["CC0 1.0"]')
+    assert terms_of(road.page) == {"CC0 1.0"}
+    images = pd.read_parquet(road.work / "images.parquet")
+    removed = images[["image_id"]].assign(why="asked").sort_values("image_id")
+    removed.to_csv(road.labels / "removals.csv", index=False, lineterminator="\n")
+    hgld("review", *road.at, "--html")
+    assert terms_of(road.page) == set()

@@ -1,0 +1,21 @@
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mediawiki.wiki import install, require_mediawiki
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty wiki, installed once."""
+    require_mediawiki()
+    return install(tmp_path_factory.mktemp("mediawiki") / "template")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that goes away afterwards: a drill leaves half a gigabyte."""
+    with tempfile.TemporaryDirectory(prefix="hgld-rehearsal-") as name:
+        yield Path(name)

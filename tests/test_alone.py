@@ -1,0 +1,46 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hgld.alone import hold
+from hgld.errors import HgldError
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from hgld.alone import hold
+with hold(Path(sys.argv[1]), "taken"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_one_is_told_who_holds_it_since_when_and_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    who = rf"process {os.getpid()} on .+ since \d{{4}}-\d\d-\d\d .+"
+    says = rf"x: taken \({who}\); wait for it, or go"
+    with hold(path, ""), pytest.raises(HgldError, match=says), hold(path, "x: taken", "or go"):
+        pass
+
+
+def test_it_is_free_again_after_the_block_also_when_that_fails(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), hold(tmp_path / "lock", "taken"):
+        _ = 1 / 0
+    with hold(tmp_path / "lock", "taken"):
+        pass
+
+
+def test_a_killed_owner_does_not_block(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(HgldError, match=f"process {holder.pid} "), hold(path, "taken"):
+            pass
+        holder.kill()
+    with hold(path, "taken"):
+        assert path.read_text().startswith(f"process {os.getpid()} ")

@@ -1,0 +1,190 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from hgld.artifacts import ARTIFACTS, Table
+from hgld.cli import app, guarded
+from hgld.hierarchy.columns import columns_of
+
+URL = "http://commons.wikimedia.org/wiki/Category:"
+PATH = '{"kind": "human-made", "supercategory": "church", "landmark": "train:7"}'
+
+
+def hgld(*arguments: object) -> int:
+    return guarded(lambda: app([str(word) for word in arguments]))
+
+
+def write(folder: Path, name: str, *rows: tuple[Any, ...]) -> Path:
+    artifact = ARTIFACTS[name]
+    assert isinstance(artifact, Table)
+    artifact.write(pd.DataFrame(rows, columns=columns_of(name)), folder / artifact.file)
+    return folder / artifact.file
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> list[str]:
+    """Arguments that name a run whose tables are there."""
+    (tmp_path / "p.toml").write_text('labels = "labels"\n')
+    work = tmp_path / "work"
+    write(work, "landmarks", ("train", 7, "St Agnes", URL + "St_Agnes"),
+          ("train", 8, "Old Mill", URL + "Old_Mill"))  # fmt: skip
+    write(work, "instance_of", ("train", 7, "Q9", 5, 0, "Q1", "chapel", "normal", "{}"))
+    write(work, "misses", ("train", 8, "no_item", "'Category:Old Mill' has no Wikidata item"))
+    write(work, "landmark_values", ("train", 7, 0, "Q1", "chapel"))
+    write(work, "hierarchy", ("train", 7, PATH))
+    write(work, "label_dropped", ("train", 8, "no_item", "no Wikidata item"))
+    write(
+        tmp_path / "labels", "decisions",
+        ("Q1", "qid", "keep", "church", "human-made", "bob", "2026-02-02",
+         "small, and yet a house of prayer like any other of its kind", "", ""),
+    )  # fmt: skip
+    return [str(tmp_path / "p.toml"), "--work", str(work)]
+
+
+def test_explain_fits_one_screen(run: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert hgld("labels", "explain", *run, "7") == 0
+    assert capsys.readouterr().out == (
+        "landmark     train:7 St Agnes\n"
+        "             http://commons.wikimedia.org/wiki/Category:St_Agnes\n"
+        "item         Q9, read at revision 5\n"
+        "             https://www.wikidata.org/wiki/Q9\n"
+        "instance of  chapel (Q1)\n"
+        "clean        goes by chapel (Q1)\n"
+        "decision     keep church (human-made)\n"
+        '             by bob, 2026-02-02: "small, and yet a house of prayer like any\n'
+        '             other of its kind"\n'
+        "             row 2 of decisions.csv, for qid 'Q1'\n"
+        "path         human-made > church > train:7\n"
+    )
+
+
+def test_explain_tells_why_a_landmark_has_no_path(
+    run: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hgld("labels", "explain", *run, "Old Mill") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2:] == [
+        "scrape       nothing: no_item: 'Category:Old Mill' has no Wikidata item",
+        "no path      no_item: no Wikidata item",
+    ]
+
+
+def test_explain_as_json_holds_the_facts(
+    run: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hgld("labels", "explain", *run, "train:7", "--json") == 0
+    steps = {step["step"]: step for step in json.loads(capsys.readouterr().out)}
+    assert steps["item"] == {"step": "item", "item_id": "Q9", "revision": 5}
+    assert (steps["decision"]["who"], steps["decision"]["row"]) == ("bob", 2)
+    assert list(steps["path"]["path"].values()) == ["human-made", "church", "train:7"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nowhere"], 2, "no landmark 'nowhere'"),
+        (["7", "--split", "test"], 2, "--split test: expected train or index"),
+        (["7", "--work", "gone"], 1, "run `hgld collect"),
+    ],
+)
+def test_explain_says_what_is_wrong_in_one_line(
+    arguments: list[str], code: int, message: str, run: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    assert hgld("labels", "explain", *run, *arguments) == code
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> list[Path]:
+    kinds = {"lake": "natural", "castle / fort": "human-made", "church": "human-made"}
+    both = {
+        "a": ["lake", "church", "church", "castle / fort"],
+        "b": ["lake", "castle / fort", "castle / fort", ""],
+    }
+    return [
+        write(tmp_path / side, "train_labels", *(
+            (i, f"{URL}{i}", "v", label, kinds[label]) for i, label in enumerate(labels) if label
+        ))
+        for side, labels in both.items()
+    ]  # fmt: skip
+
+
+def test_compare_shows_what_changed(
+    sides: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert hgld("labels", "compare", "a", "b/train_label_to_hierarchical.csv") == 0
+    out = capsys.readouterr().out
+    assert out == (
+        "A            a\n"
+        "B            b/train_label_to_hierarchical.csv\n"
+        "landmarks    A 4, B 3, both 3\n"
+        "             only in A (lost) 1, only in B (added) 0\n"
+        "same label   1 of 3 (33.3%)\n"
+        "same kind    3 of 3 (100.0%)\n"
+        "\n"
+        "label                          A       B    same    left    came    lost   added\n"
+        "castle / fort                  1       2       0       0       2       1       0\n"
+        "church                         2       0       0       2       0       0       0\n"
+        "\n"
+        "A says                  B says                  landmarks\n"
+        "church                  castle / fort                   2\n"
+    )
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_compare_says_how_many_rows_it_leaves_out(
+    sides: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hgld("labels", "compare", *sides, "--rows", 1) == 0
+    assert "1 more labels that changed: --rows, or --json for all" in capsys.readouterr().out
+
+
+def test_compare_as_json_holds_all_of_it(
+    sides: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hgld("labels", "compare", *sides, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["same"], found["moved"], found["lost"], found["added"]) == (1, 2, 1, 0)
+    assert [row["label"] for row in found["supercategories"]][2:] == ["lake"]
+    assert found["confusions"] == [
+        {"label_a": "church", "label_b": "castle / fort", "landmarks": 2}
+    ]
+
+
+def test_compare_writes_every_landmark(sides: list[Path], tmp_path: Path) -> None:
+    assert hgld("labels", "compare", *sides, "--landmarks", tmp_path / "out.csv") == 0
+    assert (tmp_path / "out.csv").read_text().splitlines()[1:3] == [
+        "train,0,lake,natural,lake,natural,same",
+        "train,1,church,human-made,castle / fort,human-made,moved",
+    ]
+
+
+def test_compare_tells_a_file_that_is_none(
+    sides: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hgld("labels", "compare", sides[0], tmp_path / "none.csv") == 3
+    assert "none.csv: no such file" in capsys.readouterr().err
+
+
+def test_check_counts_and_writes_back(
+    sides: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hgld("labels", "check", sides[0], "--write", tmp_path / "again.csv") == 0
+    assert "4 landmarks with one of 3 labels (1 natural, 2 human-made)" in capsys.readouterr().out
+    assert (tmp_path / "again.csv").read_bytes() == sides[0].read_bytes()
+
+
+@pytest.mark.real
+def test_real_labels_are_compared_with_themselves(
+    real_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = real_data / "gldv2-labels" / "index_label_to_hierarchical.csv"
+    assert hgld("labels", "compare", file, file) == 0
+    assert "same label   55,529 of 55,529 (100.0%)" in capsys.readouterr().out

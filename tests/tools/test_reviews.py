@@ -1,0 +1,416 @@
+"""``hgld reviews`` and ``hgld review`` on a small review, through the command line."""
+
+import csv
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors
+from hgld.cli import app, guarded
+from hgld.hierarchy.columns import table_of
+
+PIPELINE = """
+labels = "labels"
+[source]
+kind = "folder"
+[scrape]
+source = "table"
+table = "words.csv"
+[cluster]
+clusters = 3
+restarts = 2
+[review]
+who = "a person"
+"""
+WORDS = {"church": 0, "chapel": 9, "lake": 120, "pond": 127, "pub": 240, "inn": 251}  # degrees
+TAXONOMY = (
+    "supercategory,kind,definition\nchurch,human-made,\nlake,natural,\nrestaurant,human-made,\n"
+)
+PLACES = {"church": "church", "chapel": "church", "lake": "lake", "pond": "lake"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two landmarks a word, reviewed by nobody yet."""
+    folder = tmp_path_factory.mktemp("review")
+    (folder / "pipeline.toml").write_text(PIPELINE)
+    rows = [(i, word) for i, word in enumerate(w for w in WORDS for _ in range(2))]
+    lines = "".join(f"{i},{word}\n" for i, word in rows)
+    (folder / "words.csv").write_text("landmark_id,supercategory\n" + lines)
+    (folder / "labels").mkdir()
+    (folder / "labels" / "taxonomy.csv").write_text(TAXONOMY)
+    work = folder / "work"
+    work.mkdir()
+    places = "".join(f"train,{i},{word} no. {i},\n" for i, word in rows)
+    (work / "landmarks.csv").write_text("split,landmark_id,name,commons_url\n" + places)
+    _write_images(work, len(rows))
+    angles = np.radians(list(WORDS.values()))
+    vectors = Vectors(list(WORDS), np.stack([np.cos(angles), np.sin(angles)], 1), {})
+    VectorFile("label_vectors.npz").write(vectors, work / "label_vectors.npz")
+    for stage in ("scrape", "clean", "cluster"):
+        assert hgld(folder, stage) == 0
+    assert hgld(folder, "review") == 20
+    return folder
+
+
+def _write_images(work: Path, count: int) -> None:
+    text = dict.fromkeys(("path", "author", "license", "title", "url"), "")
+    rows = [
+        {"image_id": f"{i:016x}", "split": "train", "landmark_id": i, "offset": 0,
+         "size_bytes": 1, **text}
+        for i in range(count)
+    ]  # fmt: skip
+    table = ARTIFACTS["images"]
+    assert isinstance(table, Table)
+    table.write(table_of("images", rows), work / table.file)
+
+
+@pytest.fixture
+def desk(made: Path, tmp_path: Path) -> Iterator[Path]:
+    shutil.copytree(made, tmp_path / "desk")
+    yield tmp_path / "desk"
+
+
+def hgld(folder: Path, *words: str) -> int:
+    verb = [*words[:1]] if words[0] != "reviews" else [*words[:2]]
+    rest = words[len(verb) :]
+    where = ["--work", str(folder / "work"), "--now", "2026-11-21"]
+    return guarded(lambda: app([*verb, str(folder / "pipeline.toml"), *rest, *where]))
+
+
+def tool(*words: object) -> int:
+    return guarded(lambda: app(["reviews", *map(str, words)]))
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def fill(path: Path, decide: dict[str, str]) -> None:
+    """Write decisions into a sheet: value -> supercategory, or drop."""
+    rows = rows_of(path)
+    for row in rows:
+        place = decide.get(row["instance_of"])
+        if place == "drop":
+            row.update(decision="drop")
+        elif place:
+            row.update(decision="keep", supercategory=place)
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def fill_clusters(path: Path, **cells: dict[str, str]) -> None:
+    """Fill in the row of the cluster that holds a value; saved as a German spreadsheet does."""
+    rows = rows_of(path)
+    for value, filled in cells.items():
+        next(row for row in rows if value in row["largest"]).update(filled)
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys(), delimiter=";")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def sheet_of(desk: Path) -> list[dict[str, str]]:
+    return rows_of(desk / "work" / "review.csv")
+
+
+def decided(desk: Path) -> dict[str, str]:
+    found = rows_of(desk / "labels" / "decisions.csv")
+    return {row["key"]: row["supercategory"] or row["decision"] for row in found}
+
+
+def test_an_edited_sheet_is_applied_and_opens_the_gate(desk: Path) -> None:
+    all_of_it = {**PLACES, "pub": "restaurant", "inn": "drop"}
+    fill(desk / "work" / "review.csv", all_of_it)
+    assert hgld(desk, "review", "--apply") == 0
+    assert decided(desk) == all_of_it
+
+
+def test_a_sheet_from_anywhere_is_applied(desk: Path, tmp_path: Path) -> None:
+    shutil.copy(desk / "work" / "review.csv", tmp_path / "mine.csv")
+    fill(tmp_path / "mine.csv", {"inn": "drop"})
+    assert hgld(desk, "review", str(tmp_path / "mine.csv"), "--apply") == 20  # five are open
+    assert decided(desk) == {"inn": "drop"}
+
+
+def test_a_sheet_without_apply_is_a_usage_error(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hgld(desk, "review", "mine.csv") == 2
+    assert "mine.csv: a sheet is only read with --apply" in capsys.readouterr().err
+
+
+def test_a_faulty_sheet_is_refused_as_a_whole_with_exit_code_3(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(desk / "work" / "review.csv", {"inn": "drop", "pub": "chruch", "lake": "see"})
+    assert hgld(desk, "review", "--apply") == 3
+    says = capsys.readouterr().err
+    assert "2 faults, nothing was applied" in says and "did you mean 'church'?" in says
+    assert not (desk / "labels" / "decisions.csv").exists()
+
+
+def test_clusters_are_decided_and_made_anew_by_one_command(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sheet = desk / "work" / "review_clusters.csv"
+    fill_clusters(
+        sheet,
+        lake={"action": "accept", "supercategory": "lake"},
+        inn={"action": "split", "into": "2"},
+    )
+    assert hgld(desk, "review", "--apply") == 20
+    assert "2 decisions added" in capsys.readouterr().err
+    assert decided(desk) == {"lake": "lake", "pond": "lake"}
+    clusters = {row["instance_of"]: row["cluster"] for row in rows_of(desk / "work/clusters.csv")}
+    assert clusters["inn"] != clusters["pub"] and {clusters["inn"], clusters["pub"]} == {"3", "4"}
+    assert len(rows_of(sheet)) == 4 and not any(row["action"] for row in rows_of(sheet))
+
+
+def test_applying_with_other_options_makes_no_other_clusters(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (desk / "work" / "clusters.csv").read_bytes()
+    fill_clusters(desk / "work" / "review_clusters.csv", inn={"action": "split", "into": "2"})
+    assert hgld(desk, "review", "--apply", "--set", "cluster.clusters=2") == 20
+    assert "clusters are edited; the next `hgld run`" in capsys.readouterr().err
+    assert (desk / "work" / "clusters.csv").read_bytes() == before
+    assert len(rows_of(desk / "labels" / "cluster_edits.csv")) == 2
+
+
+def test_no_clustering_loses_a_decision(desk: Path) -> None:
+    all_of_it = {**PLACES, "pub": "restaurant", "inn": "drop"}
+    fill(desk / "work" / "review.csv", all_of_it)
+    assert hgld(desk, "review", "--apply") == 0
+    first = {row["key"]: (row["supercategory"], row["status"]) for row in sheet_of(desk)}
+    vectors = VectorFile("label_vectors.npz")
+    path = desk / "work" / vectors.file
+    for seed, clusters in enumerate((2, 5)):  # another encoder, another k
+        drawn = np.random.default_rng(seed).normal(size=(len(WORDS), 8))
+        vectors.write(Vectors(list(WORDS), drawn, {}), path)
+        assert hgld(desk, "cluster", "--set", f"cluster.clusters={clusters}") == 0
+        assert hgld(desk, "review") == 0
+        again = {row["key"]: (row["supercategory"], row["status"]) for row in sheet_of(desk)}
+        assert again == first and {status for _, status in again.values()} == {"decided"}
+    assert decided(desk) == all_of_it
+
+
+def test_decisions_can_seed_the_clusters(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(desk / "work" / "review.csv", {**PLACES, "pub": "restaurant", "inn": "restaurant"})
+    hgld(desk, "review", "--apply")
+    capsys.readouterr()
+    assert hgld(desk, "cluster", "--set", "cluster.seeds=decided") == 0
+    assert "cluster.seeds: random -> decided" in capsys.readouterr().err
+    assert hgld(desk, "cluster", "--set", "cluster.seeds=decided") == 0
+    assert "fresh" in capsys.readouterr().err
+    few = ("--set", "cluster.seeds=decided", "--set", "cluster.clusters=2")
+    assert hgld(desk, "cluster", *few) == 2
+    assert "set cluster.clusters to 3 or more" in capsys.readouterr().err
+
+
+def test_a_range_of_numbers_of_clusters_is_looked_at_and_changes_nothing(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (desk / "work" / "clusters.csv").read_bytes()
+    capsys.readouterr()
+    assert hgld(desk, "cluster", "--suggest", "2:5") == 0
+    assert "suggested: cluster.clusters = 3" in capsys.readouterr().out
+    assert [row["clusters"] for row in rows_of(desk / "work" / "cluster_range.csv")] == list("2345")
+    assert (desk / "work" / "cluster_range.png").stat().st_size > 10_000
+    assert (desk / "work" / "clusters.csv").read_bytes() == before
+
+
+def test_an_edited_sheet_of_clusters_is_not_overwritten(desk: Path) -> None:
+    sheet = desk / "work" / "review_clusters.csv"
+    sheet.write_bytes(sheet.read_bytes() + b"\r\n")
+    before = sheet.read_bytes()
+    assert hgld(desk, "review", "--force") == 20
+    assert sheet.read_bytes() == before
+
+
+def test_a_workbook_is_written_and_applied(desk: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    assert hgld(desk, "review", "--xlsx") == 20
+    path = desk / "work" / "review.xlsx"
+    book = openpyxl.load_workbook(path)
+    assert book.sheetnames == ["values", "clusters", "lists"]
+    page = book["values"]
+    lists = {str(v.sqref).split("2:")[0]: v.formula1 for v in page.data_validations.dataValidation}
+    assert lists == {"A": "lists!$A$1:$A$4", "B": "lists!$B$1:$B$3", "C": "lists!$C$1:$C$2"}
+    names = [book["lists"].cell(row, 2).value for row in (1, 2, 3)]
+    assert names == ["church", "lake", "restaurant"]
+    row = next(r for r in range(2, 8) if page.cell(r, 7).value == "inn")
+    page.cell(row, 1).value = "drop"
+    book.save(path)
+    assert hgld(desk, "review", str(path), "--apply") == 20
+    assert decided(desk) == {"inn": "drop"}
+
+
+def test_an_edited_workbook_is_not_overwritten_without_a_copy(desk: Path) -> None:
+    pytest.importorskip("openpyxl")
+    for _ in range(2):
+        hgld(desk, "review", "--xlsx")
+    assert not list((desk / "work").glob("review.edited-*.xlsx"))
+    (desk / "work" / "review.xlsx").write_bytes(b"someone's work")
+    hgld(desk, "review", "--xlsx")
+    assert (desk / "work" / "review.edited-1.xlsx").read_bytes() == b"someone's work"
+
+
+def test_the_same_workbook_has_the_same_bytes(desk: Path) -> None:
+    pytest.importorskip("openpyxl")
+    found = []
+    for _ in range(2):
+        hgld(desk, "review", "--xlsx")
+        found.append((desk / "work" / "review.xlsx").read_bytes())
+    assert found[0] == found[1]
+
+
+def test_differences_are_told_in_words(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sheet, other = desk / "work" / "review.csv", desk / "other.csv"
+    fill(sheet, {"inn": "drop", "pub": "restaurant"})
+    shutil.copy(sheet, other)
+    fill(other, {"inn": "restaurant", "lake": "lake"})
+    capsys.readouterr()
+    assert tool("diff", sheet, other) == 0
+    found = capsys.readouterr()
+    assert found.out == "inn: drop -> keep restaurant\nlake: open -> keep lake\n"
+    assert found.err == "2 values decided in another way\n"
+
+
+def test_differences_are_data_too(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = desk / "other.csv"
+    shutil.copy(desk / "work" / "review.csv", other)
+    fill(other, {"inn": "drop"})
+    capsys.readouterr()
+    assert tool("diff", desk / "work" / "review.csv", other, "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["before"]["decision"], found["after"]["decision"]) == ("", "drop")
+
+
+def test_a_note_alone_is_a_difference_only_where_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, note in (("a", "one"), ("b", "other")):
+        (tmp_path / name).write_text(f"decision,supercategory,kind,note,key\ndrop,,,{note},pub\n")
+    tool("diff", tmp_path / "a", tmp_path / "b")
+    assert capsys.readouterr().out == ""
+    tool("diff", tmp_path / "a", tmp_path / "b", "--notes")
+    assert capsys.readouterr().out == "pub: drop, note 'one' -> 'other'\n"
+
+
+def blind(desk: Path, name: str, *more: str) -> Path:
+    words = [str(desk / "pipeline.toml"), str(desk / name), "--work", str(desk / "work"), *more]
+    assert guarded(lambda: app(["reviews", "blind", *words])) == 0
+    return desk / name
+
+
+def test_blind_copies_hide_what_is_decided_and_have_an_order_of_their_own(desk: Path) -> None:
+    fill(desk / "work" / "review.csv", {"chapel": "church", "lake": "lake"})
+    hgld(desk, "review", "--apply")
+    one, again, other = (
+        rows_of(blind(desk, f"{i}.csv", "--seed", seed)) for i, seed in enumerate("115")
+    )
+    assert one == again and one != other
+    assert sorted(r["key"] for r in one) == sorted(r["key"] for r in other) == sorted(WORDS)
+    told = {row["instance_of"]: row["suggestion"] for row in one}
+    assert not any(row["decision"] for row in one)
+    assert told["church"] == "church" and told["pond"] == ""  # by its name, by no decision
+    assert "status" not in one[0] and "cluster" in one[0]
+
+
+def test_without_hints_no_column_says_what_a_value_may_be(desk: Path) -> None:
+    (row, *_) = rows_of(blind(desk, "b.csv", "--seed", "1", "--no-hints"))
+    assert list(row) == ["decision", "supercategory", "kind", "note", "key", "key_type",
+                         "instance_of", "landmarks", "images", "examples", "evidence"]  # fmt: skip
+
+
+def test_a_blind_copy_overwrites_nothing(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blind(desk, "b.csv", "--seed", "1")
+    words = [str(desk / "pipeline.toml"), str(desk / "b.csv"), "--seed", "1"]
+    assert guarded(lambda: app(["reviews", "blind", *words])) == 2
+    assert "may hold someone's work" in capsys.readouterr().err
+
+
+def test_two_annotators_are_measured_and_their_disagreements_decided(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = (blind(desk, f"{name}.csv", "--seed", "1", "--no-hints") for name in "ab")
+    fill(a, {**PLACES, "pub": "restaurant", "inn": "restaurant"})
+    fill(b, {**PLACES, "pub": "restaurant", "inn": "drop"})
+    capsys.readouterr()
+    assert tool("agree", a, b, "--out", desk / "adjudication.csv") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "6 values decided by both, a: a, b: b"
+    assert lines[3].split()[:2] == ["supercategory", "83.3%"]
+    assert lines[4].startswith("supercategory, by images ")
+    assert "    1  (drop) / restaurant: inn" in lines
+    assert all(len(line) <= 80 for line in lines)
+    (row,) = rows_of(desk / "adjudication.csv")
+    assert (row["key"], row["a_decision"], row["b_decision"]) == ("inn", "keep", "drop")
+    fill(desk / "adjudication.csv", {"inn": "drop"})
+    assert hgld(desk, "review", str(desk / "adjudication.csv"), "--apply") == 20
+    assert decided(desk) == {"inn": "drop"}
+
+
+def test_agreement_is_data_too(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = (blind(desk, f"{name}.csv", "--seed", "1") for name in "ab")
+    fill(a, {**PLACES, "pub": "restaurant"})
+    fill(b, {**PLACES, "pub": "lake"})
+    capsys.readouterr()
+    assert tool("agree", a, b, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["annotators"] == ["a", "b"] and found["values"] == 5
+    assert {row["by"] for row in found["measures"]} == {"values", "images"}
+    assert found["confused"] == [{"pair": ["lake", "restaurant"], "values": 1, "examples": ["pub"]}]
+
+
+def test_counts_of_another_sheet_weigh_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = "decision,supercategory,kind,note,instance_of"
+    for name, place in (("a", "x"), ("b", "y")):
+        folder = tmp_path / name
+        folder.mkdir()
+        rows = f"keep,x,natural,,u\nkeep,{place},natural,,v\n"
+        (folder / "filled.csv").write_text(f"{header}\n{rows}")
+    (tmp_path / "sheet.csv").write_text(f"{header},count\n,,,,v,1\n,,,,u,9\n")
+    files = [tmp_path / name / "filled.csv" for name in "ab"]
+    assert tool("agree", *files, "--counts", tmp_path / "sheet.csv", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    told = {(row["of"], row["by"]): row["agreement"] for row in found["measures"]}
+    assert found["annotators"] == ["a", "b"]
+    assert told["supercategory", "values"] == 0.5 and told["supercategory", "count"] == 0.9
+
+
+def test_a_decision_is_taken_back_by_a_new_row(desk: Path) -> None:
+    for place in ("restaurant", "drop"):
+        fill(desk / "work" / "review.csv", {"inn": place})
+        hgld(desk, "review", "--apply")
+    assert hgld(desk, "reviews", "undo", "inn", "--why", "looked again") == 0
+    rows = rows_of(desk / "labels" / "decisions.csv")
+    assert [row["decision"] for row in rows] == ["keep", "drop", "keep"]
+    assert (rows[-1]["supercategory"], rows[-1]["why"]) == ("restaurant", "looked again")
+    assert rows[-1]["supersedes"] == "2026-11-21"
+
+
+def test_a_first_decision_that_is_taken_back_leaves_the_value_open(desk: Path) -> None:
+    fill(desk / "work" / "review.csv", {"inn": "drop"})
+    hgld(desk, "review", "--apply")
+    assert hgld(desk, "reviews", "undo", "inn") == 0
+    assert rows_of(desk / "labels" / "decisions.csv")[-1]["decision"] == "unsure"
+
+
+def test_what_was_never_decided_cannot_be_taken_back(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(desk / "work" / "review.csv", {"inn": "drop"})
+    hgld(desk, "review", "--apply")
+    assert hgld(desk, "reviews", "undo", "in") == 3
+    assert "no decision on 'in'; did you mean 'inn'?" in capsys.readouterr().err
