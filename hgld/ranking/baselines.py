@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hgld.errors import ShapeError
-from hgld.ranking.modules import check_labels, unit_vectors
 from hgld.ranking.proxies import ProxyCalibration, cosines_with_proxies
+from hgld.ranking.sides import check_labels, unit_vectors
 
 __all__ = ["FastAP", "LevelSum", "NormSoftmax", "ProxyNCA", "Triplet"]
 

@@ -1,29 +1,56 @@
 """How kernels are compiled: cached on disk, without the interpreter lock, without zero checks.
 
 numba checks each division for zero unless told otherwise, which keeps loops from being vectorised
-(ten times slower). ``fast`` also lets sums be reordered; it is for short loops over slices alone.
+(ten times slower). ``fast`` also lets sums be reordered; it is for short loops alone. ``part`` is
+for what runs once for each score: a call costs as much as the work.
+
+A compiled kernel holds the kernels of other files that it calls, but numba compiles it anew only
+when its own file changes. Here it does when any file with kernels has changed.
 """
 
 from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 
-__all__ = ["Array", "fast", "kernel"]
+__all__ = ["Array", "fast", "kernel", "part"]
 
 Array = np.ndarray[Any, Any]
+ANY_ORDER = {"reassoc", "contract", "arcp", "nsz", "nnan"}  # infinity stays what it is
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile on first use."""
-    compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    return compiled
+    return _compiled(function)
 
 
 def fast(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile on first use, sums in any order."""
-    compiled: Callable[..., Any] = numba.njit(
-        cache=True, nogil=True, error_model="numpy", fastmath=True
-    )(function)
+    return _compiled(function, fastmath=ANY_ORDER)
+
+
+def part(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile into the kernels that call it."""
+    return _compiled(function, forceinline=True)
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    found = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    file = getattr(found._cache, "_cache_file", None)
+    if file is not None:
+        file._source_stamp = STAMP
+    compiled: Callable[..., Any] = found
     return compiled
+
+
+def _stamp() -> str:
+    """Hash of the files of this package that hold kernels."""
+    sources = (file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
+    kernels = (source for source in sources if b"hgld.ranking.compiled" in source)
+    return sha256(b"".join(kernels)).hexdigest()
+
+
+STAMP = _stamp()

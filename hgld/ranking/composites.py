@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from hgld.errors import ShapeError
 from hgld.ranking import surrogates
-from hgld.ranking.modules import PairCalibration, RankLoss, SupAP, SupHAP, SupNDCG, SupRecall
-from hgld.ranking.pooled import PooledCalibration
+from hgld.ranking.modules import SupAP, SupHAP, SupNDCG, SupRecall
+from hgld.ranking.pooled import PairCalibration, PooledCalibration
 from hgld.ranking.proxies import new_proxies, proxy_calibration
+from hgld.ranking.rank_loss import RankLoss
 from hgld.ranking.steps import Step, check_positive
 
 __all__ = ["HAPPIER", "ROADMAP", "RODNDCG", "RODRecall", "RobustDecomposable"]

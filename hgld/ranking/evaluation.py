@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
+from hgld.ranking import gpu_evaluation
 from hgld.ranking import levels as grades
 from hgld.ranking import ranked as lists
 from hgld.ranking.names import MetricName, parse
@@ -71,7 +72,9 @@ def evaluate(
         name.at_level(level_names)
     query, gallery = _wide(query), _wide(gallery).to(query.device)
     labels = query_labels, gallery_labels
-    if query.device.type == "cpu" and query.dtype == gallery.dtype == torch.float32:
+    if gpu_evaluation.counts(query, gallery):
+        found = gpu_evaluation.measure(query, gallery, labels, parsed, level_names, exclude_self)
+    elif query.device.type == "cpu" and query.dtype == gallery.dtype == torch.float32:
         found = _by_kernel(query, gallery, labels, parsed, level_names, exclude_self, keep=False)[0]
     else:
         found = _by_sorting(query, gallery, labels, parsed, level_names, exclude_self)
@@ -136,7 +139,6 @@ def _by_kernel(
     for start in range(0, len(query), rows):
         block = slice(start, min(start + rows, len(query)))
         here = torch.mm(query[block], gallery.T, out=scores[: block.stop - start])
-        _check_finite(here)
 
         def work(part: slice, here: Tensor = here, start: int = start) -> None:
             at = slice(start + part.start, start + part.stop)
@@ -146,7 +148,10 @@ def _by_kernel(
                 plan.harmonic, values[at], offsets[at], ranks, levels, *scratch(len(gallery)),
             )  # fmt: skip
 
-        over_rows(work, len(here))
+        try:
+            over_rows(work, len(here))
+        except ValueError:  # of the kernel, which sees every score anyway
+            raise _not_finite() from None
     result = Result.of([str(i) for i in range(len(parsed))], values, counts)
     kept = Ranking(offsets, ranks, levels, counts.numpy()) if keep else None
     return result, kept
@@ -154,7 +159,11 @@ def _by_kernel(
 
 def _check_finite(scores: Tensor) -> None:
     if not bool(torch.isfinite(scores.sum())) and not bool(torch.isfinite(scores).all()):
-        raise ShapeError("scores hold nan or inf; expected finite embeddings")
+        raise _not_finite()
+
+
+def _not_finite() -> ShapeError:
+    return ShapeError("scores hold nan or inf; expected finite embeddings")
 
 
 def _by_sorting(

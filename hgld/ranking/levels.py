@@ -6,11 +6,13 @@ floats counts them as one. Everything else in this package starts from a (Q, G) 
 """
 
 import warnings
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
+from hgld.ranking import gpu
 
 __all__ = [
     "RelevanceWarning",
@@ -102,11 +104,13 @@ def count_levels(levels: Tensor, num_levels: int) -> Tensor:
         tensor([[1, 2, 1]])
     """
     if levels.device.type == "cpu" and levels.dtype == torch.int8 and levels.numel() >= 1 << 12:
-        from hgld.ranking.windowed import count_rows
+        from hgld.ranking.order import count_rows
 
         counts = torch.zeros(len(levels), num_levels + 1, dtype=torch.int64)
         count_rows(levels.contiguous().numpy(), counts.numpy())
         return counts
+    if gpu.ready(levels.device):
+        return gpu.count_levels(levels, num_levels)
     per_level = [(levels == level).sum(1) for level in range(num_levels + 1)]
     return torch.stack(per_level, 1)
 
@@ -121,11 +125,17 @@ def relevance_table(counts: Tensor, alpha: float = 1.0) -> Tensor:
     Returns:
         (Q, L + 1) float64; column 0 is 0.
     """
-    num_levels = counts.shape[1] - 1
-    steps = torch.arange(num_levels + 1, dtype=torch.float64, device=counts.device)
+    share = _shares(counts.shape[1] - 1, alpha, counts.device)
+    return torch.where(counts > 0, share / counts.clamp(min=1), 0.0)
+
+
+@lru_cache(maxsize=16)
+def _shares(num_levels: int, alpha: float, device: torch.device) -> Tensor:
+    """(l / L)^alpha of each level; 0 where nothing is shared."""
+    steps = torch.arange(num_levels + 1, dtype=torch.float64, device=device)
     share = (steps / num_levels) ** alpha
     share[0] = 0.0
-    return torch.where(counts > 0, share / counts.clamp(min=1), 0.0)
+    return share
 
 
 def weighted_table(counts: Tensor, weights: Tensor) -> Tensor:
@@ -217,13 +227,21 @@ def warn_of_inverted(inverted: int, queries: int) -> None:
 
 def check_levels(levels: Tensor, num_levels: int | None = None) -> None:
     """Raise ShapeError unless levels are a (Q, G) table of integers in -1..num_levels."""
+    _check_table(levels)
+    low, high = (int(value) for value in torch.aminmax(levels))
+    _check_range(low, high, num_levels)
+
+
+def _check_table(levels: Tensor) -> None:
     if levels.ndim != 2 or 0 in levels.shape:
         raise ShapeError(f"levels have shape {tuple(levels.shape)}; expected (queries, gallery)")
     if levels.dtype.is_floating_point or levels.dtype.is_complex:
         raise ShapeError(f"levels are {levels.dtype}; expected integers, -1 for not in the gallery")
     if levels.dtype == torch.bool:
         raise ShapeError("levels are bool; expected integers, -1 for not in the gallery")
-    low, high = (int(value) for value in torch.aminmax(levels))
+
+
+def _check_range(low: int, high: int, num_levels: int | None) -> None:
     limit = 126 if num_levels is None else num_levels
     if low < -1 or high > limit:
         raise ShapeError(f"levels run from {low} to {high}; expected -1..{limit}")
@@ -236,8 +254,19 @@ def check_pairs(scores: Tensor, levels: Tensor, num_levels: int | None = None) -
             f"scores have shape {tuple(scores.shape)}, levels {tuple(levels.shape)}; "
             "expected the same (queries, gallery)"
         )
-    check_levels(levels, num_levels)
+    _check_table(levels)
     if not scores.dtype.is_floating_point:
         raise ShapeError(f"scores are {scores.dtype}; expected floats")
-    if not bool(torch.isfinite(scores.sum())) and not bool(torch.isfinite(scores).all()):
+    low, high, finite = _bounds(scores, levels)
+    _check_range(low, high, num_levels)
+    if not finite:
         raise ShapeError("scores hold nan or inf; expected finite similarities")
+
+
+def _bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
+    """Least and greatest level, and whether all scores are finite."""
+    if gpu.ready(scores.device):
+        return gpu.bounds(scores, levels)
+    low, high = (int(value) for value in torch.aminmax(levels))
+    finite = bool(torch.isfinite(scores.sum())) or bool(torch.isfinite(scores).all())
+    return low, high, finite

@@ -15,8 +15,6 @@ from hgld.ranking.composites import HAPPIER, ROADMAP, RODNDCG, RobustDecomposabl
 from hgld.ranking.modules import (
     BlackBoxAP,
     BlackBoxRecall,
-    PairCalibration,
-    RankLoss,
     SmoothAP,
     SmoothHAP,
     SmoothRecall,
@@ -26,8 +24,14 @@ from hgld.ranking.modules import (
     SupNDCG,
     SupRecall,
 )
-from hgld.ranking.pooled import PooledCalibration, XBMContrastive, xbm_contrastive
+from hgld.ranking.pooled import (
+    PairCalibration,
+    PooledCalibration,
+    XBMContrastive,
+    xbm_contrastive,
+)
 from hgld.ranking.proxies import CSL, ProxyCalibration, proxy_calibration
+from hgld.ranking.rank_loss import RankLoss
 from hgld.ranking.surrogates import (
     smooth_ap,
     smooth_h_ap,

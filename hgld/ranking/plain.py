@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from hgld.ranking.steps import SigmoidStep, Step
+from hgld.ranking.steps import Step
 
 __all__ = ["Goal", "plain_loss", "row_loss"]
 
@@ -144,11 +144,6 @@ def _metric(
         found = found.clamp(max=k) if goal.clip else found
         recalls.append(found / counts.clamp(min=1, max=k))
     return torch.stack(recalls).mean(0)
-
-
-def is_sigmoid(step: Step) -> bool:
-    """Whether the step is the sigmoid of Smooth-AP."""
-    return isinstance(step, SigmoidStep)
 
 
 def ideal_dcg(gains: Tensor, counts: Tensor) -> Tensor:

@@ -1,17 +1,20 @@
-"""Losses over all pairs of a batch that are no mean over queries: pooled calibration, XBM.
+"""Losses over the pairs of a batch: calibration, by query or pooled, and XBM's contrastive loss.
 
-Their gradient is a plain autograd one: the scores of a batch against its references are held.
+The pooled ones are no mean over queries. Their gradient is a plain autograd one: the scores of a
+batch against its references are held.
 """
+
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
 
-from hgld.errors import ShapeError
-from hgld.ranking import levels as grades
-from hgld.ranking.binary import checked, pooled_calibration
-from hgld.ranking.modules import check_labels, mask_own, own_pairs, unit_vectors
+from hgld.ranking import binary
+from hgld.ranking.binary import checked
+from hgld.ranking.rank_loss import RankLoss
+from hgld.ranking.sides import Sides
 
-__all__ = ["PooledCalibration", "XBMContrastive", "xbm_contrastive"]
+__all__ = ["PairCalibration", "PooledCalibration", "XBMContrastive", "xbm_contrastive"]
 
 
 def xbm_contrastive(scores: Tensor, levels: Tensor, margin: float = 0.5) -> Tensor:
@@ -31,38 +34,52 @@ def xbm_contrastive(scores: Tensor, levels: Tensor, margin: float = 0.5) -> Tens
     return (pull + push) / len(scores)
 
 
-class _Pooled(nn.Module):
-    """Scores and binary levels of a batch against its gallery, at one level."""
+class PairCalibration(RankLoss):
+    """Decomposability loss by pairs (Eq. 7) at one level, mean over the queries."""
+
+    def __init__(
+        self,
+        alpha: float = 0.9,
+        beta: float = 0.6,
+        level: int | None = None,
+        include_self: bool = True,
+        chunk: int | None = None,
+    ) -> None:
+        super().__init__(level, None, include_self, chunk)
+        self.alpha, self.beta = alpha, beta
+
+    def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
+        """Eq. 7 of each query with a positive."""
+        loss = binary.pair_calibration(scores, levels, self.alpha, self.beta)
+        return torch.where((levels > 0).any(1), loss, 0.0)
+
+
+class _Pooled(nn.Module, ABC):
+    """One number of all scores and binary levels of a batch against its gallery."""
 
     def __init__(self, level: int | None, include_self: bool) -> None:
         super().__init__()
         self.level, self.include_self = level, include_self
 
-    def pairs(
+    @abstractmethod
+    def pooled(self, scores: Tensor, levels: Tensor) -> Tensor:
+        """(B, M) scores and levels -> one number."""
+
+    def forward(
         self,
         embeddings: Tensor,
         labels: Tensor,
-        ref_embeddings: Tensor | None,
-        ref_labels: Tensor | None,
-        ids: Tensor | None,
-        ref_ids: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        """(B, M) cosines and binary levels; -1 where a query meets itself and is left out."""
-        own = own_pairs(len(embeddings), ref_embeddings, ids, ref_ids)
-        queries = unit_vectors(embeddings)
-        gallery = queries if ref_embeddings is None else unit_vectors(ref_embeddings)
-        paths = labels if ref_labels is None else ref_labels
-        check_labels(labels, len(queries), None)
-        check_labels(paths, len(gallery), None, "ref_")
-        if queries.shape[1] != gallery.shape[1]:
-            raise ShapeError(
-                f"embeddings have {queries.shape[1]} dimensions, references {gallery.shape[1]}"
-            )
-        levels = grades.at_least(grades.shared_levels(labels, paths), self.level or labels.shape[1])
-        if not self.include_self and own is not None:
-            mask_own(levels, own, slice(None))
-        with torch.autocast(queries.device.type, enabled=False):
-            return queries @ gallery.to(queries.dtype).T, levels
+        ref_embeddings: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        ids: Tensor | None = None,
+        ref_ids: Tensor | None = None,
+    ) -> Tensor:
+        """As ``RankLoss.forward``, over all queries of the batch."""
+        sides = Sides.of(embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids)
+        at = sides.level_or_finest(self.level)
+        levels = sides.levels(slice(None), self.include_self, at)
+        with torch.autocast(sides.queries.device.type, enabled=False):
+            return self.pooled(sides.queries @ sides.gallery.T, levels)
 
 
 class PooledCalibration(_Pooled):
@@ -79,18 +96,9 @@ class PooledCalibration(_Pooled):
         super().__init__(level, include_self)
         self.alpha, self.beta = alpha, beta
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        ref_embeddings: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-        ids: Tensor | None = None,
-        ref_ids: Tensor | None = None,
-    ) -> Tensor:
-        """As ``RankLoss.forward``."""
-        scores, levels = self.pairs(embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids)
-        return pooled_calibration(scores, levels, self.alpha, self.beta)
+    def pooled(self, scores: Tensor, levels: Tensor) -> Tensor:
+        """``pooled_calibration`` of the batch."""
+        return binary.pooled_calibration(scores, levels, self.alpha, self.beta)
 
 
 class XBMContrastive(_Pooled):
@@ -102,15 +110,6 @@ class XBMContrastive(_Pooled):
         super().__init__(level, include_self)
         self.margin = margin
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        ref_embeddings: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-        ids: Tensor | None = None,
-        ref_ids: Tensor | None = None,
-    ) -> Tensor:
-        """As ``RankLoss.forward``; mean over all queries of the batch."""
-        scores, levels = self.pairs(embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids)
+    def pooled(self, scores: Tensor, levels: Tensor) -> Tensor:
+        """``xbm_contrastive`` of the batch."""
         return xbm_contrastive(scores, levels, self.margin)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hgld.errors import ShapeError
-from hgld.ranking.modules import check_labels, unit_vectors
+from hgld.ranking.sides import check_labels, unit_vectors
 from hgld.ranking.steps import check_positive
 
 __all__ = [

@@ -49,7 +49,12 @@ def rank_row(
         found: (G,) int8 levels, written.
         levels: room for (G,) uint8.
         counts: (L + 1,) int64 images of each level, written.
+
+    Raises:
+        ValueError: a score is nan or infinite.
     """
+    if not all_finite(scores.view(np.uint32)):
+        raise ValueError("scores hold nan or inf")
     size = make_keys(scores, order, starts, ends, own, keys, levels, counts)
     sort_keys(keys[:size], more[:size])
     m = 0
@@ -91,6 +96,15 @@ def make_keys(
         size = size - 1
         keys[own] = keys[size]
     return size
+
+
+@fast
+def all_finite(bits: Array) -> bool:
+    """Whether no score, given by its bits, is nan or infinite."""
+    largest = np.uint32(0)
+    for j in range(bits.shape[0]):
+        largest = max(largest, bits[j] & np.uint32(0x7FFFFFFF))
+    return bool(largest < np.uint32(0x7F800000))
 
 
 @fast

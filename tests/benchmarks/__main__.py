@@ -1,8 +1,9 @@
 """Measure the ranking kernels and the shards, and print it: ``python -m tests.benchmarks``.
 
 Ratios are taken inside one run, on one thread, of least CPU times over interleaved rounds.
-``--all`` adds what takes minutes; ``--quick`` is what a CI run can bear, its bounds eased by a
-third, since other work shares the machine. The table goes to bench.json too.
+``--all`` adds what takes minutes; ``--quick`` is what a CI run can bear: smaller sizes, of the
+shards only reading, decoding and export, and bounds eased by a third, since other work shares the
+machine. The table goes to bench.json too.
 """
 
 import argparse
@@ -18,8 +19,8 @@ import numpy as np
 import torch
 
 from hgld.ranking.levels import RelevanceWarning
-from tests.benchmarks import measures, shards
-from tests.benchmarks.measures import LOSSES, Row
+from tests.benchmarks import full_size, measures, review_page, shards, training
+from tests.benchmarks.measures import LOSSES, MANY_POSITIVES, Row
 
 
 def main() -> int:
@@ -47,16 +48,21 @@ def parts(quick: bool, everything: bool):
     every = []
     for size in sizes:
         for layout in ("2", "2half", "5"):
-            names = tuple(LOSSES) if layout == "2" and size <= 1024 else ("sup_h_ap",)
+            names = MANY_POSITIVES if layout == "2half" else ("sup_h_ap",)
+            names = tuple(LOSSES) if layout == "2" and size <= 1024 else names
             found = measures.loss_over_products(size, layout, names)
             every += found
             yield found
+    yield measures.untrained(1024 if quick else 4096)
     yield measures.growth(every, sizes[0], sizes[-1])
     yield measures.metric_suite(20_000 if quick else 60_000)
     yield measures.memory(everything)
+    yield shards.rows(quick)
     if not quick:
-        yield shards.rows()
+        yield review_page.rows()
+        yield training.rows()
     if everything:
+        yield full_size.rows()
         yield measures.whole_gldv2()
 
 

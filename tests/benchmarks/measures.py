@@ -84,7 +84,12 @@ LOSSES = {
     "sup_ap coarse": losses.sup_ap,
     "sup_ndcg": losses.sup_ndcg,
     "sup_recall": lambda s, x: losses.sup_recall(s, (x >= int(x.max())).to(torch.int8)),
+    "sup_recall coarse": losses.sup_recall,
+    "smooth_ap coarse": losses.smooth_ap,
+    "smooth_h_ap": lambda s, x: losses.smooth_h_ap(s, x, int(x.max())),
+    "smooth_recall coarse": losses.smooth_recall,
 }
+MANY_POSITIVES = ("sup_h_ap", "sup_ap coarse", "sup_ndcg", "sup_recall coarse", "smooth_ap coarse")
 
 
 def kernel_work(name, scores, levels):
@@ -100,14 +105,27 @@ def kernel_work(name, scores, levels):
 def loss_over_products(size: int, layout: str, names: tuple[str, ...]) -> list[Row]:
     """Each loss over the three products of similarity."""
     labels = labels_of(size, layout)
-    vectors = embeddings_of(labels)
+    return over_products(labels, embeddings_of(labels), f"B={size} layout {layout}", names)
+
+
+def untrained(size: int) -> list[Row]:
+    """The same for embeddings that say nothing: all scores lie close, so every window is full."""
+    make = torch.Generator().manual_seed(0)
+    vectors = torch.nn.functional.normalize(torch.randn(size, 512, generator=make), dim=1)
+    names = ("sup_h_ap", "smooth_ap coarse")
+    return over_products(labels_of(size, "2half"), vectors, f"B={size} untrained", names)
+
+
+def over_products(labels, vectors, case: str, names: tuple[str, ...]) -> list[Row]:
+    """Each loss of a batch over the three products of its similarity."""
+    size = len(labels)
     scores, levels = vectors @ vectors.T, shared_levels(labels, labels)
     works = {name: kernel_work(name, scores, levels) for name in names}
     best = fastest({**works, "product": lambda: three_products(vectors)}, 2 if size > 4096 else 3)
-    most = 4.0 if layout == "5" else 2.5
     return [
-        Row(f"{name} B={size} layout {layout} over the products", best[name] / best["product"], "x",
-            most=most, seconds=best[name])
+        Row(f"{name} {case} over the products", best[name] / best["product"], "x",
+            most=2.5 if labels.shape[1] == 2 and name.startswith("sup") else 4.0,
+            seconds=best[name])
         for name in names
     ]  # fmt: skip
 

@@ -1,15 +1,20 @@
 """The compiled kernels against all pairs in plain torch and float64, and both against the loop."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.ranking import cpu, grid, losses
+from hgld.ranking import compiled, cpu, losses
 from hgld.ranking import levels as grades
+from hgld.ranking.order import new_row, sort_row
 from hgld.ranking.plain import Goal, gain_table, plain_loss
+from hgld.ranking.rows import loss_rows, solve_rows
 from hgld.ranking.steps import SigmoidStep, Step, UpperStep
+from hgld.ranking.sums import fit_tail
 from tests.ranking.ranking_oracles import random_pairs, rel_of, rows, sup_loss
 
 GOALS = ["ratio", "dcg", "recall"]
@@ -25,8 +30,11 @@ STEPS: list[Step] = [
 ]
 
 
-def goal_of(kind: str, step: Step = UpperStep()) -> Goal:  # noqa: B008
-    return Goal(kind, step, ks=(1, 2, 4, 8, 16) if kind == "recall" else ())
+def goal_of(kind: str, step: Step = UpperStep(), smooth: bool = False) -> Goal:  # noqa: B008
+    return Goal(kind, step, smooth, ks=(1, 2, 4, 8, 16) if kind == "recall" else ())
+
+
+SMOOTH = [goal_of(kind, SigmoidStep(tau), True) for kind in GOALS for tau in (0.01, 0.001)]
 
 
 def both(scores, levels, goal, num_levels):
@@ -93,24 +101,97 @@ def test_minus_zero_is_zero() -> None:
     agree(*both(scores, levels, goal_of("ratio"), 1), 1e-7, 1e-7)
 
 
-@pytest.mark.parametrize("kind", GOALS)
+@pytest.mark.parametrize("goal", SMOOTH, ids=str)
+@pytest.mark.parametrize("ties", [False, True])
+def test_a_sigmoid_for_every_step_is_exact_in_float64(goal, ties) -> None:
+    scores, levels = random_pairs(10, queries=20, gallery=120, ties=ties)
+    agree(*both(scores, levels, goal, 3), 1e-12, 1e-10)
+
+
+@pytest.mark.parametrize("goal", SMOOTH, ids=str)
+def test_a_sigmoid_for_every_step_is_as_near_as_float32_can_be(goal) -> None:
+    scores, levels = random_pairs(11, queries=20, gallery=200)
+    agree(*both(scores.float(), levels, goal, 3), 1e-6, 2e-6)
+
+
+def test_a_cut_off_that_found_more_than_it_counts_gives_no_gradient() -> None:
+    scores, levels = random_pairs(12, queries=20, gallery=300, num_levels=1)
+    goal = Goal("recall", SigmoidStep(), True, (1, 2, 200), temperature=60.0, clip=True)
+    found, truth = both(scores, levels, goal, 1)
+    free = plain_loss(scores, levels, (levels > 0).double(), replace(goal, clip=False))
+    agree(found, truth, 1e-12, 1e-10)
+    assert (truth[0] - free[0]).abs().max() > 0.1, "no cut-off was full"
+
+
+GRID_GOALS = [goal_of(kind, step) for kind in GOALS for step in (UpperStep(), SigmoidStep())]
+
+
+@pytest.mark.parametrize("goal", GRID_GOALS + SMOOTH[::2], ids=str)
 @pytest.mark.parametrize("num_levels", [1, 2, 5])
-def test_grid_is_the_window(kind, num_levels) -> None:
+def test_grid_is_the_plain_loss(goal, num_levels) -> None:
     scores, levels = random_pairs(6, queries=40, gallery=300, num_levels=num_levels)
     scores = scores.float()
     table = grades.relevance_table(grades.count_levels(levels, num_levels))
-    if kind == "dcg":
+    if goal.kind == "dcg":
         table = gain_table(num_levels).expand(len(scores), -1)
-    goal = goal_of(kind)
     found = torch.empty(40, dtype=torch.float64), torch.empty_like(scores)
-    span = float((scores.amax(1) - scores.amin(1)).max())
-    grid.grid_rows(
-        scores.numpy(), levels.numpy(), table.contiguous().numpy(), GOALS.index(kind),
-        cpu._numbers(goal), np.array(goal.ks, dtype=np.float64), 1.0, cpu._discounts(301),
+    span = float((scores.amax(1) - scores.amin(1)).max()) / goal.step.tau
+    loss_rows(
+        scores.numpy(), levels.numpy(), table.contiguous().numpy(), cpu.rule_of(goal, 300),
         found[0].numpy(), found[1].numpy(), span,
     )  # fmt: skip
     truth = plain_loss(scores.double(), levels, grades.look_up(table, levels), goal)
     agree(found, truth, 1e-6, 2e-6)
+
+
+def test_the_grid_is_taken_where_windows_are_full() -> None:
+    make = torch.Generator().manual_seed(13)
+    scores = 0.01 * torch.randn(256, 4096, generator=make)
+    levels = torch.randint(0, 2, scores.shape, generator=make).to(torch.int8)
+    rule = cpu.rule_of(goal_of("ratio"), 4096)
+    assert cpu.grid_span(scores.numpy(), levels.numpy(), 1, rule) > 0
+    few = levels * (torch.arange(4096) % 64 == 0)
+    assert cpu.grid_span(scores.numpy(), few.to(torch.int8).numpy(), 1, rule) == 0
+    assert cpu.grid_span(scores.double().numpy(), levels.numpy(), 1, rule) == 0
+
+
+@pytest.mark.parametrize("edge", [4.5, 5.5, 10.0])
+def test_two_powers_stand_for_the_sigmoid_out_of_the_window(edge) -> None:
+    x = np.exp(-np.linspace(edge, 60.0, 500))
+    a, b, c, d = fit_tail(edge)
+    assert abs(a * x + b * x**2 - x / (1 + x)).max() < 0.2 * np.exp(-3 * edge)
+    assert abs(c * x + d * x**2 - x / (1 + x) ** 2).max() < 0.6 * np.exp(-3 * edge)
+
+
+@pytest.mark.parametrize("far", [0.0, 1.0, 1e30])
+@pytest.mark.parametrize("size", [1, 2, 300, 3000])
+def test_a_row_is_sorted_whatever_stretches_its_range(far, size) -> None:
+    scores = np.random.default_rng(0).normal(size=size).astype(np.float32) * 1e-6
+    scores[0] += np.float32(far)
+    levels = (np.arange(size) % 4 - 1).astype(np.int8)
+    row = new_row(size, 2, np.dtype(np.float32))
+    present = sort_row(scores, levels, row)
+    np.testing.assert_array_equal(row.val[:present], np.sort(scores[levels >= 0]))
+    np.testing.assert_array_equal(scores[row.col[:present]], row.val[:present])
+    by_level = np.lexsort((row.val[:present], row.lev[:present]))
+    np.testing.assert_array_equal(row.lev[:present], levels[row.col[:present]])
+    np.testing.assert_array_equal(
+        row.val[:present][by_level][row.spot[:present]], row.val[:present]
+    )
+
+
+def test_a_kernel_is_compiled_anew_when_any_file_with_kernels_changes(
+    tmp_path, monkeypatch
+) -> None:
+    assert solve_rows._cache._cache_file._source_stamp == compiled.STAMP
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
+    (tmp_path / "one.py").write_text("from hgld.ranking.compiled import kernel\n")
+    (tmp_path / "other.py").write_text("1\n")
+    before = compiled._stamp()
+    (tmp_path / "other.py").write_text("2\n")
+    assert compiled._stamp() == before
+    (tmp_path / "one.py").write_text("from hgld.ranking.compiled import fast\n")
+    assert compiled._stamp() != before
 
 
 def test_threads_change_nothing() -> None:
@@ -151,7 +232,7 @@ def test_any_small_case_is_exact(seed, gallery, num_levels, ties, kind) -> None:
 
 def test_the_public_losses_use_the_kernel_and_pass_finite_differences() -> None:
     scores, levels = random_pairs(9, queries=2, gallery=2048)
-    assert cpu.fits(scores, goal_of("ratio"))
+    assert cpu.fits(scores)
     leaf = scores[:, :].clone().requires_grad_()
     (gradient,) = torch.autograd.grad(losses.sup_h_ap(leaf, levels, 3).sum(), leaf)
     direction = torch.randn(

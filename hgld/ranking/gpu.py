@@ -1,0 +1,218 @@
+"""Sup-losses on a GPU: hands scores to the Triton kernels, in the tiles that suit their size.
+
+Triton comes with torch's GPU builds. It is imported when there is a GPU, or when its interpreter is
+asked for (``TRITON_INTERPRET=1``), which runs the same kernels on a CPU, slowly, to check them.
+"""
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from hgld.ranking.steps import UpperStep
+
+if TYPE_CHECKING:
+    from hgld.ranking.plain import Goal
+
+__all__ = ["bounds", "count_levels", "fits", "on", "ready", "solve_pairs", "solve_rows"]
+
+KINDS = {"ratio": 0, "dcg": 1, "recall": 2}
+STEP = ("TAU", "RHO", "DELTA", "START", "LINE")
+WIDEST = 4096  # columns of a row that is walked once
+CELLS = 4096  # pairs at a time, of a program of 4 warps
+REGISTERS: int | None = None  # of a thread, at most; None is as many as the compiler likes
+SOURCES = 1024  # columns at a time of a wider row
+PARTS = 16  # programs that share the positives of a wide row
+
+
+def ready(device: torch.device) -> bool:
+    """Whether Triton kernels can run there: a GPU, or a CPU where the interpreter is asked for."""
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    return device.type == ("cpu" if interpreted else "cuda") and _has_triton()
+
+
+def on(device: torch.device) -> AbstractContextManager[Any]:
+    """Launches go to this GPU: Triton takes the current one, wherever its arguments lie."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+@lru_cache(maxsize=1)
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def fits(scores: Tensor, goal: "Goal") -> bool:
+    """Whether a kernel knows this goal, and Triton runs where the scores are."""
+    known = not goal.smooth and not goal.clip and scores.dtype in (torch.float32, torch.float64)
+    return known and ready(scores.device)
+
+
+def bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
+    """Least and greatest level, and whether all scores are finite; one wait for the GPU."""
+    from hgld.ranking import gpu_checks as kernels
+
+    found = torch.empty(len(scores), 3, dtype=torch.int64, device=scores.device)
+    s, x = scores.detach().contiguous(), levels.contiguous()
+    with on(s.device):
+        kernels.bound_rows[(len(s),)](s, x, found, s.shape[1], BLOCK=1024)
+    rows = found.cpu()
+    return int(rows[:, 0].min()), int(rows[:, 1].max()), not bool(rows[:, 2].any())
+
+
+def count_levels(levels: Tensor, num_levels: int) -> Tensor:
+    """(Q, L + 1) int64 images on each level, level 0 first."""
+    from hgld.ranking import gpu_checks as kernels
+
+    counts = torch.empty(len(levels), num_levels + 1, dtype=torch.int64, device=levels.device)
+    steps = _power(num_levels + 1)
+    with on(levels.device):
+        kernels.count_images[(len(levels),)](
+            levels.contiguous(), counts, levels.shape[1], num_levels, STEPS=steps,
+            BLOCK=max(32, 4096 // steps),
+        )  # fmt: skip
+    return counts
+
+
+def solve_rows(
+    scores: Tensor, levels: Tensor, table: Tensor, goal: "Goal"
+) -> tuple[Tensor, Tensor]:
+    """Losses (Q,) and gradients (Q, N) with relevance by level, (Q, L + 1)."""
+    table = table if table.stride(1) == 1 else table.contiguous()
+    return _solve(scores, levels, table.double(), goal, table.shape[1] - 1)
+
+
+def solve_pairs(scores: Tensor, levels: Tensor, rel: Tensor, goal: "Goal") -> tuple[Tensor, Tensor]:
+    """As ``solve_rows`` with a relevance of each pair, (Q, N); for the ratio of H-AP alone."""
+    return _solve(scores, levels, rel.contiguous(), goal, None)
+
+
+def _solve(
+    scores: Tensor, levels: Tensor, rel: Tensor, goal: "Goal", num_levels: int | None
+) -> tuple[Tensor, Tensor]:
+    s, compact = scores.detach().contiguous(), levels.to(torch.int8).contiguous()
+    losses, gradient = s.new_empty(len(s)), torch.empty_like(s)
+    given = s, compact, rel, *_positives(s, compact, rel, goal, num_levels), _cuts(goal, s.device)
+    sizes = s.shape[1], rel.stride(0), len(goal.ks)
+    numbers = {
+        **_kind(goal, num_levels),
+        "TEMPERATURE": float(goal.temperature),
+        **_numbers(goal, s.dtype),
+    }
+    walk = _walk_once if s.shape[1] <= WIDEST else _walk_twice
+    with on(s.device):
+        walk(given, sizes, numbers, losses, gradient)
+    return losses, gradient
+
+
+def _positives(
+    scores: Tensor, levels: Tensor, rel: Tensor, goal: "Goal", num_levels: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Columns (Q, N) and number (Q,) of the positives, and the scale of each row's sum."""
+    from hgld.ranking import gpu_pairs as kernels
+
+    rows, width = scores.shape
+    columns = torch.empty(rows, width, dtype=torch.int32, device=scores.device)
+    sizes = torch.empty(rows, dtype=torch.int32, device=scores.device)
+    scales = scores.new_empty(rows)
+    steps = _power((num_levels or 1) + 1)
+    with on(scores.device):
+        kernels.list_positives[(rows,)](
+            levels, rel, _discounts(width if goal.kind == "dcg" else 0, scores.device), columns,
+            sizes, scales, width, rel.stride(0), **_kind(goal, num_levels), LEVELS=steps,
+            BLOCK=max(32, 4096 // steps),
+        )  # fmt: skip
+    return columns, sizes, scales
+
+
+def _walk_once(
+    given: tuple[Tensor, ...],
+    sizes: tuple[int, int, int],
+    numbers: dict[str, Any],
+    losses: Tensor,
+    gradient: Tensor,
+) -> None:
+    from hgld.ranking import gpu_pairs as kernels
+
+    sources = max(32, _power(sizes[0]))
+    warps = max(1, min(8, sources // 256))
+    tile = {"TARGETS": _targets(CELLS * warps // 4, sources, losses), "SOURCES": sources}
+    kernels.whole_rows[(len(losses),)](
+        *given, losses, gradient, *sizes, **numbers, **tile,
+        num_warps=warps, num_stages=1, maxnreg=REGISTERS,
+    )  # fmt: skip
+
+
+def _walk_twice(
+    given: tuple[Tensor, ...],
+    sizes: tuple[int, int, int],
+    numbers: dict[str, Any],
+    losses: Tensor,
+    gradient: Tensor,
+) -> None:
+    from hgld.ranking import gpu_pairs as kernels
+
+    scores, levels, _, columns, counts, scales, _ = given
+    parts, weights = losses.new_empty(len(losses), PARTS), torch.empty_like(gradient)
+    tile = {"TARGETS": _targets(CELLS, SOURCES, losses), "SOURCES": SOURCES, "PARTS": PARTS}
+    fixed = {**tile, "num_warps": 4, "num_stages": 1}
+    kernels.weigh_positives[(len(losses), PARTS)](
+        *given, parts, weights, gradient, *sizes, **numbers, **fixed
+    )
+    step = {name: numbers[name] for name in STEP}
+    kernels.spread_slopes[(len(losses), -(-sizes[0] // SOURCES))](
+        scores, levels, columns, counts, scales, parts, weights, losses, gradient, sizes[0],
+        **step, **fixed,
+    )  # fmt: skip
+
+
+def _kind(goal: "Goal", num_levels: int | None) -> dict[str, Any]:
+    return {"KIND": KINDS[goal.kind], "BY_LEVEL": num_levels is not None}
+
+
+def _power(size: int) -> int:
+    """The next power of two."""
+    return 1 << (size - 1).bit_length()
+
+
+def _targets(cells: int, sources: int, scores: Tensor) -> int:
+    """Positives at a time; float64 takes two registers a number."""
+    return max(1, min(32, cells // sources // (scores.element_size() // 4)))
+
+
+def _numbers(goal: "Goal", dtype: torch.dtype) -> dict[str, float]:
+    """H-minus in the kernels' words; RHO -1 is the plain sigmoid."""
+    step = goal.step
+    if isinstance(step, UpperStep):
+        line = step.end - step.rho * step.delta
+        numbers = step.tau, step.rho, _not_above(step.delta, dtype), step.start, line
+    else:
+        numbers = step.tau, -1.0, 0.0, 0.0, 0.0
+    return dict(zip(STEP, map(float, numbers), strict=True))
+
+
+@lru_cache(maxsize=16)
+def _not_above(bound: float, dtype: torch.dtype) -> float:
+    """Greatest number of the dtype up to the bound: what is above the one is above the other."""
+    near = torch.tensor(bound, dtype=dtype)
+    below = torch.nextafter(near, torch.tensor(-torch.inf, dtype=dtype))
+    return float(near if float(near) <= bound else below)
+
+
+@lru_cache(maxsize=8)
+def _discounts(size: int, device: torch.device) -> Tensor:
+    """Running sums of 1 / log2(1 + rank) over ``size`` ranks, from 0."""
+    places = torch.arange(2, size + 2, dtype=torch.float64, device=device)
+    return torch.cat([places.new_zeros(1), places.log2().reciprocal().cumsum(0)])
+
+
+def _cuts(goal: "Goal", device: torch.device) -> Tensor:
+    return _numbers_on(goal.ks or (1,), device)
+
+
+@lru_cache(maxsize=8)
+def _numbers_on(numbers: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float32, device=device)

@@ -1,0 +1,94 @@
+"""What all rank losses share as modules: of embeddings and label paths, one number to train on.
+
+A loss of a query needs its row of scores alone, so rows are scored some at a time and the mean is
+taken over the queries that have a positive. By default a query is its own rank-1 positive, as in
+the authors' code; ``include_self=False`` takes it out.
+"""
+
+import warnings
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from hgld.ranking.sides import Sides
+from hgld.ranking.stream import mean_over_queries
+
+__all__ = ["RankLoss"]
+
+
+class RankLoss(nn.Module, ABC):
+    """Mean over the queries with a positive of a loss of their scores and levels.
+
+    Args:
+        level: positives share at least this level; None is the finest. Hierarchical losses use
+            all levels and take none.
+        num_levels: levels that the labels must have; None is any number.
+        include_self: whether a query counts as its own positive.
+        chunk: rows of scores held at a time; None chooses.
+    """
+
+    weigh_first = False  # blackbox gradients do not scale with what comes in
+
+    def __init__(
+        self,
+        level: int | None = None,
+        num_levels: int | None = None,
+        include_self: bool = True,
+        chunk: int | None = None,
+        hierarchical: bool = False,
+    ) -> None:
+        super().__init__()
+        self.level, self.num_levels = level, num_levels
+        self.include_self, self.chunk, self.hierarchical = include_self, chunk, hierarchical
+        self._warned = False
+
+    @abstractmethod
+    def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
+        """(Q, G) scores and levels -> (Q,) losses, 0 where a query has no positive."""
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        ref_embeddings: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        ids: Tensor | None = None,
+        ref_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Mean loss of a batch.
+
+        Args:
+            embeddings: (B, D), of any length.
+            labels: (B, L) label paths, coarse to fine.
+            ref_embeddings: (M, D) gallery in place of the batch.
+            ref_labels: (M, L) its label paths.
+            ids: (B,) image ids; with ``ref_ids``, which references are a query itself.
+            ref_ids: (M,) image ids of the references.
+
+        Returns:
+            One number; 0 with a zero gradient where no query has a positive.
+
+        Raises:
+            ShapeError: what is given does not fit together.
+        """
+        given = embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids
+        sides = Sides.of(*given, self.num_levels)
+        at = sides.level_or_finest(self.level)
+
+        def levels_of(rows: slice) -> Tensor:
+            return sides.levels(rows, self.include_self, None if self.hierarchical else at)
+
+        loss, counted = mean_over_queries(
+            sides.queries, sides.gallery, levels_of, self.per_query, self.chunk, self.weigh_first
+        )
+        self._warn_if_none(counted)
+        return loss
+
+    def _warn_if_none(self, counted: Tensor) -> None:
+        if not self._warned and not bool(counted):
+            self._warned = True
+            warnings.warn(
+                "no query of this batch has a positive: its loss is 0 and teaches nothing "
+                "(said once)",
+                stacklevel=4,
+            )

@@ -1,0 +1,118 @@
+"""The two sides of a loss: embeddings and label paths in, cosines and shared levels out.
+
+Similarities are cosines: embeddings are scaled to unit length here, in float32 at least and
+outside autocast (bfloat16 steps near 1 are 0.4 tau wide). References (a memory, another machine's
+part of the batch) replace the batch as gallery; where they hold the queries themselves, ``ids`` and
+``ref_ids`` tell which pairs are an image with itself.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hgld.errors import ShapeError
+from hgld.ranking import levels as grades
+
+__all__ = ["Sides", "check_labels", "unit_vectors"]
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Queries and their gallery.
+
+    Args:
+        queries: (B, D) unit vectors.
+        gallery: (M, D) unit vectors; the same tensor where the batch is its own gallery.
+        labels: (B, L) label paths, coarse to fine.
+        gallery_labels: (M, L) label paths.
+        own: ids of both sides, equal where a pair is an image with itself; None where none can be.
+    """
+
+    queries: Tensor
+    gallery: Tensor
+    labels: Tensor
+    gallery_labels: Tensor
+    own: tuple[Tensor, Tensor] | None
+
+    @classmethod
+    def of(
+        cls,
+        embeddings: Tensor,
+        labels: Tensor,
+        ref_embeddings: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        ids: Tensor | None = None,
+        ref_ids: Tensor | None = None,
+        num_levels: int | None = None,
+    ) -> "Sides":
+        """From what a loss is given, after all checks.
+
+        Raises:
+            ShapeError: what is given does not fit together.
+        """
+        own = _own_pairs(len(embeddings), ref_embeddings, ids, ref_ids)
+        queries = unit_vectors(embeddings)
+        gallery = queries if ref_embeddings is None else unit_vectors(ref_embeddings)
+        gallery_labels = labels if ref_labels is None else ref_labels
+        if queries.shape[1] != gallery.shape[1]:
+            raise ShapeError(
+                f"embeddings have {queries.shape[1]} dimensions, references {gallery.shape[1]}"
+            )
+        for name, vectors, paths in (("", queries, labels), ("ref_", gallery, gallery_labels)):
+            check_labels(paths, len(vectors), num_levels, name)
+        return cls(queries, gallery.to(queries.dtype), labels, gallery_labels, own)
+
+    def levels(self, rows: slice, include_self: bool, at: int | None = None) -> Tensor:
+        """(rows, M) shared levels, or whether they reach ``at``: 1 and 0; -1 is left out."""
+        levels = grades.shared_levels(self.labels[rows], self.gallery_labels)
+        if not include_self and self.own is not None:
+            ids, ref_ids = (part.to(levels.device) for part in self.own)
+            levels[ids[rows][:, None] == ref_ids[None, :]] = -1
+        return levels if at is None else grades.at_least(levels, at)
+
+    def level_or_finest(self, level: int | None) -> int:
+        """The level that positives share; None is the finest."""
+        if level is not None and not 1 <= level <= self.labels.shape[1]:
+            raise ShapeError(f"level is {level}; labels have levels 1..{self.labels.shape[1]}")
+        return level or self.labels.shape[1]
+
+
+def unit_vectors(embeddings: Tensor) -> Tensor:
+    """(B, D) embeddings scaled to unit length, in float32 at least."""
+    if embeddings.ndim != 2 or 0 in embeddings.shape:
+        raise ShapeError(f"embeddings have shape {tuple(embeddings.shape)}; expected (images, dim)")
+    half = embeddings.dtype in (torch.float16, torch.bfloat16)
+    with torch.autocast(embeddings.device.type, enabled=False):
+        unit = F.normalize(embeddings.float() if half else embeddings, dim=1)
+    if not bool(torch.isfinite(unit.sum())):
+        raise ShapeError("embeddings hold nan or inf; expected finite numbers")
+    return unit
+
+
+def check_labels(labels: Tensor, images: int, num_levels: int | None, name: str = "") -> None:
+    """Raise ShapeError unless labels are one path for each image with the declared levels."""
+    if labels.ndim != 2 or len(labels) != images:
+        raise ShapeError(
+            f"{name}labels have shape {tuple(labels.shape)}; expected ({images}, levels)"
+        )
+    if num_levels is not None and labels.shape[1] != num_levels:
+        raise ShapeError(f"{name}labels have {labels.shape[1]} levels; num_levels is {num_levels}")
+
+
+def _own_pairs(
+    batch: int, references: Tensor | None, ids: Tensor | None, ref_ids: Tensor | None
+) -> tuple[Tensor, Tensor] | None:
+    """Ids of both sides, equal where a pair is an image with itself; None where none can be."""
+    if references is None:
+        rows = torch.arange(batch) if ids is None else ids
+        return rows, rows if ref_ids is None else ref_ids
+    if ids is None or ref_ids is None:
+        return None
+    if len(ids) != batch or len(ref_ids) != len(references):
+        raise ShapeError(
+            f"{len(ids)} ids for {batch} queries, {len(ref_ids)} ref_ids for "
+            f"{len(references)} references; expected one for each"
+        )
+    return ids, ref_ids

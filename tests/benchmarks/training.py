@@ -1,0 +1,114 @@
+"""Measures what feeds the trainer: its loader, the model replaced by nothing.
+
+The loader has to give batches as fast as the same number of processes read, decode and augment the
+same images with nothing around it: no batches, no seeds, no hand-over. Compared are the processor
+seconds of all processes, those of starting them taken off, since other work shares the machine.
+``python -m tests.benchmarks.training`` prints it.
+"""
+
+import json
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hgld.config import TrainOptions
+from hgld.model.image_config import ImageConfig
+from hgld.model.transforms import training_transform
+from hgld.shards.read import ShardImages
+from hgld.shards.sequence import BatchSteps
+from hgld.train.data import TrainingData, batch_options
+from hgld.train.feed import feed_batches
+from tests.benchmarks.shards import make_source, write_shards
+
+if TYPE_CHECKING:
+    from tests.benchmarks.measures import Row
+
+__all__ = ["loader", "rows"]
+
+CONFIG = ImageConfig("none", "none", 8, 224, (0.5,) * 3, (0.5,) * 3, "bilinear", True, "")
+BATCH, ROUNDS = 64, 3
+Way = Callable[[TrainingData, TrainOptions, int], None]
+
+
+def loader(steps: int = 40, side: int = 320) -> dict[str, Any]:
+    """Processor time of the trainer's loader and of the bare work, a process a core."""
+    cores = len(os.sched_getaffinity(0))
+    options = TrainOptions(classes_per_batch=16, images_per_class=4, workers=cores)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shards = write_shards(folder, "shards", make_source(folder / "source", 1600, side))
+        data = TrainingData.read(shards, options)
+        ways: dict[str, Way] = {"loader": _through_loader, "bare": _bare}
+        start = {way: _least(run, data, options, cores) for way, run in ways.items()}
+        whole = {way: _least(run, data, options, cores + steps) for way, run in ways.items()}
+    cpu = {way: whole[way][0] - start[way][0] for way in ways}
+    return {
+        "cores": cores,
+        "cpu_ms_an_image": {way: round(s / steps / BATCH * 1e3, 3) for way, s in cpu.items()},
+        "images_per_s": round((cores + steps) * BATCH / whole["loader"][1]),
+        "loader, of bare": round(cpu["bare"] / cpu["loader"], 3),
+    }
+
+
+def _least(run: Way, data: TrainingData, options: TrainOptions, steps: int) -> tuple[float, float]:
+    """Least processor and wall seconds over the rounds."""
+    found = []
+    for _ in range(ROUNDS):
+        cpu, wall = _cpu_seconds(), time.perf_counter()
+        run(data, options, steps)
+        found.append((_cpu_seconds() - cpu, time.perf_counter() - wall))
+    return min(cpu for cpu, _ in found), min(wall for _, wall in found)
+
+
+def _cpu_seconds() -> float:
+    """Of this process and those that it has started and that have ended."""
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(sum(resource.getrusage(who)[:2]) for who in whose)
+
+
+def _through_loader(data: TrainingData, options: TrainOptions, steps: int) -> None:
+    for _ in feed_batches(data, CONFIG, options, range(steps)):
+        pass  # the model that is nothing
+
+
+def _bare(data: TrainingData, options: TrainOptions, steps: int) -> None:
+    plan = BatchSteps(data.samples, batch_options(options), seed=options.seed)
+    batches = [plan.at(step).tolist() for step in range(steps)]
+    context = get_context("fork")
+    workers = [
+        context.Process(target=_work, args=(data, batches[number :: options.workers]))
+        for number in range(options.workers)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def _work(data: TrainingData, batches: list[list[int]]) -> None:
+    """Read, decode, augment, drop."""
+    torch.set_num_threads(1)
+    images = ShardImages(data.folder, data.rows, training_transform(CONFIG))
+    for batch in batches:
+        for row in batch:
+            images[row]
+
+
+def rows() -> "list[Row]":
+    """As rows of the table, with the bound that they should keep."""
+    from tests.benchmarks.measures import Row
+
+    found = loader()
+    what = f"training's loader, {found['cores']} processes, of its bare work"
+    return [Row(what, found["loader, of bare"], "x", 0.9)]
+
+
+if __name__ == "__main__":
+    print(json.dumps(loader(), indent=1))

@@ -1,0 +1,153 @@
+"""Ranks counted in Triton, and the metrics read off them, against sorted lists."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from hgld.errors import ShapeError
+from hgld.ranking import gpu_evaluation, metrics
+from hgld.ranking.classes import ClassRanges
+from hgld.ranking.gpu_ranges import Ranges
+from hgld.ranking.levels import shared_levels
+from hgld.ranking.names import parse
+from tests.gpu.devices import DEVICE, INTERPRETED, needs_triton, quiet
+from tests.ranking.ranking_oracles import ap_of, asi_of, h_ap_of, ndcg_of, ranking_of, rel_of
+
+pytestmark = [
+    needs_triton,
+    quiet,
+    pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning"),
+]
+NAMES = ["H-AP", "NDCG", "ASI", "AP:1", "AP:3", "mAP@R:2", "mAP@5:1", "R@1:2", "R@3", "TR@4:1"]
+
+
+def by_hand(name, ranked):
+    """A metric of a ranked list of levels, rank by rank."""
+    at, k = parse(name).at_level(("1", "2", "3")), parse(name).k
+    hits = [x >= at for x in ranked]
+    if name == "H-AP":
+        return h_ap_of(ranked, dict(zip(ranked, rel_of(ranked, 3), strict=True)))
+    if name in ("NDCG", "ASI"):
+        return ndcg_of(ranked) if name == "NDCG" else asi_of(ranked)
+    if parse(name).metric in ("AP", "mAP"):
+        return ap_of(ranked, at, "R" if k == 0 else k, k or None)
+    if not any(hits):
+        return math.nan
+    if parse(name).metric == "TR":
+        return sum(hits[:k]) / min(k, sum(hits))
+    return float(any(hits[:k]))
+
+
+def grid_vectors(count, seed, dim=4):
+    """Coordinates of 1/8: inner products are exact on every machine, and many are equal."""
+    make = torch.Generator().manual_seed(seed)
+    landmark = torch.randint(0, 8, (count,), generator=make)
+    labels = torch.stack([landmark // 4, landmark // 2, landmark], 1)
+    return torch.randint(-8, 9, (count, dim), generator=make) / 8, labels
+
+
+def measured(query, gallery, labels, exclude_self=False, names=NAMES):
+    parsed, levels = [parse(name) for name in names], ("1", "2", "3")
+    found = gpu_evaluation.measure(
+        query.to(DEVICE), gallery.to(DEVICE), labels, parsed, levels, exclude_self
+    )
+    return {name: found.per_query[str(i)].numpy() for i, name in enumerate(names)}
+
+
+def agree(found, scores, levels) -> None:
+    for name, values in found.items():
+        lists = zip(scores.numpy(), levels.numpy(), strict=True)
+        truth = [by_hand(name, ranking_of(s, x)) for s, x in lists]
+        np.testing.assert_allclose(values, truth, rtol=1e-12, atol=1e-13, err_msg=name)
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Several tiles and blocks of queries in a small gallery."""
+    monkeypatch.setattr(gpu_evaluation, "BLOCK", 16)
+    monkeypatch.setattr(gpu_evaluation, "CELLS_AT_ONCE", 200)
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_metrics_are_those_of_the_sorted_list_ties_too() -> None:
+    (query, q_labels), (gallery, g_labels) = grid_vectors(5, 0), grid_vectors(60, 1)
+    found = measured(query, gallery, (q_labels, g_labels))
+    agree(found, query @ gallery.T, shared_levels(q_labels, g_labels))
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_each_query_is_taken_out_by_index() -> None:
+    gallery, labels = grid_vectors(24, 2)
+    gallery[1], labels[1] = gallery[0], labels[0]  # a duplicate keeps its place
+    found = measured(gallery, gallery, (labels, labels), exclude_self=True)
+    agree(found, gallery @ gallery.T, shared_levels(labels, labels, exclude_self=True))
+    assert found["R@1:2"][0] == 1.0 or (gallery @ gallery.T)[0].argmax() not in (0, 1)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [0.5] * 12,
+        [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1e9, 0.5, 0.5, 0.5, 0.5, 0.5],
+        [0.0, -0.0] * 6,
+        [1e-38, 2e-38, -1e-38, 3e-45, 0.0, -3e-45, 1e-38, 0.0, 2e-38, 3e-38, -2e-38, 1e-45],
+        [3e38, -3e38, 1.0, 2.0, -1.0, -2.0, 3e38, -3e38, 0.0, 0.5, 0.25, -0.25],
+    ],
+    ids=["all equal", "collapsed with an outlier", "both zeros", "tiny", "huge"],
+)
+def test_any_scores_are_ranked_exactly(scores) -> None:
+    gallery = torch.tensor(scores)[:, None]
+    landmark = torch.arange(12) * 5 % 12
+    labels = torch.stack([landmark // 8, landmark // 4, landmark // 2], 1)
+    query, q_labels = torch.ones(1, 1), labels[3:4]
+    found = measured(query, gallery, (q_labels, labels))
+    agree(found, query @ gallery.T, shared_levels(q_labels, labels))
+
+
+def test_nothing_to_find_is_nan() -> None:
+    gallery, labels = grid_vectors(10, 3)
+    found = measured(gallery[:1], gallery, (torch.full((1, 3), 99), labels))
+    assert all(np.isnan(values).all() for values in found.values())
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_scores_that_are_no_numbers_are_refused(bad) -> None:
+    gallery, labels = grid_vectors(10, 4)
+    gallery[7] = bad
+    with pytest.raises(ShapeError, match="nan or inf"):
+        measured(gallery[:2], gallery, (labels[:2], labels))
+
+
+def test_the_public_evaluation_goes_through_the_kernels(monkeypatch) -> None:
+    calls, measure = [], gpu_evaluation.measure
+    monkeypatch.setattr(gpu_evaluation, "measure", lambda *a: calls.append(1) or measure(*a))
+    gallery, labels = grid_vectors(20, 5)
+    found = metrics.evaluate(gallery.to(DEVICE), labels, gallery.to(DEVICE), labels, ["AP:3"])
+    assert calls == [1]
+    agree(
+        {"AP:3": found.per_query["AP:3"].numpy()},
+        gallery @ gallery.T,
+        shared_levels(labels, labels),
+    )
+
+
+def test_ranges_are_those_found_on_a_cpu() -> None:
+    (_, q_labels), (_, g_labels) = grid_vectors(9, 6), grid_vectors(50, 7)
+    q_labels[0] = 77
+    here, there = Ranges.of(q_labels, g_labels, False), ClassRanges.of(q_labels, g_labels)
+    assert (here.starts.numpy() == there.starts).all()
+    assert (here.ends.numpy() == there.ends).all()
+    assert (here.counts() == there.counts()).all()
+
+
+@pytest.mark.skipif(INTERPRETED, reason="no GPU: too many images for the interpreter")
+@pytest.mark.parametrize("same", [False, True])
+def test_a_large_gallery_is_that_of_the_cpu_kernel(same) -> None:
+    gallery, labels = grid_vectors(20_000, 8, dim=16)
+    query, q_labels = (gallery, labels) if same else grid_vectors(300, 9, dim=16)
+    on_gpu = measured(query, gallery, (q_labels, labels), same)
+    on_cpu = metrics.evaluate(query, q_labels, gallery, labels, NAMES, exclude_self=same)
+    for name in NAMES:
+        np.testing.assert_allclose(on_gpu[name], on_cpu.per_query[name], rtol=1e-12)
