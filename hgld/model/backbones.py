@@ -104,7 +104,11 @@ def _timm_file(architecture: str) -> Path:
 
 
 def create_backbone(
-    architecture: str, image_size: int, weights: Path | None = None, lite0: bool = False
+    architecture: str,
+    image_size: int,
+    weights: Path | None = None,
+    lite0: bool = False,
+    pooled: bool = True,
 ) -> nn.Module:
     """A timm model without its classifier: photos (B, 3, H, W) to pooled features (B, F).
 
@@ -117,6 +121,7 @@ def create_backbone(
         image_size: side of the photos; a ViT is built for one.
         weights: pretrained weights; None: random.
         lite0: the weights are the package's EfficientNet-Lite0, under its own names.
+        pooled: False: the features of all places, for another pooling.
 
     Raises:
         MissingWeights: the file does not hold weights of the architecture.
@@ -138,8 +143,20 @@ def create_backbone(
     except Exception as error:  # timm raises whatever the fault leads to
         what = f"{weights}: cannot be loaded as weights of" if weights else "timm cannot build"
         raise MissingWeights(f"{what} {architecture}: {one_line(error)}") from None
-    backbone.reset_classifier(0)  # type: ignore[operator]
+    _take_off_classifier(backbone, architecture, pooled)
     return backbone
+
+
+def _take_off_classifier(backbone: Any, architecture: str, pooled: bool) -> None:
+    if pooled:
+        backbone.reset_classifier(0)
+        return
+    try:
+        backbone.reset_classifier(0, global_pool="")
+    except (TypeError, AssertionError, ValueError, NotImplementedError):
+        raise UsageError(
+            f"train.pooling: {architecture} cannot do without its own; set it to default"
+        ) from None
 
 
 def _weights_for_timm(weights: Path, lite0: bool) -> dict[str, Any]:

@@ -1,28 +1,35 @@
 """Image encoders: photos to unit vectors.
 
-A timm backbone, pooled; then, as in the authors' recipes, LayerNorm without learned scale, a linear
-head and L2 normalisation. Without a head the pooled pretrained features are the embedding. A saved
-model is a folder of ``model.safetensors`` and ``config.json``, and loads back with one call.
+A timm backbone, pooled; then, as in the recipes, a norm without learned scale (LayerNorm or
+L2), a linear head and L2 normalisation. Without a head the pooled pretrained features are the
+embedding. A saved model is a folder of ``model.safetensors`` and ``config.json``, and loads back
+with one call.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 import safetensors.torch
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torchvision.transforms import InterpolationMode, v2
 
 from hgld.artifacts import atomic_path, hash_file
 from hgld.config import TrainOptions
 from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model.backbones import LITE0, create_backbone, find_backbone
+from hgld.model.image_config import ImageConfig
+from hgld.model.pooling import Pooling
+from hgld.model.transforms import (
+    ImageTransform,
+    evaluation_transform,
+    normalise,
+    training_transform,
+)
 from hgld.model.weights import one_line
 
 __all__ = [
@@ -32,41 +39,10 @@ __all__ = [
     "build_image_model",
     "evaluation_transform",
     "load_model",
+    "normalise",
     "save_model",
     "training_transform",
 ]
-
-ImageTransform = Callable[[Image.Image], Tensor]
-
-
-@dataclass(frozen=True)
-class ImageConfig:
-    """All that is needed to build a model again, but for its weights.
-
-    Attributes:
-        backbone: as the pipeline names it.
-        architecture: timm's name.
-        dim: outputs of the linear head; None: no head.
-        freeze_batch_norm: keep the pretrained statistics while training, as the papers do; a
-            backbone that starts at random has none to keep.
-        pretrained_sha256: of the file of pretrained weights; empty: random.
-    """
-
-    backbone: str
-    architecture: str
-    dim: int | None
-    image_size: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    interpolation: str
-    freeze_batch_norm: bool
-    pretrained_sha256: str
-
-    @classmethod
-    def read(cls, facts: Mapping[str, Any]) -> Self:
-        """From a ``config.json``, which holds other facts too."""
-        found = {field.name: facts[field.name] for field in fields(cls)}
-        return cls(**{**found, "mean": tuple(found["mean"]), "std": tuple(found["std"])})
 
 
 class ImageModel(nn.Module):
@@ -77,6 +53,7 @@ class ImageModel(nn.Module):
         self.config = config
         self.backbone = backbone
         self.features = int(backbone.num_features)  # type: ignore[arg-type]
+        self.pool = _pooling(config, backbone)
         self.head = nn.Linear(self.features, config.dim) if config.dim else None
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a quarter faster
 
@@ -87,10 +64,19 @@ class ImageModel(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed (B, 3, H, W) normalised images as (B, D) unit vectors."""
-        pooled = self.backbone(images.contiguous(memory_format=torch.channels_last))  # (B, F)
-        if self.head is None:
+        features = self.head_input(images)
+        return F.normalize(features if self.head is None else self.head(features), dim=-1)
+
+    def head_input(self, images: Tensor) -> Tensor:
+        """(B, F) pooled features; where there is a head, as it gets them: after its norm."""
+        pooled: Tensor = self.backbone(images.contiguous(memory_format=torch.channels_last))
+        if self.pool is not None:
+            pooled = self.pool(pooled)
+        if self.head is None or self.config.head_norm == "none":
+            return pooled
+        if self.config.head_norm == "l2":
             return F.normalize(pooled, dim=-1)
-        return F.normalize(self.head(F.layer_norm(pooled, pooled.shape[1:])), dim=-1)
+        return F.layer_norm(pooled, pooled.shape[1:])
 
     def train(self, mode: bool = True) -> Self:
         """Switch to training; frozen batch-norm stays as in evaluation."""
@@ -106,7 +92,7 @@ def build_image_model(options: TrainOptions, *, head: bool = True) -> ImageModel
     """A backbone with its pretrained weights, and a head drawn from the seed.
 
     Args:
-        options: backbone, pretrained, dim, image_size and seed count.
+        options: backbone, pretrained, pooling, head, image_size and seed count.
         head: False: the pooled features are the embedding.
 
     Raises:
@@ -117,7 +103,9 @@ def build_image_model(options: TrainOptions, *, head: bool = True) -> ImageModel
         torch.manual_seed(options.seed)
         architecture, weights = find_backbone(options)
         lite0 = options.backbone == LITE0
-        backbone = create_backbone(architecture, options.image_size, weights, lite0)
+        backbone = create_backbone(
+            architecture, options.image_size, weights, lite0, pooled=options.pooling == "default"
+        )
         config = _describe(options, architecture, weights, backbone, head)
         return ImageModel(config, backbone)
 
@@ -146,47 +134,20 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> ImageModel:
     except (OSError, safetensors.SafetensorError) as error:
         raise InvalidData(f"{path}: not readable as weights ({error}); train it again") from None
     try:
-        model = ImageModel(config, create_backbone(config.architecture, config.image_size))
+        pooled = config.pooling == "default"
+        backbone = create_backbone(config.architecture, config.image_size, pooled=pooled)
+        model = ImageModel(config, backbone)
     except (MissingWeights, UsageError) as error:
         raise InvalidData(f"{folder / 'config.json'}: {error}") from None
     _load_state(model, state, path)
     return model.eval().to(device)
 
 
-def training_transform(config: ImageConfig) -> ImageTransform:
-    """Random crop of 0.16 to 1 of the area, and flip: the papers' augmentation."""
-    crop = v2.RandomResizedCrop(
-        config.image_size,
-        scale=(0.16, 1.0),
-        ratio=(0.75, 1.33),
-        interpolation=InterpolationMode(config.interpolation),
-    )
-    transform: ImageTransform = v2.Compose([crop, v2.RandomHorizontalFlip(), *_to_tensor(config)])
-    return transform
-
-
-def evaluation_transform(config: ImageConfig) -> ImageTransform:
-    """The whole photo, squeezed into a square: what the H-GLDv2 recipe evaluates on."""
-    size = (config.image_size, config.image_size)
-    transform: ImageTransform = v2.Compose(
-        [v2.Resize(size, InterpolationMode(config.interpolation)), *_to_tensor(config)]
-    )
-    return transform
-
-
-def _to_tensor(config: ImageConfig) -> list[nn.Module]:
-    return [
-        v2.RGB(),
-        v2.ToImage(),
-        v2.ToDtype(torch.float32, scale=True),
-        v2.Normalize(list(config.mean), list(config.std)),
-    ]
-
-
 def _describe(
     options: TrainOptions, architecture: str, weights: Path | None, backbone: nn.Module, head: bool
 ) -> ImageConfig:
     data: Any = backbone.pretrained_cfg
+    frozen = options.freeze_batch_norm
     return ImageConfig(
         backbone=options.backbone,
         architecture=architecture,
@@ -195,9 +156,20 @@ def _describe(
         mean=tuple(data["mean"]),
         std=tuple(data["std"]),
         interpolation=data["interpolation"],
-        freeze_batch_norm=weights is not None,
+        freeze_batch_norm=weights is not None if frozen is None else frozen,
         pretrained_sha256=hash_file(weights) if weights else "",
+        pooling=options.pooling,
+        head_norm=options.head_norm,
+        eval_resize=options.eval_resize,
+        eval_crop=options.eval_crop,
     )
+
+
+def _pooling(config: ImageConfig, backbone: nn.Module) -> Pooling | None:
+    if config.pooling == "default":
+        return None
+    tokens = int(getattr(backbone, "num_prefix_tokens", 0))
+    return Pooling(config.pooling, int(backbone.num_features), tokens)  # type: ignore[arg-type]
 
 
 def _read_config(path: Path) -> ImageConfig:

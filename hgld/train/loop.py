@@ -1,28 +1,29 @@
 """The trainer: batches, embeddings, loss, step.
 
-Every step is a pure function of the model before it and of (data, options, seed, step): the batch,
-the augmentation and any dropout are drawn from the step's own seed, and the learning rate is
-computed from its number. So a run that is stopped at any step and started again ends in the very
-bytes of a run that was not (on CPU), and no random state has to be kept.
+Every step is a pure function of what was learned before it and of (data, options, seed, step): the
+batch, the augmentation and any dropout are drawn from the step's own seed, and the learning rates
+are computed from its number. So a run that is stopped at any step and started again ends in the
+very bytes of a run that was not (on CPU), and no random state has to be kept.
 """
 
-import math
-from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 
 import torch
-from torch import Tensor, nn
 
 from hgld.artifacts import Json
 from hgld.config import RunOptions, StageContext, TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model import ImageModel, build_image_model, save_model
-from hgld.model.weights import choose_device
 from hgld.tasks import say, track
 from hgld.train.data import TrainingData, step_seed
-from hgld.train.objective import build_loss, parameter_groups
+from hgld.train.feed import feed_batches
+from hgld.train.learner import Learner, NotANumber
+from hgld.train.objective import build_loss
+from hgld.train.pace import Pace
+from hgld.train.ranks import Ranks, current, give_orders, take_orders
 from hgld.train.runs import Checkpoints, RunFolder, deterministic, stop_requests
+from hgld.train.whitening import whiten_head
 
 __all__ = ["train_models"]
 
@@ -32,45 +33,123 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
 
     A run that is already finished for the same shards and options is left as it is; one that was
     stopped or damaged goes on from its last checkpoint. Folders of runs that are no longer asked
-    for go.
+    for go. Processes that torchrun started share each batch; the first of them writes.
 
     Args:
         shards: folder of the training images and their labels.
         options: of the trainer and of each run.
         context: not used; a run keeps its unfinished work in its own folder.
-        out: gets NAME/model.safetensors, config.json, metrics.jsonl and two hidden files, and
+        out: gets NAME/model.safetensors, config.json, metrics.jsonl and hidden files, and
             runs.json with the names in the order of the options.
 
     Raises:
-        HgldError: the loss is no number; the batch's keys are kept.
+        HgldError: the loss is no number (the batch's keys are kept), or out of memory.
         InvalidData: not one batch can be made of the split.
         Resumable: SIGTERM or SIGINT; the same call goes on.
-        UsageError: the split has no images.
+        UsageError: the split has no images, or options do not fit together or to the labels.
     """
-    RunFolder.remove_others(out, options.runs)
+    ranks = current()
     data = TrainingData.read(shards, options)
     folders = {
         name: RunFolder(out / name, data.fingerprint(options, run))
         for name, run in options.runs.items()
     }
-    open_runs = {name: folder for name, folder in folders.items() if not folder.is_finished()}
-    if any(options.runs[name].steps for name in open_runs):
+    for name in _open_runs(data, options, folders, out) if ranks.leads else take_orders():
+        _train_run(data, options, options.runs[name], folders[name], ranks)
+    if ranks.leads:
+        Json("runs.json").write({"runs": list(options.runs)}, out / "runs.json")
+
+
+def _open_runs(
+    data: TrainingData, options: TrainOptions, folders: dict[str, RunFolder], out: Path
+) -> list[str]:
+    """Names of the runs that are to be trained, once it is sure that all of them can be."""
+    current().device(options.device)
+    RunFolder.remove_others(out, options.runs)
+    names = [name for name, folder in folders.items() if not folder.is_finished()]
+    training = [options.runs[name] for name in names if options.runs[name].steps]
+    for run in training:
+        build_loss(run, data.class_labels, options.dim, options.seed)
+    if training:
         say(data.describe_coverage(options))
-    for name, folder in open_runs.items():
-        _train_run(data, options, options.runs[name], folder)
-    Json("runs.json").write({"runs": list(options.runs)}, out / "runs.json")
+    give_orders(names)
+    return names
 
 
 def _train_run(
-    data: TrainingData, options: TrainOptions, run: RunOptions, folder: RunFolder
+    data: TrainingData, options: TrainOptions, run: RunOptions, folder: RunFolder, ranks: Ranks
 ) -> None:
-    device = choose_device(options.device)
+    device = ranks.device(options.device)
     model = build_image_model(options, head=run.steps > 0).to(device)
-    folder.prepare()
+    if ranks.leads:
+        folder.prepare()
+    ranks.any(False)  # the folder is as it should be, for all
     if run.steps:
         with deterministic(device):
-            _train(model, data, options, run, folder)
-    facts = {
+            _train(model, data, options, run, folder, ranks)
+    if ranks.leads:
+        save_model(model, folder.path, _facts(data, options, run, folder))
+
+
+def _train(
+    model: ImageModel,
+    data: TrainingData,
+    options: TrainOptions,
+    run: RunOptions,
+    folder: RunFolder,
+    ranks: Ranks,
+) -> None:
+    """Train the model in place."""
+    device = next(model.parameters()).device
+    criterion = build_loss(run, data.class_labels, model.dim, options.seed).to(device)
+    if options.head_init == "pca_whitening" and not folder.has_checkpoint:
+        whiten_head(model, data, options)
+    learner = Learner(model, criterion, len(data.levels), options, run, ranks)
+    checkpoints = Checkpoints(folder, learner.parts)
+
+    start = checkpoints.resume(device)
+    batches = feed_batches(data, model.config, options, range(start, run.steps), ranks)
+    pace = Pace(folder, start, run.steps)
+    model.train()
+    with folder.metrics(start, ranks.leads, options.tensorboard) as metrics, stop_requests() as ask:
+        for step in track(range(start, run.steps), f"Training {folder.path.name}"):
+            began = perf_counter()
+            images, labels, rows, epoch = next(batches)  # (b, 3, H, W) bytes, (B, L), (B,)
+            read = perf_counter()
+
+            done = step + 1
+            torch.manual_seed(step_seed(options.seed, step, _purpose(ranks)))
+            try:
+                loss = learner.learn(step, images, labels, rows)
+            except NotANumber as found:
+                if ranks.leads:
+                    folder.keep_batch(done, data.keys(rows))
+                raise ranks.told(_not_a_number(folder, done, len(rows), found)) from None
+
+            model_s = perf_counter() - read - learner.loss_s
+            metrics.write(done, loss, read - began, model_s, learner.loss_s)
+            if ranks.leads:
+                pace.tell(done, epoch, len(rows))
+            stop = ranks.any(ask())
+            if stop or done % options.checkpoint_steps == 0 or done == run.steps:
+                if ranks.leads:
+                    metrics.sync()
+                    checkpoints.save(done)
+                ranks.any(False)  # saved, before any process ends
+            if stop and done < run.steps:
+                raise ranks.told(_stopped(folder, done, run.steps))
+
+
+def _purpose(ranks: Ranks) -> str:
+    """What the random numbers of a step are for: each rank drops other units out."""
+    return "model" if ranks.leads else f"model {ranks.rank}"
+
+
+def _facts(
+    data: TrainingData, options: TrainOptions, run: RunOptions, folder: RunFolder
+) -> dict[str, object]:
+    """What config.json says of a model beside its architecture."""
+    return {
         "loss": run.loss if run.steps else "pretrained",
         "steps": run.steps,
         "seed": options.seed,
@@ -80,104 +159,17 @@ def _train_run(
         "run": run.model_dump(mode="json"),
         "made_from": folder.fingerprint,
     }
-    save_model(model, folder.path, facts)
 
 
-def _train(
-    model: ImageModel,
-    data: TrainingData,
-    options: TrainOptions,
-    run: RunOptions,
-    folder: RunFolder,
-) -> None:
-    """Train the model in place."""
-    device = next(model.parameters()).device
-    criterion = build_loss(run, data.class_labels, model.dim, options.seed).to(device)
-    optimizer = torch.optim.Adam(parameter_groups(model, criterion, run))
-    peaks = [group["lr"] for group in optimizer.param_groups]
-    checkpoints = Checkpoints(folder, {"model": model, "loss": criterion, "optimizer": optimizer})
-
-    start = checkpoints.resume(device)
-    steps = range(start, run.steps)
-    batches = iter(data.batches(model.config, options, steps))
-    model.train()
-    label = f"Training {folder.path.name}"
-    with folder.metrics(start) as metrics, stop_requests() as stopping:
-        for step in track(steps, label, len(steps)):
-            clock = [perf_counter()]
-            images, labels, rows = next(batches)  # (B, 3, H, W), (B, L), (B,)
-            clock.append(perf_counter())
-
-            for group, peak in zip(optimizer.param_groups, peaks, strict=True):
-                group["lr"] = peak * _cosine(step, run.steps)
-            torch.manual_seed(step_seed(options.seed, step, "model"))
-            embeddings = _embed(model, images.to(device), options)  # (B, D)
-            clock.append(perf_counter())
-
-            optimizer.zero_grad()
-            gradient, loss = _differentiate(criterion, embeddings, labels.to(device))
-            if not math.isfinite(loss):
-                raise _not_a_number(folder, step, data.keys(rows), loss)
-            clock.append(perf_counter())
-
-            torch.autograd.backward(embeddings, gradient)
-            optimizer.step()
-            clock.append(perf_counter())
-
-            read, forward, criterion_s, backward = (
-                after - before for before, after in pairwise(clock)
-            )
-            metrics.write(step + 1, loss, read, forward + backward, criterion_s)
-            if stopping() or (step + 1) % options.checkpoint_steps == 0 or step + 1 == run.steps:
-                metrics.sync()
-                checkpoints.save(step + 1)
-            if stopping() and step + 1 < run.steps:
-                raise Resumable(
-                    f"training {folder.path.name} was stopped after step {step + 1} of "
-                    f"{run.steps}; run the same command again to go on"
-                )
+def _stopped(folder: RunFolder, done: int, steps: int) -> HgldError:
+    return Resumable(
+        f"training {folder.path.name} was stopped after step {done} of {steps}; run the same "
+        "command again to go on"
+    )
 
 
-def _embed(model: ImageModel, images: Tensor, options: TrainOptions) -> Tensor:
-    try:
-        embeddings: Tensor = model(images)
-    except torch.OutOfMemoryError:
-        raise HgldError(
-            f"out of memory with {len(images)} images of {options.image_size} px in a batch; lower "
-            f"train.classes_per_batch (now {options.classes_per_batch})"
-        ) from None
-    return embeddings
-
-
-def _differentiate(
-    criterion: nn.Module, embeddings: Tensor, labels: Tensor
-) -> tuple[Tensor, float]:
-    """Gradient (B, D) of the loss by the embeddings, and the loss; the proxies get theirs.
-
-    The model's own backward pass comes after: so the time of the loss is known, and a batch whose
-    activations do not fit at once can be embedded in parts.
-    """
-    leaves = embeddings.detach().requires_grad_()  # (B, D)
-    if not bool(torch.isfinite(leaves).all()):
-        return torch.zeros_like(leaves), math.nan
-    loss = criterion(leaves, labels)
-    loss.backward()
-    return torch.zeros_like(leaves) if leaves.grad is None else leaves.grad, float(loss.detach())
-
-
-def _cosine(step: int, steps: int) -> float:
-    """Share of the peak learning rate: 1 at the first step, towards 0 at the last.
-
-    Example:
-        >>> [round(_cosine(step, 4), 3) for step in range(4)]
-        [1.0, 0.854, 0.5, 0.146]
-    """
-    return 0.5 * (1 + math.cos(math.pi * step / steps))
-
-
-def _not_a_number(folder: RunFolder, step: int, keys: list[str], loss: float) -> HgldError:
-    kept = folder.keep_batch(step + 1, keys)
+def _not_a_number(folder: RunFolder, step: int, images: int, loss: NotANumber) -> HgldError:
     return HgldError(
-        f"training {folder.path.name}: the loss of step {step + 1} is {loss}; the keys of its "
-        f"{len(keys)} images are in {kept}; lower the learning rates (lr, head_lr, proxy_lr)"
+        f"training {folder.path.name}: the loss of step {step} is {loss}; the keys of its {images} "
+        f"images are in {folder.bad_batch}; lower the learning rates (lr, head_lr, proxy_lr)"
     )

@@ -1,74 +1,212 @@
-"""What is minimised, and at which rate each part of the model learns."""
+"""What is minimised: the loss of a run by its name, told of the data, with its own options."""
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor, nn
 
 from hgld.config import RunOptions, nearest
-from hgld.errors import UsageError
-from hgld.model import ImageModel
-from hgld.ranking import losses
+from hgld.errors import ShapeError, UsageError
+from hgld.ranking import baselines, losses
+from hgld.ranking.presets import preset
 from hgld.ranking.steps import UpperStep
 
-__all__ = ["build_loss", "parameter_groups"]
+__all__ = ["build_loss", "csl_margins", "takes_references"]
+
+FACTS = ("num_levels", "num_classes", "dim", "class_labels")  # that the data tells a loss
+STEP = [field.name for field in fields(UpperStep)]
+SIGMA = "Sigma"
+
+
+class AtLevel(nn.Module):
+    """A loss of the finest classes, at a coarser level: it is given the labels down to there."""
+
+    def __init__(self, loss: nn.Module, level: int) -> None:
+        super().__init__()
+        self.loss, self.level = loss, level
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """(B, D) and (B, L) label paths -> one number."""
+        found: Tensor = self.loss(embeddings, labels[:, : self.level])
+        return found
 
 
 def build_loss(run: RunOptions, class_labels: np.ndarray, dim: int, seed: int) -> nn.Module:
     """The loss of a run, with its proxies drawn from the seed.
 
     Args:
-        run: loss and loss_options.
-        class_labels: (C, L) labels of each class, coarse to fine.
+        run: loss, loss_options and memory.
+        class_labels: (C, L) labels of each finest class, coarse to fine; those of a level are
+            numbered 0, 1, 2 ...
         dim: length of an embedding.
         seed: of the proxies.
 
     Raises:
-        UsageError: the loss has no such option.
+        UsageError: the loss has no such option, the labels have no such level, or other numbers of
+            levels than margins or weights.
     """
-    maker = getattr(losses, run.loss)
-    accepted = inspect.signature(maker).parameters
-    facts = {
-        "num_levels": class_labels.shape[1],
-        "num_classes": len(class_labels),
-        "dim": dim,
-        "class_labels": torch.from_numpy(class_labels),
-    }
-    given = {name: value for name, value in facts.items() if name in accepted}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        loss: nn.Module = maker(**given, **_free_options(run, accepted))
+        try:
+            loss = _build(run, class_labels, dim)
+        except ShapeError as error:
+            raise UsageError(f"train.runs: {run.loss}: {error}") from None
+    if run.memory and not takes_references(loss):
+        raise UsageError(
+            f"train.runs: {run.loss} learns from the batch alone and has no use for a memory; "
+            "set memory = 0"
+        )
     return loss
 
 
-def _free_options(run: RunOptions, accepted: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """The run's own options of the loss; those of its step (tau, rho ...) are put into one."""
-    own = [n for n, p in accepted.items() if isinstance(p.default, int | float)]
-    of_step = [field.name for field in fields(UpperStep)] if "step" in accepted else []
-    for name in run.loss_options:
-        if name not in own + of_step:
+def takes_references(loss: nn.Module) -> bool:
+    """Whether a loss can rank a batch among references beyond it."""
+    return "ref_embeddings" in inspect.signature(loss.forward).parameters
+
+
+def csl_margins(levels: int) -> tuple[float, ...]:
+    """Margins of CSL, coarse to fine.
+
+    0.25, 0.45 for two levels, 0.25 to 0.45 for three and 0.15 to 0.75 for seven, finest first, are
+    those of its only public code. For others: from 0.25 up in steps of 0.1, beyond seven from 0.15
+    to 0.75 in equal steps.
+
+    Example:
+        >>> csl_margins(3)
+        (0.45, 0.35, 0.25)
+    """
+    ends = {2: (0.25, 0.45), 7: (0.15, 0.75)}
+    low, high = ends.get(levels, (0.25, 0.15 + 0.1 * levels) if levels < 7 else (0.15, 0.75))
+    return tuple(np.linspace(high, low, levels).round(4).tolist())
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """A loss by name: what makes it, and which options it knows."""
+
+    name: str
+    maker: Callable[..., nn.Module]
+    parameters: Mapping[str, inspect.Parameter]
+    at_one_level: bool  # not over all of them
+
+    @classmethod
+    def of(cls, name: str, at_one_level: bool = True) -> "_Recipe":
+        maker = getattr(losses, name, None) or getattr(baselines, name)
+        parameters = inspect.signature(maker).parameters
+        over_all = {"num_levels", "class_labels"} & parameters.keys()
+        return cls(name, maker, parameters, at_one_level and not over_all)
+
+    @property
+    def own(self) -> list[str]:
+        """Options that a person may set."""
+        free = self.parameters.keys() - {*FACTS, "step"}
+        return sorted(free | {"preset"} | ({"level"} if self.at_one_level else set()))
+
+    @property
+    def of_step(self) -> list[str]:
+        return STEP if "step" in self.parameters else []
+
+
+def _build(run: RunOptions, class_labels: np.ndarray, dim: int) -> nn.Module:
+    options: dict[str, Any] = dict(run.loss_options)
+    levels = class_labels.shape[1]
+    if run.loss.startswith(SIGMA):
+        recipe = _Recipe.of(run.loss.removeprefix(SIGMA), at_one_level=False)
+        parts = [
+            _make(recipe, options, class_labels[:, : level + 1], dim) for level in range(levels)
+        ]
+        return baselines.LevelSum(parts)
+    recipe = _Recipe.of(run.loss)
+    level = _level(options, recipe, levels)
+    if level is None or "level" in recipe.parameters:
+        return _make(recipe, options, class_labels, dim)
+    return AtLevel(_make(recipe, options, class_labels[:, :level], dim), level)
+
+
+def _level(options: dict[str, Any], recipe: _Recipe, levels: int) -> int | None:
+    """The level that the options ask for, 1 the coarsest; off the options where it is not taken."""
+    if "level" not in options or "level" not in recipe.own:
+        return None
+    level = int(options["level"])
+    if level != options["level"] or not 1 <= level <= levels:
+        raise UsageError(
+            f"train.runs: {recipe.name}: level is {options['level']:g}; the labels have levels "
+            f"1 (coarsest) to {levels}"
+        )
+    if "level" not in recipe.parameters:
+        del options["level"]
+    return level
+
+
+def _make(
+    recipe: _Recipe, options: Mapping[str, Any], class_labels: np.ndarray, dim: int
+) -> nn.Module:
+    facts = {
+        "num_levels": class_labels.shape[1],
+        "num_classes": int(class_labels[:, -1].max()) + 1,
+        "dim": dim,
+        "class_labels": torch.from_numpy(class_labels),
+    }
+    given = {name: value for name, value in facts.items() if name in recipe.parameters}
+    if recipe.name == "CSL":
+        given["margins"] = csl_margins(class_labels.shape[1])
+    made = {**given, **_free_options(recipe, options)}
+    _require_one_a_level(recipe, made, class_labels.shape[1])
+    return recipe.maker(**made)
+
+
+def _require_one_a_level(recipe: _Recipe, made: Mapping[str, Any], levels: int) -> None:
+    for name in ("margins", "weights"):
+        if made.get(name) is not None and len(made[name]) != levels:
             raise UsageError(
-                f"train.runs: the loss {run.loss} has no option '{name}'"
-                f"{nearest(name, own + of_step)}; it has {', '.join(own + of_step)}"
+                f"train.runs: {recipe.name} has {len(made[name])} {name}, but the labels have "
+                f"{levels} levels; give one for each, coarse to fine"
             )
-    options: dict[str, Any] = {n: v for n, v in run.loss_options.items() if n in own}
-    step = {n: v for n, v in run.loss_options.items() if n in of_step}
-    return {**options, "step": UpperStep(**step)} if step else options
 
 
-def parameter_groups(model: ImageModel, loss: nn.Module, run: RunOptions) -> list[dict[str, Any]]:
-    """Backbone, head and proxies, each with its own learning rate; proxies do not decay."""
-    groups = [
-        (model.backbone, run.lr, run.weight_decay),
-        (model.head, run.head_lr, run.weight_decay),
-        (loss, run.proxy_lr, 0.0),
-    ]
-    return [
-        {"params": list(part.parameters()), "lr": lr, "weight_decay": decay}
-        for part, lr, decay in groups
-        if part is not None and next(part.parameters(), None) is not None
-    ]
+def _free_options(recipe: _Recipe, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The run's own options of the loss; those of its step (tau, rho ...) are put into one."""
+    for name in options:
+        if name not in recipe.own + recipe.of_step:
+            raise UsageError(
+                f"train.runs: the loss {recipe.name} has no option '{name}'"
+                f"{nearest(name, recipe.own + recipe.of_step)}; it has "
+                + ", ".join(recipe.own + recipe.of_step)
+            )
+    filled = {**_of_preset(recipe, options.get("preset")), **options}
+    wanted = {n: recipe.parameters[n].annotation for n in filled if n in recipe.parameters}
+    free = {name: _fit(recipe, name, filled[name], kind) for name, kind in wanted.items()}
+    step = {n: _fit(recipe, n, filled[n], float) for n in filled if n in recipe.of_step}
+    return {**free, "step": UpperStep(**step)} if step else free
+
+
+def _of_preset(recipe: _Recipe, name: Any) -> dict[str, Any]:
+    """The published values that the loss takes."""
+    if name is None:
+        return {}
+    found = preset(str(name))
+    values = {
+        **{n: getattr(found, n) for n in ("alpha", "eta", "ks", "temperature")},
+        **{n: getattr(found, n) for n in ("pair_alpha", "pair_beta")},
+        "lam": found.recall_lam if recipe.name == "RODRecall" else found.lam,
+    }
+    if recipe.name in ("PairCalibration", "PooledCalibration"):
+        values |= {"alpha": found.pair_alpha, "beta": found.pair_beta}
+    step = {n: v for n, v in asdict(found.step).items() if v is not None and n in recipe.of_step}
+    return {**{n: v for n, v in values.items() if n in recipe.parameters}, **step}
+
+
+def _fit(recipe: _Recipe, name: str, value: Any, wanted: Any) -> Any:
+    """An option as the loss wants it: 2.0 from a pipeline file becomes the level 2."""
+    try:
+        return TypeAdapter(wanted).validate_python(value)
+    except ValidationError as error:
+        says = error.errors()[0]["msg"]
+        raise UsageError(
+            f"train.runs: {recipe.name}: {name}: {says[0].lower()}{says[1:]} (found {value!r})"
+        ) from None

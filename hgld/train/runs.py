@@ -4,7 +4,8 @@ NAME/model.safetensors   the trained weights
 NAME/config.json         written last: what they are and what they were made from
 NAME/metrics.jsonl       loss of each step
 NAME/.timings.jsonl      seconds of each step
-NAME/.checkpoint.pt      model, proxies and optimiser after some step
+NAME/.checkpoint.pt      model, proxies, optimisers, memory after some step
+NAME/.tensorboard/       the same as curves, where they are asked for
 
 The hidden files differ from one training to the next that ends in the same model, so they do not
 count as what a run has made.
@@ -17,7 +18,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -26,7 +27,8 @@ from typing import Any, TextIO
 import torch
 
 from hgld.artifacts import atomic_path, hash_file
-from hgld.errors import InvalidData
+from hgld.errors import HgldError, InvalidData
+from hgld.model.weights import one_line
 
 __all__ = [
     "Checkpoints",
@@ -39,6 +41,7 @@ __all__ = [
 
 TRAIN_AGAIN = "delete the run's folder and train again"
 METRICS, TIMINGS, CHECKPOINT = "metrics.jsonl", ".timings.jsonl", ".checkpoint.pt"
+CURVES, PARTS = ".tensorboard", ("data", "model", "loss")
 
 
 def verify_models(folder: Path) -> None:
@@ -111,6 +114,11 @@ class RunFolder:
             if path.is_dir() and path.name not in kept:
                 shutil.rmtree(path)
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether something was left to go on from."""
+        return (self.path / CHECKPOINT).is_file()
+
     def is_finished(self) -> bool:
         """Whether the model is there, whole, and made from the same things."""
         try:
@@ -130,19 +138,40 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
 
     @contextmanager
-    def metrics(self, done: int) -> Iterator["Metrics"]:
-        """The files of measurements, open behind the step ``done``; later lines are taken off."""
+    def metrics(self, done: int, write: bool = True, curves: bool = False) -> Iterator["Metrics"]:
+        """The files of measurements, open behind the step ``done``; later lines are taken off.
+
+        Args:
+            done: steps that are kept.
+            write: False: of several processes this one keeps none.
+            curves: write TensorBoard's file too.
+        """
+        if not write:
+            yield Metrics(None, None)
+            return
         with (
             _open_behind(self.path / METRICS, done) as losses,
             _open_behind(self.path / TIMINGS, done) as timings,
+            _open_curves(self.path / CURVES, done) if curves else nullcontext() as drawn,
         ):
-            yield Metrics(losses, timings)
+            yield Metrics(losses, timings, drawn)
 
-    def keep_batch(self, step: int, keys: list[str]) -> Path:
+    def seconds(self, after: int, until: int) -> dict[str, float]:
+        """Seconds that those steps took, by part (data, model, loss), and in all."""
+        lines = (self.path / TIMINGS).read_text(encoding="utf-8").splitlines()
+        steps = [found for found in map(json.loads, lines) if after < found["step"] <= until]
+        parts = {part: sum(found[f"{part}_s"] for found in steps) for part in PARTS}
+        return {**parts, "all": sum(parts.values())}
+
+    @property
+    def bad_batch(self) -> Path:
+        """Where the keys of a batch are kept whose loss is no number."""
+        return self.path / "bad_batch.json"
+
+    def keep_batch(self, step: int, keys: list[str]) -> None:
         """Keep the keys of a batch for a person to look at."""
-        path = self.path / "bad_batch.json"
-        path.write_text(json.dumps({"step": step, "keys": keys}, indent=1) + "\n", encoding="utf-8")
-        return path
+        text = json.dumps({"step": step, "keys": keys}, indent=1)
+        self.bad_batch.write_text(text + "\n", encoding="utf-8")
 
 
 def _open_behind(path: Path, done: int) -> TextIO:
@@ -152,25 +181,45 @@ def _open_behind(path: Path, done: int) -> TextIO:
     return path.open("a", encoding="utf-8")
 
 
+@contextmanager
+def _open_curves(path: Path, done: int) -> Iterator[Any]:
+    """TensorBoard's writer, behind the step ``done``."""
+    try:
+        from torch.utils.tensorboard.writer import SummaryWriter
+    except ImportError:
+        raise HgldError(
+            "train.tensorboard: TensorBoard is not installed; pip install 'hgld[tensorboard]'"
+        ) from None
+    with SummaryWriter(str(path), purge_step=done + 1) as writer:
+        yield writer
+
+
 @dataclass(frozen=True)
 class Metrics:
-    """Writes one line a step into both files."""
+    """Writes one line a step into both files, and a point into each curve; without files, none."""
 
-    losses: TextIO
-    timings: TextIO
+    losses: TextIO | None
+    timings: TextIO | None
+    curves: Any = None
 
     def write(self, step: int, loss: float, data_s: float, model_s: float, loss_s: float) -> None:
         """Loss of a step (counted from 1) and the seconds that its parts took."""
+        if self.losses is None or self.timings is None:
+            return
         seconds = {"data_s": data_s, "model_s": model_s, "loss_s": loss_s}
         rounded = {name: round(value, 4) for name, value in seconds.items()}
         self.losses.write(json.dumps({"step": step, "loss": loss}) + "\n")
         self.timings.write(json.dumps({"step": step, **rounded}) + "\n")
         self.losses.flush()
         self.timings.flush()
+        if self.curves is not None:
+            for name, value in {"loss": loss, **rounded}.items():
+                self.curves.add_scalar(name, value, step)
 
     def sync(self) -> None:
         """Have the losses on the disk before the checkpoint that stands behind them."""
-        os.fsync(self.losses.fileno())
+        if self.losses is not None:
+            os.fsync(self.losses.fileno())
 
 
 @dataclass(frozen=True)
@@ -193,8 +242,14 @@ class Checkpoints:
         if not self._path.is_file():
             return 0
         state = torch.load(self._path, map_location=device, weights_only=True)
-        for name, part in self.parts.items():
-            part.load_state_dict(state[name])
+        try:
+            for name, part in self.parts.items():
+                part.load_state_dict(state[name])
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise InvalidData(
+                f"{self._path}: holds the state of another architecture than the pipeline's "
+                f"({one_line(error)}); delete the run's folder and train again"
+            ) from None
         return int(state["step"])
 
     @property

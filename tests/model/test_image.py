@@ -136,6 +136,34 @@ def test_a_damaged_or_missing_file_is_named(model: ImageModel, tmp_path: Path, f
         load_model(tmp_path)
 
 
+@pytest.mark.parametrize("freeze", [True, False])
+def test_batch_norm_is_frozen_where_the_options_say_so(freeze: bool) -> None:
+    options = SMALL.model_copy(update={"freeze_batch_norm": freeze})
+    model = build_image_model(options).train()
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert norms and all(norm.training != freeze for norm in norms)
+
+
+@pytest.mark.parametrize("norm", ["l2", "none"])
+def test_the_head_gets_features_normed_as_the_options_say(norm: str) -> None:
+    model = build_image_model(SMALL.model_copy(update={"head_norm": norm})).eval()
+    with torch.inference_mode():
+        pooled = model.backbone(photos())
+        given = pooled / pooled.norm(dim=1, keepdim=True) if norm == "l2" else pooled
+        expected = given @ model.head.weight.T + model.head.bias
+        found = model(photos())
+    torch.testing.assert_close(found, expected / expected.norm(dim=1, keepdim=True))
+
+
+def test_a_model_saved_before_an_option_came_loads_as_it_was(model, tmp_path: Path) -> None:
+    save_model(model, tmp_path, {})
+    config = json.loads((tmp_path / "config.json").read_text())
+    for name in ("pooling", "head_norm", "eval_resize", "eval_crop"):
+        del config[name]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert load_model(tmp_path).config == model.config
+
+
 def test_a_photo_is_evaluated_whole(model: ImageModel) -> None:
     """Left half black, right half white: both are there, scaled by mean 0.5 and std 0.5."""
     config = model.config.__class__(**{**vars(model.config), "mean": (0.5,) * 3, "std": (0.5,) * 3})

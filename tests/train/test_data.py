@@ -1,4 +1,5 @@
 import json
+import re
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from hgld.errors import UsageError
 from hgld.shards.batches import batch_at, plan_epoch
 from hgld.shards.sequence import BatchSteps
 from hgld.tasks import watched_by
-from hgld.train.data import TrainingData, _batch_options
+from hgld.train.data import TrainingData, batch_options
+from hgld.train.feed import feed_batches
 from tests.made_shards import make_context, make_shards, small_options
 
 SHORT = RunOptions(loss="HAPPIER", steps=2)
@@ -22,7 +24,7 @@ def rows_of(data: TrainingData, steps: int, **batches: object) -> list[list[int]
     from hgld.model.image import build_image_model
 
     config = build_image_model(options).config
-    return [rows.tolist() for *_, rows in data.batches(config, options, range(steps))]
+    return [rows.tolist() for _, _, rows, _ in feed_batches(data, config, options, range(steps))]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def test_without_sampling_options_batches_are_those_of_the_plain_plan(data: Trai
 
 @pytest.mark.parametrize("order", ["random", "shards"])
 def test_the_steps_walk_through_the_epochs(data: TrainingData, order: str) -> None:
-    options = _batch_options(small_options(batches=SamplingOptions(order=order)))
+    options = batch_options(small_options(batches=SamplingOptions(order=order)))
     plans = [plan_epoch(data.samples, options, seed=5, epoch=epoch) for epoch in range(4)]
     expected = np.concatenate(plans).tolist()
     steps = BatchSteps(data.samples, options, seed=5)
@@ -84,20 +86,24 @@ def test_options_that_do_not_fit_together_are_a_usage_error(data: TrainingData) 
         rows_of(data, 1, groups_per_batch=3)
 
 
-def test_the_fingerprint_of_plain_sampling_is_what_it_was_before_the_option(data) -> None:
+def test_an_option_that_came_later_counts_only_where_it_is_not_at_its_default(data) -> None:
     options = small_options()
-    decisive = {"workers", "device", "checkpoint_steps", "defaults", "runs", "batches"}
+    names = "backbone pretrained dim image_size classes_per_batch images_per_class split seed"
+    of_run = "loss steps lr head_lr proxy_lr weight_decay loss_options"
     document = {
         "shards": sha256((data.folder / "manifest.json").read_bytes()).hexdigest(),
-        "options": options.model_dump(mode="json", exclude=decisive),
-        "run": SHORT.model_dump(mode="json"),
-        "revision": 1,
+        "options": options.model_dump(mode="json", include=set(names.split())),
+        "run": SHORT.model_dump(mode="json", include=set(of_run.split())),
+        "revision": 2,
     }
     expected = sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
     assert data.fingerprint(options, SHORT) == expected
     others = [SamplingOptions(window=9), SamplingOptions(order="shards")]
     found = {data.fingerprint(small_options(batches=o), SHORT) for o in others}
-    assert len(found | {expected}) == 3
+    found |= {data.fingerprint(small_options(pooling="gem"), SHORT)}
+    found |= {data.fingerprint(options, SHORT.model_copy(update={"memory": 8}))}
+    assert len(found | {expected}) == 5
+    assert data.fingerprint(small_options(tensorboard=True, workers=3), SHORT) == expected
 
 
 def test_coverage_is_said_once_and_only_where_something_trains(shards, tmp_path) -> None:
@@ -110,9 +116,13 @@ def test_coverage_is_said_once_and_only_where_something_trains(shards, tmp_path)
             train_models(
                 shards, options=options, context=make_context(tmp_path), out=tmp_path / "models"
             )
-    assert said == [
+    assert said[0] == (
         "train: batches of an epoch: 2; classes in them: 4 of 4; images: 12 of 16; "
         "images left for other epochs: 4"
+    )
+    paces = [re.sub(r"[\d.e+]+ images/s", "N images/s", line) for line in said[1:]]
+    assert [line.split(" of the time")[0] for line in paces] == [
+        f"{name}: epoch 1, step 2 of 2: N images/s;" for name in ("a", "b")
     ]
 
 

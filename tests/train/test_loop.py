@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -11,9 +12,11 @@ import torch
 from hgld.config import RunOptions
 from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.model import build_image_model, load_model
+from hgld.model.transforms import normalise
 from hgld.shards.index import read_index
 from hgld.tasks import watched_by
 from hgld.train.data import TrainingData, step_seed
+from hgld.train.feed import feed_batches
 from hgld.train.objective import build_loss
 from tests.made_shards import small_options
 
@@ -77,9 +80,10 @@ def test_one_step_is_adam_on_the_gradient_of_the_loss(train, shards: Path) -> No
     options = small_options(runs={"run": run})
     data = TrainingData.read(shards, options)
     model = build_image_model(options).train()
-    images, labels, _ = next(iter(data.batches(model.config, options, range(1))))
+    images, labels, *_ = next(feed_batches(data, model.config, options, range(1)))
     torch.manual_seed(step_seed(0, 0, "model"))
-    loss = build_loss(run, data.class_labels, 8, 0)(model(images), labels)
+    numbers = normalise(images, model.config)
+    loss = build_loss(run, data.class_labels, 8, 0)(model(numbers), labels)
     loss.backward()
     found = load_model(models / "run")
     rates = {"backbone": 1e-3, "head": 2e-3}
@@ -112,6 +116,114 @@ def test_a_run_that_crashed_goes_on_and_ends_in_the_same_bytes(train, tmp_path, 
         assert (cut / "run" / file).read_bytes() == (whole / "run" / file).read_bytes()
     assert losses(cut / "run") == losses(whole / "run")
     assert torch.equal(proxies(cut / "run"), proxies(whole / "run"))
+
+
+MUCH_STATE = {  # all that a run may carry from step to step
+    "memory_and_warm_up": (
+        RunOptions(loss="ROADMAP", steps=6, memory=9, warmup_steps=3, min_lr=1e-6),
+        {"pooling": "gem", "micro_batch": 4},
+    ),
+    "momentum_and_proxies_of_adam": (
+        RunOptions(loss="NormSoftmax", steps=6, optimizer="sgd", schedule="step", milestones=(4,)),
+        {"freeze_batch_norm": False},
+    ),
+    "fp16_scale": (RunOptions(loss="HAPPIER", steps=6), {"precision": "fp16"}),
+    "whitened_head": (
+        RunOptions(loss="SupHAP", steps=6, optimizer="adamw"),
+        {"head_init": "pca_whitening", "head_norm": "l2", "dim": 4},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUCH_STATE)
+def test_whatever_state_a_run_has_it_goes_on_to_the_same_bytes(train, tmp_path, name: str) -> None:
+    run, options = MUCH_STATE[name]
+    options = {**options, "checkpoint_steps": 1}
+    whole = train({"run": run}, out=tmp_path / "whole", **options)
+    for step in (1, 2, 1):  # after steps 1, 3 and 4
+        with watched_by(before_step(step, crash)), pytest.raises(RuntimeError):
+            train({"run": run}, out=tmp_path / "cut", **options)
+    cut = train({"run": run}, out=tmp_path / "cut", **options)
+    for file in ("model.safetensors", "config.json", "metrics.jsonl"):
+        assert (cut / "run" / file).read_bytes() == (whole / "run" / file).read_bytes()
+    states = [torch.load(m / "run" / ".checkpoint.pt", weights_only=True) for m in (whole, cut)]
+    assert states[0].keys() == states[1].keys()
+    assert states[0]["scaler"] == states[1]["scaler"]
+    for left, right in zip(leaves(states[0]), leaves(states[1]), strict=True):
+        assert torch.equal(left, right)
+
+
+def leaves(state: object) -> Iterator[torch.Tensor]:
+    """All tensors of a checkpoint."""
+    if isinstance(state, torch.Tensor):
+        yield state
+    elif isinstance(state, dict | list | tuple):
+        for value in state.values() if isinstance(state, dict) else state:
+            yield from leaves(value)
+
+
+def test_the_backbone_stands_still_while_the_head_warms_up(train) -> None:
+    run = RunOptions(loss="SmoothAP", steps=2, warmup_steps=2)
+    model, start = load_model(train({"run": run}) / "run"), build_image_model(small_options())
+    for name, value in start.named_parameters():
+        assert torch.equal(model.get_parameter(name), value) == name.startswith("backbone")
+
+
+def test_a_checkpoint_of_another_architecture_is_one_clear_line(train, tmp_path: Path) -> None:
+    with watched_by(before_step(3, crash)), pytest.raises(RuntimeError):
+        train({"run": SHORT}, checkpoint_steps=1)
+    path = tmp_path / "models" / "run" / ".checkpoint.pt"
+    state = torch.load(path, weights_only=True)
+    state["model"]["head.weight"] = torch.zeros(16, 96)
+    torch.save(state, path)
+    with pytest.raises(InvalidData, match=r"\.checkpoint\.pt: holds the state of another archi"):
+        train({"run": SHORT})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_named_before_anything_is_changed(train, tmp_path) -> None:
+    with pytest.raises(UsageError, match=r"device 'cuda': there is no GPU here"):
+        train({"run": SHORT}, device="cuda")
+    assert not (tmp_path / "models" / "run").exists()
+
+
+def test_options_that_do_not_fit_the_labels_are_named_before_any_run_trains(train, tmp_path):
+    wrong = RunOptions(loss="CSL", loss_options={"margins": (0.2, 0.3)})
+    with pytest.raises(UsageError, match=r"CSL has 2 margins, but the labels have 3 levels"):
+        train({"run": SHORT, "wrong": wrong})
+    assert not (tmp_path / "models" / "run").exists()
+
+
+def test_curves_for_tensorboard_go_on_where_a_run_was_stopped(train, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with watched_by(before_step(4, crash)), pytest.raises(RuntimeError):
+        train({"run": SHORT}, checkpoint_steps=2, tensorboard=True)
+    run = train({"run": SHORT}, checkpoint_steps=2, tensorboard=True) / "run"
+    found = EventAccumulator(str(run / ".tensorboard")).Reload()
+    points = found.Scalars("loss")
+    assert [point.step for point in points] == [1, 2, 3, 4, 5, 6]
+    assert [point.value for point in points] == pytest.approx(losses(run))
+
+
+def test_the_pace_is_told_at_the_end_of_each_epoch_that_took_a_while(train, monkeypatch) -> None:
+    monkeypatch.setattr("hgld.train.pace.WORTH_TELLING_S", 0.0)
+    said: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        run = train({"run": RunOptions(steps=5)}) / "run"
+    found = [
+        re.fullmatch(
+            r"run: epoch (\d), step (\d) of 5: (\S+) images/s; of the time data "
+            r"(\d+) %, model (\d+) %, loss (\d+) %",
+            line,
+        )
+        for line in said[1:]
+    ]
+    assert [(m[1], m[2]) for m in found] == [("1", "2"), ("2", "4"), ("3", "5")]
+    assert all(abs(sum(int(m[i]) for i in (4, 5, 6)) - 100) <= 1 for m in found)
+    lines = [json.loads(line) for line in (run / ".timings.jsonl").read_text().splitlines()]
+    first = sum(sum(line[f"{part}_s"] for part in ("data", "model", "loss")) for line in lines[:2])
+    assert float(found[0][3]) == pytest.approx(2 * 6 / first, rel=0.01)
 
 
 def test_a_request_to_stop_saves_and_says_how_to_go_on(train, tmp_path: Path) -> None:

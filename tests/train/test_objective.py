@@ -1,19 +1,33 @@
+from typing import get_args
+
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
-from hgld.config import RunOptions
+from hgld.config import LossName, RunOptions
 from hgld.errors import UsageError
-from hgld.model import build_image_model
 from hgld.ranking.steps import UpperStep
-from hgld.train.objective import build_loss, parameter_groups
-from tests.made_shards import small_options
+from hgld.train.objective import build_loss, csl_margins, takes_references
 
 LABELS = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]])
 
 
-def loss_of(name: str, **options: float) -> nn.Module:
+def loss_of(name: str, **options: object) -> nn.Module:
     return build_loss(RunOptions(loss=name, loss_options=options), LABELS, 8, 0)
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    embeddings = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))
+    return embeddings, torch.from_numpy(LABELS[[0, 0, 1, 1, 2, 2, 3, 3]])
+
+
+@pytest.mark.parametrize("name", get_args(LossName))
+def test_every_loss_can_be_built_and_teaches(name: str) -> None:
+    embeddings, labels = batch()
+    loss = loss_of(name)(embeddings.requires_grad_(), labels)
+    loss.backward()
+    assert loss.shape == () and embeddings.grad.abs().sum() > 0
 
 
 def test_a_loss_gets_the_levels_classes_and_dimensions_that_it_wants() -> None:
@@ -28,11 +42,80 @@ def test_options_reach_the_loss_and_its_step() -> None:
     assert loss.rank.step == UpperStep(rho=7.0)
 
 
-def test_an_option_that_the_loss_does_not_have_is_named_with_the_nearest() -> None:
+def test_words_numbers_and_lists_reach_the_loss_as_it_wants_them() -> None:
+    assert loss_of("ROADMAP", calibration="pair").calibration == "pair"
+    ks = loss_of("SupRecall", ks=[1.0, 4.0]).ks
+    assert ks == (1, 4) and all(isinstance(k, int) for k in ks)
+    assert loss_of("SoftBinAP", bins=25, low=0).bins == 25
+    assert loss_of("BlackBoxRecall", weight="loglog", include_self=True).include_self
+
+
+def test_a_preset_fills_in_what_is_not_given() -> None:
+    loss = loss_of("RODRecall", preset="suprank_inat", temperature=2.0)
+    assert loss.lam == 0.5 and loss.rank.temperature == 2.0
+    assert loss.rank.step == UpperStep(start=0.0, offset=1.0)
+    assert loss_of("PairCalibration", preset="paper").alpha == 0.9
+    with pytest.raises(UsageError, match=r"no preset 'sop'; there are paper"):
+        loss_of("HAPPIER", preset="sop")
+
+
+@pytest.mark.parametrize("name", ["SupAP", "Triplet", "NormSoftmax"])
+def test_a_loss_at_one_level_sees_no_finer_one(name: str) -> None:
+    embeddings, labels = batch()
+    other = labels.clone()
+    other[:, 2] = other[:, 2].flip(0)
+    loss = loss_of(name, level=1)
+    assert loss(embeddings, labels) == loss(embeddings, other)
+    assert loss(embeddings, labels) != loss_of(name)(embeddings, labels)
+    if name == "NormSoftmax":
+        assert [p.shape for p in loss.parameters()] == [(2, 8)]
+
+
+@pytest.mark.parametrize("level", [0, 4, 1.5])
+def test_a_level_that_the_labels_do_not_have_is_named(level: float) -> None:
     with pytest.raises(
-        UsageError, match="the loss HAPPIER has no option 'lamb'; did you mean 'lam'"
+        UsageError, match=r"level is .*; the labels have levels 1 \(coarsest\) to 3"
     ):
-        loss_of("HAPPIER", lamb=0.1)
+        loss_of("SmoothAP", level=level)
+
+
+def test_a_sum_over_levels_is_the_sum_of_its_parts() -> None:
+    embeddings, labels = batch()
+    found = loss_of("SigmaTriplet", margin=0.2)(embeddings, labels)
+    parts = [loss_of("Triplet", margin=0.2, level=level)(embeddings, labels) for level in (1, 2, 3)]
+    torch.testing.assert_close(found, sum(parts))
+    shapes = [p.shape for p in loss_of("SigmaNormSoftmax").parameters()]
+    assert shapes == [(2, 8), (3, 8), (4, 8)]
+
+
+def test_margins_of_csl_are_the_published_ones_coarse_to_fine() -> None:
+    assert csl_margins(2) == (0.45, 0.25)
+    assert csl_margins(3) == (0.45, 0.35, 0.25)
+    assert csl_margins(7) == (0.75, 0.65, 0.55, 0.45, 0.35, 0.25, 0.15)
+    assert csl_margins(1) == (0.25,) and len(csl_margins(9)) == 9
+
+
+@pytest.mark.parametrize(("name", "option"), [("CSL", "margins"), ("HAPPIER", "weights")])
+def test_other_numbers_of_levels_are_named(name: str, option: str) -> None:
+    with pytest.raises(UsageError, match=rf"{name} has 2 {option}, but the labels have 3 levels"):
+        loss_of(name, **{option: [0.5, 0.5]})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("HAPPIER", {"lamb": 0.1}, "the loss HAPPIER has no option 'lamb'; did you mean 'lam'"),
+        ("HAPPIER", {"level": 1}, "the loss HAPPIER has no option 'level'"),
+        ("SigmaTriplet", {"level": 1}, "the loss Triplet has no option 'level'"),
+        ("HAPPIER", {"lam": 2}, "HAPPIER: lam is 2.0; expected 0..1"),
+        ("ROADMAP", {"calibration": "pairs"}, "ROADMAP: calibration: input should be 'proxy'"),
+        ("SupRecall", {"ks": [1.5]}, "SupRecall: ks: input should be a valid integer"),
+        ("SupAP", {"tau": "small"}, "SupAP: tau: input should be a valid number"),
+    ],
+)
+def test_an_option_that_does_not_fit_is_named(name: str, options: dict, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        loss_of(name, **options)
 
 
 def test_the_proxies_are_drawn_from_the_seed() -> None:
@@ -42,16 +125,7 @@ def test_the_proxies_are_drawn_from_the_seed() -> None:
     assert (again.proxies != other.proxies).any()
 
 
-def test_backbone_head_and_proxies_learn_at_their_own_rates() -> None:
-    run = RunOptions(lr=1e-5, head_lr=2e-5, proxy_lr=1.0, weight_decay=4e-4)
-    model = build_image_model(small_options())
-    groups = parameter_groups(model, loss_of("HAPPIER"), run)
-    assert [(g["lr"], g["weight_decay"]) for g in groups] == [(1e-5, 4e-4), (2e-5, 4e-4), (1.0, 0)]
-    assert sum(len(g["params"]) for g in groups) == len(list(model.parameters())) + 1
-
-
-def test_a_loss_without_proxies_has_no_group() -> None:
-    assert (
-        len(parameter_groups(build_image_model(small_options()), loss_of("SmoothAP"), RunOptions()))
-        == 2
-    )
+def test_a_memory_for_a_loss_of_the_batch_alone_is_refused() -> None:
+    assert takes_references(loss_of("ROADMAP")) and not takes_references(loss_of("CSL"))
+    with pytest.raises(UsageError, match=r"Triplet learns from the batch alone .* set memory = 0"):
+        build_loss(RunOptions(loss="Triplet", memory=8), LABELS, 8, 0)

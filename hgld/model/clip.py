@@ -1,0 +1,147 @@
+"""open_clip's models: where their weights are, and their image towers as encoders of photos.
+
+Weights are found first and loaded explicitly, so that no tower is silently left at random values.
+Photos are prepared as the model's own configuration says, not as ours are.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+import torch.nn.functional as F
+from open_clip.constants import HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
+from torch import Tensor, nn
+
+from hgld.config import nearest
+from hgld.errors import MissingWeights, UsageError
+from hgld.model.transforms import ImageTransform
+from hgld.model.weights import hub_file, one_line, split_name
+
+__all__ = ["ClipTower", "architecture_of", "create_clip", "find_clip", "load_clip_tower"]
+
+LOCAL = "local-dir:"
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
+
+
+class ClipTower(nn.Module):
+    """The image side of a CLIP: photos (B, 3, H, W) to unit vectors (B, D)."""
+
+    def __init__(self, visual: nn.Module) -> None:
+        super().__init__()
+        self.visual = visual
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed normalised photos."""
+        features: Tensor = self.visual(images)
+        return F.normalize(features, dim=-1)
+
+
+def load_clip_tower(
+    name: str, weights: Path, device: torch.device
+) -> tuple[ClipTower, ImageTransform]:
+    """The image tower of a model that ``find_clip`` has found, and how it wants photos.
+
+    Raises:
+        MissingWeights: the file does not hold weights of the model.
+    """
+    clip = create_clip(name, weights)
+    tower = ClipTower(clip.visual).eval().to(device)
+    clip.visual = None
+    look = open_clip.transform.PreprocessCfg(**tower.visual.preprocess_cfg)  # type: ignore[arg-type]
+    transform: ImageTransform = open_clip.transform.image_transform_v2(look, is_train=False)
+    return tower, transform
+
+
+def create_clip(name: str, weights: Path) -> Any:
+    """A CLIP of that name with these weights.
+
+    Raises:
+        MissingWeights: the file does not hold weights of the model.
+    """
+    model = architecture_of(name)
+    tag = {} if name.startswith(LOCAL) else open_clip.get_pretrained_cfg(*split_name(name))
+    try:
+        logging.disable(logging.WARNING)  # "initialised randomly": not yet loaded
+        clip = open_clip.create_model(
+            model,
+            load_weights=False,
+            pretrained_text=False,
+            force_quick_gelu=bool(tag.get("quick_gelu")),
+        )
+        open_clip.load_checkpoint(clip, str(weights))
+    except Exception as error:  # open_clip raises whatever the fault leads to
+        raise MissingWeights(
+            f"{weights}: cannot be loaded as weights of {model}: {one_line(error)}"
+        ) from None
+    finally:
+        logging.disable(logging.NOTSET)
+    return clip
+
+
+def architecture_of(name: str) -> str:
+    """What open_clip calls the architecture.
+
+    Example:
+        >>> architecture_of("ViT-B-32/openai"), architecture_of("local-dir:/data/clip")
+        ('ViT-B-32', 'local-dir:/data/clip')
+    """
+    return name if name.startswith(LOCAL) else split_name(name)[0]
+
+
+def find_clip(name: str, option: str, helps: str) -> Path:
+    """The file of the weights of a model.
+
+    Args:
+        name: ``MODEL/PRETRAINED`` or ``MODEL/FILE`` in open_clip's words, or ``local-dir:FOLDER``
+            as open_clip saves one.
+        option: that holds the name, for an error.
+        helps: what a person can do where the weights are out of reach.
+
+    Raises:
+        MissingWeights: the weights are neither here nor within reach; said within seconds.
+        UsageError: open_clip has no such model.
+    """
+    if name.startswith(LOCAL):
+        return _weights_in(Path(name.removeprefix(LOCAL)))
+    model, weights = split_name(name)
+    if open_clip.get_model_config(model) is None:
+        known = nearest(model, open_clip.list_models())
+        raise UsageError(f"{option}: open_clip has no model '{model}'{known}")
+    tag = open_clip.get_pretrained_cfg(model, weights)
+    if tag:
+        repo, _, file = tag["hf_hub"].rpartition("/")
+        return hub_file(repo, _hub_names(file), helps)
+    if Path(weights).is_file():
+        return Path(weights)
+    tags = open_clip.list_pretrained_tags_by_model(model)
+    raise MissingWeights(
+        f"{option}: '{weights}' is neither a file nor weights that open_clip has for {model} "
+        f"({', '.join(tags) or 'it has none'}){nearest(weights, tags)}"
+    )
+
+
+def _hub_names(file: str) -> list[str]:
+    """Names to look for, safetensors first, as open_clip does."""
+    file = file or HF_WEIGHTS_NAME
+    if file == HF_WEIGHTS_NAME:
+        return [HF_SAFE_WEIGHTS_NAME, file]
+    safe = str(Path(file).with_suffix(".safetensors"))
+    return [safe, file] if file.endswith((".bin", ".pth")) else [file]
+
+
+def _weights_in(folder: Path) -> Path:
+    """The weights beside an ``open_clip_config.json``."""
+    if not (folder / "open_clip_config.json").is_file():
+        raise MissingWeights(
+            f"{folder}: not a folder with open_clip_config.json, as open_clip's local-dir: wants it"
+        )
+    for name in (HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME):
+        if (folder / name).is_file():
+            return Path(folder / name)
+    found: list[Path] = sorted(p for p in folder.iterdir() if p.suffix in WEIGHT_SUFFIXES)
+    if len(found) != 1:
+        what = ", ".join(p.name for p in found) or "no weights"
+        raise MissingWeights(f"{folder}: found {what}; expected one {HF_SAFE_WEIGHTS_NAME}")
+    return found[0]

@@ -1,0 +1,73 @@
+"""Photos to tensors: the papers' augmentations, and what a model is evaluated on.
+
+Training takes bytes from the processes that read, a quarter of what numbers would be to hand over,
+and has them normalised where the model is.
+"""
+
+from collections.abc import Callable
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torchvision.transforms import InterpolationMode, v2
+
+from hgld.config import AugmentationOptions
+from hgld.model.image_config import ImageConfig
+
+__all__ = ["ImageTransform", "evaluation_transform", "normalise", "training_transform"]
+
+ImageTransform = Callable[[Image.Image], Tensor]
+AUTHORS = AugmentationOptions()
+
+
+def training_transform(
+    config: ImageConfig, augmentation: AugmentationOptions = AUTHORS
+) -> ImageTransform:
+    """Resize (or not), a random crop (or the whole), a flip (or none), in this order.
+
+    Without other options: a crop of 0.16 to 1 of the area, and a flip, as in the authors' recipes.
+    What comes out are bytes (3, H, W), for ``normalise``.
+    """
+    side, mode = config.image_size, InterpolationMode(config.interpolation)
+    steps: list[nn.Module] = []
+    if augmentation.resize is not None:
+        steps.append(_resize(augmentation.resize, mode))
+    if augmentation.crop:
+        scale, ratio = augmentation.crop_scale, augmentation.crop_ratio
+        steps.append(v2.RandomResizedCrop(side, scale=scale, ratio=ratio, interpolation=mode))
+    elif augmentation.resize != (side, side):
+        steps.append(_resize((side, side), mode))
+    if augmentation.flip:
+        steps.append(v2.RandomHorizontalFlip())
+    transform: ImageTransform = v2.Compose([*steps, v2.RGB(), v2.PILToTensor()])
+    return transform
+
+
+def normalise(images: Tensor, config: ImageConfig) -> Tensor:
+    """Bytes (B, 3, H, W) as the model wants them, wherever they are."""
+    numbers: Tensor = v2.Compose(_to_numbers(config))(images)
+    return numbers
+
+
+def evaluation_transform(config: ImageConfig) -> ImageTransform:
+    """The whole photo squeezed into a square (H-GLDv2), unless the model was told otherwise."""
+    size = config.eval_resize or (config.image_size, config.image_size)
+    steps = [_resize(size, InterpolationMode(config.interpolation))]
+    if config.eval_crop is not None:
+        steps.append(v2.CenterCrop(config.eval_crop))
+    transform: ImageTransform = v2.Compose(
+        [*steps, v2.RGB(), v2.PILToTensor(), *_to_numbers(config)]
+    )
+    return transform
+
+
+def _resize(size: int | tuple[int, int], mode: InterpolationMode) -> nn.Module:
+    resize: nn.Module = v2.Resize(size if isinstance(size, int) else list(size), mode)
+    return resize
+
+
+def _to_numbers(config: ImageConfig) -> list[nn.Module]:
+    return [
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize(list(config.mean), list(config.std)),
+    ]

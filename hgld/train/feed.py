@@ -1,0 +1,130 @@
+"""Feeds the trainer: the batch of each step, read, decoded and augmented ahead by processes.
+
+A batch is tens of megabytes. Handing it over costs a copy and, for fresh memory, thousands of page
+faults; so all processes write into one ring of batches that is there from the start, and what
+passes between them is a number. What an image looks like depends on its step and its place in the
+global batch, never on who loads it.
+"""
+
+import signal
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from hgld.config import TrainOptions
+from hgld.errors import HgldError, Resumable
+from hgld.model.image_config import ImageConfig
+from hgld.model.transforms import training_transform
+from hgld.shards.read import ShardImages
+from hgld.shards.sequence import BatchSteps
+from hgld.train.data import TrainingData, batch_options, step_seed
+from hgld.train.ranks import ALONE, Ranks
+
+__all__ = ["feed_batches"]
+
+Batch = tuple[Tensor, Tensor, Tensor, int]
+Filled = tuple[int, np.ndarray, int]
+AHEAD = 2  # batches that each process works ahead
+
+
+def feed_batches(
+    data: TrainingData,
+    config: ImageConfig,
+    options: TrainOptions,
+    steps: Sequence[int],
+    ranks: Ranks = ALONE,
+) -> Iterator[Batch]:
+    """The batch of each step.
+
+    Bytes of the images (B / ranks, 3, H, W) of this rank's slice, which hold until the next batch
+    is asked for; labels (B, L) and row numbers (B,) of the whole batch; the number of its epoch.
+
+    Raises:
+        InvalidData: not one batch can be made.
+        UsageError: the processes do not divide it.
+    """
+    plan = BatchSteps(data.samples, batch_options(options), seed=options.seed)
+    batch = len(plan.at(0))
+    ranks.require_division(batch)
+    # One is in use, one has just been, and each process fills or has filled so many.
+    slots = AHEAD * options.workers + 2
+    side = config.image_size
+    ring = torch.empty(slots, batch // ranks.size, 3, side, side, dtype=torch.uint8)
+    ring.share_memory_()  # type: ignore[no-untyped-call]
+    loader = DataLoader(
+        _FilledSlots(data, plan, config, options, ranks, ring),
+        batch_size=None,
+        sampler=list(enumerate(steps)),
+        num_workers=options.workers,
+        prefetch_factor=AHEAD if options.workers else None,
+        collate_fn=_as_it_is,
+        worker_init_fn=_ignore_interrupt,
+    )
+    labels = torch.from_numpy(data.labels)
+    for slot, rows, epoch in _one_line(loader):
+        yield ring[slot], labels[rows], torch.from_numpy(rows), epoch
+
+
+def _one_line(loader: "DataLoader[Filled | HgldError]") -> Iterator[Filled]:
+    """What the loader gives; a fault in one of its processes is told as it is told in this one."""
+    try:
+        for found in loader:
+            if isinstance(found, HgldError):
+                raise found
+            yield found
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise Resumable(
+            "a process that loads images died (out of memory, or killed); the same command goes on "
+            "from the last checkpoint; lower train.workers if it happens again"
+        ) from None
+
+
+class _FilledSlots(Dataset[Filled | HgldError]):
+    """Item (n, step) puts the images of a step into slot n of the ring, whoever loads it."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        plan: BatchSteps,
+        config: ImageConfig,
+        options: TrainOptions,
+        ranks: Ranks,
+        ring: Tensor,
+    ) -> None:
+        self.plan, self.seed, self.ring = plan, options.seed, ring
+        self.mine = ranks.slice_of(ring.shape[1] * ranks.size)
+        transform = training_transform(config, options.augmentation)
+        self.images = ShardImages(data.folder, data.rows, transform)
+
+    def __getitem__(self, item: tuple[int, int]) -> Filled | HgldError:
+        number, step = item
+        try:
+            return self._fill(number % len(self.ring), step)
+        except HgldError as error:  # raised here, it would cross over as pages of traceback
+            return error
+
+    def _fill(self, slot: int, step: int) -> Filled:
+        rows = self.plan.at(step)  # (B,)
+        places = range(len(rows))[self.mine]
+        with torch.random.fork_rng(devices=[]):
+            for image, place in zip(self.ring[slot], places, strict=True):
+                seed = step_seed(self.seed, step, f"augmentation {place}")
+                torch.default_generator.manual_seed(seed)
+                image.copy_(self.images[int(rows[place])][0])
+        return slot, rows, self.plan.epoch(step)
+
+
+def _as_it_is(found: Any) -> Any:
+    """Arrays stay arrays: as tensors they would be handed over in shared memory, one file each."""
+    return found
+
+
+def _ignore_interrupt(_: int) -> None:
+    """Leave Ctrl-C, which reaches the whole process group, to the main process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,184 @@
+"""One step of learning: embed, find the loss of the whole batch, send its gradient back.
+
+The loss is differentiated by the embeddings alone; the model's own backward pass comes after. So
+the time of the loss is known, the embeddings of many processes or of many small parts of a batch
+can meet in one loss, and a half-precision model never sees the loss itself in half precision.
+"""
+
+import math
+from contextlib import AbstractContextManager
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hgld.config import RunOptions, TrainOptions
+from hgld.errors import HgldError
+from hgld.model import ImageModel
+from hgld.model.transforms import normalise
+from hgld.ranking.memory import MemoryBank
+from hgld.ranking.multistage import backward_in_parts
+from hgld.train.ranks import ALONE, Ranks
+from hgld.train.rates import build_optimizers, set_rates
+
+__all__ = ["Learner", "NotANumber"]
+
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class NotANumber(Exception):
+    """The loss of a batch is nan or infinite."""
+
+
+class Learner:
+    """A model, its loss, and all that changes from step to step.
+
+    Args:
+        model: in training; its parameters are changed in place.
+        criterion: the loss, on the model's device.
+        levels: of the labels.
+        options: precision and micro_batch.
+        run: optimisers, rates, memory.
+        ranks: processes that share each batch.
+
+    Attributes:
+        parts: what a checkpoint has to keep, by name.
+        loss_s: seconds that the last step spent in the loss.
+    """
+
+    def __init__(
+        self,
+        model: ImageModel,
+        criterion: nn.Module,
+        levels: int,
+        options: TrainOptions,
+        run: RunOptions,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.model, self.criterion, self.run, self.ranks = model, criterion, run, ranks
+        self.options, self.loss_s = options, 0.0
+        weight = next(model.parameters())
+        self.device = weight.device
+        self.network = ranks.parallel(model)
+        self.optimizers = build_optimizers(model, criterion, run)
+        fp16 = options.precision == "fp16"
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=fp16)
+        bank = MemoryBank(run.memory, model.dim, levels) if run.memory else None
+        self.memory = bank.to(weight) if bank is not None else None
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint has to keep, by name."""
+        kept: dict[str, Any] = {"model": self.model, "loss": self.criterion, "scaler": self.scaler}
+        for number, optimizer in enumerate(self.optimizers):
+            kept[f"optimizer_{number}"] = optimizer
+        return {**kept, "memory": self.memory} if self.memory is not None else kept
+
+    def learn(self, step: int, images: Tensor, labels: Tensor, rows: Tensor) -> float:
+        """Take one step; the loss of the whole batch.
+
+        Args:
+            step: counted from 0; decides the learning rates.
+            images: (B / ranks, 3, H, W) bytes, this rank's slice of the batch.
+            labels: (B, L) of the whole batch.
+            rows: (B,) which images they are.
+
+        Raises:
+            HgldError: out of memory.
+            NotANumber: the loss is nan or infinite; nothing was changed.
+        """
+        set_rates(self.optimizers, self.run, step)
+        try:
+            numbers = normalise(images.to(self.device, non_blocking=True), self.model.config)
+            loss = self.differentiate(numbers, labels, rows)
+        except RuntimeError as error:
+            raise self._explain(error, len(images)) from None
+        for optimizer in self.optimizers:
+            self.scaler.step(optimizer)
+        self.scaler.update()
+        return loss
+
+    def differentiate(self, images: Tensor, labels: Tensor, rows: Tensor) -> float:
+        """Put the gradient of the batch's loss into model and proxies; the loss.
+
+        Args:
+            images: as in ``learn``, but normalised and on the device.
+            labels: as in ``learn``.
+            rows: as in ``learn``.
+        """
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        given = labels.to(self.device), rows.to(self.device)
+        found: list[float] = []
+
+        def pull(embeddings: Tensor) -> Tensor:
+            """(B / ranks, D) gradient of the loss by the embeddings; the proxies get theirs."""
+            gradient, loss = self._timed_gradient(embeddings, *given)
+            found.append(loss)
+            return gradient
+
+        if self.options.micro_batch is None:
+            with self._autocast():
+                embeddings = self.network(images)
+            torch.autograd.backward(embeddings, pull(embeddings).to(embeddings.dtype))
+        else:
+            parts = torch.split(images, self.options.micro_batch)
+            backward_in_parts(
+                self.network, parts, lambda e: (e * pull(e)).sum(), autocast=self._autocast
+            )
+        return found[0]
+
+    def _timed_gradient(
+        self, embeddings: Tensor, labels: Tensor, rows: Tensor
+    ) -> tuple[Tensor, float]:
+        began = self._clock()
+        found = self._gradient(embeddings, labels, rows)
+        self.loss_s = self._clock() - began
+        return found
+
+    def _gradient(self, embeddings: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, float]:
+        half = embeddings.dtype in PRECISIONS.values()
+        everyone = self.ranks.gather(embeddings.float() if half else embeddings)  # (B, D)
+        if not bool(torch.isfinite(everyone).all()):
+            raise NotANumber("nan")
+        leaves = everyone.requires_grad_()
+        loss = self._loss(leaves, labels, rows)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise NotANumber(str(value))
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self.ranks.same_gradients(self.criterion)
+        whole = torch.zeros_like(leaves) if leaves.grad is None else leaves.grad
+        return self.ranks.share_of(whole), value
+
+    def _loss(self, embeddings: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+        if self.memory is None:
+            alone: Tensor = self.criterion(embeddings, labels)
+            return alone
+        references = self.memory.extend(embeddings, labels, rows)  # (B + M, D), (B + M, L), ids
+        loss: Tensor = self.criterion(embeddings, labels, *references[:2], rows, references[2])
+        return loss
+
+    def _autocast(self) -> AbstractContextManager[None]:
+        kind = PRECISIONS.get(self.options.precision)
+        return torch.autocast(self.device.type, kind, enabled=kind is not None)
+
+    def _clock(self) -> float:
+        """Seconds; work that was handed to a GPU is waited for, so that it counts where it is."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return perf_counter()
+
+    def _explain(self, error: RuntimeError, images: int) -> BaseException:
+        """One clear line where memory is short or a process is gone; any other error as it is."""
+        if self.ranks.lost(error):
+            return self.ranks.gone()
+        if not isinstance(error, torch.OutOfMemoryError) and "t allocate memory" not in str(error):
+            return error
+        now = min(self.options.micro_batch or images, images)
+        return HgldError(
+            f"out of memory with {now} images of {self.options.image_size} px at a time; set "
+            f"train.micro_batch = {max(1, now // 2)} (the loss still sees the whole batch), or "
+            "lower train.image_size"
+        )

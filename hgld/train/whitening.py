@@ -1,0 +1,83 @@
+"""The head's first weights by PCA-whitening, as H-GLDv2's recipe has it.
+
+Whitened features of the pretrained backbone are already good embeddings: every direction varies
+alike, and those that all photos share are gone. Training starts from there, not from chance.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Subset
+
+from hgld.config import TrainOptions
+from hgld.errors import UsageError
+from hgld.model import ImageModel
+from hgld.model.transforms import evaluation_transform
+from hgld.shards.read import ShardImages
+from hgld.tasks import track
+from hgld.train.data import TrainingData
+
+__all__ = ["pca_whitening", "whiten_head"]
+
+BATCH = 64
+LEAST_VARIANCE = 1e-10  # of the largest: below lies rounding, which whitening would blow up
+
+
+def pca_whitening(features: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Weight (dim, F) and bias (dim,) that make the covariance of features the identity.
+
+    W = V / sqrt(var), b = -W mean, V the directions of largest variance, each with its largest
+    entry positive, so that the sign is no matter of chance.
+
+    Args:
+        features: (N, F), more than ``dim`` of them.
+        dim: directions kept.
+
+    Raises:
+        UsageError: they vary in fewer directions.
+
+    Example:
+        >>> weight, bias = pca_whitening(torch.tensor([[0.0, 1.0], [4.0, 1.0]]).repeat(2, 1), 1)
+        >>> [round(value, 3) for value in [*weight[0].tolist(), *bias.tolist()]]
+        [0.433, 0.0, -0.866]
+    """
+    points = features.double()
+    mean = points.mean(0)
+    _, spread, directions = torch.linalg.svd(points - mean, full_matrices=False)
+    variance = spread.square() / max(1, len(points) - 1)
+    found = int((variance > LEAST_VARIANCE * variance.max()).sum())
+    if found < dim:
+        raise UsageError(
+            f'train.head_init "pca_whitening": {len(points)} images vary in {found} directions, '
+            f"but train.dim is {dim}; lower it, or raise train.head_init_images"
+        )
+    top = directions[:dim]  # (dim, F)
+    largest = top.gather(1, top.abs().argmax(1, keepdim=True))
+    weight = top * largest.sign() / variance[:dim, None].sqrt()
+    return weight, -weight @ mean
+
+
+def whiten_head(model: ImageModel, data: TrainingData, options: TrainOptions) -> None:
+    """Set the head by the features of some training images, as an evaluation would see them."""
+    assert model.head is not None
+    weight, bias = pca_whitening(_features(model, data, options), options.dim)
+    with torch.no_grad():
+        model.head.weight.copy_(weight)
+        model.head.bias.copy_(bias)
+
+
+@torch.inference_mode()
+def _features(model: ImageModel, data: TrainingData, options: TrainOptions) -> Tensor:
+    """(N, F) what the head would be given."""
+    count = min(options.head_init_images, len(data.rows))
+    chosen = np.sort(np.random.default_rng(options.seed).permutation(len(data.rows))[:count])
+    images = ShardImages(data.folder, data.rows, evaluation_transform(model.config))
+    loader = DataLoader(Subset(images, chosen.tolist()), BATCH, num_workers=options.workers)
+    device, training = next(model.parameters()).device, model.training
+    model.eval()
+    found = [
+        model.head_input(batch.to(device)).float().cpu()
+        for batch, _, _ in track(loader, "Whitening the head", len(loader))
+    ]
+    model.train(training)
+    return torch.cat(found)

@@ -1,0 +1,86 @@
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from hgld.config import TrainOptions
+from hgld.errors import InvalidData, Resumable, UsageError
+from hgld.model import build_image_model
+from hgld.shards.index import read_index
+from hgld.train.data import TrainingData
+from hgld.train.feed import feed_batches
+from hgld.train.ranks import ALONE, Ranks
+from tests.made_shards import make_shards, small_options
+
+
+def batches(shards: Path, ranks: Ranks = ALONE, first: int = 0, **changes: object) -> list:
+    """Images, labels, rows and epoch of the steps up to the twentieth."""
+    options: TrainOptions = small_options(**changes)
+    data, config = TrainingData.read(shards, options), build_image_model(options).config
+    found = feed_batches(data, config, options, range(first, 20), ranks)
+    return [(images.clone(), *others) for images, *others in found]
+
+
+def assert_equal(found: list, expected: list) -> None:
+    for one, two in zip(found, expected, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one[:3], two[:3], strict=True))
+        assert one[3] == two[3]
+
+
+def test_a_batch_has_bytes_paths_rows_and_its_epoch(shards: Path) -> None:
+    images, labels, rows, epoch = batches(shards)[5]
+    assert images.shape == (6, 3, 32, 32) and images.dtype == torch.uint8
+    data = TrainingData.read(shards, small_options())
+    assert labels.tolist() == data.labels[rows].tolist() and labels.shape == (6, 3)
+    assert epoch == 2  # two batches an epoch
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_processes_that_load_give_the_batches_of_one(shards: Path, workers: int) -> None:
+    """Twenty batches go round the ring of slots more than once."""
+    assert_equal(batches(shards, workers=workers), batches(shards))
+
+
+def test_a_late_start_gives_the_same_batches(shards: Path) -> None:
+    assert_equal(batches(shards, first=7, workers=1), batches(shards)[7:])
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_slices_of_all_ranks_are_the_batch_of_one(shards: Path, size: int) -> None:
+    parts = [batches(shards, Ranks(rank, size)) for rank in range(size)]
+    for whole, *slices in zip(batches(shards), *parts, strict=True):
+        assert torch.equal(torch.cat([images for images, *_ in slices]), whole[0])
+        assert all(torch.equal(labels, whole[1]) for _, labels, *_ in slices)
+
+
+def test_processes_that_do_not_divide_the_batch_are_refused(shards: Path) -> None:
+    with pytest.raises(UsageError, match="4 processes do not divide a batch of 6 images"):
+        batches(shards, Ranks(0, 4))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_damaged_image_is_one_line_whoever_loads_it(tmp_path: Path, workers: int) -> None:
+    folder = make_shards(tmp_path)
+    index = read_index(folder)
+    for row in index[index["split"] == "train"].itertuples():
+        with (folder / row.shard).open("r+b") as file:
+            file.seek(row.offset)
+            file.write(b"nothing like a JPEG")
+    with pytest.raises(InvalidData, match=r"^[^\n]*\.tar: key .* cannot be decoded[^\n]*$"):
+        batches(folder, workers=workers)
+
+
+def test_a_loading_process_that_is_killed_can_be_gone_on_from(shards: Path) -> None:
+    options = small_options(workers=1)
+    data, config = TrainingData.read(shards, options), build_image_model(options).config
+    found = feed_batches(data, config, options, range(100_000))
+    next(found)
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    for child in children:
+        if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes():
+            os.kill(int(child), signal.SIGKILL)
+    with pytest.raises(Resumable, match="a process that loads images died"):
+        for _ in found:
+            pass

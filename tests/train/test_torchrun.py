@@ -1,0 +1,149 @@
+"""Training started by torchrun, as a person starts it: on a folder of photos, two processes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from hgld.cli import app, guarded
+
+PIPELINE = """
+labels = "labels"
+[source]
+kind = "folder"
+folder = "photos"
+[label]
+source = "folder"
+[export]
+licenses = ["unknown"]
+[train]
+backbone = "test_resnet"
+pretrained = false
+freeze_batch_norm = true
+dim = 8
+image_size = 32
+classes_per_batch = 2
+images_per_class = 2
+checkpoint_steps = 1000
+device = "cpu"
+[train.runs.run]
+loss = "ROADMAP"
+memory = 6
+steps = 4
+"""
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline file, exported up to its shards in work/."""
+    folder = tmp_path_factory.mktemp("torchrun")
+    random = np.random.default_rng(0)
+    lines = ["path,group,species,split"]
+    (folder / "photos").mkdir()
+    for number in range(12):
+        colour = 60 * (number // 4) + random.integers(0, 60, (36, 36, 3))
+        Image.fromarray(colour.astype(np.uint8)).save(folder / "photos" / f"{number}.jpg")
+        lines.append(f"{number}.jpg,g{number // 8},s{number // 4},train")
+    (folder / "photos" / "labels.csv").write_text("\n".join(lines) + "\n")
+    (folder / "pipeline.toml").write_text(PIPELINE)
+    hgld(folder, "run", "--until", "export")
+    return folder / "pipeline.toml"
+
+
+def command(folder: Path, verb: str, *more: str) -> list[str]:
+    work = ["--work", str(folder / "work")]
+    return ["-m", "hgld", verb, str(folder / "pipeline.toml"), *work, *more]
+
+
+def hgld(folder: Path, verb: str, *more: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command(folder, verb, *more)],
+        env=ENVIRONMENT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stderr
+
+
+def torchrun(folder: Path, *settings: str, force: bool = False) -> "subprocess.Popen[str]":
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    given = [word for setting in settings for word in ("--set", setting)] + ["--force"] * force
+    return subprocess.Popen(
+        [sys.executable, *launch, *command(folder, "train", *given)],
+        env=ENVIRONMENT, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def said(text: str) -> list[str]:
+    """What hgld said, without what torchrun says."""
+    return [line for line in text.splitlines() if line.startswith(("hgld", "train", "   "))]
+
+
+def ranks_of(launcher: "subprocess.Popen[str]") -> list[int]:
+    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text()
+    return [int(child) for child in children.split()]
+
+
+def wait_for(path: Path, lines: int) -> None:
+    for _ in range(600):
+        if path.is_file() and len(path.read_text().splitlines()) >= lines:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{path} never had {lines} lines")
+
+
+def losses(folder: Path) -> Sequence[float]:
+    lines = (folder / "work" / "models" / "run" / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["loss"] for line in lines]
+
+
+def test_two_processes_train_the_model_of_one_and_one_of_them_speaks(pipeline: Path) -> None:
+    folder = pipeline.parent
+    alone = hgld(folder, "train")
+    expected, weights = losses(folder), folder / "work" / "models" / "run" / "model.safetensors"
+    before = load_file(weights)
+    (folder / "work" / "models" / "run" / "config.json").unlink()
+    (folder / "work" / "models" / "run" / ".checkpoint.pt").unlink()
+    together = torchrun(folder)
+    text = together.communicate(timeout=120)[1]
+    told = said(text)
+    assert together.returncode == 0, text
+    assert losses(folder) == pytest.approx(expected, rel=1e-4)
+    for name, value in load_file(weights).items():
+        torch.testing.assert_close(value, before[name], rtol=1e-3, atol=1e-4)
+    assert len(told) == len(said(alone)) + 1  # why it is trained again
+    again = torchrun(folder, force=True)  # all is finished: nobody is left waiting for orders
+    assert said(again.communicate(timeout=120)[1])[0] == "train     asked for"
+    assert again.returncode == 0
+
+
+def test_a_request_to_stop_on_one_rank_stops_all_with_a_checkpoint(pipeline: Path) -> None:
+    folder = pipeline.parent
+    run = folder / "work" / "models" / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    launcher = torchrun(folder, "train.runs.run.steps=100000")
+    wait_for(run / ".timings.jsonl", 2)
+    os.kill(ranks_of(launcher)[1], signal.SIGTERM)
+    text = launcher.communicate(timeout=120)[1]
+    assert len([line for line in said(text) if "was stopped after step" in line]) == 1
+    assert text.count("exitcode  : 75") == 2  # both, as torchrun tells it
+    state = torch.load(run / ".checkpoint.pt", weights_only=True)
+    assert state["step"] == len(losses(folder)) > 0
+
+
+def test_torchrun_of_a_whole_run_is_refused(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert guarded(lambda: app(command(pipeline.parent, "run")[2:])) == 2
+    assert "torchrun starts one stage, train" in capsys.readouterr().err
