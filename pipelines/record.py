@@ -36,9 +36,9 @@ def record(pipeline: Path) -> Path:
     lock = json.loads((work / "lock.json").read_text(encoding="utf-8"))
     result = {
         "pipeline": str(pipeline),
-        "commit": _git("rev-parse", "--short", "HEAD"),
+        "commit": git("rev-parse", "--short", "HEAD"),
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": _machine(),
+        "machine": machine(),
         "seconds": {name: stage["seconds"] for name, stage in lock["stages"].items()},
         "evaluation": json.loads((work / "report.json").read_text(encoding="utf-8")),
         "output": done.stdout.splitlines(),
@@ -50,11 +50,13 @@ def record(pipeline: Path) -> Path:
 
 def pages() -> dict[Path, str]:
     """Each page with its recorded figures filled in."""
-    results = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+    found = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+    results = [result for result in found if "pipeline" in result]
     blocks = {f"result {Path(r['pipeline']).stem}": result_text(r) for r in results}
     blocks |= {f"output {Path(r['pipeline']).stem}": output_text(r) for r in results}
     blocks["agreement gldv2"] = agreement_text(AGREEMENT)
     blocks["recipes"] = recipes_text()
+    blocks |= {f"claims {r['claims']}": claims_text(r) for r in found if "claims" in r}
     pages = (ROOT / "README.md", RESULTS.parent / "README.md", ROOT / "labels" / "README.md")
     texts = {path: path.read_text("utf-8") for path in pages}
     return {path: _fill(text, blocks) for path, text in texts.items()}
@@ -115,6 +117,53 @@ def agreement_text(path: Path) -> str:
     return "\n".join([*head, *rows, "", f"{found['values']:,} values decided by both."]) + "\n"
 
 
+def claims_text(result: dict[str, Any]) -> str:
+    """What was found of the papers' claims: the budget, the verdicts, each experiment's table."""
+    claims = [(e["name"], claim) for e in result["experiments"] for claim in e["claims"]]
+    verdicts = [claim["verdict"] for _, claim in claims]
+    counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ("holds", "open", "fails"))
+    lines = [
+        _claims_budget(result),
+        "",
+        f"{len(claims)} comparisons: {counts}.",
+        "",
+        "| of | the paper has it that | by | difference | |",
+        "|---|---|---|---:|---|",
+        *(f"| {name} | {_claim_cells(claim)} |" for name, claim in claims),
+    ]
+    for experiment in result["experiments"]:
+        lines += ["", f"**{experiment['name']}**: {experiment['about']}.", ""]
+        lines += [f"| % | {' | '.join(experiment['metrics'])} |"]
+        lines += ["|---|" + "---:|" * len(experiment["metrics"])]
+        lines += [_claims_row(name, row) for name, row in experiment["rows"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _claim_cells(claim: dict[str, Any]) -> str:
+    difference = f"{claim['difference']:+.2f} ± {claim['deviation']:.2f}"
+    return f"{claim['claim']} | {claim['metric']} | {difference} | {claim['verdict']}"
+
+
+def _claims_row(name: str, row: dict[str, list[float]]) -> str:
+    cells = [f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in row.values()]
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def _claims_budget(result: dict[str, Any]) -> str:
+    budget, photos, landmarks = (result[name] for name in ("budget", "photos", "landmarks"))
+    rates = ", ".join(f"{rate:g}" for rate in budget["head_lr"])
+    return (
+        f"{budget['steps']} steps, {len(budget['seeds'])} seeds; {photos['train']:,} photos of "
+        f"{landmarks['train']} landmarks to learn from, {photos['evaluation']:,} of "
+        f"{landmarks['evaluation']} others to measure on. Each loss has the head's rate (of "
+        f"{rates}) that is best on {landmarks['held_out']} training landmarks held out; proxies "
+        f"learn at {budget['proxy_lr']:g}. `make claims`: {result['runs']} runs, "
+        f"{result['cpu_s'] / 60:.0f} minutes of one core of {result['machine']} "
+        f"({result['wall_s'] / 60:.0f} by the clock, beside other work), commit "
+        f"{result['commit']}, {result['date']}."
+    )
+
+
 def _protocol(protocol: dict[str, Any]) -> str:
     return (
         f"{protocol['queries']:,} queries ({protocol['query']}), gallery of "
@@ -137,13 +186,15 @@ def _fill(text: str, blocks: dict[str, str]) -> str:
     return text
 
 
-def _machine() -> str:
+def machine() -> str:
+    """Cores and processor, in words."""
     cpu = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
     cores = len(os.sched_getaffinity(0))
     return f"{cores} cores of {cpu[1] if cpu else platform.machine()}"
 
 
-def _git(*arguments: str) -> str:
+def git(*arguments: str) -> str:
+    """What git prints."""
     return subprocess.check_output(["git", *arguments], cwd=ROOT, text=True).strip()
 
 

@@ -1,1 +1,1 @@
-"""A data set's own files become landmarks and images: GLDv2, any folder, a made world."""
+"""A data set's own files become landmarks and images: GLDv2, folders, other sets, a made world."""

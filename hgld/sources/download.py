@@ -3,15 +3,19 @@
 A file is loaded under ``NAME.part`` and gets its name only when it is complete and, where its MD5
 is published, right. A partial file is continued with an HTTP range, but only while the server still
 has the same file (``If-Range``). A file that was found right is noted by size and time and not read
-again.
+again; one that has another MD5 than it should is loaded once more from its first byte.
 """
 
 import hashlib
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from time import monotonic
 from typing import TypeVar
 
 import requests
@@ -19,7 +23,7 @@ import requests
 from hgld.artifacts import atomic_path
 from hgld.errors import HgldError, InvalidData, Resumable
 
-__all__ = ["RemoteFile", "download"]
+__all__ = ["RemoteFile", "download", "load_part", "measure_bandwidth"]
 
 Result = TypeVar("Result")
 
@@ -28,6 +32,7 @@ TIMEOUT_S = (10, 60)  # to connect, between two reads
 TRIES = 4
 PAUSE_S = 1.0  # before the second try; doubled each time
 TRANSIENT = {408, 429, 500, 502, 503, 504}
+SAMPLE_BYTES, SAMPLE_S = 8 << 20, 5.0  # of a file, when bandwidth is measured; whichever is first
 
 
 @dataclass(frozen=True)
@@ -63,10 +68,70 @@ def download(file: RemoteFile, fetched: Path, stop: Event) -> None:
         Resumable: the network or the disk failed; what was loaded is kept.
         HgldError: the server does not have the file.
     """
+    with _connected(file) as session:
+        if file.path.exists() and _was_right(file, fetched):
+            return
+        wanted = _published_md5(session, file, stop)
+        if not file.path.exists() or (wanted and _md5(file.path, stop) != wanted):
+            _load_right(session, file, wanted, stop)
+            file.part.replace(file.path)
+            file.version.unlink(missing_ok=True)
+        _note_right(file, fetched)
+
+
+def load_part(file: RemoteFile, stop: Event) -> None:
+    """Load ``file.part`` until it is complete and has its published MD5; raises as ``download``."""
+    with _connected(file) as session:
+        _load_right(session, file, _published_md5(session, file, stop), stop)
+
+
+def measure_bandwidth(files: Sequence[RemoteFile]) -> float:
+    """Bytes a second of the beginnings of all these files, loaded at the same time.
+
+    Raises:
+        Resumable: the server cannot be reached.
+    """
+    if not files:
+        return 0.0
+    start = monotonic()
+    with ThreadPoolExecutor(len(files)) as workers:
+        loaded = sum(workers.map(_sample, files))
+    return loaded / (monotonic() - start)
+
+
+def _sample(file: RemoteFile) -> int:
+    """How much of a file's beginning comes in a short time."""
+    headers, end, loaded = {"Range": f"bytes=0-{SAMPLE_BYTES - 1}"}, monotonic() + SAMPLE_S, 0
     try:
-        with requests.Session() as session:
-            session.headers["Accept-Encoding"] = "identity"  # ranges count the bytes of the file
-            _fetch_with(session, file, fetched, stop)
+        with (
+            _session() as session,
+            session.get(file.url, headers=headers, stream=True, timeout=TIMEOUT_S) as answer,
+        ):
+            _require_good(answer)
+            for block in answer.iter_content(BLOCK_BYTES // 16):
+                loaded += len(block)
+                if loaded >= SAMPLE_BYTES or monotonic() > end:
+                    break
+    except (requests.RequestException, _Busy) as error:
+        raise Resumable(
+            f"{file.url}: {_in_short(error)}, so the bandwidth cannot be measured; state it with "
+            "--bandwidth"
+        ) from None
+    return loaded
+
+
+def _session() -> requests.Session:
+    session = requests.Session()
+    session.headers["Accept-Encoding"] = "identity"  # ranges count the bytes of the file
+    return session
+
+
+@contextmanager
+def _connected(file: RemoteFile) -> Iterator[requests.Session]:
+    """A session; what the disk refuses is told with the file."""
+    try:
+        with _session() as session:
+            yield session
     except OSError as error:
         raise Resumable(
             f"{file.path}: {error.strerror or error}; what was loaded is kept, run the same "
@@ -74,18 +139,21 @@ def download(file: RemoteFile, fetched: Path, stop: Event) -> None:
         ) from None
 
 
-def _fetch_with(session: requests.Session, file: RemoteFile, fetched: Path, stop: Event) -> None:
-    if file.path.exists() and _was_right(file, fetched):
-        return
-    wanted = _published_md5(session, file, stop) if file.md5_url else ""
-    if not file.path.exists() or (wanted and _md5(file.path, stop) != wanted):
-        file.path.parent.mkdir(parents=True, exist_ok=True)
+def _load_right(session: requests.Session, file: RemoteFile, wanted: str, stop: Event) -> None:
+    """Load the partial file; where its MD5 is wrong, once more from its first byte."""
+    file.path.parent.mkdir(parents=True, exist_ok=True)
+    for last in (False, True):
         _retry(lambda: _load(session, file, stop), file.url, stop, lambda: _size(file.part))
-        if wanted:
-            _require_md5(file, wanted, stop)
-        file.part.replace(file.path)
+        found = _md5(file.part, stop) if wanted else wanted
+        if found == wanted:
+            return
+        file.part.unlink()
         file.version.unlink(missing_ok=True)
-    _note_right(file, fetched)
+        if last:
+            raise InvalidData(
+                f"{file.path}: MD5 is {found}, but {file.md5_url} says {wanted}, loaded twice; "
+                "nothing of it is kept, run the same command again later"
+            )
 
 
 class _Busy(Exception):
@@ -142,6 +210,7 @@ def _load(session: requests.Session, file: RemoteFile, stop: Event) -> None:
             raise _Busy("the server sent another part than was asked for")
         if not continued:
             start = 0
+            file.part.unlink(missing_ok=True)  # first, lest an old part be taken for the new one's
             file.version.write_text(_version(answer), "utf-8")
         _write_body(answer, file.part, continued, stop)
     expected = answer.headers.get("Content-Length")
@@ -170,6 +239,8 @@ def _write_body(answer: requests.Response, part: Path, continued: bool, stop: Ev
         for block in answer.iter_content(BLOCK_BYTES):
             file.write(block)
             _end_if(stop)
+        file.flush()
+        os.fsync(file.fileno())  # it is renamed soon, and a name must not outlive its bytes
 
 
 def _end_if(stop: Event) -> None:
@@ -178,7 +249,9 @@ def _end_if(stop: Event) -> None:
 
 
 def _published_md5(session: requests.Session, file: RemoteFile, stop: Event) -> str:
-    """The first word of the MD5 file."""
+    """The first word of the MD5 file; empty where there is none."""
+    if not file.md5_url:
+        return ""
 
     def ask() -> str:
         answer = session.get(file.md5_url, timeout=TIMEOUT_S)
@@ -191,17 +264,6 @@ def _published_md5(session: requests.Session, file: RemoteFile, stop: Event) -> 
             f"{file.md5_url}: starts with '{first[:40]}'; expected an MD5 of 32 digits"
         )
     return first
-
-
-def _require_md5(file: RemoteFile, wanted: str, stop: Event) -> None:
-    found = _md5(file.part, stop)
-    if found != wanted:
-        file.part.unlink()
-        file.version.unlink(missing_ok=True)
-        raise InvalidData(
-            f"{file.path}: MD5 is {found}, but {file.md5_url} says {wanted}; what was loaded is "
-            "deleted, run the same command again"
-        )
 
 
 def _md5(path: Path, stop: Event) -> str:

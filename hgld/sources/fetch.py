@@ -1,50 +1,169 @@
 """Downloads the data set's own files, several at a time; what is there and right is left alone.
 
 Which files there are, their sizes and where their MD5s are published stands in the pipeline file.
-How one file is loaded, resumed and verified stands in ``hgld.sources.download``.
+How one file is loaded, resumed and verified stands in ``hgld.sources.download``; how a tar is
+reduced to its wanted photos, in ``hgld.sources.shrink``. Tars come last, since the CSVs say which
+photos are wanted.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from threading import Event
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from hgld.config import FetchOptions, StageContext
+from hgld.config import Download, FetchOptions, StageContext
 from hgld.errors import HgldError, InvalidData, Resumable, UsageError
-from hgld.sources.download import RemoteFile, download
-from hgld.tasks import track
+from hgld.sources.download import RemoteFile, download, measure_bandwidth
+from hgld.sources.shrink import (
+    ALL,
+    Kept,
+    Wanted,
+    download_kept,
+    is_kept,
+    kept_path,
+    read_wanted,
+)
+from hgld.tasks import say, track
 
-__all__ = ["fetch_files", "plan_downloads"]
+__all__ = ["Estimate", "estimate_fetch", "fetch_files", "plan_downloads", "sample_bandwidth"]
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A file to be, and which entry of the pipeline file it stands under."""
+
+    file: RemoteFile
+    listed: Download
+    shrinks: bool
+
+    def is_there(self, options: FetchOptions) -> bool:
+        """Whether nothing of it has to be loaded, as far as names tell."""
+        if self.file.path.exists():
+            return True
+        side = options.short_side
+        return self.shrinks and side is not None and is_kept(
+            self.file.path, side, options.jpeg_quality
+        )  # fmt: skip
+
+    @property
+    def kept_bytes(self) -> int:
+        """What stays of it on the disk."""
+        if not self.shrinks or self.file.path.exists():
+            return self.file.size_bytes
+        return self.small_bytes
+
+    @property
+    def small_bytes(self) -> int:
+        """What its wanted photos take, resized; as stated, or as they do where they are there."""
+        kept = kept_path(self.file.path)
+        if kept.exists():
+            return kept.stat().st_size
+        return round(self.listed.kept_megabytes * 1_000_000) or self.file.size_bytes
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a fetch costs.
+
+    Attributes:
+        files, size_bytes: all that is listed.
+        to_load, to_load_bytes: what is not there yet.
+        stays_bytes: on the disk when all is done.
+        peak_bytes: on the disk at most, on the way.
+        needs_bytes: of that, what is not on the disk yet.
+        photos_bytes: of what stays, the tars; shards of all photos take as much again.
+        small_bytes: of the wanted photos in them, resized; so do shards of resized photos.
+    """
+
+    files: int
+    size_bytes: int
+    to_load: int
+    to_load_bytes: int
+    stays_bytes: int
+    peak_bytes: int
+    needs_bytes: int
+    photos_bytes: int
+    small_bytes: int
 
 
 def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
     """Load every file of ``options.downloads`` that is not there yet into the source folder.
 
     Where no downloads are listed the files are a person's own; the folder only has to hold some.
+    With ``options.short_side`` a tar is replaced by its wanted photos, resized, as soon as it is
+    loaded and verified. A whole tar that lies in the folder is used as it is and never removed.
 
     Raises:
         InvalidData: a file that does not have its published MD5; no files where some should be.
         Resumable: the network failed for longer than a few tries; partial files are kept.
         HgldError: a server that does not have the file.
-        UsageError: a URL with another placeholder than ``{number}``.
+        UsageError: a URL with another placeholder than ``{number}``; numbers of no tar.
     """
     folder = context.source.folder
     assert folder is not None
     if not options.downloads:
         _require_files(folder)
         return
-    files = list(_plan(options, folder))
+    planned, notes = list(_plan(options, folder)), context.state / "fetched"
+    plain = [p for p in planned if not p.shrinks or p.file.path.exists()]
+    _load_all([_whole(p, notes) for p in plain], options.parallel)
+    shrinking = [p for p in planned if p not in plain]
+    if shrinking:
+        wanted = {p.listed.wanted_csv: _read_wanted(folder, p.listed) for p in shrinking}
+        works = [_reduced(p, wanted[p.listed.wanted_csv], options) for p in shrinking]
+        _tell_kept(_load_all(works, options.parallel))
+
+
+Work = Callable[[Event], Kept | None]
+
+
+def _whole(planned: _Planned, notes: Path) -> Work:
+    def work(stop: Event) -> None:
+        download(planned.file, notes, stop)
+        kept_path(planned.file.path).unlink(missing_ok=True)  # or its photos would be there twice
+
+    return work
+
+
+def _reduced(planned: _Planned, wanted: Wanted, options: FetchOptions) -> Work:
+    side = options.short_side
+    assert side is not None
+    return lambda stop: download_kept(planned.file, wanted, side, options.jpeg_quality, stop)
+
+
+def _load_all(works: Sequence[Work], parallel: int) -> list[Kept]:
+    """Do all, several at a time; what went wrong is raised when all others are through."""
     stop = Event()
-    workers = ThreadPoolExecutor(max(1, options.parallel))
+    workers = ThreadPoolExecutor(max(1, parallel))
     try:
-        futures = [
-            workers.submit(download, file, context.state / "fetched", stop) for file in files
-        ]
+        futures = [workers.submit(work, stop) for work in works]
         _raise_first(list(track(as_completed(futures), "Downloading", len(futures))))
+        return [result for future in futures if (result := future.result()) is not None]
     finally:
         stop.set()  # an interrupt ends the running downloads at their next block
         workers.shutdown(wait=True, cancel_futures=True)
+
+
+def _read_wanted(folder: Path, listed: Download) -> Wanted:
+    if not listed.wanted_csv:
+        return ALL
+    path = folder / listed.wanted_csv
+    if not path.is_file():
+        raise InvalidData(
+            f"{path}: no such file; fetch.downloads says that it names the wanted photos of "
+            f"'{listed.url}', so list it there too"
+        )
+    return read_wanted(path)
+
+
+def _tell_kept(results: Sequence[Kept]) -> None:
+    kept, found = sum(r.kept for r in results), sum(r.found for r in results)
+    if found:
+        say(f"{kept:,} of {found:,} photos are kept, resized; the others are not wanted")
 
 
 def plan_downloads(options: FetchOptions, folder: Path) -> list[tuple[str, Path, int]]:
@@ -57,19 +176,86 @@ def plan_downloads(options: FetchOptions, folder: Path) -> list[tuple[str, Path,
         >>> [(url, str(path), size) for url, path, size in plan_downloads(options, Path("s"))][1]
         ('https://a.example/b/train/images_001.tar', 's/train/images_001.tar', 1000000000)
     """
-    return [(file.url, file.path, file.size_bytes) for file in _plan(options, folder)]
+    return [(p.file.url, p.file.path, p.file.size_bytes) for p in _plan(options, folder)]
 
 
-def _plan(options: FetchOptions, folder: Path) -> Iterator[RemoteFile]:
+def estimate_fetch(options: FetchOptions, folder: Path) -> Estimate:
+    """Bytes to load and to store, from the sizes in the pipeline file and what is there.
+
+    Example:
+        >>> from hgld.config import Download
+        >>> tars = Download(url="{number}.tar", count=100, megabytes=1000, kept_megabytes=50)
+        >>> options = FetchOptions(downloads=(tars,), short_side=256, parallel=6)
+        >>> found = estimate_fetch(options, Path("nowhere"))
+        >>> found.size_bytes // 10**9, found.stays_bytes // 10**9, found.peak_bytes // 10**9
+        (100, 5, 11)
+    """
+    planned = list(_plan(options, folder))
+    missing = [p for p in planned if not p.is_there(options)]
+    stays = sum(p.kept_bytes for p in planned)
+    in_flight = sorted((p.file.size_bytes for p in missing if p.shrinks), reverse=True)
+    peak = stays + sum(in_flight[: options.parallel])
+    there = sum(p.kept_bytes for p in planned if p.is_there(options))
+    return Estimate(
+        len(planned),
+        sum(p.file.size_bytes for p in planned),
+        len(missing),
+        sum(p.file.size_bytes for p in missing),
+        stays,
+        peak,
+        peak - there,
+        sum(p.kept_bytes for p in planned if p.file.path.suffix == ".tar"),
+        sum(p.small_bytes for p in planned if p.file.path.suffix == ".tar"),
+    )
+
+
+def sample_bandwidth(options: FetchOptions, folder: Path) -> float:
+    """Bytes a second that come now, as many files at a time as would be loaded; 0: none is missing.
+
+    Raises:
+        Resumable: the server cannot be reached.
+    """
+    missing = [p.file for p in _plan(options, folder) if not p.is_there(options)]
+    largest = sorted(missing, key=lambda file: file.size_bytes, reverse=True)
+    return measure_bandwidth(largest[: options.parallel])
+
+
+def _plan(options: FetchOptions, folder: Path) -> Iterator[_Planned]:
+    chosen, found = _read_numbers(options.tars), False
     for listed in options.downloads:
         for number in range(listed.count):
+            if chosen is not None and listed.count > 1 and number not in chosen:
+                continue
+            found |= listed.count > 1
             url, md5_url = _fill(listed.url, number), _fill(listed.md5_url, number)
-            yield RemoteFile(
+            file = RemoteFile(
                 urljoin(options.base_url, url),
                 folder / _place(url),
                 round(listed.megabytes * 1_000_000),
                 urljoin(options.base_url, md5_url) if md5_url else "",
             )
+            shrinks = options.short_side is not None and file.path.suffix == ".tar"
+            yield _Planned(file, listed, shrinks)
+    if chosen is not None and not found:
+        raise UsageError(f"fetch.tars: '{options.tars}' are numbers of no file that is listed")
+
+
+def _read_numbers(text: str) -> set[int] | None:
+    """The numbers in ``0-9`` or ``0,5-7``; None where it is empty: all.
+
+    Example:
+        >>> sorted(_read_numbers("0,5-7"))
+        [0, 5, 6, 7]
+    """
+    if not text.strip():
+        return None
+    numbers: set[int] = set()
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*", part)
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            raise UsageError(f"fetch.tars: '{text}'; expected numbers such as 0-9 or 0,5-7")
+        numbers |= set(range(int(found[1]), int(found[2] or found[1]) + 1))
+    return numbers
 
 
 def _fill(url: str, number: int) -> str:
@@ -100,7 +286,7 @@ def _require_files(folder: Path) -> None:
         )
 
 
-def _raise_first(done: list["Future[None]"]) -> None:
+def _raise_first(done: "list[Future[Any]]") -> None:
     """Raise what went wrong, all wrong files in one line; what can be mended comes first."""
     errors = [error for future in done if (error := future.exception())]
     for error in errors:

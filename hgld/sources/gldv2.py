@@ -11,6 +11,8 @@ from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from hgld.artifacts import ColumnType, Table, read_csv
 from hgld.config import CollectOptions, StageContext
@@ -91,12 +93,20 @@ def _train_rows(source: Path, options: CollectOptions) -> pd.DataFrame:
     if not options.train_csv:
         return _rows(clean, options.train_clean_csv)
     columns: dict[str, ColumnType] = {"id": "text", "url": "text", "landmark_id": "int"}
-    rows = _rows(read_csv(source / options.train_csv, columns), options.train_csv)
+    url_of = clean["id"] if options.train_clean_csv and options.clean_only else None
+
+    def less(piece: pd.DataFrame) -> pd.DataFrame:
+        """Without the addresses of photos that are not taken: half of the file."""
+        if url_of is None:
+            return piece
+        return piece.assign(url=piece["url"].where(_find(piece["id"], url_of) >= 0, ""))
+
+    rows = _rows(read_csv(source / options.train_csv, columns, each=less), options.train_csv)
     if not options.train_clean_csv:
         return rows
     path = source / options.train_clean_csv
     first = rows.index[rows["reason"] == ""]
-    place = pd.Index(rows["image_id"].loc[first]).get_indexer(pd.Index(clean["id"]))
+    place = _find(clean["id"], rows["image_id"].loc[first])
     listed = first[place[place >= 0]]
     _require_same_landmarks(rows.loc[listed], clean[place >= 0], path)
     if options.clean_only:
@@ -189,37 +199,53 @@ def _queries(solution: pd.DataFrame) -> pd.DataFrame:
 def _rows(table: pd.DataFrame, file: str) -> pd.DataFrame:
     """Rows of an image CSV in one shape; a second row of an image has its reason."""
     rows = pd.DataFrame({"image_id": table["id"], "landmark_id": table["landmark_id"]})
-    for column in ABOUT:
-        rows[column] = table.get(column, UNKNOWN)
-    rows["url"] = rows["url"].where(rows["url"].str.strip() != "", UNKNOWN)
-    again = rows["image_id"].duplicated()
+    if "url" in table:
+        rows["url"] = table["url"]
+    again = _find(rows["image_id"], rows["image_id"]) != np.arange(len(rows))
     rows["reason"] = pd.Series("", index=rows.index, dtype="str").mask(again, "duplicate")
     rows["detail"] = pd.Series("", index=rows.index, dtype="str").mask(again, f"again in {file}")
     return rows
 
 
+def _find(ids: "pd.Series[str]", among: "pd.Series[str]") -> np.ndarray:
+    """Where each id stands first among others, -1 where it does not; no id becomes an object.
+
+    Example:
+        >>> _find(pd.Series(["b", "c"]), pd.Series(["a", "b", "b"])).tolist()
+        [1, -1]
+    """
+    places = pc.index_in(pa.array(ids, pa.large_string()), pa.array(among, pa.large_string()))
+    return np.asarray(pc.fill_null(places, -1)).astype(np.int64)
+
+
 def _locate(split: str, rows: pd.DataFrame, source: Path, pattern: str, state: Path) -> Split:
     """Find each row's image in the tars; what is in only one of the two is dropped."""
     members = index_tars(source, pattern, state)
-    again = members["image_id"].duplicated()
-    twice = members[again].assign(reason="duplicate", detail="again in " + members["path"])
-    members = members[~again].set_index("image_id")
-    place = members.index.get_indexer(pd.Index(rows["image_id"]))
+    again = _find(members["image_id"], members["image_id"]) != np.arange(len(members))
+    twice = members[again]
+    twice = twice.assign(reason="duplicate", detail="again in " + twice["path"])
+    place = _find(rows["image_id"], members["image_id"])
     absent = (place < 0) & (rows["reason"] == "").to_numpy()
     rows.loc[absent, "reason"] = "not in tar"
     rows.loc[absent, "detail"] = f"no file of that name in {pattern or 'any tar (none listed)'}"
     taken = (rows["reason"] == "").to_numpy()
-    images = rows[taken].reset_index(drop=True).assign(split=split)
-    located = members.iloc[place[taken]].reset_index(drop=True)
-    images = pd.concat([images, located], axis="columns")
-    strange = np.ones(len(members), bool)
+    located = members.drop(columns="image_id").iloc[place[taken]].reset_index(drop=True)
+    images = pd.concat([_about(rows[taken]).assign(split=split), located], axis="columns")
+    strange = ~again
     strange[place[place >= 0]] = False
-    extra = members[strange].reset_index()
+    extra = members[strange]
     extra = extra.assign(reason="not in csv", detail="in " + extra["path"])
     dropped = pd.concat([part[["image_id", "reason", "detail"]]
                          for part in (rows[~taken], twice, extra)])  # fmt: skip
     assert len(rows) == len(images) + int((~taken).sum()), "rows in = rows out + dropped"
     return images, _count_repeats(dropped).assign(split=split)[columns_of("images_dropped")]
+
+
+def _about(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a word for what is not known of them."""
+    known = {name: rows.get(name, UNKNOWN) for name in ABOUT}
+    rows = rows.assign(**known).reset_index(drop=True)
+    return rows.assign(url=rows["url"].where(rows["url"].str.strip() != "", UNKNOWN))
 
 
 def _count_repeats(dropped: pd.DataFrame) -> pd.DataFrame:
@@ -238,12 +264,13 @@ def _credit(images: pd.DataFrame, source: Path, options: CollectOptions) -> pd.D
     if not options.train_attribution_csv:
         return images
     path = source / options.train_attribution_csv
-    table = read_csv(path, {"id": "text", "url": "text", "author": "text", "license": "text",
-                            "title": "text"})  # fmt: skip
-    table = table.drop_duplicates("id").set_index("id")
-    place = table.index.get_indexer(pd.Index(images["image_id"]))
+    columns: dict[str, ColumnType] = {"id": "text", **dict.fromkeys(ABOUT, "text")}
+    ids = images["image_id"]
+    table = read_csv(path, columns, each=lambda piece: piece[_find(piece["id"], ids) >= 0])
+    place = _find(ids, table["id"])
     for column in ABOUT:
-        found = pd.Series(table[column].to_numpy()[place] if len(table) else UNKNOWN, dtype="str")
+        found = table[column].take(np.maximum(place, 0)) if len(table) else images[column]
+        found = found.set_axis(images.index)
         known = (place >= 0) & (found.str.strip() != "").to_numpy()
         if column == "url":
             known &= (images["url"] == UNKNOWN).to_numpy()  # train.csv comes first

@@ -1,14 +1,19 @@
 """A local file server with ranges, ETags and faults on demand."""
 
 import re
+import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Lock, Thread
+from time import sleep
 
 __all__ = ["Files", "serve_files"]
+
+RESET = struct.pack("ii", 1, 0)  # linger for no time: closing resets the connection
 
 
 @dataclass
@@ -18,62 +23,127 @@ class Files:
     Attributes:
         data: path -> bytes.
         cuts: path -> after how many bytes each coming answer breaks off.
+        resets: likewise, but the connection is reset.
+        stalls: likewise, but nothing comes any more and the connection stays open.
+        wrong: path -> at which byte each coming answer has another bit than the file; -1: none.
         statuses: path -> statuses of the coming answers, before the file is served.
+        pace: seconds between two pieces of 10 kB.
         asked: path and Range header of each request.
+        tags: whether the answers have ETags.
+        at_once: the most answers that were under way at the same time.
     """
 
     data: dict[str, bytes]
     cuts: dict[str, list[int]] = field(default_factory=dict)
+    resets: dict[str, list[int]] = field(default_factory=dict)
+    stalls: dict[str, list[int]] = field(default_factory=dict)
+    wrong: dict[str, list[int]] = field(default_factory=dict)
     statuses: dict[str, list[int]] = field(default_factory=dict)
+    pace: float = 0.0
     asked: list[tuple[str, str]] = field(default_factory=list)
     tags: bool = True
+    at_once: int = 0
+    running: int = 0
+    lock: Lock = field(default_factory=Lock)
 
 
 @contextmanager
 def serve_files(files: Files) -> Iterator[str]:
     """Serve on this machine; yields the base URL."""
+    over = Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path, asked = self.path.lstrip("/"), self.headers.get("Range", "")
-            files.asked.append((path, asked))
+            self.over = False
+            with files.lock:
+                files.asked.append((path, asked))
+                files.running += 1
+                files.at_once = max(files.at_once, files.running)
+            try:
+                self._answer(path, asked)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # the client has gone
+            finally:
+                self._end()
+
+        def _end(self) -> None:
+            """The client may have all of it, and go on to the next."""
+            with files.lock:
+                files.running -= not self.over
+            self.over = True
+
+        def _answer(self, path: str, asked: str) -> None:
             if files.statuses.get(path):
                 self.send_error(files.statuses[path].pop(0))
-                return
-            if path not in files.data:
+            elif path not in files.data:
                 self.send_error(404)
-                return
-            self._send(path, files.data[path], asked)
+            else:
+                self._send(path, files.data[path], asked)
 
         def _send(self, path: str, data: bytes, asked: str) -> None:
             tag = f'"{md5(data).hexdigest()}"'
-            start = int(re.sub(r"\D", "", asked) or 0)
+            found = re.fullmatch(r"bytes=(\d+)-(\d*)", asked)
+            start = int(found[1]) if found else 0
+            end = min(int(found[2]) + 1, len(data)) if found and found[2] else len(data)
             if self.headers.get("If-Range", tag) != tag:
-                start = 0
+                start, end = 0, len(data)
             if start >= len(data) > 0:
                 self.send_response(416)
                 self.send_header("Content-Range", f"bytes */{len(data)}")
                 self.end_headers()
                 return
-            self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(data) - start))
+            part = (start, end) != (0, len(data))
+            self.send_response(206 if part else 200)
+            self.send_header("Content-Length", str(end - start))
             if files.tags:
                 self.send_header("ETag", tag)
-            if start:
-                self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+            if part:
+                self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
             self.end_headers()
-            cut = files.cuts.get(path) or [len(data)]
-            self.wfile.write(data[start : start + cut.pop(0)])
+            self._write(path, data, start, end)
+
+        def _write(self, path: str, data: bytes, start: int, end: int) -> None:
+            at = next(iter(files.wrong.get(path, ())), -1)
+            if files.wrong.get(path):
+                files.wrong[path].pop(0)
+            if at >= 0:
+                data = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+            for faults in (files.cuts, files.resets, files.stalls):
+                if faults.get(path):
+                    self._pour(data[start : min(end, start + faults[path].pop(0))])
+                    if faults is files.stalls:
+                        over.wait(30)
+                    if faults is files.resets:
+                        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                        self.rfile.close()
+                        self.connection.close()
+                    return
+            self._pour(data[start:end])
+
+        def _pour(self, data: bytes) -> None:
+            for place in range(0, len(data), 10_000):
+                sleep(files.pace)
+                if place + 10_000 >= len(data):
+                    self._end()
+                self.wfile.write(data[place : place + 10_000])
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: object, address: object) -> None:
+            pass  # a connection that was reset on purpose
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/"
     finally:
+        over.set()
         server.shutdown()
         server.server_close()
         thread.join()

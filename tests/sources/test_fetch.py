@@ -1,15 +1,25 @@
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from hashlib import md5
 from pathlib import Path
 from random import Random
+from time import sleep
 
 import pytest
 
 from hgld.config import Download, FetchOptions, StageContext
 from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.sources import download
-from hgld.sources.fetch import fetch_files, plan_downloads
+from hgld.sources.fetch import (
+    estimate_fetch,
+    fetch_files,
+    plan_downloads,
+    sample_bandwidth,
+)
 from tests.sources.file_server import Files, serve_files
+from tests.sources.small_disk import small_disk
 
 TAR = Random(0).randbytes(300_000)
 
@@ -226,3 +236,159 @@ def test_a_url_with_another_placeholder_than_number_is_a_usage_error(url: str) -
     listed = options("https://a.example/", Download(url=url, megabytes=1))
     with pytest.raises(UsageError, match=r"has braces that cannot be filled in; only \{number\}"):
         plan_downloads(listed, Path("s"))
+
+
+def test_a_connection_that_is_reset_goes_on_where_it_stopped(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.resets["train/images_000.tar"] = [120_000]
+    fetch_files(options=options(url), context=context)
+    assert content(context)["train/images_000.tar"] == TAR
+    ranges = [asked for path, asked in files.asked if path == "train/images_000.tar"]
+    assert len(ranges) == 2
+
+
+def test_a_stalled_connection_is_given_up_and_continued(
+    files: Files, url: str, context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "TIMEOUT_S", (1, 0.3))
+    files.stalls["train/images_000.tar"] = [100_000]
+    fetch_files(options=options(url), context=context)
+    assert content(context)["train/images_000.tar"] == TAR
+    assert ("train/images_000.tar", "bytes=100000-") in files.asked
+
+
+def test_a_server_that_stalls_for_good_is_resumable(
+    files: Files, url: str, context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "TIMEOUT_S", (1, 0.1))
+    files.stalls["meta/train.csv"] = [0] * 9
+    with pytest.raises(Resumable, match=r"train\.csv: .*run the same command again"):
+        fetch_files(options=options(url), context=context)
+    assert content(context)["train/images_001.tar"] == TAR[::-1]  # the others are through
+
+
+def test_a_file_with_wrong_bytes_is_loaded_once_more_from_its_first_byte(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.wrong["train/images_000.tar"] = [200_000]
+    fetch_files(options=options(url), context=context)
+    assert content(context)["train/images_000.tar"] == TAR
+    ranges = [asked for path, asked in files.asked if path == "train/images_000.tar"]
+    assert ranges == ["", ""]
+
+
+def test_only_what_is_missing_or_broken_is_fetched_again(
+    files: Files, url: str, context: StageContext
+) -> None:
+    fetch_files(options=options(url), context=context)
+    folder = folder_of(context)
+    broken = bytearray(TAR)
+    broken[5] ^= 1
+    (folder / "train/images_000.tar").write_bytes(broken)
+    (folder / "meta/train.csv").unlink()
+    files.asked.clear()
+    fetch_files(options=options(url), context=context)
+    loaded = {path for path, _ in files.asked}
+    assert loaded == {"meta/train.csv", "train/images_000.tar", "md5/images_000.txt"}
+    assert content(context)["train/images_000.tar"] == TAR
+
+
+def test_several_files_are_loaded_at_a_time_and_no_more(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.data |= {f"many/{n}.bin": TAR[:30_000] for n in range(6)}
+    files.pace = 0.02
+    many = Download(url="many/{number}.bin", count=6, megabytes=0.03)
+    several = options(url, many).model_copy(update={"parallel": 3})
+    fetch_files(options=several, context=context)
+    assert files.at_once == 3
+
+
+def test_a_part_of_the_numbered_files_can_be_fetched(
+    files: Files, url: str, context: StageContext
+) -> None:
+    some = options(url).model_copy(update={"tars": "1-9"})
+    fetch_files(options=some, context=context)
+    assert set(content(context)) == {"meta/train.csv", "train/images_001.tar"}
+
+
+@pytest.mark.parametrize("tars", ["x", "3-1", "0-", "-1", "0,,1", "0..9"])
+def test_numbers_that_are_none_are_a_usage_error(tars: str) -> None:
+    listed = options("https://a.example/").model_copy(update={"tars": tars})
+    with pytest.raises(UsageError, match=r"expected numbers such as 0-9 or 0,5-7"):
+        plan_downloads(listed, Path("s"))
+
+
+def test_numbers_of_no_tar_are_a_usage_error() -> None:
+    listed = options("https://a.example/").model_copy(update={"tars": "7"})
+    with pytest.raises(UsageError, match="'7' are numbers of no file that is listed"):
+        plan_downloads(listed, Path("s"))
+
+
+def test_the_estimate_counts_what_is_missing_alone(context: StageContext) -> None:
+    own = folder_of(context) / "train/images_000.tar"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(TAR)
+    found = estimate_fetch(options("https://a.example/"), folder_of(context))
+    assert (found.files, found.size_bytes) == (3, 601_000)
+    assert (found.to_load, found.to_load_bytes, found.needs_bytes) == (2, 301_000, 301_000)
+    assert (found.stays_bytes, found.peak_bytes, found.photos_bytes) == (601_000, 601_000, 600_000)
+
+
+def test_bandwidth_is_measured_on_what_is_missing(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.pace = 0.01  # 10 kB in 10 ms: at most 1 MB/s of a file, of three at a time
+    rate = sample_bandwidth(options(url), folder_of(context))
+    assert 10_000 < rate < 3_000_000
+    assert content(context) == {}
+
+
+def test_bandwidth_without_a_server_asks_for_a_stated_one(context: StageContext) -> None:
+    with pytest.raises(Resumable, match="state it with --bandwidth"):
+        sample_bandwidth(options("http://127.0.0.1:9/"), folder_of(context))
+
+
+def test_a_full_disk_is_resumable_and_what_was_loaded_is_kept(
+    files: Files, url: str, context: StageContext
+) -> None:
+    with small_disk(folder_of(context), 400_000) as grow:
+        with pytest.raises(Resumable, match=r"No space left on device; what was loaded is kept"):
+            fetch_files(options=options(url), context=context)
+        grow()
+        files.asked.clear()
+        fetch_files(options=options(url), context=context)
+        assert content(context)["train/images_000.tar"] == TAR
+        assert content(context)["train/images_001.tar"] == TAR[::-1]
+        assert any(asked for path, asked in files.asked if path.endswith(".tar"))  # resumed
+
+
+def test_a_fetch_that_is_killed_again_and_again_goes_on_where_it_was(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.data["train/images_000.tar"] = big = TAR * 4
+    files.data["md5/images_000.txt"] = md5(big).hexdigest().encode()
+    files.pace = 0.003
+    code = (
+        "import sys, pickle; from hgld.sources import download; from hgld.sources.fetch import "
+        "fetch_files; download.BLOCK_BYTES = 10_000; print('up', flush=True); "
+        "o, c = pickle.load(sys.stdin.buffer); fetch_files(options=o, context=c)"
+    )
+    given = pickle.dumps((options(url), context))
+    for pause in (0.05, 0.15):
+        run = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE)  # fmt: skip
+        assert run.stdin is not None and run.stdout is not None
+        run.stdout.readline()
+        run.stdin.write(given)
+        run.stdin.close()
+        sleep(pause)
+        run.kill()
+        run.wait()
+        run.stdout.close()
+    files.pace = 0
+    fetch_files(options=options(url), context=context)
+    assert content(context)["train/images_000.tar"] == big
+    assert set(content(context)) == {"meta/train.csv", "train/images_000.tar",
+                                     "train/images_001.tar"}  # fmt: skip

@@ -1,0 +1,108 @@
+"""CUB-200-2011: text files of numbers, and a table of orders and families beside the labels.
+
+``images.txt`` gives each image its path, ``image_class_labels.txt`` its species, ``classes.txt``
+their names. Retrieval trains on the first half of the species and searches among the others;
+``train_test_split.txt`` is the split of classification, in which all species are in both halves.
+The data set itself has no hierarchy: ``source.class_table`` names the file that has.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+from hgld.artifacts import read_csv
+from hgld.config import SourceOptions
+from hgld.errors import InvalidData, UsageError
+from hgld.sources.native.listing import Listing, read_words
+
+__all__ = ["read"]
+
+SPECIES = "species"
+
+
+def read(source: Path, options: SourceOptions) -> Listing:
+    """The species and photos, split by ``options.cub_split``.
+
+    Raises:
+        InvalidData: a file is missing or has another form, or lacks an image or a species.
+        UsageError: no table of classes is named.
+    """
+    images = read_words(source / "images.txt", {"id": "int", "path": "text"}, "id and path")
+    images["class_id"] = _look_up(source / "image_class_labels.txt", "class_id", images)
+    classes = _read_classes(source, options)
+    _require_known(images, classes, source)
+    images["split"] = _splits(images, classes, source, options)
+    listed = pd.DataFrame(
+        {
+            "path": "images/" + images["path"],
+            "split": images["split"],
+            "landmark_id": images["class_id"],
+            "file": "images.txt",
+            "line": images["line"],
+        }
+    )
+    return Listing(listed, classes, tuple(_levels(options)))
+
+
+def _look_up(path: Path, column: str, images: pd.DataFrame) -> "pd.Series[int]":
+    """A number of each image, from a file of lines ``id number``."""
+    table = read_words(path, {"id": "int", column: "int"}, f"id and {column} of each image")
+    found = images["id"].map(table.drop_duplicates("id").set_index("id")[column])
+    if found.isna().any():
+        row = images[found.isna()].iloc[0]
+        raise InvalidData(
+            f"{path}: no line for image {row['id']} ({row['path']}, images.txt line {row['line']})"
+        )
+    return found.astype("int64")
+
+
+def _levels(options: SourceOptions) -> list[str]:
+    if options.class_table is None:
+        raise UsageError(
+            "source.class_table is not set, so the species have no orders and families; set it to "
+            "labels/cub/classes.csv, or to a CSV of class_id and one column a level"
+        )
+    read_csv(options.class_table, {"class_id": "int"})
+    header = pd.read_csv(options.class_table, nrows=0, encoding="utf-8-sig")
+    return [*(str(name) for name in header.columns if name not in ("class_id", SPECIES)), SPECIES]
+
+
+def _read_classes(source: Path, options: SourceOptions) -> pd.DataFrame:
+    """All species with their path: names of the data set, coarser levels of the table."""
+    path, levels = options.class_table, _levels(options)
+    assert path is not None
+    names = read_words(source / "classes.txt", {"class_id": "int", "name": "text"}, "id and name")
+    table = read_csv(path, {"class_id": "int", **dict.fromkeys(levels[:-1], "text")})
+    table = table.drop_duplicates("class_id").set_index("class_id")
+    lost = names[~names["class_id"].isin(table.index)]
+    if not lost.empty:
+        raise InvalidData(
+            f"{path}: no row for class {lost['class_id'].iloc[0]} ({lost['name'].iloc[0]}; "
+            f"{len(lost)} of {len(names)} such classes)"
+        )
+    above = table.loc[names["class_id"]].reset_index(drop=True)
+    species = names["name"].str.partition(".")[2].str.replace("_", " ", regex=False)
+    named = species.where(species != "", names["name"])
+    return above.assign(
+        space="train", landmark_id=names["class_id"], name=named, **{SPECIES: named}
+    )
+
+
+def _require_known(images: pd.DataFrame, classes: pd.DataFrame, source: Path) -> None:
+    lost = images[~images["class_id"].isin(classes["landmark_id"])]
+    if not lost.empty:
+        raise InvalidData(
+            f"{source / 'classes.txt'}: no line for class {lost['class_id'].iloc[0]}, which image "
+            f"{lost['id'].iloc[0]} has in image_class_labels.txt"
+        )
+
+
+def _splits(
+    images: pd.DataFrame, classes: pd.DataFrame, source: Path, options: SourceOptions
+) -> "pd.Series[str]":
+    if options.cub_split == "images":
+        trains = _look_up(source / "train_test_split.txt", "is_training_image", images) == 1
+    else:
+        ordered = sorted(classes["landmark_id"])
+        trains = images["class_id"].isin(ordered[: len(ordered) // 2])
+    return trains.map({True: "train", False: "evaluation"}).astype("str")

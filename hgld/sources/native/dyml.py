@@ -1,0 +1,135 @@
+"""DyML-Vehicle, -Animal and -Product: CSVs of three levels whose header is glued to the first row.
+
+The line break behind the header is missing in the published files (``fname, coarse_id, middle_id,
+fine_id0.jpg, 3, 17, 201``): what reads them as CSV loses the first image. Here the known names
+are taken off, and what is left is the first row.
+
+Vehicle and Animal are tested on three benchmarks, each with queries, a gallery and labels of one
+level alone; their splits are ``test-fine`` and ``index-fine``, and so on. A class of a benchmark
+stands at every level of its path, so that two images share all levels or none, and every metric
+is that of the one level. A query searches among the other queries and the gallery; galleries hold
+the queries again, byte for byte, so those copies are left out: what is left are the distractors.
+Product has one test set with all three levels (``test``), all against all. Numbers of the test
+files are not said to be those of training, so they are kept apart.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from hgld.artifacts import hash_file
+from hgld.config import SourceOptions
+from hgld.errors import InvalidData
+from hgld.sources.native.listing import Listing, require_file
+
+__all__ = ["LEVELS", "read", "read_glued"]
+
+LEVELS = ("coarse", "middle", "fine")
+PRODUCT_TEST = "mini-bmk_all_in_one"
+SIDES = {"query": "test", "gallery": "index"}
+HEADER = re.compile(r"fname((?:\s*,\s*(?:coarse_id|middle_id|fine_id|labels))+)(.*)")
+
+
+def read(source: Path, _: SourceOptions) -> Listing:
+    """The classes and images of training and test.
+
+    Raises:
+        InvalidData: a file is missing or has another form.
+    """
+    parts = [_read_paths(source, "train", "train")]
+    if (source / PRODUCT_TEST).is_dir():
+        parts.append(_read_paths(source, PRODUCT_TEST, "test"))
+    else:
+        parts += [_read_benchmark(source, level) for level in LEVELS]
+    return Listing.of_lines(pd.concat(parts, ignore_index=True), LEVELS)
+
+
+def read_glued(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+    """The rows of a CSV whose header may be glued to its first row.
+
+    Args:
+        path: the file.
+        columns: that it must have beside ``fname``; whole numbers, in the order of its header.
+
+    Returns:
+        fname, the columns, and ``line``, counted from 1.
+
+    Raises:
+        InvalidData: no such file, another header, a row of another form.
+    """
+    text = require_file(path, "a CSV of the data set").read_text(encoding="utf-8-sig")
+    first, *others = text.splitlines() or [""]
+    header = HEADER.fullmatch(first.strip())
+    names = re.findall(r"\w+", header[1]) if header else []
+    if header is None or sorted(names) != sorted(columns):
+        raise InvalidData(
+            f"{path} line 1: '{first[:80]}'; expected to begin with fname, " + ", ".join(columns)
+        )
+    lines = enumerate([header[2], *others], start=1)
+    rows = [_read_row(path, number, line, names) for number, line in lines if line.strip()]
+    return pd.DataFrame(rows, columns=["fname", *names, "line"])
+
+
+def _read_row(path: Path, number: int, line: str, names: list[str]) -> list[str | int]:
+    fname, *cells = [cell.strip() for cell in line.split(",")]
+    if len(cells) != len(names) or not all(re.fullmatch(r"-?\d+", cell) for cell in cells):
+        raise InvalidData(
+            f"{path} line {number}: '{line.strip()}'; expected fname, {', '.join(names)}, and "
+            "whole numbers behind the file name"
+        )
+    return [fname, *map(int, cells), number]
+
+
+def _read_paths(source: Path, folder: str, split: str) -> pd.DataFrame:
+    """Images with a class on every level."""
+    rows = read_glued(source / folder / "label.csv", tuple(f"{level}_id" for level in LEVELS))
+    space = "" if split == "train" else f"{split} "
+    names = {level: f"{space}{level} " + rows[f"{level}_id"].astype("str") for level in LEVELS}
+    lines = _lines(rows, f"{folder}/imgs", split, f"{folder}/label.csv")
+    return lines.assign(landmark_id=rows["fine_id"], **names)
+
+
+def _read_benchmark(source: Path, level: str) -> pd.DataFrame:
+    """Queries and gallery; a gallery image that is a query's copy says which."""
+    queries, gallery = (_read_side(source, level, side) for side in SIDES)
+    copies = _find_copies(source, queries["path"], gallery["path"])
+    return pd.concat([queries, gallery.assign(copy_of=gallery["path"].map(copies).fillna(""))])
+
+
+def _read_side(source: Path, level: str, side: str) -> pd.DataFrame:
+    """Images with a class of one level, which stands for all; its number tells the benchmark."""
+    folder = f"bmk_{level}"
+    rows = read_glued(source / folder / f"{side}.csv", ("labels",))
+    lines = _lines(rows, f"{folder}/{side}", f"{SIDES[side]}-{level}", f"{folder}/{side}.csv")
+    number = rows["labels"] * len(LEVELS) + LEVELS.index(level)
+    name = f"test {level} " + rows["labels"].astype("str")
+    return lines.assign(landmark_id=number, copy_of="", **dict.fromkeys(LEVELS, name))
+
+
+def _find_copies(source: Path, queries: Iterable[str], gallery: Iterable[str]) -> dict[str, str]:
+    """Gallery path -> query with the same bytes; each query is found once."""
+    by_size: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for path in queries:
+        if (source / path).is_file():
+            by_size[(source / path).stat().st_size][hash_file(source / path)].append(path)
+    copies = {}
+    for path in gallery:
+        file = source / path
+        hashes = by_size.get(file.stat().st_size) if file.is_file() else None
+        if hashes and (same := hashes.get(hash_file(file))):
+            copies[path] = same.pop(0)
+    return copies
+
+
+def _lines(rows: pd.DataFrame, folder: str, split: str, file: str) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "path": f"{folder}/" + rows["fname"],
+            "split": split,
+            "file": file,
+            "line": rows["line"],
+        }
+    )

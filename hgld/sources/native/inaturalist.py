@@ -1,0 +1,108 @@
+"""iNaturalist 2018: COCO-like JSON with a taxonomy, and the lists of the retrieval split.
+
+The lists (``Inaturalist_train_set1.txt``, ``..._test_set1.txt``; Brown et al. 2020) put 5,690
+species into training and 2,452 others into evaluation, with all images of the data set's own
+training and validation parts. A line is a path ``.../SUPERCATEGORY/CATEGORY/NAME.jpg``; the JSON
+files say who took the photo and what stands above the species. "base" has the 13 supercategories
+above the species, "full" the six ranks from kingdom to genus.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hgld.config import SourceOptions
+from hgld.errors import InvalidData
+from hgld.sources.native.listing import Listing, read_words, require_file
+from hgld.sources.tables import UNKNOWN
+
+__all__ = ["RANKS", "read"]
+
+RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
+ABOVE = {"full": RANKS, "base": ("supercategory",)}
+
+
+def read(source: Path, options: SourceOptions) -> Listing:
+    """The species and photos of both lists.
+
+    Raises:
+        InvalidData: a file is missing or has another form; a path of a list names no category.
+    """
+    own = options.inaturalist
+    documents = [_read_json(source / name) for name in own.annotations]
+    levels = (*ABOVE[own.levels], "species")
+    classes = _classes(documents[0], source / own.annotations[0], levels)
+    lists = {"train": own.train_list, "evaluation": own.test_list}
+    images = pd.concat(
+        [_read_list(source / name, split) for split, name in lists.items()], ignore_index=True
+    )
+    images["landmark_id"] = _categories(images, classes)
+    return Listing(images.join(_credit(documents), on="path"), classes, levels)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    require_file(path, "the annotations of the data set")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InvalidData(f"{path}: not a JSON document ({error}); unpack it again") from None
+    if not isinstance(document, dict) or not {"images", "categories"} <= document.keys():
+        raise InvalidData(f"{path}: expected a JSON object with images and categories")
+    return document
+
+
+def _classes(document: dict[str, Any], path: Path, levels: tuple[str, ...]) -> pd.DataFrame:
+    """One row a category. Where names repeat, the id is added: a path names one species."""
+    table = pd.DataFrame(document["categories"])
+    missing = [name for name in ("id", "name", *levels[:-1]) if name not in table]
+    if missing:
+        raise InvalidData(
+            f"{path}: its categories have no '{missing[0]}'; expected the file of 2018, whose "
+            "categories hold the ranks from kingdom to genus"
+        )
+    names = table["name"].astype("str")
+    table["species"] = names.where(
+        ~names.duplicated(keep=False), names + " " + table["id"].astype("str")
+    )
+    table = table[["id", *levels]].astype(dict.fromkeys(levels, "str"))
+    return table.rename(columns={"id": "landmark_id"}).assign(space="train", name=table["species"])
+
+
+def _read_list(path: Path, split: str) -> pd.DataFrame:
+    what = "a path a line, the retrieval split of Brown et al. 2020"
+    return read_words(path, {"path": "text"}, what).assign(split=split, file=path.name)
+
+
+def _categories(images: pd.DataFrame, classes: pd.DataFrame) -> "pd.Series[int]":
+    """The category's number stands in the path, as the folder of the image."""
+    folders = images["path"].str.rsplit("/", n=2).str[-2].fillna("")
+    known = folders.isin(classes["landmark_id"].astype("str"))
+    if not known.all():
+        row = images[~known].iloc[0]
+        raise InvalidData(
+            f"{row['file']} line {row['line']}: '{row['path']}' lies in the folder of no category; "
+            "expected SUPERCATEGORY/CATEGORY/NAME.jpg with a category's number"
+        )
+    return folders.astype("int64")
+
+
+def _credit(documents: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """Author and licence by path."""
+    tables = [_credit_of(document) for document in documents]
+    return pd.concat(tables).pipe(lambda table: table[~table.index.duplicated()])
+
+
+def _credit_of(document: dict[str, Any]) -> pd.DataFrame:
+    licenses = {entry["id"]: str(entry["url"]) for entry in document.get("licenses", [])}
+    rows = [
+        (
+            str(image["file_name"]),
+            str(image.get("rights_holder") or UNKNOWN),
+            licenses.get(image.get("license"), UNKNOWN),
+        )
+        for image in document["images"]
+    ]
+    return pd.DataFrame(rows, columns=["path", "author", "license"]).set_index("path")

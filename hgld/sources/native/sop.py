@@ -1,0 +1,66 @@
+"""Stanford Online Products: ``Ebay_train.txt`` and ``Ebay_test.txt``, one image a line.
+
+A line is ``image_id class_id super_class_id path``; the folder in the path names the super class
+(``bicycle_final/...``). Products of the two files are different ones: the open-set split.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+from hgld.artifacts import ColumnType
+from hgld.config import SourceOptions
+from hgld.errors import InvalidData
+from hgld.sources.native.listing import Listing, read_words
+
+__all__ = ["LEVELS", "read"]
+
+LEVELS = ("super_class", "product")
+FILES = {"Ebay_train.txt": "train", "Ebay_test.txt": "evaluation"}
+COLUMNS: dict[str, ColumnType] = {
+    "image_id": "int",
+    "class_id": "int",
+    "super_class_id": "int",
+    "path": "text",
+}
+
+
+def read(source: Path, _: SourceOptions) -> Listing:
+    """The products and photos of both files.
+
+    Raises:
+        InvalidData: a file is missing or has another form, a super class has two folders.
+    """
+    lines = pd.concat([_read(source / name, split) for name, split in FILES.items()])
+    names = _name_super_classes(lines)
+    return Listing.of_lines(
+        pd.DataFrame(
+            {
+                **{name: lines[name] for name in ("path", "split", "file", "line")},
+                "landmark_id": lines["class_id"],
+                "super_class": lines["super_class_id"].map(names).astype("str"),
+                "product": "product " + lines["class_id"].astype("str"),
+            }
+        ).reset_index(drop=True),
+        LEVELS,
+    )
+
+
+def _read(path: Path, split: str) -> pd.DataFrame:
+    return read_words(path, COLUMNS, "the lines of a split", header=True).assign(
+        split=split, file=path.name
+    )
+
+
+def _name_super_classes(lines: pd.DataFrame) -> dict[int, str]:
+    """Name of each super class: its folder, without the ``_final`` behind it."""
+    folders = lines["path"].str.partition("/")[0].str.removesuffix("_final")
+    pairs = lines.assign(folder=folders).drop_duplicates(["super_class_id", "folder"])
+    odd = pairs[pairs["super_class_id"].duplicated()]
+    if not odd.empty:
+        row = odd.iloc[0]
+        raise InvalidData(
+            f"{row['file']} line {row['line']}: super class {row['super_class_id']} has photos in "
+            f"'{row['folder']}' and in another folder; expected one folder a super class"
+        )
+    return dict(zip(pairs["super_class_id"], pairs["folder"], strict=True))

@@ -1,0 +1,169 @@
+"""Keeps of each tar only the photos that are wanted, made smaller, so that the whole fits a disk.
+
+The 620 tars of GLDv2 take 595 GB, of which the clean list and the index need a third, and training
+needs that at a short side of 256. So a tar is loaded, verified, and written again as a tar of its
+own with the same members, beside where it would have been: ``images_000.kept.tar``. The loaded
+bytes are removed only when that one has its name. Whatever reads tars reads these, too.
+"""
+
+import io
+import os
+import tarfile
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+
+from hgld.artifacts import read_csv
+from hgld.errors import InvalidData, Resumable
+from hgld.resize import shrink_jpeg
+from hgld.sources.download import RemoteFile, load_part
+from hgld.sources.tars import Member, scan_tar
+
+__all__ = ["ALL", "Kept", "Wanted", "download_kept", "is_kept", "kept_path", "read_wanted"]
+
+WORDS = "comment"  # the key of a tar's global header that says how it was made
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Ids of the photos to keep (sorted, as bytes; None: all), and what they are known by."""
+
+    ids: np.ndarray | None
+    digest: str
+
+    def has(self, names: list[str]) -> np.ndarray:
+        """Which of these ids are wanted."""
+        asked = np.array([name.encode() for name in names], dtype=np.bytes_)
+        if self.ids is None:
+            return np.ones(len(asked), bool)
+        if not len(self.ids) or not len(asked):
+            return np.zeros(len(asked), bool)
+        place = np.searchsorted(self.ids, asked)
+        return np.asarray(self.ids[np.minimum(place, len(self.ids) - 1)] == asked)
+
+
+ALL = Wanted(None, "all")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How many photos of a tar were kept, of how many."""
+
+    kept: int
+    found: int
+
+
+def kept_path(tar: Path) -> Path:
+    """Where the kept photos of a tar lie.
+
+    Example:
+        >>> kept_path(Path("train/images_007.tar")).as_posix()
+        'train/images_007.kept.tar'
+    """
+    return tar.with_name(f"{tar.stem}.kept{tar.suffix}")
+
+
+def read_wanted(path: Path) -> Wanted:
+    """The ids that a CSV of GLDv2 names: one a row, or many in ``images``; no ignored queries.
+
+    Raises:
+        InvalidData: it has no column ``id`` or ``images``.
+    """
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        names = file.readline().strip().replace('"', "").split(",")
+    if "id" in names:
+        usage = {"Usage": "text"} if "Usage" in names else {}
+        table = read_csv(path, {"id": "text", **usage})  # type: ignore[dict-item]
+        ids = table["id"][table["Usage"] != "Ignored"] if usage else table["id"]
+    else:
+        ids = read_csv(path, {"images": "text"})["images"].str.split().explode().dropna()
+    found = np.unique(np.array([text.encode() for text in ids], dtype=np.bytes_))
+    return Wanted(found, sha256(found.tobytes()).hexdigest()[:12])
+
+
+def download_kept(
+    file: RemoteFile, wanted: Wanted, short_side: int, quality: int, stop: Event
+) -> Kept:
+    """Load one tar and keep its wanted photos, unless that was done; a whole tar is left as it is.
+
+    Raises:
+        InvalidData: the tar does not have its published MD5, or is no tar.
+        Resumable: the network or the disk failed; what was loaded is kept.
+        HgldError: the server does not have the file.
+    """
+    words = f"hgld: short side {short_side}, JPEG quality {quality}, wanted {wanted.digest}"
+    kept = kept_path(file.path)
+    if _words_of(kept) == words:
+        return Kept(0, 0)
+    load_part(file, stop)
+    try:
+        counts = _keep(file.part, kept, words, wanted, (short_side, quality), stop)
+    except OSError as error:
+        raise Resumable(
+            f"{kept}: {error.strerror or error}; the tar it is made from is kept, run the same "
+            "command again once that is mended"
+        ) from None
+    except InvalidData:
+        _forget(file)
+        raise
+    _forget(file)
+    return counts
+
+
+def is_kept(tar: Path, short_side: int, quality: int) -> bool:
+    """Whether photos of a tar were kept with these options, whichever were wanted."""
+    view = f"hgld: short side {short_side}, JPEG quality {quality},"
+    return _words_of(kept_path(tar)).startswith(view)
+
+
+def _forget(file: RemoteFile) -> None:
+    file.part.unlink(missing_ok=True)
+    file.version.unlink(missing_ok=True)
+
+
+def _words_of(kept: Path) -> str:
+    """How a kept tar was made; empty where there is none."""
+    try:
+        with tarfile.open(kept) as tar:
+            return str(tar.pax_headers.get(WORDS, ""))
+    except (OSError, tarfile.TarError):
+        return ""
+
+
+def _keep(
+    tar: Path, kept: Path, words: str, wanted: Wanted, view: tuple[int, int], stop: Event
+) -> Kept:
+    members = list(scan_tar(tar))
+    chosen = [m for m, has in zip(members, wanted.has(list(map(_id, members))), strict=True) if has]
+    temporary = kept.with_name(f".{kept.name}.tmp")
+    with tar.open("rb") as source, temporary.open("wb") as file:
+        with tarfile.open(
+            fileobj=file, mode="w", format=tarfile.PAX_FORMAT, pax_headers={WORDS: words}
+        ) as out:
+            for member in chosen:
+                _add(out, member, _read(source, member), view)
+                if stop.is_set():
+                    raise Resumable("stopped on the way; run the same command again to go on")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(kept)
+    return Kept(len(chosen), len(members))
+
+
+def _id(member: Member) -> str:
+    return member.name.rpartition("/")[2].partition(".")[0]
+
+
+def _read(source: io.BufferedReader, member: Member) -> bytes:
+    source.seek(member.offset)
+    return source.read(member.size_bytes)
+
+
+def _add(out: tarfile.TarFile, member: Member, data: bytes, view: tuple[int, int]) -> None:
+    small = shrink_jpeg(data, *view)
+    entry = tarfile.TarInfo(member.name)
+    entry.size = len(small)
+    out.addfile(entry, io.BytesIO(small))

@@ -1,0 +1,99 @@
+"""What the frozen backbone sees in every photo, found once and kept.
+
+A head learns from these numbers in seconds, so that whole tables of losses can be compared, with
+several seeds each. What is kept is the pooled output of the pretrained backbone for the photo as
+an evaluation shows it: no augmentation, nothing of it is learned.
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from hgld.artifacts import atomic_path, hash_file
+from hgld.config import TrainOptions
+from hgld.model import build_image_model
+from hgld.model.transforms import evaluation_transform
+from hgld.shards.read import ShardImages
+from hgld.tasks import track
+from hgld.train.data import TrainingData
+
+__all__ = ["BACKBONE", "Photos", "read_split", "split_classes"]
+
+BACKBONE = TrainOptions(backbone="offline:efficientnet-lite0", image_size=224)
+TOGETHER = 16
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Photos as the frozen backbone sees them.
+
+    Attributes:
+        features: (N, F) pooled.
+        labels: (N, L), coarse to fine, the classes of each level numbered 0, 1, 2 ...
+        key: one word for all that decides them.
+    """
+
+    features: Tensor
+    labels: np.ndarray
+    key: str
+
+    @property
+    def class_labels(self) -> np.ndarray:
+        """(C, L) labels of each finest class."""
+        _, first = np.unique(self.labels[:, -1], return_index=True)
+        return np.asarray(self.labels[first])
+
+    def of(self, rows: np.ndarray, name: str) -> Self:
+        """Some of the photos, their classes numbered anew."""
+        columns = self.labels[rows].T
+        labels = np.column_stack([np.unique(c, return_inverse=True)[1] for c in columns])
+        return type(self)(self.features[torch.from_numpy(rows)], labels, f"{self.key} {name}")
+
+
+def read_split(shards: Path, split: str, kept: Path) -> Photos:
+    """The photos of a split; their features are found where they are not yet kept.
+
+    Args:
+        shards: folder of the shards.
+        split: train or evaluation.
+        kept: folder for the features.
+    """
+    options = BACKBONE.model_copy(update={"split": split})
+    data = TrainingData.read(shards, options)
+    facts = (hash_file(shards / "manifest.json"), split, BACKBONE.backbone, BACKBONE.image_size)
+    key = sha256(repr(facts).encode()).hexdigest()[:16]
+    path = kept / f"{split}-{key}.npy"
+    if not path.is_file():
+        kept.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as temporary, temporary.open("wb") as file:
+            np.save(file, _find(data, options).numpy())
+    return Photos(torch.from_numpy(np.load(path)), data.labels, key)
+
+
+def split_classes(photos: Photos, share: float, seed: int) -> tuple[Photos, Photos]:
+    """Photos to learn from and, of other landmarks, to choose rates by.
+
+    Args:
+        photos: of the training landmarks.
+        share: of the landmarks that are held out.
+        seed: draws them.
+    """
+    classes = len(photos.class_labels)
+    held = np.random.default_rng(seed).permutation(classes)[: round(share * classes)]
+    out = np.isin(photos.labels[:, -1], held)
+    return photos.of(np.flatnonzero(~out), "fit"), photos.of(np.flatnonzero(out), "held out")
+
+
+@torch.inference_mode()
+def _find(data: TrainingData, options: TrainOptions) -> Tensor:
+    model = build_image_model(options, head=False).eval()
+    images = ShardImages(data.folder, data.rows, evaluation_transform(model.config))
+    loader = DataLoader(images, TOGETHER)
+    batches = track(loader, f"Features of {options.split}", len(loader))
+    return torch.cat([model.head_input(batch) for batch, _, _ in batches])

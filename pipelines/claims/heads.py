@@ -1,0 +1,94 @@
+"""Trains a head on frozen features, by the trainer's own step, and measures what it retrieves.
+
+The model is the trainer's: a norm without learned scale, a linear layer, unit length; only its
+backbone is taken away, for it has already seen the photos. Batches, rates, memory and losses are
+the trainer's too, so what is found here is found of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hgld.config import RunOptions, TrainOptions
+from hgld.model import ImageModel
+from hgld.model.image import ImageConfig
+from hgld.ranking.levels import at_least, shared_levels
+from hgld.ranking.metrics import average_precision, decomposability_gap, evaluate
+from hgld.shards.batches import batch_at
+from hgld.train.learner import Learner
+from hgld.train.objective import build_loss
+from hgld.train.rates import set_rates
+from pipelines.claims.features import Photos
+
+__all__ = ["GAP", "METRICS", "Batches", "measure", "train_head"]
+
+DIM = 128
+LEVELS = ("kind", "supercategory", "landmark")
+METRICS = (
+    *("R@1:landmark", "mAP@R:landmark", "mAP@100:landmark"),
+    *("AP:landmark", "AP:supercategory", "AP:kind", "H-AP", "ASI", "NDCG", "wAP"),
+)
+GAP = "gap"  # of AP:landmark, between batches of the gallery and the whole of it
+GAP_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Batches:
+    """P classes of K photos."""
+
+    classes: int = 16
+    images: int = 4
+
+
+class Seen(nn.Flatten):
+    """A backbone for photos that it has already seen: (N, F, 1, 1) -> (N, F)."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.num_features = features
+
+
+def train_head(photos: Photos, run: RunOptions, batches: Batches, seed: int) -> ImageModel:
+    """A head that has learned from the photos; the seed draws its start, proxies and batches."""
+    model = _new_model(photos.features.shape[1], seed)
+    criterion = build_loss(run, photos.class_labels, model.dim, seed)
+    learner = Learner(model, criterion, photos.labels.shape[1], TrainOptions(), run)
+    labels, images = torch.from_numpy(photos.labels), photos.features[:, :, None, None]
+    plan = {"classes_per_batch": batches.classes, "images_per_class": batches.images, "seed": seed}
+    for step in range(run.steps):
+        rows = torch.from_numpy(batch_at(photos.labels, step, **plan))
+        set_rates(learner.optimizers, run, step)
+        learner.differentiate(images[rows], labels[rows], rows)
+        for optimizer in learner.optimizers:
+            optimizer.step()
+    return model.eval()
+
+
+@torch.inference_mode()
+def measure(model: ImageModel, photos: Photos) -> dict[str, float]:
+    """Every metric, all photos against all others."""
+    found, labels = model(photos.features[:, :, None, None]), torch.from_numpy(photos.labels)
+    result = evaluate(found, labels, found, labels, METRICS, LEVELS, exclude_self=True)
+    return {**result.mean(), GAP: _gap(found, labels)}
+
+
+def _new_model(features: int, seed: int) -> ImageModel:
+    facts: Mapping[str, object] = {"backbone": "", "architecture": "", "image_size": 1}
+    rest = {"mean": (), "std": (), "interpolation": "", "freeze_batch_norm": True}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        config = ImageConfig(**facts, **rest, dim=DIM, pretrained_sha256="")  # type: ignore[arg-type]
+        return ImageModel(config, Seen(features))
+
+
+def _gap(embeddings: Tensor, labels: Tensor) -> float:
+    """How much AP is flattered by a gallery cut at random into batches (mean over queries)."""
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    batch = torch.empty(len(labels), dtype=torch.int64)
+    batch[order] = torch.arange(len(labels)) // GAP_BATCH
+    levels = at_least(shared_levels(labels, labels, exclude_self=True), labels.shape[1])
+    scores = embeddings @ embeddings.T
+    gaps = decomposability_gap(scores, levels, batch, lambda s, lv: average_precision(s, lv, 1))
+    return float(gaps.nanmean())

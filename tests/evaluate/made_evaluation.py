@@ -1,0 +1,63 @@
+"""A finished evaluation written by hand: report.json, per_query.parquet, ranked_levels/."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from hgld.artifacts import ARTIFACTS
+from hgld.evaluate.ranking import write_ranking
+from hgld.evaluate.sides import Side
+
+LEVELS = ("kind", "supercategory", "landmark")
+
+
+def write_evaluation(
+    folder: Path,
+    models: Mapping[str, Mapping[str, Sequence[float]]],
+    ids: Sequence[str],
+    *,
+    levels: Sequence[str] = LEVELS,
+) -> Path:
+    """Values of each model, metric and query; rankings where ``write_levels`` makes them."""
+    rows = [
+        {"model": model, "image_id": image_id, "metric": metric, "value": value}
+        for model, metrics in models.items()
+        for metric, values in metrics.items()
+        for image_id, value in zip(ids, values, strict=True)
+    ]
+    table = pd.DataFrame(rows).dropna(subset="value")
+    means = table.groupby(["model", "metric"])["value"].mean()
+    metrics = list(next(iter(models.values())))
+    report = {
+        "protocol": {
+            "name": "query-gallery",
+            "query": "test",
+            "gallery": "index",
+            "queries": len(ids),
+            "gallery_images": 4,
+            "levels": list(levels),
+        },
+        "metrics": metrics,
+        "models": {
+            model: {"mean": {m: means.get((model, m)) for m in metrics}} for model in models
+        },
+    }
+    for name, value in (("evaluation", report), ("per_query", table)):
+        artifact = ARTIFACTS[name]
+        artifact.write(value, folder / artifact.file)  # type: ignore[union-attr]
+    return folder
+
+
+def write_levels(folder: Path, model: str, ids: Sequence[str], first: Sequence[int]) -> None:
+    """The ranking of a model in which each query's first image shares the level given."""
+    labels = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 0], [0, 0, 0]])  # levels 3, 2, 1, 0
+    gallery = np.eye(4, dtype=np.float32)
+    sides = [_side("test", ids, labels[[0] * len(ids)]), _side("index", list("wxyz"), labels)]
+    vectors = {"test": gallery[[3 - level for level in first]], "index": gallery}
+    write_ranking(folder / "ranked_levels" / f"{model}.npz", vectors, *sides)
+
+
+def _side(split: str, ids: Sequence[str], labels: np.ndarray) -> Side:
+    return Side(split, pd.DataFrame({"image_id": ids}), labels, Path(), {})

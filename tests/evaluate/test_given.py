@@ -1,0 +1,166 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hgld.errors import InvalidData, UsageError
+from hgld.evaluate.files import measure_files
+from hgld.evaluate.given import Given, read_given, read_labels
+from hgld.ranking import metrics
+
+VECTORS = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]], np.float32)
+LABELS = np.array([["nature", "lake"], ["nature", "lake"], ["built", "mill"], ["built", "dam"]])
+
+
+def write(folder: Path, form: str, vectors: np.ndarray = VECTORS) -> Path:
+    path = folder / f"embeddings.{form}"
+    ids = np.array([f"p{i}" for i in range(len(vectors))])
+    if form == "npz":
+        np.savez(path, vectors=vectors, ids=ids, labels=LABELS[: len(vectors)])
+    elif form == "parquet":
+        table = pd.DataFrame({"image_id": ids, "embedding": list(vectors)})
+        table[["kind", "place"]] = LABELS[: len(vectors)]
+        table.to_parquet(path)
+    else:
+        np.save(path, vectors)
+    return path
+
+
+@pytest.mark.parametrize("form", ["npy", "npz", "parquet"])
+def test_the_three_forms_say_the_same(form: str, tmp_path: Path) -> None:
+    given = read_given(write(tmp_path, form))
+    np.testing.assert_array_equal(given.vectors, VECTORS)
+    if form != "npy":
+        assert given.ids is not None and given.ids.tolist() == ["p0", "p1", "p2", "p3"]
+        assert given.labels is not None and given.labels.to_numpy().tolist() == LABELS.tolist()
+
+
+@pytest.mark.parametrize("form", ["npz", "parquet"])
+def test_embeddings_come_in_the_order_that_is_asked_for(form: str, tmp_path: Path) -> None:
+    given = read_given(write(tmp_path, form))
+    np.testing.assert_array_equal(given.of(np.array(["p3", "p0"])), VECTORS[[3, 0]])
+    with pytest.raises(InvalidData, match="1 of 2 images have no embedding, first p9"):
+        given.of(np.array(["p9", "p0"]))
+
+
+def test_labels_join_by_id_or_by_row(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("image_id,place\np3,dam\np0,lake\np1,lake\np2,mill\n")
+    table = read_labels(tmp_path / "labels.csv")
+    by_id = read_given(write(tmp_path, "npz")).with_labels(table, tmp_path / "labels.csv")
+    assert by_id.labels is not None
+    assert by_id.labels["place"].tolist() == ["lake", "lake", "mill", "dam"]
+    by_row = read_given(write(tmp_path, "npy")).with_labels(table, tmp_path / "labels.csv")
+    assert by_row.labels is not None
+    assert by_row.labels["place"].tolist() == ["dam", "lake", "lake", "mill"]
+
+
+def test_the_metrics_of_files_are_those_of_the_library(tmp_path: Path) -> None:
+    """A second route: scores and levels by hand, metric by metric."""
+    found = measure_files(read_given(write(tmp_path, "parquet")))
+    unit = VECTORS / np.linalg.norm(VECTORS, axis=1, keepdims=True)
+    scores = torch.from_numpy(unit @ unit.T)
+    levels = torch.tensor([[-1, 2, 0, 0], [2, -1, 0, 0], [0, 0, -1, 1], [0, 0, 1, -1]])
+    values = found.result.per_query
+    assert values["H-AP"].tolist() == pytest.approx(metrics.h_ap(scores, levels, 2).tolist())
+    assert values["AP:kind"].tolist() == [1, 1, 1, 1]
+    assert values["R@1:place"].nan_to_num(9).tolist() == [1, 1, 9, 9]
+    assert found.unmatched == {"kind": 0, "place": 2}
+    assert found.facts()["protocol"]["name"] == "all-vs-all"
+
+
+def test_a_class_that_the_gallery_lacks_is_counted_and_is_no_error(tmp_path: Path) -> None:
+    query = read_given(write(tmp_path, "npz"))
+    (tmp_path / "few").mkdir()
+    gallery = read_given(write(tmp_path / "few", "npz", VECTORS[:3]))
+    found = measure_files(query, gallery, ["AP:2"])
+    assert found.unmatched == {"1": 0, "2": 1} and found.result.skipped == {"AP:2": 1}
+    assert found.result.mean() == {"AP:2": 1.0}
+
+
+def test_words_are_matched_by_the_whole_path() -> None:
+    """A park of nature and a park that was built share no level, though the word is one."""
+    table = pd.DataFrame({"kind": ["nature", "built", "built"], "group": ["park", "park", "park"]})
+    query = Given(Path("x.npy"), np.eye(3, dtype=np.float32), None, table)
+    assert measure_files(query, metrics=["R@1:group"]).result.skipped == {"R@1:group": 1}
+
+
+def test_the_inner_product_counts_where_it_is_asked_for() -> None:
+    """By cosine the second image is nearest to the first; by inner product the long third is."""
+    vectors = np.array([[1, 0], [2, 0.1], [9, 9]], np.float32)
+    given = Given(Path("x"), vectors, None, pd.DataFrame({"c": ["a", "a", "b"]}))
+    assert measure_files(given, metrics=["R@1"]).result.per_query["R@1"][0] == 1
+    assert measure_files(given, metrics=["R@1"], cosine=False).result.per_query["R@1"][0] == 0
+
+
+def test_nan_is_told_with_the_first_image(tmp_path: Path) -> None:
+    vectors = VECTORS.copy()
+    vectors[2:] = np.nan, np.inf
+    with pytest.raises(InvalidData, match=r"2 of 4 embeddings hold nan or inf, first p2 \(row 2\)"):
+        read_given(write(tmp_path, "npz", vectors))
+
+
+def test_sides_that_do_not_fit_together_are_one_line_each(tmp_path: Path) -> None:
+    given = read_given(write(tmp_path, "npz"))
+    (tmp_path / "wide").mkdir()
+    wide = read_given(write(tmp_path / "wide", "npz", np.hstack([VECTORS, VECTORS])))
+    with pytest.raises(InvalidData, match=r"embeddings of 4 numbers, but those of .* have 2"):
+        measure_files(given, wide)
+    flat = given.with_labels(pd.DataFrame({"place": ["a"] * 4}), tmp_path)
+    with pytest.raises(InvalidData, match=r"labels of 1 levels, but those of .* have 2"):
+        measure_files(given, flat)
+    with pytest.raises(InvalidData, match="has no labels; give them in the file, or beside it"):
+        measure_files(read_given(write(tmp_path, "npy")))
+    with pytest.raises(UsageError, match="has no level 'town'; its labels are 1, 2"):
+        measure_files(given, levels=["town"])
+    with pytest.raises(InvalidData, match=r"3 rows of labels for 4 embeddings in"):
+        given.with_labels(pd.DataFrame({"place": ["a"] * 3}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("a.txt", b"", r"expected embeddings as \.npy, \.npz or \.parquet"),
+        ("a.npy", None, "no such file"),
+        ("a.npy", b"\x80\x04K\x01.", "not readable as embeddings"),  # a pickle
+        ("a.npz", b"PK", "not readable as embeddings"),
+        ("a.parquet", b"PAR1", "not readable as embeddings"),
+    ],
+)
+def test_what_is_no_embedding_is_refused(
+    name: str, content: bytes | None, found: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidData, match=found):
+        read_given(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("array", "found"),
+    [
+        (np.zeros((0, 3), np.float32), r"shape \(0, 3\).*at least one"),
+        (np.zeros(3, np.float32), r"shape \(3,\)"),
+        (np.zeros((2, 3), np.int64), "type int64"),
+    ],
+)
+def test_arrays_of_another_shape_are_refused(array: np.ndarray, found: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(InvalidData, match=found):
+        read_given(tmp_path / "a.npy")
+
+
+def test_a_pickled_array_is_not_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(InvalidData, match="allow_pickle=False"):
+        read_given(tmp_path / "a.npy")
+
+
+def test_the_facts_are_json(tmp_path: Path) -> None:
+    given = read_given(write(tmp_path, "npz"))
+    alone = given.with_labels(pd.DataFrame({"c": list("abcd")}), tmp_path)
+    facts = measure_files(alone, metrics=["R@1"]).facts()
+    assert facts["mean"] == {"R@1": None} and facts["skipped"] == {"R@1": 4}
+    json.dumps(facts, allow_nan=False)

@@ -1,0 +1,185 @@
+import json
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import open_clip
+import pandas as pd
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from open_clip.model import CLIP
+from safetensors.torch import save_file
+from timm.data import create_transform, resolve_data_config
+
+from hgld.artifacts import hash_file
+from hgld.config import EvaluateOptions, RunOptions
+from hgld.errors import InvalidData, MissingWeights, UsageError
+from hgld.evaluate import evaluate_models
+from hgld.evaluate.models import find_models
+from hgld.model import load_model
+from hgld.model.image import evaluation_transform
+from hgld.shards.index import read_index
+from hgld.shards.read import read_image
+from hgld.train import train_models
+from tests.made_shards import make_context, make_shards, small_options
+
+SMALL_CLIP = {
+    "embed_dim": 16,
+    "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "patch_size": 16, "head_width": 16},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
+}
+LITE0 = "timm:offline:efficientnet-lite0"
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_shards(tmp_path_factory.mktemp("shards"))
+
+
+@pytest.fixture(scope="module")
+def runs(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    options = small_options(runs={"one": RunOptions(steps=0), "two": RunOptions(steps=1)})
+    train_models(shards, options=options, context=make_context(folder), out=folder / "models")
+    return folder / "models"
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CLIP]:
+    folder = tmp_path_factory.mktemp("clip")
+    torch.manual_seed(0)
+    clip = CLIP(**SMALL_CLIP).eval()
+    save_file(clip.state_dict(), folder / "open_clip_model.safetensors")
+    config = {"model_cfg": SMALL_CLIP, "preprocess_cfg": {}}
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    return folder, clip
+
+
+def embeddings_of(folder: Path) -> np.ndarray:
+    """What a stage has kept of the split evaluation: its one shard."""
+    (file,) = (folder / "state" / "embeddings").rglob("*.npy")
+    return np.load(file)
+
+
+def evaluate_one(shards: Path, runs: Path, folder: Path, model: str):
+    options = EvaluateOptions(models={"m": model}, metrics=("H-AP", "AP:kind"), device="cpu")
+    context = make_context(folder)
+    return evaluate_models(shards, runs, options=options, context=context, out=folder / "ranked")
+
+
+def photos(shards: Path):
+    index = read_index(shards)
+    rows = index[index["split"] == "evaluation"]
+    return rows, [read_image(shards, row) for _, row in rows.iterrows()]
+
+
+@pytest.fixture
+def one_shard(tmp_path: Path) -> Path:
+    return make_shards(tmp_path / "made", images=2)
+
+
+def test_an_open_clip_model_embeds_as_open_clip_itself_does(
+    one_shard: Path, runs: Path, clip: tuple[Path, CLIP], tmp_path: Path
+) -> None:
+    folder, model = clip
+    report, _ = evaluate_one(one_shard, runs, tmp_path, f"open_clip:local-dir:{folder}")
+    look = open_clip.image_transform(32, is_train=False)
+    with torch.inference_mode():
+        batch = torch.stack([look(photo) for photo in photos(one_shard)[1]])
+        expected = F.normalize(model.encode_image(batch), dim=-1).numpy()
+    np.testing.assert_allclose(embeddings_of(tmp_path), expected, atol=1e-6)
+    found = report["models"]["m"]
+    assert (found["loss"], found["steps"]) == ("pretrained", 0)
+    assert found["backbone"] == f"open_clip:local-dir:{folder}"
+    assert found["weights_sha256"] == hash_file(folder / "open_clip_model.safetensors")
+
+
+def test_a_timm_model_sees_photos_as_timm_shows_them(
+    one_shard: Path, runs: Path, tmp_path: Path
+) -> None:
+    """Its own resize, crop and normalisation; weights of a file, drawn at random."""
+    torch.manual_seed(1)
+    network = timm.create_model("test_resnet", num_classes=1000).eval()
+    save_file(network.state_dict(), tmp_path / "weights.safetensors")
+    evaluate_one(one_shard, runs, tmp_path, f"timm:test_resnet/{tmp_path}/weights.safetensors")
+    look = create_transform(**resolve_data_config(model=network), is_training=False)
+    with torch.inference_mode():
+        batch = torch.stack([look(photo) for photo in photos(one_shard)[1]])
+        features = network.forward_head(network.forward_features(batch), pre_logits=True)
+    expected = F.normalize(features, dim=-1).numpy()
+    np.testing.assert_allclose(embeddings_of(tmp_path), expected, atol=2e-3)  # resized as bytes
+    assert (embeddings_of(tmp_path) * expected).sum(1).min() > 0.99999
+
+
+def test_given_embeddings_are_measured_as_the_model_that_made_them(
+    shards: Path, runs: Path, tmp_path: Path
+) -> None:
+    report, expected = evaluate_one(shards, runs, tmp_path / "run", "run:two")
+    rows, images = photos(shards)
+    model = load_model(runs / "two")
+    look = evaluation_transform(model.config)
+    with torch.inference_mode():
+        vectors = model(torch.stack([look(image) for image in images])).numpy()
+    mixed = np.random.default_rng(0).permutation(len(rows))
+    table = pd.DataFrame({"image_id": rows["image_id"].to_numpy()[mixed]})
+    table["embedding"] = list(7 * vectors[mixed])
+    table.to_parquet(tmp_path / "given.parquet")
+    given, found = evaluate_one(shards, runs, tmp_path / "given", str(tmp_path / "given.parquet"))
+    pd.testing.assert_frame_equal(found, expected)
+    assert given["models"]["m"]["mean"] == pytest.approx(report["models"]["m"]["mean"])
+    assert given["models"]["m"]["loss"] == "given embeddings"
+
+
+def test_models_are_all_runs_or_those_that_are_named(runs: Path) -> None:
+    assert [m.name for m in find_models({}, runs)] == ["one", "two"]
+    named = find_models({"x": "run:two", "y": str(runs / "one"), "z": "timm:resnet18"}, runs)
+    assert [(m.name, m.kind) for m in named] == [
+        ("x", "checkpoint"),
+        ("y", "checkpoint"),
+        ("z", "timm"),
+    ]
+    assert find_models({"x": "run:two"}, runs)[0].key() == find_models({}, runs)[1].key()
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "found"),
+    [
+        ("run:tow", UsageError, r"models\.m: train has no run 'tow' \(it has one, two\); did you"),
+        ("nowhere", InvalidData, r"models\.m: .*nowhere is neither a model's folder"),
+        ("timm:resnet5o", UsageError, r"evaluate\.models\.m: timm has no model 'resnet5o'"),
+        ("timm:resnet50", MissingWeights, r"HF_HUB_OFFLINE is set; .*name the file: timm:MODEL/F"),
+        ("open_clip:ViT-B-23/openai", UsageError, r"models\.m: open_clip has no model 'ViT-B-23'"),
+        ("open_clip:ViT-B-32/openai", MissingWeights, r"name the file: open_clip:MODEL/FILE"),
+        ("open_clip:ViT-B-32/opena", MissingWeights, r"models\.m: 'opena' is neither a file nor"),
+    ],
+)
+def test_a_model_that_is_not_there_is_one_line_within_seconds(
+    model: str, error: type[Exception], found: str, shards: Path, runs: Path, tmp_path: Path
+) -> None:
+    start = perf_counter()
+    with pytest.raises(error, match=found) as caught:
+        evaluate_one(shards, runs, tmp_path, model)
+    assert perf_counter() - start < 6 and "\n" not in str(caught.value)
+    assert "train." not in str(caught.value)
+
+
+def test_embeddings_that_are_not_of_these_images_are_refused(
+    shards: Path, runs: Path, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "e.npz", vectors=np.eye(2, dtype=np.float32), ids=np.array(["x", "y"]))
+    with pytest.raises(InvalidData, match=r"8 of 8 images have no embedding, first "):
+        evaluate_one(shards, runs, tmp_path, str(tmp_path / "e.npz"))
+
+
+def test_a_model_that_embeds_nan_is_told_with_its_name(
+    one_shard: Path, runs: Path, clip: tuple[Path, CLIP], tmp_path: Path
+) -> None:
+    state = {k: v.clone() for k, v in clip[1].state_dict().items()}
+    state["visual.proj"][:] = float("nan")
+    save_file(state, tmp_path / "open_clip_model.safetensors")
+    config = (clip[0] / "open_clip_config.json").read_text()
+    (tmp_path / "open_clip_config.json").write_text(config)
+    with pytest.raises(InvalidData, match=r"model m, split evaluation: 4 of 4 embeddings hold nan"):
+        evaluate_one(one_shard, runs, tmp_path, f"open_clip:local-dir:{tmp_path}")

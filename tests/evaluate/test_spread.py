@@ -1,0 +1,117 @@
+"""However the embedding is spread, and however large the ranking, the bytes are the same."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hgld.config import EvaluateOptions
+from hgld.errors import HgldError, UsageError
+from hgld.evaluate import rank_levels
+from hgld.evaluate.embeddings import Store
+from hgld.evaluate.models import Encoder, Model, find_models, loaded
+from hgld.evaluate.ranking import write_ranking
+from hgld.evaluate.sides import Shards, Side
+from hgld.model import build_image_model, save_model
+from tests.made_shards import make_shards, small_options
+
+SPLITS = ("train", "index", "evaluation", "test")
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_shards(tmp_path_factory.mktemp("spread"))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("run") / "model")
+
+
+def make_model(folder: Path) -> Path:
+    """An EfficientNet-Lite0, whose values change with the number of threads."""
+    options = small_options(backbone="tf_efficientnet_lite0", image_size=64)
+    save_model(build_image_model(options), folder, {"loss": "HAPPIER", "steps": 1})
+    return folder
+
+
+def embed(shards: Path, run: Path, state: Path, **options: object) -> dict[str, bytes]:
+    store = Store(state, EvaluateOptions(**{"device": "cpu", **options}))
+    (model,) = find_models({"m": str(run)}, Path("no runs"))
+    found = Shards.read(shards)
+    vectors = store.embed(model, [found.side(split, "query") for split in SPLITS])
+    assert all(len(v) == (found.index["split"] == split).sum() for split, v in vectors.items())
+    return {path.name: path.read_bytes() for path in sorted(state.rglob("*.npy"))}
+
+
+def test_processes_and_threads_change_no_byte(shards: Path, run: Path, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    one = embed(shards, run, tmp_path / "one")
+    try:
+        torch.set_num_threads(3)
+        threads = embed(shards, run, tmp_path / "threads")
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    two = embed(shards, run, tmp_path / "two", processes=2)
+    assert len(one) >= 4 and one == threads == two
+
+
+def test_a_damaged_file_of_embeddings_is_made_again(
+    shards: Path, run: Path, tmp_path: Path
+) -> None:
+    whole = embed(shards, run, tmp_path)
+    path = next(tmp_path.rglob("*.npy"))
+    path.write_bytes(path.read_bytes()[:50])
+    assert embed(shards, run, tmp_path) == whole
+
+
+class Greedy(torch.nn.Module):
+    """Asks for more memory than there is."""
+
+    def forward(self, photos: torch.Tensor) -> torch.Tensor:
+        return torch.empty(len(photos), 1 << 50)
+
+
+def test_out_of_memory_names_what_would_need_less(
+    shards: Path, run: Path, tmp_path: Path, monkeypatch
+) -> None:
+    greedy = Encoder(Greedy(), lambda photo: torch.zeros(3, 8, 8))
+    monkeypatch.setattr(Model, "load", lambda model, device: greedy)
+    with pytest.raises(HgldError, match=r"lower evaluate\.batch_size .*evaluate\.processes"):
+        embed(shards, run, tmp_path, batch_size=63)
+    loaded.cache_clear()
+
+
+def test_a_gpu_that_is_not_there_is_one_line(shards: Path, run: Path, tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(UsageError, match="there is no GPU here that torch can use; try cpu"):
+        embed(shards, run, tmp_path, device="cuda", processes=2)
+
+
+def test_a_ranking_in_blocks_is_the_ranking(tmp_path: Path, monkeypatch) -> None:
+    random = np.random.default_rng(0)
+    vectors = random.integers(-2, 3, (50, 3)).astype(np.float32)  # many ties
+    labels = random.integers(0, 2, (50, 3))
+    side = Side("s", pd.DataFrame({"image_id": [f"{i:02}" for i in range(50)]}), labels, Path(), {})
+    levels, order = rank_levels(vectors, labels, vectors, labels, exclude_self=True)
+    monkeypatch.setattr("hgld.evaluate.ranking.BLOCK_PAIRS", 350)  # seven queries at a time
+    write_ranking(tmp_path / "a.npz", {"s": vectors}, side, side)
+    with np.load(tmp_path / "a.npz") as data:
+        np.testing.assert_array_equal(data["levels"], levels)
+        np.testing.assert_array_equal(data["order"], order)
+        assert data["query_ids"].tolist() == data["gallery_ids"].tolist() == [*side.image_ids]
+    write_ranking(tmp_path / "b.npz", {"s": vectors}, side, side)
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_negative_zeros_and_infinite_lows_sort_as_numbers_do() -> None:
+    query = np.array([[1, 0]], np.float32)
+    gallery = np.array([[-0.0, 1], [0.0, 1], [-1e-40, 0], [1e-40, 0], [-3e38, 0]], np.float32)
+    labels = np.array([[1], [0], [0], [0], [0]])
+    levels, order = rank_levels(query, np.array([[1]]), gallery, labels)
+    assert order.tolist() == [[3, 1, 0, 2, 4]]  # of the two zeros the less relevant first
+    assert levels.tolist() == [[0, 0, 1, 0, 0]]

@@ -1,0 +1,244 @@
+"""Small copies of data sets in exactly their published form, with photos of one colour.
+
+Each writer follows the form that the data set's own files have: blanks, header lines, glued
+headers, folder names. A test may write one of the files again to have it otherwise.
+"""
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+__all__ = [
+    "SPECIES",
+    "write_cub",
+    "write_dyml",
+    "write_gldv2",
+    "write_inaturalist",
+    "write_product",
+    "write_sop",
+]
+
+SPECIES = {  # category id: supercategory, then the ranks from kingdom to genus
+    11: ("Plantae", "Plantae", "Tracheophyta", "Magnoliopsida", "Rosales", "Rosaceae", "Rosa"),
+    12: ("Plantae", "Plantae", "Tracheophyta", "Magnoliopsida", "Rosales", "Rosaceae", "Rubus"),
+    13: ("Aves", "Animalia", "Chordata", "Aves", "Anseriformes", "Anatidae", "Anas"),
+    14: ("Aves", "Animalia", "Chordata", "Aves", "Anseriformes", "Anatidae", "Aix"),
+    15: ("Aves", "Animalia", "Chordata", "Aves", "Passeriformes", "Corvidae", "Corvus"),
+    16: ("Insecta", "Animalia", "Arthropoda", "Insecta", "Diptera", "Syrphidae", "Syrphus"),
+}
+CC = "https://creativecommons.org/licenses/by/4.0/"
+RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
+
+
+def draw(path: Path, number: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(photo(number))
+
+
+def photo(number: int) -> bytes:
+    """A photo of noise around one colour, so that no two have the same bytes."""
+    random = np.random.default_rng(number)
+    colour = random.integers(40, 216, 3)
+    pixels = np.clip(colour + random.normal(0, 12, (40, 48, 3)), 0, 255).astype(np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()
+
+
+def write(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="")
+
+
+def write_sop(folder: Path, photos: int = 4) -> Path:
+    """Two super classes; products 1 to 4 train, 5 to 8 are searched for."""
+    number = 0
+    for name, first in (("train", 1), ("test", 5)):
+        lines = ["image_id class_id super_class_id path"]
+        for class_id in range(first, first + 4):
+            group, super_name = ((1, "bicycle"), (2, "coffee_maker"))[class_id % 2]
+            for shot in range(photos):
+                number += 1
+                path = f"{super_name}_final/1110851{class_id:05d}_{shot}.JPG"
+                draw(folder / path, number)
+                lines.append(f"{number} {class_id} {group} {path}")
+        write(folder / f"Ebay_{name}.txt", lines)
+    return folder
+
+
+def write_cub(folder: Path, photos: int = 4) -> Path:
+    """Eight of the species, the first four of which train."""
+    names = "Black_footed_Albatross Laysan_Albatross Sooty_Albatross Groove_billed_Ani "
+    names += "Crested_Auklet Least_Auklet Parakeet_Auklet Rhinoceros_Auklet"
+    birds = [f"{i:03d}.{name}" for i, name in enumerate(names.split(), start=1)]
+    images = [(bird, shot) for bird in birds for shot in range(photos)]
+    paths = [f"{bird}/{bird[4:]}_{shot:04d}_{i}.jpg" for i, (bird, shot) in enumerate(images)]
+    for number, path in enumerate(paths, start=1):
+        draw(folder / "images" / path, number)
+    write(folder / "images.txt", [f"{i} {path}" for i, path in enumerate(paths, start=1)])
+    write(folder / "classes.txt", [f"{i} {bird}" for i, bird in enumerate(birds, start=1)])
+    classes = [f"{i} {int(bird[:3])}" for i, (bird, _) in enumerate(images, start=1)]
+    write(folder / "image_class_labels.txt", classes)
+    halves = [f"{i} {int(shot % 2 == 0)}" for i, (_, shot) in enumerate(images, start=1)]
+    write(folder / "train_test_split.txt", halves)
+    return folder
+
+
+def write_inaturalist(folder: Path, photos: int = 4) -> Path:
+    """Species 11 to 14 train; the JSON of training holds the taxonomy, both hold photos."""
+    parts: dict[str, list[dict[str, object]]] = {"train2018.json": [], "val2018.json": []}
+    lists: dict[str, list[str]] = {"train": [], "test": []}
+    for number, (category, shot) in enumerate(_photos(photos)):
+        path = f"train_val2018/{SPECIES[category][0]}/{category}/{number:032x}.jpg"
+        draw(folder / path, number)
+        image = {
+            "id": number,
+            "width": 48,
+            "height": 40,
+            "file_name": path,
+            "license": 1 + shot % 2,
+        }
+        image["rights_holder"] = f"Observer {number}"
+        parts["val2018.json" if shot == 0 else "train2018.json"].append(image)
+        lists["train" if category < 15 else "test"].append(path)
+    for name, images in parts.items():
+        (folder / name).write_text(json.dumps(_annotations(images)), encoding="utf-8")
+    for split, paths in lists.items():
+        write(folder / f"Inat_dataset_splits/Inaturalist_{split}_set1.txt", paths)
+    return folder
+
+
+def _photos(photos: int) -> Iterator[tuple[int, int]]:
+    return ((category, shot) for category in SPECIES for shot in range(photos))
+
+
+def _annotations(images: list[dict[str, object]]) -> dict[str, object]:
+    categories = [
+        {"id": i, "name": f"{ranks[-1]} species{i}", "supercategory": group}
+        | dict(zip(RANKS, ranks, strict=True))
+        for i, (group, *ranks) in SPECIES.items()
+    ]
+    licenses = [
+        {"id": i, "name": name, "url": f"http://creativecommons.org/licenses/{name}/4.0/"}
+        for i, name in ((1, "by-nc"), (2, "by"))
+    ]
+    return {
+        "info": {"year": 2018},
+        "images": images,
+        "categories": categories,
+        "licenses": licenses,
+    }
+
+
+def write_dyml(folder: Path, photos: int = 4) -> Path:
+    """Vehicle and Animal: train with three levels, three benchmarks with one level each.
+
+    The queries are part of their gallery, as in the published sets.
+    """
+    _write_levels(folder / "train", photos, first=0)
+    for offset, level in enumerate(("coarse", "middle", "fine"), start=1):
+        queries, gallery = [], []
+        for label in (3, 7):
+            for shot in range(photos):
+                name = f"{len(gallery)}.jpg"
+                seed = 10_000 * offset + len(gallery)
+                draw(folder / f"bmk_{level}/gallery/{name}", seed)
+                gallery.append(f"{name}, {label}")
+                if shot == 0:
+                    copy = f"{len(queries)}.jpg"
+                    draw(folder / f"bmk_{level}/query/{copy}", seed)
+                    queries.append(f"{copy}, {label}")
+        _write_glued(folder / f"bmk_{level}/query.csv", "fname, labels", queries)
+        _write_glued(folder / f"bmk_{level}/gallery.csv", "fname, labels", gallery)
+    return folder
+
+
+def write_product(folder: Path, photos: int = 4) -> Path:
+    """Product: train and one test set, both with three levels."""
+    _write_levels(folder / "train", photos, first=0)
+    _write_levels(folder / "mini-bmk_all_in_one", photos, first=1000)
+    return folder
+
+
+def _write_levels(folder: Path, photos: int, first: int) -> None:
+    rows = []
+    for fine in range(8):
+        for _ in range(photos):
+            name = f"{len(rows)}.jpg"
+            draw(folder / "imgs" / name, 500_000 + first + len(rows))
+            rows.append(f"{name}, {fine // 4}, {fine // 2}, {fine}")
+    _write_glued(folder / "label.csv", "fname, coarse_id, middle_id, fine_id", rows)
+
+
+def _write_glued(path: Path, header: str, rows: list[str]) -> None:
+    """The header has no line break of its own."""
+    path.write_text(header + "\n".join(rows), encoding="utf-8", newline="")
+
+
+def write_gldv2(folder: Path, photos: int = 4) -> Path:
+    """Google Landmarks v2 with the published hierarchy: four train landmarks, two in the index."""
+    groups = {1: "church", 2: "church", 3: "bridge", 4: "lake"}
+    train = {f"{i:016x}": 1 + i // photos for i in range(4 * photos)}
+    index = {f"{256 + i:016x}": 1 + i // photos for i in range(2 * photos)}
+    clean = [
+        f"{landmark},{' '.join(i for i, of in train.items() if of == landmark)}"
+        for landmark in groups
+    ]
+    first = [next(i for i, of in index.items() if of == landmark) for landmark in (1, 2)]
+    files = {
+        "metadata/train.csv": ["id,url,landmark_id", *(f"{i},,{of}" for i, of in train.items())],
+        "metadata/train_clean.csv": ["landmark_id,images", *clean],
+        "metadata/train_attribution.csv": [
+            "id,url,author,license,title",
+            *(f"{i},,Ann,{CC},File:{i}.jpg" for i in train),
+        ],
+        "metadata/train_label_to_category.csv": _categories(groups),
+        "metadata/train_label_to_hierarchical.csv": _hierarchical(groups),
+        "ground_truth/index_image_to_landmark.csv": [
+            "id,landmark_id",
+            *(f"{i},{of}" for i, of in index.items()),
+        ],
+        "ground_truth/index_label_to_category.csv": _categories({1: "lake", 2: "church"}),
+        "ground_truth/index_label_to_hierarchical.csv": _hierarchical({1: "lake", 2: "church"}),
+        "ground_truth/retrieval_solution_v2.1.csv": [
+            "id,images,Usage",
+            *(f"{900 + n:016x},{image},Public" for n, image in enumerate(first)),
+        ],
+    }
+    for name, lines in files.items():
+        write(folder / name, lines)
+    queries = [f"{900 + n:016x}" for n in range(2)]
+    for name, ids in (("train", train), ("index", index), ("test", queries)):
+        _write_tar(folder / f"{name}/images_000.tar", list(ids))
+    return folder
+
+
+def _categories(groups: dict[int, str]) -> list[str]:
+    link = "http://commons.wikimedia.org/wiki/Category:Place"
+    return ["landmark_id,category", *(f"{i},{link}_{i}" for i in groups)]
+
+
+def _hierarchical(groups: dict[int, str]) -> list[str]:
+    link = "http://commons.wikimedia.org/wiki/Category:Place"
+    kinds = {"lake": "natural"}
+    rows = [
+        f"{i},{link}_{i},{group},{group},{kinds.get(group, 'human-made')}"
+        for i, group in groups.items()
+    ]
+    header = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made"
+    return [header, *rows]
+
+
+def _write_tar(path: Path, image_ids: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for image_id in image_ids:
+            data = photo(int(image_id, 16))
+            member = tarfile.TarInfo(f"{'/'.join(image_id[:3])}/{image_id}.jpg")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))

@@ -1,0 +1,71 @@
+from pathlib import Path
+
+import pytest
+
+from hgld.cli import app, guarded
+from tests.sources.file_server import Files, serve_files
+
+GLDV2 = "pipelines/gldv2.toml"
+
+
+def hgld(*arguments: str) -> int:
+    return guarded(lambda: app(list(arguments)))
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_estimate_of_the_whole_set_says_bytes_disk_and_time(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert hgld("fetch", GLDV2, "--estimate", "--bandwidth", "10", "--work", str(tmp_path)) == 0
+    out = words(capsys.readouterr().out)
+    assert out.startswith(
+        "listed 630 files, 597 GB to load 630 files, 597 GB disk 597 GB when done"
+    )
+    assert out.endswith("time 16 h 34 min at 10 MB/s, as stated")
+
+
+def test_resized_as_they_come_the_photos_need_a_tenth_of_the_disk(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    given = ("--set", "fetch.short_side=256", "--work", str(tmp_path))
+    assert hgld("fetch", GLDV2, "--estimate", "--bandwidth", "10", *given) == 0
+    out = words(capsys.readouterr().out)
+    assert "disk 41.5 GB when done, 47.5 GB on the way" in out  # 500 x 54 + 100 x 130 + 20 MB, CSVs
+    assert "shards about 40 GB more" in out
+
+
+def test_a_part_of_the_tars_is_estimated_and_fetched_alone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    files = Files({f"t/{number}.bin": bytes(1000) for number in range(4)})
+    with serve_files(files) as url:
+        pipeline = tmp_path / "own.toml"
+        pipeline.write_text(
+            f'labels = "labels"\n[fetch]\nbase_url = "{url}"\n'
+            'downloads = [{ url = "t/{number}.bin", count = 4, megabytes = 0.001 }]\n'
+        )
+        own = (str(pipeline), "--work", str(tmp_path / "work"), "--tars", "1-2")
+        assert hgld("fetch", *own, "--estimate") == 0
+        assert "as measured now" in words(capsys.readouterr().out)
+        assert hgld("fetch", *own) == 0
+    assert sorted(p.name for p in (tmp_path / "work/source/t").iterdir()) == ["1.bin", "2.bin"]
+
+
+def test_without_a_connection_the_estimate_says_how_to_state_the_bandwidth(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    nowhere = ("--set", 'fetch.base_url="http://127.0.0.1:9/"', "--work", str(tmp_path))
+    assert hgld("fetch", GLDV2, "--estimate", *nowhere) == 0
+    out = words(capsys.readouterr().out)
+    assert "time not known:" in out and out.endswith("state it with --bandwidth")
+
+
+@pytest.mark.parametrize("given", [("--bandwidth", "10"), ("--estimate", "--bandwidth", "0")])
+def test_a_bandwidth_without_use_is_a_usage_error(
+    given: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert hgld("fetch", GLDV2, *given, "--work", str(tmp_path)) == 2
+    assert "--bandwidth: expected megabytes a second above 0" in capsys.readouterr().err

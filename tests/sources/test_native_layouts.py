@@ -1,0 +1,385 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hgld.artifacts import ARTIFACTS, Table
+from hgld.config import (
+    CollectOptions,
+    INaturalistOptions,
+    LabelOptions,
+    SourceOptions,
+    StageContext,
+)
+from hgld.errors import InvalidData, UsageError
+from hgld.sources.native import collect, read_hierarchy
+from hgld.sources.native.dyml import read_glued
+from tests.sources.native_sets import (
+    write_cub,
+    write_dyml,
+    write_inaturalist,
+    write_product,
+    write_sop,
+)
+
+BIRDS = Path("labels/cub/classes.csv")
+WRITERS: dict[str, Callable[[Path], Path]] = {
+    "sop": write_sop,
+    "cub": write_cub,
+    "inaturalist": write_inaturalist,
+    "dyml": write_dyml,
+}
+Paths = dict[tuple[str, int], dict[str, str]]
+
+
+def of(kind: str, folder: Path, **options: object) -> StageContext:
+    source = SourceOptions.model_validate(
+        {"kind": kind, "folder": folder, "class_table": BIRDS.resolve(), **options}
+    )
+    return StageContext("2026-11-21", folder / "state", source, folder / "labels")
+
+
+def collected(context: StageContext, **options: object) -> tuple[pd.DataFrame, ...]:
+    """Each table of the source, seen to be what its artifact says."""
+    folder = context.source.folder
+    assert folder is not None
+    tables = collect(folder, options=CollectOptions.model_validate(options), context=context)
+    names = ("landmarks", "images", "queries", "images_dropped")
+    for name, table in zip(names, tables, strict=True):
+        declared = ARTIFACTS[name]
+        assert isinstance(declared, Table)
+        assert list(table.columns) == list(declared.columns)
+        declared.check(table, Path(name))
+    return tables
+
+
+def paths_of(context: StageContext) -> Paths:
+    folder = context.source.folder
+    assert folder is not None
+    landmarks = collected(context)[0]
+    found, dropped = read_hierarchy(folder, landmarks, options=LabelOptions(), context=context)
+    assert dropped.empty and len(found) == len(landmarks)
+    rows = found.to_dict("records")
+    return {(row["split"], row["landmark_id"]): json.loads(row["path"]) for row in rows}
+
+
+def splits_of(context: StageContext, **options: object) -> dict[str, list[int]]:
+    """Split -> its classes."""
+    images = collected(context, **options)[1]
+    return {str(s): sorted(g.unique()) for s, g in images.groupby("split")["landmark_id"]}
+
+
+def test_products_of_the_two_ebay_files_are_the_two_sides(tmp_path: Path) -> None:
+    context = of("sop", write_sop(tmp_path))
+    assert splits_of(context) == {"train": [1, 2, 3, 4], "evaluation": [5, 6, 7, 8]}
+    images = collected(context)[1].set_index("image_id")
+    row = images.loc["coffee_maker_final/111085100001_2.JPG"]
+    assert (row["split"], row["landmark_id"], row["path"]) == ("train", 1, row.name)
+    assert row["size_bytes"] == (tmp_path / row["path"]).stat().st_size
+    assert (images["license"] == "unknown").all() and len(images) == 32
+
+
+def test_a_super_class_is_named_by_its_folder(tmp_path: Path) -> None:
+    paths = paths_of(of("sop", write_sop(tmp_path)))
+    assert list(paths["train", 1].items()) == [
+        ("super_class", "coffee_maker"),
+        ("product", "product 1"),
+    ]
+    assert paths["train", 8]["super_class"] == "bicycle"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("image_id class_id", "id class", r"Ebay_train\.txt line 1: .*expected the header"),
+        ("1 1 2 coffee", "1 one 2 coffee", r"Ebay_train\.txt line 2: .*whole numbers"),
+        ("1 1 2 coffee_maker_final/11108510", "1 1", r"Ebay_train\.txt line 2: .* has 3 of 4 wor"),
+        ("2 1 2 coff", "2 1 1 coff", r"Ebay_train\.txt line 6: super class 1 has photos in 'bic"),
+    ],
+)  # fmt: skip
+def test_a_line_of_another_form_is_told(old: str, new: str, says: str, tmp_path: Path) -> None:
+    path = write_sop(tmp_path) / "Ebay_train.txt"
+    path.write_text(path.read_text("utf-8").replace(old, new, 1), "utf-8")
+    if "has 3 of 4" in says:
+        path.write_text("image_id class_id super_class_id path\n1 1 x.JPG\n", "utf-8")
+    with pytest.raises(InvalidData, match=says) as caught:
+        collected(of("sop", tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_product_under_two_super_classes_is_told(tmp_path: Path) -> None:
+    path = write_sop(tmp_path) / "Ebay_train.txt"
+    with path.open("a", encoding="utf-8") as file:
+        file.write("99 1 1 bicycle_final/1.JPG\n")
+    says = (
+        r"line 18: class 1 .* super_class 'bicycle', but under 'coffee_maker' in Ebay_train\.txt "
+    )
+    with pytest.raises(InvalidData, match=says + "line 2"):
+        collected(of("sop", tmp_path))
+
+
+def test_what_is_listed_and_not_there_or_there_and_not_listed_is_dropped(tmp_path: Path) -> None:
+    folder = write_sop(tmp_path)
+    (folder / "bicycle_final/111085100002_0.JPG").unlink()
+    (folder / "bicycle_final/stranger.jpg").write_bytes(b"jpeg")
+    path = folder / "Ebay_test.txt"
+    lines = path.read_text("utf-8")
+    path.write_text(lines + lines.splitlines()[1] + "\n", "utf-8")
+    _, images, _, dropped = collected(of("sop", folder))
+    assert len(images) == 31
+    assert sorted(dropped.to_numpy().tolist()) == [
+        ["evaluation", "coffee_maker_final/111085100005_0.JPG", "duplicate",
+         "again in Ebay_test.txt line 18, first in Ebay_test.txt line 2"],
+        ["train", "bicycle_final/111085100002_0.JPG", "not in folder",
+         "no such file; Ebay_train.txt line 6"],
+        ["train", "bicycle_final/stranger.jpg", "not in list",
+         "no line in Ebay_train.txt, Ebay_test.txt"],
+    ]  # fmt: skip
+
+
+def test_the_first_half_of_the_birds_trains(tmp_path: Path) -> None:
+    context = of("cub", write_cub(tmp_path))
+    assert splits_of(context) == {"train": [1, 2, 3, 4], "evaluation": [5, 6, 7, 8]}
+    landmarks, images, *_ = collected(context)
+    assert landmarks["name"].tolist()[3] == "Groove billed Ani"
+    assert images["image_id"].tolist()[0] == (
+        "images/001.Black_footed_Albatross/Black_footed_Albatross_0000_0.jpg"
+    )
+
+
+def test_the_split_of_classification_has_all_birds_on_both_sides(tmp_path: Path) -> None:
+    context = of("cub", write_cub(tmp_path), cub_split="images")
+    assert splits_of(context) == {"train": [*range(1, 9)], "evaluation": [*range(1, 9)]}
+    images = collected(context)[1]
+    assert images["split"].tolist()[:4] == ["train", "evaluation"] * 2
+
+
+def test_orders_and_families_come_from_the_table_of_classes(tmp_path: Path) -> None:
+    paths = paths_of(of("cub", write_cub(tmp_path)))
+    assert list(paths["train", 4].items()) == [
+        ("order", "Cuculiformes"),
+        ("family", "Cuculidae"),
+        ("species", "Groove billed Ani"),
+    ]
+    assert paths["train", 1]["family"] == paths["train", 3]["family"] == "Diomedeidae"
+
+
+def test_another_table_has_other_levels(tmp_path: Path) -> None:
+    table = tmp_path / "mine.csv"
+    table.write_text("class_id,size\n" + "".join(f"{i},big\n" for i in range(1, 9)), "utf-8")
+    paths = paths_of(of("cub", write_cub(tmp_path), class_table=table))
+    assert paths["train", 2] == {"size": "big", "species": "Laysan Albatross"}
+
+
+def test_the_shipped_table_has_a_path_for_each_of_the_200_species() -> None:
+    table = pd.read_csv(BIRDS)
+    assert table["class_id"].tolist() == list(range(1, 201))
+    first = table[table["class_id"] <= 100]
+    assert (table["order"].nunique(), table["family"].nunique()) == (13, 37)
+    assert (first["order"].nunique(), first["family"].nunique()) == (13, 29)
+    assert table.groupby("family")["order"].nunique().eq(1).all()
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        ("image_class_labels.txt", "1 1\n", r"image_class_labels\.txt: no line for image 2"),
+        ("classes.txt", "1 001.A\n", r"classes\.txt: no line for class 2, which image 5"),
+        ("classes.txt", "201 201.New\n", r"classes\.csv: no row for class 201 \(201\.New"),
+        ("images.txt", "", r"images\.txt: no lines; expected id and path"),
+    ],
+)
+def test_text_files_that_do_not_fit_together_are_told(
+    file: str, text: str, says: str, tmp_path: Path
+) -> None:
+    (write_cub(tmp_path) / file).write_text(text, "utf-8")
+    with pytest.raises(InvalidData, match=says):
+        collected(of("cub", tmp_path))
+
+
+def test_birds_without_a_table_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    context = of("cub", write_cub(tmp_path), class_table=None)
+    with pytest.raises(UsageError, match=r"set it to labels/cub/classes\.csv"):
+        collected(context)
+
+
+def test_species_of_the_two_lists_are_the_two_sides(tmp_path: Path) -> None:
+    context = of("inaturalist", write_inaturalist(tmp_path))
+    assert splits_of(context) == {"train": [11, 12, 13, 14], "evaluation": [15, 16]}
+
+
+def test_both_json_files_say_who_took_a_photo(tmp_path: Path) -> None:
+    images = collected(of("inaturalist", write_inaturalist(tmp_path)))[1]
+    assert images["author"].tolist() == [f"Observer {i}" for i in range(24)]
+    assert images["license"].tolist()[:2] == [
+        "http://creativecommons.org/licenses/by-nc/4.0/",
+        "http://creativecommons.org/licenses/by/4.0/",
+    ]
+
+
+def test_the_full_taxonomy_has_seven_levels(tmp_path: Path) -> None:
+    paths = paths_of(of("inaturalist", write_inaturalist(tmp_path)))
+    assert list(paths["train", 12].items()) == [
+        ("kingdom", "Plantae"),
+        ("phylum", "Tracheophyta"),
+        ("class", "Magnoliopsida"),
+        ("order", "Rosales"),
+        ("family", "Rosaceae"),
+        ("genus", "Rubus"),
+        ("species", "Rubus species12"),
+    ]
+
+
+def test_the_base_taxonomy_has_the_supercategory_above_the_species(tmp_path: Path) -> None:
+    base = INaturalistOptions(levels="base").model_dump()
+    paths = paths_of(of("inaturalist", write_inaturalist(tmp_path), inaturalist=base))
+    assert list(paths["train", 13].items()) == [
+        ("supercategory", "Aves"),
+        ("species", "Anas species13"),
+    ]
+
+
+def test_species_of_one_name_are_told_apart_by_their_number(tmp_path: Path) -> None:
+    path = write_inaturalist(tmp_path) / "train2018.json"
+    path.write_text(path.read_text("utf-8").replace("Rosa species11", "Rubus species12"), "utf-8")
+    paths = paths_of(of("inaturalist", tmp_path))
+    assert paths["train", 11]["species"] == "Rubus species12 11"
+    assert paths["train", 12]["species"] == "Rubus species12 12"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        ("train2018.json", "{", r"train2018\.json: not a JSON document"),
+        ("train2018.json", '{"images": []}', "expected a JSON object with images and categories"),
+        ("train2018.json", '{"images": [], "categories": [{"id": 1, "name": "a"}]}',
+         "its categories have no 'kingdom'"),
+        ("Inat_dataset_splits/Inaturalist_test_set1.txt", "train_val2018/Aves/99/a.jpg\n",
+         r"set1\.txt line 1: 'train_val2018/Aves/99/a\.jpg' lies in the folder of no category"),
+    ],
+)  # fmt: skip
+def test_a_wrong_inaturalist_file_is_told(file: str, text: str, says: str, tmp_path: Path) -> None:
+    (write_inaturalist(tmp_path) / file).write_text(text, "utf-8")
+    with pytest.raises(InvalidData, match=says):
+        collected(of("inaturalist", tmp_path))
+
+
+def test_a_glued_header_loses_no_image(tmp_path: Path) -> None:
+    path = tmp_path / "label.csv"
+    path.write_text("fname, coarse_id, middle_id, fine_id0.jpg, 3, 17, 201\n1.jpg, 3, 18, 202")
+    rows = read_glued(path, ("coarse_id", "middle_id", "fine_id"))
+    assert rows.to_numpy().tolist() == [["0.jpg", 3, 17, 201, 1], ["1.jpg", 3, 18, 202, 2]]
+
+
+def test_a_header_with_its_line_break_reads_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "query.csv"
+    path.write_text("fname,labels\n0.jpg,5\n\n")
+    assert read_glued(path, ("labels",)).to_numpy().tolist() == [["0.jpg", 5, 2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "line 1: ''; expected to begin with fname, labels"),
+        ("name, labels0.jpg, 5", "expected to begin with fname, labels"),
+        ("fname, fine_id0.jpg, 5", "expected to begin with fname, labels"),
+        ("fname, labels0.jpg, 5\n1.jpg", r"line 2: '1\.jpg'; expected fname, labels, and whole"),
+        ("fname, labels0.jpg, x", r"line 1: '0\.jpg, x'; expected fname, labels, and whole num"),
+    ],
+)
+def test_a_csv_of_another_form_is_told(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "query.csv").write_text(text)
+    with pytest.raises(InvalidData, match=says):
+        read_glued(tmp_path / "query.csv", ("labels",))
+
+
+def test_all_images_of_dyml_are_listed_and_a_query_only_once(tmp_path: Path) -> None:
+    _, images, _, dropped = collected(of("dyml", write_dyml(tmp_path)))
+    assert images.groupby("split").size().to_dict() == {
+        "train": 32,
+        **{f"index-{level}": 6 for level in ("coarse", "middle", "fine")},
+        **{f"test-{level}": 2 for level in ("coarse", "middle", "fine")},
+    }
+    assert images["image_id"].tolist()[0] == "train/imgs/0.jpg"
+    assert len(dropped) == 6 and set(dropped["reason"]) == {"is a query"}
+    assert dropped.set_index("image_id")["detail"]["bmk_fine/gallery/4.jpg"] == (
+        "bmk_fine/gallery.csv line 5 has the bytes of bmk_fine/query/1.jpg"
+    )
+
+
+def test_of_two_copies_of_a_query_one_stays_in_the_gallery(tmp_path: Path) -> None:
+    folder = write_dyml(tmp_path) / "bmk_fine"
+    (folder / "gallery/1.jpg").write_bytes((folder / "gallery/0.jpg").read_bytes())
+    _, images, _, dropped = collected(of("dyml", tmp_path))
+    fine = dropped[dropped["split"] == "index-fine"]
+    assert fine["image_id"].tolist() == ["bmk_fine/gallery/0.jpg", "bmk_fine/gallery/4.jpg"]
+    assert "bmk_fine/gallery/1.jpg" in set(images["image_id"])
+
+
+def test_training_has_three_levels(tmp_path: Path) -> None:
+    paths = paths_of(of("dyml", write_dyml(tmp_path)))
+    assert list(paths["train", 5].items()) == [
+        ("coarse", "coarse 1"),
+        ("middle", "middle 2"),
+        ("fine", "fine 5"),
+    ]
+
+
+def test_a_class_of_a_benchmark_stands_at_every_level(tmp_path: Path) -> None:
+    context = of("dyml", write_dyml(tmp_path))
+    paths = paths_of(context)
+    tested = [tuple(path.values()) for (space, _), path in paths.items() if space == "index"]
+    assert sorted(tested) == [
+        (f"test {level} {label}",) * 3 for level in ("coarse", "fine", "middle") for label in (3, 7)
+    ]
+    images = collected(context)[1].set_index("image_id")
+    query, found = images.loc["bmk_middle/query/1.jpg"], images.loc["bmk_middle/gallery/5.jpg"]
+    assert query["landmark_id"] == found["landmark_id"] == 7 * 3 + 1
+    assert (query["split"], found["split"]) == ("test-middle", "index-middle")
+
+
+def test_products_are_tested_on_all_three_levels(tmp_path: Path) -> None:
+    context = of("dyml", write_product(tmp_path))
+    assert splits_of(context) == {"train": [*range(8)], "test": [*range(8)]}
+    assert tuple(paths_of(context)["index", 5].values()) == (
+        "test coarse 1",
+        "test middle 2",
+        "test fine 5",
+    )
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_classes_may_be_held_out_for_validation(kind: str, tmp_path: Path) -> None:
+    context = of(kind, WRITERS[kind](tmp_path))
+    before, after = splits_of(context), splits_of(context, validation_share=0.6)
+    held = set(after.pop("validation"))
+    assert held and held.isdisjoint(after["train"])
+    assert held | set(after.pop("train")) == set(before.pop("train"))
+    assert after == before
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_an_evaluation_share_is_refused_since_the_split_is_given(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has its own evaluation split"):
+        collected(of(kind, WRITERS[kind](tmp_path)), evaluation_share=0.2)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_folder_that_does_not_hold_the_data_set_is_told(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match=r"no such file; expected .*; set source\.folder"):
+        collected(of(kind, tmp_path))
+
+
+def test_a_class_that_the_files_lost_is_told(tmp_path: Path) -> None:
+    context = of("sop", write_sop(tmp_path))
+    landmarks = collected(context)[0]
+    path = tmp_path / "Ebay_test.txt"
+    kept = [line for line in path.read_text("utf-8").splitlines() if " 8 1 " not in line]
+    path.write_text("\n".join(kept) + "\n", "utf-8")
+    found, dropped = read_hierarchy(tmp_path, landmarks, options=LabelOptions(), context=context)
+    assert len(found) == 7
+    assert dropped.to_numpy().tolist() == [
+        ["train", 8, "not in list", "no line of the sop files has this class"]
+    ]

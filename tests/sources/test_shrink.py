@@ -1,0 +1,292 @@
+import io
+import os
+import tarfile
+from collections.abc import Iterator
+from hashlib import md5
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hgld.artifacts import ARTIFACTS, Table
+from hgld.config import Download, FetchOptions, StageContext
+from hgld.errors import InvalidData, Resumable
+from hgld.resize import read_note, resize, shrink_jpeg
+from hgld.shards.sample import Encoding, encode_image
+from hgld.sources import download
+from hgld.sources.fetch import estimate_fetch, fetch_files
+from hgld.sources.gldv2 import collect
+from hgld.sources.shrink import read_wanted
+from hgld.sources.tars import scan_tar
+from tests.sources.file_server import Files, serve_files
+from tests.sources.made_set import FILES, OPTIONS, TARS
+from tests.sources.small_disk import small_disk
+
+SIDE = 32
+
+
+def photo(number: int, size: tuple[int, int] = (120, 80), **more: object) -> bytes:
+    """A photo with something to see in it."""
+    make = np.random.default_rng(number)
+    small = make.integers(0, 255, (8, 12, 3), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(small).resize(size).save(buffer, "JPEG", quality=92, **more)
+    return buffer.getvalue()
+
+
+def pack(photos: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for image_id, data in photos.items():
+            member = tarfile.TarInfo(f"{'/'.join(image_id[:3])}/{image_id}.jpg")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def unpack(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as tar:
+        return {Path(m.name).stem: tar.extractfile(m).read() for m in tar}  # type: ignore[union-attr]
+
+
+PHOTOS = {name: {i: photo(n) for n, i in enumerate(ids)} for name, ids in TARS.items()}
+WANTED = {"train": "clean.csv", "index": "index.csv", "test": "solution.csv"}
+
+
+@pytest.fixture
+def files() -> Files:
+    served = {name: content.encode() for name, content in FILES.items()}
+    for name, photos in PHOTOS.items():
+        served[name] = pack(photos)
+        served[f"{name}.md5"] = md5(served[name]).hexdigest().encode()
+    return Files(served)
+
+
+@pytest.fixture
+def url(files: Files, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(download, "PAUSE_S", 0.01)
+    monkeypatch.setattr(download, "BLOCK_BYTES", 2_000)
+    with serve_files(files) as base:
+        yield base
+
+
+def options(url: str, short_side: int | None = SIDE, **changes: object) -> FetchOptions:
+    tars = [
+        Download(
+            url=f"{split}_{{number:03d}}.tar", count=2 if split == "train" else 1, megabytes=0.01,
+            md5_url=f"{split}_{{number:03d}}.tar.md5", wanted_csv=csv, kept_megabytes=0.002,
+        )
+        for split, csv in WANTED.items()
+    ]  # fmt: skip
+    listed = (*(Download(url=name, megabytes=0.001) for name in FILES), *tars)
+    made = FetchOptions(base_url=url, downloads=listed, short_side=short_side)
+    return made.model_copy(update=changes)
+
+
+def folder_of(context: StageContext) -> Path:
+    assert context.source.folder is not None
+    return context.source.folder
+
+
+def names(context: StageContext) -> set[str]:
+    return {p.name for p in folder_of(context).iterdir()} - set(FILES)
+
+
+KEPT = {name.replace(".tar", ".kept.tar") for name in TARS}
+
+
+def test_only_wanted_photos_stay_and_no_tar_does(
+    files: Files, url: str, context: StageContext
+) -> None:
+    fetch_files(options=options(url), context=context)
+    assert names(context) == KEPT
+    kept = {i for name in KEPT for i in unpack(folder_of(context) / name)}
+    assert kept == {"0000000000000001", "00000000000000a2", "00000000000000a3",
+                    "b1", "b2", "b3", "c1", "c3"}  # fmt: skip
+
+
+def test_collect_finds_the_same_photos_as_in_whole_tars(
+    files: Files, url: str, context: StageContext, tmp_path: Path
+) -> None:
+    fetch_files(options=options(url), context=context)
+    whole = StageContext(context.now, tmp_path / "s",
+                         context.source.model_copy(update={"folder": tmp_path / "whole"}),
+                         context.labels)  # fmt: skip
+    fetch_files(options=options(url, None), context=whole)
+    small, full = (
+        collect(folder_of(c), options=OPTIONS, context=c) for c in (context, whole)
+    )  # fmt: skip
+    place = ["path", "offset", "size_bytes"]
+    assert small[1].drop(columns=place).equals(full[1].drop(columns=place))
+    assert (small[1]["size_bytes"] < full[1]["size_bytes"]).all()
+    for name, one, other in zip(
+        ("landmarks", "queries", "images_dropped"), small[::2] + small[3:], full[::2] + full[3:],
+        strict=True,
+    ):  # fmt: skip
+        table = ARTIFACTS[name]
+        assert isinstance(table, Table)
+        key = list(table.key)
+        assert (
+            one.sort_values(key)
+            .reset_index(drop=True)
+            .equals(other.sort_values(key).reset_index(drop=True))
+        )
+
+
+def test_a_second_run_asks_for_nothing(files: Files, url: str, context: StageContext) -> None:
+    fetch_files(options=options(url), context=context)
+    files.asked.clear()
+    fetch_files(options=options(url), context=context)
+    assert files.asked == []
+
+
+def test_another_size_is_made_anew(files: Files, url: str, context: StageContext) -> None:
+    fetch_files(options=options(url), context=context)
+    fetch_files(options=options(url, 20), context=context)
+    data = unpack(folder_of(context) / "index_000.kept.tar")["b1"]
+    assert Image.open(io.BytesIO(data)).size == (30, 20)
+
+
+def test_another_list_of_wanted_photos_is_made_anew(
+    files: Files, url: str, context: StageContext
+) -> None:
+    fetch_files(options=options(url), context=context)
+    (folder_of(context) / "clean.csv").write_text("landmark_id,images\n7,00000000000000a4\n")
+    fetch_files(options=options(url), context=context)
+    assert list(unpack(folder_of(context) / "train_001.kept.tar")) == ["00000000000000a4"]
+
+
+def test_a_whole_tar_of_a_persons_own_is_used_and_never_removed(
+    files: Files, url: str, context: StageContext
+) -> None:
+    folder_of(context).mkdir(parents=True)
+    own = folder_of(context) / "index_000.tar"
+    own.write_bytes(files.data["index_000.tar"])
+    fetch_files(options=options(url), context=context)
+    assert own.read_bytes() == files.data["index_000.tar"]
+    assert names(context) == {*KEPT, "index_000.tar"} - {"index_000.kept.tar"}
+
+
+def test_whole_tars_take_the_place_of_kept_photos(
+    files: Files, url: str, context: StageContext
+) -> None:
+    fetch_files(options=options(url), context=context)
+    fetch_files(options=options(url, None), context=context)
+    assert names(context) == set(TARS)
+
+
+def test_a_wrong_md5_keeps_nothing_of_the_tar(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.data["index_000.tar.md5"] = b"0" * 32
+    with pytest.raises(InvalidData, match=r"index_000\.tar: MD5 is .* says 0{32}"):
+        fetch_files(options=options(url), context=context)
+    assert names(context) == KEPT - {"index_000.kept.tar"}
+
+
+def test_what_is_no_tar_is_told_and_not_kept(files: Files, url: str, context: StageContext) -> None:
+    files.data["index_000.tar"] = b"<html>" * 200
+    files.data["index_000.tar.md5"] = md5(b"<html>" * 200).hexdigest().encode()
+    with pytest.raises(InvalidData, match="not a tar header at byte 0"):
+        fetch_files(options=options(url), context=context)
+    assert names(context) == KEPT - {"index_000.kept.tar"}
+
+
+def test_a_kept_tar_appears_only_when_it_is_whole(
+    files: Files, url: str, context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr("hgld.sources.shrink.os.fsync", lambda _: None)
+        killed.setattr(Path, "replace", fail)
+        fetch_files(options=options(url), context=context)
+    assert not names(context) & KEPT
+    fetch_files(options=options(url), context=context)
+    assert names(context) == KEPT
+
+
+def test_a_full_disk_is_resumable(files: Files, url: str, context: StageContext) -> None:
+    room = 4096 * len(FILES) + 12_000  # the CSVs, and half a tar
+    with small_disk(folder_of(context), room) as grow:
+        with pytest.raises(Resumable, match="No space left on device"):
+            fetch_files(options=options(url), context=context)
+        grow()
+        fetch_files(options=options(url), context=context)
+        assert names(context) == KEPT
+
+
+def test_a_wanted_list_that_is_not_fetched_is_told(url: str, context: StageContext) -> None:
+    listed = options(url)
+    without = tuple(d for d in listed.downloads if d.url != "index.csv")
+    with pytest.raises(InvalidData, match=r"index\.csv: no such file; fetch\.downloads says"):
+        fetch_files(options=listed.model_copy(update={"downloads": without}), context=context)
+
+
+def test_the_estimate_counts_kept_photos_and_tars_on_the_way(context: StageContext) -> None:
+    found = estimate_fetch(options("http://a.example/", parallel=2), folder_of(context))
+    csvs = 1_000 * len(FILES)
+    assert found.size_bytes == csvs + 4 * 10_000
+    assert (found.stays_bytes, found.peak_bytes) == (csvs + 4 * 2_000, csvs + 4 * 2_000 + 20_000)
+    assert found.photos_bytes == 8_000
+
+
+def test_wanted_ids_of_each_kind_of_csv(tmp_path: Path) -> None:
+    for name in WANTED.values():
+        (tmp_path / name).write_text(FILES[name], encoding="utf-8", newline="")
+    assert [list(read_wanted(tmp_path / name).ids) for name in WANTED.values()] == [  # type: ignore[arg-type]
+        [b"0000000000000001", b"00000000000000a2", b"00000000000000a3"],
+        [b"b1", b"b2", b"b3"],
+        [b"c1", b"c3"],
+    ]
+
+
+def test_a_kept_photo_has_the_pixels_that_export_would_make() -> None:
+    data = photo(0)
+    small = shrink_jpeg(data, SIDE, 90)
+    made = encode_image(data, Encoding(SIDE, 90))
+    assert np.array_equal(Image.open(io.BytesIO(small)), Image.open(io.BytesIO(made.data)))
+
+
+def test_a_sample_of_a_kept_photo_tells_what_was_done_to_it() -> None:
+    made = encode_image(shrink_jpeg(photo(0), SIDE, 80), Encoding(SIDE, 90))
+    assert (made.width, made.height, made.orig_width, made.orig_height) == (48, 32, 120, 80)
+    assert made.changes == f"resized to short side {SIDE}, JPEG quality 80"
+    again = encode_image(shrink_jpeg(photo(0), SIDE, 80), Encoding(16, 90))
+    assert (again.width, again.orig_width) == (24, 120)
+    assert again.changes.endswith("80, resized to short side 16, JPEG quality 90")
+
+
+def test_a_photos_own_comment_stays_after_the_note() -> None:
+    small = shrink_jpeg(photo(0, comment=b"by Ann Mole"), SIDE, 80)
+    note = read_note(small)
+    assert note is not None and (note.width, note.height) == (120, 80)
+    assert Image.open(io.BytesIO(small)).info["comment"].endswith(b"\nby Ann Mole")
+
+
+@pytest.mark.parametrize("data", [b"", b"no photo", photo(0)[:200], photo(0, (40, SIDE))])
+def test_what_is_small_or_damaged_stays_as_it_is(data: bytes) -> None:
+    assert shrink_jpeg(data, SIDE, 80) == data
+
+
+def test_a_turned_photo_is_kept_upright() -> None:
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    small = shrink_jpeg(photo(0, exif=turned), SIDE, 80)
+    assert Image.open(io.BytesIO(small)).size == (SIDE, 48)
+
+
+def test_sizes_are_rounded_as_in_export() -> None:
+    assert resize(Image.new("RGB", (333, 100)), 50).size == (166, 50)  # 166.5 to even
+
+
+def test_a_kept_tar_is_read_by_its_headers(files: Files, url: str, context: StageContext) -> None:
+    fetch_files(options=options(url), context=context)
+    path = folder_of(context) / "index_000.kept.tar"
+    found = {Path(m.name).stem: m for m in scan_tar(path)}
+    with path.open("rb") as file:
+        for image_id, data in unpack(path).items():
+            assert os.pread(file.fileno(), found[image_id].size_bytes,
+                            found[image_id].offset) == data  # fmt: skip
