@@ -179,6 +179,13 @@ class Download(Options):
     count: int = 1
     megabytes: float = Field(description="size of one file, for the plan")
     md5_url: str = Field("", description="file whose first word is the MD5; empty: not published")
+    wanted_csv: str = Field(
+        "", description="with short_side: CSV that names the photos to keep; empty: all"
+    )
+    labelled_csv: str = Field(
+        "", description="likewise: CSV of the landmarks with a hierarchical_label; empty: any"
+    )
+    kept_megabytes: float = Field(0.0, description="size of what is kept of one, for the plan")
 
 
 class FetchOptions(Options):
@@ -188,6 +195,11 @@ class FetchOptions(Options):
     base_url: str = "https://s3.amazonaws.com/google-landmark/"
     downloads: tuple[Download, ...] = ()
     parallel: int = Field(6, ge=1, description="downloads at a time, as in GLDv2's own script")
+    tars: str = Field("", description="numbers to fetch of numbered files: 0-9 or 0,5-7; all")
+    short_side: int | None = Field(
+        None, ge=1, description="keep of each tar the wanted photos alone, at this size (stream)"
+    )
+    jpeg_quality: int = Field(80, ge=1, le=100, description="of photos resized by short_side")
 
 
 class CollectOptions(Options):
@@ -530,7 +542,9 @@ class EvaluateOptions(Options):
     )
     query: str = Field("evaluation", description="split of the queries")
     gallery: str = Field(
-        "evaluation", description="split of the gallery; the same: all against all"
+        "evaluation",
+        description='split of the gallery; the same: all against all; "QUERY+OTHER": the queries '
+        "search among themselves and distractors (DyML)",
     )
     models: dict[RunName, ModelName] = Field(
         default_factory=dict,
@@ -593,7 +607,20 @@ class PublishOptions(Options):
     """The release folder."""
 
     name: str = "H-GLDv2"
-    version: str = "1.0.0"
+    version: str = Field(
+        "1.0.0",
+        pattern=r"^\d+\.\d+\.\d+$",
+        description="major.minor.patch: what was there "
+        "changed, more is there, the same is written anew",
+    )
+    parts: Literal["labels", "labels+shards"] = Field(
+        "labels", description="labels alone need no image; shards come with authors and licences"
+    )
+    license: str = Field(
+        "", description="of the labels, as Hugging Face names it; empty: cc-by-4.0 for landmarks"
+    )
+    creators: tuple[str, ...] = Field((), description="who releases it; empty: who decided")
+    url: str = Field("", description="page of the release; empty: its own card")
 
 
 class Pipeline(Options):

@@ -13,7 +13,10 @@ Code raises short, where the fault is seen; the file and row are added once, by 
 Only ``hgld.cli`` prints an error and turns it into an exit code.
 """
 
+from errno import EDQUOT, ENOSPC
+
 __all__ = [
+    "DISK_FULL",
     "HgldError",
     "InvalidData",
     "MissingInput",
@@ -23,6 +26,8 @@ __all__ = [
     "UsageError",
     "WaitingForReview",
 ]
+
+DISK_FULL = (ENOSPC, EDQUOT)  # numbers of the OSError where no more can be written
 
 
 class HgldError(Exception):

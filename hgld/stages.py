@@ -7,6 +7,7 @@ as "module:function", so that this table loads nothing heavy.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -59,6 +60,24 @@ class Stage:
 
 _FROM_WORDS = {"label.source": "decisions"}  # the stages that build the hierarchy from scratch
 _NATIVE = ("sop", "inaturalist", "cub", "dyml")  # data sets in their own published layout
+
+
+def _release(function: str, source: str, *reads: str) -> tuple[Stage, Stage]:
+    """The rows that release labels of a source: alone, and with the shards."""
+    row = partial(
+        Stage, "publish", function, "Make the release folder; nothing is uploaded.", revision=2
+    )
+    with_shards = (*reads, "shards", "evaluation", "export_dropped", "removals")
+    chosen = {"label.source": source, "publish.parts": "labels"}
+    return (
+        row(reads=reads, writes=("release",), when=chosen),
+        row(
+            reads=with_shards,
+            writes=("release",),
+            when={**chosen, "publish.parts": "labels+shards"},
+        ),
+    )
+
 
 STAGES: tuple[Stage, ...] = (
     Stage(
@@ -224,6 +243,7 @@ STAGES: tuple[Stage, ...] = (
             "taxonomy",
             "decisions",
             "overrides",
+            "agreement",
         ),
         writes=("train_labels", "index_labels", "hierarchy", "lineage", "label_dropped"),
         when=_FROM_WORDS,
@@ -300,26 +320,27 @@ STAGES: tuple[Stage, ...] = (
         "Draw one self-contained report page.",
         reads=("hierarchy", "shards", "models", "evaluation", "per_query", "ranked_levels"),
         writes=("report",),
+        revision=2,
     ),
-    Stage(
-        "publish",
+    *_release(
         "hgld.publish:write_release",
-        "Make the release folder; nothing is uploaded.",
-        reads=(
-            "train_labels",
-            "index_labels",
-            "lineage",
-            "taxonomy",
-            "decisions",
-            "shards",
-            "evaluation",
-            "label_dropped",
-            "export_dropped",
-            "agreement",
-        ),
-        writes=("release",),
-        when=_FROM_WORDS,
+        "decisions",
+        "train_labels",
+        "index_labels",
+        "label_dropped",
+        "lineage",
+        "taxonomy",
+        "decisions",
+        "agreement",
     ),
+    *_release(
+        "hgld.publish:release_published",
+        "published",
+        "train_labels",
+        "index_labels",
+        "label_dropped",
+    ),
+    *_release("hgld.publish:release_folder", "folder", "hierarchy", "label_dropped"),
 )
 
 

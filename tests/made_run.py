@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from hgld.artifacts import hash_file
 from hgld.config import SourceOptions, StageContext
 
 LEVELS = ("kind", "supercategory", "landmark")
@@ -177,7 +178,7 @@ def _write_manifest(folder: Path, levels: Sequence[str], index: pd.DataFrame) ->
             {
                 "file": file.name,
                 "split": "evaluation",
-                "sha256": "0" * 64,
+                "sha256": hash_file(file),
                 "bytes": size,
                 "samples": len(index),
                 "runs": 5,
@@ -190,14 +191,20 @@ def _write_manifest(folder: Path, levels: Sequence[str], index: pd.DataFrame) ->
 
 
 def _write_ranking(folder: Path, name: str, index: pd.DataFrame, depth: int) -> None:
-    """Every query finds the images in the order of the index; the query itself is marked -1."""
+    """Every query finds the images in the order of the index, and itself, marked -1, last."""
     labels = index[[f"level_{k + 1}" for k in range(depth)]].to_numpy()
     same = labels[:, None] == labels[None]  # (Q, G, L)
     levels = np.cumprod(same, axis=2).sum(axis=2).astype(np.int8)
     np.fill_diagonal(levels, -1)
     ids = index["image_id"].to_numpy(dtype=str)
-    order = np.tile(np.arange(len(ids), dtype=np.int32), (len(ids), 1))
-    np.savez(folder / f"{name}.npz", levels=levels, query_ids=ids, order=order, gallery_ids=ids)
+    others = [[i for i in range(len(ids)) if i != query] for query in range(len(ids))]
+    order = np.array([[*found, query] for query, found in enumerate(others)], np.int32)
+    levels = np.take_along_axis(levels, order, axis=1)
+    classes = np.unique(labels, axis=0)
+    angles = np.arange(len(classes)) / len(classes)
+    means = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    arrays = {"levels": levels, "query_ids": ids, "order": order, "gallery_ids": ids}
+    np.savez(folder / f"{name}.npz", **arrays, classes=classes, class_means=means)
 
 
 def _write_losses(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """Measures models on queries and gallery, exactly: embed, rank, and read the metrics off."""
 
-from hgld.evaluate.measure import evaluate_models
+from hgld.evaluate.measure import evaluate_models, evaluate_officially
 from hgld.evaluate.ranking import rank_levels
 
-__all__ = ["evaluate_models", "rank_levels"]
+__all__ = ["evaluate_models", "evaluate_officially", "rank_levels"]

@@ -1,11 +1,16 @@
 """Embeddings of queries and gallery, kept for each model and shard.
 
 A run that was stopped goes on with the next shard, and another set of metrics embeds nothing again.
+Shards are tasks that any process may do. A CPU embeds a few photos at a time on each thread, one
+thread to them: so neither the number of processes nor that of cores changes a byte.
 """
 
 import io
+import multiprocessing
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -15,108 +20,176 @@ import pandas as pd
 import torch
 from torch.utils.data import DataLoader
 
-from hgld.artifacts import atomic_path, hash_file
+from hgld.artifacts import atomic_path
 from hgld.config import EvaluateOptions
-from hgld.errors import UsageError
-from hgld.model import ImageModel, load_model
-from hgld.model.image import evaluation_transform
+from hgld.errors import HgldError
+from hgld.evaluate.given import read_given, require_finite, unit_rows
+from hgld.evaluate.models import Encoder, Model, loaded
+from hgld.evaluate.sides import Side
 from hgld.model.weights import choose_device
-from hgld.shards.index import level_columns
 from hgld.shards.read import ShardImages
-from hgld.tasks import track
+from hgld.tasks import map_tasks, track
 
-__all__ = ["Side", "Store"]
+__all__ = ["Store"]
 
-REVISION = 1  # of the embedding: higher when the same model embeds the same shard otherwise
-
-
-@dataclass(frozen=True)
-class Side:
-    """The queries, or the gallery: the samples of one split, in the order of the index."""
-
-    split: str
-    rows: pd.DataFrame
-    labels: np.ndarray  # (N, L), coarse to fine
-
-    @classmethod
-    def read(cls, index: pd.DataFrame, split: str, option: str) -> "Side":
-        """The samples of a split.
-
-        Raises:
-            UsageError: it has none.
-        """
-        rows = index[index["split"] == split].reset_index(drop=True)
-        if rows.empty:
-            raise UsageError(
-                f"evaluate.{option} '{split}' has no samples; the shards hold "
-                + (", ".join(sorted(index["split"].unique())) or "none at all")
-            )
-        return cls(split, rows, np.array(rows[level_columns(rows)], dtype=np.int64))
-
-    @property
-    def image_ids(self) -> np.ndarray:
-        """(N,) image ids."""
-        return self.rows["image_id"].to_numpy(dtype=str)
+REVISION = 2  # of the embedding: higher when the same model embeds the same shard otherwise
+TOGETHER = 8  # photos that a thread embeds at a time
 
 
 @dataclass(frozen=True)
 class Store:
     """Embeddings of each model and shard, computed when they are first asked for."""
 
-    shards: Path
     state: Path
-    hashes: Mapping[str, str]
     options: EvaluateOptions
 
-    def embed(self, run: Path, sides: list[Side]) -> dict[str, np.ndarray]:
-        """Split -> (N, D) unit vectors of its samples."""
-        wanted = {side.split: side for side in sides}
-        parts = {split: list(self._parts(run, side)) for split, side in wanted.items()}
-        if not all(path.is_file() for part in parts.values() for path, _ in part):
-            self._fill(run, [shard for part in parts.values() for shard in part])
-        return {
-            split: np.concatenate([np.load(path) for path, _ in part])
-            for split, part in parts.items()
-        }
+    def embed(self, model: Model, sides: Sequence[Side]) -> dict[str, np.ndarray]:
+        """Split -> (N, D) unit vectors of its samples.
 
-    def keep_only(self, runs: list[Path]) -> None:
+        Raises:
+            InvalidData: embeddings that are no finite numbers, or are not there (given ones).
+        """
+        if model.kind == "given":
+            given = read_given(Path(model.source))
+            return {side.split: unit_rows(given.of(side.image_ids)) for side in sides}
+        tasks = {side.split: self._tasks(model, side) for side in sides}
+        every = {task.path: task for part in tasks.values() for task in part}
+        if waiting := [task for task in every.values() if not task.is_done()]:
+            self._run(waiting, f"Embedding with {model.name}")
+        return {side.split: _read(tasks[side.split], side, model) for side in sides}
+
+    def keep_only(self, models: Sequence[Model]) -> None:
         """Remove the embeddings of other models."""
-        kept = {self._folder(run).name for run in runs}
+        kept = {self._folder(model).name for model in models if model.kind != "given"}
         for path in (self.state / "embeddings").glob("*"):
             if path.name not in kept:
                 shutil.rmtree(path)
 
-    def _folder(self, run: Path) -> Path:
-        """One folder for all that decides a model's embeddings: config.json names its weights."""
-        key = sha256(f"{REVISION} {hash_file(run / 'config.json')}".encode()).hexdigest()
+    def _folder(self, model: Model) -> Path:
+        key = sha256(f"{REVISION} {model.key()}".encode()).hexdigest()
         return self.state / "embeddings" / key[:32]
 
-    def _parts(self, run: Path, side: Side) -> Iterator[tuple[Path, pd.DataFrame]]:
-        """For each shard of the split its file of embeddings and its samples, in order."""
-        folder = self._folder(run)
-        for shard, rows in side.rows.groupby("shard", sort=False):
-            yield folder / f"{self.hashes[str(shard)][:32]}.npy", rows
-
-    def _fill(self, run: Path, parts: list[tuple[Path, pd.DataFrame]]) -> None:
-        device = choose_device(self.options.device)
-        model = load_model(run, device)
-        for path, rows in parts:
-            if not path.is_file():
-                vectors = self._embed_shard(model, rows, f"Embedding with {run.name}")
-                buffer = io.BytesIO()
-                np.save(buffer, vectors)
-                with atomic_path(path) as temporary:
-                    temporary.write_bytes(buffer.getvalue())
-
-    @torch.inference_mode()
-    def _embed_shard(self, model: ImageModel, rows: pd.DataFrame, label: str) -> np.ndarray:
-        images = ShardImages(self.shards, rows, evaluation_transform(model.config))
-        batches = DataLoader(
-            images, batch_size=self.options.batch_size, num_workers=self.options.workers
-        )
-        device = next(model.parameters()).device
-        found = [
-            model(batch.to(device)).float().cpu().numpy()
-            for batch, _, _ in track(batches, label, len(batches))
+    def _tasks(self, model: Model, side: Side) -> list["EmbedTask"]:
+        """One for each file of images, in the order of the rows."""
+        folder, key = self._folder(model), model.key()
+        return [
+            EmbedTask(model, key, part.folder, part.rows, folder / f"{part.key}.npy", self.options)
+            for part in side.parts()
         ]
-        return np.concatenate(found)  # (N, D)
+
+    def _run(self, tasks: list["EmbedTask"], label: str) -> None:
+        processes, cluster = self.options.processes, self.options.ray
+        choose_device(self.options.device)  # before processes are started for nothing
+        if cluster is not None or (processes > 1 and len(tasks) > 1):
+            map_tasks(embed_or_keep, tasks, label, processes, cluster)
+        else:
+            for task in tasks:
+                embed_or_keep(task)
+        loaded.cache_clear()
+
+
+@dataclass(frozen=True)
+class EmbedTask:
+    """All that a process needs to embed the images of one file."""
+
+    model: Model
+    key: str
+    folder: Path
+    rows: pd.DataFrame
+    path: Path
+    options: EvaluateOptions
+
+    def is_done(self) -> bool:
+        """Whether the embeddings are there, one for each image."""
+        try:
+            return bool(np.load(self.path, mmap_mode="r").shape[0] == len(self.rows))
+        except (OSError, ValueError, EOFError):
+            return False
+
+
+def embed_or_keep(task: EmbedTask) -> Path:
+    """The file of embeddings, which is written unless it is there."""
+    if not task.is_done():
+        device = _own_device(task.options.device)
+        encoder = loaded(task.model, task.key, device)
+        buffer = io.BytesIO()
+        with _memory_told(task):
+            np.save(buffer, np.concatenate(list(_embed(task, encoder, device))))
+        with atomic_path(task.path) as temporary:
+            temporary.write_bytes(buffer.getvalue())
+    return task.path
+
+
+@contextmanager
+def _memory_told(task: EmbedTask) -> Iterator[None]:
+    """Say in one line that the memory does not suffice, and what would need less."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "t allocate memory" not in str(error):
+            raise
+        raise HgldError(
+            f"evaluate: out of memory while embedding with {task.model.name}; lower "
+            f"evaluate.batch_size (it is {task.options.batch_size}, of a GPU) or "
+            f"evaluate.processes (it is {task.options.processes}); finished shards are kept"
+        ) from None
+
+
+def _own_device(name: str) -> torch.device:
+    """The device; of several GPUs, each worker process takes the next."""
+    device = choose_device(name)
+    number = next(iter(multiprocessing.current_process()._identity), None)
+    if device.type == "cuda" and device.index is None and number is not None:
+        return torch.device("cuda", (number - 1) % torch.cuda.device_count())
+    return device
+
+
+def _embed(task: EmbedTask, encoder: Encoder, device: torch.device) -> Iterator[np.ndarray]:
+    """(n, D) embeddings of some photos after the other."""
+    images = ShardImages(task.folder, task.rows, encoder.transform)
+    label = f"Embedding with {task.model.name}"
+    if device.type == "cpu":
+        starts = range(0, len(images), TOGETHER)
+        images.read_bytes(0)  # the file is open before several threads ask for it
+        with _threads(task.options.processes) as pool:
+            found = pool.map(lambda start: _embed_few(images, start, encoder), starts)
+            yield from track(found, label, len(starts))
+        return
+    options = task.options
+    batches = DataLoader(images, batch_size=options.batch_size, num_workers=options.workers)
+    with torch.inference_mode():
+        for batch, _, _ in track(batches, label, len(batches)):
+            yield encoder.network(batch.to(device)).float().cpu().numpy()
+
+
+@torch.inference_mode()
+def _embed_few(images: ShardImages, start: int, encoder: Encoder) -> np.ndarray:
+    stop = min(start + TOGETHER, len(images))
+    photos = torch.stack([images[number][0] for number in range(start, stop)])
+    found: torch.Tensor = encoder.network(photos)
+    return found.float().numpy()
+
+
+@contextmanager
+def _threads(processes: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that compute alone; together with those of other processes, one a core."""
+    cores = torch.get_num_threads()
+    torch.set_num_threads(1)
+    pool = ThreadPoolExecutor(max(1, cores // processes))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(cores)
+
+
+def _read(tasks: Sequence[EmbedTask], side: Side, model: Model) -> np.ndarray:
+    """(N, D) embeddings of all tasks, one after the other."""
+    dim = np.load(tasks[0].path, mmap_mode="r").shape[1]
+    vectors = np.empty((len(side.rows), dim), np.float32)
+    start = 0
+    for task in tasks:
+        vectors[start : start + len(task.rows)] = np.load(task.path)
+        start += len(task.rows)
+    require_finite(vectors, f"evaluate: model {model.name}, split {side.split}", side.image_ids)
+    return vectors

@@ -1,8 +1,14 @@
-"""Measures every model on the same queries and gallery, exactly."""
+"""Measures every model on the same queries and gallery, exactly.
 
-import json
+Which images query which is a protocol, and a number without its protocol says little: so its name
+stands in the report. On GLDv2 two numbers go by the name of mAP@100. The official one counts the
+images that the official list names and looks through the full index; the papers on hierarchical
+retrieval count all images of the landmark and look through labelled landmarks only. Here each has
+its own name, and ``gldv2-official`` gives both.
+"""
+
 import math
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +16,17 @@ import numpy as np
 import pandas as pd
 import torch
 
-from hgld.artifacts import Json
 from hgld.config import EvaluateOptions, StageContext
-from hgld.errors import MissingInput, UsageError
-from hgld.evaluate.embeddings import Side, Store
+from hgld.errors import UsageError
+from hgld.evaluate.embeddings import Store
+from hgld.evaluate.models import Model, find_models
+from hgld.evaluate.official import PAPER, Official
 from hgld.evaluate.ranking import write_ranking
+from hgld.evaluate.sides import Shards, Side
 from hgld.ranking.metrics import Result, evaluate, parse
-from hgld.shards.index import read_index, read_manifest
+from hgld.tasks import say
 
-__all__ = ["evaluate_models"]
+__all__ = ["evaluate_models", "evaluate_officially"]
 
 
 def evaluate_models(
@@ -31,8 +39,8 @@ def evaluate_models(
 
     Args:
         shards: folder of the images and their labels.
-        models: a folder a model.
-        options: splits, metrics, device.
+        models: a folder a trained run.
+        options: protocol, splits, models, metrics, device.
         context: its state folder keeps the embeddings.
         out: gets the ranking of each model.
 
@@ -41,112 +49,186 @@ def evaluate_models(
         metric that has a value.
 
     Raises:
+        InvalidData: embeddings that are no finite numbers; a path that leads to no model.
         MissingInput: there is no model.
-        UsageError: an unknown metric, or a split without samples.
+        MissingWeights: weights of a pretrained model cannot be had.
+        UsageError: an unknown metric or run, or a split without samples.
     """
-    manifest, index = read_manifest(shards), read_index(shards)
-    query = Side.read(index, options.query, "query")
-    gallery = Side.read(index, options.gallery, "gallery")
-    names = _model_names(models)
-    level_names = [str(name) for name in manifest["levels"]]
-    _require_metrics(options.metrics, level_names)
-    hashes = {str(shard["file"]): str(shard["sha256"]) for shard in manifest["shards"]}
-    store = Store(shards, context.state, hashes, options)
-    store.keep_only([models / name for name in names])
-
-    found = {}
-    tables = []
-    _remove_others(out, names)
-    for name in names:
-        vectors = store.embed(models / name, [query, gallery])
-        result = _measure(vectors, query, gallery, options, level_names)
-        found[name] = _summarise(models / name, result)
-        tables.append(_per_query(name, query, result))
-        write_ranking(out / f"{name}.npz", vectors, query, gallery)
-    report = {
-        "protocol": {
-            "query": query.split,
-            "gallery": gallery.split,
-            "queries": len(query.rows),
-            "gallery_images": len(gallery.rows),
-            "levels": level_names,
-        },
-        "metrics": list(options.metrics),
-        "models": found,
-    }
-    return report, pd.concat(tables, ignore_index=True)
+    return _Evaluation.of(shards, options, None).run(models, context.state, out)
 
 
-def _measure(
-    vectors: Mapping[str, np.ndarray],
-    query: Side,
-    gallery: Side,
+def evaluate_officially(
+    shards: Path,
+    models: Path,
+    source: Path,
+    images: pd.DataFrame,
+    export_dropped: pd.DataFrame,
+    queries: pd.DataFrame,
+    *,
     options: EvaluateOptions,
-    level_names: list[str],
-) -> Result:
-    return evaluate(
-        torch.from_numpy(vectors[query.split]),
-        torch.from_numpy(query.labels),
-        torch.from_numpy(vectors[gallery.split]),
-        torch.from_numpy(gallery.labels),
-        options.metrics,
-        level_names=level_names,
-        exclude_self=query.split == gallery.split,
-    )
+    context: StageContext,
+    out: Path,
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Measure as ``evaluate_models`` does, and by GLDv2's official protocol beside it.
+
+    Images without a label are in no shard but in the full index; they are read from the data set's
+    own files.
+
+    Args:
+        shards: folder of the labelled images.
+        models: a folder a trained run.
+        source: folder of the data set's own files.
+        images: where in them each image lies.
+        export_dropped: images that are in no shard, with the reason.
+        queries: official relevant images of each query.
+        options: as of ``evaluate_models``.
+        context: its state folder keeps the embeddings.
+        out: gets the ranking of each model, and its official submission.
+
+    Returns:
+        As ``evaluate_models``.
+    """
+    official = Official.of(source, images, export_dropped, queries)
+    return _Evaluation.of(shards, options, official).run(models, context.state, out)
 
 
-def _summarise(run: Path, result: Result) -> dict[str, Any]:
-    """What the report says of a model; a mean over no query at all is null."""
-    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    means = {name: float(value) for name, value in result.mean().items()}
-    return {
-        "mean": {name: None if math.isnan(value) else value for name, value in means.items()},
-        "skipped": {name: int(count) for name, count in result.skipped.items()},
-        "loss": config["loss"],
-        "steps": config["steps"],
-        "backbone": config["backbone"],
-        "weights_sha256": config["sha256"],
-    }
+@dataclass(frozen=True)
+class _Evaluation:
+    levels: tuple[str, ...]
+    query: Side
+    gallery: Side
+    options: EvaluateOptions
+    official: Official | None
 
+    @classmethod
+    def of(cls, shards: Path, options: EvaluateOptions, official: Official | None) -> "_Evaluation":
+        found = Shards.read(shards)
+        query = found.side(options.query, "query")
+        gallery = found.side(options.gallery, "gallery")
+        _require_metrics(options.metrics, found.levels)
+        return cls(found.levels, query, gallery, options, official)
 
-def _per_query(model: str, query: Side, result: Result) -> pd.DataFrame:
-    """One row for each query and metric that has a value."""
-    tables = [
-        pd.DataFrame(
-            {
-                "model": model,
-                "image_id": query.image_ids,
-                "metric": name,
-                "value": np.asarray(values, np.float64),
-            }
+    def run(self, runs: Path, state: Path, out: Path) -> tuple[dict[str, Any], pd.DataFrame]:
+        """The report and the values of each query; rankings go to ``out``."""
+        models = find_models(self.options.models, runs)
+        store = Store(state, self.options)
+        store.keep_only(models)
+        _keep_only(out, [model.name for model in models], self.official is not None)
+        protocol = self._protocol()
+        found, tables = {}, []
+        for model in models:
+            means, values = self._measure(model, store, out)
+            found[model.name] = {**means, **model.facts()}
+            tables.append(values)
+        metrics = list(next(iter(found.values()))["mean"])
+        report = {"protocol": protocol, "metrics": metrics, "models": found}
+        return report, pd.concat(tables, ignore_index=True)
+
+    @property
+    def _name(self) -> str:
+        """The protocol's name."""
+        if self.options.protocol != "auto":
+            return self.options.protocol
+        if self.query.split == self.gallery.split:
+            return "all-vs-all"
+        return "distractors" if self.gallery.begins_with(self.query) else "query-gallery"
+
+    def _protocol(self) -> dict[str, Any]:
+        """What was measured; what a person should know of it is said."""
+        queries, classes = self._unmatched()
+        if queries:
+            say(
+                f"evaluate: {queries:,} of {len(self.query.rows):,} queries, of {classes:,} "
+                f"classes, have no other image of their {self.levels[-1]} in the gallery; "
+                "metrics of that level leave them out"
+            )
+        facts: dict[str, Any] = {
+            "name": self._name,
+            "query": self.query.split,
+            "gallery": self.gallery.split,
+            "queries": len(self.query.rows),
+            "gallery_images": len(self.gallery.rows),
+            "levels": list(self.levels),
+            "unmatched": {"queries": queries, "classes": classes},
+        }
+        if self.official is not None:
+            facts["official"] = self.official.facts(self.query, self.gallery)
+        return facts
+
+    def _unmatched(self) -> tuple[int, int]:
+        """Queries, and their classes, whose finest class has no other image in the gallery."""
+        own = int(self.gallery.begins_with(self.query))
+        places = [f"level_{i + 1}" for i in range(len(self.levels))]
+        counts = self.gallery.rows.groupby(places).size().rename("images")
+        wanted = self.query.rows[places].merge(counts, how="left", left_on=places, right_index=True)
+        lost = wanted[wanted["images"].fillna(0) <= own]
+        return len(lost), len(lost[places].drop_duplicates())
+
+    def _measure(
+        self, model: Model, store: Store, out: Path
+    ) -> tuple[dict[str, Any], pd.DataFrame]:
+        """Means and skipped queries of a model, and its values of each query."""
+        sides = [self.query, self.gallery, *(self.official.sides if self.official else ())]
+        vectors = store.embed(model, sides)
+        query, gallery = vectors[self.query.split], vectors[self.gallery.split]
+        result = self._result(query, gallery)
+        means = {name: float(value) for name, value in result.mean().items()}
+        tables = [
+            _value_table(model.name, name, self.query.image_ids, values.numpy())
+            for name, values in result.per_query.items()
+        ]
+        write_ranking(out / f"{model.name}.npz", vectors, self.query, self.gallery)
+        if self.official is not None:
+            lines = out / f"{model.name}.submission.csv"
+            score = self.official.score(vectors, self.query, self.gallery, lines)
+            means |= score.means
+            tables.append(_value_table(model.name, score.name, score.ids, score.values))
+        shown = {name: None if math.isnan(value) else value for name, value in means.items()}
+        skipped = {name: int(count) for name, count in result.skipped.items()}
+        return {"mean": shown, "skipped": skipped}, pd.concat(tables, ignore_index=True)
+
+    def _result(self, query: np.ndarray, gallery: np.ndarray) -> Result:
+        """Metrics of each query; by GLDv2's protocols the paper's mAP@100 under its name."""
+        names = {name: name for name in self.options.metrics}
+        if self._name.startswith("gldv2"):
+            names[PAPER] = f"mAP@100:{self.levels[-1]}"
+        found = evaluate(
+            torch.from_numpy(query),
+            torch.from_numpy(self.query.labels),
+            torch.from_numpy(gallery),
+            torch.from_numpy(self.gallery.labels),
+            list(dict.fromkeys(names.values())),
+            level_names=self.levels,
+            exclude_self=self.gallery.begins_with(self.query),
         )
-        for name, values in result.per_query.items()
-    ]
-    return pd.concat(tables, ignore_index=True).dropna(subset="value")
+        values = {shown: found.per_query[name] for shown, name in names.items()}
+        return Result(values, found.queries, found.gallery, found.inverted)
 
 
-def _model_names(models: Path) -> list[str]:
-    """Names of the trained runs, in the order of the pipeline file."""
-    path = models / "runs.json"
-    if not path.is_file():
-        raise MissingInput(f"{models}: holds no model; run train first")
-    return [str(name) for name in Json("runs.json").read(path)["runs"]]
+def _value_table(
+    model: str, metric: str, image_ids: np.ndarray, values: np.ndarray
+) -> pd.DataFrame:
+    """One row for each query that has a value."""
+    columns = {"model": model, "image_id": image_ids, "metric": metric, "value": values}
+    return pd.DataFrame(columns).astype({"value": "float64"}).dropna(subset="value")
 
 
-def _require_metrics(names: tuple[str, ...], level_names: list[str]) -> None:
+def _require_metrics(names: tuple[str, ...], level_names: tuple[str, ...]) -> None:
     """Refuse a wrong name before anything is embedded."""
     if not names:
         raise UsageError("evaluate.metrics is empty; name at least one, e.g. H-AP")
     for name in names:
         try:
-            parse(name).at_level(tuple(level_names))
+            parse(name).at_level(level_names)
         except UsageError as error:
             raise UsageError(f"evaluate.metrics: {error}") from None
 
 
-def _remove_others(out: Path, names: list[str]) -> None:
-    """Make the folder; rankings of models that are no longer there go."""
+def _keep_only(out: Path, names: list[str], official: bool) -> None:
+    """Make the folder; what is of models or protocols that are no longer asked for goes."""
+    kept = {f"{name}.npz" for name in names}
+    kept |= {f"{name}.submission.csv" for name in names if official}
     out.mkdir(parents=True, exist_ok=True)
     for path in out.iterdir():
-        if path.name not in {f"{name}.npz" for name in names}:
+        if path.name not in kept:
             path.unlink()

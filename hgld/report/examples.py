@@ -7,20 +7,19 @@ title, author and licence, and is never shown without them.
 
 import io
 import json
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from PIL import Image
 
 from hgld.artifacts import SPACE_OF_SPLIT
-from hgld.errors import InvalidData
+from hgld.credit import Credit
+from hgld.report.rankings import Ranking, by_chance
 from hgld.shards.files import FileReader
+from hgld.shards.index import level_columns
 
 __all__ = [
     "Example",
@@ -31,14 +30,9 @@ __all__ = [
     "choose_queries",
     "class_paths",
     "find_examples",
-    "name_license",
 ]
 
-UNKNOWN = "unknown"  # as the tables of images say it
 THUMBNAIL = 288  # pixels; shown at half of that
-_CREATIVE_COMMONS = re.compile(
-    r"https?://(?:www\.)?creativecommons\.org/(licenses|publicdomain)/([a-z+-]+)/?(\d\.\d)?"
-)
 
 
 @dataclass(frozen=True)
@@ -46,21 +40,7 @@ class Photo:
     """A small copy of an image, and to whom it is owed."""
 
     image: Image.Image
-    title: str
-    author: str
-    license: str
-    license_url: str
-    url: str
-
-    @property
-    def byline(self) -> str:
-        """Who made it."""
-        return "author unknown" if self.author == UNKNOWN else f"by {self.author}"
-
-    @property
-    def terms(self) -> str:
-        """Under which licence."""
-        return "licence unknown" if self.license == UNKNOWN else self.license
+    credit: Credit
 
 
 @dataclass(frozen=True)
@@ -92,7 +72,7 @@ class ExampleGroup:
 
 
 def find_examples(
-    ranking: Path,
+    ranking: Ranking,
     values: "pd.Series[float]",
     queries: "Images",
     gallery: "Images",
@@ -103,7 +83,7 @@ def find_examples(
     """The chosen queries of a model, each with its first images.
 
     Args:
-        ranking: the model's file of ranked levels.
+        ranking: of the model.
         values: image_id -> value of the query, by which best and worst are meant.
         queries: images of the queries' split.
         gallery: images of the gallery's split.
@@ -113,18 +93,19 @@ def find_examples(
     Raises:
         InvalidData: the ranking cannot be read.
     """
-    ranked = _Ranking.load(ranking)
+    chosen = choose_queries(values, queries.groups(), count)
+    ids = [image_id for group in chosen.values() for image_id in group]
+    lists = dict(zip(ids, ranking.first(ids, images), strict=True)) if ids else {}
 
     def example(image_id: str) -> Example:
         found = tuple(
             Found(gallery.photo(other), rank, level, gallery.path(other))
-            for rank, (other, level) in enumerate(ranked.first(image_id, images), start=1)
+            for rank, (other, level) in enumerate(lists[image_id], start=1)
         )
         photo, path = queries.photo(image_id), queries.path(image_id)
         return Example(photo, path, float(values[image_id]), found)
 
-    chosen = choose_queries(values, queries.groups(), count)
-    return [ExampleGroup(name, tuple(map(example, ids))) for name, ids in chosen.items()]
+    return [ExampleGroup(name, tuple(map(example, group))) for name, group in chosen.items()]
 
 
 def choose_queries(
@@ -141,7 +122,7 @@ def choose_queries(
     ids = [str(i) for i in known.index]
     up = sorted(ids, key=lambda i: (known[i], i))
     down = sorted(ids, key=lambda i: (-known[i], i))
-    mixed = sorted(ids, key=lambda i: sha256(i.encode()).digest())
+    mixed = by_chance(ids)
     chosen: dict[str, list[str]] = {}
     for number, (name, order) in enumerate((("best", down), ("worst", up), ("random", mixed))):
         taken = {i for group in chosen.values() for i in group}
@@ -157,55 +138,8 @@ def class_paths(hierarchy: pd.DataFrame) -> dict[tuple[str, int], tuple[str, ...
     return dict(zip(keys, paths, strict=True))
 
 
-def name_license(text: str) -> tuple[str, str]:
-    """A licence's short name and its address, empty where there is none.
-
-    Example:
-        >>> name_license("https://creativecommons.org/licenses/by-sa/3.0/")
-        ('CC BY-SA 3.0', 'https://creativecommons.org/licenses/by-sa/3.0/')
-        >>> name_license("CC0 / public domain")
-        ('CC0 / public domain', '')
-    """
-    found = _CREATIVE_COMMONS.match(text)
-    if found is None:
-        return text, text if _is_web(text) else ""
-    kind, name, version = found.groups()
-    if kind == "licenses":
-        short = f"CC {name.upper()}"
-    else:
-        short = {"zero": "CC0", "mark": "Public domain mark"}.get(name, "Public domain")
-    return " ".join(part for part in (short, version) if part), text
-
-
-@dataclass(frozen=True)
-class _Ranking:
-    levels: np.ndarray  # (Q, G) shared level by rank; -1: not in this query's gallery
-    query_rows: Mapping[str, int]
-    order: np.ndarray  # (Q, at most 100) gallery rows by rank
-    gallery_ids: np.ndarray
-
-    @classmethod
-    def load(cls, path: Path) -> "_Ranking":
-        try:
-            with np.load(path, allow_pickle=False) as data:
-                rows = {str(name): row for row, name in enumerate(data["query_ids"])}
-                return cls(data["levels"], rows, data["order"], data["gallery_ids"])
-        except Exception as error:  # numpy raises whatever the damage leads to
-            raise InvalidData(
-                f"{path}: not a readable ranking ({error}); run the evaluate stage again"
-            ) from None
-
-    def first(self, query: str, images: int) -> list[tuple[str, int]]:
-        """Ids and shared levels of the query's first images."""
-        row = self.query_rows[query]
-        levels = self.levels[row, : self.order.shape[1]]
-        inside = np.flatnonzero(levels >= 0)[:images]
-        ids = self.gallery_ids[self.order[row, inside]]
-        return [(str(i), int(level)) for i, level in zip(ids, levels[inside], strict=True)]
-
-
 class Images:
-    """The images of one split as photos with their classes."""
+    """The images of one split, or of several (``A+B``), as photos with their classes."""
 
     def __init__(
         self,
@@ -215,10 +149,11 @@ class Images:
         paths: Mapping[tuple[str, int], tuple[str, ...]],
     ) -> None:
         self.reader = FileReader(shards)
-        rows = index[index["split"] == split]
+        splits = split.split("+")
+        rows = index[index["split"].isin(splits)]
         self.rows = rows.set_index("image_id", drop=False)
         self.landmarks = dict(zip(rows["image_id"], rows["landmark_id"], strict=True))
-        self.space = SPACE_OF_SPLIT[split]
+        self.space = SPACE_OF_SPLIT[splits[0]]
         self.paths = paths
 
     def photo(self, image_id: str) -> Photo:
@@ -227,15 +162,18 @@ class Images:
         data = self.reader.read(row["shard"], int(row["offset"]), int(row["size_bytes"]))
         image = Image.open(io.BytesIO(data))
         image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
-        name, address = name_license(str(row["license"]))
-        url = str(row["url"]) if _is_web(str(row["url"])) else ""
-        title = str(row["title"]).removeprefix("File:")
-        title = f"image {image_id}" if title == UNKNOWN else title
-        return Photo(image, title, str(row["author"]), name, address, url)
+        return Photo(image, Credit.of(row))
 
     def groups(self) -> dict[str, tuple[str, ...]]:
         """image_id -> the classes above its finest one, or that one where there is no other."""
         return {i: self.path(i)[:-1] or self.path(i) for i in self.landmarks}
+
+    def paths_by_labels(self) -> dict[tuple[int, ...], tuple[str, ...]]:
+        """Numbers of the classes, coarse to fine -> their names."""
+        columns = level_columns(self.rows)
+        rows = self.rows.drop_duplicates(columns)
+        labels = map(tuple, rows[columns].to_numpy().tolist())
+        return {numbers: self.path(i) for numbers, i in zip(labels, rows.index, strict=True)}
 
     def path(self, image_id: str) -> tuple[str, ...]:
         """Names of the image's classes, coarse to fine."""
@@ -251,7 +189,3 @@ def _spread(ids: Sequence[str], groups: Mapping[str, Hashable], count: int) -> l
         (others if groups[i] in seen else first).append(i)
         seen.add(groups[i])
     return (first + others)[:count]
-
-
-def _is_web(text: str) -> bool:
-    return text.startswith(("http://", "https://"))

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hgld.report.figures import DARK, LIGHT
+from hgld.figures import DARK, LIGHT
+from hgld.report.intervals import Intervals
 
 __all__ = [
     "Row",
@@ -35,16 +36,17 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One model's line in the table of metrics."""
+    """One model's line in the table of metrics; an interval may be missing."""
 
     model: str
     colours: tuple[str, str]
     about: str
     values: tuple[float | None, ...]
+    intervals: tuple[tuple[float, float] | None, ...]
     best: tuple[bool, ...]
 
 
-def metric_rows(evaluation: Mapping[str, Any]) -> list[Row]:
+def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[Row]:
     """The table of metrics; the best of each column is marked, several where they are equal."""
     metrics, models = evaluation["metrics"], evaluation["models"]
     best = {metric: _best_value(models, metric) for metric in metrics}
@@ -57,13 +59,15 @@ def metric_rows(evaluation: Mapping[str, Any]) -> list[Row]:
             for value, metric in zip(values, metrics, strict=True)
         )
         shown = tuple(None if math.isnan(value) else value for value in values)
-        rows.append(Row(name, (colours[0], colours[1]), _about(model), shown, marks))
+        ends = tuple(intervals.get((name, metric)) for metric in metrics)
+        rows.append(Row(name, (colours[0], colours[1]), _about(model), shown, ends, marks))
     return rows
 
 
 def _about(model: Mapping[str, Any]) -> str:
     if not model["steps"]:
-        return f"{model['backbone']}, as pretrained"
+        how = "as pretrained" if model["loss"] == "pretrained" else model["loss"]
+        return f"{model['backbone']}, {how}"
     return f"{model['backbone']}, {model['loss']}, {model['steps']:,} steps"
 
 

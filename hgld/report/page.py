@@ -18,9 +18,11 @@ from PIL import Image
 
 from hgld.artifacts import atomic_folder
 from hgld.config import ReportOptions, StageContext
-from hgld.report.charts import Chart, by_split, draw_charts
-from hgld.report.examples import ExampleGroup, Images, Photo, class_paths, find_examples
-from hgld.report.figures import LIGHT
+from hgld.figures import LIGHT
+from hgld.report.charts import SECTIONS, Chart, draw_charts
+from hgld.report.counts import Counts, by_split
+from hgld.report.examples import ExampleGroup, Images, Photo, find_examples
+from hgld.report.intervals import RESAMPLES, bootstrap_intervals
 from hgld.report.metrics import (
     best_model,
     explain_metrics,
@@ -28,6 +30,8 @@ from hgld.report.metrics import (
     metric_rows,
     skipped_queries,
 )
+from hgld.report.plans import Measured
+from hgld.report.rankings import Ranking
 from hgld.report.sheets import Cell, draw_retrievals
 from hgld.shards.index import level_columns, read_index, read_manifest
 
@@ -66,11 +70,19 @@ def write_report(
         InvalidData: a ranking or a ``metrics.jsonl`` cannot be read.
     """
     index = read_index(shards)
-    levels = [str(name) for name in read_manifest(shards)["levels"]]
-    groups = _examples(
-        per_query, evaluation, ranked_levels, shards, index, hierarchy, options=options
+    levels = tuple(str(name) for name in read_manifest(shards)["levels"])
+    counts = Counts(hierarchy, index, levels)
+    protocol = evaluation["protocol"]
+    measured = Measured(
+        evaluation,
+        levels,
+        bootstrap_intervals(per_query),
+        {name: Ranking.load(ranked_levels / f"{name}.npz") for name in evaluation["models"]},
+        Images(shards, index, protocol["query"], counts.paths),
+        Images(shards, index, protocol["gallery"], counts.paths),
     )
-    charts = draw_charts(hierarchy, index, levels, models, evaluation)
+    groups = _examples(per_query, measured, options)
+    charts = draw_charts(measured, counts, models)
     with atomic_folder(out) as folder:
         _save_pictures(folder, charts, groups, levels)
         page = _render(
@@ -79,12 +91,14 @@ def write_report(
             class_counts=_class_counts(index, levels),
             splits=_splits(index),
             images=len(index),
-            protocol=evaluation["protocol"],
+            protocol=protocol,
             metrics=evaluation["metrics"],
             meanings=explain_metrics(evaluation["metrics"]),
-            rows=metric_rows(evaluation),
+            rows=metric_rows(evaluation, measured.intervals),
+            intervals=bool(measured.intervals),
+            resamples=RESAMPLES,
             skipped=skipped_queries(evaluation),
-            charts=charts,
+            sections=_by_section(charts),
             best=best_model(evaluation),
             metric=first_metric(evaluation),
             groups=groups,
@@ -93,28 +107,26 @@ def write_report(
 
 
 def _examples(
-    per_query: pd.DataFrame,
-    evaluation: Mapping[str, Any],
-    ranked_levels: Path,
-    shards: Path,
-    index: pd.DataFrame,
-    hierarchy: pd.DataFrame,
-    *,
-    options: ReportOptions,
+    per_query: pd.DataFrame, measured: Measured, options: ReportOptions
 ) -> list[ExampleGroup]:
     """What the best model found, by its first metric; nothing where there is no model."""
-    model, protocol = best_model(evaluation), evaluation["protocol"]
+    model = best_model(measured.evaluation)
     if model is None or not options.grid_queries:
         return []
-    paths = class_paths(hierarchy)
     return find_examples(
-        ranked_levels / f"{model}.npz",
-        _values_of(per_query, model, first_metric(evaluation)),
-        Images(shards, index, protocol["query"], paths),
-        Images(shards, index, protocol["gallery"], paths),
+        measured.rankings[model],
+        _values_of(per_query, model, first_metric(measured.evaluation)),
+        measured.queries,
+        measured.gallery,
         count=options.grid_queries,
         images=options.grid_images,
     )
+
+
+def _by_section(charts: Sequence[Chart]) -> dict[str, list[Chart]]:
+    """Heading -> its charts, without headings that have none."""
+    found = {title: [c for c in charts if c.section == name] for name, title in SECTIONS.items()}
+    return {title: some for title, some in found.items() if some}
 
 
 def _save_pictures(
@@ -158,7 +170,8 @@ def _sheet(group: ExampleGroup, levels: Sequence[str]) -> list[tuple[str, list[C
 
 
 def _cell(photo: Photo, colour: str, verdict: str) -> Cell:
-    return Cell(photo.image, colour, verdict, (photo.title, photo.byline, photo.terms))
+    credit = photo.credit
+    return Cell(photo.image, colour, verdict, (credit.title, credit.byline, credit.terms))
 
 
 def frame_of(level: int, levels: Sequence[str]) -> str:

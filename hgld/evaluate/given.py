@@ -1,0 +1,225 @@
+"""Embeddings that a person brings: read, checked, and put into the order that is asked for.
+
+Three forms, whatever made them:
+
+.npy       (N, D) numbers; ids and labels stand elsewhere
+.npz       ``vectors`` (or ``embeddings``) (N, D); ``ids`` (N,) and ``labels`` (N,) or (N, L) where
+           there are any, coarse to fine
+.parquet   a column ``embedding`` (or ``vector``) of lists; ``image_id`` (or ``id``) where there is
+           one; all other columns are labels, coarse to fine
+
+Pickles are never read.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hgld.artifacts import read_csv
+from hgld.errors import InvalidData
+
+__all__ = ["Given", "read_given", "read_labels", "require_finite", "unit_rows"]
+
+IDS = ("image_id", "id", "ids", "key")
+VECTORS = ("embedding", "embeddings", "vector", "vectors")
+ROWS_AT_ONCE = 1 << 14
+
+
+@dataclass(frozen=True)
+class Given:
+    """Embeddings of one side.
+
+    Attributes:
+        path: of the file, for an error.
+        vectors: (N, D) float32.
+        ids: (N,) of the images; None: rows are known by their number.
+        labels: (N, L) table, coarse to fine; None: they stand elsewhere.
+    """
+
+    path: Path
+    vectors: np.ndarray
+    ids: np.ndarray | None = None
+    labels: pd.DataFrame | None = None
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def of(self, ids: np.ndarray) -> np.ndarray:
+        """(n, D) embeddings of these images.
+
+        Raises:
+            InvalidData: no ids, an id twice, or an image that has no embedding.
+        """
+        return np.asarray(self.vectors[self.places(ids, "embedding")])
+
+    def places(self, ids: np.ndarray, what: str) -> np.ndarray:
+        """(n,) rows of these images."""
+        if self.ids is None:
+            raise InvalidData(
+                f"{self.path}: has no ids, so nobody can tell which image a row is; give .npz with "
+                "ids, or .parquet with a column image_id"
+            )
+        known = pd.Index(self.ids)
+        if known.has_duplicates:
+            raise InvalidData(f"{self.path}: id {known[known.duplicated()][0]} is there twice")
+        place = known.get_indexer(pd.Index(ids))
+        if (place < 0).any():
+            lost = ids[place < 0]
+            raise InvalidData(
+                f"{self.path}: {len(lost)} of {len(ids)} images have no {what}, first {lost[0]}"
+            )
+        return np.asarray(place)
+
+    def with_labels(self, table: pd.DataFrame, path: Path) -> "Given":
+        """The same with labels of a table: by id where both have ids, else row by row.
+
+        Raises:
+            InvalidData: an image without labels, or another number of rows.
+        """
+        ids = next((str(name) for name in table if name in IDS), None)
+        levels = table.drop(columns=ids) if ids else table
+        if ids and self.ids is not None:
+            listed = Given(path, np.empty((len(table), 0)), table[ids].to_numpy(dtype=str))
+            levels = levels.iloc[listed.places(self.ids, "label")]
+        elif len(table) != len(self):
+            raise InvalidData(
+                f"{path}: {len(table)} rows of labels for {len(self)} embeddings in {self.path}"
+            )
+        return replace(self, labels=levels.reset_index(drop=True))
+
+
+def read_given(path: Path) -> Given:
+    """Embeddings of a file.
+
+    Raises:
+        InvalidData: no such file, none of the three forms, no embedding in it, or numbers that
+            are not finite.
+    """
+    reader = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}.get(path.suffix)
+    if reader is None:
+        raise InvalidData(f"{path}: expected embeddings as .npy, .npz or .parquet")
+    if not path.is_file():
+        raise InvalidData(f"{path}: no such file; expected embeddings as .npy, .npz or .parquet")
+    try:
+        given = reader(path)
+    except InvalidData:
+        raise
+    except Exception as error:  # numpy and pyarrow raise whatever the damage leads to
+        raise InvalidData(f"{path}: not readable as embeddings ({error})") from None
+    _require_shape(given)
+    require_finite(given.vectors, str(path), given.ids)
+    return given
+
+
+def read_labels(path: Path) -> pd.DataFrame:
+    """Labels of a file, coarse to fine: .csv or .parquet with names, .npy or .npz without.
+
+    Raises:
+        InvalidData: no such file, or not readable.
+    """
+    if not path.is_file():
+        raise InvalidData(f"{path}: no such file; expected labels as .csv, .parquet or .npy")
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            names = next(csv.reader(file), [])
+        return read_csv(path, dict.fromkeys(names, "text"))
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        loaded = np.load(path, allow_pickle=False)
+        return _label_table(loaded if path.suffix == ".npy" else loaded["labels"], path)
+    except Exception as error:  # numpy and pyarrow raise whatever the damage leads to
+        raise InvalidData(f"{path}: not readable as labels ({error})") from None
+
+
+def require_finite(vectors: np.ndarray, whose: str, ids: Sequence[str] | np.ndarray | None) -> None:
+    """Refuse embeddings that are no numbers.
+
+    Raises:
+        InvalidData: how many there are, and which is the first.
+    """
+    blocks = range(0, len(vectors), ROWS_AT_ONCE)
+    whole = [np.isfinite(vectors[i : i + ROWS_AT_ONCE]).all(axis=1) for i in blocks]
+    wrong = np.flatnonzero(~np.concatenate(whole)) if whole else np.empty(0, int)
+    if wrong.size:
+        first = f"row {wrong[0]}" if ids is None else f"{ids[wrong[0]]} (row {wrong[0]})"
+        raise InvalidData(
+            f"{whose}: {wrong.size} of {len(vectors)} embeddings hold nan or inf, first {first}; "
+            "a model that trained to nan, or half precision that overflowed, does that"
+        )
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """(N, D) unit vectors, float32; a row of zeros stays.
+
+    Example:
+        >>> unit_rows(np.array([[0.0, 4.0], [0.0, 0.0]])).tolist()
+        [[0.0, 1.0], [0.0, 0.0]]
+    """
+    unit = vectors.astype(np.float32)
+    lengths = np.sqrt(np.einsum("nd,nd->n", unit, unit, dtype=np.float64))
+    unit /= np.where(lengths == 0, 1, lengths)[:, None].astype(np.float32)
+    return unit
+
+
+def _read_npy(path: Path) -> Given:
+    return Given(path, np.load(path, allow_pickle=False))
+
+
+def _read_npz(path: Path) -> Given:
+    with np.load(path, allow_pickle=False) as data:
+        name = next((name for name in VECTORS if name in data), None)
+        if name is None:
+            raise InvalidData(
+                f"{path}: has no array 'vectors' (it has {', '.join(data) or 'none'})"
+            )
+        ids = next((data[name].astype(str) for name in IDS if name in data), None)
+        labels = _label_table(data["labels"], path) if "labels" in data else None
+        return Given(path, data[name], ids, labels)
+
+
+def _read_parquet(path: Path) -> Given:
+    table = pd.read_parquet(path)
+    vectors = next((str(name) for name in table if name in VECTORS), None)
+    if vectors is None:
+        names = ", ".join(map(str, table))
+        raise InvalidData(f"{path}: has no column 'embedding' of lists (it has {names})")
+    lengths = table[vectors].map(len)
+    if lengths.nunique() > 1:
+        row = int((lengths != lengths.iloc[0]).to_numpy().argmax())
+        raise InvalidData(
+            f"{path} row {row}: {lengths.iloc[row]} numbers, row 0 has {lengths.iloc[0]}"
+        )
+    ids = next((str(name) for name in table if name in IDS), None)
+    labels = table.drop(columns=[name for name in (vectors, ids) if name])
+    matrix = np.stack(table[vectors].to_list()) if len(table) else np.empty((0, 0))
+    known = table[ids].to_numpy(dtype=str) if ids else None
+    return Given(path, matrix, known, labels if labels.shape[1] else None)
+
+
+def _label_table(labels: np.ndarray, path: Path) -> pd.DataFrame:
+    """(N,) or (N, L) labels under the numbers of their levels, the coarsest is 1."""
+    if labels.ndim not in (1, 2) or labels.dtype.kind not in "iuUS":
+        raise InvalidData(
+            f"{path}: labels of shape {labels.shape} and type {labels.dtype}; expected (N,) or "
+            "(N, levels) whole numbers or words, coarse to fine"
+        )
+    table = labels.reshape(len(labels), -1)
+    return pd.DataFrame(table, columns=[str(i + 1) for i in range(table.shape[1])])
+
+
+def _require_shape(given: Given) -> None:
+    vectors: Any = given.vectors
+    if vectors.ndim != 2 or vectors.dtype.kind != "f" or 0 in vectors.shape:
+        raise InvalidData(
+            f"{given.path}: embeddings of shape {vectors.shape} and type {vectors.dtype}; expected "
+            "(images, dim) floating-point numbers, at least one"
+        )
+    for name, rows in (("ids", given.ids), ("labels", given.labels)):
+        if rows is not None and len(rows) != len(vectors):
+            raise InvalidData(f"{given.path}: {len(rows)} {name} for {len(vectors)} embeddings")

@@ -1,0 +1,194 @@
+"""What can be evaluated: trained runs, checkpoints, pretrained models by name, given embeddings.
+
+A model has a key that names all that decides its embeddings (the weights' hash, above all), so that
+embeddings are found again as long as they are right. Nothing is loaded before something has to be
+embedded.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from math import floor
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from hgld.artifacts import Json, hash_file
+from hgld.config import TrainOptions, nearest
+from hgld.errors import InvalidData, MissingInput, MissingWeights, UsageError
+from hgld.model import build_image_model, load_model
+from hgld.model.backbones import find_backbone
+from hgld.model.clip import find_clip, load_clip_tower
+from hgld.model.image import evaluation_transform
+from hgld.model.weights import split_name
+
+__all__ = ["Encoder", "Model", "find_models"]
+
+HELPS = "download them elsewhere and name the file"
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Photos to unit vectors.
+
+    Attributes:
+        network: (B, 3, H, W) -> (B, D).
+        transform: a photo -> (3, H, W), as the network wants it.
+    """
+
+    network: nn.Module
+    transform: Callable[[Image.Image], Tensor]
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of an evaluation.
+
+    Attributes:
+        name: in tables and files.
+        kind: checkpoint, timm, open_clip or given.
+        source: folder, name of the pretrained model, or file of embeddings.
+    """
+
+    name: str
+    kind: str
+    source: str
+
+    def key(self) -> str:
+        """All that decides the embeddings, in one word."""
+        architecture = split_name(self.source)[0] if self.kind in ("timm", "open_clip") else ""
+        facts = f"{self.kind} {architecture} {hash_file(self._decisive_file())}"
+        return sha256(facts.encode()).hexdigest()
+
+    def facts(self) -> dict[str, Any]:
+        """What a report says of it: loss, steps, backbone, SHA-256 of the weights."""
+        file = self._decisive_file()
+        if self.kind == "checkpoint":
+            config = json.loads(file.read_text(encoding="utf-8"))
+            facts = {name: config.get(name) for name in ("loss", "steps", "backbone")}
+            return {**facts, "steps": facts["steps"] or 0, "weights_sha256": config["sha256"]}
+        given = self.kind == "given"
+        return {
+            "loss": "given embeddings" if given else "pretrained",
+            "steps": 0,
+            "backbone": file.name if given else f"{self.kind}:{self.source}",
+            "weights_sha256": hash_file(file),
+        }
+
+    def load(self, device: torch.device) -> Encoder:
+        """The model on a device, ready to embed."""
+        if self.kind == "checkpoint":
+            network = load_model(Path(self.source), device)
+            return Encoder(network, evaluation_transform(network.config))
+        with self._in_its_option():
+            if self.kind == "open_clip":
+                return Encoder(*load_clip_tower(self.source, self._decisive_file(), device))
+            network = build_image_model(_as_pretrained(self.source), head=False).eval().to(device)
+            return Encoder(network, evaluation_transform(network.config))
+
+    def _decisive_file(self) -> Path:
+        """The file that all else follows from: a checkpoint's config.json names its weights."""
+        if self.kind == "given":
+            return Path(self.source)
+        if self.kind == "checkpoint":
+            return Path(self.source) / "config.json"
+        with self._in_its_option():
+            if self.kind == "open_clip":
+                return find_clip(self.source, self._option, f"{HELPS}: open_clip:MODEL/FILE")
+            file = find_backbone(TrainOptions(backbone=self.source))[1]
+            assert file is not None  # as it is pretrained
+            return file
+
+    @property
+    def _option(self) -> str:
+        return f"evaluate.models.{self.name}"
+
+    @contextmanager
+    def _in_its_option(self) -> Iterator[None]:
+        """Say of a pretrained model that it stands in this option, not in train's."""
+        try:
+            yield
+        except MissingWeights as error:
+            what = str(error).partition("; set train.backbone")[0]
+            what = what.replace("train.backbone", self._option)
+            helps = "" if "open_clip:MODEL/FILE" in what else f"; {HELPS}: timm:MODEL/FILE"
+            raise MissingWeights(what + helps) from None
+        except UsageError as error:
+            raise UsageError(str(error).replace("train.backbone", self._option)) from None
+
+
+@lru_cache(maxsize=1)
+def loaded(model: Model, key: str, device: torch.device) -> Encoder:
+    """The model of that key; the last one stays at hand for the next shard."""
+    return model.load(device)
+
+
+def find_models(wanted: Mapping[str, str], runs: Path) -> list[Model]:
+    """The models that an evaluation names, or else all trained runs, in their order.
+
+    Args:
+        wanted: name -> ``run:NAME``, ``timm:MODEL``, ``open_clip:MODEL/PRETRAINED``, or a path.
+        runs: folder of the trained runs.
+
+    Raises:
+        MissingInput: nothing was trained.
+        UsageError: no such run.
+        InvalidData: a path that is neither a model's folder nor a file of embeddings.
+    """
+    if not wanted:
+        return [_run(name, name, runs) for name in _run_names(runs)]
+    return [_find(name, text, runs) for name, text in wanted.items()]
+
+
+def _find(name: str, text: str, runs: Path) -> Model:
+    kind, _, source = text.partition(":")
+    if kind == "run":
+        return _run(name, source, runs)
+    if kind in ("timm", "open_clip"):
+        return Model(name, kind, source)
+    path = Path(text)
+    if path.is_file():
+        return Model(name, "given", text)
+    if not (path / "config.json").is_file():
+        raise InvalidData(
+            f"evaluate.models.{name}: {path} is neither a model's folder (with config.json) nor a "
+            "file of embeddings; expected run:NAME, timm:MODEL, open_clip:MODEL/PRETRAINED or a "
+            "path"
+        )
+    return Model(name, "checkpoint", text)
+
+
+def _run(name: str, run: str, runs: Path) -> Model:
+    names = _run_names(runs)
+    if run not in names:
+        raise UsageError(
+            f"evaluate.models.{name}: train has no run '{run}' (it has {', '.join(names)})"
+            + nearest(run, names)
+        )
+    return Model(name, "checkpoint", str(runs / run))
+
+
+def _run_names(runs: Path) -> list[str]:
+    """Names of the trained runs, in the order of the pipeline file."""
+    path = runs / "runs.json"
+    if not path.is_file():
+        raise MissingInput(f"{runs}: holds no model; run train first")
+    return [str(name) for name in Json("runs.json").read(path)["runs"]]
+
+
+def _as_pretrained(backbone: str) -> TrainOptions:
+    """A pretrained model's own view of a photo: short side, then the centre."""
+    config = timm.get_pretrained_cfg(find_backbone(TrainOptions(backbone=backbone))[0])
+    assert config is not None  # as its weights were found
+    side = int(config.input_size[-1])
+    if config.crop_mode == "squash":
+        return TrainOptions(backbone=backbone, image_size=side)
+    resize = floor(side / config.crop_pct)
+    return TrainOptions(backbone=backbone, image_size=side, eval_resize=resize, eval_crop=side)

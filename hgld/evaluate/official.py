@@ -1,0 +1,147 @@
+"""GLDv2's official retrieval measure: the full index, the official relevant images, mAP@100.
+
+The full index holds images of landmarks that have no label. They are in no shard, so they are read
+from the data set's own files. The score is that of the challenge: a query of the list that has no
+image here counts 0.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hgld.artifacts import atomic_path
+from hgld.errors import InvalidData
+from hgld.evaluate.ranking import rank_blocks
+from hgld.evaluate.sides import Side, side_of_files
+from hgld.ranking.interchange import kaggle_lines, kaggle_score
+from hgld.tasks import say
+
+__all__ = ["OFFICIAL", "PAPER", "Official", "OfficialScore"]
+
+OFFICIAL, PAPER = "mAP@100 gldv2-official", "mAP@100 gldv2-paper"
+CUT = 100
+REST = " (no label)"  # of a split's name: its images that are in no shard
+
+
+@dataclass(frozen=True)
+class OfficialScore:
+    """What the official measure says of a model.
+
+    Attributes:
+        name: of the measure.
+        means: the measure, and that of each usage (public, private).
+        ids: (Q,) queries.
+        values: (Q,) AP@100.
+    """
+
+    name: str
+    means: dict[str, float]
+    ids: np.ndarray
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
+class Official:
+    """The official protocol: images beside those in the shards, and the list of answers.
+
+    Attributes:
+        sides: queries and gallery images without labels, where there are any.
+        queries: image_id, usage, relevant (ids parted by blanks; empty: ignored).
+        lost: index images that are neither in the shards nor beside them.
+    """
+
+    sides: tuple[Side, ...]
+    queries: pd.DataFrame
+    lost: int
+
+    @classmethod
+    def of(
+        cls,
+        source: Path,
+        images: pd.DataFrame,
+        export_dropped: pd.DataFrame,
+        queries: pd.DataFrame,
+    ) -> "Official":
+        """The protocol from what collect and export have left.
+
+        Raises:
+            InvalidData: there is no list of answers.
+        """
+        if not (queries["relevant"].str.strip() != "").any():
+            raise InvalidData(
+                "evaluate.protocol gldv2-official needs the official list of answers, and "
+                "queries.csv has none; name it in collect.retrieval_solution_csv and run collect"
+            )
+        unlabelled = export_dropped[export_dropped["reason"] == "unlabelled"]
+        rest = images.merge(unlabelled[["split", "image_id"]], on=["split", "image_id"])
+        sides = [
+            side_of_files(split + REST, rest[rest["split"] == split], source)
+            for split in ("test", "index")
+            if (rest["split"] == split).any()
+        ]
+        other = export_dropped["reason"] != "unlabelled"
+        lost = int((other & (export_dropped["split"] == "index")).sum())
+        return cls(tuple(sides), queries, lost)
+
+    def facts(self, query: Side, gallery: Side) -> dict[str, Any]:
+        """What the report says of it; images that are missing are told, too."""
+        queries, images = self._ids(query), self._ids(gallery)
+        answered = self.queries[self.queries["relevant"].str.strip() != ""]
+        relevant = set(" ".join(answered["relevant"]).split())
+        missing = {
+            "queries": len(set(answered["image_id"]) - set(queries)),
+            "relevant_images": len(relevant - set(images)),
+        }
+        if any(missing.values()) or self.lost:
+            say(
+                "evaluate: of the official list are not here: "
+                f"queries {missing['queries']:,} (each counts 0), relevant images "
+                f"{missing['relevant_images']:,}; index images that export left out: {self.lost:,}"
+            )
+        return {"queries": len(answered), "gallery_images": len(images), "missing": missing}
+
+    def score(
+        self, vectors: Mapping[str, np.ndarray], query: Side, gallery: Side, path: Path
+    ) -> OfficialScore:
+        """Rank the full index, write the submission to a file, and score it."""
+        submission = self._submit(vectors, query, gallery)
+        with atomic_path(path) as temporary:
+            temporary.write_text("\n".join(kaggle_lines(submission, CUT)) + "\n", encoding="utf-8")
+        found = kaggle_score(submission, self._solution(), CUT)
+        values = np.array(list(found.per_query.values()))
+        means = {f"{OFFICIAL} {usage.lower()}": mean for usage, mean in found.mean.items()}
+        ids = np.array(list(found.per_query), dtype=str)
+        return OfficialScore(OFFICIAL, {OFFICIAL: float(values.mean()), **means}, ids, values)
+
+    def _submit(
+        self, vectors: Mapping[str, np.ndarray], query: Side, gallery: Side
+    ) -> dict[str, list[str]]:
+        """The first images of the full index for each query."""
+        queries = np.concatenate([vectors[side.split] for side in self._both(query)])
+        images = [vectors[side.split] for side in self._both(gallery)]
+        ids = self._ids(gallery)
+        alike = np.zeros((len(queries), 1), np.int64), np.zeros((len(ids), 1), np.int64)
+        blocks = rank_blocks(queries, alike[0], images, alike[1], first=CUT)
+        rows = (row for _, order in blocks for row in order)
+        known = set(self.queries["image_id"])
+        ranked = zip(self._ids(query), rows, strict=True)
+        return {str(q): ids[row].tolist() for q, row in ranked if q in known}
+
+    def _both(self, side: Side) -> Iterator[Side]:
+        """A side in the shards, and what is beside them."""
+        yield side
+        yield from (rest for rest in self.sides if rest.split == side.split + REST)
+
+    def _ids(self, side: Side) -> np.ndarray:
+        return np.concatenate([part.image_ids for part in self._both(side)])
+
+    def _solution(self) -> Iterator[str]:
+        """The list of answers as the lines of its official file."""
+        yield "id,images,Usage"
+        columns = (self.queries[name] for name in ("image_id", "relevant", "usage"))
+        for image_id, relevant, usage in zip(*columns, strict=True):
+            yield f"{image_id},{relevant or 'None'},{usage}"

@@ -1,0 +1,118 @@
+"""The two sides of an evaluation: which images query, and which are looked through.
+
+The images of a side lie in files, the shards or the data set's own tars; each file is a part that
+is embedded as a whole and known by a key, so that a changed file is embedded anew.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from hgld.errors import UsageError
+from hgld.shards.index import level_columns, read_index, read_manifest
+
+__all__ = ["Part", "Shards", "Side"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Images of one file.
+
+    Attributes:
+        folder: that the file is in.
+        rows: the images, with shard (the file's name), key, offset and size_bytes.
+        key: one word for the file and what is read from it.
+    """
+
+    folder: Path
+    rows: pd.DataFrame
+    key: str
+
+
+@dataclass(frozen=True)
+class Side:
+    """The queries, or the gallery: the samples of one split, in the order of the index.
+
+    A gallery may be several splits, ``A+B``: where the queries are the first of them, they search
+    among themselves and the others (the distractors), and none finds itself.
+    """
+
+    split: str
+    rows: pd.DataFrame
+    labels: np.ndarray  # (N, L), coarse to fine
+    folder: Path
+    hashes: dict[str, str]
+
+    @property
+    def image_ids(self) -> np.ndarray:
+        """(N,) image ids."""
+        return self.rows["image_id"].to_numpy(dtype=str)
+
+    def begins_with(self, query: "Side") -> bool:
+        """Whether the queries are its first images, so that each would find itself."""
+        return self.split.split("+")[0] == query.split
+
+    def parts(self) -> Iterator[Part]:
+        """For each file its samples, in order."""
+        for file, rows in self.rows.groupby("shard", sort=False):
+            yield Part(self.folder, rows, self.hashes[str(file)][:32])
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A folder of shards, as an evaluation needs it."""
+
+    folder: Path
+    levels: tuple[str, ...]
+    index: pd.DataFrame
+    hashes: dict[str, str]
+
+    @classmethod
+    def read(cls, folder: Path) -> "Shards":
+        """Index and manifest of the folder."""
+        manifest = read_manifest(folder)
+        hashes = {str(shard["file"]): str(shard["sha256"]) for shard in manifest["shards"]}
+        levels = tuple(str(name) for name in manifest["levels"])
+        return cls(folder, levels, read_index(folder), hashes)
+
+    def side(self, split: str, option: str) -> Side:
+        """The samples of a split, or of several in their order, ``A+B``.
+
+        Raises:
+            UsageError: one has none.
+        """
+        rows = pd.concat([self._rows(name, option) for name in split.split("+")], ignore_index=True)
+        labels = np.array(rows[level_columns(rows)], dtype=np.int64)
+        return Side(split, rows, labels, self.folder, self.hashes)
+
+    def _rows(self, split: str, option: str) -> pd.DataFrame:
+        rows = self.index[self.index["split"] == split]
+        if rows.empty:
+            raise UsageError(
+                f"evaluate.{option} '{split}' has no samples; the shards hold "
+                + (", ".join(sorted(self.index["split"].unique())) or "none at all")
+            )
+        return rows
+
+
+def side_of_files(split: str, rows: pd.DataFrame, folder: Path) -> Side:
+    """Images without labels that lie in files of other kinds: tars or photos.
+
+    Args:
+        split: name of the side.
+        rows: image_id, path below the folder, offset and size_bytes.
+        folder: of the files.
+    """
+    rows = rows.sort_values(["path", "offset"], ignore_index=True)
+    rows = rows.assign(shard=rows["path"], key=rows["image_id"])
+    hashes = {}
+    for path, part in rows.groupby("path"):
+        facts = (folder / str(path)).stat()
+        places = part[["offset", "size_bytes"]].to_numpy(np.int64).tobytes()
+        stamp = f"{path} {facts.st_size} {facts.st_mtime_ns} ".encode()
+        hashes[str(path)] = sha256(stamp + places).hexdigest()
+    return Side(split, rows, np.empty((len(rows), 0), np.int64), folder, hashes)

@@ -1,0 +1,35 @@
+"""How figures look, and the figures of a hierarchy: for the report and for a release.
+
+They stand below both, so that neither has to know the other.
+"""
+
+from hgld.figures.hierarchy import Bar, draw_groups, draw_shares, draw_sunburst
+from hgld.figures.theme import (
+    DARK,
+    LIGHT,
+    WIDTH,
+    Theme,
+    add_axes,
+    add_legend,
+    mark_of,
+    open_figure,
+    png_bytes,
+    scale_axis,
+)
+
+__all__ = [
+    "DARK",
+    "LIGHT",
+    "WIDTH",
+    "Bar",
+    "Theme",
+    "add_axes",
+    "add_legend",
+    "draw_groups",
+    "draw_shares",
+    "draw_sunburst",
+    "mark_of",
+    "open_figure",
+    "png_bytes",
+    "scale_axis",
+]

@@ -1,0 +1,232 @@
+"""Figures of a hierarchy: how many classes each class holds, the whole as rings, the shares.
+
+Plain functions of names and counts, so that a report with images and a release without any draw
+the same figure from what they have.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.patches import Patch
+
+from hgld.figures.theme import (
+    WIDTH,
+    Theme,
+    add_axes,
+    add_legend,
+    open_figure,
+    png_bytes,
+    scale_axis,
+)
+
+__all__ = ["Bar", "draw_groups", "draw_shares", "draw_sunburst"]
+
+MAX_BARS = 80
+RINGS = 4  # of a deeper hierarchy the coarsest
+HOLE, RING = 0.36, 0.64  # radius of the hole, width of all rings together
+LETTER = 0.06  # inches that a letter of a name takes
+LONGEST = 18  # letters of a name outside the rings
+NAMED = 0.018  # a part below this share of the whole has no room for its name
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One class of the histogram: its name, the coarse class it belongs to, its counts."""
+
+    name: str
+    group: str
+    classes: int
+    images: int
+
+
+def draw_groups(bars: Sequence[Bar], finest: str, theme: Theme) -> bytes:
+    """Classes of the finest level in each group of the level above it, largest group first."""
+    shown = sorted(bars, key=lambda bar: (-bar.classes, bar.name))[:MAX_BARS]
+    colours = _group_colours(bars, theme)
+    with open_figure(theme, WIDTH, 0.9 + 0.175 * len(shown)) as figure:
+        axes = add_axes(figure, theme, grid_axis="x")
+        largest = shown[0].classes
+        scale_axis(axes, "x", shown[-1].classes, largest)
+        logarithmic = axes.get_xscale() == "log"
+        for number, bar in enumerate(shown):
+            colour = colours.get(bar.group, theme.groups[1])
+            start = 0.5 if logarithmic else 0.0
+            axes.barh(number, bar.classes - start, 0.72, left=start, color=colour)
+            images = f" · {bar.images:,} images" if any(b.images for b in bars) else ""
+            text = f" {bar.classes:,}{images}"
+            axes.text(bar.classes, number, text, va="center", fontsize=8, color=theme.muted)
+        names = [bar.name for bar in shown]
+        axes.set_yticks(range(len(shown)), names, color=theme.ink, fontsize=8.5)
+        axes.set_ylim(len(shown) - 0.4, -0.6)
+        axes.set_xlim(0.5 if logarithmic else 0, largest * (8 if logarithmic else 1.3))
+        left_out = f" ({len(bars) - len(shown)} smaller not shown)" if len(bars) > MAX_BARS else ""
+        scale = ", logarithmic" if logarithmic else ""
+        axes.set_xlabel(f"number of {finest} classes{scale}{left_out}")
+        for group, colour in colours.items():
+            axes.barh([np.nan], [np.nan], color=colour, label=group)
+        if len(colours) > 1:
+            add_legend(axes, theme)
+        return png_bytes(figure)
+
+
+def _group_colours(bars: Sequence[Bar], theme: Theme) -> dict[str, str]:
+    groups = sorted({bar.group for bar in bars})
+    colours = dict(zip(groups, theme.groups, strict=False))
+    return colours if len(groups) <= len(theme.groups) else {}
+
+
+def draw_sunburst(counts: Mapping[Path, int], levels: Sequence[str], theme: Theme) -> bytes:
+    """The hierarchy as rings, coarse inside; an angle is a share of all counts.
+
+    Args:
+        counts: path of a class, coarse to fine -> what it holds; all paths are of one length.
+        levels: name of each ring and then of what is counted.
+        theme: of the page.
+    """
+    depth = min(RINGS, len(next(iter(counts))))
+    total = sum(counts.values())
+    with open_figure(theme, WIDTH, WIDTH) as figure:
+        axes: Axes = figure.add_subplot(facecolor=theme.surface)
+        axes.set_aspect("equal")
+        axes.set_axis_off()
+        colours = _ring_colours(counts, theme)
+        for ring in range(depth):
+            _draw_ring(axes, _parts(counts, ring + 1), ring, depth, colours, theme)
+        reach = _reach(_parts(counts, depth), total)
+        axes.set(xlim=(-reach, reach), ylim=(-reach, reach))
+        middle = f"{total:,}\n{levels[-1]}\nclasses"
+        axes.text(0, 0, middle, ha="center", va="center", fontsize=9, color=theme.ink)
+        return png_bytes(figure)
+
+
+def _parts(counts: Mapping[Path, int], length: int) -> dict[Path, int]:
+    """Counts of the classes with paths of a length; larger first within what holds them."""
+    sums: dict[Path, int] = {}
+    for path, count in counts.items():
+        for end in range(1, length + 1):
+            sums[path[:end]] = sums.get(path[:end], 0) + count
+    parts = [path for path in sums if len(path) == length]
+    parts.sort(key=lambda p: [(-sums[p[:end]], p[end - 1]) for end in range(1, length + 1)])
+    return {path: sums[path] for path in parts}
+
+
+def _ring_colours(counts: Mapping[Path, int], theme: Theme) -> dict[str, str]:
+    """A colour for each coarsest class, as in the histogram."""
+    names = sorted({path[0] for path in counts})
+    palette = theme.groups if len(names) <= len(theme.groups) else theme.classes
+    return {name: palette[number % len(palette)] for number, name in enumerate(names)}
+
+
+def _draw_ring(
+    axes: Axes,
+    parts: Mapping[Path, int],
+    ring: int,
+    depth: int,
+    colours: Mapping[str, str],
+    theme: Theme,
+) -> None:
+    total, width = sum(parts.values()), RING / depth
+    outer = HOLE + width * (ring + 1)
+    shades = _shades(list(parts), colours, theme, ring)
+    wedges, *_ = axes.pie(
+        list(parts.values()),
+        radius=outer,
+        colors=shades,
+        startangle=90,
+        counterclock=False,
+        wedgeprops={"width": width, "edgecolor": theme.surface, "linewidth": 1.0},
+    )
+    last = ring == depth - 1
+    for wedge, (path, count) in zip(wedges, parts.items(), strict=True):
+        wedge.set_linewidth(min(1.0, 100 * count / total))
+        text = _cut(path[-1]) if last else f"{path[-1]} {count / total:.0%}"
+        arc = 2 * math.pi * outer * count / total * WIDTH / 4
+        if count / total >= NAMED and (last or arc > LETTER * len(text)):
+            angle = (wedge.theta1 + wedge.theta2) / 2
+            place = outer + 0.03 if last else outer - width / 2
+            _write(axes, text, angle, place, last, theme)
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 2]}..."
+
+
+def _reach(parts: Mapping[Path, int], total: int) -> float:
+    """Radius, in units of the outer ring's, that the names outside it need."""
+    named = [_cut(path[-1]) for path, count in parts.items() if count / total >= NAMED]
+    letters = max((len(name) for name in named), default=0)
+    return 1.05 / (1 - 2 * LETTER * letters / WIDTH)
+
+
+def _shades(
+    paths: Sequence[Path], colours: Mapping[str, str], theme: Theme, ring: int
+) -> list[tuple[float, float, float]]:
+    """The coarsest class's colour, paler outwards, and in turn darker and paler."""
+    surface = np.array(to_rgb(theme.surface))
+    shades: list[tuple[float, float, float]] = []
+    for number, path in enumerate(paths):
+        pale = 0.0 if ring == 0 else 0.22 + 0.2 * (number % 2)
+        colour = np.array(to_rgb(colours[path[0]]))
+        red, green, blue = (1 - pale) * colour + pale * surface
+        shades.append((red, green, blue))
+    return shades
+
+
+def _write(axes: Axes, text: str, angle: float, radius: float, outside: bool, theme: Theme) -> None:
+    """A name along its ray outside the rings, or along the ring inside it."""
+    x, y = (radius * f(math.radians(angle)) for f in (math.cos, math.sin))
+    style: dict[str, Any] = {"fontsize": 7.5, "color": theme.ink, "va": "center", "ha": "center"}
+    if outside:
+        left = 90 < angle % 360 < 270
+        style["rotation"] = angle + 180 if left else angle
+        style |= {"rotation_mode": "anchor", "ha": "right" if left else "left"}
+    else:
+        style["rotation"] = angle + 90 if angle % 360 > 180 else angle - 90
+        style |= {"color": theme.surface, "weight": "bold"}
+    axes.text(x, y, text, **style)
+
+
+def draw_shares(shares: Mapping[str, Mapping[str, int]], theme: Theme) -> bytes:
+    """A bar for each thing counted, parted by class: where natural ends and human-made begins.
+
+    Args:
+        shares: what is counted -> class -> count; every row names the same classes.
+        theme: of the page.
+    """
+    classes = list(next(iter(shares.values())))
+    with open_figure(theme, WIDTH, 0.75 + 0.42 * len(shares)) as figure:
+        axes = add_axes(figure, theme, grid_axis="x")
+        for row, counts in enumerate(shares.values()):
+            start = 0.0
+            for number, name in enumerate(classes):
+                part = 100 * counts[name] / max(1, sum(counts.values()))
+                colour = theme.groups[number % len(theme.groups)]
+                axes.barh(row, part, 0.66, left=start, color=colour)
+                if part >= 16:
+                    text = f"{part:.0f}% · {counts[name]:,}"
+                    style: dict[str, Any] = {"color": theme.surface, "weight": "bold"}
+                    axes.text(start + part / 2, row, text, ha="center", va="center", **style)
+                start += part
+        axes.set_yticks(range(len(shares)), list(shares), color=theme.ink)
+        axes.set(xlim=(0, 100), ylim=(len(shares) - 0.5, -0.5), xlabel="share (%)")
+        handles = [
+            Patch(color=theme.groups[number % len(theme.groups)], label=name)
+            for number, name in enumerate(classes)
+        ]
+        axes.legend(
+            handles=handles,
+            frameon=False,
+            loc="lower left",
+            bbox_to_anchor=(-0.01, 1.0),
+            ncols=min(4, len(classes)),
+            handlelength=1.0,
+            labelcolor=theme.ink,
+        )
+        return png_bytes(figure)

@@ -1,0 +1,130 @@
+"""Where the classes lie in a model's space: t-SNE of their mean embeddings (Fig. 9a and 9b).
+
+A picture of t-SNE shows neighbourhoods, not distances, so beside it stands a number that is
+measured in the full space: how often the nearest class is of the same coarse class.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from hgld.figures import WIDTH, Theme, mark_of, open_figure, png_bytes
+
+__all__ = ["ClassMap", "draw_class_maps", "place_classes"]
+
+FEWEST = 4  # classes that are worth a map
+PERPLEXITY = 30.0  # of van der Maaten and Hinton; less where there are few classes
+EXACT = 400  # up to so many classes t-SNE is computed exactly
+AREAS = {"*": 2.2, "P": 1.4, "X": 1.4, "^": 1.2, "v": 1.2}  # so that marks look of one size
+NAMED = 16  # coarse classes with a mark of their own
+
+
+@dataclass(frozen=True)
+class ClassMap:
+    """The classes of one model.
+
+    Attributes:
+        places: (C, 2) of t-SNE.
+        groups: coarse class of each.
+        together: share of classes whose nearest class, by cosine, is of the same coarse class.
+    """
+
+    places: np.ndarray
+    groups: tuple[tuple[str, ...], ...]
+    together: float
+
+
+def place_classes(means: np.ndarray, groups: Sequence[tuple[str, ...]]) -> ClassMap | None:
+    """Lay the classes out on a plane; None where they are too few, or all of one coarse class.
+
+    Args:
+        means: (C, D) mean embedding of each class.
+        groups: path of the coarse class of each.
+    """
+    if len(means) < FEWEST or len(set(groups)) < 2:
+        return None
+    lengths = np.linalg.norm(means, axis=1, keepdims=True)
+    unit = means / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return ClassMap(_project(unit), tuple(groups), _share_together(unit, groups))
+
+
+def _project(unit: np.ndarray) -> np.ndarray:
+    """t-SNE by one thread and a fixed seed; the same vectors give the same places."""
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1):
+        places: np.ndarray = TSNE(
+            perplexity=min(PERPLEXITY, (len(unit) - 1) / 3),
+            init="random",
+            metric="euclidean",  # of unit vectors: ranks as the cosine does
+            method="exact" if len(unit) <= EXACT else "barnes_hut",
+            random_state=0,
+            n_jobs=1,
+        ).fit_transform(unit.astype(np.float64))
+    return places
+
+
+def _share_together(unit: np.ndarray, groups: Sequence[tuple[str, ...]]) -> float:
+    scores = unit @ unit.T
+    np.fill_diagonal(scores, -np.inf)
+    nearest = scores.argmax(axis=1)
+    return float(np.mean([groups[i] == groups[j] for i, j in enumerate(nearest)]))
+
+
+def draw_class_maps(
+    maps: Mapping[str, ClassMap], colours: Mapping[str, str], level: str, theme: Theme
+) -> bytes:
+    """A panel a model; colour and mark are the coarse class.
+
+    Args:
+        maps: model -> its classes.
+        colours: of the models' names.
+        level: name of the coarse classes' level.
+        theme: of the page.
+    """
+    counts = Counter(group for group in next(iter(maps.values())).groups)
+    named = sorted(sorted(counts, key=lambda group: (-counts[group], group))[:NAMED])
+    marks = {group: mark_of(number, theme) for number, group in enumerate(named)}
+    columns = min(3, len(maps))
+    rows = -(-len(maps) // columns)
+    lines = -(-(len(named) + (len(counts) > NAMED)) // 6)
+    width = 2 * WIDTH + 0.2
+    with open_figure(theme, width, rows * (width / columns * 0.86) + 0.26 * lines + 0.2) as figure:
+        for number, (model, found) in enumerate(maps.items()):
+            axes: Axes = figure.add_subplot(rows, columns, number + 1, facecolor=theme.surface)
+            _draw_map(axes, found, marks, theme)
+            axes.set_title(model, loc="left", fontsize=11, color=colours[model], weight="bold")
+            text = f"nearest class of the same {level}: {found.together:.0%}"
+            axes.set_xlabel(text, fontsize=9, color=theme.ink)
+        handles = [_handle(group[-1], *mark) for group, mark in marks.items()]
+        if len(counts) > NAMED:
+            handles.append(_handle(f"{len(counts) - NAMED} others", theme.grid, "o"))
+        style: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": theme.ink}
+        figure.legend(handles=handles, loc="outside lower center", ncols=6, **style)
+        return png_bytes(figure)
+
+
+def _draw_map(
+    axes: Axes, found: ClassMap, marks: Mapping[tuple[str, ...], tuple[str, str]], theme: Theme
+) -> None:
+    size = float(np.clip(9000 / len(found.places), 14, 70))
+    order = sorted(set(found.groups), key=lambda group: (group in marks, group))
+    for group in order:  # those without a mark of their own lie below
+        colour, mark = marks.get(group, (theme.grid, "o"))
+        rows = [number for number, other in enumerate(found.groups) if other == group]
+        x, y = found.places[rows].T
+        edge: dict[str, Any] = {"edgecolors": theme.surface, "linewidths": 0.02 * size**0.5}
+        axes.scatter(x, y, size * AREAS.get(mark, 1.0), colour, marker=mark, **edge)
+    axes.margins(0.06)
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def _handle(name: str, colour: str, mark: str) -> Line2D:
+    return Line2D([], [], color=colour, marker=mark, linestyle="", markersize=7, label=name)

@@ -1,0 +1,110 @@
+"""Which coarse class is taken for which: the class of the first image found, query by query."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+
+from hgld.figures import WIDTH, Theme, open_figure, png_bytes
+
+__all__ = ["Confusion", "count_confusion", "draw_confusion"]
+
+SHOWN = 20  # classes that have a row of their own
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How often a query of one class finds one of another first.
+
+    Attributes:
+        names: of the classes in the order of rows and columns, the last may be all others.
+        counts: (C, C) queries; rows their class, columns that of the first image found.
+        wrong: queries whose first image is of another class.
+        left_out: classes that stand together as all others.
+    """
+
+    names: tuple[str, ...]
+    counts: np.ndarray
+    wrong: int
+    left_out: int
+
+    @property
+    def queries(self) -> int:
+        """All queries."""
+        return int(self.counts.sum())
+
+
+def count_confusion(
+    pairs: Sequence[tuple[tuple[str, ...], tuple[str, ...]]], shown: int = SHOWN
+) -> Confusion:
+    """Count pairs of class paths: of a query, and of the first image that it found.
+
+    Of many classes those most often mistaken have a row of their own.
+
+    Example:
+        >>> pairs = [(("lake",), ("lake",)), (("lake",), ("bay",))]
+        >>> found = count_confusion(pairs)
+        >>> found.names, found.counts.tolist(), found.wrong
+        (('bay', 'lake'), [[0, 0], [1, 1]], 1)
+    """
+    classes = sorted({path for pair in pairs for path in pair})
+    mistaken = Counter(path for pair in pairs if pair[0] != pair[1] for path in pair)
+    queries = Counter(query for query, _ in pairs)
+    chosen = sorted(classes, key=lambda path: (-mistaken[path], -queries[path], path))
+    kept = sorted(chosen if len(classes) <= shown else chosen[: shown - 1])
+    left_out = len(classes) - len(kept)
+    place = {path: row for row, path in enumerate(kept)}
+    counts = np.zeros((len(kept) + bool(left_out),) * 2, dtype=np.int64)
+    for query, found in pairs:
+        counts[place.get(query, len(kept)), place.get(found, len(kept))] += 1
+    names = [path[-1] for path in kept] + [f"{left_out} others"] * bool(left_out)
+    return Confusion(tuple(names), counts, sum(a != b for a, b in pairs), left_out)
+
+
+def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> bytes:
+    """Rows are classes of queries; a cell is the share of the row, the diagonal what is right."""
+    size = len(confusion.names)
+    share = confusion.counts / np.maximum(confusion.counts.sum(axis=1, keepdims=True), 1)
+    side = max(2.6, 0.3 * size)
+    with open_figure(theme, WIDTH, 1.5 + 0.68 * side) as figure:
+        axes: Axes = figure.add_subplot(facecolor=theme.surface)
+        diagonal = np.eye(size, dtype=bool)
+        _fill(axes, share, diagonal, theme.series[0], theme, 1.0)
+        _fill(axes, share, ~diagonal, theme.series[1], theme, max(0.2, share[~diagonal].max()))
+        _write_shares(axes, share, theme)
+        small = 8.5 if size <= 12 else 7
+        style: dict[str, Any] = {"fontsize": small, "color": theme.ink}
+        axes.set_xticks(range(size), confusion.names, rotation=40, ha="right", **style)
+        axes.set_xticks(np.arange(size + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(size + 1) - 0.5, minor=True)
+        counts = confusion.counts.sum(axis=1)
+        rows = [f"{name} ({n:,})" for name, n in zip(confusion.names, counts, strict=True)]
+        axes.set_yticks(range(size), rows, **style)
+        axes.grid(which="minor", linewidth=0.8)
+        axes.spines[:].set_visible(False)
+        axes.set_xlabel(f"{level} of the first image found")
+        axes.set_ylabel(f"{level} of the query (queries)")
+        return png_bytes(figure)
+
+
+def _fill(
+    axes: Axes, share: np.ndarray, mask: np.ndarray, colour: str, theme: Theme, most: float
+) -> None:
+    """Colour the cells of the mask from the page's colour at 0 to their own at ``most``."""
+    ramp = LinearSegmentedColormap.from_list("ramp", [theme.surface, colour])
+    cells = np.ma.array(share, mask=~mask)
+    axes.imshow(cells, cmap=ramp, vmin=0, vmax=most, aspect="auto", interpolation="nearest")
+
+
+def _write_shares(axes: Axes, share: np.ndarray, theme: Theme) -> None:
+    """Percent in each cell that holds half a percent or more."""
+    small = 8.0 if len(share) <= 12 else 6.0
+    for row, column in np.argwhere(share >= 0.005):
+        value = share[row, column]
+        colour = theme.surface if row == column and value > 0.55 else theme.ink
+        style: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
+        axes.text(column, row, f"{100 * value:.0f}", fontsize=small, **style)

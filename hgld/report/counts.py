@@ -1,0 +1,97 @@
+"""Counts what a data set holds: classes and images, by level and by split."""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from hgld.artifacts import SPACE_OF_SPLIT, SPLITS
+from hgld.figures import Bar
+from hgld.report.examples import class_paths
+
+__all__ = ["Counts", "by_split"]
+
+COARSEST = 6  # classes of the coarsest level whose shares are drawn, at most
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Labelled classes and exported images of a data set.
+
+    Attributes:
+        hierarchy: split, landmark_id and path of each labelled class.
+        index: the exported images.
+        levels: names of the levels, coarse to fine.
+    """
+
+    hierarchy: pd.DataFrame
+    index: pd.DataFrame
+    levels: tuple[str, ...]
+
+    @cached_property
+    def paths(self) -> dict[tuple[str, int], tuple[str, ...]]:
+        """(id space, landmark_id) -> names of its classes, coarse to fine."""
+        return class_paths(self.hierarchy)
+
+    @cached_property
+    def class_sizes(self) -> dict[str, list[int]]:
+        """Split -> number of images of each of its finest classes."""
+        return {
+            split: [int(size) for size in rows.groupby("landmark_id").size()]
+            for split, rows in by_split(self.index)
+        }
+
+    def head_share(self) -> tuple[str, float]:
+        """The split with most classes, and the share of its images in the largest tenth of them."""
+        split = max(self.class_sizes, key=lambda name: len(self.class_sizes[name]))
+        sizes = sorted(self.class_sizes[split], reverse=True)
+        return split, sum(sizes[: max(1, round(len(sizes) / 10))]) / sum(sizes)
+
+    @cached_property
+    def bars(self) -> list[Bar]:
+        """Classes and images of each class of the second finest level."""
+        space = self.index["split"].map(SPACE_OF_SPLIT)
+        images = self.index.groupby([space, self.index["landmark_id"]]).size().to_dict()
+        counted: dict[tuple[str, ...], list[int]] = {}
+        for key, path in self.paths.items():
+            count = counted.setdefault(path[:-1], [0, 0])
+            count[0] += 1
+            count[1] += images.get(key, 0)
+        return [Bar(path[-1], path[0], *count) for path, count in counted.items()]
+
+    @cached_property
+    def by_group(self) -> dict[tuple[str, ...], int]:
+        """Path without its finest class -> number of finest classes."""
+        return dict(Counter(path[:-1] for path in self.paths.values()))
+
+    @cached_property
+    def shares(self) -> dict[str, dict[str, int]]:
+        """What is counted -> coarsest class -> count; empty where there are too many or one."""
+        coarsest = sorted({path[0] for path in self.paths.values()})
+        if len(self.levels) < 2 or not 2 <= len(coarsest) <= COARSEST:
+            return {}
+        names = [f"{self.levels[-1]} classes", *(f"{split} images" for split in self.class_sizes)]
+        shares = {name: dict.fromkeys(coarsest, 0) for name in names}
+        for path in self.paths.values():
+            shares[names[0]][path[0]] += 1
+        for split, rows in by_split(self.index):
+            for landmark, images in rows.groupby("landmark_id").size().items():
+                path = self.paths[SPACE_OF_SPLIT[split], int(str(landmark))]
+                shares[f"{split} images"][path[0]] += int(images)
+        return shares
+
+    def largest_share(self) -> tuple[str, float]:
+        """The coarsest class with most of the finest classes, and its share of them."""
+        counts = next(iter(self.shares.values()))
+        name = max(counts, key=lambda kind: (counts[kind], kind))
+        return name, counts[name] / sum(counts.values())
+
+
+def by_split(index: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The rows of each split that has any, in the usual order of the splits."""
+    return [
+        (split, index[index["split"] == split])
+        for split in SPLITS
+        if (index["split"] == split).any()
+    ]

@@ -1,0 +1,97 @@
+"""The charts of a ranking's curves: precision against recall, H-AP against alpha, the gap."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import numpy as np
+
+from hgld.report.curves import ALPHAS, RECALLS, Curves, measure_curves, queries_to_measure
+from hgld.report.figures import draw_lines
+from hgld.report.plans import Measured, Plan
+from hgld.report.rankings import by_chance
+
+__all__ = ["plan_curves"]
+
+
+def plan_curves(measured: Measured) -> Iterator[Plan]:
+    """H-P against H-R, H-AP against alpha, and the gap against the batch size."""
+    if not measured.rankings:
+        return
+    queries = by_chance(measured.queries.landmarks)
+    some = queries[: queries_to_measure(len(measured.gallery.landmarks))]
+    found = {
+        model: measure_curves(_inside(ranking.levels(some)), len(measured.levels))
+        for model, ranking in measured.rankings.items()
+    }
+    of = "" if len(some) == len(queries) else f" Over {len(some):,} of {len(queries):,} queries."
+    yield from _plan_precision(found, measured, of)
+    if len(measured.levels) > 1:
+        yield from _plan_alpha(found, measured, of)
+    yield from _plan_gap(found, measured, of)
+
+
+def _inside(levels: np.ndarray) -> np.ndarray:
+    """Without the last ranks where they are no query's: of the query itself."""
+    return levels[:, : int((levels >= 0).any(axis=0).sum())]
+
+
+def _plan_precision(found: Mapping[str, Curves], measured: Measured, of: str) -> Iterator[Plan]:
+    at_one = {model: curves.by_alpha[ALPHAS.index(1.0)] for model, curves in found.items()}
+    if any(np.isnan(value) for value in at_one.values()):
+        return
+    kind = "H-" if len(measured.levels) > 1 else ""
+    lines = {model: (100 * RECALLS, 100 * curves.precision) for model, curves in found.items()}
+    labels = {model: f"{model}: {kind}AP {100 * value:.1f}" for model, value in at_one.items()}
+    words = "hierarchical " if kind else ""
+    axis = (f"{words}recall (%)", f"{words}precision (%)")
+    about = f"Precision at the rank where each recall is reached; the area is {kind}AP.{of}"
+    draw = partial(draw_lines, lines, labels, measured.models, axis, dots=False, full=True)
+    yield Plan("recall", "ranking", _lasting(found), about, draw)
+
+
+def _lasting(found: Mapping[str, Curves]) -> str:
+    """How long the best ranking stays precise."""
+    best = max(found.values(), key=lambda curves: float(curves.precision.mean()))
+    name = next(model for model, curves in found.items() if curves is best)
+    half = 100 * float(best.precision[len(RECALLS) // 2])
+    return f"Halfway through its recall, {name} is {half:.0f}% precise"
+
+
+def _plan_alpha(found: Mapping[str, Curves], measured: Measured, of: str) -> Iterator[Plan]:
+    lines = {model: (ALPHAS, 100 * curves.by_alpha) for model, curves in found.items()}
+    table = np.nan_to_num(np.stack([curves.by_alpha for curves in found.values()]))  # (M, A)
+    leaders = {list(found)[number] for number in table.argmax(axis=0)}
+    title = "Which model leads depends on alpha"
+    if len(leaders) == 1:
+        title = f"{leaders.pop()} has the highest H-AP at every alpha"
+    if len(found) == 1:
+        title = "H-AP against alpha"
+    about = (
+        f"Above 1, alpha of Eq. 20 favours the {measured.levels[-1]}; at 0 all levels weigh the "
+        f"same.{of}"
+    )
+    axis = ("alpha of the relevance", "H-AP (%)")
+    labels = {model: model for model in found}
+    draw = partial(draw_lines, lines, labels, measured.models, axis)
+    yield Plan("alpha", "ranking", title, about, draw)
+
+
+def _plan_gap(found: Mapping[str, Curves], measured: Measured, of: str) -> Iterator[Plan]:
+    gaps = {
+        model: {size: 100 * gap for size, gap in curves.gaps.items() if not np.isnan(gap)}
+        for model, curves in found.items()
+    }
+    if any(len(gap) < 2 for gap in gaps.values()):
+        return
+    lines = {model: (list(gap), list(gap.values())) for model, gap in gaps.items()}
+    smallest = min(size for gap in gaps.values() for size in gap)
+    most = max(gap[smallest] for gap in gaps.values())
+    title = f"Batches of {smallest} flatter the ranking by up to {most:.0f} points"
+    about = (
+        f"Mean AP at level {measured.levels[-1]} within random batches of the gallery, minus AP "
+        f"over the whole: the decomposability gap.{of}"
+    )
+    axis = ("images in a batch", "decomposability gap (points of AP)")
+    labels = {model: model for model in gaps}
+    draw = partial(draw_lines, lines, labels, measured.models, axis, powers=True)
+    yield Plan("gap", "ranking", title, about, draw)

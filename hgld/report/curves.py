@@ -1,0 +1,142 @@
+"""What a ranking is like beyond one number: along its recall, at other alphas, cut into batches.
+
+All three come from the shared levels by rank and need no embedding. On a large gallery they are
+measured on some of the queries, the same ones for every model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from hgld.ranking import ranked as by_rank
+from hgld.ranking.levels import count_levels, relevance_table
+
+__all__ = ["ALPHAS", "RECALLS", "Curves", "batch_sizes", "gaps_by_batch", "measure_curves"]
+
+ALPHAS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
+RECALLS = (np.arange(100) + 0.5) / 100  # middles of a hundred steps: their mean is the area
+QUERIES = 1000
+PAIRS = 1 << 26  # of queries and gallery images that are looked at for one model
+BLOCK_PAIRS = 1 << 20
+SMALLEST_BATCH, LARGEST_BATCH = 8, 4096
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Means over the queries that have a value.
+
+    Attributes:
+        precision: H-precision at each of ``RECALLS``.
+        by_alpha: H-AP at each of ``ALPHAS``.
+        gaps: batch size -> decomposability gap of AP at the finest level.
+    """
+
+    precision: np.ndarray
+    by_alpha: np.ndarray
+    gaps: dict[int, float]
+
+
+def queries_to_measure(gallery: int) -> int:
+    """How many queries are looked at over a gallery of this size.
+
+    Example:
+        >>> queries_to_measure(2_000), queries_to_measure(762_000)
+        (1000, 88)
+    """
+    return max(1, min(QUERIES, PAIRS // max(1, gallery)))
+
+
+def measure_curves(levels: np.ndarray, num_levels: int) -> Curves:
+    """The curves of some queries.
+
+    Args:
+        levels: (Q, G) int8 shared level by rank; -1, at the end: not in the gallery.
+        num_levels: L.
+    """
+    size = max(1, BLOCK_PAIRS // levels.shape[1])
+    blocks = [torch.from_numpy(levels[i : i + size].copy()) for i in range(0, len(levels), size)]
+    precision = torch.cat([_precision_at_recalls(block, num_levels) for block in blocks])
+    by_alpha = torch.cat([_h_ap_at_alphas(block, num_levels) for block in blocks])
+    gaps = gaps_by_batch(levels >= num_levels, batch_sizes(levels.shape[1]))
+    return Curves(_means(precision.numpy()), _means(by_alpha.numpy()), gaps)
+
+
+def _precision_at_recalls(levels: torch.Tensor, num_levels: int) -> torch.Tensor:
+    """(q, R) H-P (Eq. 31) at the first rank where H-R (Eq. 30) reaches each recall.
+
+    The area below this staircase is H-AP (Eq. 32).
+    """
+    table = relevance_table(count_levels(levels, num_levels))
+    relevance = table.gather(1, levels.clamp(min=0).long())  # (q, G)
+    total = relevance.sum(1, keepdim=True)
+    shared = by_rank.h_rank_plus(levels, table)
+    precision = shared / (by_rank.places(levels) * relevance.clamp(min=torch.finfo().tiny))
+    recall = relevance.cumsum(1) / total
+    wanted = torch.from_numpy(RECALLS).expand(len(levels), -1).contiguous()
+    rank = torch.searchsorted(recall.nan_to_num(), wanted).clamp(max=levels.shape[1] - 1)
+    return torch.where(total > 0, precision.gather(1, rank), torch.nan)
+
+
+def _h_ap_at_alphas(levels: torch.Tensor, num_levels: int) -> torch.Tensor:
+    """(q, A) H-AP with the relevance of each alpha."""
+    counts = count_levels(levels, num_levels)
+    values = [by_rank.h_ap(levels, relevance_table(counts, alpha), counts) for alpha in ALPHAS]
+    return torch.stack(values, dim=1)
+
+
+def batch_sizes(gallery: int) -> list[int]:
+    """Powers of two that cut a gallery into two batches or more.
+
+    Example:
+        >>> batch_sizes(100)
+        [8, 16, 32]
+    """
+    powers = (1 << exponent for exponent in range(3, 13))
+    return [size for size in powers if 2 * size <= gallery]
+
+
+def gaps_by_batch(hits: np.ndarray, sizes: Sequence[int]) -> dict[int, float]:
+    """Batch size -> mean over batches of AP, minus AP of the whole; a mean over the queries.
+
+    The gallery is cut at random, by a fixed seed; a rest that fills no batch is left out, and so
+    is a batch without any positive.
+
+    Args:
+        hits: (Q, G) whether the image at each rank is right.
+        sizes: of the batches.
+
+    Example:
+        >>> perfect = np.array([[True, True, False, False]])
+        >>> gaps_by_batch(perfect, [2])
+        {2: 0.0}
+    """
+    whole = np.arange(hits.shape[1])[None]
+    gaps = {}
+    for size in sizes:
+        chance = np.random.default_rng(0)
+        cut = chance.permutation(hits.shape[1])[: hits.shape[1] // size * size]
+        batches = np.sort(cut.reshape(-1, size), axis=1)  # (K, B) ranks
+        gaps[size] = float(_means(_mean_ap(hits, batches) - _mean_ap(hits, whole)))
+    return gaps
+
+
+def _mean_ap(hits: np.ndarray, batches: np.ndarray) -> np.ndarray:
+    """(Q,) mean AP over the batches with a positive; nan where there is none."""
+    values = np.empty(len(hits))
+    places = np.arange(1, batches.shape[1] + 1)
+    for row, hit in enumerate(hits):
+        inside = hit[batches]  # (K, B)
+        total = inside.sum(axis=1)
+        found = np.where(inside, inside.cumsum(axis=1) / places, 0.0).sum(axis=1)
+        ap = found[total > 0] / total[total > 0]
+        values[row] = ap.mean() if ap.size else np.nan
+    return values
+
+
+def _means(values: np.ndarray) -> np.ndarray:
+    """Mean over the queries that have a value, column by column."""
+    known = ~np.isnan(values)
+    mean: np.ndarray = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return np.where(known.any(axis=0), mean, np.nan)

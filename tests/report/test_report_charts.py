@@ -1,0 +1,154 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hgld.artifacts import SPACE_OF_SPLIT
+from hgld.errors import InvalidData
+from hgld.evaluate.class_means import mean_classes
+from hgld.report.class_map import place_classes
+from hgld.report.confusion import count_confusion
+from hgld.report.counts import Counts
+from hgld.report.rankings import Ranking
+from tests.made_run import MadeRun, make_run
+from tests.report.reading import CHARTS, page, parse, text, write
+
+LAKE, BAY, CHURCH = ("natural", "lake"), ("natural", "bay"), ("human-made", "church")
+
+
+def test_confusion_counts_what_the_first_image_is_taken_for() -> None:
+    found = count_confusion([(LAKE, LAKE), (LAKE, BAY), (BAY, BAY), (CHURCH, LAKE)])
+    assert found.names == ("church", "bay", "lake")  # by path: human-made first
+    assert found.counts.tolist() == [[0, 0, 1], [0, 1, 0], [0, 1, 1]]
+    assert (found.wrong, found.queries) == (2, 4)
+
+
+def test_classes_of_one_name_and_two_kinds_are_two() -> None:
+    found = count_confusion([(("natural", "park"), ("human-made", "park"))])
+    assert found.names == ("park", "park") and found.wrong == 1
+
+
+def test_of_many_classes_the_most_mistaken_have_a_row_and_no_query_is_lost() -> None:
+    right = [((f"c{i:02}",), (f"c{i:02}",)) for i in range(30) for _ in range(3)]
+    found = count_confusion([*right, (("c28",), ("c29",))], shown=5)
+    assert found.names == ("c00", "c01", "c28", "c29", "26 others")
+    assert found.queries == 91 and found.counts[2].tolist() == [0, 0, 3, 1, 0]
+    assert found.counts[4, 4] == 78
+
+
+def test_class_means_are_those_of_a_plain_loop() -> None:
+    chance = np.random.default_rng(0)
+    labels = chance.integers(0, 3, (50, 2))
+    vectors = chance.normal(size=(50, 4)).astype(np.float32)
+    classes, means = mean_classes(vectors, labels)
+    assert len(classes) == len({tuple(row) for row in labels.tolist()})
+    for row, mean in zip(classes, means, strict=True):
+        assert mean == pytest.approx(vectors[(labels == row).all(axis=1)].mean(axis=0), abs=1e-6)
+
+
+def test_of_very_many_classes_the_same_ones_are_drawn() -> None:
+    labels = np.arange(100)[:, None]
+    vectors = np.arange(100, dtype=np.float32)[:, None]
+    classes, means = mean_classes(vectors, labels, limit=10)
+    assert len(classes) == 10 and means.ravel().tolist() == classes.ravel().tolist()
+    assert mean_classes(vectors, labels, limit=10)[0].tolist() == classes.tolist()
+
+
+def test_a_map_lays_near_classes_near_and_is_the_same_each_time() -> None:
+    chance = np.random.default_rng(0)
+    centres = np.repeat(np.eye(3), 8, axis=0)
+    means = (centres + 0.05 * chance.normal(size=centres.shape)).astype(np.float32)
+    groups = [(name,) for name in "abc" for _ in range(8)]
+    found, again = place_classes(means, groups), place_classes(means, groups)
+    assert found is not None and again is not None and found.together == 1.0
+    assert (found.places == again.places).all()
+    middles = found.places.reshape(3, 8, 2).mean(axis=1)
+    within = np.linalg.norm(found.places.reshape(3, 8, 2) - middles[:, None], axis=2).max()
+    assert within < min(np.linalg.norm(middles[i] - middles[i - 1]) for i in range(3))
+
+
+def test_the_nearest_class_is_found_by_angle_not_length() -> None:
+    means = np.array([[1, 0], [9, 1], [0, 1], [1, 9], [1, 8]], np.float32)
+    found = place_classes(means, [("a",), ("a",), ("b",), ("b",), ("a",)])
+    assert found is not None and found.together == pytest.approx(3 / 5)
+
+
+def test_too_few_classes_or_a_single_coarse_one_have_no_map() -> None:
+    assert place_classes(np.eye(3), [("a",), ("a",), ("b",)]) is None
+    assert place_classes(np.eye(5), [("a",)] * 5) is None
+
+
+def test_shares_count_classes_and_images(run: MadeRun) -> None:
+    counts = Counts(run.hierarchy, run.index, run.levels)
+    assert counts.shares == {
+        "landmark classes": {"human-made": 3, "natural": 2},
+        "evaluation images": {"human-made": 6, "natural": 4},
+    }
+    assert counts.largest_share() == ("human-made", 0.6)
+    assert counts.by_group[LAKE] == 2 and sum(counts.by_group.values()) == 5
+
+
+def test_the_rows_of_a_ranking_are_read_one_by_one(run: MadeRun) -> None:
+    path = run.ranked_levels / "good.npz"
+    ranking, ids = Ranking.load(path), run.index["image_id"].tolist()
+    with np.load(path) as data:
+        expected = data["levels"]
+    assert (ranking.levels([ids[7], ids[2]]) == expected[[7, 2]]).all()
+    with pytest.raises(InvalidData, match=r"gone\.npz: not a readable ranking"):
+        Ranking(path.with_name("gone.npz"), {"a": 0}, *[np.empty(0)] * 4).levels(["a"])
+
+
+def test_titles_say_what_is_to_be_seen(report: Path) -> None:
+    titles = [text(title) for title in parse(report).xpath("//section[picture]/h3")]
+    # Each finds image 0 first, a church, the first query image 1: of ten four are churches.
+    assert "6 of 10 queries find another supercategory first" in titles
+    assert "60% of the landmark classes are human-made" in titles
+    assert "In 3 steps the loss of good went from 1 to 0.33" in titles
+
+
+def test_a_ranking_of_before_there_were_class_means_has_no_map(run: MadeRun) -> None:
+    for path in run.ranked_levels.glob("*.npz"):
+        with np.load(path) as data:
+            kept = {name: data[name] for name in data if not name.startswith("class")}
+        np.savez(path, **kept)
+    out = write(run, grid_queries=0)
+    assert not (out / "map.png").exists() and (out / "confusion.png").exists()
+
+
+def test_a_gallery_of_queries_and_distractors_is_shown_with_the_classes_of_both(
+    run: MadeRun,
+) -> None:
+    run.index.loc[run.index.index >= 6, "split"] = "validation"
+    assert SPACE_OF_SPLIT["validation"] == SPACE_OF_SPLIT["evaluation"]
+    run.write_index()
+    run.evaluation["protocol"]["gallery"] = "evaluation+validation"
+    for path in run.ranked_levels.glob("*.npz"):
+        with np.load(path) as data:
+            arrays = {name: data[name] for name in data}
+        rows = {name: arrays[name][:6] for name in ("levels", "order", "query_ids")}
+        np.savez(path, **{**arrays, **rows})
+    run.per_query = run.per_query[:6]
+    document = page(run, grid_queries=1, grid_images=9)
+    assert text(document.xpath("//div[@class='found']/figure[9]//b")[0]).startswith("another kind")
+
+
+@pytest.mark.parametrize(
+    ("levels", "lacking"),
+    [
+        (("supercategory", "landmark"), {"sunburst"}),
+        (("landmark",), {"alpha", "map", "groups", "sunburst", "shares"}),
+    ],
+)
+def test_flatter_hierarchies_have_fewer_charts(
+    tmp_path: Path, levels: tuple[str, ...], lacking: set[str]
+) -> None:
+    out = write(make_run(tmp_path / "flat", levels), grid_queries=0)
+    assert CHARTS - {path.stem for path in out.glob("*.png")} == lacking
+
+
+def test_charts_are_as_wide_as_the_page_needs_at_twice_its_pixels(report: Path) -> None:
+    for name in CHARTS:
+        for scheme in ("", "-dark"):
+            with Image.open(report / f"{name}{scheme}.png") as image:
+                assert image.width == (2280 if name == "map" else 1120), name

@@ -1,0 +1,77 @@
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from hgld.ranking import metrics
+from hgld.report.curves import ALPHAS, batch_sizes, gaps_by_batch, measure_curves
+
+
+def ranked(queries: int, gallery: int, levels: int, seed: int = 0) -> np.ndarray:
+    """Shared levels by rank; nearer ones tend to come first."""
+    chance = np.random.default_rng(seed)
+    table = chance.choice(levels + 1, p=[0.5, *[0.5 / levels] * levels], size=(queries, gallery))
+    noise = table - chance.gumbel(size=table.shape)
+    return np.take_along_axis(table, np.argsort(-noise, axis=1), axis=1).astype(np.int8)
+
+
+def h_ap(levels: np.ndarray, num_levels: int, alpha: float) -> float:
+    scores = -torch.arange(levels.shape[1], dtype=torch.float64).expand(len(levels), -1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return float(metrics.h_ap(scores, torch.from_numpy(levels), num_levels, alpha).nanmean())
+
+
+@pytest.mark.parametrize("num_levels", [1, 2, 3, 7])
+def test_h_ap_at_each_alpha_is_that_of_the_metrics(num_levels: int) -> None:
+    levels = ranked(12, 60, num_levels)
+    found = measure_curves(levels, num_levels).by_alpha
+    assert found == pytest.approx([h_ap(levels, num_levels, alpha) for alpha in ALPHAS], abs=1e-12)
+
+
+@pytest.mark.parametrize("num_levels", [1, 3])
+def test_the_area_below_precision_and_recall_is_h_ap(num_levels: int) -> None:
+    levels = ranked(40, 400, num_levels)
+    area = measure_curves(levels, num_levels).precision.mean()
+    assert area == pytest.approx(h_ap(levels, num_levels, 1.0), abs=2e-3)
+
+
+def test_precision_at_a_recall_is_that_of_the_rank_which_reaches_it() -> None:
+    # Right at ranks 1 and 4: precision 1 until half of the recall, 2/4 from there on.
+    found = measure_curves(np.array([[1, 0, 0, 1]], np.int8), 1).precision
+    assert found[:50] == pytest.approx(1.0) and found[50:] == pytest.approx(0.5)
+
+
+def test_a_query_without_anything_to_find_is_left_out() -> None:
+    levels = np.array([[1, 0], [0, 0]], np.int8)
+    found = measure_curves(levels, 1)
+    assert found.precision == pytest.approx(1.0) and found.by_alpha == pytest.approx(1.0)
+
+
+def test_the_query_itself_at_the_end_counts_for_nothing() -> None:
+    levels = ranked(5, 40, 2)
+    with_self = np.concatenate([levels, np.full((5, 1), -1, np.int8)], axis=1)
+    without, found = measure_curves(levels, 2), measure_curves(with_self, 2)
+    assert found.precision == pytest.approx(without.precision)
+    assert found.by_alpha == pytest.approx(without.by_alpha)
+
+
+def test_the_gap_is_that_of_the_metrics_for_the_same_batches() -> None:
+    hits = ranked(6, 32, 1) == 1
+    scores = -torch.arange(32, dtype=torch.float64).expand(6, -1)
+    batches = np.empty(32, np.int64)
+    batches[np.random.default_rng(0).permutation(32)] = np.arange(32) // 8
+    expected = metrics.decomposability_gap(
+        scores,
+        torch.from_numpy(hits.astype(np.int8)),
+        torch.from_numpy(batches),
+        lambda s, v: metrics.average_precision(s, v, 1),
+    )
+    assert gaps_by_batch(hits, [8]) == {8: pytest.approx(float(expected.nanmean()), abs=1e-12)}
+
+
+def test_larger_batches_leave_a_smaller_gap() -> None:
+    gaps = gaps_by_batch(ranked(200, 256, 1) == 1, batch_sizes(256))
+    assert list(gaps) == [8, 16, 32, 64, 128]
+    assert list(gaps.values()) == sorted(gaps.values(), reverse=True) and gaps[128] > 0

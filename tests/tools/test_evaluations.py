@@ -1,0 +1,183 @@
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hgld.cli import app, guarded
+from hgld.ranking.interchange import read_kaggle, read_trec_qrels, read_trec_run
+from tests.evaluate.made_evaluation import write_evaluation, write_levels
+
+IDS = ("a", "b", "c", "d")
+
+
+def hgld(*arguments: object) -> int:
+    return guarded(lambda: app([str(word) for word in arguments]))
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    values = {"old": {"H-AP": (0.5, 0.5, 0.5, 0.5)}, "new": {"H-AP": (0.9, 0.4, 0.5, 0.7)}}
+    write_evaluation(tmp_path, values, IDS)
+    write_levels(tmp_path, "old", IDS, [3, 0, 0, 1])
+    write_levels(tmp_path, "new", IDS, [3, 3, 2, 1])
+    labels = [[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]
+    rows = [("test", name, labels[0]) for name in IDS]
+    rows += [("index", name, label) for name, label in zip("wxyz", labels, strict=True)]
+    index = pd.DataFrame([{"split": s, "image_id": i, "level_1": a, "level_2": b, "level_3": c}
+                          for s, i, (a, b, c) in rows])  # fmt: skip
+    (tmp_path / "shards").mkdir()
+    index.to_parquet(tmp_path / "shards" / "index.parquet")
+    manifest = {"levels": ["kind", "supercategory", "landmark"], "splits": {}, "shards": []}
+    (tmp_path / "shards" / "manifest.json").write_text(json.dumps(manifest))
+    return tmp_path
+
+
+@pytest.fixture
+def embeddings(tmp_path: Path) -> Path:
+    vectors = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]], np.float32)
+    np.save(tmp_path / "vectors.npy", vectors)
+    rows = ["kind,place", "nature,lake", "nature,lake", "built,mill", "built,dam"]
+    (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
+    return tmp_path
+
+
+def test_measure_prints_the_metrics_of_embeddings(embeddings: Path, capsys) -> None:
+    vectors, labels = embeddings / "vectors.npy", embeddings / "labels.csv"
+    assert hgld("evaluations", "measure", vectors, "--labels", labels) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[:2] == [
+        "4 queries against all others; kind > place",
+        "2 queries have not another image of their place in the gallery",
+    ]
+    rows = {line.split()[0]: line.split()[1:] for line in text.splitlines()[3:]}
+    assert rows["H-AP"] == ["100.0", "4"] and rows["AP:place"] == ["100.0", "2"]
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_measure_as_data_and_query_by_query(embeddings: Path, capsys) -> None:
+    vectors, labels = embeddings / "vectors.npy", embeddings / "labels.csv"
+    words = ("--metric", "R@1:place", "--metric", "AP:kind", "--json", "--per-query")
+    out = embeddings / "queries.csv"
+    assert hgld("evaluations", "measure", vectors, vectors, "--labels", labels, *words, out) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["mean"] == {"R@1:place": 1.0, "AP:kind": 1.0}
+    assert found["protocol"]["name"] == "query-gallery"
+    with out.open() as file:
+        assert [row["image_id"] for row in csv.DictReader(file)] == ["0", "1", "2", "3"]
+
+
+def test_measure_by_chosen_levels(embeddings: Path, capsys) -> None:
+    words = ("--labels", embeddings / "labels.csv", "--level", "place", "--json")
+    assert hgld("evaluations", "measure", embeddings / "vectors.npy", *words) == 0
+    assert json.loads(capsys.readouterr().out)["protocol"]["levels"] == ["place"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("none.npy",), 3, "none.npy: no such file; expected embeddings"),
+        (("vectors.npy",), 3, "has no labels; give them in the file, or beside it: --labels"),
+        (("vectors.npy", "--labels", "labels.csv", "--metric", "H-AB"), 2, "nearest is 'H-AP'"),
+        (("vectors.npy", "--labels", "labels.csv", "--metric", "AP:town"), 2, "level 'town'"),
+        (("vectors.npy", "--labels", "labels.csv", "--level", "town"), 2, "no level 'town'"),
+        (("vectors.npy", "--labels", "none.csv"), 3, "none.csv: no such file"),
+    ],
+)
+def test_measure_says_in_one_line_what_is_wrong(
+    words: tuple[str, ...], code: int, says: str, embeddings: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(embeddings)
+    assert hgld("evaluations", "measure", *words) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("hgld: ") and says in line
+
+
+def test_compare_prints_differences_queries_and_mistakes(work: Path, capsys) -> None:
+    assert hgld("evaluations", "compare", f"{work}:old", f"{work}:new", "--rows", "1") == 0
+    text = capsys.readouterr().out
+    lines = [line.split() for line in text.splitlines()]
+    assert ["4", "queries", "in", "both;", "only", "in", "A", "0,", "only", "in", "B", "0"] in lines
+    h_ap = next(line for line in lines if line[:1] == ["H-AP"])
+    assert h_ap[1:4] == ["50.0", "62.5", "+12.5"] and h_ap[-1] == "2/1"
+    assert ["a", "50.0", "90.0", "+40.0"] in lines and ["b", "50.0", "40.0", "-10.0"] in lines
+    assert ["d", "50.0", "70.0", "+20.0"] not in lines  # --rows
+    assert ["same", "landmark", "1", "2", "+1"] in lines
+    assert ["another", "kind", "2", "0", "-2"] in lines
+    assert max(map(len, text.replace(str(work), "W").splitlines())) <= 80
+
+
+def test_compare_as_data_holds_every_query(work: Path, capsys) -> None:
+    assert hgld("evaluations", "compare", f"{work}:old", f"{work}:new", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["image_id"] for row in found["queries"]] == ["a", "d", "c", "b"]
+    assert found["differences"][0]["difference"] == pytest.approx(0.125)
+    assert [row["b"] for row in found["first_image"]] == [2, 1, 1, 0]
+
+
+def test_compare_asks_for_a_model(work: Path, capsys) -> None:
+    assert hgld("evaluations", "compare", work, f"{work}:new") == 2
+    assert f"holds old, new; say which: {work}:old" in capsys.readouterr().err
+
+
+def test_export_writes_what_the_readers_of_others_read(work: Path, capsys) -> None:
+    assert hgld("evaluations", "export", f"{work}:new", "--first", "2") == 0
+    run = read_trec_run(capsys.readouterr().out.splitlines())
+    assert [run[query][0] for query in IDS] == ["w", "w", "x", "y"]
+    assert {len(images) for images in run.values()} == {2}
+    assert hgld("evaluations", "export", f"{work}:new", "--format", "trec-qrels") == 0
+    qrels = read_trec_qrels(capsys.readouterr().out.splitlines())
+    assert qrels == {query: {"w": 7, "x": 3, "y": 1} for query in IDS}
+    words = ("--format", "trec-qrels", "--at-least", "3")
+    assert hgld("evaluations", "export", f"{work}:new", *words) == 0
+    assert read_trec_qrels(capsys.readouterr().out.splitlines())["a"] == {"w": 7}
+
+
+def test_a_kaggle_file_is_scored_by_the_official_rules(work: Path, capsys) -> None:
+    out, solution = work / "submission.csv", work / "solution.csv"
+    assert hgld("evaluations", "export", f"{work}:new", "--format", "kaggle", "-o", out) == 0
+    assert read_kaggle(out.read_text().splitlines())["a"][0] == "w"
+    solution.write_text("id,images,Usage\na,w,Public\nc,x w,Private\ne,w,Private\nd,None,Ignored\n")
+    words = ("evaluations", "score", out, solution)
+    assert hgld(*words) == 3  # b is not in the solution
+    assert "query b is not in the solution" in capsys.readouterr().err
+    solution.write_text(solution.read_text() + "b,None,Ignored\n")
+    assert hgld(*words, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    run = read_kaggle(out.read_text().splitlines())["c"]
+    place = run.index("w") + 1
+    assert found["mAP@100"]["Public"] == 1
+    assert found["mAP@100"]["Private"] == pytest.approx((1 + 2 / place) / 2 / 2)
+    assert (found["queries"], found["missing"], found["ignored"]) == (3, 1, 2)
+
+
+def test_an_unknown_format_is_named(work: Path, capsys) -> None:
+    assert hgld("evaluations", "export", f"{work}:new", "--format", "trec") == 2
+    assert "expected trec-run, trec-qrels or kaggle" in capsys.readouterr().err
+
+
+def test_revisited_prints_the_three_protocols(tmp_path: Path, capsys) -> None:
+    turned = np.deg2rad(np.arange(6))
+    np.save(tmp_path / "g.npy", np.stack([np.cos(turned), np.sin(turned)], 1).astype(np.float32))
+    np.save(tmp_path / "q.npy", np.array([[1, 0]], np.float32))
+    gnd = [{"bbx": [], "easy": [1], "hard": [3], "junk": [0]}]
+    document = {"qimlist": ["q"], "imlist": list("abcdef"), "gnd": gnd}
+    (tmp_path / "gnd.json").write_text(json.dumps(document))
+    words = (tmp_path / "q.npy", tmp_path / "g.npy", "--answers", tmp_path / "gnd.json")
+    assert hgld("evaluations", "revisited", *words) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[1] == ["easy", "100.0", "100.0", "100.0", "100.0", "1"]
+    assert rows[2][:2] == ["medium", f"{100 * (1 + (1 / 2 + 2 / 3) / 2) / 2:.1f}"]
+    assert rows[3][:2] == ["hard", f"{100 * (0 + 1 / 2) / 2:.1f}"]
+
+
+def test_every_command_has_help_within_80_columns(capsys) -> None:
+    assert hgld("evaluations", "--help") == 0
+    text = capsys.readouterr().out
+    assert "..." not in text.split("Commands:")[1]
+    for command in ("measure", "compare", "export", "score", "revisited"):
+        assert f"  {command} " in text
+        assert hgld("evaluations", command, "--help") == 0
+    assert max(map(len, (text + capsys.readouterr().out).splitlines())) <= 80
