@@ -9,7 +9,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test rehearse lint bench record system install
+.PHONY: quickstart test rehearse lint bench docs record claims system install
 
 quickstart: install
 	$(BIN)/hgld run pipelines/quickstart.toml --now 2026-01-01
@@ -29,12 +29,22 @@ lint: install
 bench: install
 	$(BIN)/python -m tests.benchmarks
 
+# The API reference, from the docstrings, into build/api.
+docs: install
+	$(BIN)/python docs/api.py
+
 # Measure again what the pages show.
 record: install
 	PATH=$(CURDIR)/$(BIN):$$PATH python pipelines/record.py run \
 	  pipelines/quickstart.toml tests/real/washington.toml
 	$(BIN)/python pipelines/record.py pages
 	$(BIN)/python docs/images/take.py
+
+# Compare the losses as the papers' tables do: heads on frozen features of the Washington photos.
+claims: install
+	$(BIN)/hgld run tests/real/washington.toml --until export
+	OMP_NUM_THREADS=1 $(BIN)/python -m pipelines.claims
+	$(BIN)/python pipelines/record.py pages
 
 # Debian packages that the tests need: a browser that opens the report, a spreadsheet that opens
 # the review, and a MediaWiki to scrape. Does nothing where they are there.
@@ -51,5 +61,5 @@ install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet torch torchvision
-	$(BIN)/pip install --quiet --editable ".[offline,ray,tensorboard,xlsx,dev]"
+	$(BIN)/pip install --quiet --editable ".[croissant,offline,ray,tensorboard,xlsx,dev]"
 	touch .venv/installed

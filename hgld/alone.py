@@ -8,7 +8,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -29,15 +29,16 @@ def hold(path: Path, taken: str, else_do: str = "") -> Iterator[None]:
     Raises:
         HgldError: another process holds it; says which, and since when.
     """
-    with path.open("a+", encoding="utf-8") as file:
+    with path.open("a+b", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            owner = file.read().strip() or "it does not say who"
+            owner = file.read().decode().strip() or "it does not say who"
             raise HgldError(f"{taken} ({owner}); wait for it, {else_do}".rstrip(", ")) from None
         file.truncate(0)
         since = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        file.write(f"process {os.getpid()} on {socket.gethostname()} since {since}\n")
-        file.flush()
+        who = f"process {os.getpid()} on {socket.gethostname()} since {since}\n"
+        with suppress(OSError):  # a full disk is told of where something is lost
+            file.write(who.encode())
         yield

@@ -109,10 +109,10 @@ class Table:
 
     def append(self, rows: pd.DataFrame, path: Path) -> None:
         """Add rows to a table of text; what stands there stays, extra columns of a person too."""
-        there = _parse_csv(path, self.columns) if path.exists() else self.empty()
+        there = [*_parse_csv(path, self.columns)] if path.exists() else [self.empty()]
         rows = self.check(rows, path)
         with atomic_path(path) as temporary:
-            write_csv(pd.concat([there, rows], ignore_index=True).fillna(""), temporary)
+            write_csv(pd.concat([*there, rows], ignore_index=True).fillna(""), temporary)
 
     def check(self, table: pd.DataFrame, path: Path) -> pd.DataFrame:
         """The table in its declared columns and types.
@@ -202,13 +202,17 @@ class Json:
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise InvalidData(f"{path}: not a JSON document ({error}); {_REBUILD}") from None
+            raise InvalidData(f"{path}: not a JSON document ({error}); {self._mend}") from None
         if not isinstance(document, dict):
-            raise InvalidData(f"{path}: expected a JSON object; {_REBUILD}")
+            raise InvalidData(f"{path}: expected a JSON object; {self._mend}")
         for key in self.keys:
             if not document.get(key):
-                raise InvalidData(f"{path}: '{key}' is missing or empty; {_REBUILD}")
+                raise InvalidData(f"{path}: '{key}' is missing or empty; {self._mend}")
         return document
+
+    @property
+    def _mend(self) -> str:
+        return _REBUILD if self.place == "work" else "mend it or delete it"
 
     def write(self, document: Mapping[str, Any], path: Path) -> None:
         """Write atomically, keys in the order given."""
@@ -238,6 +242,7 @@ class Folder:
 
 Artifact = Table | VectorFile | Json | Folder
 
+PIECE_ROWS = 250_000  # of a CSV that are parsed at a time
 _REBUILD = "delete it and run again to have it rebuilt"
 _INT64 = 2**63  # the first number that an int64 column does not hold
 _LANDMARK: dict[str, ColumnType] = {"split": "text", "landmark_id": "int"}
@@ -496,9 +501,11 @@ ARTIFACTS: dict[str, Artifact] = {
             "when": "text",
             "supercategory": "text",
             "kind": "text",
+            "agreement": "text",  # of two annotators on the supercategory, in [0, 1]
         },
         _KEY,
         _ID_SPACE,
+        may_lack=("agreement",),
     ),
     "label_dropped": Table("label_dropped.csv", _DROPPED, _KEY, _ID_SPACE),
     # samples, models, measurements
@@ -526,11 +533,15 @@ ARTIFACTS: dict[str, Artifact] = {
 
 
 def read_csv(
-    path: Path, columns: Mapping[str, ColumnType], may_lack: Sequence[str] = ()
+    path: Path,
+    columns: Mapping[str, ColumnType],
+    may_lack: Sequence[str] = (),
+    each: Callable[[pd.DataFrame], pd.DataFrame] = lambda piece: piece,
 ) -> pd.DataFrame:
     """Read the named columns of a CSV (UTF-8, with or without BOM, LF or CRLF), each as its type.
 
-    Text columns that it ``may_lack`` are empty where it has none. Text stays text: neither ``None`` nor an image id of digits alone is guessed to be something.
+    Text columns that it ``may_lack`` are empty where it has none. Text stays text: neither ``None``
+    nor an image id of digits alone is guessed to be something.
 
     Raises:
         InvalidData: no such file, an empty file, a missing column, other delimiters than commas, a
@@ -541,12 +552,15 @@ def read_csv(
     if not path.is_file():
         raise InvalidData(f"{path}: no such file; expected a CSV with {', '.join(columns)}")
     _require_commas(path)
-    table = _parse_csv(path, columns)
-    table = table.assign(**{name: "" for name in may_lack if name not in table})
-    _require_columns(table.columns, columns, path)
-    if table.iloc[:, -1].eq("").any():  # pandas fills a short row with empty cells
-        _require_even_rows(path)
-    return _convert(table[list(columns)], columns, path)
+    even, pieces = False, []
+    for piece in _parse_csv(path, columns):
+        piece = piece.assign(**{name: "" for name in may_lack if name not in piece})
+        _require_columns(piece.columns, columns, path)
+        if not even and piece.iloc[:, -1].eq("").any():  # pandas fills a short row with empty cells
+            _require_even_rows(path)
+            even = True
+        pieces.append(each(_convert(piece[list(columns)], columns, path)))
+    return pd.concat(pieces, ignore_index=True)
 
 
 def write_csv(table: pd.DataFrame, path: Path, spreadsheet: bool = False) -> None:
@@ -613,11 +627,19 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _parse_csv(path: Path, columns: Mapping[str, ColumnType]) -> pd.DataFrame:
-    """All columns as text, read in pieces: GLDv2's largest CSV is near 1 GB."""
+def _parse_csv(path: Path, columns: Mapping[str, ColumnType]) -> Iterator[pd.DataFrame]:
+    """All columns as text, piece by piece: GLDv2's largest CSV is near 1 GB."""
     as_text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "na_filter": False}
+    as_text |= {"encoding": "utf-8-sig", "compression": None, "chunksize": PIECE_ROWS}
     try:
-        table: pd.DataFrame = pd.read_csv(path, encoding="utf-8-sig", compression=None, **as_text)
+        with pd.read_csv(path, **as_text) as pieces:
+            for piece in pieces:
+                if not isinstance(piece.index, pd.RangeIndex):  # the first cells as row names
+                    _require_even_rows(path)
+                    raise InvalidData(
+                        f"{path} row 2: more cells than the header; quote what holds commas"
+                    )
+                yield piece
     except UnicodeDecodeError:
         raise InvalidData(f"{path}: not UTF-8 text; save it as CSV in UTF-8") from None
     except pd.errors.EmptyDataError:
@@ -628,10 +650,6 @@ def _parse_csv(path: Path, columns: Mapping[str, ColumnType]) -> pd.DataFrame:
         _require_even_rows(path)
         reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
         raise InvalidData(f"{path}: not a readable CSV: {reason}") from None
-    if not isinstance(table.index, pd.RangeIndex):  # pandas took the first cells for row names
-        _require_even_rows(path)
-        raise InvalidData(f"{path} row 2: more cells than the header; quote what holds commas")
-    return table
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -662,7 +680,8 @@ def _convert_column(column: "pd.Series[Any]", kind: ColumnType, path: Path) -> "
         row = next(i for i, cell in enumerate(column) if not _converts(cell, convert))
         expected = "a whole number" if kind == "int" else "a number"
         raise InvalidData(
-            f"{path} row {row + 2}: {column.name} is {column.iloc[row]!r}; expected {expected}"
+            f"{path} row {column.index[row] + 2}: {column.name} is {column.iloc[row]!r}; "
+            f"expected {expected}"
         ) from None
 
 

@@ -166,11 +166,49 @@ def _stage_command(name: str) -> Callable[..., None]:
         now: Now = None,
         force: Force = False,
     ) -> None:
+        if _started_by_torchrun():
+            raise UsageError(
+                f"torchrun starts one stage, train; {name} spreads by itself where it can: "
+                f"--set {name}.processes=N, or --set {name}.ray=ADDRESS on a cluster"
+                if name in ("export", "evaluate")
+                else f"torchrun starts one stage, train; run `hgld {name} {pipeline}`"
+            )
         runner = open_runner(pipeline, settings, work, now)
         with _progress():
             runner.run_one(name, force)
 
     return command
+
+
+def _fetch_command(
+    pipeline: PipelineFile,
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+    force: Force = False,
+    tars: Annotated[
+        str | None,
+        typer.Option("--tars", metavar="NUMBERS", help="Only these tars: 0-9 or 0,5-7."),
+    ] = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Print bytes, disk and time only.")
+    ] = False,
+    bandwidth: Annotated[
+        float | None,
+        typer.Option("--bandwidth", metavar="MB/S", help="With --estimate; default: measure it."),
+    ] = None,
+) -> None:
+    chosen = [f'fetch.tars="{tars}"'] if tars is not None else []
+    runner = open_runner(pipeline, [*(settings or ()), *chosen], work, now)
+    if bandwidth is not None and not (estimate and bandwidth > 0):
+        raise UsageError("--bandwidth: expected megabytes a second above 0, with --estimate")
+    if estimate:
+        from hgld import console
+
+        console.print_estimate(runner, bandwidth)
+        return
+    with _progress():
+        runner.run_one("fetch", force)
 
 
 def _train_command(
@@ -298,6 +336,7 @@ def _scrape_command(
 
 _COMMANDS: dict[str, Callable[..., None]] = {
     "cluster": _cluster_command,
+    "fetch": _fetch_command,
     "review": _review_command,
     "scrape": _scrape_command,
     "train": _train_command,

@@ -31,14 +31,16 @@ from rich.table import Table
 from rich.text import Text
 
 from hgld.artifacts import ARTIFACTS, Folder
+from hgld.errors import Resumable
 from hgld.lock import NEVER_RUN, Freshness
 from hgld.run import Plan, Runner, Summary
-from hgld.stages import Stage
+from hgld.stages import Stage, load_function
 from hgld.tasks import Label
 
 __all__ = [
     "Printer",
     "print_doctor",
+    "print_estimate",
     "print_outcome",
     "print_plan",
     "print_status",
@@ -222,6 +224,53 @@ def _print_downloads(plan: Plan) -> None:
         _print_row("download", f"from {plan.base_url}")
     for name, sizes in groups.items():
         _print_row("", f"{size_text(sum(sizes)):>7}  {len(sizes):>3} x {name}")
+
+
+def print_estimate(runner: Runner, megabytes_per_second: float | None) -> None:
+    """What a fetch loads and stores, and how long it takes at a stated or measured bandwidth."""
+    options, source = runner.workspace.pipeline.fetch, runner.workspace.source
+    found = load_function("hgld.sources.fetch:estimate_fetch")(options, source)
+    free = shutil.disk_usage(next(p for p in (source, *source.resolve().parents) if p.exists()))
+    there = f"; {found.files - found.to_load:,} are there" if found.to_load < found.files else ""
+    _print_row("listed", f"{found.files:,} files, {size_text(found.size_bytes)}{there}")
+    _print_row("to load", f"{found.to_load:,} files, {size_text(found.to_load_bytes)}")
+    peak = f"{size_text(found.stays_bytes)} when done, {size_text(found.peak_bytes)} on the way"
+    _print_row("disk", f"{peak}; {size_text(free.free)} free in {source}")
+    if found.needs_bytes > free.free:
+        _print_row("", f"NOT ENOUGH: {size_text(found.needs_bytes - free.free)} more")
+    small = runner.workspace.pipeline.export.short_side is not None
+    shards = size_text(found.small_bytes if small else found.photos_bytes)
+    _print_row("shards", f"about {shards} more if every photo gets a label, once export has run")
+    _print_row("time", _fetch_time(runner, found.to_load_bytes, megabytes_per_second))
+
+
+def _fetch_time(runner: Runner, to_load_bytes: int, megabytes_per_second: float | None) -> str:
+    options, source = runner.workspace.pipeline.fetch, runner.workspace.source
+    how, rate = "as stated", (megabytes_per_second or 0) * 1e6
+    if to_load_bytes == 0:
+        return "none: nothing is to load"
+    if megabytes_per_second is None:
+        how = "as measured now"
+        try:
+            rate = load_function("hgld.sources.fetch:sample_bandwidth")(options, source)
+        except Resumable as error:
+            return f"not known: {error}"
+    if rate <= 0:
+        return "not known: nothing came; state a bandwidth with --bandwidth"
+    return f"{duration_text(to_load_bytes / rate)} at {size_text(rate)}/s, {how}"
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in two parts.
+
+    Example:
+        >>> duration_text(59_700), duration_text(200), duration_text(0.2)
+        ('16 h 35 min', '3 min 20 s', '1 s')
+    """
+    minutes, rest = divmod(max(1, round(seconds)), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def size_text(size_bytes: float) -> str:

@@ -24,6 +24,7 @@ from hgld.stages import Balance, Stage, active_stages, load_function
 
 __all__ = ["Listener", "Plan", "Runner", "Summary", "copy_beside", "plan"]
 
+
 @dataclass(frozen=True)
 class Summary:
     """What a stage did: rows in, out and dropped, of which unit, in how many seconds."""
@@ -345,13 +346,15 @@ def plan(runner: Runner) -> Plan:
     downloads = load_function("hgld.sources.fetch:plan_downloads")(
         pipeline.fetch, runner.workspace.source
     )
-    to_fetch = sum(size for _, path, size in downloads if not path.exists())
-    to_export = sum(size for _, path, size in downloads if path.suffix == ".tar")
+    small = pipeline.export.short_side is not None
+    estimate = load_function("hgld.sources.fetch:estimate_fetch")(
+        pipeline.fetch, runner.workspace.source
+    )
     return Plan(
         runner.judge_all(),
         pipeline.fetch.base_url,
         downloads,
-        to_fetch + to_export,
+        estimate.needs_bytes + (estimate.small_bytes if small else estimate.photos_bytes),
         _free(runner.workspace.work),
     )
 

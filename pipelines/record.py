@@ -121,11 +121,11 @@ def claims_text(result: dict[str, Any]) -> str:
     """What was found of the papers' claims: the budget, the verdicts, each experiment's table."""
     claims = [(e["name"], claim) for e in result["experiments"] for claim in e["claims"]]
     verdicts = [claim["verdict"] for _, claim in claims]
-    counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ("holds", "open", "fails"))
+    holds, unsure, fails = (verdicts.count(word) for word in ("holds", "open", "fails"))
     lines = [
         _claims_budget(result),
         "",
-        f"{len(claims)} comparisons: {counts}.",
+        f"{len(claims)} comparisons: {holds} hold, {unsure} are open, {fails} fail.",
         "",
         "| of | the paper has it that | by | difference | |",
         "|---|---|---|---:|---|",
@@ -158,8 +158,7 @@ def _claims_budget(result: dict[str, Any]) -> str:
         f"{landmarks['evaluation']} others to measure on. Each loss has the head's rate (of "
         f"{rates}) that is best on {landmarks['held_out']} training landmarks held out; proxies "
         f"learn at {budget['proxy_lr']:g}. `make claims`: {result['runs']} runs, "
-        f"{result['cpu_s'] / 60:.0f} minutes of one core of {result['machine']} "
-        f"({result['wall_s'] / 60:.0f} by the clock, beside other work), commit "
+        f"{result['cpu_s'] / 60:.0f} minutes of one core of {result['machine']}, commit "
         f"{result['commit']}, {result['date']}."
     )
 

@@ -44,3 +44,9 @@ def test_a_killed_owner_does_not_block(tmp_path: Path) -> None:
         holder.kill()
     with hold(path, "taken"):
         assert path.read_text().startswith(f"process {os.getpid()} ")
+
+
+def test_a_disk_that_takes_no_more_keeps_nobody_from_a_place(tmp_path: Path) -> None:
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+    command = [sys.executable, "-c", full + HOLDER.replace("60", "0"), str(tmp_path / "lock")]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "held\n"

@@ -44,6 +44,34 @@ def test_rows_are_sorted_by_key_so_that_the_same_rows_give_the_same_bytes(tmp_pa
     ]
 
 
+def test_appended_rows_leave_what_a_person_has_there_as_it_is(tmp_path: Path) -> None:
+    table, path = ARTIFACTS["decisions"], tmp_path / "decisions.csv"
+    assert isinstance(table, Table)
+    old = "key,key_type,decision,supercategory,kind,who,when,why,supersedes"
+    path.write_text(f"my column,{old}\n1.0,pub,label,drop,,,a,2026-01-01,NA,\n")
+    row = dict.fromkeys(table.columns, "") | {"key": "007", "key_type": "label", "decision": "keep"}
+    table.append(pd.DataFrame([row]), path)
+    assert path.read_text().splitlines() == [
+        f"my column,{old},evidence",
+        "1.0,pub,label,drop,,,a,2026-01-01,NA,,",
+        ",007,label,keep,,,,,,,",
+    ]
+
+
+def test_a_full_disk_is_told_with_the_file_that_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "landmarks.csv"
+    with pytest.raises(OSError, match="No space left") as error, atomic_path(path):
+        Path("/dev/full").write_text("x")
+    assert error.value.filename == str(path)
+
+
+def test_a_document_of_a_person_is_not_said_to_be_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "agreement.json"
+    path.write_text("")
+    with pytest.raises(InvalidData, match=r"not a JSON document .*; mend it or delete it$"):
+        ARTIFACTS["agreement"].read(path)
+
+
 def test_the_word_none_and_an_id_of_digits_stay_text(tmp_path: Path) -> None:
     path = csv(tmp_path, "id,images\n0123456789012345,None\n")
     table = read_csv(path, {"id": "text", "images": "text"})

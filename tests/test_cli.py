@@ -239,7 +239,7 @@ def test_decisions_are_counted_in_words_that_fit(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("hgld.run.Runner.apply_review", lambda runner, who, sheets: count)
+    monkeypatch.setattr("hgld.reviewing.apply_review", lambda runner, who, sheets: count)
     monkeypatch.setattr("hgld.run.Runner.run_one", lambda runner, name, force: False)
     settings = ("--set", "review.who=a person", "--work", str(tmp_path))
     assert hgld("review", GLDV2, "--apply", *settings) == 0

@@ -9,6 +9,7 @@ from hgld.artifacts import ARTIFACTS, Folder
 from hgld.config import load_pipeline
 from hgld.errors import HgldError, InvalidData, MissingInput, WaitingForReview
 from hgld.lock import Workspace
+from hgld.reviewing import apply_review
 from hgld.run import Runner
 from tests.listening import Notes
 

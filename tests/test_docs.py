@@ -3,6 +3,8 @@
 import re
 import runpy
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,14 @@ def test_local_links_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):
             assert "://" in target or (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_api_reference_is_made_without_a_warning(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "docs/api.py", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    text = (tmp_path / "hgld" / "ranking" / "losses.html").read_text("utf-8")
+    assert "sup_ap" in text and "Hierarchical" in text
+    assert (tmp_path / "hgld" / "publish.html").is_file()
+    assert not list(tmp_path.rglob("gpu*.html"))

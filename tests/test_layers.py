@@ -16,7 +16,7 @@ LAYERS = [
     {"sources", "hierarchy", "shards"},
     {"model"},
     {"ranking"},
-    {"alone", "artifacts", "credit", "figures", "tasks", "stages"},
+    {"alone", "artifacts", "credit", "figures", "resize", "tasks", "stages"},
     {"config"},
     {"errors", "_torchvision"},
 ]

@@ -1,5 +1,6 @@
 import csv
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,21 +12,35 @@ import yaml
 from hgld.artifacts import ARTIFACTS, Table
 from hgld.config import PublishOptions
 from hgld.errors import InvalidData
-from hgld.publish import write_release
-from tests.made_run import PLACES, MadeRun, context, make_run
+from hgld.publish import release_folder, release_published, write_release
+from tests.made_run import CC, PLACES, MadeRun, context, make_run
 
 PUBLISHED = ["landmark_id", "category", "supercategory", "hierarchical_label"]
-FILES = {
+LABELS = {
     "LICENSE-labels.md",
     "README.md",
     "SHA256SUMS",
-    "attribution.csv",
+    "croissant.json",
     "decisions.csv",
+    "figures/shares.png",
+    "figures/sunburst.png",
+    "figures/supercategories.png",
     "index_label_to_hierarchical.csv",
     "lineage.csv",
     "taxonomy.csv",
     "train_label_to_hierarchical.csv",
 }
+PHOTOS = {
+    "removals.csv",
+    "shards/README.md",
+    "shards/attribution.csv",
+    "shards/evaluation-000000.tar",
+    "shards/index.parquet",
+    "shards/manifest.json",
+}
+
+
+READS = ("train_labels", "index_labels", "label_dropped", "lineage", "taxonomy", "decisions")
 
 
 def labels(places: dict[int, tuple[str, str]]) -> pd.DataFrame:
@@ -53,8 +68,8 @@ def tables() -> dict[str, pd.DataFrame]:
         "index_labels": labels({7: ("natural", "lake")}),
         "lineage": table(
             "lineage",
-            ("train", 1, *step, "decision", "ann", "2026-01-01", "church", "human-made"),
-            ("train", 2, *step, "override", "bob", "2026-01-01", "church", "human-made"),
+            ("train", 1, *step, "decision", "ann", "2026-01-01", "church", "human-made", "0.667"),
+            ("train", 2, *step, "override", "bob", "2026-01-01", "church", "human-made", ""),
         ),
         "taxonomy": table(
             "taxonomy",
@@ -77,6 +92,7 @@ def tables() -> dict[str, pd.DataFrame]:
             ("index", 9, "undecided", "thing"),
         ),
         "export_dropped": table("export_dropped", ("train", "ff", "undecodable", "truncated")),
+        "removals": table("removals", ("beef", "a person on it asked")),
     }
 
 
@@ -88,24 +104,20 @@ def run(tmp_path: Path) -> MadeRun:
 def release(
     run: MadeRun,
     kind: str = "gldv2",
-    name: str = "Made Landmarks",
     agreement: dict[str, Any] | None = None,
-    **changes: pd.DataFrame,
+    photos: bool = True,
+    tables_too: dict[str, pd.DataFrame] | None = None,
+    **options: Any,
 ) -> Path:
-    given = {**tables(), **changes}
+    """Release the made run, with its photos unless told otherwise."""
+    given = {**tables(), **(tables_too or {})}
     out = run.folder / "release"
+    held = (run.shards, run.evaluation, given["export_dropped"], given["removals"])
     write_release(
-        given["train_labels"],
-        given["index_labels"],
-        given["lineage"],
-        given["taxonomy"],
-        given["decisions"],
-        run.shards,
-        run.evaluation,
-        given["label_dropped"],
-        given["export_dropped"],
+        *(given[name] for name in READS),
         agreement or {},
-        options=PublishOptions(name=name, version="2.1.0"),
+        *(held if photos else ()),
+        options=PublishOptions(**{"name": "Made Landmarks", "version": "2.1.0", **options}),
         context=context(run.folder, kind),
         out=out,
     )
@@ -117,8 +129,35 @@ def card(out: Path) -> tuple[dict[str, Any], str]:
     return yaml.safe_load(header), body
 
 
-def test_the_release_holds_labels_and_notices_but_no_photo(run: MadeRun) -> None:
-    assert {path.name for path in release(run).iterdir()} == FILES
+def files(out: Path) -> set[str]:
+    return {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+
+
+def test_labels_alone_need_no_shard_and_hold_no_photo(run: MadeRun) -> None:
+    shutil.rmtree(run.shards)
+    out = release(run, photos=False)
+    assert files(out) == LABELS
+    assert "Labels only: the photos are not part of this release." in card(out)[1]
+
+
+def test_a_release_with_shards_holds_them_and_who_made_each_photo(run: MadeRun) -> None:
+    out = release(run)
+    assert files(out) == LABELS | PHOTOS
+    for name in ("evaluation-000000.tar", "attribution.csv"):
+        assert (out / "shards" / name).read_bytes() == (run.shards / name).read_bytes()
+
+
+def test_the_removal_list_names_images_but_not_why(run: MadeRun) -> None:
+    out = release(run)
+    assert (out / "removals.csv").read_text() == "image_id\nbeef\n"
+    assert "those that were (1 so far)" in card(out)[1]
+
+
+def test_shards_that_hold_a_removed_image_are_not_released(run: MadeRun) -> None:
+    removals = table("removals", (f"{3:016x}", "asked"))
+    with pytest.raises(InvalidData, match=r"holds image 0000000000000003.*run the export stage"):
+        release(run, tables_too={"removals": removals})
+    assert not (run.folder / "release").exists()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +169,7 @@ def test_tables_are_those_of_the_work_folder_byte_for_byte(run: MadeRun, name: s
     work = run.folder / artifact.file
     artifact.write(tables()[name], work)
     read_again = {name: artifact.read(work)}
-    assert (release(run, **read_again) / artifact.file).read_bytes() == work.read_bytes()
+    assert (release(run, tables_too=read_again) / artifact.file).read_bytes() == work.read_bytes()
 
 
 def test_the_checksums_hold_and_leave_out_no_file(run: MadeRun) -> None:
@@ -140,12 +179,12 @@ def test_the_checksums_hold_and_leave_out_no_file(run: MadeRun) -> None:
     )
     assert checked.returncode == 0
     named = {line.split(":")[0] for line in checked.stdout.splitlines()}
-    assert named == FILES - {"SHA256SUMS"}
+    assert named == (LABELS | PHOTOS) - {"SHA256SUMS"}
 
 
 def test_the_same_run_gives_the_same_bytes_in_any_folder(tmp_path: Path) -> None:
     first, second = (release(make_run(tmp_path / name)) for name in ("here", "there"))
-    for name in FILES:
+    for name in LABELS | PHOTOS:
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
 
 
@@ -184,7 +223,10 @@ def test_the_card_counts_each_supercategory(run: MadeRun) -> None:
 
 def test_landmarks_without_a_label_are_not_counted_as_labelled(run: MadeRun) -> None:
     unlabelled = labels({**PLACES, 6: ("", "")})
-    assert "| labelled landmarks | 5 | 1 |" in card(release(run, train_labels=unlabelled))[1]
+    assert (
+        "| labelled landmarks | 5 | 1 |"
+        in card(release(run, tables_too={"train_labels": unlabelled}))[1]
+    )
 
 
 def test_the_card_counts_the_decisions_in_force_and_names_who_made_them(run: MadeRun) -> None:
@@ -196,7 +238,9 @@ def test_the_card_counts_the_decisions_in_force_and_names_who_made_them(run: Mad
 def test_the_card_tells_scraped_values_from_a_table_at_hand(run: MadeRun) -> None:
     lineage = tables()["lineage"].assign(item_id="Q42", revision=7)
     assert "brought in from a table" in card(release(run))[1]
-    assert "Wikidata item of each landmark" in card(release(run, lineage=lineage))[1]
+    assert (
+        "Wikidata item of each landmark" in card(release(run, tables_too={"lineage": lineage}))[1]
+    )
 
 
 def test_the_card_says_what_was_left_out_and_why(run: MadeRun) -> None:
@@ -220,6 +264,7 @@ def test_the_card_says_how_far_the_annotators_agree(run: MadeRun) -> None:
     assert "decided 1,003 values independently (ann and bob)" in body
     assert "supercategory, by values: agreement 75.0 %, Cohen's kappa 0.500 (95 %" in body
     assert "kind, by values: agreement 75.0 %, not defined" in body
+    assert "who decided and when, and `agreement`: of the values that either annotator" in body
     assert json.loads((out / "agreement.json").read_text()) == agreement
     assert "agreement.json" in (out / "SHA256SUMS").read_text()
 
@@ -230,7 +275,7 @@ def test_without_a_measured_agreement_the_card_says_nothing_of_it(run: MadeRun) 
 
 def test_nothing_left_out_is_said_too(run: MadeRun) -> None:
     none = {name: tables()[name][:0] for name in ("label_dropped", "export_dropped")}
-    assert "Nothing: every landmark has a label" in card(release(run, **none))[1]
+    assert "Nothing: every landmark has a label" in card(release(run, tables_too=none))[1]
 
 
 def test_the_card_shows_the_evaluation(run: MadeRun) -> None:
@@ -243,15 +288,17 @@ def test_the_card_shows_the_evaluation(run: MadeRun) -> None:
     ]
 
 
-def test_the_card_says_where_the_shards_are(run: MadeRun) -> None:
+def test_the_shards_have_a_card_that_declares_them_as_a_webdataset(run: MadeRun) -> None:
+    header, body = card(release(run) / "shards")
+    (config,) = header["configs"]
+    assert config["data_files"] == [{"split": "evaluation", "path": "evaluation-*.tar"}]
+    assert header["license_name"] == "that-of-each-image" and "10 images in 1 tar" in body
+
+
+def test_the_card_says_how_many_photos_there_are_under_which_licence(run: MadeRun) -> None:
     _, body = card(release(run))
-    assert "The 10 exported images are **not in this folder**" in body
-    assert "`../shards`" in body and str(run.folder) not in body
-
-
-def test_attribution_is_that_of_the_shards(run: MadeRun) -> None:
-    source = (run.shards / "attribution.csv").read_bytes()
-    assert (release(run) / "attribution.csv").read_bytes() == source
+    assert "The 10 images lie in `shards/` (tar files: 1" in body
+    assert f"| {CC} | 10 |" in body and str(run.folder) not in body
 
 
 def test_without_attribution_there_is_no_release(run: MadeRun) -> None:
@@ -275,3 +322,71 @@ def test_gldv2_and_wikidata_are_credited(run: MadeRun) -> None:
     notice = (out / "LICENSE-labels.md").read_text("utf-8")
     for text in (card(out)[1], notice):
         assert "Google" in text and "CC BY 4.0" in text and "Wikidata" in text and "CC0" in text
+
+
+def test_labels_have_the_licence_that_is_asked_for(run: MadeRun) -> None:
+    out = release(run, photos=False, license="cc0-1.0")
+    assert card(out)[0]["license"] == "cc0-1.0"
+    assert "available under cc0-1.0." in (out / "LICENSE-labels.md").read_text("utf-8")
+
+
+def test_published_labels_are_released_without_decisions(run: MadeRun) -> None:
+    given, out = tables(), run.folder / "release"
+    release_published(
+        *(given[name] for name in ("train_labels", "index_labels", "label_dropped")),
+        options=PublishOptions(),
+        context=context(run.folder),
+        out=out,
+    )
+    assert files(out) == LABELS - {"decisions.csv", "lineage.csv", "taxonomy.csv"}
+    _, body = card(out)
+    assert (
+        "nothing was scraped or decided here" in body and "| church | human-made | 2 | 0 |" in body
+    )
+    assert "H-GLDv2 (Ramzi" in (out / "LICENSE-labels.md").read_text("utf-8")
+
+
+def test_the_hierarchy_of_a_folder_is_released_with_a_column_a_level(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "work")
+    out = run.folder / "release"
+    dropped = table("label_dropped")
+    release_folder(
+        run.hierarchy, dropped, options=PublishOptions(), context=context(tmp_path), out=out
+    )
+    first, second, *_ = (out / "labels.csv").read_text().splitlines()
+    assert first == "split,landmark_id,kind,supercategory,landmark"
+    assert second == "train,1,human-made,church,train:1"
+    header, body = card(out)
+    assert header["license"] == "unknown" and "No licence of the labels is named" in body
+    assert "| church | human-made | 2 |" in body and "Wikidata" not in body
+
+
+@pytest.mark.filterwarnings("ignore")  # datasets' own
+def test_hugging_face_loads_labels_and_images_by_their_cards(run: MadeRun, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    out, cache = release(run), str(tmp_path / "hf")
+    labels = datasets.load_dataset(str(out), "labels", cache_dir=cache)
+    assert labels["train"]["hierarchical_label"] == ["church", "church", "bridge", "lake", "lake"]
+    lineage = datasets.load_dataset(str(out), "lineage", cache_dir=cache)
+    assert lineage["rows"][0]["decided_by"] == "decision"
+    images = datasets.load_dataset(str(out / "shards"), cache_dir=cache)["evaluation"]
+    assert images.num_rows == 10 and images[0]["jpg"].size == (48, 32)
+
+
+@pytest.mark.parametrize("levels", [("landmark",), ("supercategory", "landmark")], ids=len)
+def test_a_hierarchy_with_few_levels_is_released_too(
+    levels: tuple[str, ...], tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "work", levels)
+    held = (run.shards, run.evaluation, table("export_dropped"), table("removals"))
+    out = run.folder / "release"
+    release_folder(
+        run.hierarchy,
+        table("label_dropped"),
+        *held,
+        options=PublishOptions(),
+        context=context(tmp_path),
+        out=out,
+    )
+    assert (out / "figures" / "supercategories.png").is_file() == (len(levels) > 1)
+    assert len(card(out)[1]) > 500 and (out / "shards" / "manifest.json").is_file()

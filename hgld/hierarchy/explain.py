@@ -246,10 +246,17 @@ def _labelled(of: Mapping[str, Sequence[Row]], key: tuple[str, int]) -> Iterator
         yield Step("published", f"{label}{said}", row)
     for row in of.get("hierarchy", ()):
         path = json.loads(row["path"])
-        by = f", by {lineage[0]['decided_by']}" if lineage else ""
-        yield Step("path", " > ".join(path.values()) + by, {"path": path})
+        text = " > ".join(path.values()) + "".join(map(_by, lineage))
+        yield Step("path", text, {"path": path})
     for row in of.get("label_dropped", ()):
         yield Step("no path", _because(row), row)
+
+
+def _by(lineage: Row) -> str:
+    """By what it was decided, and how sure two annotators were of such things."""
+    share = lineage["agreement"]
+    told = f"\ntwo annotators agree on {float(share):.0%} of its values" if share else ""
+    return f", by {lineage['decided_by']}{told}"
 
 
 def _outdated(of: Mapping[str, Sequence[Row]], tables: Tables) -> Iterator[Step]:

@@ -11,6 +11,7 @@ from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.blanks import single_blanks_all
 from hgld.hierarchy.columns import columns_of
+from hgld.hierarchy.wiki.accounts import tell_reasons
 
 __all__ = ["read_given"]
 
@@ -37,6 +38,7 @@ def read_given(
             _missed(found[empty], "no_value", f"{options.table_value} is empty"),
         ]
     )
+    tell_reasons(len(landmarks), misses["reason"], "in the table")
     return _statements(found[~absent & ~empty]), misses
 
 

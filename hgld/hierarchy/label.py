@@ -35,6 +35,7 @@ def build_labels(
     taxonomy: pd.DataFrame,
     decisions: pd.DataFrame,
     overrides: pd.DataFrame,
+    agreement: Mapping[str, Any] | None = None,
     *,
     options: LabelOptions,
     context: StageContext,
@@ -46,6 +47,9 @@ def build_labels(
     different supercategories, as ``dropped_in_review`` where none is left, and with the earlier
     stages' reasons where it had none.
 
+    Where two annotators were measured, ``lineage`` has beside each decided label the share of the
+    values that either put into its supercategory that both did; overrides are not measured.
+
     Returns:
         ``train_labels``, ``index_labels``, ``hierarchy``, ``lineage``, ``label_dropped``.
 
@@ -54,12 +58,12 @@ def build_labels(
     """
     kinds = kinds_of(taxonomy)
     decided = Decided(decisions)
-    _check_decisions(decided, kinds, context.labels / ARTIFACTS["decisions"].file)
+    _check_decisions(decided, landmark_values, kinds, context.labels / ARTIFACTS["decisions"].file)
     _check_overrides(overrides, kinds, context.labels / ARTIFACTS["overrides"].file)
     values = _with_items(landmark_values, instance_of)
     labelled, reasons = _judge(values, decided)
     labelled |= _override(values, landmarks, overrides)
-    lineage = _lineage(landmarks, labelled, kinds)
+    lineage = _lineage(landmarks, labelled, kinds, _shares(agreement or {}))
     dropped = _dropped(landmarks, lineage, [misses, clean_dropped, reasons])
     return (
         _published(lineage, "train"),
@@ -70,12 +74,20 @@ def build_labels(
     )
 
 
-def _check_decisions(decided: Decided, kinds: Mapping[str, str], path: Path) -> None:
-    """Only what is in force is checked: history may name supercategories that are gone."""
+def _check_decisions(
+    decided: Decided, values: pd.DataFrame, kinds: Mapping[str, str], path: Path
+) -> None:
+    """Only what is in force is checked: history may name supercategories that are gone.
+
+    A decision on a label is history, too, where all values of that label go by their class ids.
+    """
+    in_use = {d.row for d in decided.of_values(values) if d}
+    labels = set(values["instance_of"])
     faults = [
         f"row {d.row}: {fault}"
         for d in decided.all()
-        if d.places and (fault := _fault(d.supercategory, d.kind, kinds))
+        if d.places and (d.row in in_use or d.key_type == "qid" or d.key not in labels)
+        if (fault := _fault(d.supercategory, d.kind, kinds))
     ]
     _raise_all(faults, path)
 
@@ -168,12 +180,26 @@ def _override(
     }
 
 
+def _shares(agreement: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """What ``lineage`` says of agreement, by decided_by and supercategory."""
+    rows = agreement.get("supercategories", ())
+    return {("decision", row["supercategory"]): f"{row['share']:.3f}" for row in rows}
+
+
 def _lineage(
-    landmarks: pd.DataFrame, labelled: Mapping[Key, Row], kinds: Mapping[str, str]
+    landmarks: pd.DataFrame,
+    labelled: Mapping[Key, Row],
+    kinds: Mapping[str, str],
+    shares: Mapping[tuple[str, str], str],
 ) -> pd.DataFrame:
     urls = landmarks.set_index(BY_LANDMARK)["commons_url"].to_dict()
     rows = [
-        {**row, "commons_url": urls[key], "kind": kinds[row["supercategory"]]}
+        {
+            **row,
+            "commons_url": urls[key],
+            "kind": kinds[row["supercategory"]],
+            "agreement": shares.get((row["decided_by"], row["supercategory"]), ""),
+        }
         for key, row in sorted(labelled.items())
     ]
     return table_of("lineage", rows)

@@ -16,7 +16,7 @@ import pandas as pd
 from hgld.artifacts import ARTIFACTS
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
-from hgld.hierarchy.blanks import single_blanks
+from hgld.hierarchy.blanks import single_blanks_all
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import columns_of, records, table_of
 from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of
@@ -238,10 +238,10 @@ def _favourites(
 
 
 def _examples(landmark_values: pd.DataFrame, landmarks: pd.DataFrame) -> dict[str, str]:
-    """Value key -> names of its first landmarks."""
+    """Value key -> names of its first landmarks, of those that are called the same only one."""
     keyed = landmark_values.assign(key=value_keys(landmark_values))
-    first = keyed.sort_values(["key", "split", "landmark_id"]).groupby("key").head(EXAMPLES)
-    named = first.merge(landmarks, on=["split", "landmark_id"], how="left")
-    names = named["name"].fillna("").map(single_blanks)
-    joined = names.groupby(named["key"]).agg("; ".join)
+    named = keyed.merge(landmarks, on=["split", "landmark_id"], how="left")
+    named = named.assign(name=single_blanks_all(named["name"].fillna("")))
+    distinct = named.sort_values(["key", "split", "landmark_id"]).drop_duplicates(["key", "name"])
+    joined = distinct.groupby("key").head(EXAMPLES).groupby("key")["name"].agg("; ".join)
     return {str(key): str(text) for key, text in joined.items()}

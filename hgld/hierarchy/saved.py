@@ -14,10 +14,11 @@ import pandas as pd
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import records, table_of
+from hgld.hierarchy.wiki.accounts import tell_reasons
 from hgld.hierarchy.wiki.infobox import SavedPage, read_page
 from hgld.hierarchy.wiki.route import MOST_HOPS
 from hgld.hierarchy.wiki.titles import as_stored, title_of_url
-from hgld.tasks import say, track
+from hgld.tasks import track
 
 __all__ = ["read_saved"]
 
@@ -51,7 +52,7 @@ def read_saved(
             misses.append({**key, "reason": page.reason, "detail": page.detail})
         for order, value in enumerate(page.values):
             values.append({**key, **_statement(page, order, value)})
-    _tell(len(landmarks), misses)
+    tell_reasons(len(landmarks), (str(miss["reason"]) for miss in misses), "on their pages")
     return table_of("instance_of", values), table_of("misses", misses)
 
 
@@ -118,10 +119,3 @@ def _statement(page: SavedPage, order: int, value: str) -> dict[str, object]:
         "rank": "normal",
         "qualifiers": "{}",
     }
-
-
-def _tell(landmarks: int, misses: list[dict[str, object]]) -> None:
-    reasons = pd.Series([miss["reason"] for miss in misses], dtype=str).value_counts()
-    lines = [f"{landmarks - len(misses):,} of {landmarks:,} landmarks have values on their pages"]
-    lines += [f"{count:>9,} {reason}" for reason, count in reasons.items()]
-    say("\n".join(lines))

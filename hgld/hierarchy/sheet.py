@@ -47,10 +47,32 @@ def apply_sheets(
     """
     values = _values(clusters, decisions, hints_of(class_hints))
     kinds = kinds_of(taxonomy)
+    wanted, bulk = _read_all(sheets, values, clusters, label_vectors, kinds)
+    accepted = {
+        key: Wanted("keep", supercategory, kinds[supercategory], why)
+        for key, (supercategory, why) in bulk.accepted.items()
+        if values[key].in_force is None
+    }
+    new = _new_decisions({**accepted, **wanted}, values, kinds, who, when)
+    edits = [{**edit, "who": who, "when": when} for edit in bulk.edits]
+    return (
+        pd.concat([decisions, table_of("decisions", new)], ignore_index=True),
+        pd.concat([cluster_edits, table_of("cluster_edits", edits)], ignore_index=True),
+    )
+
+
+def _read_all(
+    paths: Sequence[Path],
+    values: Mapping[str, Value],
+    clusters: pd.DataFrame,
+    label_vectors: Vectors,
+    kinds: Mapping[str, str],
+) -> tuple[dict[str, Wanted], Bulk]:
+    """What all sheets say of values and of clusters; raises with the faults of all of them."""
     wanted: dict[str, Wanted] = {}
     bulk = Bulk({}, [])
     reports = []
-    for sheet in [sheet for path in sheets for sheet in read_sheets(path)]:
+    for sheet in [sheet for path in paths for sheet in read_sheets(path)]:
         if {"action", "cluster"} <= set(sheet.columns):
             more, faults = read_bulk(sheet, clusters, label_vectors, kinds)
             bulk = Bulk({**bulk.accepted, **more.accepted}, [*bulk.edits, *more.edits])
@@ -61,15 +83,7 @@ def apply_sheets(
         reports += [_report(sheet.name, faults)] if faults else []
     if reports:
         raise InvalidData("\n".join(reports))
-    for key, (supercategory, why) in bulk.accepted.items():
-        if values[key].in_force is None and key not in wanted:
-            wanted[key] = Wanted("keep", supercategory, kinds[supercategory], why)
-    new = _new_decisions(wanted, values, kinds, who, when)
-    edits = [{**edit, "who": who, "when": when} for edit in bulk.edits]
-    return (
-        pd.concat([decisions, table_of("decisions", new)], ignore_index=True),
-        pd.concat([cluster_edits, table_of("cluster_edits", edits)], ignore_index=True),
-    )
+    return wanted, bulk
 
 
 def _values(
@@ -104,14 +118,14 @@ def _new_decisions(
         {
             "key": key,
             "key_type": values[key].key_type,
-            **asdict(now),
+            **{name: cell for name, cell in asdict(now).items() if name != "confirmed"},
             "who": who,
             "when": when,
             "supersedes": before.when if (before := values[key].in_force) else "",
             "evidence": values[key].evidence,
         }
         for key, now in sorted(wanted.items())
-        if now != as_wanted(values[key].in_force, kinds)
+        if now.confirmed or now != as_wanted(values[key].in_force, kinds)
     ]
 
 

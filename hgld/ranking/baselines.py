@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hgld.errors import ShapeError
-from hgld.ranking.proxies import ProxyCalibration, cosines_with_proxies
+from hgld.ranking.proxies import ProxyCalibration, cosines_with_proxies, new_proxies
 from hgld.ranking.sides import check_labels, unit_vectors
+from hgld.ranking.steps import check_positive
 
 __all__ = ["FastAP", "LevelSum", "NormSoftmax", "ProxyNCA", "Triplet"]
 
@@ -31,6 +32,10 @@ class Triplet(nn.Module):
 
     Args:
         margin: in cosine units; 0.05 in the authors' configuration.
+
+    Example:
+        >>> Triplet()(torch.eye(3)[[0, 0, 1]], torch.tensor([[0], [0], [1]])).item()
+        0.0
     """
 
     def __init__(self, margin: float = 0.05) -> None:
@@ -52,6 +57,10 @@ class FastAP(nn.Module):
 
     Args:
         bins: of squared distances in 0..4.
+
+    Example:
+        >>> FastAP()(torch.eye(3)[[0, 0, 1]], torch.tensor([[0], [0], [1]])).item() < 1e-6
+        True
     """
 
     def __init__(self, bins: int = 10) -> None:
@@ -76,12 +85,19 @@ class ProxyNCA(nn.Module):
         num_classes: C; labels[:, -1] are 0..C-1.
         dim: D of the embeddings.
         scale: 1 / T of the paper, 9.
+
+    Example:
+        >>> loss = ProxyNCA(num_classes=3, dim=4)
+        >>> loss(torch.eye(4)[:3], torch.tensor([[0], [1], [2]])).shape
+        torch.Size([])
     """
 
     def __init__(self, num_classes: int, dim: int, scale: float = 9.0) -> None:
         super().__init__()
+        check_positive("scale", scale)
         self.scale = scale
-        self.proxies = nn.Parameter(torch.randn(num_classes, dim) / 8.0)
+        self.proxies = new_proxies(num_classes, dim)
+        nn.init.normal_(self.proxies, std=0.125)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(B, D) and (B, L) label paths -> one number."""

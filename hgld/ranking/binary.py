@@ -1,10 +1,13 @@
 """Losses of a binary ranking that count no smooth ranks: soft bins and score thresholds."""
 
+import math
+
 import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
+from hgld.ranking.steps import check_finite
 
 __all__ = ["pair_calibration", "pooled_calibration", "soft_bin_ap"]
 
@@ -38,7 +41,7 @@ def soft_bin_ap(
         [0.0]
     """
     scores = checked(scores, levels)
-    if bins < 2 or not high > low:
+    if bins < 2 or not -math.inf < low < high < math.inf:
         raise ShapeError(f"{bins} bins from {low} to {high}; expected at least 2 and low < high")
     place = ((high - scores) * ((bins - 1) / (high - low))).clamp(0.0, bins - 1.0)
     first = place.detach().floor().clamp(max=bins - 2).long()
@@ -82,7 +85,7 @@ def pair_calibration(
         >>> pair_calibration(torch.tensor([[0.5, 0.7, 0.0]]), torch.tensor([[1, 0, 0]]))
         tensor([0.4500])
     """
-    scores = checked(scores, levels)
+    scores = checked(scores, levels, alpha=alpha, beta=beta)
     positive, negative = levels > 0, levels == 0
     pull = torch.where(positive, (alpha - scores).relu(), 0.0).sum(1)
     push = torch.where(negative, (scores - beta).relu(), 0.0).sum(1)
@@ -98,7 +101,7 @@ def pooled_calibration(
         >>> pooled_calibration(torch.tensor([[0.5, 0.75, 0.0]]), torch.tensor([[1, 0, 0]]))
         tensor(0.5500)
     """
-    scores = checked(scores, levels)
+    scores = checked(scores, levels, alpha=alpha, beta=beta)
     pull = torch.where(levels > 0, (alpha - scores).relu(), 0.0)
     push = torch.where(levels == 0, (scores - beta).relu(), 0.0)
     return sum_over_active(pull) + sum_over_active(push)
@@ -109,7 +112,9 @@ def sum_over_active(values: Tensor) -> Tensor:
     return values.sum() / (values > 0).sum().clamp(min=1)
 
 
-def checked(scores: Tensor, levels: Tensor) -> Tensor:
-    """The scores in float32 at least, after all checks."""
+def checked(scores: Tensor, levels: Tensor, **options: float) -> Tensor:
+    """The scores in float32 at least, after all checks; the options are finite numbers."""
     grades.check_pairs(scores, levels)
+    for name, value in options.items():
+        check_finite(name, value)
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores

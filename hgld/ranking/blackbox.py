@@ -121,6 +121,13 @@ class ScoreMemory:
 
     Args:
         length: how many earlier batches are kept.
+
+    Example:
+        >>> memory = ScoreMemory(length=1)
+        >>> for value in (0.1, 0.2, 0.3):
+        ...     scores, _ = memory.extend(torch.tensor([[value]]), torch.tensor([[1]]))
+        >>> scores.shape
+        torch.Size([1, 2])
     """
 
     def __init__(self, length: int) -> None:
@@ -146,16 +153,15 @@ def _shifted_ranks(
     scores: Tensor, levels: Tensor, lam: float, margin: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Ranks among all and among positives, both divided by the gallery size; positive mask."""
-    scores, binary = checked(scores, levels), at_least(levels, 1)
+    scores, binary = checked(scores, levels, margin=margin), at_least(levels, 1)
     check_positive("lam", lam)
     positive, absent = binary > 0, binary < 0
     shifted = torch.where(positive, scores - margin / 2, scores + margin / 2)
     order = binary.argsort(dim=1, stable=True)  # the less relevant first among equals
     back = order.argsort(dim=1)
     size = (~absent).sum(1, keepdim=True).clamp(min=1).to(scores.dtype)
-    bottom = scores.detach().min() - abs(margin) - 1e9  # after any move by lambda
-    every = shifted.masked_fill(absent, float(bottom)).gather(1, order)
-    among = shifted.masked_fill(~positive, float(bottom)).gather(1, order)
+    every = shifted.masked_fill(absent, -torch.inf).gather(1, order)  # last after any move
+    among = shifted.masked_fill(~positive, -torch.inf).gather(1, order)
     rank = _apply(every, size, lam).gather(1, back)
     rank_plus = _apply(among, size, lam).gather(1, back)
     return rank, rank_plus, positive

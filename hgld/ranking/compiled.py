@@ -5,10 +5,13 @@ numba checks each division for zero unless told otherwise, which keeps loops fro
 for what runs once for each score: a call costs as much as the work.
 
 A compiled kernel holds the kernels of other files that it calls, but numba compiles it anew only
-when its own file changes. Here it does when any file with kernels has changed.
+when its own file changes. Here it does when any file with kernels has changed. Where neither the
+package nor the home folder can be written, kernels are compiled once for each process.
 """
 
+import warnings
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -38,12 +41,26 @@ def part(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    found = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    found = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    try:
+        found.enable_caching()
+    except RuntimeError:  # no folder that can be written
+        _warn_uncached()
     file = getattr(found._cache, "_cache_file", None)
     if file is not None:
         file._source_stamp = STAMP
     compiled: Callable[..., Any] = found
     return compiled
+
+
+@cache
+def _warn_uncached() -> None:
+    """Say once that compiled kernels are lost with the process."""
+    warnings.warn(
+        "no folder to keep compiled kernels in: each process compiles its own; "
+        "set NUMBA_CACHE_DIR to a folder that can be written",
+        stacklevel=2,
+    )
 
 
 def _stamp() -> str:

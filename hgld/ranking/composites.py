@@ -32,8 +32,14 @@ class RobustDecomposable(nn.Module):
         num_classes: of the proxies; labels[:, -1] are 0..num_classes-1.
         dim: of the proxies.
         eta: temperature of the proxies.
-        alpha: similarity that positive pairs should reach.
-        beta: similarity that negative pairs should stay under.
+        pair_alpha: similarity that positive pairs should reach.
+        pair_beta: similarity that negative pairs should stay under.
+
+    Example:
+        >>> import torch
+        >>> loss = RobustDecomposable(SupNDCG(), lam=0.5, calibration="pair")
+        >>> loss(torch.eye(2), torch.tensor([[0], [1]])).item() < 1e-6
+        True
     """
 
     def __init__(
@@ -116,7 +122,14 @@ class ROADMAP(RobustDecomposable):
 
 
 class RODRecall(RobustDecomposable):
-    """Sup-R@k with calibration (Eq. 17). The authors' code runs it with lam = 0.5."""
+    """Sup-R@k with calibration (Eq. 17). The authors' code runs it with lam = 0.5.
+
+    Example:
+        >>> import torch
+        >>> loss = RODRecall(num_classes=3, dim=4, ks=(1, 2))
+        >>> loss(torch.eye(4)[:3], torch.tensor([[0], [1], [2]])).shape
+        torch.Size([])
+    """
 
     def __init__(
         self,
@@ -166,7 +179,14 @@ class HAPPIER(RobustDecomposable):
 
 
 class RODNDCG(RobustDecomposable):
-    """Sup-NDCG with proxies of the finest classes (Eq. 25)."""
+    """Sup-NDCG with proxies of the finest classes (Eq. 25).
+
+    Example:
+        >>> import torch
+        >>> loss = RODNDCG(num_levels=2, num_classes=3, dim=4)
+        >>> loss(torch.eye(4)[:3], torch.tensor([[0, 0], [0, 1], [1, 2]])).shape
+        torch.Size([])
+    """
 
     def __init__(
         self,

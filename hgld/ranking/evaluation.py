@@ -239,10 +239,13 @@ def _check(
     ):
         if vectors.ndim != 2 or 0 in vectors.shape:
             raise ShapeError(f"{side} has shape {tuple(vectors.shape)}; expected (images, dim)")
+        if vectors.dtype not in grades.FLOATS:
+            raise ShapeError(f"{side} is {vectors.dtype}; expected floats")
         if labels.shape != (len(vectors), len(level_names)):
             raise ShapeError(
                 f"{side}_labels have shape {tuple(labels.shape)}; expected "
                 f"({len(vectors)}, {len(level_names)})"
             )
+        grades.as_ids(labels, f"{side}_labels")
     if query.shape[1] != gallery.shape[1]:
         raise ShapeError(f"query has {query.shape[1]} dimensions, gallery {gallery.shape[1]}")

@@ -5,6 +5,7 @@ Levels are integers and are compared as integers: two levels may have the same r
 floats counts them as one. Everything else in this package starts from a (Q, G) matrix of levels.
 """
 
+import math
 import warnings
 from functools import lru_cache
 
@@ -25,6 +26,9 @@ __all__ = [
     "weighted_relevance",
     "weighted_table",
 ]
+
+
+FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 
 class RelevanceWarning(UserWarning):
@@ -51,7 +55,7 @@ def shared_levels(
         >>> shared_levels(torch.tensor([[0, 3]]), torch.tensor([[0, 3], [0, 4], [1, 3]]))
         tensor([[2, 1, 0]], dtype=torch.int8)
     """
-    query_labels, gallery_labels = _as_ids(query_labels), _as_ids(gallery_labels)
+    query_labels, gallery_labels = as_ids(query_labels), as_ids(gallery_labels)
     if query_labels.shape[1] != gallery_labels.shape[1]:
         raise ShapeError(
             f"query labels have {query_labels.shape[1]} levels, "
@@ -71,16 +75,17 @@ def shared_levels(
     return levels.fill_diagonal_(-1) if exclude_self else levels
 
 
-def _as_ids(labels: Tensor) -> Tensor:
+def as_ids(labels: Tensor, name: str = "labels") -> Tensor:
+    """Label paths as int64; raise ShapeError unless they are (images, levels) of integers."""
     if labels.ndim != 2 or 0 in labels.shape:
-        raise ShapeError(f"labels have shape {tuple(labels.shape)}; expected (images, levels)")
+        raise ShapeError(f"{name} have shape {tuple(labels.shape)}; expected (images, levels)")
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
-        raise ShapeError(f"labels are {labels.dtype}; expected integers")
+        raise ShapeError(f"{name} are {labels.dtype}; expected integers")
     if labels.shape[1] > 126:
-        raise ShapeError(f"labels have {labels.shape[1]} levels; at most 126 fit the level matrix")
+        raise ShapeError(f"{name} have {labels.shape[1]} levels; at most 126 fit the level matrix")
     ids = labels.to(torch.int64)
     if labels.dtype == torch.uint64 and bool((ids < 0).any()):
-        raise ShapeError("labels hold ids above 2**63 - 1; renumber them")
+        raise ShapeError(f"{name} hold ids above 2**63 - 1; renumber them")
     return ids
 
 
@@ -124,7 +129,16 @@ def relevance_table(counts: Tensor, alpha: float = 1.0) -> Tensor:
 
     Returns:
         (Q, L + 1) float64; column 0 is 0.
+
+    Raises:
+        ShapeError: alpha is negative, nan or inf.
+
+    Example:
+        >>> relevance_table(torch.tensor([[1, 2, 1]])).tolist()
+        [[0.0, 0.25, 1.0]]
     """
+    if not 0.0 <= alpha < math.inf:
+        raise ShapeError(f"alpha is {alpha}; expected a number >= 0")
     share = _shares(counts.shape[1] - 1, alpha, counts.device)
     return torch.where(counts > 0, share / counts.clamp(min=1), 0.0)
 
@@ -139,7 +153,12 @@ def _shares(num_levels: int, alpha: float, device: torch.device) -> Tensor:
 
 
 def weighted_table(counts: Tensor, weights: Tensor) -> Tensor:
-    """Property 1 for each level: rel(l) = sum over p <= l of w_p / n_{>= p}, (Q, L + 1) float64."""
+    """Property 1 for each level: rel(l) = sum over p <= l of w_p / n_{>= p}, (Q, L + 1) float64.
+
+    Example:
+        >>> weighted_table(torch.tensor([[1, 1, 1]]), torch.tensor([0.5, 0.5])).tolist()
+        [[0.0, 0.25, 0.75]]
+    """
     at_least_counts = counts.flip(1).cumsum(1).flip(1)[:, 1:]  # (Q, L), n_{>= p} for p = 1..L
     share = torch.where(at_least_counts > 0, weights / at_least_counts.clamp(min=1), 0.0)
     table = torch.zeros(counts.shape, dtype=torch.float64, device=counts.device)
@@ -189,7 +208,7 @@ def weighted_relevance(levels: Tensor, weights: Tensor | list[float] | tuple[flo
         [[0.75, 0.25, 0.0]]
     """
     tensor = torch.as_tensor(weights, dtype=torch.float64, device=levels.device)
-    if tensor.ndim != 1 or not len(tensor) or bool((tensor < 0).any()):
+    if tensor.ndim != 1 or not len(tensor) or not bool((tensor >= 0).all()):
         raise ShapeError(f"weights {weights}: expected one weight >= 0 for each level")
     if abs(float(tensor.sum()) - 1.0) > 1e-6:
         raise ShapeError(f"weights have sum {float(tensor.sum()):g}; expected 1")
@@ -203,7 +222,13 @@ def look_up(table: Tensor, levels: Tensor) -> Tensor:
 
 
 def inverted_queries(table: Tensor, counts: Tensor) -> int:
-    """Queries where a level with images has less relevance than a coarser one with images."""
+    """Queries where a level with images has less relevance than a coarser one with images.
+
+    Example:
+        >>> counts = torch.tensor([[0, 1, 3], [0, 1, 1]])  # three images share 1, one has 1/2
+        >>> inverted_queries(relevance_table(counts), counts)
+        1
+    """
     highest = torch.where(counts > 0, table, 0.0).cummax(1).values
     return int(((counts > 0) & (table < highest)).any(1).sum())
 
@@ -243,6 +268,8 @@ def _check_table(levels: Tensor) -> None:
 
 def _check_range(low: int, high: int, num_levels: int | None) -> None:
     limit = 126 if num_levels is None else num_levels
+    if not 1 <= limit <= 126:
+        raise ShapeError(f"num_levels is {limit}; expected 1..126")
     if low < -1 or high > limit:
         raise ShapeError(f"levels run from {low} to {high}; expected -1..{limit}")
 
@@ -255,8 +282,8 @@ def check_pairs(scores: Tensor, levels: Tensor, num_levels: int | None = None) -
             "expected the same (queries, gallery)"
         )
     _check_table(levels)
-    if not scores.dtype.is_floating_point:
-        raise ShapeError(f"scores are {scores.dtype}; expected floats")
+    if scores.dtype not in FLOATS:
+        raise ShapeError(f"scores are {scores.dtype}; expected floats of 16, 32 or 64 bits")
     low, high, finite = _bounds(scores, levels)
     _check_range(low, high, num_levels)
     if not finite:

@@ -4,6 +4,7 @@ Functions take (Q, G) scores and levels and give (Q,) losses; modules take embed
 paths and give one number to train on. What each one means stands with it.
 """
 
+from hgld.ranking.baselines import FastAP, LevelSum, NormSoftmax, ProxyNCA, Triplet
 from hgld.ranking.binary import pair_calibration, pooled_calibration, soft_bin_ap
 from hgld.ranking.blackbox import (
     ScoreMemory,
@@ -49,9 +50,13 @@ __all__ = [
     "RODNDCG",
     "BlackBoxAP",
     "BlackBoxRecall",
+    "FastAP",
+    "LevelSum",
+    "NormSoftmax",
     "PairCalibration",
     "PooledCalibration",
     "ProxyCalibration",
+    "ProxyNCA",
     "RODRecall",
     "RankLoss",
     "RobustDecomposable",
@@ -64,6 +69,7 @@ __all__ = [
     "SupHAP",
     "SupNDCG",
     "SupRecall",
+    "Triplet",
     "XBMContrastive",
     "blackbox_ap",
     "blackbox_ap_all_classes",

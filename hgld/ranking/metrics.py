@@ -266,6 +266,11 @@ def ap_approximation_error(losses: Tensor, scores: Tensor, levels: Tensor) -> Te
         >>> ap_approximation_error(torch.tensor([0.25]), scores, levels).tolist()
         [0.25]
     """
+    if losses.shape != scores.shape[:1]:
+        raise ShapeError(
+            f"losses have shape {tuple(losses.shape)}; expected one for each of "
+            f"{len(scores)} queries"
+        )
     return ((1.0 - losses.detach().double()) - average_precision(scores, levels, 1)).abs()
 
 
@@ -330,8 +335,8 @@ def _ranked_relevance(scores: Tensor, levels: Tensor, relevance: Tensor) -> Tens
         raise ShapeError(
             f"relevance has shape {tuple(relevance.shape)}, levels {tuple(levels.shape)}"
         )
-    if not bool((relevance >= 0).all()):
-        raise ShapeError("relevance holds negative values or nan; expected values >= 0")
+    if not bool((relevance >= 0).all()) or not bool(torch.isfinite(relevance).all()):
+        raise ShapeError("relevance holds negative values, nan or inf; expected values >= 0")
     return lists.rank_relevance(scores, levels, relevance)
 
 

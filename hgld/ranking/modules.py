@@ -85,6 +85,12 @@ class SupHAP(RankLoss):
         step: H-minus.
         include_self: whether a query counts as its own positive.
         chunk: rows of scores held at a time.
+
+    Example:
+        >>> import torch
+        >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
+        >>> SupHAP(num_levels=2)(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
+        True
     """
 
     def __init__(
@@ -109,7 +115,14 @@ class SupHAP(RankLoss):
 
 
 class SmoothHAP(RankLoss):
-    """H-AP with sigmoids for every step (Table X's baseline) over all levels."""
+    """H-AP with sigmoids for every step (Table X's baseline) over all levels.
+
+    Example:
+        >>> import torch
+        >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
+        >>> SmoothHAP(num_levels=2)(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
+        True
+    """
 
     def __init__(
         self,
@@ -129,7 +142,14 @@ class SmoothHAP(RankLoss):
 
 
 class SupNDCG(RankLoss):
-    """Sup-NDCG (Eq. 24) over all levels."""
+    """Sup-NDCG (Eq. 24) over all levels.
+
+    Example:
+        >>> import torch
+        >>> labels = torch.tensor([[0, 0], [1, 1]])
+        >>> SupNDCG(num_levels=2)(torch.eye(2), labels).item() < 1e-6
+        True
+    """
 
     def __init__(
         self,
@@ -147,7 +167,13 @@ class SupNDCG(RankLoss):
 
 
 class SupRecall(RankLoss):
-    """Sup-R@k (Eq. 16) at one level, mean over ks."""
+    """Sup-R@k (Eq. 16) at one level, mean over ks.
+
+    Example:
+        >>> import torch
+        >>> SupRecall(ks=(1,))(torch.eye(2), torch.tensor([[0], [1]])).item()
+        0.5
+    """
 
     def __init__(
         self,
@@ -167,7 +193,13 @@ class SupRecall(RankLoss):
 
 
 class SmoothRecall(RankLoss):
-    """Sigmoid R@k of reference [28] at one level; the query is not its own positive."""
+    """Sigmoid R@k of reference [28] at one level; the query is not its own positive.
+
+    Example:
+        >>> import torch
+        >>> SmoothRecall(ks=(1,))(torch.eye(2)[[0, 0]], torch.tensor([[0], [0]])).item()
+        0.5
+    """
 
     def __init__(
         self,
@@ -187,7 +219,14 @@ class SmoothRecall(RankLoss):
 
 
 class SoftBinAP(RankLoss):
-    """Quantised AP (Revaud et al. 2019) at one level."""
+    """Quantised AP (Revaud et al. 2019) at one level.
+
+    Example:
+        >>> import torch
+        >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
+        >>> SoftBinAP()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
+        True
+    """
 
     def __init__(
         self,
@@ -207,7 +246,14 @@ class SoftBinAP(RankLoss):
 
 
 class BlackBoxAP(RankLoss):
-    """AP with the blackbox gradient (Rolinek et al. 2020) at one level."""
+    """AP with the blackbox gradient (Rolinek et al. 2020) at one level.
+
+    Example:
+        >>> import torch
+        >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
+        >>> BlackBoxAP()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
+        True
+    """
 
     weigh_first = True
 
@@ -228,7 +274,14 @@ class BlackBoxAP(RankLoss):
 
 
 class BlackBoxRecall(RankLoss):
-    """Recall with the blackbox gradient at one level; the query is left out, as in the paper."""
+    """Recall with the blackbox gradient at one level; the query is left out, as in the paper.
+
+    Example:
+        >>> import torch
+        >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
+        >>> BlackBoxRecall()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
+        True
+    """
 
     weigh_first = True
 

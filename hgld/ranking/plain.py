@@ -96,7 +96,7 @@ def _loss_of_rows(scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal) -> Te
     counts = positive.sum(1)
     most = int(counts.max())
     if not most:
-        return scores.sum(1) * 0.0
+        return (scores * 0.0).sum(1)
     which = positive.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
     real = positive.gather(1, which)  # (rows, P): shorter rows are padded
     rank, h_rank = _ranks(scores, levels, rel.to(scores.dtype), which, goal)

@@ -28,14 +28,21 @@ def xbm_contrastive(scores: Tensor, levels: Tensor, margin: float = 0.5) -> Tens
         >>> xbm_contrastive(torch.tensor([[0.5, 0.75, 0.0]]), torch.tensor([[1, 0, 0]])).item()
         0.75
     """
-    scores = checked(scores, levels)
+    scores = checked(scores, levels, margin=margin)
     pull = torch.where(levels > 0, 1.0 - scores, 0.0).sum()
     push = torch.where(levels == 0, (scores - margin).relu(), 0.0).sum()
     return (pull + push) / len(scores)
 
 
 class PairCalibration(RankLoss):
-    """Decomposability loss by pairs (Eq. 7) at one level, mean over the queries."""
+    """Decomposability loss by pairs (Eq. 7) at one level, mean over the queries.
+
+    Example:
+        >>> import torch
+        >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
+        >>> PairCalibration()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
+        True
+    """
 
     def __init__(
         self,
@@ -83,7 +90,14 @@ class _Pooled(nn.Module, ABC):
 
 
 class PooledCalibration(_Pooled):
-    """The authors' pair loss: means over the pairs of the whole batch that still have a loss."""
+    """The authors' pair loss: means over the pairs of the whole batch that still have a loss.
+
+    Example:
+        >>> import torch
+        >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
+        >>> PooledCalibration()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
+        True
+    """
 
     def __init__(
         self,
@@ -102,7 +116,14 @@ class PooledCalibration(_Pooled):
 
 
 class XBMContrastive(_Pooled):
-    """Contrastive loss against a memory of references (Table III)."""
+    """Contrastive loss against a memory of references (Table III).
+
+    Example:
+        >>> import torch
+        >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
+        >>> XBMContrastive()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
+        True
+    """
 
     def __init__(
         self, margin: float = 0.5, level: int | None = None, include_self: bool = False

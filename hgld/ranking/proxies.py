@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hgld.errors import ShapeError
 from hgld.ranking.sides import check_labels, unit_vectors
-from hgld.ranking.steps import check_positive
+from hgld.ranking.steps import check_finite, check_positive
 
 __all__ = [
     "CSL",
@@ -22,6 +22,8 @@ __all__ = [
     "new_proxies",
     "proxy_calibration",
 ]
+
+INTEGERS = torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64
 
 
 def new_proxies(num_classes: int, dim: int) -> nn.Parameter:
@@ -47,12 +49,18 @@ def proxy_calibration(
         >>> proxy_calibration(torch.eye(2), torch.tensor([0, 1]), torch.eye(2)).item() < 1e-6
         True
     """
+    check_positive("eta", eta)
     cosines = cosines_with_proxies(embeddings, classes, proxies)
-    return F.cross_entropy(cosines / eta, classes)
+    return F.cross_entropy(cosines / eta, classes.long())
 
 
 def cosines_with_proxies(embeddings: Tensor, classes: Tensor, proxies: Tensor) -> Tensor:
     """(B, C) cosines, in float32 at least, after all checks."""
+    if classes.shape != embeddings.shape[:1] or classes.dtype not in INTEGERS:
+        raise ShapeError(
+            f"classes are {classes.dtype} of shape {tuple(classes.shape)}; "
+            f"expected one integer for each of {len(embeddings)} images"
+        )
     if embeddings.shape[-1] != proxies.shape[1]:
         raise ShapeError(
             f"embeddings have {embeddings.shape[-1]} dimensions, proxies {proxies.shape[1]}"
@@ -74,6 +82,11 @@ class ProxyCalibration(nn.Module):
         num_classes: C; labels[:, -1] are 0..C-1.
         dim: D of the embeddings.
         eta: temperature in cosine units.
+
+    Example:
+        >>> loss = ProxyCalibration(num_classes=3, dim=4)
+        >>> loss(torch.eye(4)[:3], torch.tensor([[0], [1], [2]])).shape
+        torch.Size([])
     """
 
     def __init__(self, num_classes: int, dim: int, eta: float = 0.05) -> None:
@@ -103,6 +116,12 @@ class CSL(nn.Module):
             0.25, 0.35, 0.45 for three levels with the finest first; its authors' own was never
             released.
         scale: of the cosines.
+
+    Example:
+        >>> paths = torch.tensor([[0, 0], [0, 1], [1, 2]])
+        >>> loss = CSL(num_classes=3, dim=4, class_labels=paths, margins=(0.45, 0.25))
+        >>> loss(torch.eye(4)[:3], paths).shape
+        torch.Size([])
     """
 
     class_labels: Tensor
@@ -121,6 +140,10 @@ class CSL(nn.Module):
                 f"class_labels have shape {tuple(class_labels.shape)}; expected "
                 f"({num_classes}, {len(margins)}), a path for each class and a margin a level"
             )
+        check_labels(class_labels, num_classes, None, "class_")
+        check_positive("scale", scale)
+        for margin in margins:
+            check_finite("margin", margin)
         self.proxies = new_proxies(num_classes, dim)
         self.margins, self.scale = tuple(margins), scale
         self.register_buffer("class_labels", class_labels.long(), persistent=False)

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
+from hgld.errors import ShapeError
 from hgld.ranking.sides import Sides
 from hgld.ranking.stream import mean_over_queries
 
@@ -25,6 +26,9 @@ class RankLoss(nn.Module, ABC):
         num_levels: levels that the labels must have; None is any number.
         include_self: whether a query counts as its own positive.
         chunk: rows of scores held at a time; None chooses.
+
+    Raises:
+        ShapeError: a level or number below 1.
     """
 
     weigh_first = False  # blackbox gradients do not scale with what comes in
@@ -38,6 +42,9 @@ class RankLoss(nn.Module, ABC):
         hierarchical: bool = False,
     ) -> None:
         super().__init__()
+        for name, value in (("level", level), ("num_levels", num_levels), ("chunk", chunk)):
+            if value is not None and value < 1:
+                raise ShapeError(f"{name} is {value}; expected 1 or more")
         self.level, self.num_levels = level, num_levels
         self.include_self, self.chunk, self.hierarchical = include_self, chunk, hierarchical
         self._warned = False

@@ -6,6 +6,7 @@ part of the batch) replace the batch as gallery; where they hold the queries the
 ``ref_ids`` tell which pairs are an image with itself.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -52,8 +53,10 @@ class Sides:
         Raises:
             ShapeError: what is given does not fit together.
         """
-        own = _own_pairs(len(embeddings), ref_embeddings, ids, ref_ids)
         queries = unit_vectors(embeddings)
+        own = _own_pairs(len(embeddings), ref_embeddings, ids, ref_ids)
+        if ref_embeddings is None and ref_labels is not None:
+            raise ShapeError("ref_labels without ref_embeddings; expected both or neither")
         gallery = queries if ref_embeddings is None else unit_vectors(ref_embeddings)
         gallery_labels = labels if ref_labels is None else ref_labels
         if queries.shape[1] != gallery.shape[1]:
@@ -83,36 +86,52 @@ def unit_vectors(embeddings: Tensor) -> Tensor:
     """(B, D) embeddings scaled to unit length, in float32 at least."""
     if embeddings.ndim != 2 or 0 in embeddings.shape:
         raise ShapeError(f"embeddings have shape {tuple(embeddings.shape)}; expected (images, dim)")
+    if embeddings.dtype not in grades.FLOATS:
+        raise ShapeError(f"embeddings are {embeddings.dtype}; expected floats")
     half = embeddings.dtype in (torch.float16, torch.bfloat16)
     with torch.autocast(embeddings.device.type, enabled=False):
-        unit = F.normalize(embeddings.float() if half else embeddings, dim=1)
-    if not bool(torch.isfinite(unit.sum())):
-        raise ShapeError("embeddings hold nan or inf; expected finite numbers")
+        wide = embeddings.float() if half else embeddings
+        unit = F.normalize(wide, dim=1)
+        flat = unit.detach().flatten()
+        lengths = float(torch.dot(flat, flat))  # their squares, summed
+        if not math.isfinite(lengths):
+            raise ShapeError("embeddings hold nan or inf; expected finite numbers")
+        if abs(lengths - len(unit)) > 0.5:
+            unit = F.normalize(_near_one(wide), dim=1)
     return unit
 
 
+def _near_one(embeddings: Tensor) -> Tensor:
+    """Rows times a power of two each, so that squares neither overflow nor vanish."""
+    largest = embeddings.detach().abs().amax(1, keepdim=True)
+    exponent = torch.frexp(largest).exponent.clamp(-100, 126)
+    return embeddings * torch.exp2(-exponent.to(embeddings.dtype))
+
+
 def check_labels(labels: Tensor, images: int, num_levels: int | None, name: str = "") -> None:
-    """Raise ShapeError unless labels are one path for each image with the declared levels."""
+    """Raise ShapeError unless labels are one integer path an image with the declared levels."""
     if labels.ndim != 2 or len(labels) != images:
         raise ShapeError(
             f"{name}labels have shape {tuple(labels.shape)}; expected ({images}, levels)"
         )
     if num_levels is not None and labels.shape[1] != num_levels:
         raise ShapeError(f"{name}labels have {labels.shape[1]} levels; num_levels is {num_levels}")
+    grades.as_ids(labels, f"{name}labels")
 
 
 def _own_pairs(
     batch: int, references: Tensor | None, ids: Tensor | None, ref_ids: Tensor | None
 ) -> tuple[Tensor, Tensor] | None:
     """Ids of both sides, equal where a pair is an image with itself; None where none can be."""
+    images = batch if references is None else len(references)
     if references is None:
-        rows = torch.arange(batch) if ids is None else ids
-        return rows, rows if ref_ids is None else ref_ids
+        ids = torch.arange(batch) if ids is None else ids
+        ref_ids = ids if ref_ids is None else ref_ids
     if ids is None or ref_ids is None:
         return None
-    if len(ids) != batch or len(ref_ids) != len(references):
+    if ids.shape != (batch,) or ref_ids.shape != (images,):
         raise ShapeError(
-            f"{len(ids)} ids for {batch} queries, {len(ref_ids)} ref_ids for "
-            f"{len(references)} references; expected one for each"
+            f"ids have shape {tuple(ids.shape)} for {batch} queries, ref_ids "
+            f"{tuple(ref_ids.shape)} for {images} references; expected one for each"
         )
     return ids, ref_ids

@@ -48,6 +48,8 @@ class UpperStep:
         for name in ("rho", "delta", "start"):
             if not math.isfinite(getattr(self, name)) or getattr(self, name) < 0:
                 raise ShapeError(f"{name} is {getattr(self, name)}; expected a number >= 0")
+        if self.offset is not None:
+            check_finite("offset", self.offset)
 
     @property
     def end(self) -> float:
@@ -60,7 +62,8 @@ class UpperStep:
         """H-minus of each difference, same shape."""
         sigmoid = torch.sigmoid(t / self.tau)
         near = torch.where(t >= 0, sigmoid + self.start, sigmoid)
-        return torch.where(t > self.delta, self.rho * (t - self.delta) + self.end, near)
+        beyond = (t - self.delta).clamp(max=torch.finfo(t.dtype).max)  # rho may be 0
+        return torch.where(t > self.delta, self.rho * beyond + self.end, near)
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,12 @@ class SigmoidStep:
 
 
 Step = UpperStep | SigmoidStep
+
+
+def check_finite(name: str, value: float) -> None:
+    """Raise ShapeError unless the value is a finite number."""
+    if not math.isfinite(value):
+        raise ShapeError(f"{name} is {value}; expected a finite number")
 
 
 def check_positive(name: str, value: float) -> None:

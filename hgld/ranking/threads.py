@@ -1,9 +1,11 @@
 """Rows of a kernel shared among torch's threads.
 
 Kernels let go of the interpreter lock, so plain threads run them side by side; numba's own thread
-pools are not needed, which neither survive a fork nor two callers at once.
+pools are not needed, which neither survive a fork nor two callers at once. Threads stay behind in a
+fork, so a forked process starts its own.
 """
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -17,6 +19,9 @@ __all__ = ["over_rows"]
 @lru_cache(maxsize=4)
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="hgld-ranking")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def over_rows(work: Callable[[slice], None], rows: int) -> None:

@@ -33,6 +33,8 @@ def plan_epoch(samples: Samples, options: BatchOptions, *, seed: int, epoch: int
     Raises:
         InvalidData: not one batch can be made.
     """
+    if not len(samples.labels):
+        raise InvalidData("there are no samples to make batches of; is this the right split?")
     random = np.random.default_rng([seed, epoch])
     if options.order == "shards":
         return plan_in_shards(samples, options, random)

@@ -6,8 +6,9 @@ when ``sum(min(counts, n)) >= n * width``; going once around the rows, kind afte
 meets a row twice. That layout is regular, so random swaps that keep it valid make it random.
 """
 
-import numba
 import numpy as np
+
+from hgld.shards.compiled import compiled
 
 __all__ = ["count_rows", "deal_rows"]
 
@@ -53,7 +54,7 @@ def _take_away(used: np.ndarray, surplus: int, random: np.random.Generator) -> N
         np.subtract.at(used, np.searchsorted(np.cumsum(used), gone, side="right"), 1)
 
 
-@numba.njit(cache=True)
+@compiled
 def _swap(table: np.ndarray, picks: np.ndarray) -> None:
     """Exchange two cells wherever both rows keep different kinds."""
     width = table.shape[1]

@@ -8,9 +8,9 @@ that waits in vain is in no batch, so no reader holds its images.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from hgld.shards.compiled import compiled
 from hgld.shards.window import queue_runs
 
 __all__ = ["draw_groups_from_window"]
@@ -76,7 +76,7 @@ def draw_groups_from_window(
     return table[:steps], int(peak)
 
 
-@numba.njit(cache=True)
+@compiled
 def _play(
     classes: np.ndarray,
     parents: np.ndarray,
@@ -124,13 +124,13 @@ def _play(
     return table.shape[0], peak
 
 
-@numba.njit(cache=True)
+@compiled
 def _draw(random: np.ndarray, below: int) -> int:
     random[0] = random[0] * _MULTIPLIER + _INCREMENT
     return int(np.int64(random[0] >> np.uint64(33)) % below)
 
 
-@numba.njit(cache=True)
+@compiled
 def _count_ready(runs: _Runs, width: int) -> int:
     """Open runs that do not wait for other classes of their parent."""
     ready = 0
@@ -140,7 +140,7 @@ def _count_ready(runs: _Runs, width: int) -> int:
     return ready
 
 
-@numba.njit(cache=True)
+@compiled
 def _open(runs: _Runs, count: int, run: int) -> None:
     runs.opened[count] = run
     parent, class_of = runs.parents[run], runs.classes[run]
@@ -149,7 +149,7 @@ def _open(runs: _Runs, count: int, run: int) -> None:
     runs.runs_in[parent] += 1
 
 
-@numba.njit(cache=True)
+@compiled
 def _choose_parent(
     runs: _Runs, count: int, width: int, used: np.ndarray, step: int, random: np.ndarray
 ) -> int:
@@ -169,7 +169,7 @@ def _choose_parent(
     return -1
 
 
-@numba.njit(cache=True)
+@compiled
 def _take(
     runs: _Runs,
     count: int,
@@ -209,7 +209,7 @@ def _take(
                 return
 
 
-@numba.njit(cache=True)
+@compiled
 def _close(runs: _Runs, count: int) -> int:
     """Close what is used up; how many runs stay open."""
     kept = 0

@@ -10,12 +10,13 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from hgld.resize import Note, read_note, resize
 from hgld.shards.jpeg import MOST_PIXELS, is_sound_jpeg, is_whole_jpeg, jpeg_size
 
 __all__ = ["Encoded", "Encoding", "Undecodable", "describe", "encode_image", "sample_key"]
@@ -97,14 +98,22 @@ def encode_image(data: bytes, encoding: Encoding) -> Encoded:
     Raises:
         Undecodable: the bytes cannot be decoded.
     """
+    note = read_note(data)
     try:
-        return _encode(data, encoding)
+        made = _encode(data, encoding)
+        return made if note is None else _with_note(made, note)
     except UnidentifiedImageError:
         raise Undecodable("not an image of a known format") from None
     except MemoryError:
         raise
     except Exception as error:  # Pillow raises whatever the damage leads to
         raise Undecodable(f"{type(error).__name__}: {error}") from None
+
+
+def _with_note(made: Encoded, note: Note) -> Encoded:
+    """The sample of a photo that was resized before it came here."""
+    changes = note.changes if made.changes == "none" else f"{note.changes}, {made.changes}"
+    return replace(made, orig_width=note.width, orig_height=note.height, changes=changes)
 
 
 def _encode(data: bytes, encoding: Encoding) -> Encoded:
@@ -137,18 +146,12 @@ def _encode_by_pillow(data: bytes, encoding: Encoding) -> Encoded:
         made = ImageOps.exif_transpose(image).convert("RGB")
         changes = []
         if encoding.short_side is not None:
-            made = _resize(made, encoding.short_side)
+            made = resize(made, encoding.short_side)
             changes.append(f"resized to short side {encoding.short_side}")
         changes.append(f"JPEG quality {encoding.jpeg_quality}")
         buffer = io.BytesIO()
         made.save(buffer, "JPEG", quality=encoding.jpeg_quality)
         return Encoded(buffer.getvalue(), *made.size, width, height, ", ".join(changes))
-
-
-def _resize(image: Image.Image, short_side: int) -> Image.Image:
-    scale = short_side / min(image.size)
-    width, height = (max(1, round(side * scale)) for side in image.size)
-    return image.resize((width, height), Image.Resampling.BICUBIC)
 
 
 def describe(

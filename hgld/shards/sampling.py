@@ -1,7 +1,7 @@
 """What a batch is made of, and the cells that any plan of batches is put together from."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ __all__ = [
     "take_images",
 ]
 
+Order = Literal["random", "shards"]
 SmallClasses = Literal["drop", "repeat", "pad"]
 
 
@@ -43,7 +44,7 @@ class BatchOptions:
 
     classes_per_batch: int
     images_per_class: int
-    order: Literal["random", "shards"] = "random"
+    order: Order = "random"
     window: int = 512
     lanes: int = 1
     images_cap: int | None = None
@@ -52,6 +53,15 @@ class BatchOptions:
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together."""
+        for name in ("classes_per_batch", "images_per_class", "window", "lanes"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} is {getattr(self, name)}; expected 1 or more")
+        if self.groups_per_batch is not None and self.groups_per_batch < 1:
+            raise UsageError(f"groups_per_batch is {self.groups_per_batch}; expected 1 or more")
+        for name, words in (("order", Order), ("small_classes", SmallClasses)):
+            if getattr(self, name) not in get_args(words):
+                expected = ", ".join(get_args(words))
+                raise UsageError(f"{name} is {getattr(self, name)!r}; expected one of {expected}")
         _require_division("groups_per_batch", self.groups_per_batch or 1, self.classes_per_batch)
         _require_division("lanes", self.lanes, self.classes_per_batch)
         if self.order == "shards" and (self.groups_per_batch or self.lanes) % self.lanes:

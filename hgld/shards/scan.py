@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from hgld.errors import InvalidData
+from hgld.shards.compiled import compiled
 from hgld.shards.tar import BLOCK
 
 __all__ = ["Member", "scan_tar"]
@@ -75,7 +75,7 @@ def file_at(path: Path, offset: int, size: int) -> bytes:
         return file.read(size)
 
 
-@numba.njit(cache=True)
+@compiled
 def _walk(piece: np.ndarray, length: int, found: np.ndarray) -> tuple[int, int]:
     """Fill ``found`` with the headers that stand whole in the piece; how many, and bytes used.
 

@@ -76,6 +76,10 @@ class BatchSequence:
         world_size: int = 1,
     ) -> None:
         size = options.classes_per_batch * options.images_per_class
+        if not 0 <= rank < world_size:
+            raise UsageError(f"rank is {rank} of {world_size}; expected 0..{world_size - 1}")
+        if seed < 0:
+            raise UsageError(f"seed is {seed}; expected 0 or more")
         if size % world_size:
             raise UsageError(f"{world_size} ranks do not divide a batch of {size} images")
         self.samples, self.options, self.seed = samples, options, seed
@@ -120,14 +124,20 @@ class BatchSequence:
         """Go to a step that was saved.
 
         Raises:
-            InvalidData: it was saved with other shards, batch options or another seed.
+            InvalidData: it was saved with other shards, batch options or another seed, or names
+                no step.
         """
+        if not {"epoch", "step", "fingerprint"} <= state.keys():
+            raise InvalidData("this is no saved state of batches: epoch, step or fingerprint lack")
         if state["fingerprint"] != self.fingerprint():
             raise InvalidData(
                 "this state was saved with other shards, batch options or another seed, so its "
                 "step means other batches; start anew, or bring back what it was saved with"
             )
-        self.epoch, self.step = int(state["epoch"]), int(state["step"])
+        epoch, step = int(state["epoch"]), int(state["step"])
+        if epoch < 0 or not 0 <= step < len(self.plan(epoch)):
+            raise InvalidData(f"the saved state names step {step} of epoch {epoch}: there is none")
+        self.epoch, self.step = epoch, step
 
 
 class BatchSteps:

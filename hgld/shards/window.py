@@ -7,8 +7,9 @@ be dealt to lanes: each lane is read on its own and fills its share of every bat
 as many readers as lanes read each byte once between them.
 """
 
-import numba
 import numpy as np
+
+from hgld.shards.compiled import compiled
 
 __all__ = ["draw_from_window", "queue_runs"]
 
@@ -67,7 +68,7 @@ def queue_runs(
     return queues.astype(np.int64), bounds.astype(np.int64)
 
 
-@numba.njit(cache=True)
+@compiled
 def _play(
     classes: np.ndarray,
     left: np.ndarray,

@@ -109,12 +109,13 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
         _require_files(folder)
         return
     planned, notes = list(_plan(options, folder)), context.state / "fetched"
-    plain = [p for p in planned if not p.shrinks or p.file.path.exists()]
-    _load_all([_whole(p, notes) for p in plain], options.parallel)
-    shrinking = [p for p in planned if p not in plain]
+    shrinking = [p for p in planned if p.shrinks and not p.file.path.exists()]
+    whole = [p for p in planned if not p.shrinks or p.file.path.exists()]
+    _load_all([_whole(p, notes) for p in whole], options.parallel)
     if shrinking:
-        wanted = {p.listed.wanted_csv: _read_wanted(folder, p.listed) for p in shrinking}
-        works = [_reduced(p, wanted[p.listed.wanted_csv], options) for p in shrinking]
+        lists = {p.listed.url: p.listed for p in shrinking}
+        wanted = {url: _read_wanted(folder, listed) for url, listed in lists.items()}
+        works = [_reduced(p, wanted[p.listed.url], options) for p in shrinking]
         _tell_kept(_load_all(works, options.parallel))
 
 
@@ -151,13 +152,14 @@ def _load_all(works: Sequence[Work], parallel: int) -> list[Kept]:
 def _read_wanted(folder: Path, listed: Download) -> Wanted:
     if not listed.wanted_csv:
         return ALL
-    path = folder / listed.wanted_csv
-    if not path.is_file():
-        raise InvalidData(
-            f"{path}: no such file; fetch.downloads says that it names the wanted photos of "
-            f"'{listed.url}', so list it there too"
-        )
-    return read_wanted(path)
+    for name in filter(None, (listed.wanted_csv, listed.labelled_csv)):
+        if not (folder / name).is_file():
+            raise InvalidData(
+                f"{folder / name}: no such file; fetch.downloads says that it names the wanted "
+                f"photos of '{listed.url}', so list it there too"
+            )
+    labelled = folder / listed.labelled_csv if listed.labelled_csv else None
+    return read_wanted(folder / listed.wanted_csv, labelled)
 
 
 def _tell_kept(results: Sequence[Kept]) -> None:

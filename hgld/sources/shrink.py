@@ -15,8 +15,9 @@ from pathlib import Path
 from threading import Event
 
 import numpy as np
+import pandas as pd
 
-from hgld.artifacts import read_csv
+from hgld.artifacts import ColumnType, read_csv
 from hgld.errors import InvalidData, Resumable
 from hgld.resize import shrink_jpeg
 from hgld.sources.download import RemoteFile, load_part
@@ -66,22 +67,34 @@ def kept_path(tar: Path) -> Path:
     return tar.with_name(f"{tar.stem}.kept{tar.suffix}")
 
 
-def read_wanted(path: Path) -> Wanted:
+def read_wanted(path: Path, labelled: Path | None = None) -> Wanted:
     """The ids that a CSV of GLDv2 names: one a row, or many in ``images``; no ignored queries.
 
+    Args:
+        path: with ``id`` (and ``Usage``), or with ``images``.
+        labelled: only landmarks that have a ``hierarchical_label`` in this CSV.
+
     Raises:
-        InvalidData: it has no column ``id`` or ``images``.
+        InvalidData: a column is missing.
     """
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         names = file.readline().strip().replace('"', "").split(",")
-    if "id" in names:
-        usage = {"Usage": "text"} if "Usage" in names else {}
-        table = read_csv(path, {"id": "text", **usage})  # type: ignore[dict-item]
-        ids = table["id"][table["Usage"] != "Ignored"] if usage else table["id"]
-    else:
-        ids = read_csv(path, {"images": "text"})["images"].str.split().explode().dropna()
+    used = [name for name in ("id", "Usage") if name in names] if "id" in names else ["images"]
+    columns: dict[str, ColumnType] = dict.fromkeys(used, "text")
+    columns |= {"landmark_id": "int"} if labelled else {}
+    table = read_csv(path, columns)
+    if "Usage" in table:
+        table = table[table["Usage"] != "Ignored"]
+    if labelled:
+        table = table[table["landmark_id"].isin(_landmarks_of(labelled))]
+    ids = table["id"] if "id" in table else table["images"].str.split().explode().dropna()
     found = np.unique(np.array([text.encode() for text in ids], dtype=np.bytes_))
     return Wanted(found, sha256(found.tobytes()).hexdigest()[:12])
+
+
+def _landmarks_of(labelled: Path) -> "pd.Series[int]":
+    table = read_csv(labelled, {"landmark_id": "int", "hierarchical_label": "text"})
+    return table["landmark_id"][table["hierarchical_label"].str.strip() != ""]
 
 
 def download_kept(

@@ -29,7 +29,7 @@ NOTHING = "–"
 
 app = typer.Typer(
     name="reviews",
-    help="Compare review sheets, take decisions back, measure agreement.",
+    help="Compare sheets, take decisions back, measure agreement.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -104,6 +104,10 @@ def show_agreement(
             "--counts", metavar="SHEET", help="Weigh values by this sheet's images or count."
         ),
     ] = None,
+    taxonomy: Annotated[
+        Path | None,
+        typer.Option("--taxonomy", metavar="FILE", help="Fill in kinds from this taxonomy.csv."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the bootstrap.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -112,14 +116,12 @@ def show_agreement(
     Redirect --json to labels/SET/agreement.json for the card of a release.
     """
     from hgld.hierarchy.sheets.agreement import disagreements, measure_agreement
-    from hgld.hierarchy.sheets.annotations import read_annotations, read_both, weigh
 
     names = _names(one, other)
     with _notes():
-        a, b = read_both(one, other)
-        if counts is not None:
-            a = weigh(a, read_annotations(counts))
-    found = {**measure_agreement(a, b, names, seed=seed), "sha256": _hashes(names, (one, other))}
+        a, b = _read_annotators(one, other, counts, taxonomy)
+        found = measure_agreement(a, b, names, seed=seed)
+    found |= {"sha256": _hashes(names, (one, other))}
     if out is not None:
         _refuse_to_overwrite(out)
         _write_sheet(disagreements(a, b, names), out)
@@ -128,6 +130,24 @@ def show_agreement(
     else:
         for line in _describe(found):
             typer.echo(line)
+
+
+def _read_annotators(
+    one: Path, other: Path, counts: Path | None, taxonomy: Path | None
+) -> "Sequence[Mapping[str, Annotation]]":
+    """What both say, weighed and completed from the files that are given."""
+    from hgld.artifacts import ARTIFACTS, Table
+    from hgld.hierarchy.sheets.annotations import complete, read_annotations, read_both, weigh
+
+    a, b = read_both(one, other)
+    if counts is not None:
+        a = weigh(a, read_annotations(counts))
+    if taxonomy is None:
+        return a, b
+    table = ARTIFACTS["taxonomy"]
+    assert isinstance(table, Table)
+    kinds = table.read(taxonomy)
+    return complete(a, kinds), complete(b, kinds)
 
 
 @app.command("undo")
@@ -175,7 +195,7 @@ def _describe_measure(row: Mapping[str, Any]) -> str:
 def _describe_confused(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "most confused" if rows else "nothing is confused"
     for row in rows[:SHOWN]:
-        text = f"{row['values']:>5}  {' / '.join(row['pair'])}: {', '.join(row['examples'])}"
+        text = f"{row['values']:>5}  {' or '.join(row['pair'])}: {', '.join(row['examples'])}"
         yield text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
 
 

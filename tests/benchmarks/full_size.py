@@ -97,14 +97,17 @@ def _label(folder: Path, share: float) -> None:
 
 
 def _plan(folder: Path, share: float) -> None:
-    """All that export does before it reads a photo, on every clean and index photo."""
+    """All that export does before it reads a photo, on every clean and index photo with a label.
+
+    The made photos are small, so shards are too: as many as real photos of short side 256 fill.
+    """
     from hgld.artifacts import ARTIFACTS
     from hgld.config import ExportOptions
     from hgld.shards import write
     from hgld.shards.classes import number_classes
     from hgld.shards.permission import withhold
 
-    options, source = ExportOptions(shard_megabytes=256 * 0.01), folder / "source"
+    options, source = ExportOptions(shard_megabytes=42), folder / "source"
     images = ARTIFACTS["images"].read(folder / "images.parquet")
     hierarchy = ARTIFACTS["hierarchy"].read(folder / "hierarchy.csv")
     classes = number_classes(hierarchy)

@@ -1,15 +1,23 @@
 """Agreement of two annotators, against figures by hand and by a second route."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from hgld.errors import InvalidData
 from hgld.hierarchy.sheets.agreement import disagreements, measure_agreement
-from hgld.hierarchy.sheets.annotations import Annotation, read_annotations, read_both
+from hgld.hierarchy.sheets.annotations import (
+    Annotation,
+    complete,
+    read_annotations,
+    read_both,
+)
+from hgld.tasks import watched_by
 
 AB = ("a", "b")
 
@@ -122,6 +130,26 @@ def test_disagreements_stand_side_by_side_and_are_still_open() -> None:
 def test_another_kind_alone_is_a_disagreement_too() -> None:
     a, b = {"v": said("v", "x", "natural")}, {"v": said("v", "x", "human-made")}
     assert len(disagreements(a, b, AB)) == 1
+
+
+def test_a_kind_that_is_left_to_the_taxonomy_is_not_measured_until_it_is_filled_in() -> None:
+    a = {key: said(key, "x", kind="") for key in ("v0", "v1")} | {"v2": said("v2", "drop")}
+    b = {"v0": said("v0", "X"), "v1": said("v1", "y", kind="natural"), "v2": said("v2", "drop")}
+    notes: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), notes.append):
+        found = measure_agreement(a, b, AB)
+    assert measure_of(found, "kind")["agreement"] == 1.0  # of v2 alone
+    assert notes[0].startswith("kind: 2 of 3 values are left out")
+    names = {"supercategory": ["x", "y"], "kind": ["human-made", "natural"]}
+    taxonomy = pd.DataFrame({**names, "definition": ["", ""]})
+    whole = measure_agreement(complete(a, taxonomy), complete(b, taxonomy), AB)
+    shares = [measure_of(whole, of)["agreement"] for of in ("supercategory", "kind")]
+    assert shares == pytest.approx([2 / 3, 2 / 3], abs=1e-6)
+
+
+def test_counts_of_a_sheet_of_disagreements_are_numbers_for_a_spreadsheet() -> None:
+    a, b = (replace(said("v", place), cells={"landmarks": "4"}) for place in ("x", "y"))
+    assert disagreements({"v": a}, {"v": b}, AB)["landmarks"].tolist() == ["4"]
 
 
 def test_files_with_nothing_in_common_are_refused() -> None:

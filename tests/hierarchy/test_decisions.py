@@ -1,3 +1,5 @@
+import shutil
+import subprocess
 from pathlib import Path
 
 import pandas as pd
@@ -5,6 +7,8 @@ import pandas as pd
 from hgld.artifacts import ARTIFACTS, Table
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.decisions import Decided
+
+ROOT = Path(__file__).parents[2]
 
 
 def decisions(*rows: tuple[str, str, str, str]) -> pd.DataFrame:
@@ -50,6 +54,30 @@ def test_a_file_from_before_there_was_evidence_is_read(tmp_path: Path) -> None:
     assert isinstance(artifact, Table)
     decision = Decided(artifact.read(path)).find("Q1", "")
     assert decision is not None and decision.evidence == ""
+
+
+def test_git_keeps_what_two_people_decided_in_two_branches(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    def decide(rows: str, branch: str) -> None:
+        with path.open("a") as file:
+            file.write(rows)
+        git("add", ".")
+        git("commit", "-m", branch)
+
+    path = tmp_path / "labels" / "mine" / "decisions.csv"
+    path.parent.mkdir(parents=True)
+    shutil.copy(ROOT / ".gitattributes", tmp_path)
+    git("init", "-b", "main")
+    decide("key,decision\n", "start")
+    git("checkout", "-b", "other")
+    decide("pub,drop\n", "other")
+    git("checkout", "main")
+    decide("inn,keep\n", "main")
+    git("merge", "other")
+    assert sorted(path.read_text().splitlines()) == ["inn,keep", "key,decision", "pub,drop"]
 
 
 def test_unsure_leaves_a_value_open() -> None:

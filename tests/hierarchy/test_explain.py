@@ -55,7 +55,7 @@ def tables(**more: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "lineage": table(
             "lineage",
             (*key, URL, "Q100", 55, "Q1", "church building", "decision", "bob", "2026-02-02",
-             "church", "human-made"),
+             "church", "human-made", "0.667"),
         ),
         **more,
     }  # fmt: skip
@@ -82,7 +82,8 @@ def test_every_step_of_the_way_is_told_in_order() -> None:
         ("hint", "human-made: church, as it stands below church (0)"),
         ("decision", 'keep church (human-made)\nby bob, 2026-02-02: "clear"\n'
                      "row 3 of decisions.csv, for qid 'Q1'; it replaces 1 earlier"),
-        ("path", "human-made > church > train:7, by decision"),
+        ("path", "human-made > church > train:7, by decision\n"
+                 "two annotators agree on 67% of its values"),
     ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import columns_of, records, table_of
 from hgld.hierarchy.given import read_given
+from hgld.tasks import watched_by
 
 LANDMARKS = table_of(
     "landmarks",
@@ -25,6 +26,18 @@ def given(tmp_path: Path, context: StageContext, text: str, **more: Any) -> Any:
         **{**ScrapeOptions().model_dump(), "table": path, **more}
     )
     return read_given(LANDMARKS, options=options, context=context)
+
+
+def test_it_tells_how_many_have_values_and_why_the_others_have_none(
+    tmp_path: Path, context: StageContext
+) -> None:
+    said: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        given(tmp_path, context, "landmark_id,supercategory\n1,lake\n2,\n")
+    assert said == [
+        "1 of 4 landmarks have values in the table\n        2 not_in_table\n        1 no_value\n"
+        "misses.csv lists them"
+    ]
 
 
 def test_a_value_is_brought_in_as_a_statement(tmp_path: Path, context: StageContext) -> None:

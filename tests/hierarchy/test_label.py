@@ -20,7 +20,7 @@ class World:
 
     landmarks: tuple[tuple[str, int], ...] = (("train", 1),)
     values: tuple[tuple[str, int, int, str, str], ...] = ()
-    decisions: tuple[tuple[str, str, str, str], ...] = ()
+    decisions: tuple[tuple[str, str, str, str], ...] = ()  # a key that is no id is a label
     overrides: tuple[tuple[str, int, str, str], ...] = ()
     misses: tuple[tuple[str, int, str], ...] = ()
     clean_dropped: tuple[tuple[str, int, str], ...] = ()
@@ -42,7 +42,9 @@ TAXONOMY = table(
 DROPPED = "split landmark_id reason"
 
 
-def label(world: World, context: StageContext) -> dict[str, pd.DataFrame]:
+def label(
+    world: World, context: StageContext, agreement: dict[str, Any] | None = None
+) -> dict[str, pd.DataFrame]:
     places = table("landmarks", world.landmarks, "split landmark_id", name="")
     places = places.assign(commons_url=[f"{URL}{s}_{i}" for s, i in world.landmarks])
     values = table("landmark_values", world.values, "split landmark_id order class_id instance_of")
@@ -56,9 +58,11 @@ def label(world: World, context: StageContext) -> dict[str, pd.DataFrame]:
         table("clean_dropped", world.clean_dropped, DROPPED, detail="because"),
         TAXONOMY,
         table("decisions", world.decisions, "key decision supercategory kind",
-              key_type="qid", who="a", when="2026-01-02", why="", supersedes=""),
+              who="a", when="2026-01-02", why="", supersedes="").assign(
+              key_type=["qid" if key[0] == "Q" else "label" for key, *_ in world.decisions]),
         table("overrides", world.overrides, "split landmark_id supercategory kind",
               who="b", when="2026-03-04", why=""),
+        agreement,
         options=LabelOptions(),
         context=context,
     )  # fmt: skip
@@ -111,8 +115,19 @@ def test_the_lineage_tells_where_a_label_comes_from(context: StageContext) -> No
             "split": "train", "landmark_id": 1, "commons_url": f"{URL}train_1", "item_id": "Q1",
             "revision": 7, "class_id": "Q5", "instance_of": "chapel", "decided_by": "decision",
             "who": "a", "when": "2026-01-02", "supercategory": "church", "kind": "human-made",
+            "agreement": "",
         }
     ]  # fmt: skip
+
+
+def test_the_lineage_tells_how_far_two_annotators_agree_on_a_decided_label(
+    context: StageContext,
+) -> None:
+    agreement = {"supercategories": [{"supercategory": "church", "share": 2 / 3}]}
+    overridden = {**vars(SIMPLE), "landmarks": (("train", 1), ("train", 2))}
+    world = World(**{**overridden, "overrides": (("train", 2, "church", "human-made"),)})
+    found = label(world, context, agreement)["lineage"]
+    assert found["agreement"].tolist() == ["0.667", ""]
 
 
 def test_a_landmark_keeps_the_reason_of_the_stage_that_lost_it(context: StageContext) -> None:
@@ -206,6 +221,15 @@ def test_decisions_that_do_not_fit_the_taxonomy_are_told_with_file_and_row(
 def test_history_may_name_supercategories_that_are_gone(context: StageContext) -> None:
     decisions = (("Q5", "keep", "chapels", "human-made"), CHURCH)
     assert len(label(replace(SIMPLE, decisions=decisions), context)["hierarchy"]) == 1
+
+
+def test_a_decision_on_a_label_is_history_where_the_values_go_by_their_ids(
+    context: StageContext,
+) -> None:
+    world = replace(SIMPLE, decisions=(("chapel", "keep", "chapels", "human-made"), CHURCH))
+    assert len(label(world, context)["hierarchy"]) == 1
+    with pytest.raises(InvalidData, match=r"decisions\.csv row 2: supercategory 'chapels'"):
+        label(replace(world, decisions=world.decisions[:1]), context)
 
 
 def test_overrides_that_do_not_fit_the_taxonomy_are_told(context: StageContext) -> None:

@@ -88,6 +88,18 @@ def test_what_was_known_before_does_not_shorten_what_is_to_go(
     assert said == ["3 of 100 landmarks, 600 requests, 1.5/s,\n10 h 47 min to go"]  # 97 x 400 s
 
 
+def test_what_is_known_and_takes_long_to_go_through_is_no_rate(
+    progress: Progress, clock: Clock, said: list[str]
+) -> None:
+    def titles() -> Iterator[str]:
+        for name in "ab":
+            clock.now += 400
+            yield name
+
+    progress.watch(titles(), lambda title: 1)
+    assert said == []
+
+
 def test_the_bar_shows_requests_and_their_rate(progress: Progress, clock: Clock) -> None:
     clock.now += 100
     progress.client.requests = 140

@@ -7,7 +7,7 @@ from hgld.artifacts import ARTIFACTS, Table
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.columns import columns_of, records, table_of
-from hgld.hierarchy.review import in_review_order, require_decisions, write_sheets
+from hgld.hierarchy.review import in_review_order, list_values, require_decisions, write_sheets
 from hgld.hierarchy.sheets.cells import unguard
 
 TAXONOMY = table_of(
@@ -246,6 +246,13 @@ def test_three_landmarks_are_named_as_examples(context: StageContext) -> None:
     sheet = sheet_of(VALUES, decisions(), context)
     assert sheet.loc["basilica", "examples"] == "basilica no. 2; basilica no. 3; basilica no. 4"
     assert sheet.loc["pond", "examples"] == "pond no. 15"
+
+
+def test_examples_of_one_name_are_named_once() -> None:
+    values, places = landmarks_of(clusters(("lake", 4, 0)))
+    places = places.assign(name=["Loch  A", "Loch A", "Loch B", "Loch C"])
+    sheet = list_values(clusters(("lake", 4, 0)), values, places, TAXONOMY, decisions(), NO_HINTS)
+    assert sheet["examples"].tolist() == ["Loch A; Loch B; Loch C"]
 
 
 def test_cells_that_look_like_formulas_are_guarded(context: StageContext) -> None:

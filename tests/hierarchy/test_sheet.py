@@ -119,6 +119,35 @@ def test_a_sheet_that_is_applied_twice_changes_nothing_the_second_time(tmp_path:
     assert short(apply(tmp_path, text, once)) == []
 
 
+def stale_sheet(**cells: str) -> tuple[pd.DataFrame, str]:
+    """A decision on Q1 when it was called otherwise, and its row as the sheet shows it now."""
+    decided = decisions(("Q1", "qid", "keep", "church", "human-made", "2026-01-02", "so"))
+    before = decided.assign(evidence="aaaaaa")
+    row = {
+        "decision": "keep", "supercategory": "church", "kind": "human-made", "note": "so",
+        "key": "Q1", "evidence": evidence_of(CLUSTERS, {})[0], "status": "stale", **cells,
+    }  # fmt: skip
+    return before, f"{','.join(row)}\n{','.join(row.values())}\n"
+
+
+def test_a_stale_decision_is_confirmed_by_its_status_and_only_once(tmp_path: Path) -> None:
+    before, text = stale_sheet(status="Decided")
+    new = apply(tmp_path, text, before)
+    assert short(new) == [["Q1", "keep", "church", "human-made", "so"]]
+    assert new["evidence"].tolist() == evidence_of(CLUSTERS, {})[:1]
+    assert short(apply(tmp_path, text, pd.concat([before, new], ignore_index=True))) == []
+
+
+def test_a_stale_decision_that_is_left_as_it_is_is_not_confirmed(tmp_path: Path) -> None:
+    before, text = stale_sheet()
+    assert short(apply(tmp_path, text, before)) == []
+
+
+def test_a_sheet_from_before_the_value_changed_confirms_nothing(tmp_path: Path) -> None:
+    before, text = stale_sheet(status="decided", evidence="aaaaaa")
+    assert "the value has changed since this sheet was written" in faults(tmp_path, text, before)[1]
+
+
 def test_a_decision_on_the_label_is_replaced_by_one_on_the_id(tmp_path: Path) -> None:
     before = decisions(("pond", "label", "drop", "", "", "2026-01-02", ""))
     new = apply(tmp_path, f"{HEADER}\nkeep,lake,,,Q2\n", before)
@@ -134,6 +163,11 @@ def test_a_blank_row_or_a_row_that_is_gone_changes_nothing(tmp_path: Path) -> No
 def test_drop_forgets_the_supercategory_and_kind(tmp_path: Path) -> None:
     new = apply(tmp_path, f"{HEADER}\ndrop,church,human-made,,Q1\n")
     assert short(new) == [["Q1", "drop", "", "", ""]]
+
+
+def test_a_zero_byte_in_a_note_does_not_reach_the_decisions(tmp_path: Path) -> None:
+    new = apply(tmp_path, f"{HEADER},{'x' * 200}\ndrop,,,a\0b,Q1,\n")
+    assert short(new) == [["Q1", "drop", "", "", "ab"]]
 
 
 def test_new_rows_stand_in_the_order_of_their_keys(tmp_path: Path) -> None:

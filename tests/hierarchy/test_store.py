@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hgld.errors import HgldError, Resumable
+from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.wiki.answers import Item, Page, Statement, WikiClass
 from hgld.hierarchy.wiki.redirects import Redirect
 from hgld.hierarchy.wiki.store import Store, open_store
@@ -38,11 +38,23 @@ def test_many_keys_are_looked_up_at_once(tmp_path: Path) -> None:
         assert len(store.load(Page, keys)) == 5000
 
 
-def test_what_another_server_said_is_forgotten(tmp_path: Path) -> None:
-    with open_store(tmp_path / "s", "wiki") as store:
+def test_what_another_server_on_this_machine_said_is_forgotten(tmp_path: Path) -> None:
+    with open_store(tmp_path / "s", "127.0.0.1 127.0.0.1 one world") as store:
         store.add({"Category:A": Page("Q1")})
-    with open_store(tmp_path / "s", "another wiki") as store:
+    with open_store(tmp_path / "s", "127.0.0.1 127.0.0.1 another") as store:
         assert store.load(Page, ["Category:A"]) == {}
+
+
+def test_what_a_server_elsewhere_said_is_not_thrown_away_for_another(tmp_path: Path) -> None:
+    with open_store(tmp_path / "s", "commons.example wikidata.example") as store:
+        store.add({"Category:A": Page("Q1")})
+    with (
+        pytest.raises(UsageError, match=r"holds what commons\.example wikidata\.example said"),
+        open_store(tmp_path / "s", "commons.example test.example"),
+    ):
+        pass
+    with open_store(tmp_path / "s", "commons.example wikidata.example") as store:
+        assert store.load(Page, ["Category:A"]) == {"Category:A": Page("Q1")}
 
 
 def test_a_store_of_an_older_version_starts_over(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(
 ) -> None:
     again = prepare_run(tmp_path / "run", cases.landmarks)
     before = len(wiki.requests())
-    wiki.plan(["ok", "slow 2"])
+    wiki.plan(["ok", "slow 8"])
     process = again.start(wiki)
     while len(wiki.requests()) == before and process.poll() is None:
         time.sleep(0.01)

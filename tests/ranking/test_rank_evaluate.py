@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -115,6 +116,29 @@ def test_sizes_that_differ_are_refused() -> None:
         metrics.evaluate(vectors, labels[:1], vectors, labels, ["R@1"])
     with pytest.raises(ShapeError, match="dimensions"):
         metrics.evaluate(vectors[:, :1], labels, vectors, labels, ["R@1"])
+
+
+@pytest.mark.parametrize("run", [metrics.evaluate, metrics.rank_gallery])
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda e, x: (e, x.float()), "query_labels are torch.float32; expected integers"),
+        (lambda e, x: (e, x > 0), "query_labels are torch.bool; expected integers"),
+        (lambda e, x: (e.long(), x), "query is torch.int64; expected floats"),
+    ],
+)
+def test_tables_of_another_kind_are_refused(run, change, text) -> None:
+    embeddings, labels = torch.randn(4, 3), torch.tensor([[0, 0], [0, 0], [0, 1], [1, 2]])
+    more = () if run is metrics.rank_gallery else (["AP:1"],)
+    with pytest.raises(ShapeError, match=text):
+        run(*change(embeddings, labels), embeddings, labels, *more)
+
+
+def test_ids_at_the_ends_of_int64_are_told_apart() -> None:
+    ends = torch.tensor([[2**63 - 1], [2**63 - 1], [-(2**63)], [2**63 - 2]])
+    eye = torch.eye(4)[[0, 0, 1, 2]]
+    found = metrics.evaluate(eye, ends, eye, ends, ["R@1:1"], exclude_self=True)
+    assert np.array_equal(found.per_query["R@1:1"], [1, 1, np.nan, np.nan], equal_nan=True)
 
 
 def test_half_precision_embeddings_are_scored_in_float32() -> None:

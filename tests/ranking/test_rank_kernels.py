@@ -1,6 +1,12 @@
 """The compiled kernels against all pairs in plain torch and float64, and both against the loop."""
 
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +23,8 @@ from hgld.ranking.steps import SigmoidStep, Step, UpperStep
 from hgld.ranking.sums import fit_tail
 from tests.ranking.ranking_oracles import random_pairs, rel_of, rows, sup_loss
 
+ROOT = Path(__file__).parents[2]
+NOT_CODE = shutil.ignore_patterns("__pycache__")
 GOALS = ["ratio", "dcg", "recall"]
 STEPS: list[Step] = [
     UpperStep(),
@@ -244,3 +252,64 @@ def test_the_public_losses_use_the_kernel_and_pass_finite_differences() -> None:
     assert ((ahead - behind) / (2 * h)).item() == pytest.approx(
         (gradient * direction).sum().item(), rel=1e-4
     )
+
+
+def test_a_forked_process_computes_losses_too() -> None:
+    program = (  # two threads, so that there is a pool to be left behind
+        "import os, sys, torch, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "from hgld.ranking.threads import over_rows\n"
+        "torch.set_num_threads(2)\n"
+        "over_rows(lambda _: None, 64)\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    over_rows(lambda _: None, 64)\n"
+        "    os._exit(7)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=60, check=False)
+    assert done.returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("part", "program", "says"),
+    [
+        ("ranking", "from hgld.ranking.order import count_rows as f", 1),
+        ("shards", "from hgld.shards.window import _play as f", 0),
+    ],
+)
+def test_kernels_run_where_no_folder_can_be_written(tmp_path: Path, part, program, says) -> None:
+    package = tmp_path / "hgld"
+    shutil.copytree(ROOT / "hgld", package, ignore=NOT_CODE)
+    (package / part / "__pycache__").touch()  # a file: no folder can be made, not even by root
+    nowhere = {"HOME": "/proc", "XDG_CACHE_HOME": "/proc/none", "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program + "; print(f.py_func.__name__)"], cwd=tmp_path,
+        capture_output=True, text=True, timeout=60,
+        env={k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"} | nowhere, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in ("count_rows", "_play")
+    assert done.stderr.count("set NUMBA_CACHE_DIR to a folder that can be written") == says
+
+
+def test_losses_in_several_threads_are_those_of_one() -> None:
+    make = torch.Generator().manual_seed(0)
+    scores = torch.rand(80, 80, generator=make)
+    levels = torch.randint(0, 3, (80, 80), generator=make).to(torch.int8)
+    expected = losses.sup_h_ap(scores, levels, 2)
+    with ThreadPoolExecutor(4) as pool:
+        every = list(pool.map(lambda _: losses.sup_h_ap(scores, levels, 2), range(24)))
+    assert all(torch.equal(found, expected) for found in every)
+
+
+def test_ranking_alone_loads_neither_tables_nor_kernels() -> None:
+    program = (
+        "import sys, hgld.ranking; "
+        "print(sorted({'numba', 'pandas', 'pyarrow', 'pydantic', 'pytorch_metric_learning', "
+        "'sklearn', 'timm', 'torchvision', 'triton', 'webdataset'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"

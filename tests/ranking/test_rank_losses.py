@@ -250,6 +250,64 @@ def test_an_empty_batch_is_refused(name) -> None:
         ALL[name](torch.zeros(0, 3), torch.zeros(0, 3, dtype=torch.int8))
 
 
+NAN, INF = float("nan"), float("inf")
+SENSELESS = {
+    "alpha nan": lambda s, x: losses.sup_h_ap(s, x, L, alpha=NAN),
+    "alpha below 0": lambda s, x: losses.smooth_h_ap(s, x, L, alpha=-1.0),
+    "no levels": lambda s, x: losses.sup_h_ap(s, x.clamp(max=0), 0),
+    "relevance inf": lambda s, x: losses.sup_h_ap(s, x, L, relevance=torch.full(x.shape, INF)),
+    "offset nan": lambda s, x: losses.sup_ap(s, x, UpperStep(offset=NAN)),
+    "tau nan": lambda s, x: losses.smooth_ap(s, x, NAN),
+    "temperature 0": lambda s, x: losses.smooth_recall(s, x, temperature=0.0),
+    "lam 0": lambda s, x: losses.blackbox_ap(s, x, lam=0.0),
+    "blackbox margin nan": lambda s, x: losses.blackbox_recall(s, x, margin=NAN),
+    "bins to inf": lambda s, x: losses.soft_bin_ap(s, x, high=INF),
+    "pair alpha nan": lambda s, x: losses.pair_calibration(s, x, alpha=NAN),
+    "pooled beta nan": lambda s, x: losses.pooled_calibration(s, x, beta=NAN),
+    "contrastive margin inf": lambda s, x: losses.xbm_contrastive(s, x, INF),
+    "weights nan": lambda s, x: grades.weighted_relevance(x, [NAN, 0.5, 0.5]),
+    "eta 0": lambda s, x: losses.proxy_calibration(s, x[:, 0].clamp(min=0), s, eta=0.0),
+    "classes in a table": lambda s, x: losses.proxy_calibration(s, x[:, :1].clamp(min=0), s),
+    "classes as floats": lambda s, x: losses.proxy_calibration(s, s[:, 0].abs(), s),
+    "float8": lambda s, x: losses.sup_ap(s.to(torch.float8_e4m3fn), x),
+}
+
+
+@pytest.mark.parametrize("name", SENSELESS)
+def test_a_number_that_makes_no_sense_is_refused_and_no_nan_comes_out(name) -> None:
+    with pytest.raises(ShapeError):
+        SENSELESS[name](*random_pairs(5))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("name", ["blackbox_ap", "blackbox_recall"])
+def test_blackbox_ranks_scores_of_any_size_without_what_is_absent(name, size) -> None:
+    scores = torch.tensor([[1.0, -1.0, 0.2, 0.0]]) * size
+    found = ALL[name](scores, torch.tensor([[1, 1, -1, 0]]), margin=0.0)
+    # ranks 1 and 3 of three: AP = (1 + 2/3) / 2; one negative above one of two positives
+    expected = 1 / 6 if name == "blackbox_ap" else np.log(2) / 2
+    assert found.item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", [n for n in PER_QUERY if n != "pair_calibration"])
+@pytest.mark.parametrize("size", [1e-42, 1e30, 3e38])
+def test_scores_of_any_size_give_numbers_even_where_nothing_is_in_the_gallery(name, size) -> None:
+    scores, levels = random_pairs(5)
+    scores = (scores.float() * size).requires_grad_()
+    for x in (levels, torch.full_like(levels, -1)):
+        found = ALL[name](scores, x)
+        (slope,) = torch.autograd.grad(found.sum(), scores)
+        assert bool(torch.isfinite(found).all()) and bool(torch.isfinite(slope).all())
+
+
+def test_a_step_without_slope_takes_differences_beyond_float32() -> None:
+    scores = torch.tensor([[3e38, -3e38, 0.0]], requires_grad=True)
+    found = losses.sup_ap(scores, torch.tensor([[0, 1, 0]]), UpperStep(rho=0.0, offset=1.0))
+    found.sum().backward()
+    assert found.item() == pytest.approx(1 - 1 / 3)  # two below it in level stand above it
+    assert scores.grad is not None and not scores.grad.any()
+
+
 def test_levels_above_the_declared_number_are_refused() -> None:
     with pytest.raises(ShapeError, match=r"expected -1\.\.2"):
         losses.sup_h_ap(torch.zeros(1, 1), torch.tensor([[3]]), num_levels=2)

@@ -107,6 +107,24 @@ def test_a_finer_level_with_less_relevance_is_warned_about_with_its_number() -> 
     assert best.item() == pytest.approx(1.0)
 
 
+NAN, INF = float("nan"), float("inf")
+SENSELESS = {
+    "alpha nan": lambda s, x: metrics.h_ap(s, x, L, alpha=NAN),
+    "alpha inf": lambda s, x: metrics.h_rank_plus(s, x, L, alpha=INF),
+    "relevance inf": lambda s, x: metrics.h_ap(s, x, L, relevance=torch.full(x.shape, INF)),
+    "weights nan": lambda s, x: metrics.weighted_ap(s, x, [NAN, 1.0, 0.0]),
+    "no levels": lambda s, x: metrics.asi(s, x.clamp(max=0), 0),
+    "losses of others": lambda s, x: metrics.ap_approximation_error(torch.zeros(9), s, x),
+    "scores as integers": lambda s, x: metrics.ndcg(s.long(), x),
+}
+
+
+@pytest.mark.parametrize("name", SENSELESS)
+def test_what_would_make_a_nan_is_refused(name) -> None:
+    with pytest.raises(ShapeError):
+        SENSELESS[name](*oracle.random_pairs(0))
+
+
 def test_recalls_differ_by_their_formula() -> None:
     scores, levels = in_order(0, 1, 1, 1, 0)
     assert metrics.recall_at_k(scores, levels, 1, 2).item() == 1.0

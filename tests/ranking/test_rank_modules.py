@@ -1,5 +1,8 @@
 """Losses of embeddings and labels: mean of the functions over the batch's own scores."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -138,6 +141,109 @@ def test_modules_pass_finite_differences(name) -> None:  # Blackbox's gradient i
     embeddings, labels = batch(3, size=6, dim=4)
     module = MODULES[name][0]
     assert torch.autograd.gradcheck(lambda e: module(e, labels), embeddings, eps=1e-7, atol=2e-4)
+
+
+PROXIES = {
+    "ProxyCalibration": lambda: losses.ProxyCalibration(4, 4),
+    "CSL": lambda: losses.CSL(4, 4, CLASSES, margins=(0.45, 0.25), scale=4.0),
+    "ProxyNCA": lambda: losses.ProxyNCA(4, 4),
+    "ROADMAP": lambda: losses.ROADMAP(num_classes=4, dim=4),
+    "RODRecall": lambda: losses.RODRecall(num_classes=4, dim=4),
+    "HAPPIER": lambda: losses.HAPPIER(2, 4, 4),
+    "RODNDCG": lambda: losses.RODNDCG(2, 4, 4),
+    "Sigma-NSM": lambda: losses.LevelSum([losses.NormSoftmax(2, 4), losses.NormSoftmax(4, 4)]),
+}
+OTHERS = {
+    "PooledCalibration": lambda: losses.PooledCalibration(),
+    "XBMContrastive": lambda: losses.XBMContrastive(),
+    "Triplet": lambda: losses.Triplet(),
+    "FastAP": lambda: losses.FastAP(),
+    "SmoothRecall": lambda: losses.SmoothRecall(tau=0.1),
+}
+
+
+@pytest.mark.parametrize("name", PROXIES | OTHERS)
+def test_every_other_loss_passes_finite_differences_by_embeddings_and_proxies(name) -> None:
+    torch.manual_seed(0)
+    embeddings, labels = batch(3, size=6, dim=4)
+    module = (PROXIES | OTHERS)[name]().double()
+    names = [name for name, _ in module.named_parameters()]
+    given = [parameter.detach().requires_grad_() for parameter in module.parameters()]
+
+    def loss(e, *parameters):
+        state = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(module, state, (e, labels))
+
+    assert bool(names) == (name in PROXIES)
+    assert torch.autograd.gradcheck(loss, (embeddings, *given), eps=1e-7, atol=2e-4)
+
+
+EVERY = {name: (lambda module=module: module) for name, (module, _) in MODULES.items()}
+EVERY |= PROXIES | OTHERS
+BAD = {
+    "empty": (lambda e, x: (e[:0], x[:0]), "have shape"),
+    "fewer labels": (lambda e, x: (e, x[:-1]), "labels have shape"),
+    "one label": (lambda e, x: (e, x[:, -1]), "labels have shape"),
+    "no levels": (lambda e, x: (e, x[:, :0]), "labels have"),
+    "floats for labels": (lambda e, x: (e, x + 0.5), "expected integers"),
+    "truths for labels": (lambda e, x: (e, x > 0), "expected integers"),
+    "ids beyond int64": (
+        lambda e, x: (e, torch.full(x.shape, 2**64 - 1, dtype=torch.uint64)), r"2\*\*63"),
+    "nan": (lambda e, x: (e * float("nan"), x), "nan or inf"),
+    "inf": (lambda e, x: (e * float("inf"), x), "nan or inf"),
+    "integers for embeddings": (lambda e, x: (e.long(), x), "expected floats"),
+    "one vector": (lambda e, x: (e[0], x), "have shape"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("bad", BAD)
+def test_every_loss_refuses_what_does_not_fit_in_one_line(name, bad) -> None:
+    change, text = BAD[bad]
+    with pytest.raises(ShapeError, match=text) as told:
+        EVERY[name]()(*change(*batch(3, size=6, dim=4, dtype=torch.float32)))
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_loss_takes_half_precision_and_survives_pickle_and_copy(name) -> None:
+    embeddings, labels = batch(3, size=6, dim=4, dtype=torch.float32)
+    module = EVERY[name]()
+    found = module(embeddings.bfloat16(), labels)
+    assert found.dtype == torch.float32 and bool(torch.isfinite(found))
+    for again in (pickle.loads(pickle.dumps(module)), copy.deepcopy(module)):
+        torch.testing.assert_close(again(embeddings.bfloat16(), labels), found)
+
+
+@pytest.mark.parametrize("power", [-30, -22, 22, 37])
+def test_embeddings_of_any_length_are_their_directions(power) -> None:
+    embeddings, labels = batch(dtype=torch.float32)
+    far = (embeddings.detach() * 10.0**power).requires_grad_()
+    near, found = losses.SupAP()(embeddings, labels), losses.SupAP()(far, labels)
+    torch.testing.assert_close(found, near, rtol=1e-4, atol=1e-5)
+    (slope,) = torch.autograd.grad(found, far)
+    if power < 0:  # the gradient goes with 1 / length
+        expected = torch.autograd.grad(near, embeddings)[0]
+        torch.testing.assert_close(slope * 10.0**power, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"ids": torch.arange(3)}, "ids have shape"),
+        ({"ids": torch.arange(12), "ref_ids": torch.arange(3)}, "ids have shape"),
+        ({"ref_labels": torch.zeros(12, 2).long()}, "ref_labels without ref_embeddings"),
+    ],
+)
+def test_sides_that_do_not_fit_are_refused(given, text) -> None:
+    with pytest.raises(ShapeError, match=text):
+        losses.SupAP(include_self=False)(*batch(), **given)
+
+
+@pytest.mark.parametrize("chunk", [0, -1])
+def test_a_chunk_without_rows_is_refused(chunk) -> None:
+    with pytest.raises(ShapeError, match="chunk"):
+        losses.SupAP(chunk=chunk)
 
 
 def test_a_batch_without_any_positive_is_0_with_gradient_0_and_says_so_once() -> None:

@@ -391,6 +391,52 @@ def test_a_batch_that_the_ranks_cannot_share_is_refused() -> None:
         BatchSequence(samples_of([8] * 8), BatchOptions(4, 4), seed=0, world_size=3)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"classes_per_batch": 0},
+        {"images_per_class": -1},
+        {"lanes": 0},
+        {"window": 0},
+        {"groups_per_batch": 0},
+        {"order": "sorted"},
+        {"small_classes": "keep"},
+    ],
+    ids=str,
+)
+def test_an_option_that_means_nothing_is_named(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(UsageError, match=f"{name} is"):
+        BatchOptions(**{"classes_per_batch": 4, "images_per_class": 4, **options})
+
+
+@pytest.mark.parametrize(
+    "whose",
+    [{"rank": 2, "world_size": 2}, {"rank": -1, "world_size": 2}, {"world_size": 0}, {"seed": -1}],
+    ids=str,
+)
+def test_a_rank_or_seed_that_is_none_is_refused(whose: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        BatchSequence(samples_of([8] * 8), BatchOptions(4, 4), **{"seed": 0, **whose})
+
+
+@pytest.mark.parametrize("wrong", [{"step": -1}, {"step": 10**6}, {"epoch": -1}], ids=str)
+def test_a_state_of_a_step_that_is_none_is_refused(wrong: dict[str, int]) -> None:
+    sequence = BatchSequence(samples_of([8] * 8), BatchOptions(4, 4), seed=0)
+    with pytest.raises(InvalidData, match="there is none"):
+        sequence.load_state_dict({**sequence.state_dict(), **wrong})
+    with pytest.raises(InvalidData, match="no saved state"):
+        sequence.load_state_dict({"step": 0})
+
+
+@pytest.mark.parametrize("order", ["random", "shards"])
+def test_no_samples_are_said_to_be_none(order: Literal["random", "shards"]) -> None:
+    none = np.zeros(0, np.int64)
+    with pytest.raises(InvalidData, match="no samples"):
+        options = BatchOptions(4, 4, order=order)
+        plan_epoch(Samples(np.zeros((0, 2), np.int64), none, none), options, seed=0, epoch=0)
+
+
 def test_lanes_with_too_few_classes_are_refused() -> None:
     samples = samples_of([8, 8, 8, 8], shards=1)
     with pytest.raises(InvalidData, match="2 lanes cannot fill one batch"):

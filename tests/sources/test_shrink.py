@@ -1,9 +1,13 @@
 import io
 import os
+import pickle
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from hashlib import md5
 from pathlib import Path
+from time import monotonic, sleep
 
 import numpy as np
 import pytest
@@ -208,6 +212,47 @@ def test_a_kept_tar_appears_only_when_it_is_whole(
     assert names(context) == KEPT
 
 
+def test_killed_while_it_resizes_it_starts_that_tar_again_from_the_disk(
+    files: Files, url: str, context: StageContext
+) -> None:
+    many = {f"b{number}": photo(number, (1600, 1200)) for number in range(40)}
+    files.data["index_000.tar"] = pack(many)
+    files.data["index_000.tar.md5"] = md5(files.data["index_000.tar"]).hexdigest().encode()
+    files.data["index.csv"] = b"id,landmark_id\n" + b"".join(b"b%d,5\n" % n for n in range(40))
+    code = (
+        "import sys, pickle; from hgld.sources.fetch import fetch_files; "
+        "o, c = pickle.load(sys.stdin.buffer); fetch_files(options=o, context=c)"
+    )
+    run = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    assert run.stdin is not None
+    run.stdin.write(pickle.dumps((options(url), context)))
+    run.stdin.close()
+    begun, end = folder_of(context) / ".index_000.kept.tar.tmp", monotonic() + 60
+    while not begun.exists() and monotonic() < end:
+        sleep(0.005)
+    run.kill()
+    run.wait()
+    assert begun.exists()
+    assert not (folder_of(context) / "index_000.kept.tar").exists()
+    files.asked.clear()
+    fetch_files(options=options(url), context=context)
+    assert names(context) == KEPT
+    assert len(unpack(folder_of(context) / "index_000.kept.tar")) == 40
+    size = len(files.data["index_000.tar"])
+    ranges = [asked for path, asked in files.asked if path == "index_000.tar"]
+    assert ranges == [f"bytes={size}-"]  # all of it was on the disk
+
+
+def test_photos_of_tars_that_were_not_fetched_are_dropped_with_that_reason(
+    files: Files, url: str, context: StageContext
+) -> None:
+    fetch_files(options=options(url, tars="0"), context=context)
+    _, images, _, dropped = collect(folder_of(context), options=OPTIONS, context=context)
+    lost = dropped[dropped["reason"] == "not in tar"]
+    assert lost["image_id"].tolist() == ["00000000000000a3"]
+    assert set(images["path"]) == KEPT - {"train_001.kept.tar"}
+
+
 def test_a_full_disk_is_resumable(files: Files, url: str, context: StageContext) -> None:
     room = 4096 * len(FILES) + 12_000  # the CSVs, and half a tar
     with small_disk(folder_of(context), room) as grow:
@@ -241,6 +286,15 @@ def test_wanted_ids_of_each_kind_of_csv(tmp_path: Path) -> None:
         [b"b1", b"b2", b"b3"],
         [b"c1", b"c3"],
     ]
+
+
+def test_photos_of_landmarks_without_a_label_can_be_left_out(tmp_path: Path) -> None:
+    for name in ("clean.csv", "index.csv"):
+        (tmp_path / name).write_text(FILES[name], encoding="utf-8", newline="")
+    labels = tmp_path / "labels.csv"
+    labels.write_text("landmark_id,hierarchical_label\n5, \n6,parks\n7,lake\n")
+    found = [read_wanted(tmp_path / name, labels).ids for name in ("clean.csv", "index.csv")]
+    assert [list(ids) for ids in found] == [[b"00000000000000a3"], [b"b3"]]  # type: ignore[arg-type]
 
 
 def test_a_kept_photo_has_the_pixels_that_export_would_make() -> None:

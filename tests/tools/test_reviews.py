@@ -350,7 +350,7 @@ def test_two_annotators_are_measured_and_their_disagreements_decided(
     assert lines[0] == "6 values decided by both, a: a, b: b"
     assert lines[3].split()[:2] == ["supercategory", "83.3%"]
     assert lines[4].startswith("supercategory, by images ")
-    assert "    1  (drop) / restaurant: inn" in lines
+    assert "    1  (drop) or restaurant: inn" in lines
     assert all(len(line) <= 80 for line in lines)
     (row,) = rows_of(desk / "adjudication.csv")
     assert (row["key"], row["a_decision"], row["b_decision"]) == ("inn", "keep", "drop")

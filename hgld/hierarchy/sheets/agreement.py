@@ -9,7 +9,7 @@ The interval is a bootstrap over values: seeded, so that the same files give the
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from sklearn.metrics import cohen_kappa_score
 
 from hgld.errors import InvalidData
 from hgld.hierarchy.sheets.annotations import Annotation
-from hgld.hierarchy.sheets.cells import guard_columns
+from hgld.hierarchy.sheets.cells import guard_columns, unguard
+from hgld.tasks import say
 
 __all__ = ["disagreements", "measure_agreement"]
 
@@ -30,6 +31,11 @@ DIGITS = 6
 EDITABLE = ("decision", "supercategory", "kind", "note")
 
 Annotations = Mapping[str, Annotation]
+Pairs = Sequence[tuple[str, str]]
+ANSWERS: dict[str, Callable[[Annotation], str]] = {
+    "supercategory": lambda one: one.place,
+    "kind": lambda one: one.kind_place,
+}
 
 
 def measure_agreement(
@@ -46,31 +52,41 @@ def measure_agreement(
             f"{names[0]} and {names[1]} have no value that both decided; values are matched by "
             "their key, or by instance_of where a file has no keys"
         )
-    heavier = [max(a[key], b[key], key=lambda one: one.weight) for key in keys]
-    weights = np.array([one.weight for one in heavier])
-    unit = max((one.unit for one in heavier), default="")
-    answers: dict[str, Callable[[Annotation], str]] = {
-        "supercategory": lambda one: one.place,
-        "kind": lambda one: one.kind_place,
-    }
-    pairs = {
-        of: ([answer(a[key]) for key in keys], [answer(b[key]) for key in keys])
-        for of, answer in answers.items()
-    }
-    by = {"values": np.ones(len(keys))} | ({unit: weights} if weights.any() else {})
+    places = [(a[key].place, b[key].place) for key in keys]
     return {
         "annotators": list(names),
         "values": len(keys),
         "one_alone": _count_alone(a, b, names),
         "bootstrap": {"draws": DRAWS, "seed": seed, "level": LEVEL},
-        "measures": [
-            {"of": of, "by": unit, **_measure(*pair, weight, seed)}
-            for of, pair in pairs.items()
-            for unit, weight in by.items()
-        ],
-        "supercategories": _by_supercategory(*pairs["supercategory"]),
-        "confused": _confused(*pairs["supercategory"], [a[key].label for key in keys]),
+        "measures": list(_measure_all(a, b, keys, seed)),
+        "supercategories": _by_supercategory(places),
+        "confused": _confused(places, [a[key].label for key in keys]),
     }
+
+
+def _measure_all(
+    a: Annotations, b: Annotations, keys: Sequence[str], seed: int
+) -> Iterator[dict[str, Any]]:
+    """Supercategory and kind, each by values and by what they weigh, if they do.
+
+    Kind is measured where both give one: an annotator may leave it to the taxonomy.
+    """
+    heavier = [max(a[key], b[key], key=lambda one: one.weight) for key in keys]
+    weights = np.array([one.weight for one in heavier])
+    by = {"values": np.ones(len(keys))}
+    by |= {max(one.unit for one in heavier): weights} if weights.any() else {}
+    for of, answer in ANSWERS.items():
+        pairs = [(answer(a[key]), answer(b[key])) for key in keys]
+        given = np.array([all(pair) for pair in pairs])
+        for unit, weight in by.items():
+            if (weight * given).any():
+                measured = [pair for pair in pairs if all(pair)]
+                yield {"of": of, "by": unit, **_measure(measured, weight[given], seed)}
+        if not given.all():
+            say(
+                f"{of}: {(~given).sum():,} of {len(keys):,} values are left out, where one of the "
+                "two gives none; --taxonomy FILE fills them in"
+            )
 
 
 def disagreements(a: Annotations, b: Annotations, names: tuple[str, str]) -> pd.DataFrame:
@@ -90,12 +106,18 @@ def disagreements(a: Annotations, b: Annotations, names: tuple[str, str]) -> pd.
             "annotators": f"a: {names[0]}; b: {names[1]}",
         }
         for key in sorted(a)
-        if key in b and a[key].decision and b[key].decision
-        and (a[key].place, a[key].kind_place) != (b[key].place, b[key].kind_place)
-    ]  # fmt: skip
+        if key in b and a[key].decision and b[key].decision and _differ(a[key], b[key])
+    ]
     sides = [f"{side}_{name}" for side in "ab" for name in EDITABLE]
     columns = [*EDITABLE, *shown, *sides, "annotators"]
-    return guard_columns(pd.DataFrame(rows, columns=columns, dtype="str"))
+    sheet = guard_columns(pd.DataFrame(rows, columns=columns, dtype="str"))
+    return sheet.assign(**{name: sheet[name].map(unguard) for name in ("landmarks", "images")})
+
+
+def _differ(one: Annotation, other: Annotation) -> bool:
+    """Whether two say two things; a kind that one leaves to the taxonomy is none."""
+    pairs = [(answer(one), answer(other)) for answer in ANSWERS.values()]
+    return any(first != second for first, second in pairs if first and second)
 
 
 def _side(name: str, said: Annotation) -> dict[str, str]:
@@ -113,10 +135,9 @@ def _count_alone(a: Annotations, b: Annotations, names: tuple[str, str]) -> dict
     return {names[0]: len(done[0] - done[1]), names[1]: len(done[1] - done[0])}
 
 
-def _measure(
-    one: Sequence[str], other: Sequence[str], weights: np.ndarray, seed: int
-) -> dict[str, Any]:
+def _measure(pairs: Pairs, weights: np.ndarray, seed: int) -> dict[str, Any]:
     """Agreement in [0, 1], kappa with its interval, AC1, and a note where kappa is not defined."""
+    one, other = zip(*pairs, strict=True)
     classes = sorted({*one, *other})
     first, second = _indicators(one, classes), _indicators(other, classes)
     agreement, ac1 = _shares(first, second, weights)
@@ -167,9 +188,9 @@ def _interval(
     return round(float(low), DIGITS), round(float(high), DIGITS)
 
 
-def _by_supercategory(one: Sequence[str], other: Sequence[str]) -> list[dict[str, Any]]:
+def _by_supercategory(pairs: Pairs) -> list[dict[str, Any]]:
     """Of each answer how many values each gave it, and both; the most frequent first."""
-    counts = (Counter(one), Counter(other), Counter(x for x, y in _pairs(one, other) if x == y))
+    counts = (*map(Counter, zip(*pairs, strict=True)), Counter(x for x, y in pairs if x == y))
     either = counts[0] + counts[1]
     return [
         {
@@ -181,12 +202,10 @@ def _by_supercategory(one: Sequence[str], other: Sequence[str]) -> list[dict[str
     ]
 
 
-def _confused(
-    one: Sequence[str], other: Sequence[str], labels: Sequence[str]
-) -> list[dict[str, Any]]:
+def _confused(pairs: Pairs, labels: Sequence[str]) -> list[dict[str, Any]]:
     """Pairs of answers, whichever gave which: how many values, and the first of them."""
     found: dict[tuple[str, ...], list[str]] = {}
-    for pair, label in zip(_pairs(one, other), labels, strict=True):
+    for pair, label in zip(pairs, labels, strict=True):
         if pair[0] != pair[1]:
             found.setdefault(tuple(sorted(pair)), []).append(label)
     ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
@@ -194,7 +213,3 @@ def _confused(
         {"pair": list(pair), "values": len(names), "examples": sorted(names)[:EXAMPLES]}
         for pair, names in ordered
     ]
-
-
-def _pairs(one: Iterable[str], other: Iterable[str]) -> list[tuple[str, str]]:
-    return list(zip(one, other, strict=True))

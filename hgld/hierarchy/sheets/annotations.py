@@ -1,21 +1,23 @@
 """What one person says of each value: a review sheet or a file of decisions, read as such.
 
 Two such files are compared (``hgld.hierarchy.sheets.differences``) or measured against each other
-(``hgld.hierarchy.sheets.agreement``). A value is known by its key, or by its label where the file has no
-keys; of a file of decisions the last row of a key counts.
+(``hgld.hierarchy.sheets.agreement``). A value is known by its key, or by its label where the file
+has no keys; of a file of decisions the last row of a key counts.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pandas as pd
+
 from hgld.artifacts import DECISIONS
 from hgld.config import nearest
 from hgld.errors import InvalidData
-from hgld.hierarchy.decisions import PLACING
+from hgld.hierarchy.decisions import PLACING, kinds_of
 from hgld.hierarchy.sheets.spreadsheet import Row, Sheet, read_sheets
 
-__all__ = ["Annotation", "read_annotations", "read_both", "weigh"]
+__all__ = ["Annotation", "complete", "read_annotations", "read_both", "weigh"]
 
 WEIGHTS = ("images", "landmarks", "count")  # the first that a file has
 
@@ -99,6 +101,22 @@ def weigh(
     """The annotations with the weights that another file has for the same values."""
     return {
         key: replace(one, weight=(c := counts.get(key, one)).weight, unit=c.unit)
+        for key, one in annotations.items()
+    }
+
+
+def complete(
+    annotations: Mapping[str, Annotation], taxonomy: pd.DataFrame
+) -> dict[str, Annotation]:
+    """The annotations with supercategories spelled as in the taxonomy, and the kinds of these."""
+    kinds = kinds_of(taxonomy)
+    names = {name.casefold(): name for name in kinds}
+    spelled = {
+        key: names.get(one.supercategory.casefold(), one.supercategory)
+        for key, one in annotations.items()
+    }
+    return {
+        key: replace(one, supercategory=spelled[key], kind=kinds.get(spelled[key], one.kind))
         for key, one in annotations.items()
     }
 

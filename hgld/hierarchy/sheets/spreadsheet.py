@@ -104,7 +104,9 @@ def _is_preface(row: Sequence[str]) -> bool:
 
 
 def _cell(row: Sequence[str], place: int) -> str:
-    return single_blanks(unguard(row[place].strip())) if place < len(row) else ""
+    if place >= len(row):
+        return ""
+    return single_blanks(unguard(row[place].replace("\0", "").strip()))  # git takes \0 for binary
 
 
 def _decode(path: Path, data: bytes) -> str:

@@ -8,7 +8,7 @@ nothing; where they differ, a note says so.
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from hgld.artifacts import DECISIONS, KINDS
 from hgld.config import nearest
@@ -39,12 +39,16 @@ class Value:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a row of the sheet says, made whole from the taxonomy."""
+    """What a row of the sheet says, made whole from the taxonomy.
+
+    ``confirmed``: it says again what holds, though the value is not what it was.
+    """
 
     decision: str
     supercategory: str
     kind: str
     why: str
+    confirmed: bool = field(default=False, compare=False)
 
 
 def read_values(
@@ -91,11 +95,18 @@ def _mismatch(row: Row, value: Value) -> list[str]:
 def _untouched(row: Row, value: Value | None, kinds: Mapping[str, str]) -> Wanted | None:
     """The decision in force, where the row says it word for word: it need not fit any more."""
     decision = value.in_force if value else None
-    if decision is None:
+    wanted = as_wanted(decision, kinds)
+    if value is None or decision is None or wanted is None:
         return None
     then = (decision.decision, decision.supercategory, decision.kind, single_blanks(decision.why))
     same = tuple(row[column] for column in EDITABLE) == then
-    return as_wanted(decision, kinds) if same else None
+    return replace(wanted, confirmed=_confirms(row, value, decision)) if same else None
+
+
+def _confirms(row: Row, value: Value, decision: Decision) -> bool:
+    """Whether a person wrote ``decided`` over the status of a decision that is out of date."""
+    was_stale = has_changed(decision.evidence, value.evidence)
+    return was_stale and row["status"].casefold() == "decided" and row["evidence"] == value.evidence
 
 
 def _read_decision(row: Row, kinds: Mapping[str, str]) -> "Wanted | str | None":

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from hgld.errors import HgldError
 from hgld.hierarchy.wiki.answers import WikiClass
 from hgld.hierarchy.wiki.route import Ending
+from hgld.tasks import say
 
-__all__ = ["REASONS", "Accounts"]
+__all__ = ["REASONS", "Accounts", "tell_reasons"]
 
 REASONS = {  # as they stand in misses.csv
     "no_item": "the page has no Wikidata item",
@@ -73,6 +74,14 @@ class Accounts:
     def _ways(self) -> list[str]:
         ways = {"their category's topic": self.over_topic, "soft redirects": self.over_redirects}
         return [f"{n:,} of the labelled came over {way}" for way, n in ways.items() if n]
+
+
+def tell_reasons(landmarks: int, reasons: Iterable[str], where: str) -> None:
+    """Say of roads without a wiki how many landmarks have values, and why the others have none."""
+    missed = Counter(reasons)
+    lines = [f"{landmarks - missed.total():,} of {landmarks:,} landmarks have values {where}"]
+    lines += [f"{count:>9,} {reason}" for reason, count in missed.most_common()]
+    say("\n".join([*lines, "misses.csv lists them"] if missed else lines))
 
 
 def _unnamed(classes: Iterable[WikiClass]) -> list[str]:

@@ -79,6 +79,7 @@ class Progress:
             self.done += 1
             if not self.client.requests:
                 self.known, self.start = self.done, self.clock()
+                self.told = self.start
             if self.clock() - self.told > NOTE_EVERY_S:
                 self.told = self.clock()
                 say(self._note())

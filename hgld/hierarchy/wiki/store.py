@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hgld.alone import hold
-from hgld.errors import HgldError, Resumable
+from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.wiki.answers import Item, Statement
+from hgld.hierarchy.wiki.client import on_this_machine
 from hgld.hierarchy.wiki.route import Fact
 
 __all__ = ["Store", "open_store"]
@@ -93,14 +94,27 @@ class Store:
             self._connection.execute("DELETE FROM facts WHERE outdated")
 
     def start_over_unless(self, server: str) -> None:
-        """Forget everything that another server said."""
+        """Forget what another server on this machine said; what others said took hours to get.
+
+        Raises:
+            UsageError: it holds what another server said that is not on this machine.
+        """
         about = f"{server} (version {VERSION})"
         with _explained(self._path), self._connection:
             known = [row[0] for row in self._connection.execute("SELECT server FROM about")]
             if known != [about]:
+                self._require_no_other(" ".join(known).partition(" (version")[0], server)
                 self._connection.execute("DELETE FROM facts")
                 self._connection.execute("DELETE FROM about")
                 self._connection.execute("INSERT INTO about VALUES (?)", (about,))
+
+    def _require_no_other(self, known: str, server: str) -> None:
+        here = any(on_this_machine(f"//{host}") for host in known.split())
+        if known not in ("", server) and not here:
+            raise UsageError(
+                f"{self._path}: holds what {known} said, and now {server} is to be asked; give "
+                "--work another folder, or delete the file to start the scrape over"
+            )
 
 
 @contextmanager
@@ -109,6 +123,7 @@ def open_store(path: Path, server: str) -> Iterator[Store]:
 
     Raises:
         HgldError: the file is no database, or another process is at work on it.
+        UsageError: it holds what another server said.
         Resumable: the disk is full.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,179 @@
+"""The card (README.md with the header that Hugging Face reads) and the notice for the labels.
+
+The header names every file with its columns, rows and bytes, so that nothing is guessed from the
+first rows; the body follows the headings of "Datasheets for Datasets" (Gebru et al. 2021).
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from hgld.publish.content import Photos, Release, Sheet
+
+__all__ = ["write_card"]
+
+LABELS = ("train_labels", "index_labels")
+SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+FEATURES = {"int": "int64", "text": "string", "float": "float64"}  # as Hugging Face names types
+
+
+@dataclass(frozen=True)
+class Config:
+    """A part of the release as the header declares it: split -> file, rows, bytes."""
+
+    name: str
+    features: Sequence[tuple[str, str]]
+    files: Sequence[tuple[str, str, int, int]]
+    json_features: Sequence[tuple[str, str]] = ()
+
+
+def write_card(release: Release, folder: Path, pictures: Sequence[tuple[str, str]]) -> None:
+    """Write README.md and LICENSE-labels.md of a folder that holds everything else.
+
+    Shards get a card of their own: Hugging Face reads a folder as CSV or as WebDataset, not both.
+    """
+    decisions = release.sheet("decisions")
+    lineage = release.sheet("lineage")
+    facts: dict[str, Any] = {
+        "release": release,
+        "options": release.options,
+        "now": release.context.now,
+        "made": release.made,
+        "groups": release.groups,
+        "decided": _count_decisions(decisions) if decisions else [],
+        "scraped": lineage is not None and bool((lineage.rows["item_id"] != "").any()),
+        "overrides": int((lineage.rows["decided_by"] == "override").sum()) if lineage else 0,
+        "agreement": release.agreement,
+        "evaluation": release.photos.evaluation if release.photos else {},
+        "shards": _describe_shards(release.photos) if release.photos else None,
+        "pictures": pictures,
+        "configs": _configs(release, folder),
+        "size": _size(len(release.classes)),
+    }
+    _write_text("card.md", folder / "README.md", facts)
+    _write_text("license-labels.md", folder / "LICENSE-labels.md", facts)
+    if release.photos is not None:
+        facts |= {
+            "config": _image_config(release.photos),
+            "size": _size(facts["shards"]["samples"]),
+        }
+        _write_text("shards-card.md", folder / "shards" / "README.md", facts)
+
+
+def _count_decisions(decisions: Sheet) -> list[tuple[str, int]]:
+    """The decisions in force, counted: of each key the last."""
+    in_force = decisions.rows.drop_duplicates("key", keep="last")
+    return sorted((str(word), int(n)) for word, n in in_force["decision"].value_counts().items())
+
+
+def _describe_shards(photos: Photos) -> dict[str, Any]:
+    """How many shards, how large, and how often each licence is met, most often first."""
+    files = photos.shards
+    licenses = photos.index["license"].value_counts()
+    return {
+        "files": len(files),
+        "samples": sum(file["samples"] for file in files),
+        "megabytes": sum(file["bytes"] for file in files) / 1e6,
+        "licenses": sorted(((str(k), int(n)) for k, n in licenses.items()), key=_most_first),
+        "removed": len(photos.removals),
+    }
+
+
+def _most_first(row: tuple[str, int]) -> tuple[int, str]:
+    return -row[1], row[0]
+
+
+def _configs(release: Release, folder: Path) -> list[Config]:
+    """The labels with a split for each id space, and every other table by itself."""
+    labels = [sheet for sheet in release.sheets if sheet.name in LABELS]
+    spaces = {sheet.name.removesuffix("_labels"): sheet for sheet in labels}
+    configs = [_config("labels", spaces, folder)] if spaces else []
+    for sheet in release.sheets:
+        if sheet.name not in LABELS:
+            configs.append(_config(sheet.name, {"rows": sheet}, folder))
+    return configs
+
+
+def _config(name: str, splits: Mapping[str, Sheet], folder: Path) -> Config:
+    first = next(iter(splits.values()))
+    features = [(column, FEATURES[kind]) for column, kind in first.artifact.columns.items()]
+    files = [
+        (split, sheet.file, len(sheet.rows), (folder / sheet.file).stat().st_size)
+        for split, sheet in splits.items()
+    ]
+    return Config(name, features, files)
+
+
+def _image_config(photos: Photos) -> Config:
+    """The shards as a WebDataset, with every key of the JSON members named."""
+    splits = sorted({str(shard["split"]) for shard in photos.shards})
+    files = [
+        (
+            split,
+            f"{split}-*.tar",
+            sum(s["samples"] for s in photos.shards if s["split"] == split),
+            sum(s["bytes"] for s in photos.shards if s["split"] == split),
+        )
+        for split in splits
+    ]
+    features = [("__key__", "string"), ("__url__", "string"), ("jpg", "image"), ("cls", "int64")]
+    return Config("images", features, files, _json_features(photos))
+
+
+def _json_features(photos: Photos) -> list[tuple[str, str]]:
+    """Keys and types of the first sample's JSON; every sample has the same, and none is null."""
+    index = photos.index
+    if "json_size" not in index or not int(index["json_size"].iloc[0]):
+        return []
+    row = index.iloc[0]
+    with (photos.folder / row["shard"]).open("rb") as file:
+        file.seek(int(row["json_offset"]))
+        member = json.loads(file.read(int(row["json_size"])))
+    return [(name, "int64" if isinstance(v, int) else "string") for name, v in member.items()]
+
+
+def _size(rows: int) -> str:
+    """The size category of the Hugging Face hub.
+
+    Example:
+        >>> _size(999), _size(196_700)
+        ('n<1K', '100K<n<1M')
+    """
+    return next((name for limit, name in SIZES if rows < limit), "1M<n<10M")
+
+
+def _write_text(template: str, path: Path, facts: Mapping[str, Any]) -> None:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("hgld"),
+        autoescape=False,  # Markdown; names are quoted by the filters
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(quoted=_quoted, cell=_cell, percent=_percent, number="{:,}".format)
+    path.write_text(environment.get_template(template).render(**facts), encoding="utf-8")
+
+
+def _quoted(text: str) -> str:
+    """A YAML string, whatever it holds: JSON's strings are YAML's."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _cell(text: str) -> str:
+    r"""Text for a cell of a Markdown table.
+
+    Example:
+        >>> print(_cell("a|b"))
+        a\|b
+    """
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}"

@@ -1,0 +1,180 @@
+"""Fills the release folder: tables, shards where they are asked for, card, Croissant, checksums.
+
+The folder is made beside the old one and takes its place as a whole. Shards are linked rather than
+copied where the disk allows it: they are never written in place, so a link costs no space and
+cannot change.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hgld.artifacts import ARTIFACTS, Table, atomic_folder, hash_file
+from hgld.config import PublishOptions, StageContext
+from hgld.errors import InvalidData
+from hgld.publish.card import write_card
+from hgld.publish.content import (
+    Photos,
+    Release,
+    Sheet,
+    artifact_table,
+    classes_of_labels,
+    classes_of_paths,
+    sheet_of_paths,
+)
+from hgld.publish.croissant import describe_release
+from hgld.publish.pictures import draw_pictures
+
+__all__ = ["release_folder", "release_published", "write_release"]
+
+SHARDS = "shards"  # folder of the shards in a release
+REMOVALS = Table(
+    "removals.csv", {"image_id": "text"}, ("image_id",)
+)  # not why: that may be private
+
+
+def write_release(
+    train_labels: pd.DataFrame,
+    index_labels: pd.DataFrame,
+    label_dropped: pd.DataFrame,
+    lineage: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    decisions: pd.DataFrame,
+    agreement: Mapping[str, Any],
+    *photos: Any,
+    options: PublishOptions,
+    context: StageContext,
+    out: Path,
+) -> None:
+    """Release labels that were built from reviewed decisions.
+
+    Args:
+        train_labels: landmarks of the train id space in the published columns.
+        index_labels: the same for the index id space.
+        label_dropped: landmarks without a label, and why.
+        lineage: where each label comes from.
+        taxonomy: the supercategories and their kinds.
+        decisions: every decision, the later ones of a key superseding the earlier.
+        agreement: what two annotators agree on; empty where it was not measured.
+        photos: nothing, or shards, evaluation, export_dropped and removals.
+        options: name, version and parts of the release.
+        context: gives the date and the kind of source.
+        out: the release folder; it is replaced as a whole.
+
+    Raises:
+        InvalidData: the shards have no ``attribution.csv``, or hold an image that was to go.
+    """
+    tables = {
+        "train_labels": train_labels,
+        "index_labels": index_labels,
+        "lineage": lineage,
+        "taxonomy": taxonomy,
+        "decisions": decisions,
+    }
+    sheets = [Sheet(name, artifact_table(name), rows) for name, rows in tables.items()]
+    classes = classes_of_labels({"train": train_labels, "index": index_labels})
+    held = Photos(*photos) if photos else None
+    release = Release(
+        options, context, "decisions", sheets, classes, label_dropped, agreement, held
+    )
+    _write(release, out)
+
+
+def release_published(
+    train_labels: pd.DataFrame,
+    index_labels: pd.DataFrame,
+    label_dropped: pd.DataFrame,
+    *photos: Any,
+    options: PublishOptions,
+    context: StageContext,
+    out: Path,
+) -> None:
+    """Release labels that were published before, as this run used them (see ``write_release``)."""
+    labels = {"train": train_labels, "index": index_labels}
+    tables = {f"{space}_labels": rows for space, rows in labels.items()}
+    sheets = [Sheet(name, artifact_table(name), rows) for name, rows in tables.items()]
+    classes = classes_of_labels(labels)
+    held = Photos(*photos) if photos else None
+    _write(Release(options, context, "published", sheets, classes, label_dropped, {}, held), out)
+
+
+def release_folder(
+    hierarchy: pd.DataFrame,
+    label_dropped: pd.DataFrame,
+    *photos: Any,
+    options: PublishOptions,
+    context: StageContext,
+    out: Path,
+) -> None:
+    """Release the hierarchy of a folder, one column a level (see ``write_release``)."""
+    sheets = [sheet_of_paths(hierarchy)]
+    classes = classes_of_paths(hierarchy)
+    held = Photos(*photos) if photos else None
+    _write(Release(options, context, "folder", sheets, classes, label_dropped, {}, held), out)
+
+
+def _write(release: Release, out: Path) -> None:
+    if release.photos is not None:
+        _require_rights(release.photos)
+    with atomic_folder(out) as folder:
+        for sheet in release.sheets:
+            sheet.artifact.write(sheet.rows, folder / sheet.file)
+        if release.agreement:
+            _write_json(release.agreement, folder / ARTIFACTS["agreement"].file)
+        sums = {}
+        if release.photos is not None:
+            sums = _add_shards(release.photos, folder)
+        pictures = draw_pictures(release, folder)
+        write_card(release, folder, pictures)
+        sums |= _hash_files(folder, sums)
+        _write_json(describe_release(release, folder, sums), folder / "croissant.json")
+        sums["croissant.json"] = hash_file(folder / "croissant.json")
+        lines = [f"{sums[name]}  {name}\n" for name in sorted(sums)]
+        (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
+
+
+def _write_json(document: Mapping[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _require_rights(photos: Photos) -> None:
+    source = photos.folder / "attribution.csv"
+    if not source.is_file():
+        raise InvalidData(
+            f"{source}: does not exist, and no photo is released without its author and licence; "
+            "run the export stage again"
+        )
+    removed = set(photos.removals["image_id"]) & set(photos.index["image_id"])
+    if removed:
+        raise InvalidData(
+            f"{photos.folder}: holds image {min(removed)}, which removals.csv says must go "
+            f"(of {len(removed)}); run the export stage again"
+        )
+
+
+def _add_shards(photos: Photos, folder: Path) -> dict[str, str]:
+    """Put in the shards, their sidecars and the removal list; the hashes of the tars."""
+    (folder / SHARDS).mkdir()
+    for file in sorted(photos.folder.iterdir()):
+        if file.is_file() and not file.name.startswith("."):
+            _link(file, folder / SHARDS / file.name)
+    REMOVALS.write(photos.removals, folder / REMOVALS.file)
+    return {f"{SHARDS}/{shard['file']}": str(shard["sha256"]) for shard in photos.shards}
+
+
+def _link(file: Path, to: Path) -> None:
+    try:
+        os.link(file, to)
+    except OSError:  # another disk, or one that knows no links
+        shutil.copyfile(file, to)
+
+
+def _hash_files(folder: Path, known: Mapping[str, str]) -> dict[str, str]:
+    """SHA-256 of every file whose hash is not known, by its path in the folder."""
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    return {name: hash_file(folder / name) for name in sorted(names) if name not in known}

@@ -1,0 +1,189 @@
+"""What people do at the review besides running it: apply sheets, take back, copy, look.
+
+Each is a few steps over the tables of one run, under the same lock as its stages, so that no sheet
+is read while it is written. Only rows are added to what people have decided: the files of decisions
+and of edited clusters keep every row and column that they have.
+"""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hgld.artifacts import ARTIFACTS, Table, atomic_path, hash_file, write_csv
+from hgld.errors import MissingInput
+from hgld.lock import judge
+from hgld.run import Runner, copy_beside
+from hgld.stages import Stage, load_function
+
+__all__ = [
+    "apply_review",
+    "blind_sheet",
+    "suggest_clusters",
+    "undo_decisions",
+    "write_review_page",
+    "write_workbook",
+]
+
+PAGE_READS = (  # what the review page shows besides the sheet and photos
+    "clusters",
+    "cluster_summary",
+    "label_vectors",
+    "taxonomy",
+    "landmark_values",
+    "landmarks",
+)
+
+
+def apply_review(runner: Runner, who: str, sheets: Sequence[Path] = ()) -> int:
+    """Read review sheets back into the decisions; how many were added.
+
+    Without ``sheets``, those of the work folder that a person has changed. Where clusters are
+    edited, they are proposed anew, unless something else would change them, too.
+
+    Raises:
+        InvalidData: all faults of all sheets at once; nothing was applied.
+    """
+    stage, workspace = runner.stage("review"), runner.workspace
+    with runner.alone():
+        names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits")
+        inputs = [runner.read(name, stage) for name in (*names, "class_hints")]
+        paths = sheets or _edited_sheets(runner, stage)
+        apply = load_function("hgld.hierarchy.sheet:apply_sheets")
+        after = apply(paths, *inputs, who=who, when=runner.now)
+        fresh = judge(runner.stage("cluster"), runner.lock, workspace).state == "fresh"
+        decided, edited = (
+            _append(runner, name, before, now)
+            for name, before, now in zip(names[-2:], inputs[-3:-1], after, strict=True)
+        )
+        applied = [path.resolve() for path in paths]
+        for name in stage.writes:
+            if workspace.path(name).resolve() in applied:
+                runner.lock.accept(stage, name, workspace)
+        if edited and fresh:
+            runner.run_if_needed(runner.stage("cluster"))
+        elif edited:
+            runner.listener.notice("clusters are edited; the next `hgld run` makes them anew")
+    return decided
+
+
+def _edited_sheets(runner: Runner, stage: Stage) -> list[Path]:
+    """The sheets in the work folder that are not as they were written."""
+    sheet = runner.workspace.path("review")
+    if not sheet.exists():
+        raise MissingInput(f"{sheet}: does not exist; `hgld review` writes it")
+    names = [n for n in stage.writes if not runner.lock.is_own(stage, n, runner.workspace)]
+    return [path for name in names if (path := runner.workspace.path(name)).is_file()]
+
+
+def _append(runner: Runner, name: str, before: pd.DataFrame, after: pd.DataFrame) -> int:
+    """Write the rows of a table that are new; how many."""
+    table, rows = ARTIFACTS[name], after.iloc[len(before) :]
+    assert isinstance(table, Table)
+    if len(rows):
+        table.append(rows, runner.workspace.path(name))
+    return len(rows)
+
+
+def undo_decisions(runner: Runner, keys: Sequence[str], who: str, why: str) -> None:
+    """Append, for each value, a decision that says what the one before its last one said."""
+    stage = runner.stage("review")
+    with runner.alone():
+        decisions = runner.read("decisions", stage)
+        clusters = _clusters(runner)
+        undo = load_function("hgld.hierarchy.sheets.undo:undo_decisions")
+        after = undo(decisions, clusters, keys, who=who, when=runner.now, why=why)
+        _append(runner, "decisions", decisions, after)
+
+
+def _clusters(runner: Runner) -> Any:
+    """The clusters, for the labels of classes; empty where this work folder has none yet."""
+    table, path = ARTIFACTS["clusters"], runner.workspace.path("clusters")
+    assert isinstance(table, Table)
+    return table.read(path) if path.is_file() else table.empty()
+
+
+def suggest_clusters(runner: Runner, text: str) -> tuple[pd.DataFrame, tuple[int, str], Path]:
+    """Measure a range of numbers of clusters, as CSV and PNG; which stands out and why."""
+    stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
+    module = "hgld.hierarchy.clusters.choice"
+    numbers = load_function(f"{module}:in_range")(text)
+    path = runner.workspace.work / "cluster_range.png"
+    with runner.alone():
+        inputs = [runner.read(name, stage) for name in ("values", "label_vectors")]
+        measured = load_function(f"{module}:measure_range")(*inputs, numbers, options)
+        with atomic_path(path.with_suffix(".csv")) as temporary:
+            write_csv(measured, temporary)
+        with atomic_path(path) as temporary:
+            load_function(f"{module}:draw_range")(measured, options.clusters, temporary)
+    return measured, load_function(f"{module}:suggested")(measured), path
+
+
+def blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
+    """The review sheet for an annotator who must not see what others decided."""
+    stage = runner.stage("review")
+    names = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
+    with runner.alone():
+        tables = [runner.read(name, stage) for name in names]
+    blind = load_function("hgld.hierarchy.sheets.blind:blind_sheet")
+    sheet: pd.DataFrame = blind(*tables, seed=seed, hints=hints)
+    return sheet
+
+
+def write_workbook(runner: Runner) -> Path:
+    """Write ``review.xlsx``: the sheets, made anew from their inputs, with drop-down lists."""
+    stage, work = runner.stage("review"), runner.workspace.work
+    path, mark = work / "review.xlsx", work / ".state" / "review" / "review.xlsx.sha256"
+    with runner.alone():
+        sheets = runner.make(stage)
+        write = load_function("hgld.hierarchy.sheets.workbook:write_workbook")
+        if path.exists() and not (mark.exists() and mark.read_text() == hash_file(path)):
+            copy = copy_beside(path)
+            runner.listener.notice(f"{path.name} held edits; a copy is in {copy.name}")
+        with atomic_path(path) as temporary:
+            write(sheets, runner.read("taxonomy", stage), temporary)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.write_text(hash_file(path))
+    return path
+
+
+def write_review_page(runner: Runner) -> Path:
+    """Write ``review.html``: the sheet's rows, made anew from its inputs, as one page.
+
+    ``review.csv`` is neither read nor touched, so edits in it that wait stay as they are. Only
+    photos that the pipeline would export are shown: a page is handed on to other people.
+    """
+    stage, workspace = runner.stage("review"), runner.workspace
+    pipeline, path = workspace.pipeline, workspace.work / "review.html"
+    with runner.alone():
+        page = load_function("hgld.hierarchy.sheets.page:render_page")(
+            runner.make(stage)["review"],
+            *(runner.read(name, stage) for name in PAGE_READS),
+            _shown_images(runner, stage),
+            options=pipeline.review,
+            source=workspace.source,
+            title=pipeline.title or workspace.work.name,
+            pipeline=workspace.work.name,
+            command=_apply_command(runner),
+        )
+        with atomic_path(path) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+    return path
+
+
+def _shown_images(runner: Runner, stage: Stage) -> Any:
+    """The images that the pipeline would export."""
+    images, removals = (runner.read(name, stage) for name in ("images", "removals"))
+    withhold = load_function("hgld.shards.permission:withhold")
+    shown, _ = withhold(images, removals, runner.workspace.pipeline.export.licenses)
+    return shown
+
+
+def _apply_command(runner: Runner) -> str:
+    """What a person types to apply the sheet that the page saves."""
+    pipeline, work = runner.workspace.pipeline_file, runner.workspace.work
+    elsewhere = work != Path("work") / pipeline.stem
+    more = f" --work {shlex.quote(str(work))}" if elsewhere else ""
+    return f"hgld review {shlex.quote(str(pipeline))}{more} --apply review.csv"

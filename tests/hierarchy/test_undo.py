@@ -1,0 +1,47 @@
+import pandas as pd
+
+from hgld.hierarchy.columns import records, table_of
+from hgld.hierarchy.sheets.undo import undo_decisions
+
+CLUSTERS = table_of(
+    "clusters",
+    [
+        {"class_id": "Q2", "instance_of": "pond", "landmarks": 1, "images": 1, "cluster": 0,
+         "cluster_name": "pond", "distance": 0.0, "margin": 0.0},
+    ],
+)  # fmt: skip
+BY_LABEL = ("pond", "label", "keep", "lake", "natural", "2026-01-01")
+BY_ID = ("Q2", "qid", "drop", "", "", "2026-02-02")
+
+
+def decisions(*rows: tuple[str, ...]) -> pd.DataFrame:
+    names = ("key", "key_type", "decision", "supercategory", "kind", "when")
+    more = {"who": "a", "why": "", "supersedes": "", "evidence": ""}
+    return table_of("decisions", [{**dict(zip(names, row, strict=True)), **more} for row in rows])
+
+
+def undone(key: str, *rows: tuple[str, ...], clusters: pd.DataFrame = CLUSTERS) -> dict[str, str]:
+    """What undoing adds: key, what is decided and what that replaces."""
+    before = decisions(*rows)
+    after = undo_decisions(before, clusters, [key], who="b", when="2026-03-03", why="looked")
+    pd.testing.assert_frame_equal(after[: len(rows)], before)
+    (new,) = records(after[len(rows) :])
+    assert (new["who"], new["when"], new["why"]) == ("b", "2026-03-03", "looked")
+    return {name: new[name] for name in ("key", "decision", "supercategory", "supersedes")}
+
+
+def test_the_first_decision_on_an_id_gives_way_to_that_on_its_label() -> None:
+    assert undone("Q2", BY_LABEL, BY_ID) == {
+        "key": "Q2", "decision": "keep", "supercategory": "lake", "supersedes": "2026-02-02",
+    }  # fmt: skip
+
+
+def test_a_value_that_is_decided_by_its_label_is_known_by_its_key_in_the_sheet() -> None:
+    assert undone("Q2", BY_LABEL) == {
+        "key": "pond", "decision": "unsure", "supercategory": "", "supersedes": "2026-01-01",
+    }  # fmt: skip
+
+
+def test_without_clusters_only_the_keys_of_the_file_are_known() -> None:
+    found = undone("pond", BY_LABEL, clusters=table_of("clusters", []))
+    assert (found["key"], found["decision"]) == ("pond", "unsure")

@@ -1,0 +1,127 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hgld.config import RunOptions
+from hgld.ranking.losses import SmoothAP
+from hgld.shards.batches import batch_at
+from hgld.train.objective import build_loss
+from pipelines.claims.arms import Arm
+from pipelines.claims.experiments import EXPERIMENTS, Claim
+from pipelines.claims.features import Photos, split_classes
+from pipelines.claims.heads import GAP, METRICS, Batches, measure, train_head
+from pipelines.claims.runs import Bench, Budget, Ledger
+from pipelines.claims.verdicts import judge
+from pipelines.record import claims_text
+
+ARMS = {arm.name: arm for experiment in EXPERIMENTS for arm in experiment.arms}
+SHORT = Budget(steps=3)
+RESULT = Path("pipelines/results/claims-head.json")
+
+
+@pytest.fixture(scope="module")
+def photos() -> Photos:
+    """80 photos of 8 landmarks, 4 supercategories, 2 kinds; the direction says the landmark."""
+    landmark = np.repeat(np.arange(8), 10)
+    labels = np.column_stack([landmark // 4, landmark // 2, landmark])
+    chance = torch.Generator().manual_seed(0)
+    centres = torch.randn(8, 40, generator=chance)
+    noise = torch.randn(80, 40, generator=chance)
+    return Photos(centres[torch.from_numpy(landmark)] + 2 * noise, labels, "made")
+
+
+def test_an_arm_is_the_same_in_every_experiment() -> None:
+    for experiment in EXPERIMENTS:
+        assert all(ARMS[arm.name] == arm for arm in experiment.arms)
+
+
+def test_claims_speak_of_arms_and_metrics_that_are_measured() -> None:
+    for experiment in EXPERIMENTS:
+        assert set(experiment.metrics) <= {*METRICS, GAP}
+        for claim in experiment.claims:
+            assert set(claim.above + claim.below) <= {arm.name for arm in experiment.arms}
+            assert set(claim.metrics) <= {*METRICS, GAP}
+
+
+def test_every_arm_has_a_loss(photos: Photos) -> None:
+    for arm in ARMS.values():
+        if arm.loss:
+            run = RunOptions(loss=arm.loss, loss_options=dict(arm.options), memory=arm.memory)
+            build_loss(run, photos.class_labels, 8, 0)
+
+
+def test_one_step_of_a_head_is_one_step_of_adam(photos: Photos) -> None:
+    run = RunOptions(loss="SmoothAP", steps=1, head_lr=1e-2, weight_decay=0.0)
+    start = train_head(photos, run.model_copy(update={"steps": 0}), Batches(4, 3), seed=5)
+    rows = batch_at(photos.labels, 0, classes_per_batch=4, images_per_class=3, seed=5)
+    seen = F.layer_norm(photos.features[rows], (40,))
+    weight = start.head.weight.detach().clone().requires_grad_()
+    bias = start.head.bias.detach().clone().requires_grad_()
+    SmoothAP()(seen @ weight.T + bias, torch.from_numpy(photos.labels[rows])).backward()
+    # The first step of Adam: the gradient over its own size.
+    expected = weight - 1e-2 * weight.grad / (weight.grad.abs() + 1e-8)
+    found = train_head(photos, run, Batches(4, 3), seed=5).head.weight
+    large = weight.grad.abs() > 1e-5  # smaller ones are rounding
+    assert large.float().mean() > 0.5
+    assert torch.allclose(found[large], expected[large], atol=1e-5)
+
+
+def test_a_head_learns_what_it_is_shown(photos: Photos) -> None:
+    run = RunOptions(loss="ROADMAP", steps=30, head_lr=1e-2)
+    before = measure(train_head(photos, run.model_copy(update={"steps": 0}), Batches(), 0), photos)
+    after = measure(train_head(photos, run, Batches(8, 4), 0), photos)
+    assert after["mAP@R:landmark"] > before["mAP@R:landmark"] + 0.2
+    assert after[GAP] < before[GAP]
+
+
+def test_held_out_landmarks_are_others(photos: Photos) -> None:
+    fit, held_out = split_classes(photos, 0.25, seed=0)
+    assert (len(fit.class_labels), len(held_out.class_labels)) == (6, 2)
+    known = {tuple(row) for row in fit.features.tolist()}
+    assert not known & {tuple(row) for row in held_out.features.tolist()}
+
+
+def test_a_finished_run_is_not_run_again(photos: Photos, tmp_path: Path) -> None:
+    arm = Arm("small", "SmoothAP", classes=4, images=3)
+    fit, held_out = split_classes(photos, 0.25, seed=0)
+    found = []
+    for _ in range(2):
+        ledger = Ledger(tmp_path / "runs.jsonl")
+        bench = Bench(photos, photos, fit, held_out, {arm.name: arm}, ledger, SHORT)
+        found.append(bench.values(arm, "evaluation"))
+    assert found[0] == found[1]
+    lines = (tmp_path / "runs.jsonl").read_text().splitlines()
+    assert len(lines) == len(set(lines)) >= 2 + len(SHORT.seeds)
+
+
+def test_rates_are_never_chosen_on_the_evaluation_landmarks(photos: Photos, tmp_path: Path) -> None:
+    arm = Arm("small", "SmoothAP", classes=4, images=3)
+    fit, held_out = split_classes(photos, 0.25, seed=0)
+    evaluation = replace(photos, key="evaluation")
+    ledger = Ledger(tmp_path / "runs.jsonl")
+    bench = Bench(photos, evaluation, fit, held_out, {arm.name: arm}, ledger, SHORT)
+    bench.choose(arm)
+    assert {record["on"] for record in bench.used.values()} == {"made held out"}
+
+
+@pytest.mark.parametrize(
+    ("above", "verdict"), [((0.6, 0.7), "holds"), ((0.3, 0.2), "fails"), ((0.6, 0.2), "open")]
+)
+def test_a_verdict_is_that_of_every_seed(above: tuple[float, float], verdict: str) -> None:
+    values = {"a": [{"AP": value} for value in above], "b": [{"AP": 0.5}, {"AP": 0.4}]}
+    assert judge(Claim(("a",), ("b",), ("AP",)), "AP", values)["verdict"] == verdict
+
+
+def test_the_page_holds_every_experiment_and_claim() -> None:
+    result = json.loads(RESULT.read_text("utf-8"))
+    text = claims_text(result)
+    for experiment in EXPERIMENTS:
+        assert f"**{experiment.name}**" in text
+    claims = [claim for e in result["experiments"] for claim in e["claims"]]
+    assert text.count(" holds |") == sum(claim["verdict"] == "holds" for claim in claims)
+    assert len(claims) == sum(len(c.metrics) for e in EXPERIMENTS for c in e.claims)
