@@ -1,9 +1,11 @@
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C
 
 DEFAULT_REAL_DATA = Path(__file__).parent.parent.parent / "shared" / "data"
 
