@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hgld.errors import ShapeError
+from hgld.ranking.checks import check_positive
 from hgld.ranking.proxies import ProxyCalibration, cosines_with_proxies, new_proxies
 from hgld.ranking.sides import check_labels, unit_vectors
-from hgld.ranking.steps import check_positive
 
 __all__ = ["FastAP", "LevelSum", "NormSoftmax", "ProxyNCA", "Triplet"]
 
@@ -94,7 +94,7 @@ class ProxyNCA(nn.Module):
 
     def __init__(self, num_classes: int, dim: int, scale: float = 9.0) -> None:
         super().__init__()
-        check_positive("scale", scale)
+        check_positive(scale=scale)
         self.scale = scale
         self.proxies = new_proxies(num_classes, dim)
         nn.init.normal_(self.proxies, std=0.125)

@@ -1,13 +1,11 @@
 """Losses of a binary ranking that count no smooth ranks: soft bins and score thresholds."""
 
-import math
-
 import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
-from hgld.ranking.steps import check_finite
+from hgld.ranking.checks import check_count, check_finite
 
 __all__ = ["pair_calibration", "pooled_calibration", "soft_bin_ap"]
 
@@ -40,8 +38,10 @@ def soft_bin_ap(
         >>> soft_bin_ap(torch.tensor([[1.0, -1.0]]), torch.tensor([[1, 0]])).tolist()
         [0.0]
     """
-    scores = checked(scores, levels)
-    if bins < 2 or not -math.inf < low < high < math.inf:
+    scores = grades.check_pairs(scores, levels)
+    check_count(bins=bins)
+    check_finite(low=low, high=high)
+    if bins < 2 or not low < high:
         raise ShapeError(f"{bins} bins from {low} to {high}; expected at least 2 and low < high")
     place = ((high - scores) * ((bins - 1) / (high - low))).clamp(0.0, bins - 1.0)
     first = place.detach().floor().clamp(max=bins - 2).long()
@@ -85,7 +85,8 @@ def pair_calibration(
         >>> pair_calibration(torch.tensor([[0.5, 0.7, 0.0]]), torch.tensor([[1, 0, 0]]))
         tensor([0.4500])
     """
-    scores = checked(scores, levels, alpha=alpha, beta=beta)
+    check_finite(alpha=alpha, beta=beta)
+    scores = grades.check_pairs(scores, levels)
     positive, negative = levels > 0, levels == 0
     pull = torch.where(positive, (alpha - scores).relu(), 0.0).sum(1)
     push = torch.where(negative, (scores - beta).relu(), 0.0).sum(1)
@@ -101,7 +102,8 @@ def pooled_calibration(
         >>> pooled_calibration(torch.tensor([[0.5, 0.75, 0.0]]), torch.tensor([[1, 0, 0]]))
         tensor(0.5500)
     """
-    scores = checked(scores, levels, alpha=alpha, beta=beta)
+    check_finite(alpha=alpha, beta=beta)
+    scores = grades.check_pairs(scores, levels)
     pull = torch.where(levels > 0, (alpha - scores).relu(), 0.0)
     push = torch.where(levels == 0, (scores - beta).relu(), 0.0)
     return sum_over_active(pull) + sum_over_active(push)
@@ -110,11 +112,3 @@ def pooled_calibration(
 def sum_over_active(values: Tensor) -> Tensor:
     """Mean of the values above 0; 0 where there are none."""
     return values.sum() / (values > 0).sum().clamp(min=1)
-
-
-def checked(scores: Tensor, levels: Tensor, **options: float) -> Tensor:
-    """The scores in float32 at least, after all checks; the options are finite numbers."""
-    grades.check_pairs(scores, levels)
-    for name, value in options.items():
-        check_finite(name, value)
-    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores

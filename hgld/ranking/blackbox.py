@@ -1,49 +1,35 @@
 """Losses with exact ranks and the blackbox gradient (Rolinek et al. 2020).
 
-The forward pass ranks exactly; the backward pass ranks once more, the scores moved against the
-incoming gradient by lambda, and hands on the difference (Algorithm 1). Ranks are divided by the
-gallery size inside the ranker, since lambda = 4 was tuned so. The margin is the paper's shift of
-half a margin either way (Eq. 14), always the same; the authors' code draws it at random.
+The forward pass ranks exactly; the gradient ranks once more, the scores moved by lambda against the
+loss's slope by the ranks, and is the difference (Algorithm 1). How far scores move decides what is
+learned, so it goes by the loss as the paper has it, the mean over the queries of a batch: what is
+done to that number later (a GradScaler's factor, a weight, chunks of rows) scales the gradient and
+changes nothing else. Ranks are divided by the gallery size, since lambda = 4 was tuned so. The
+margin is the paper's shift of half a margin either way (Eq. 14), always the same; the authors' code
+draws it at random.
 """
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.binary import checked
-from hgld.ranking.levels import at_least
-from hgld.ranking.steps import check_positive
+from hgld.ranking.checks import check_count, check_finite, check_positive
+from hgld.ranking.levels import at_least, check_pairs
+from hgld.ranking.plain import row_loss
 
 __all__ = ["ScoreMemory", "blackbox_ap", "blackbox_ap_all_classes", "blackbox_recall"]
 
 
-class _Rank(torch.autograd.Function):
-    """Rank of every score in its row, divided by ``size``; among equals earlier columns last."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, size: Tensor, lam: float) -> Tensor:
-        ranks = _ranks(scores) / size
-        ctx.save_for_backward(scores, size, ranks)
-        ctx.lam = lam
-        return ranks
-
-    @staticmethod
-    def backward(ctx: Any, grad_ranks: Tensor) -> tuple[Tensor, None, None]:
-        scores, size, ranks = ctx.saved_tensors
-        moved = _ranks(scores + ctx.lam * grad_ranks) / size
-        return -(ranks - moved) / ctx.lam, None, None
-
-
-def _ranks(scores: Tensor) -> Tensor:
-    """1 for the highest of each row, in the dtype of the scores."""
-    order = scores.argsort(dim=1, descending=True, stable=True)
-    places = torch.arange(1, scores.shape[1] + 1, device=scores.device, dtype=scores.dtype)
-    return torch.empty_like(scores).scatter_(1, order, places.expand_as(scores))
-
-
-def blackbox_ap(scores: Tensor, levels: Tensor, lam: float = 4.0, margin: float = 0.02) -> Tensor:
+def blackbox_ap(
+    scores: Tensor,
+    levels: Tensor,
+    lam: float = 4.0,
+    margin: float = 0.02,
+    queries: int | None = None,
+) -> Tensor:
     """AP loss of each query with exact ranks and the blackbox gradient (Eq. 21, 22).
 
     Args:
@@ -51,6 +37,7 @@ def blackbox_ap(scores: Tensor, levels: Tensor, lam: float = 4.0, margin: float 
         levels: (Q, G); positives are levels > 0, -1 is not in the gallery.
         lam: lambda of Algorithm 1, for ranks divided by the gallery size.
         margin: positives are shifted down and negatives up by half of it.
+        queries: whose mean is taken, where these rows are a part of them; Q unless given.
 
     Returns:
         (Q,) in [0, 1], 1 - AP of the shifted scores; 0 where a query has no positive.
@@ -59,10 +46,13 @@ def blackbox_ap(scores: Tensor, levels: Tensor, lam: float = 4.0, margin: float 
         >>> blackbox_ap(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0, 1, 0]])).tolist()
         [0.5]
     """
-    rank, rank_plus, positive = _shifted_ranks(scores, levels, lam, margin)
-    found = positive.sum(1)
-    loss = 1.0 - torch.where(positive, rank_plus / rank, 0.0).sum(1) / found.clamp(min=1)
-    return torch.where(found > 0, loss, 0.0)
+
+    def cost(rank: Tensor, rank_plus: Tensor, positive: Tensor, _: Tensor) -> Tensor:
+        found = positive.sum(1)
+        loss = 1.0 - torch.where(positive, rank_plus / rank, 0.0).sum(1) / found.clamp(min=1)
+        return torch.where(found > 0, loss, 0.0)
+
+    return _of_ranks(scores, levels, cost, lam, margin, queries)
 
 
 def blackbox_recall(
@@ -71,6 +61,7 @@ def blackbox_recall(
     lam: float = 4.0,
     margin: float = 0.02,
     weight: Literal["log", "loglog"] = "log",
+    queries: int | None = None,
 ) -> Tensor:
     """Recall loss of each query (Eq. 20): mean over positives of l(r), r = negatives above it.
 
@@ -87,11 +78,13 @@ def blackbox_recall(
     """
     if weight not in ("log", "loglog"):
         raise ShapeError(f"weight is {weight!r}; expected 'log' or 'loglog'")
-    rank, rank_plus, positive = _shifted_ranks(scores, levels, lam, margin)
-    size = (levels >= 0).sum(1, keepdim=True)
-    outrun = torch.where(positive, (rank - rank_plus) * size, 0.0).clamp(min=0.0)
-    cost = outrun.log1p() if weight == "log" else outrun.log1p().log1p()
-    return cost.sum(1) / positive.sum(1).clamp(min=1)
+
+    def cost(rank: Tensor, rank_plus: Tensor, positive: Tensor, size: Tensor) -> Tensor:
+        outrun = torch.where(positive, (rank - rank_plus) * size, 0.0).clamp(min=0.0)
+        each = outrun.log1p() if weight == "log" else outrun.log1p().log1p()
+        return each.sum(1) / positive.sum(1).clamp(min=1)
+
+    return _of_ranks(scores, levels, cost, lam, margin, queries)
 
 
 def blackbox_ap_all_classes(
@@ -131,8 +124,8 @@ class ScoreMemory:
     """
 
     def __init__(self, length: int) -> None:
-        if length < 0:
-            raise ShapeError(f"length is {length}; expected a number of batches >= 0")
+        if length != 0:
+            check_count(length=length)
         self.length = length
         self._kept: list[tuple[Tensor, Tensor]] = []
 
@@ -149,24 +142,50 @@ class ScoreMemory:
         return torch.cat([p[0] for p in parts], 1), torch.cat([p[1] for p in parts], 1)
 
 
-def _shifted_ranks(
-    scores: Tensor, levels: Tensor, lam: float, margin: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Ranks among all and among positives, both divided by the gallery size; positive mask."""
-    scores, binary = checked(scores, levels, margin=margin), at_least(levels, 1)
-    check_positive("lam", lam)
-    positive, absent = binary > 0, binary < 0
-    shifted = torch.where(positive, scores - margin / 2, scores + margin / 2)
+Cost = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def _of_ranks(
+    scores: Tensor, levels: Tensor, cost: Cost, lam: float, margin: float, queries: int | None
+) -> Tensor:
+    """Loss of each query from its ranks, with the blackbox gradient.
+
+    Args:
+        scores: (Q, G) similarities.
+        levels: (Q, G); positives are levels > 0, -1 is not in the gallery.
+        cost: ranks among all and among positives, both divided by the gallery size, a mask of the
+            positives and the size itself -> (Q,) losses.
+        lam: as in ``blackbox_ap``.
+        margin: likewise.
+        queries: likewise.
+    """
+    scores, binary = check_pairs(scores, levels), at_least(levels, 1)
+    check_positive(lam=lam)
+    check_finite(margin=margin)
+    check_count(queries=queries)
     order = binary.argsort(dim=1, stable=True)  # the less relevant first among equals
-    back = order.argsort(dim=1)
-    size = (~absent).sum(1, keepdim=True).clamp(min=1).to(scores.dtype)
-    every = shifted.masked_fill(absent, -torch.inf).gather(1, order)  # last after any move
-    among = shifted.masked_fill(~positive, -torch.inf).gather(1, order)
-    rank = _apply(every, size, lam).gather(1, back)
-    rank_plus = _apply(among, size, lam).gather(1, back)
-    return rank, rank_plus, positive
+    binary, back = binary.gather(1, order), order.argsort(dim=1)
+    positive, present = binary > 0, binary >= 0
+    size = present.sum(1, keepdim=True).clamp(min=1).to(scores.dtype)
+    far = lam / (queries or len(scores))  # what a query's own part of the mean is moved by
+
+    def solve(detached: Tensor) -> tuple[Tensor, Tensor]:
+        shifted = detached.gather(1, order) + margin * (0.5 - positive.to(scores.dtype))
+        every, among = (shifted.masked_fill(~mask, -torch.inf) for mask in (present, positive))
+        before = _ranks(every), _ranks(among)
+        rank, rank_plus = ((ranks / size).requires_grad_() for ranks in before)
+        with torch.enable_grad():
+            losses = cost(rank, rank_plus, positive, size)
+            slopes = torch.autograd.grad(losses.sum(), (rank, rank_plus))
+        moved = _ranks(every + far * slopes[0]), _ranks(among + far * slopes[1])
+        gradient = (moved[0] - before[0] + moved[1] - before[1]) / (size * far)
+        return losses.detach(), gradient.gather(1, back)
+
+    return row_loss(scores, solve)
 
 
-def _apply(scores: Tensor, size: Tensor, lam: float) -> Tensor:
-    ranks: Tensor = _Rank.apply(scores, size, lam)  # type: ignore[no-untyped-call]
-    return ranks
+def _ranks(scores: Tensor) -> Tensor:
+    """1 for the highest of each row, earlier columns first, in the dtype of the scores."""
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    places = torch.arange(1, scores.shape[1] + 1, device=scores.device, dtype=scores.dtype)
+    return torch.empty_like(scores).scatter_(1, order, places.expand_as(scores))

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from hgld.errors import ShapeError
 from hgld.ranking import surrogates
+from hgld.ranking.checks import check_finite, check_positive
 from hgld.ranking.modules import SupAP, SupHAP, SupNDCG, SupRecall
 from hgld.ranking.pooled import PairCalibration, PooledCalibration
 from hgld.ranking.proxies import new_proxies, proxy_calibration
 from hgld.ranking.rank_loss import RankLoss
-from hgld.ranking.steps import Step, check_positive
+from hgld.ranking.steps import Step
 
 __all__ = ["HAPPIER", "ROADMAP", "RODNDCG", "RODRecall", "RobustDecomposable"]
 
@@ -54,9 +55,10 @@ class RobustDecomposable(nn.Module):
         pair_beta: float = 0.6,
     ) -> None:
         super().__init__()
+        check_finite(lam=lam)
         if not 0.0 <= lam <= 1.0:
             raise ShapeError(f"lam is {lam}; expected 0..1")
-        check_positive("eta", eta)
+        check_positive(eta=eta)
         self.rank, self.lam, self.eta, self.calibration = rank, lam, eta, calibration
         if calibration == "proxy":
             if num_classes is None or dim is None:

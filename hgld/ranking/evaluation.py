@@ -18,6 +18,7 @@ from hgld.ranking import gpu_evaluation
 from hgld.ranking import levels as grades
 from hgld.ranking import ranked as lists
 from hgld.ranking.names import MetricName, parse
+from hgld.ranking.precision import FLOATS, whole_products, widen
 from hgld.ranking.relevances import relevance_key, table_for
 from hgld.ranking.result import Result
 from hgld.ranking.threads import over_rows
@@ -51,7 +52,7 @@ def evaluate(
         names: metrics by name, e.g. ``H-AP``, ``NDCG``, ``AP:landmark``, ``R@1:kind``,
             ``mAP@100:landmark``.
         level_names: (L,) names of the levels, coarse to fine; 1..L unless given.
-        exclude_self: the gallery is the queries; each is taken out of its own, by index.
+        exclude_self: the gallery begins with the queries; each is taken out of it, by index.
 
     Returns:
         Values of each query under the names given; queries with nothing to find are counted.
@@ -67,17 +68,13 @@ def evaluate(
     """
     parsed = [parse(name) for name in names]
     level_names = tuple(level_names or map(str, range(1, query_labels.shape[-1] + 1)))
-    _check(query, query_labels, gallery, gallery_labels, level_names)
+    _check(query, query_labels, gallery, gallery_labels, level_names, exclude_self)
     for name in parsed:
         name.at_level(level_names)
-    query, gallery = _wide(query), _wide(gallery).to(query.device)
+    query, gallery = widen(query).detach(), widen(gallery).detach().to(query.device)
     labels = query_labels, gallery_labels
-    if gpu_evaluation.counts(query, gallery):
-        found = gpu_evaluation.measure(query, gallery, labels, parsed, level_names, exclude_self)
-    elif query.device.type == "cpu" and query.dtype == gallery.dtype == torch.float32:
-        found = _by_kernel(query, gallery, labels, parsed, level_names, exclude_self, keep=False)[0]
-    else:
-        found = _by_sorting(query, gallery, labels, parsed, level_names, exclude_self)
+    with whole_products(query.device):
+        found = _measure(query, gallery, labels, parsed, level_names, exclude_self)
     if found.inverted:
         grades.warn_of_inverted(found.inverted, found.queries)
     return Result(
@@ -86,6 +83,22 @@ def evaluate(
         len(gallery),
         found.inverted,
     )
+
+
+def _measure(
+    query: Tensor,
+    gallery: Tensor,
+    labels: tuple[Tensor, Tensor],
+    parsed: list[MetricName],
+    level_names: tuple[str, ...],
+    exclude_self: bool,
+) -> Result:
+    """Metrics under the names "0", "1", ..., on the machine that fits."""
+    if gpu_evaluation.counts(query, gallery):
+        return gpu_evaluation.measure(query, gallery, labels, parsed, level_names, exclude_self)
+    if query.device.type == "cpu" and query.dtype == gallery.dtype == torch.float32:
+        return _by_kernel(query, gallery, labels, parsed, level_names, exclude_self, keep=False)[0]
+    return _by_sorting(query, gallery, labels, parsed, level_names, exclude_self)
 
 
 def rank_gallery(
@@ -106,10 +119,11 @@ def rank_gallery(
         {'R@1': 1.0, 'AP:1': 1.0}
     """
     names = tuple(map(str, range(1, query_labels.shape[-1] + 1)))
-    _check(query, query_labels, gallery, gallery_labels, names)
-    query, gallery = _wide(query).cpu().float(), _wide(gallery).cpu().float()
+    _check(query, query_labels, gallery, gallery_labels, names, exclude_self)
+    query, gallery = (side.detach().cpu().float() for side in (query, gallery))
     labels = query_labels, gallery_labels
-    kept = _by_kernel(query, gallery, labels, [], names, exclude_self, keep=True)[1]
+    with whole_products(query.device):
+        kept = _by_kernel(query, gallery, labels, [], names, exclude_self, keep=True)[1]
     assert kept is not None
     return kept
 
@@ -144,8 +158,9 @@ def _by_kernel(
             at = slice(start + part.start, start + part.stop)
             rank_rows(
                 here.numpy()[part], classes.order, classes.starts[at], classes.ends[at],
-                classes.own[at], plan.specs, plan.tables[at], plan.logs, plan.discounts,
-                plan.harmonic, values[at], offsets[at], ranks, levels, *scratch(len(gallery)),
+                classes.own[at], counts.numpy()[at], plan.specs, plan.tables[at], plan.logs,
+                plan.discounts, plan.harmonic, values[at], offsets[at], ranks, levels,
+                *scratch(len(gallery)),
             )  # fmt: skip
 
         try:
@@ -220,17 +235,13 @@ def _value(
     return lists.h_ap(ranked, table, counts)
 
 
-def _wide(embeddings: Tensor) -> Tensor:
-    half = embeddings.dtype in (torch.float16, torch.bfloat16)
-    return (embeddings.float() if half else embeddings).detach()
-
-
 def _check(
     query: Tensor,
     query_labels: Tensor,
     gallery: Tensor,
     gallery_labels: Tensor,
     level_names: tuple[str, ...],
+    exclude_self: bool,
 ) -> None:
     """Raise ShapeError unless embeddings and label paths fit together."""
     for side, vectors, labels in (
@@ -239,7 +250,7 @@ def _check(
     ):
         if vectors.ndim != 2 or 0 in vectors.shape:
             raise ShapeError(f"{side} has shape {tuple(vectors.shape)}; expected (images, dim)")
-        if vectors.dtype not in grades.FLOATS:
+        if vectors.dtype not in FLOATS:
             raise ShapeError(f"{side} is {vectors.dtype}; expected floats")
         if labels.shape != (len(vectors), len(level_names)):
             raise ShapeError(
@@ -249,3 +260,10 @@ def _check(
         grades.as_ids(labels, f"{side}_labels")
     if query.shape[1] != gallery.shape[1]:
         raise ShapeError(f"query has {query.shape[1]} dimensions, gallery {gallery.shape[1]}")
+    if exclude_self and not torch.equal(
+        gallery_labels[: len(query)].long().cpu(), query_labels.long().cpu()
+    ):
+        raise ShapeError(
+            "exclude_self needs a gallery that begins with the queries; the first "
+            f"{len(query)} gallery_labels are not query_labels"
+        )

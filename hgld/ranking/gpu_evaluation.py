@@ -1,7 +1,7 @@
 """Metrics of whole galleries on a GPU: a block of queries is scored, ranked and measured there.
 
-Nothing comes back before the last block is under way: sizes are known from the labels alone, since
-the gallery is sorted by label path first.
+Of a block comes back how full its fullest bin is, and nothing else before the last one is under
+way: sizes are known from the labels alone, since the gallery is sorted by label path first.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,9 @@ CELLS_AT_ONCE = 1 << 27  # 512 MB of scores
 ROWS_AT_ONCE = 1 << 15  # a grid's second side ends at 65,535
 ITEMS_AT_ONCE = 1 << 26  # relevant images of a block, 34 bytes each
 BINS = 2  # for each relevant image
+CROWDED = 128  # relevant images in one bin: above, moving past each other takes longer than a sort
 BLOCK = 1024
+KEY = (1 << 40) - 1  # bits of a score and of a level
 KINDS = {
     "AP": 0, "mAP@R": 1, "mAP": 2, "R": 3, "TR": 4, "NDCG": 5, "ASI": 6, "H-AP": 7, "wAP": 7,
     "H-R": 8, "H-P": 9,
@@ -150,6 +152,9 @@ def _rank(
         kernels.fill_bins[tiles](
             scores, starts, ends, own, offsets, spans, bins, slots, keys, width, base, **tile
         )
+    if int(fullest.max()) > CROWDED:  # as when a model gives one score to all
+        ranked = _sorted_by_row(keys, (ends - starts)[:, 0].long(), own)
+    elif most:
         kernels.settle_bins[tiles](starts, ends, offsets, bins, fullest, keys, ranked, base, **tile)
     kernels.count_others[(-(-width // BLOCK), rows)](
         scores, starts, ends, offsets, spans, bins, fullest, ranked, gaps, faults, width, base,
@@ -157,6 +162,13 @@ def _rank(
     )  # fmt: skip
     kernels.sum_ranks[(rows,)](starts, ends, offsets, bins, ranked, gaps, levels, base, **wide)
     return gaps, levels
+
+
+def _sorted_by_row(keys: Tensor, sizes: Tensor, own: Tensor) -> Tensor:
+    """Keys of one row after the other, each row's in order; one that lacks its query ends empty."""
+    rows = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
+    keys[(sizes.cumsum(0) - 1)[own >= 0]] = KEY  # beyond all others of its row
+    return ((rows << KEY.bit_length()) | keys).sort().values & KEY
 
 
 def _measure(

@@ -5,7 +5,6 @@ Levels are integers and are compared as integers: two levels may have the same r
 floats counts them as one. Everything else in this package starts from a (Q, G) matrix of levels.
 """
 
-import math
 import warnings
 from functools import lru_cache
 
@@ -14,6 +13,8 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import gpu
+from hgld.ranking.checks import check_count, check_not_negative
+from hgld.ranking.precision import FLOATS, widen
 
 __all__ = [
     "RelevanceWarning",
@@ -26,9 +27,6 @@ __all__ = [
     "weighted_relevance",
     "weighted_table",
 ]
-
-
-FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 
 class RelevanceWarning(UserWarning):
@@ -96,8 +94,7 @@ def at_least(levels: Tensor, at: int) -> Tensor:
         >>> at_least(torch.tensor([[3, 1, 0, -1]]), at=2)
         tensor([[ 1,  0,  0, -1]], dtype=torch.int8)
     """
-    if at < 1:
-        raise ShapeError(f"level {at} asked for; levels of positives start at 1")
+    check_count(level=at)
     return (levels >= at).to(torch.int8) - (levels < 0).to(torch.int8)
 
 
@@ -137,8 +134,7 @@ def relevance_table(counts: Tensor, alpha: float = 1.0) -> Tensor:
         >>> relevance_table(torch.tensor([[1, 2, 1]])).tolist()
         [[0.0, 0.25, 1.0]]
     """
-    if not 0.0 <= alpha < math.inf:
-        raise ShapeError(f"alpha is {alpha}; expected a number >= 0")
+    check_not_negative(alpha=alpha)
     share = _shares(counts.shape[1] - 1, alpha, counts.device)
     return torch.where(counts > 0, share / counts.clamp(min=1), 0.0)
 
@@ -267,15 +263,16 @@ def _check_table(levels: Tensor) -> None:
 
 
 def _check_range(low: int, high: int, num_levels: int | None) -> None:
+    check_count(num_levels=num_levels)
     limit = 126 if num_levels is None else num_levels
-    if not 1 <= limit <= 126:
-        raise ShapeError(f"num_levels is {limit}; expected 1..126")
+    if limit > 126:
+        raise ShapeError(f"num_levels is {limit}; at most 126 fit the level matrix")
     if low < -1 or high > limit:
         raise ShapeError(f"levels run from {low} to {high}; expected -1..{limit}")
 
 
-def check_pairs(scores: Tensor, levels: Tensor, num_levels: int | None = None) -> None:
-    """Raise ShapeError unless scores and levels are one finite (Q, G) table each."""
+def check_pairs(scores: Tensor, levels: Tensor, num_levels: int | None = None) -> Tensor:
+    """The scores, wide; ShapeError unless they and the levels are one finite (Q, G) table each."""
     if scores.shape != levels.shape:
         raise ShapeError(
             f"scores have shape {tuple(scores.shape)}, levels {tuple(levels.shape)}; "
@@ -288,6 +285,7 @@ def check_pairs(scores: Tensor, levels: Tensor, num_levels: int | None = None) -
     _check_range(low, high, num_levels)
     if not finite:
         raise ShapeError("scores hold nan or inf; expected finite similarities")
+    return widen(scores)
 
 
 def _bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:

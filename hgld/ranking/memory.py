@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hgld.errors import ShapeError
+from hgld.ranking.checks import check_count
 
 __all__ = ["MemoryBank"]
 
@@ -35,8 +36,7 @@ class MemoryBank(nn.Module):
 
     def __init__(self, size: int, dim: int, num_levels: int) -> None:
         super().__init__()
-        if size < 1 or dim < 1 or num_levels < 1:
-            raise ShapeError(f"a memory of {size} x {dim}, {num_levels} levels; expected 1 or more")
+        check_count(size=size, dim=dim, num_levels=num_levels)
         self.size = size
         self.register_buffer("embeddings", torch.empty(0, dim))
         self.register_buffer("labels", torch.empty(0, num_levels, dtype=torch.int64))

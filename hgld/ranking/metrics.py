@@ -16,6 +16,7 @@ from torch import Tensor
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking import ranked as lists
+from hgld.ranking.checks import check_count
 from hgld.ranking.evaluation import evaluate, rank_gallery
 from hgld.ranking.names import MetricName, parse
 from hgld.ranking.result import Result
@@ -322,15 +323,14 @@ def _at(scores: Tensor, levels: Tensor, at_level: int) -> Tensor:
 
 def _ranked(scores: Tensor, levels: Tensor, num_levels: int | None = None) -> tuple[Tensor, Tensor]:
     """Ranked levels (Q, G) and the counts of each level (Q, L + 1)."""
-    grades.check_pairs(scores, levels, num_levels)
+    scores = grades.check_pairs(scores, levels, num_levels)
     num_levels = max(1, int(levels.max())) if num_levels is None else num_levels
-    half = scores.dtype in (torch.float16, torch.bfloat16)
-    ranked = lists.rank_levels(scores.float() if half else scores, levels)
+    ranked = lists.rank_levels(scores, levels)
     return ranked, grades.count_levels(levels, num_levels)
 
 
 def _ranked_relevance(scores: Tensor, levels: Tensor, relevance: Tensor) -> Tensor:
-    grades.check_pairs(scores, levels)
+    scores = grades.check_pairs(scores, levels)
     if relevance.shape != levels.shape:
         raise ShapeError(
             f"relevance has shape {tuple(relevance.shape)}, levels {tuple(levels.shape)}"
@@ -350,6 +350,5 @@ def _ranked_rel(
 
 
 def _cut(k: int | None) -> int | None:
-    if k is not None and k < 1:
-        raise ShapeError(f"k is {k}; expected 1 or more")
+    check_count(k=k)
     return k

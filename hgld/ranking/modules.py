@@ -9,6 +9,7 @@ from hgld.ranking import binary, blackbox, surrogates
 from hgld.ranking import levels as grades
 from hgld.ranking.rank_loss import RankLoss
 from hgld.ranking.steps import Step
+from hgld.ranking.stream import PairsToLosses
 
 __all__ = [
     "BlackBoxAP",
@@ -248,14 +249,14 @@ class SoftBinAP(RankLoss):
 class BlackBoxAP(RankLoss):
     """AP with the blackbox gradient (Rolinek et al. 2020) at one level.
 
+    The gradient is that of the batch's mean, however many rows are held at a time.
+
     Example:
         >>> import torch
         >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
         >>> BlackBoxAP()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
         True
     """
-
-    weigh_first = True
 
     def __init__(
         self,
@@ -270,7 +271,11 @@ class BlackBoxAP(RankLoss):
 
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
         """Blackbox AP loss of each query."""
-        return blackbox.blackbox_ap(scores, levels, self.lam, self.margin)
+        return self.of_batch(len(scores))(scores, levels)
+
+    def of_batch(self, queries: int) -> PairsToLosses:
+        """The same for some rows of a batch of this many queries."""
+        return lambda s, x: blackbox.blackbox_ap(s, x, self.lam, self.margin, queries)
 
 
 class BlackBoxRecall(RankLoss):
@@ -282,8 +287,6 @@ class BlackBoxRecall(RankLoss):
         >>> BlackBoxRecall()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
         True
     """
-
-    weigh_first = True
 
     def __init__(
         self,
@@ -299,4 +302,10 @@ class BlackBoxRecall(RankLoss):
 
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
         """Blackbox recall loss of each query."""
-        return blackbox.blackbox_recall(scores, levels, self.lam, self.margin, self.weight)
+        return self.of_batch(len(scores))(scores, levels)
+
+    def of_batch(self, queries: int) -> PairsToLosses:
+        """The same for some rows of a batch of this many queries."""
+        return lambda s, x: blackbox.blackbox_recall(
+            s, x, self.lam, self.margin, self.weight, queries
+        )

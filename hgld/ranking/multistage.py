@@ -76,10 +76,11 @@ def backward_in_parts(
     """
     if not parts:
         raise ShapeError("no parts to embed; expected at least one batch of images")
+    device = next((p.device for p in model.parameters()), parts[0].device)
     states, pieces = [], []
     with torch.no_grad(), _frozen_statistics(model), autocast():
         for part in parts:
-            states.append(_RandomState.now(part.device))
+            states.append(_RandomState.now(device))
             pieces.append(model(part))
     embeddings = torch.cat(pieces).detach().requires_grad_()
     value = loss(embeddings)
@@ -87,7 +88,7 @@ def backward_in_parts(
     if embeddings.grad is None:
         raise ShapeError("the loss does not depend on the embeddings; nothing to learn")
     gradients = torch.split(embeddings.grad, [len(piece) for piece in pieces])
-    after = _RandomState.now(parts[0].device)
+    after = _RandomState.now(device)
     for i, (part, state, gradient) in enumerate(zip(parts, states, gradients, strict=True)):
         state.restore()
         with _exchange(model, last=i == len(parts) - 1):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
+from hgld.ranking.precision import whole_products, widen
 from hgld.ranking.rankings import Ranking
 
 __all__ = ["Positives", "count_others", "join", "positives_of", "rank_parts"]
@@ -140,6 +141,7 @@ def _rows(
     """Scores and levels of each query against a part, as numpy; -1 is the query itself."""
     from hgld.ranking.levels import shared_levels
 
+    wide = widen(part)
     for start in range(0, len(query), ROWS):
         rows = slice(start, start + ROWS)
         levels = shared_levels(query_labels[rows], part_labels)
@@ -147,5 +149,6 @@ def _rows(
             for i, column in enumerate(own[rows].tolist()):
                 if column >= 0:
                     levels[i, column] = -1
-        scores = torch.mm(query[rows], part.T) + 0.0
+        with whole_products(query.device):
+            scores = torch.mm(widen(query[rows]), wide.T) + 0.0
         yield from zip(scores.cpu().numpy(), levels.cpu().numpy(), strict=True)

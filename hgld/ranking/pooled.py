@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from hgld.ranking import binary
-from hgld.ranking.binary import checked
+from hgld.ranking.checks import check_finite
+from hgld.ranking.levels import check_pairs
+from hgld.ranking.precision import whole_products
 from hgld.ranking.rank_loss import RankLoss
 from hgld.ranking.sides import Sides
 
@@ -28,7 +30,8 @@ def xbm_contrastive(scores: Tensor, levels: Tensor, margin: float = 0.5) -> Tens
         >>> xbm_contrastive(torch.tensor([[0.5, 0.75, 0.0]]), torch.tensor([[1, 0, 0]])).item()
         0.75
     """
-    scores = checked(scores, levels, margin=margin)
+    check_finite(margin=margin)
+    scores = check_pairs(scores, levels)
     pull = torch.where(levels > 0, 1.0 - scores, 0.0).sum()
     push = torch.where(levels == 0, (scores - margin).relu(), 0.0).sum()
     return (pull + push) / len(scores)
@@ -85,7 +88,7 @@ class _Pooled(nn.Module, ABC):
         sides = Sides.of(embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids)
         at = sides.level_or_finest(self.level)
         levels = sides.levels(slice(None), self.include_self, at)
-        with torch.autocast(sides.queries.device.type, enabled=False):
+        with whole_products(sides.queries.device):
             return self.pooled(sides.queries @ sides.gallery.T, levels)
 
 

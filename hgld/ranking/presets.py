@@ -13,7 +13,7 @@ from types import MappingProxyType
 from hgld.errors import UsageError
 from hgld.ranking.steps import UpperStep
 
-__all__ = ["PRESETS", "Preset", "preset"]
+__all__ = ["OTHERS", "PRESETS", "Preset", "preset"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Preset:
         temperature: tau* of Sup-R@k, in ranks.
         pair_alpha: similarity that positive pairs should reach (Eq. 7).
         pair_beta: similarity that negative pairs should stay under (Eq. 7).
+        others: hyper-parameters of the losses that are compared with, by loss and name.
         bounds: whether Sup-AP, Sup-H-AP and Sup-NDCG bound the true losses with this step.
         sources: where each value stands.
     """
@@ -47,8 +48,26 @@ class Preset:
     pair_beta: float
     bounds: bool
     sources: Mapping[str, str] = field(hash=False)
+    others: Mapping[str, Mapping[str, float]] = field(hash=False)
 
 
+OTHERS: Mapping[str, Mapping[str, float]] = MappingProxyType(
+    {
+        "BlackBoxAP": {"lam": 4.0, "margin": 0.02},
+        "BlackBoxRecall": {"lam": 4.0, "margin": 0.02},
+        "CSL": {"scale": 32.0},
+        "FastAP": {"bins": 10},
+        "ProxyNCA": {"scale": 9.0},
+        "SmoothAP": {"tau": 0.01},
+        "SmoothHAP": {"tau": 0.01},
+        "SmoothRecall": {"tau": 0.01},
+        "SoftBinAP": {"bins": 20, "low": -1.0, "high": 1.0},
+        "Triplet": {"margin": 0.05},
+        "XBMContrastive": {"margin": 0.5},
+    }
+)
+CONFIGURED = "no value in the texts of Ramzi et al.; the authors' configuration files"
+RAMBO = "Rolinek et al. 2020, table 9, Online Products (0.2 and 0.02 on CUB, 0.2 and 0.05 in-shop)"
 TEXT = {
     "step.tau": "Ramzi et al. 2021 (ROADMAP), settings of section 4: 0.01, as Smooth-AP",
     "step.rho": "Ramzi et al. 2021 (ROADMAP), settings of section 4: 100; no value in 2024",
@@ -64,6 +83,21 @@ TEXT = {
     "temperature": "no value in the text; the authors' code: 1 rank",
     "pair_alpha": "Ramzi et al. 2021 (ROADMAP), settings of section 4: 0.9",
     "pair_beta": "Ramzi et al. 2021 (ROADMAP), settings of section 4: 0.6",
+    "BlackBoxAP.lam": RAMBO,
+    "BlackBoxAP.margin": RAMBO,
+    "BlackBoxRecall.lam": RAMBO,
+    "BlackBoxRecall.margin": RAMBO,
+    "CSL.scale": "its only public code: 32",
+    "FastAP.bins": f"{CONFIGURED}: 10",
+    "ProxyNCA.scale": f"{CONFIGURED}: T = 1/9",
+    "SmoothAP.tau": "Brown et al. 2020, table 5: 0.01",
+    "SmoothHAP.tau": "as Smooth-AP",
+    "SmoothRecall.tau": "no value in the text; the code of reference [28]: 0.01",
+    "SoftBinAP.bins": f"{CONFIGURED}: 20 (25 on [0, 1] in the code of Revaud et al. 2019)",
+    "SoftBinAP.low": f"{CONFIGURED}: -1",
+    "SoftBinAP.high": f"{CONFIGURED}: 1",
+    "Triplet.margin": f"{CONFIGURED}: 0.05",
+    "XBMContrastive.margin": f"{CONFIGURED}: 0.5",
 }
 CODE = {
     **TEXT,
@@ -74,12 +108,14 @@ CODE = {
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         "paper": Preset(
-            UpperStep(), 0.1, 0.1, 1.0, 5.0, 0.05, (1, 2, 4, 8, 16), 1.0, 0.9, 0.6, True, TEXT
+            UpperStep(), 0.1, 0.1, 1.0, 5.0, 0.05, (1, 2, 4, 8, 16), 1.0, 0.9, 0.6, True, TEXT,
+            OTHERS,
         ),
         "suprank_sop": Preset(
             UpperStep(offset=1.44),
             0.1, 0.5, 1.0, 1.0, 0.05, (1, 2, 4, 8, 16), 1.0, 0.9, 0.6, True,
             {**CODE, "step.offset": "the authors' files for SOP, CUB, DyML, landmarks: 1.44"},
+            OTHERS,
         ),
         "suprank_inat": Preset(
             UpperStep(start=0.0, offset=1.0),
@@ -89,6 +125,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 "step.start": "the authors' files for iNaturalist: 0, no upper bound",
                 "step.offset": "the authors' files for iNaturalist: 1",
             },
+            OTHERS,
         ),
     }
 )  # fmt: skip

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hgld.errors import ShapeError
+from hgld.ranking.checks import check_count, check_finite, check_positive
+from hgld.ranking.precision import whole_products
 from hgld.ranking.sides import check_labels, unit_vectors
-from hgld.ranking.steps import check_finite, check_positive
 
 __all__ = [
     "CSL",
@@ -28,8 +29,7 @@ INTEGERS = torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64
 
 def new_proxies(num_classes: int, dim: int) -> nn.Parameter:
     """(C, D) proxies, uniform in +-1 / sqrt(dim)."""
-    if num_classes < 1 or dim < 1:
-        raise ShapeError(f"{num_classes} proxies of {dim} dimensions; expected 1 or more of each")
+    check_count(num_classes=num_classes, dim=dim)
     bound = 1.0 / math.sqrt(dim)
     return nn.Parameter(torch.empty(num_classes, dim).uniform_(-bound, bound))
 
@@ -49,7 +49,7 @@ def proxy_calibration(
         >>> proxy_calibration(torch.eye(2), torch.tensor([0, 1]), torch.eye(2)).item() < 1e-6
         True
     """
-    check_positive("eta", eta)
+    check_positive(eta=eta)
     cosines = cosines_with_proxies(embeddings, classes, proxies)
     return F.cross_entropy(cosines / eta, classes.long())
 
@@ -71,7 +71,7 @@ def cosines_with_proxies(embeddings: Tensor, classes: Tensor, proxies: Tensor) -
             f"there are proxies for 0..{len(proxies) - 1}"
         )
     unit = unit_vectors(embeddings)
-    with torch.autocast(embeddings.device.type, enabled=False):
+    with whole_products(embeddings.device):
         return unit @ F.normalize(proxies.to(unit.dtype), dim=1).T
 
 
@@ -91,7 +91,7 @@ class ProxyCalibration(nn.Module):
 
     def __init__(self, num_classes: int, dim: int, eta: float = 0.05) -> None:
         super().__init__()
-        check_positive("eta", eta)
+        check_positive(eta=eta)
         self.eta = eta
         self.proxies = new_proxies(num_classes, dim)
 
@@ -141,9 +141,9 @@ class CSL(nn.Module):
                 f"({num_classes}, {len(margins)}), a path for each class and a margin a level"
             )
         check_labels(class_labels, num_classes, None, "class_")
-        check_positive("scale", scale)
+        check_positive(scale=scale)
         for margin in margins:
-            check_finite("margin", margin)
+            check_finite(margin=margin)
         self.proxies = new_proxies(num_classes, dim)
         self.margins, self.scale = tuple(margins), scale
         self.register_buffer("class_labels", class_labels.long(), persistent=False)

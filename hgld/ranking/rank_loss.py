@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
-from hgld.errors import ShapeError
+from hgld.ranking.checks import check_count
 from hgld.ranking.sides import Sides
-from hgld.ranking.stream import mean_over_queries
+from hgld.ranking.stream import PairsToLosses, mean_over_queries
 
 __all__ = ["RankLoss"]
 
@@ -31,8 +31,6 @@ class RankLoss(nn.Module, ABC):
         ShapeError: a level or number below 1.
     """
 
-    weigh_first = False  # blackbox gradients do not scale with what comes in
-
     def __init__(
         self,
         level: int | None = None,
@@ -42,9 +40,7 @@ class RankLoss(nn.Module, ABC):
         hierarchical: bool = False,
     ) -> None:
         super().__init__()
-        for name, value in (("level", level), ("num_levels", num_levels), ("chunk", chunk)):
-            if value is not None and value < 1:
-                raise ShapeError(f"{name} is {value}; expected 1 or more")
+        check_count(level=level, num_levels=num_levels, chunk=chunk)
         self.level, self.num_levels = level, num_levels
         self.include_self, self.chunk, self.hierarchical = include_self, chunk, hierarchical
         self._warned = False
@@ -52,6 +48,10 @@ class RankLoss(nn.Module, ABC):
     @abstractmethod
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
         """(Q, G) scores and levels -> (Q,) losses, 0 where a query has no positive."""
+
+    def of_batch(self, queries: int) -> PairsToLosses:
+        """``per_query`` for some rows of a batch of this many queries."""
+        return self.per_query
 
     def forward(
         self,
@@ -85,8 +85,9 @@ class RankLoss(nn.Module, ABC):
         def levels_of(rows: slice) -> Tensor:
             return sides.levels(rows, self.include_self, None if self.hierarchical else at)
 
+        losses_of = self.of_batch(len(embeddings))
         loss, counted = mean_over_queries(
-            sides.queries, sides.gallery, levels_of, self.per_query, self.chunk, self.weigh_first
+            sides.queries, sides.gallery, levels_of, losses_of, self.chunk
         )
         self._warn_if_none(counted)
         return loss

@@ -193,6 +193,7 @@ def rank_rows(
     starts: Array,
     ends: Array,
     own: Array,
+    counts: Array,
     specs: Array,
     tables: Array,
     logs: Array,
@@ -214,17 +215,15 @@ def rank_rows(
 
     The last seven are ``scratch`` arrays.
     """
-    counts = np.empty(starts.shape[1] + 1, np.int64)
     for i in range(scores.shape[0]):
         m = rank_row(
-            scores[i], order, starts[i], ends[i], own[i], keys, more, all_ranks, found, marks,
-            counts,
+            scores[i], order, starts[i], ends[i], own[i], keys, more, all_ranks, found, marks
         )  # fmt: skip
         if ranks.shape[0]:
             ranks[offsets[i] : offsets[i] + m] = all_ranks[:m]
             levels[offsets[i] : offsets[i] + m] = found[:m]
         if specs.shape[0]:
             metric_row(
-                all_ranks[:m], found[:m], counts, specs, tables[i], logs, discounts, harmonic,
+                all_ranks[:m], found[:m], counts[i], specs, tables[i], logs, discounts, harmonic,
                 near, room, values[i],
             )  # fmt: skip

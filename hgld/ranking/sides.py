@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
+from hgld.ranking.precision import FLOATS, whole_products, widen
 
 __all__ = ["Sides", "check_labels", "unit_vectors"]
 
@@ -86,11 +87,10 @@ def unit_vectors(embeddings: Tensor) -> Tensor:
     """(B, D) embeddings scaled to unit length, in float32 at least."""
     if embeddings.ndim != 2 or 0 in embeddings.shape:
         raise ShapeError(f"embeddings have shape {tuple(embeddings.shape)}; expected (images, dim)")
-    if embeddings.dtype not in grades.FLOATS:
+    if embeddings.dtype not in FLOATS:
         raise ShapeError(f"embeddings are {embeddings.dtype}; expected floats")
-    half = embeddings.dtype in (torch.float16, torch.bfloat16)
-    with torch.autocast(embeddings.device.type, enabled=False):
-        wide = embeddings.float() if half else embeddings
+    with whole_products(embeddings.device):
+        wide = widen(embeddings)
         unit = F.normalize(wide, dim=1)
         flat = unit.detach().flatten()
         lengths = float(torch.dot(flat, flat))  # their squares, summed

@@ -1,11 +1,11 @@
 """Rank of every relevant image of a query, by one sort of all scores, in numba.
 
-A key holds, from the top: the score's place among 2^24 even steps of the row's range, the score's
+A key holds, from the top: the score's place among 2^23 even steps of the row's range, the score's
 32 bits in descending order, and 8 bits of level. Two counting passes over the first part sort all
 but neighbours in one step; an insertion pass over whole keys mends these. So ranks are exact for
 float32, and among equal scores the less relevant comes first. Where one far score stretches the
-range and the rest fall into few steps, insertion would be slow: then five more passes sort
-all bits.
+range and the rest fall into few steps, insertion would be slow: then four passes over the rest of
+the key sort all of it, since a place never falls as the bits of the score grow.
 """
 
 import numpy as np
@@ -14,11 +14,9 @@ from hgld.ranking.compiled import Array, fast, kernel
 
 __all__ = ["rank_row"]
 
-DIGIT = np.uint64(12)
-HEADS = 1 << 12
-MASK = np.uint64(HEADS - 1)
-BUCKET = np.uint64(40)  # where the place in the range begins
-PLACES = (1 << 24) - 64  # rounding up stays below 2^24
+BUCKET = 40  # bits below the place in the range
+LOW, HIGH = 10, 13  # bits of the place in two digits: above ten, scattered writes leave the cache
+PLACES = (1 << (LOW + HIGH)) - 64  # rounding up stays below 2^23
 
 
 @kernel
@@ -33,7 +31,6 @@ def rank_row(
     ranks: Array,
     found: Array,
     levels: Array,
-    counts: Array,
 ) -> int:
     """Ranks and levels of a query's relevant images, best first; how many there are.
 
@@ -48,14 +45,19 @@ def rank_row(
         ranks: (G,) int32, written.
         found: (G,) int8 levels, written.
         levels: room for (G,) uint8.
-        counts: (L + 1,) int64 images of each level, written.
 
     Raises:
         ValueError: a score is nan or infinite.
     """
-    if not all_finite(scores.view(np.uint32)):
+    span = np.empty(2, np.int32)
+    if not find_span(scores.view(np.int32), span):
         raise ValueError("scores hold nan or inf")
-    size = make_keys(scores, order, starts, ends, own, keys, levels, counts)
+    find_levels(order, starts, ends, levels)
+    fill_keys(scores, scores.view(np.uint32), levels, span.view(np.float32), keys)
+    size = len(scores)
+    if own >= 0:
+        size -= 1
+        keys[own] = keys[size]
     sort_keys(keys[:size], more[:size])
     m = 0
     for j in range(size):
@@ -67,73 +69,44 @@ def rank_row(
     return m
 
 
+@fast
+def find_span(bits: Array, span: Array) -> bool:
+    """Bits of the least and greatest score, given all by theirs; False where one is no number.
+
+    With the lower bits of negative ones turned, bits grow as the scores do; nan and inf lie beyond
+    all numbers.
+    """
+    low, high = np.int32(0x7FFFFFFF), np.int32(-0x80000000)
+    for j in range(bits.shape[0]):
+        b = bits[j]
+        rising = b ^ ((b >> np.int32(31)) & np.int32(0x7FFFFFFF))
+        low, high = min(low, rising), max(high, rising)
+    span[0] = low ^ ((low >> np.int32(31)) & np.int32(0x7FFFFFFF))
+    span[1] = high ^ ((high >> np.int32(31)) & np.int32(0x7FFFFFFF))
+    return bool(high < np.int32(0x7F800000) and low > np.int32(-0x7F800001))
+
+
 @kernel
-def make_keys(
-    scores: Array,
-    order: Array,
-    starts: Array,
-    ends: Array,
-    own: int,
-    keys: Array,
-    levels: Array,
-    counts: Array,
-) -> int:
-    """Keys of all images but the query itself, and how many stand on each level."""
-    size = len(scores)
-    low, high = extremes(scores)
+def find_levels(order: Array, starts: Array, ends: Array, levels: Array) -> None:
+    """Level of each image, from its place and the nested ranges of the query's classes."""
+    levels[:] = 0
+    for v in range(starts.shape[0]):
+        add_level(order, np.uint32(starts[v]), np.uint32(ends[v] - starts[v]), levels)
+
+
+@fast
+def add_level(order: Array, start: int, width: int, levels: Array) -> None:
+    """Add 1 to the level of each image in a range of places."""
+    for j in range(order.shape[0]):
+        levels[j] += np.uint8(np.uint32(order[j]) - start < width)
+
+
+@kernel
+def fill_keys(scores: Array, bits: Array, levels: Array, span: Array, keys: Array) -> None:
+    """Place in the range, score in descending order, and level of each image as one number."""
+    low, high = span[0], span[1]
     scale = np.float32(PLACES) / (high - low) if high > low else np.float32(0.0)
     scale = min(scale, np.float32(1e30))
-    levels[:] = 0
-    before = size
-    for v in range(starts.shape[0]):
-        inside = add_level(order, np.uint32(starts[v]), np.uint32(ends[v] - starts[v]), levels)
-        counts[v] = before - inside
-        before = inside
-    counts[starts.shape[0]] = before
-    fill_keys(scores, scores.view(np.uint32), levels, high, scale, keys)
-    if own >= 0:
-        counts[levels[own]] -= 1
-        size = size - 1
-        keys[own] = keys[size]
-    return size
-
-
-@fast
-def all_finite(bits: Array) -> bool:
-    """Whether no score, given by its bits, is nan or infinite."""
-    largest = np.uint32(0)
-    for j in range(bits.shape[0]):
-        largest = max(largest, bits[j] & np.uint32(0x7FFFFFFF))
-    return bool(largest < np.uint32(0x7F800000))
-
-
-@fast
-def extremes(scores: Array) -> tuple[float, float]:
-    """Lowest and highest score."""
-    low, high = scores[0], scores[0]
-    for j in range(scores.shape[0]):
-        s = scores[j]
-        low = s if s < low else low
-        high = s if s > high else high
-    return low, high
-
-
-@fast
-def add_level(order: Array, start: int, width: int, levels: Array) -> int:
-    """Add 1 to the level of each image in a range of places; how many there are."""
-    inside = np.uint32(0)
-    for j in range(order.shape[0]):
-        here = np.uint32(order[j]) - start < width
-        levels[j] += np.uint8(here)
-        inside += np.uint32(here)
-    return int(inside)
-
-
-@kernel
-def fill_keys(
-    scores: Array, bits: Array, levels: Array, high: float, scale: float, keys: Array
-) -> None:
-    """Place in the range, score in descending order, and level of each image as one number."""
     for j in range(scores.shape[0]):
         b = bits[j] if bits[j] != np.uint32(0x80000000) else np.uint32(0)  # -0.0 is 0.0
         down = b if b >= np.uint32(0x80000000) else b ^ np.uint32(0x7FFFFFFF)
@@ -151,34 +124,39 @@ def sort_keys(keys: Array, more: Array) -> None:
     n = keys.shape[0]
     if n < 2:
         return
-    low, high = np.zeros(HEADS, np.uint32), np.zeros(HEADS, np.uint32)
-    for j in range(n):
-        step = np.uint32(keys[j] >> BUCKET)
-        low[step & np.uint32(HEADS - 1)] += np.uint32(1)
-        high[step >> np.uint32(12)] += np.uint32(1)
-    scatter(keys, more, low, BUCKET)
-    scatter(more, keys, high, BUCKET + DIGIT)
+    low, high = np.zeros(1 << LOW, np.uint32), np.zeros(1 << HIGH, np.uint32)
+    count_digits(keys, BUCKET, low)
+    count_digits(keys, BUCKET + LOW, high)
+    scatter(keys, more, BUCKET, low)
+    scatter(more, keys, BUCKET + LOW, high)
     if not mend(keys, 2 * n):
-        for digit in range(6):  # 72 bits: an even number of passes ends in keys
-            shift = np.uint64(digit) * DIGIT
+        for digit in range(BUCKET // LOW):  # an even number of passes ends in keys
             source, target = (keys, more) if digit % 2 == 0 else (more, keys)
             low[:] = 0
-            for j in range(n):
-                low[(source[j] >> shift) & MASK] += np.uint32(1)
-            scatter(source, target, low, shift)
+            count_digits(source, digit * LOW, low)
+            scatter(source, target, digit * LOW, low)
 
 
 @kernel
-def scatter(source: Array, target: Array, heads: Array, shift: int) -> None:
-    """Stable sort by twelve bits from ``shift``, given how often each value comes."""
+def count_digits(keys: Array, shift: int, heads: Array) -> None:
+    """Add to ``heads`` how often each digit from ``shift`` comes."""
+    mask = np.uint64(heads.shape[0] - 1)
+    for j in range(keys.shape[0]):
+        heads[(keys[j] >> np.uint64(shift)) & mask] += np.uint32(1)
+
+
+@kernel
+def scatter(source: Array, target: Array, shift: int, heads: Array) -> None:
+    """Stable sort by the digit from ``shift``, given how often each value comes."""
     run = np.uint32(0)
-    for b in range(HEADS):
+    for b in range(heads.shape[0]):
         count = heads[b]
         heads[b] = run
         run += count
+    mask = np.uint64(heads.shape[0] - 1)
     for j in range(source.shape[0]):
         key = source[j]
-        digit = (key >> np.uint64(shift)) & MASK
+        digit = (key >> np.uint64(shift)) & mask
         spot = heads[digit]
         target[spot] = key
         heads[digit] = spot + np.uint32(1)

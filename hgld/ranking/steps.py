@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
+from hgld.ranking.checks import check_finite, check_not_negative, check_positive
 
-__all__ = ["SigmoidStep", "Step", "UpperStep"]
+__all__ = ["SigmoidStep", "Step", "UpperStep", "chosen"]
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,10 @@ class UpperStep:
     offset: float | None = None
 
     def __post_init__(self) -> None:
-        check_positive("tau", self.tau)
-        for name in ("rho", "delta", "start"):
-            if not math.isfinite(getattr(self, name)) or getattr(self, name) < 0:
-                raise ShapeError(f"{name} is {getattr(self, name)}; expected a number >= 0")
+        check_positive(tau=self.tau)
+        check_not_negative(rho=self.rho, delta=self.delta, start=self.start)
         if self.offset is not None:
-            check_finite("offset", self.offset)
+            check_finite(offset=self.offset)
 
     @property
     def end(self) -> float:
@@ -80,7 +79,7 @@ class SigmoidStep:
     tau: float = 0.01
 
     def __post_init__(self) -> None:
-        check_positive("tau", self.tau)
+        check_positive(tau=self.tau)
 
     def __call__(self, t: Tensor) -> Tensor:
         """Sigmoid of each difference, same shape."""
@@ -90,13 +89,8 @@ class SigmoidStep:
 Step = UpperStep | SigmoidStep
 
 
-def check_finite(name: str, value: float) -> None:
-    """Raise ShapeError unless the value is a finite number."""
-    if not math.isfinite(value):
-        raise ShapeError(f"{name} is {value}; expected a finite number")
-
-
-def check_positive(name: str, value: float) -> None:
-    """Raise ShapeError unless the value is a finite number above 0."""
-    if not math.isfinite(value) or value <= 0:
-        raise ShapeError(f"{name} is {value}; expected a number > 0")
+def chosen(step: Step | None) -> Step:
+    """The step given, or else the paper's."""
+    if step is not None and not isinstance(step, Step):
+        raise ShapeError(f"step is {step!r}; expected an UpperStep or a SigmoidStep")
+    return step or UpperStep()

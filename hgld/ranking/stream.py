@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["mean_over_queries"]
+from hgld.ranking.precision import whole_products
+
+__all__ = ["PairsToLosses", "mean_over_queries"]
 
 PairsToLosses = Callable[[Tensor, Tensor], Tensor]
 CELLS_AT_ONCE = 1 << 24
@@ -29,7 +31,6 @@ class _Streamed(torch.autograd.Function):
         levels_of: Callable[[slice], Tensor],
         losses_of: PairsToLosses,
         rows: int,
-        weight: float,
     ) -> tuple[Tensor, Tensor]:
         wanted = any(ctx.needs_input_grad)
         total = torch.zeros((), dtype=torch.float64, device=queries.device)
@@ -41,7 +42,7 @@ class _Streamed(torch.autograd.Function):
             part = slice(start, start + rows)
             levels = levels_of(part)
             scores = queries[part] @ references.T  # (rows, G)
-            loss, gradient = _losses_of_rows(scores, levels, losses_of, wanted, weight)
+            loss, gradient = _losses_of_rows(scores, levels, losses_of, wanted)
             total += loss
             counted += (levels > 0).any(1).sum()
             if d_queries is not None and d_references is not None and gradient is not None:
@@ -57,17 +58,17 @@ class _Streamed(torch.autograd.Function):
     def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_queries, d_references = ctx.gradients
         other = None if d_references is None else d_references * grad_total
-        return d_queries * grad_total, other, None, None, None, None
+        return d_queries * grad_total, other, None, None, None
 
 
 def _losses_of_rows(
-    scores: Tensor, levels: Tensor, losses_of: PairsToLosses, wanted: bool, weight: float
+    scores: Tensor, levels: Tensor, losses_of: PairsToLosses, wanted: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Sum of the losses of a chunk of rows, and its gradient by the scores."""
     if not wanted:
-        return losses_of(scores, levels).sum().double() * weight, None
+        return losses_of(scores, levels).sum().double(), None
     with torch.enable_grad():
-        loss = losses_of(scores.requires_grad_(), levels).sum() * weight
+        loss = losses_of(scores.requires_grad_(), levels).sum()
         gradient = torch.autograd.grad(loss, scores)[0] if loss.requires_grad else None
     return loss.detach().double(), gradient
 
@@ -78,7 +79,6 @@ def mean_over_queries(
     levels_of: Callable[[slice], Tensor],
     losses_of: PairsToLosses,
     chunk: int | None = None,
-    weigh_first: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Mean loss over the queries that have a positive, and how many these are.
 
@@ -88,20 +88,11 @@ def mean_over_queries(
         levels_of: rows of queries -> their (rows, G) levels.
         losses_of: (rows, G) scores and levels -> (rows,) losses, 0 where there is no positive.
         chunk: rows at a time; as many as fit 64 MB of scores (at least 256) unless given.
-        weigh_first: divide before the gradient is found, not after: for gradients that do not scale
-            with what comes in (blackbox). It counts the queries in a pass of its own.
     """
     rows = chunk or max(ROWS_AT_LEAST, CELLS_AT_ONCE // len(references))
     rows = min(rows, len(queries))
-    weight = 1.0 / max(1, _count(levels_of, len(queries), rows)) if weigh_first else 1.0
-    with torch.autocast(queries.device.type, enabled=False):
+    with whole_products(queries.device):
         total, counted = _Streamed.apply(  # type: ignore[no-untyped-call]
-            queries, references, levels_of, losses_of, rows, weight
+            queries, references, levels_of, losses_of, rows
         )
-    return total if weigh_first else total / counted.clamp(min=1), counted
-
-
-def _count(levels_of: Callable[[slice], Tensor], queries: int, rows: int) -> int:
-    """Queries that have a positive."""
-    parts = (levels_of(slice(start, start + rows)) for start in range(0, queries, rows))
-    return sum(int((levels > 0).any(1).sum()) for levels in parts)
+    return total / counted.clamp(min=1), counted

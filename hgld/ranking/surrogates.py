@@ -14,14 +14,17 @@ What tends to what: Smooth-AP tends to the exact AP as tau goes to 0, and so do 
 higher one.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import dispatch
 from hgld.ranking import levels as grades
+from hgld.ranking.checks import check_count, check_positive
 from hgld.ranking.plain import Goal, gain_table
-from hgld.ranking.steps import SigmoidStep, Step, UpperStep, check_positive
+from hgld.ranking.steps import SigmoidStep, Step, chosen
 
 __all__ = [
     "smooth_ap",
@@ -54,7 +57,7 @@ def sup_ap(scores: Tensor, levels: Tensor, step: Step | None = None) -> Tensor:
         >>> sup_ap(torch.tensor([[0.9, 0.1, 0.5]]), torch.tensor([[1, 0, 0]])).tolist()
         [0.0]
     """
-    return _ratio(scores, grades.at_least(levels, 1), 1, Goal("ratio", step or UpperStep()))
+    return _ratio(scores, grades.at_least(levels, 1), 1, Goal("ratio", chosen(step)))
 
 
 def smooth_ap(scores: Tensor, levels: Tensor, tau: float = 0.01) -> Tensor:
@@ -110,7 +113,7 @@ def sup_h_ap(
         >>> sup_h_ap(torch.tensor([[0.9, 0.5, 0.1]]), levels, num_levels=2).tolist()
         [0.0]
     """
-    goal = Goal("ratio", step or UpperStep())
+    goal = Goal("ratio", chosen(step))
     return _ratio(scores, levels, num_levels, goal, alpha, relevance)
 
 
@@ -155,10 +158,10 @@ def sup_ndcg(scores: Tensor, levels: Tensor, step: Step | None = None) -> Tensor
         >>> sup_ndcg(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[2, 1, 0]])).tolist()
         [0.0]
     """
-    scores = _checked(scores, levels)
+    scores = grades.check_pairs(scores, levels)
     num_levels = max(1, int(levels.max()))
     gains = gain_table(num_levels).to(scores.device).expand(len(scores), -1)
-    return dispatch.solve(scores, levels, gains, Goal("dcg", step or UpperStep()))
+    return dispatch.solve(scores, levels, gains, Goal("dcg", chosen(step)))
 
 
 def sup_recall(
@@ -187,7 +190,7 @@ def sup_recall(
         >>> sup_recall(torch.tensor([[0.9, 0.1]]), torch.tensor([[1, 0]]), ks=(1,)).tolist()
         [0.5]
     """
-    goal = Goal("recall", step or UpperStep(), ks=_cut_offs(ks), temperature=temperature)
+    goal = Goal("recall", chosen(step), ks=_cut_offs(ks), temperature=temperature)
     return _recall(scores, levels, goal)
 
 
@@ -217,20 +220,16 @@ def smooth_recall(
 
 
 def _cut_offs(ks: tuple[int, ...]) -> tuple[int, ...]:
-    if not ks or min(ks) < 1:
-        raise ShapeError(f"ks is {ks}; expected cut-offs of 1 or more")
+    if not isinstance(ks, Sequence) or not ks:
+        raise ShapeError(f"ks is {ks!r}; expected one cut-off or more")
+    for k in ks:
+        check_count(k=k)
     return tuple(ks)
 
 
-def _checked(scores: Tensor, levels: Tensor, num_levels: int | None = None) -> Tensor:
-    """The scores in float32 at least, after all checks."""
-    grades.check_pairs(scores, levels, num_levels)
-    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
-
-
 def _recall(scores: Tensor, levels: Tensor, goal: Goal) -> Tensor:
-    check_positive("temperature", goal.temperature)
-    scores, binary = _checked(scores, levels), grades.at_least(levels, 1)
+    check_positive(temperature=goal.temperature)
+    scores, binary = grades.check_pairs(scores, levels), grades.at_least(levels, 1)
     table = torch.tensor([0.0, 1.0], device=scores.device).expand(len(scores), -1)
     return dispatch.solve(scores, binary, table, goal)
 
@@ -243,7 +242,7 @@ def _ratio(
     alpha: float = 1.0,
     relevance: Tensor | None = None,
 ) -> Tensor:
-    scores = _checked(scores, levels, num_levels)
+    scores = grades.check_pairs(scores, levels, num_levels)
     if relevance is not None:
         return dispatch.solve_any(scores, levels, _checked_relevance(relevance, levels), goal)
     table = grades.relevance_table(grades.count_levels(levels, num_levels), alpha)

@@ -16,5 +16,12 @@ REASON = (
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None or not (INTERPRETED or torch.cuda.is_available()), reason=REASON
 )
+
+
+def needs_cpu_kernels() -> None:
+    """Skip where the CPU's kernels cannot run: numpy may be too new for a machine's numba."""
+    pytest.importorskip("numba", exc_type=ImportError)
+
+
 # numpy says so where a GPU just gives inf: exp of a far negative
 quiet = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")

@@ -8,11 +8,10 @@ import torch
 
 from hgld.errors import ShapeError
 from hgld.ranking import gpu_evaluation, metrics
-from hgld.ranking.classes import ClassRanges
 from hgld.ranking.gpu_ranges import Ranges
 from hgld.ranking.levels import shared_levels
 from hgld.ranking.names import parse
-from tests.gpu.devices import DEVICE, INTERPRETED, needs_triton, quiet
+from tests.gpu.devices import DEVICE, INTERPRETED, needs_cpu_kernels, needs_triton, quiet
 from tests.ranking.ranking_oracles import ap_of, asi_of, h_ap_of, ndcg_of, ranking_of, rel_of
 
 pytestmark = [
@@ -86,6 +85,37 @@ def test_each_query_is_taken_out_by_index() -> None:
     assert found["R@1:2"][0] == 1.0 or (gallery @ gallery.T)[0].argmax() not in (0, 1)
 
 
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("same", [False, True])
+def test_crowded_bins_are_sorted_to_the_same_ranks(same, monkeypatch) -> None:
+    monkeypatch.setattr(gpu_evaluation, "CROWDED", 0)
+    gallery, labels = grid_vectors(40, 2)
+    query, q_labels = (gallery, labels) if same else grid_vectors(5, 0)
+    found = measured(query, gallery, (q_labels, labels), exclude_self=same)
+    agree(found, query @ gallery.T, shared_levels(q_labels, labels, exclude_self=same))
+
+
+def test_autocast_leaves_the_scores_whole() -> None:
+    make = torch.Generator().manual_seed(0)
+    gallery = torch.randn(40, 16, generator=make).to(DEVICE)
+    labels = torch.arange(40)[:, None] // torch.tensor([20, 10, 5])
+    given = gallery, labels, gallery, labels, NAMES
+    plain = metrics.evaluate(*given, exclude_self=True)
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        found = metrics.evaluate(*given, exclude_self=True)
+    for name in NAMES:
+        assert torch.equal(found.per_query[name], plain.per_query[name]), name
+
+
+@pytest.mark.skipif(INTERPRETED, reason="no GPU: too many images for the interpreter")
+def test_a_model_that_gives_one_score_to_all_is_ranked_in_time() -> None:
+    labels = torch.arange(300_000)[:, None] // torch.tensor([150_000, 1000, 10])
+    gallery = torch.ones(len(labels), 2)
+    found = measured(gallery[:64], gallery, (labels[:64], labels))
+    # all tie, so what is less relevant comes first: ten relevant ones at the very end
+    assert found["AP:3"] == pytest.approx(sum(i / (299_990 + i) for i in range(1, 11)) / 10)
+
+
 @pytest.mark.parametrize(
     "scores",
     [
@@ -134,6 +164,9 @@ def test_the_public_evaluation_goes_through_the_kernels(monkeypatch) -> None:
 
 
 def test_ranges_are_those_found_on_a_cpu() -> None:
+    needs_cpu_kernels()
+    from hgld.ranking.classes import ClassRanges
+
     (_, q_labels), (_, g_labels) = grid_vectors(9, 6), grid_vectors(50, 7)
     q_labels[0] = 77
     here, there = Ranges.of(q_labels, g_labels, False), ClassRanges.of(q_labels, g_labels)
@@ -145,6 +178,7 @@ def test_ranges_are_those_found_on_a_cpu() -> None:
 @pytest.mark.skipif(INTERPRETED, reason="no GPU: too many images for the interpreter")
 @pytest.mark.parametrize("same", [False, True])
 def test_a_large_gallery_is_that_of_the_cpu_kernel(same) -> None:
+    needs_cpu_kernels()
     gallery, labels = grid_vectors(20_000, 8, dim=16)
     query, q_labels = (gallery, labels) if same else grid_vectors(300, 9, dim=16)
     on_gpu = measured(query, gallery, (q_labels, labels), same)

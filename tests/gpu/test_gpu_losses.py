@@ -9,7 +9,7 @@ from hgld.ranking import gpu, losses
 from hgld.ranking import levels as grades
 from hgld.ranking.plain import Goal, gain_table
 from hgld.ranking.steps import SigmoidStep, UpperStep
-from tests.gpu.devices import DEVICE, needs_triton, quiet
+from tests.gpu.devices import DEVICE, needs_cpu_kernels, needs_triton, quiet
 from tests.ranking.ranking_oracles import random_pairs, rel_of, rows, sup_loss
 
 pytestmark = [needs_triton, quiet]
@@ -169,6 +169,7 @@ def test_a_relevance_of_each_pair() -> None:
 @pytest.mark.parametrize("size", [1024, 4096, 5000])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_whole_batch_is_that_of_the_cpu_kernels_bit_by_bit_again(size, kind) -> None:
+    needs_cpu_kernels()
     from hgld.ranking import cpu
 
     scores, levels = random_pairs(8, queries=64, gallery=size)

@@ -148,3 +148,19 @@ def test_half_precision_embeddings_are_scored_in_float32() -> None:
         query.half().float(), q_labels, gallery.half().float(), g_labels, ["NDCG"]
     )
     assert found.mean() == wide.mean()
+
+
+@pytest.mark.parametrize("run", [metrics.evaluate, metrics.rank_gallery])
+@pytest.mark.parametrize("count", [3, 9, 20])
+def test_queries_that_do_not_begin_the_gallery_cannot_be_taken_out(run, count) -> None:
+    (query, q_labels), (gallery, g_labels) = embeddings(count, 0), embeddings(9, 1)
+    more = () if run is metrics.rank_gallery else (["R@1"],)
+    with pytest.raises(ShapeError, match="a gallery that begins with the queries"):
+        run(query, q_labels, gallery, g_labels, *more, exclude_self=True)
+
+
+def test_a_gallery_may_hold_more_than_the_queries_taken_out() -> None:
+    vectors, labels = embeddings(60, 2)
+    few = metrics.evaluate(vectors[:9], labels[:9], vectors, labels, ["AP"], exclude_self=True)
+    every = metrics.evaluate(vectors, labels, vectors, labels, ["AP"], exclude_self=True)
+    assert torch.equal(few.per_query["AP"], every.per_query["AP"][:9])

@@ -115,6 +115,10 @@ SENSELESS = {
     "weights nan": lambda s, x: metrics.weighted_ap(s, x, [NAN, 1.0, 0.0]),
     "no levels": lambda s, x: metrics.asi(s, x.clamp(max=0), 0),
     "losses of others": lambda s, x: metrics.ap_approximation_error(torch.zeros(9), s, x),
+    "k between two": lambda s, x: metrics.recall_at_k(s, x, 1, 1.5),
+    "k as a word": lambda s, x: metrics.ap_at_k(s, x, 1, "5"),
+    "a level between two": lambda s, x: metrics.average_precision(s, x, 1.5),
+    "levels between two": lambda s, x: metrics.asi(s, x, 3.5),
     "scores as integers": lambda s, x: metrics.ndcg(s.long(), x),
 }
 

@@ -24,17 +24,15 @@ def labels_of(make, count, ids=(2, 4, 8)):
 def rank_all(scores, query_labels, gallery_labels, exclude_self=False):
     """(ranks, levels) of each row by the kernel."""
     classes = ClassRanges.of(query_labels, gallery_labels, exclude_self)
-    n, depth = scores.shape[1], gallery_labels.shape[1]
+    n = scores.shape[1]
     rows = []
     for i, row in enumerate(scores.numpy()):
         keys, more = np.empty(n, np.uint64), np.empty(n, np.uint64)
         ranks, found = np.empty(n, np.int32), np.empty(n, np.int8)
-        counts = np.empty(depth + 1, np.int64)
         m = rank_row(
             row, classes.order, classes.starts[i], classes.ends[i], classes.own[i], keys, more,
-            ranks, found, np.empty(n, np.uint8), counts,
+            ranks, found, np.empty(n, np.uint8),
         )  # fmt: skip
-        assert counts.tolist() == classes.counts()[i].tolist()
         rows.append((ranks[:m].tolist(), found[:m].tolist()))
     return rows
 
@@ -72,6 +70,7 @@ def spread(kind, make, n=3000):
         "outlier": torch.cat([noise[:, 1:] * 1e-6, torch.full((2, 1), -1.0)], 1),
         "beyond one": noise * 2.2 - 1.1,
         "large": noise * 1e30 - 5e29,
+        "huge": (noise * 2 - 1) * 3.4e38,
         "signed zero": torch.where(noise > 0.5, 0.0, -0.0),
         "neighbours": torch.ones(2, n) + (noise * 40).floor() * torch.finfo(torch.float32).eps,
         "tiny": noise * 1e-38,
@@ -86,6 +85,7 @@ def spread(kind, make, n=3000):
         "outlier",
         "beyond one",
         "large",
+        "huge",
         "signed zero",
         "neighbours",
         "tiny",

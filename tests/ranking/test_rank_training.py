@@ -1,5 +1,6 @@
 """What training needs around a loss: memory, parts of a batch, baselines, presets."""
 
+import inspect
 import os
 from pathlib import Path
 
@@ -215,7 +216,8 @@ def test_a_level_sum_gives_each_level_its_own_labels() -> None:
 def test_every_value_of_a_preset_says_where_it_stands() -> None:
     for preset in presets.PRESETS.values():
         values = {f"step.{name}" for name in ("tau", "rho", "delta", "start", "offset")}
-        values |= set(vars(preset)) - {"step", "sources", "bounds"}
+        values |= set(vars(preset)) - {"step", "sources", "bounds", "others"}
+        values |= {f"{loss}.{name}" for loss, found in preset.others.items() for name in found}
         assert set(preset.sources) == values
 
 
@@ -224,6 +226,13 @@ def test_the_papers_preset_is_the_losses_default() -> None:
     assert (loss.lam, loss.eta, loss.rank.alpha) == (paper.lam, paper.eta, paper.alpha)
     assert loss.rank.step in (None, paper.step)
     assert losses.SupRecall().ks == paper.ks
+
+
+@pytest.mark.parametrize("name", presets.OTHERS)
+def test_what_is_compared_with_has_its_published_numbers_by_default(name) -> None:
+    parameters = inspect.signature(getattr(losses, name)).parameters
+    found = {option: parameters[option].default for option in presets.OTHERS[name]}
+    assert found == presets.OTHERS[name]
 
 
 def test_an_unknown_preset_is_refused() -> None:

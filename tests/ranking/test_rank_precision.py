@@ -1,0 +1,96 @@
+"""Similarities stay whole whatever a caller has on for the model: TF32, bfloat16, autocast."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from hgld.ranking import losses, metrics
+from hgld.ranking.parts import positives_of
+from hgld.ranking.precision import whole_products
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="no GPU"))]  # fmt: skip
+
+
+def products(device):
+    return torch.backends.cuda.matmul if device == "cuda" else torch.backends.mkldnn.matmul
+
+
+@contextmanager
+def rounding(device):
+    """Within, products of float32 have rounded factors."""
+    before = products(device).fp32_precision
+    products(device).fp32_precision = "tf32" if device == "cuda" else "bf16"
+    try:
+        yield
+    finally:
+        products(device).fp32_precision = before
+
+
+ROUNDED = {"rounding": rounding, "autocast": lambda device: torch.autocast(device, torch.bfloat16)}
+
+
+def batch(device, size=64):
+    make = torch.Generator().manual_seed(0)
+    labels = torch.arange(size)[:, None] // torch.tensor([8, 2])
+    vectors = torch.nn.functional.normalize(torch.randn(size, 512, generator=make), dim=1)
+    return vectors.to(device), labels.to(device)
+
+
+RUNS = {
+    "rank loss": lambda e, x: losses.SupHAP(2)(e, x),
+    "pooled": lambda e, x: losses.XBMContrastive()(e, x),
+    "proxies": lambda e, x: losses.proxy_calibration(e, x[:, 1], e.flip(0)),
+    "evaluate": lambda e, x: metrics.evaluate(e, x, e, x, ["AP:1"], exclude_self=True).per_query[
+        "AP:1"
+    ],
+    "parts": lambda e, x: torch.from_numpy(positives_of(e, x, e, x).scores),
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("way", ROUNDED)
+def test_similarities_are_whole_whatever_is_on(name, device, way) -> None:
+    given = batch(device)
+    expected = RUNS[name](*given)
+    with ROUNDED[way](device):
+        found = RUNS[name](*given)
+    assert found.dtype == expected.dtype
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+class Seen(losses.SupAP):
+    """Keeps what was on where its scores were made."""
+
+    def per_query(self, scores, levels):
+        self.on = products(scores.device.type).fp32_precision
+        return super().per_query(scores, levels)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_scores_of_a_loss_are_made_with_rounding_off(device) -> None:
+    loss = Seen()
+    with rounding(device):
+        loss(*batch(device))
+    assert loss.on == "ieee"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_was_on_is_on_again_afterwards_even_after_an_error(device) -> None:
+    with rounding(device):
+        before = products(device).fp32_precision
+        with pytest.raises(ZeroDivisionError), whole_products(torch.device(device)):
+            assert products(device).fp32_precision == "ieee" != before
+            raise ZeroDivisionError
+        assert products(device).fp32_precision == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_parts_of_a_gallery_in_half_precision_are_scored_in_float32(dtype) -> None:
+    vectors, labels = (part[:8] for part in batch("cpu"))
+    half = vectors.to(dtype)
+    found = positives_of(half, labels, half, labels).scores
+    wide = positives_of(half.float(), labels, half.float(), labels).scores
+    assert found.dtype == wide.dtype and (found == wide).all()
