@@ -7,6 +7,7 @@ the damaged image alone, so that all readers, ranks and workers give the same ba
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -85,37 +86,57 @@ class Decoder:
         images: list[Tensor | None] = [None] * len(rows)
         with torch.random.fork_rng(devices=[]):
             for place, jpeg in jpegs:
-                images[place] = self._make(batch, place, jpeg, source.name(int(rows[place])))
-            for place in np.flatnonzero(rows >= 0).tolist():
-                if images[place] is None:
-                    rows[place], images[place] = self._replace(batch, place, source)
-        shape = next(image for image in images if image is not None)
-        whole = [torch.zeros_like(shape) if image is None else image for image in images]
+                torch.manual_seed(self._seed_of(batch, place))
+                rows[place], images[place] = self.image(batch, place, jpeg, source)
+            blank = self._padding(batch, images, source)
+        whole = [blank if image is None else image for image in images]
         labels = np.where(rows[:, None] >= 0, source.labels[rows], -1)
         return torch.stack(whole), torch.from_numpy(labels), torch.from_numpy(rows)
 
-    def _make(
-        self, batch: GlobalBatch, place: int, jpeg: bytes | memoryview, name: str
-    ) -> Tensor | None:
-        """The tensor for a place; None where the image cannot be decoded."""
-        first = batch.part.start + place
-        seeds = np.random.SeedSequence([self.seed, batch.epoch, batch.step, first])
-        torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))
+    def image(
+        self, batch: GlobalBatch, place: int, jpeg: bytes | memoryview, source: Source
+    ) -> tuple[int, Tensor]:
+        """The row and the tensor for a place, of another image where its own is damaged.
+
+        The transform draws from torch's random numbers as they stand.
+
+        Raises:
+            InvalidData: more images are damaged than the budget bears with, or all of the class.
+        """
+        row = int(batch.mine[place])
+        image = self._make(jpeg, source.name(row))
+        return self._replace(batch, place, source) if image is None else (row, image)
+
+    def _padding(
+        self, batch: GlobalBatch, images: Iterable[Tensor | None], source: Source
+    ) -> Tensor:
+        """Zeros in the shape of an image: of this part, or of the batch where all are padding."""
+        elsewhere = batch.rows[batch.rows >= 0].tolist()
+        others = (self._make(source.read_bytes(row), source.name(row)) for row in elsewhere)
+        return torch.zeros_like(next(i for i in chain(images, others) if i is not None))
+
+    def _seed_of(self, batch: GlobalBatch, place: int) -> int:
+        numbers = [self.seed, batch.epoch, batch.step, batch.part.start + place]
+        return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+    def _make(self, jpeg: bytes | memoryview, name: str) -> Tensor | None:
+        """The tensor of an image; None where it cannot be decoded."""
         try:
-            return self.transform(decode_image(jpeg, name))
+            image = decode_image(jpeg, name)
         except InvalidData as error:
             self.undecodable.add(name)
             if len(self.undecodable) > self.budget:
                 raise InvalidData(
                     f"{error} ({len(self.undecodable)} undecodable images; {self.budget} are "
-                    "allowed)"
+                    "allowed by undecodable_budget)"
                 ) from None
             return None
+        return self.transform(image)
 
     def _replace(self, batch: GlobalBatch, place: int, source: Source) -> tuple[int, Tensor]:
         """Another image of the class for a place, and its row."""
         for row in _spares(batch, place, source.labels, self.seed):
-            image = self._make(batch, place, source.read_bytes(row), source.name(row))
+            image = self._make(source.read_bytes(row), source.name(row))
             if image is not None:
                 return row, image
         damaged = source.name(int(batch.mine[place]))

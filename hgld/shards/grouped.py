@@ -11,12 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hgld.shards.compiled import compiled
-from hgld.shards.window import queue_runs
+from hgld.shards.window import draw_below, queue_runs
 
 __all__ = ["draw_groups_from_window"]
-
-_MULTIPLIER = np.uint64(6364136223846793005)
-_INCREMENT = np.uint64(1442695040888963407)
 
 
 class _Runs(NamedTuple):
@@ -125,12 +122,6 @@ def _play(
 
 
 @compiled
-def _draw(random: np.ndarray, below: int) -> int:
-    random[0] = random[0] * _MULTIPLIER + _INCREMENT
-    return int(np.int64(random[0] >> np.uint64(33)) % below)
-
-
-@compiled
 def _count_ready(runs: _Runs, width: int) -> int:
     """Open runs that do not wait for other classes of their parent."""
     ready = 0
@@ -160,7 +151,7 @@ def _choose_parent(
             free += runs.runs_in[parent]
     if free == 0:
         return -1
-    place = _draw(random, free)
+    place = draw_below(random, free)
     for parent in range(len(used)):
         if runs.there[parent] >= width and used[parent] != step:
             place -= runs.runs_in[parent]
@@ -197,7 +188,7 @@ def _take(
                 if runs.left[places[other]] > runs.left[places[chosen]]:
                     chosen = other
         else:
-            chosen = tried + _draw(random, number - tried)
+            chosen = tried + draw_below(random, number - tried)
         places[tried], places[chosen] = places[chosen], places[tried]
         run = places[tried]
         if seen[runs.classes[run]] != step:

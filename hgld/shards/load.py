@@ -6,7 +6,9 @@ over all samples, where nothing but their number matters.
 """
 
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Literal
 
 import numpy as np
@@ -15,12 +17,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from hgld.errors import UsageError
+from hgld.errors import InvalidData, UsageError
 from hgld.shards.batches import BatchOptions, Samples, order_shards
 from hgld.shards.decode import Decoder, Transform, decode_image
+from hgld.shards.held import HeldImages
 from hgld.shards.read import ShardImages
 from hgld.shards.sequence import BatchSequence, EpochPlan
-from hgld.shards.sequential import SequentialFile, join_location
+from hgld.shards.sequential import SequentialFile, join_location, open_location
 from hgld.tasks import say
 
 __all__ = ["BatchLoader", "PlainImages", "reads_per_byte"]
@@ -67,7 +70,12 @@ class BatchLoader:
         if reader == "stream" and options.order != "shards":
             raise UsageError("the reader 'stream' needs the order 'shards'")
         self.sequence = BatchSequence(
-            Samples.of_index(rows), options, seed=seed, rank=rank, world_size=world_size
+            Samples.of_index(rows),
+            options,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+            manifest_sha256=_hash_manifest(folder),
         )
         self.workers = workers
         if reader == "stream" and (times := reads_per_byte(options, world_size, workers)) > 1:
@@ -107,6 +115,15 @@ class BatchLoader:
         return DataLoader(stream, batch_size=None, num_workers=self.workers)
 
 
+def _hash_manifest(folder: Path | str) -> str:
+    """What names the shards of a folder or URL; nothing where no manifest lies beside them."""
+    try:
+        with open_location(join_location(folder, "manifest.json")) as file:
+            return sha256(file.read()).hexdigest()
+    except InvalidData:
+        return ""
+
+
 class IndexedSteps(Dataset[Batch]):
     """Item ``step`` is the batch of that step of the epoch."""
 
@@ -124,7 +141,7 @@ class StreamSteps(IterableDataset[Batch]):
     """The batches of some steps, from shards that are read from front to back.
 
     A worker gives every n-th step. It holds the images that its coming steps need, as JPEG
-    bytes: no more than the plan's open runs.
+    bytes: no more than the plan's open runs, and of these no more in memory than ``HeldImages``.
     """
 
     def __init__(
@@ -149,22 +166,22 @@ class StreamSteps(IterableDataset[Batch]):
     def __iter__(self) -> Iterator[Batch]:
         worker = get_worker_info()
         mine = self.steps if worker is None else self.steps[worker.id :: worker.num_workers]
-        held: dict[int, bytes] = {}
         lanes: dict[int, Iterator[tuple[int, bytes]]] = {}
         needed = np.unique(self.plan.rows[mine, self.plan.part])
-        for step in mine:
-            batch = self.plan.batch(step)
-            there = np.flatnonzero(batch.mine >= 0).tolist()
-            for row in batch.mine[there].tolist():
-                lane = int(self.lane_of[self.shard[row]])
-                if lane not in lanes:
-                    lanes[lane] = self._read_lane(lane, needed[needed >= 0])
-                while row not in held:
-                    held.update([next(lanes[lane])])
-            jpegs = ((place, held[int(batch.mine[place])]) for place in there)
-            yield self.decoder.batch(batch, jpegs, self)
-            for row in batch.mine.tolist():
-                held.pop(row, None)
+        with TemporaryFile() as file:
+            held = HeldImages(file)
+            for step in mine:
+                batch = self.plan.batch(step)
+                rows = {place: row for place, row in enumerate(batch.mine.tolist()) if row >= 0}
+                for row in rows.values():
+                    lane = int(self.lane_of[self.shard[row]])
+                    if lane not in lanes:
+                        lanes[lane] = self._read_lane(lane, needed[needed >= 0])
+                    while row not in held:
+                        held.put(*next(lanes[lane]))
+                found = {row: held.take(row) for row in set(rows.values())}
+                jpegs = ((place, found[row]) for place, row in rows.items())
+                yield self.decoder.batch(batch, jpegs, self)
 
     def name(self, number: int) -> str:
         """Shard and key of a sample, for an error."""

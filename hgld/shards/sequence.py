@@ -7,6 +7,7 @@ have the same number of steps, and the state of a run is two numbers and a finge
 from bisect import bisect_right
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -64,6 +65,7 @@ class BatchSequence:
         seed: of the training run.
         rank: of this process.
         world_size: processes that share each global batch.
+        manifest_sha256: names the shards that the samples are of.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class BatchSequence:
         seed: int,
         rank: int = 0,
         world_size: int = 1,
+        manifest_sha256: str = "",
     ) -> None:
         size = options.classes_per_batch * options.images_per_class
         if not 0 <= rank < world_size:
@@ -83,6 +86,7 @@ class BatchSequence:
         if size % world_size:
             raise UsageError(f"{world_size} ranks do not divide a batch of {size} images")
         self.samples, self.options, self.seed = samples, options, seed
+        self.manifest_sha256 = manifest_sha256
         self._part = slice(rank * size // world_size, (rank + 1) * size // world_size)
         self.epoch = self.step = 0
         self._plans: OrderedDict[int, np.ndarray] = OrderedDict()
@@ -109,16 +113,17 @@ class BatchSequence:
         if self.step >= len(self.plan(self.epoch)):
             self.epoch, self.step = self.epoch + 1, 0
 
+    @cached_property
     def fingerprint(self) -> str:
-        """Names all that decides the global batches: samples, options, seed."""
-        digest = sha256(repr((self.options, self.seed)).encode())
+        """Names all that decides the global batches: shards, samples of them, options, seed."""
+        digest = sha256(repr((self.manifest_sha256, self.options, self.seed)).encode())
         for array in (self.samples.labels, self.samples.runs, self.samples.shards):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
     def state_dict(self) -> dict[str, Any]:
         """The next step, and what it belongs to."""
-        return {"epoch": self.epoch, "step": self.step, "fingerprint": self.fingerprint()}
+        return {"epoch": self.epoch, "step": self.step, "fingerprint": self.fingerprint}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to a step that was saved.
@@ -129,7 +134,7 @@ class BatchSequence:
         """
         if not {"epoch", "step", "fingerprint"} <= state.keys():
             raise InvalidData("this is no saved state of batches: epoch, step or fingerprint lack")
-        if state["fingerprint"] != self.fingerprint():
+        if state["fingerprint"] != self.fingerprint:
             raise InvalidData(
                 "this state was saved with other shards, batch options or another seed, so its "
                 "step means other batches; start anew, or bring back what it was saved with"

@@ -4,16 +4,18 @@ A spinning disk and a remote store give many times more when nobody jumps. ``htt
 one long answer, other schemes (``s3://`` ...) through fsspec where its driver is installed.
 """
 
+from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, cast
+from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import urlopen
 
 from hgld.errors import HgldError, InvalidData
 
-__all__ = ["SequentialFile", "join_location"]
+__all__ = ["SequentialFile", "join_location", "open_location"]
 
 CHUNK = 1 << 20
 TIMEOUT_S = 60.0
@@ -31,12 +33,11 @@ def join_location(folder: Path | str, name: str) -> str:
 
 
 class SequentialFile:
-    """A file that is read forwards only; counts the bytes that it read."""
+    """A file that is read forwards only."""
 
     def __init__(self, location: str) -> None:
         self.location = location
-        self.bytes_read = 0
-        self._file = _open(location)
+        self._file = open_location(location)
         self._place = 0
 
     def take(self, offset: int, size: int) -> bytes:
@@ -66,7 +67,6 @@ class SequentialFile:
             parts.append(part)
             missing -= len(part)
             self._place += len(part)
-            self.bytes_read += len(part)
         return b"".join(parts)
 
     def __enter__(self) -> "SequentialFile":
@@ -81,7 +81,13 @@ class SequentialFile:
         self._file.close()
 
 
-def _open(location: str) -> BinaryIO:
+def open_location(location: str) -> BinaryIO:
+    """A path or URL, open for reading.
+
+    Raises:
+        InvalidData: there is no such file.
+        HgldError: it cannot be read.
+    """
     scheme, found, _ = location.partition("://")
     try:
         if not found:
@@ -92,11 +98,20 @@ def _open(location: str) -> BinaryIO:
 
         return cast(BinaryIO, fsspec.open(location, "rb", block_size=CHUNK).open())
     except FileNotFoundError:
-        raise InvalidData(f"{location}: no such shard, although the index names it") from None
+        raise _no_such_file(location) from None
     except ImportError as error:
         raise HgldError(
             f"{location}: the package that reads {scheme}:// is not installed ({error}); install "
             "it, or copy the shards here"
         ) from None
     except (OSError, ValueError, HTTPException) as error:
+        if isinstance(error, HTTPError) and error.code == HTTPStatus.NOT_FOUND:
+            raise _no_such_file(location) from None
         raise HgldError(f"{location}: cannot be opened ({error})") from None
+
+
+def _no_such_file(location: str) -> InvalidData:
+    return InvalidData(
+        f"{location}: no such file, although an index names it; bring it back, or give the folder "
+        "that holds it"
+    )

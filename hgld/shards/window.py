@@ -11,7 +11,7 @@ import numpy as np
 
 from hgld.shards.compiled import compiled
 
-__all__ = ["draw_from_window", "queue_runs"]
+__all__ = ["draw_below", "draw_from_window", "queue_runs"]
 
 _MULTIPLIER = np.uint64(6364136223846793005)
 _INCREMENT = np.uint64(1442695040888963407)
@@ -52,7 +52,7 @@ def draw_from_window(
         bounds,
         per_lane,
         max(1, window // num_lanes),
-        np.uint64(seed % 2**64),
+        np.array([seed % 2**64], np.uint64),
         table,
     )
     return table[:steps], int(peak)
@@ -69,6 +69,13 @@ def queue_runs(
 
 
 @compiled
+def draw_below(random: np.ndarray, below: int) -> int:
+    """A number 0 .. below - 1, of a state that goes on with each call."""
+    random[0] = random[0] * _MULTIPLIER + _INCREMENT
+    return int(np.int64(random[0] >> np.uint64(33)) % below)
+
+
+@compiled
 def _play(
     classes: np.ndarray,
     left: np.ndarray,
@@ -76,7 +83,7 @@ def _play(
     bounds: np.ndarray,
     per_lane: int,
     window: int,
-    state: np.uint64,
+    random: np.ndarray,
     table: np.ndarray,
 ) -> tuple[int, int]:
     lanes = len(bounds) - 1
@@ -108,9 +115,7 @@ def _play(
                         if left[opened[base + other]] > left[opened[base + place]]:
                             place = other
                 else:
-                    state = state * _MULTIPLIER + _INCREMENT
-                    draw = np.int64(state >> np.uint64(33))
-                    place = tried + draw % (count[lane] - tried)
+                    place = tried + draw_below(random, count[lane] - tried)
                 run = opened[base + place]
                 opened[base + place] = opened[base + tried]
                 opened[base + tried] = run

@@ -19,15 +19,17 @@ from hgld.config import TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model.image_config import ImageConfig
 from hgld.model.transforms import training_transform
+from hgld.shards.decode import Decoder
 from hgld.shards.read import ShardImages
-from hgld.shards.sequence import BatchSteps
+from hgld.shards.sequence import BatchSteps, GlobalBatch
+from hgld.tasks import say
 from hgld.train.data import TrainingData, batch_options, step_seed
 from hgld.train.ranks import ALONE, Ranks
 
 __all__ = ["feed_batches"]
 
 Batch = tuple[Tensor, Tensor, Tensor, int]
-Filled = tuple[int, np.ndarray, int]
+Filled = tuple[int, np.ndarray, int, set[str]]
 AHEAD = 2  # batches that each process works ahead
 
 
@@ -65,7 +67,11 @@ def feed_batches(
         worker_init_fn=_ignore_interrupt,
     )
     labels = torch.from_numpy(data.labels)
-    for slot, rows, epoch in _one_line(loader):
+    told: set[str] = set()
+    for slot, rows, epoch, damaged in _one_line(loader):
+        for name in sorted(damaged - told):
+            say(f"{name}: cannot be decoded; another image of its class takes its place")
+        told |= damaged
         yield ring[slot], labels[rows], torch.from_numpy(rows), epoch
 
 
@@ -101,6 +107,7 @@ class _FilledSlots(Dataset[Filled | HgldError]):
         self.mine = ranks.slice_of(ring.shape[1] * ranks.size)
         transform = training_transform(config, options.augmentation)
         self.images = ShardImages(data.folder, data.rows, transform)
+        self.decoder = Decoder(transform, options.seed, options.undecodable_budget)
 
     def __getitem__(self, item: tuple[int, int]) -> Filled | HgldError:
         number, step = item
@@ -110,14 +117,15 @@ class _FilledSlots(Dataset[Filled | HgldError]):
             return error
 
     def _fill(self, slot: int, step: int) -> Filled:
-        rows = self.plan.at(step)  # (B,)
-        places = range(len(rows))[self.mine]
+        rows, epoch = self.plan.at(step), self.plan.epoch(step)
+        batch = GlobalBatch(epoch, step, rows, self.mine)  # rows (B,)
         with torch.random.fork_rng(devices=[]):
-            for image, place in zip(self.ring[slot], places, strict=True):
-                seed = step_seed(self.seed, step, f"augmentation {place}")
+            for place, row in enumerate(batch.mine.tolist()):
+                seed = step_seed(self.seed, step, f"augmentation {self.mine.start + place}")
                 torch.default_generator.manual_seed(seed)
-                image.copy_(self.images[int(rows[place])][0])
-        return slot, rows, self.plan.epoch(step)
+                jpeg = self.images.read_bytes(row)
+                self.ring[slot, place] = self.decoder.image(batch, place, jpeg, self.images)[1]
+        return slot, rows, epoch, set(self.decoder.undecodable)
 
 
 def _as_it_is(found: Any) -> Any:

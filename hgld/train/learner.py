@@ -45,6 +45,7 @@ class Learner:
     Attributes:
         parts: what a checkpoint has to keep, by name.
         loss_s: seconds that the last step spent in the loss.
+        remembers: whether its memory, if it has one, is in use.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Learner:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=fp16)
         bank = MemoryBank(run.memory, model.dim, levels) if run.memory else None
         self.memory = bank.to(weight) if bank is not None else None
+        self.remembers = True
 
     @property
     def parts(self) -> dict[str, Any]:
@@ -89,6 +91,7 @@ class Learner:
             NotANumber: the loss is nan or infinite; nothing was changed.
         """
         set_rates(self.optimizers, self.run, step)
+        self.remembers = step >= self.run.memory_start
         try:
             numbers = normalise(images.to(self.device, non_blocking=True), self.model.config)
             loss = self.differentiate(numbers, labels, rows)
@@ -153,7 +156,7 @@ class Learner:
         return self.ranks.share_of(whole), value
 
     def _loss(self, embeddings: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
-        if self.memory is None:
+        if self.memory is None or not self.remembers:
             alone: Tensor = self.criterion(embeddings, labels)
             return alone
         references = self.memory.extend(embeddings, labels, rows)  # (B + M, D), (B + M, L), ids

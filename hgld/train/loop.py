@@ -104,13 +104,13 @@ def _train(
     criterion = build_loss(run, data.class_labels, model.dim, options.seed).to(device)
     if options.head_init == "pca_whitening" and not folder.has_checkpoint:
         whiten_head(model, data, options)
+    model.train()
     learner = Learner(model, criterion, len(data.levels), options, run, ranks)
     checkpoints = Checkpoints(folder, learner.parts)
 
     start = checkpoints.resume(device)
     batches = feed_batches(data, model.config, options, range(start, run.steps), ranks)
     pace = Pace(folder, start, run.steps)
-    model.train()
     with folder.metrics(start, ranks.leads, options.tensorboard) as metrics, stop_requests() as ask:
         for step in track(range(start, run.steps), f"Training {folder.path.name}"):
             began = perf_counter()

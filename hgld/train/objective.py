@@ -190,13 +190,14 @@ def _of_preset(recipe: _Recipe, name: Any) -> dict[str, Any]:
     if name is None:
         return {}
     found = preset(str(name))
-    values = {
+    values: dict[str, Any] = {
         **{n: getattr(found, n) for n in ("alpha", "eta", "ks", "temperature")},
         **{n: getattr(found, n) for n in ("pair_alpha", "pair_beta")},
         "lam": found.recall_lam if recipe.name == "RODRecall" else found.lam,
     }
     if recipe.name in ("PairCalibration", "PooledCalibration"):
         values |= {"alpha": found.pair_alpha, "beta": found.pair_beta}
+    values |= found.others.get(recipe.name, {})
     step = {n: v for n, v in asdict(found.step).items() if v is not None and n in recipe.of_step}
     return {**{n: v for n, v in values.items() if n in recipe.parameters}, **step}
 

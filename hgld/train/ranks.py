@@ -20,10 +20,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from hgld.errors import HgldError, Resumable, UsageError
 from hgld.model.weights import choose_device
+from hgld.tasks import say
 
 __all__ = ["ALONE", "Ranks", "current", "give_orders", "joined", "take_orders"]
 
@@ -80,13 +82,18 @@ class Ranks:
         return torch.device("cuda", self.local_rank)
 
     def parallel(self, model: nn.Module) -> nn.Module:
-        """The model, its gradients averaged over the processes as they are found.
+        """The model in training, its gradients averaged over the processes as they are found.
 
-        Batch-norm that is not frozen takes its statistics from each process's own slice; rank 0's
-        are kept.
+        Batch-norm that is not frozen takes its statistics from each process's own slice, which is
+        said; rank 0's are kept.
         """
         if self.size == 1:
             return model
+        if self.leads and any(isinstance(m, _BatchNorm) and m.training for m in model.modules()):
+            say(
+                "batch-norm is not frozen: each process takes its statistics from its own "
+                f"1/{self.size} of a batch, so one process would train another model"
+            )
         device = next(model.parameters()).device
         return DistributedDataParallel(model, [device] if device.type == "cuda" else None)
 

@@ -285,10 +285,16 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
-    """On CPU, only algorithms that give the same bits each time; a GPU is left to its speed."""
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(before or device.type == "cpu")
+    """On CPU, only algorithms that give the same bits each time; a GPU is left to its speed.
+
+    Nothing here reads memory before it is written, so filling it first would only take time.
+    """
+    memory: Any = torch.utils.deterministic
+    before = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(before[0] or device.type == "cpu")
+    memory.fill_uninitialized_memory = False
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(before[0])
+        memory.fill_uninitialized_memory = before[1]

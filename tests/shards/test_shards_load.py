@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader
 from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.shards import index_shards, read_index, verify_shards
 from hgld.shards.batches import BatchOptions, plan_epoch
+from hgld.shards.held import HeldImages
 from hgld.shards.load import BatchLoader, PlainImages, reads_per_byte
 from hgld.tasks import watched_by
 from tests.shards.shard_world import World, draw, make_world
@@ -126,9 +127,11 @@ def test_any_reader_workers_and_ranks_give_the_same_batches_pixel_for_pixel(
         assert same(found, one[way[1]][: len(found)]), way
 
 
+@pytest.mark.parametrize("in_memory", [0, 1 << 27])
 def test_both_readers_give_the_same_batches_of_whole_groups(
-    shards: Path, rows: pd.DataFrame
+    shards: Path, rows: pd.DataFrame, in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("hgld.shards.load.HeldImages", partial(HeldImages, in_memory=in_memory))
     options = replace(IN_SHARDS, groups_per_batch=2, lanes=1)
     indexed, stream = (
         walk(BatchLoader(shards, rows, noisy, options, seed=3, reader=reader), 6)
@@ -167,6 +170,23 @@ def test_a_state_saved_anywhere_goes_on_with_the_same_batches(
         head = walk(first, stop)
         second.load_state_dict(json.loads(json.dumps(first.state_dict())))
         assert same(head + walk(second, 12 - stop), whole), stop
+
+
+def test_a_state_belongs_to_its_shards_wherever_they_are_read(
+    shards: Path, rows: pd.DataFrame, world: World, url: str
+) -> None:
+    images = world.images.assign(title="File:Other.jpg")
+    others, _ = replace(world, images=images).export("others", shard_megabytes=0.05)
+    there, far, other = (
+        BatchLoader(folder, rows, noisy, IN_SHARDS, seed=3, reader="stream")
+        for folder in (shards, url, others)
+    )
+    other_rows = read_index(others).query("split == 'train'")
+    columns = ["key", "shard", "run", "sha256"]  # what a plan and a reader go by is the same
+    assert (other_rows[columns].to_numpy() == rows[columns].to_numpy()).all()
+    far.load_state_dict(there.state_dict())
+    with pytest.raises(InvalidData, match="saved with other shards"):
+        other.load_state_dict(there.state_dict())
 
 
 def run_walk(*arguments: object, ranks: int) -> None:
@@ -225,7 +245,7 @@ def test_the_stream_reads_from_a_web_server(shards: Path, rows: pd.DataFrame, ur
 
 def test_a_shard_that_the_server_does_not_have_is_named(rows: pd.DataFrame, url: str) -> None:
     loader = BatchLoader(f"{url}/nowhere", rows, noisy, IN_SHARDS, seed=3, reader="stream")
-    with pytest.raises(HgldError, match=r"/nowhere/train-\d+\.tar: cannot be opened .*404"):
+    with pytest.raises(HgldError, match=r"/nowhere/train-\d+\.tar: no such file"):
         walk(loader, 1)
 
 
@@ -246,7 +266,7 @@ def test_the_stream_reads_from_any_file_system_of_fsspec(
     [
         ("sftp://host/shards", r"the package that reads sftp:// is not installed \(.*paramiko"),
         ("nonsense://host", r"cannot be opened \(Protocol not known: nonsense"),
-        ("memory://nowhere", r"train-\d+\.tar: no such shard"),
+        ("memory://nowhere", r"train-\d+\.tar: no such file"),
         ("http://127.0.0.1:9", r"cannot be opened .*refused"),
     ],
 )
@@ -436,6 +456,26 @@ def test_padding_is_an_image_of_zeros_without_labels(shards: Path, rows: pd.Data
     padded = [(images[numbers < 0], labels[numbers < 0]) for images, labels, numbers in loader]
     assert sum(len(images) for images, _ in padded) == 4  # classes of 1 and 3 images
     assert all(not images.any() and (labels == -1).all() for images, labels in padded)
+
+
+@pytest.mark.parametrize("reader", ["indexed", "stream"])
+def test_a_rank_with_nothing_but_padding_has_as_many_steps(
+    shards: Path, rows: pd.DataFrame, reader: Reader
+) -> None:
+    small = rows[rows["level_3"].isin(rows["level_3"].value_counts().index[-4:])]
+    options = BatchOptions(4, 4, order="shards", small_classes="pad")
+    parts = [
+        list(
+            BatchLoader(
+                shards, small, noisy, options, seed=3, reader=reader, rank=rank, world_size=16
+            )
+        )
+        for rank in range(16)
+    ]
+    assert {len(part) for part in parts} == {len(parts[0])} and parts[0]
+    padding = [images for ((images, _, numbers), *_) in parts if (numbers < 0).all()]
+    assert padding and all(images.shape == (1, 3, 15, 20) for images in padding)
+    assert not any(images.any() for images in padding)
 
 
 def test_a_truncated_shard_is_named_by_both_readers(world: World, rows: pd.DataFrame) -> None:

@@ -348,7 +348,7 @@ def test_a_stopped_export_goes_on_and_ends_with_the_same_bytes(
         time.sleep(0.001)
     process.send_signal(end)
     process.wait()
-    _require_none_left(process.pid)
+    require_none_left(process.pid)
     markers = list((world.folder / "stopped-state").glob("*.tar.arrow"))
     kept = {m.stem: (out / m.stem).stat().st_mtime_ns for m in markers}
     assert len(kept) >= 3 and not (out / "manifest.json").exists()
@@ -358,7 +358,7 @@ def test_a_stopped_export_goes_on_and_ends_with_the_same_bytes(
     assert not list(out.glob(".*.tmp"))
 
 
-def _require_none_left(group: int) -> None:
+def require_none_left(group: int) -> None:
     """All processes of the group end within a few seconds."""
     deadline = time.monotonic() + 20
     while True:

@@ -9,6 +9,7 @@ from hgld.config import TrainOptions
 from hgld.errors import InvalidData, Resumable, UsageError
 from hgld.model import build_image_model
 from hgld.shards.index import read_index
+from hgld.tasks import watched_by
 from hgld.train.data import TrainingData
 from hgld.train.feed import feed_batches
 from hgld.train.ranks import ALONE, Ranks
@@ -68,8 +69,36 @@ def test_a_damaged_image_is_one_line_whoever_loads_it(tmp_path: Path, workers: i
         with (folder / row.shard).open("r+b") as file:
             file.seek(row.offset)
             file.write(b"nothing like a JPEG")
-    with pytest.raises(InvalidData, match=r"^[^\n]*\.tar: key .* cannot be decoded[^\n]*$"):
+    with pytest.raises(
+        InvalidData, match=r"^[^\n]*\.tar: key .* cannot be decoded[^\n]*; 0 are allowed [^\n]*$"
+    ):
         batches(folder, workers=workers)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_within_the_budget_another_image_of_the_class_takes_the_place(
+    tmp_path: Path, workers: int
+) -> None:
+    folder = make_shards(tmp_path)
+    before = batches(folder)
+    row = int(before[0][2][4])
+    damaged = TrainingData.read(folder, small_options()).rows.iloc[row]
+    with (folder / damaged["shard"]).open("r+b") as file:
+        file.seek(damaged["offset"])
+        file.write(bytes(30))
+    said: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        after = batches(folder, workers=workers, undecodable_budget=1)
+    for (images, labels, rows, _), (others, same, again, _) in zip(before, after, strict=True):
+        assert torch.equal(labels, same) and torch.equal(rows, again)
+        differ = (images != others).flatten(1).any(1)
+        assert differ.tolist() == (rows == row).tolist()
+        assert others.flatten(1).any(1).all()
+    shard = folder / damaged["shard"]
+    assert said == [
+        f"{shard}: key {damaged['key']}: cannot be decoded; another image of its class takes its "
+        "place"
+    ]
 
 
 def test_a_loading_process_that_is_killed_can_be_gone_on_from(shards: Path) -> None:

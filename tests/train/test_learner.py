@@ -121,6 +121,18 @@ def test_a_memory_changes_the_gradient() -> None:
     assert not torch.allclose(plain["head.weight"], remembered["head.weight"])
 
 
+def test_a_memory_that_starts_late_is_empty_until_then() -> None:
+    run = RunOptions(loss="SupAP", memory=12, memory_start=2)
+    learner = learner_of(run)
+    for part in (learner.model, learner.criterion, learner.memory):
+        part.float()
+    kept = []
+    for step in range(4):
+        learner.learn(step, pixels(), torch.from_numpy(LABELS[ROWS]), 8 * step + torch.arange(8))
+        kept.append(len(learner.memory))
+    assert kept == [0, 0, 8, 12]
+
+
 def test_one_graph_through_model_and_loss_gives_the_same() -> None:
     run = RunOptions(loss="HAPPIER")
     learner = learner_of(run)

@@ -131,19 +131,35 @@ def test_a_request_to_stop_on_one_rank_stops_all_with_a_checkpoint(pipeline: Pat
     folder = pipeline.parent
     run = folder / "work" / "models" / "run"
     shutil.rmtree(run, ignore_errors=True)
-    launcher = torchrun(folder, "train.runs.run.steps=100000")
+    thawed = "train.freeze_batch_norm=false"
+    launcher = torchrun(folder, "train.runs.run.steps=100000", thawed)
     wait_for(run / ".timings.jsonl", 2)
     os.kill(ranks_of(launcher)[1], signal.SIGTERM)
     text = launcher.communicate(timeout=120)[1]
     assert len([line for line in said(text) if "was stopped after step" in line]) == 1
+    assert text.count("batch-norm is not frozen") == 1
     assert text.count("exitcode  : 75") == 2  # both, as torchrun tells it
     state = torch.load(run / ".checkpoint.pt", weights_only=True)
     assert state["step"] == len(losses(folder)) > 0
 
 
-def test_torchrun_of_a_whole_run_is_refused(
-    pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("verb", "instead"),
+    [
+        ("run", "first `hgld run PIPELINE --until export`"),
+        ("evaluate", "--set evaluate.processes=N, or --set evaluate.ray=ADDRESS on a cluster"),
+        ("report", "run `hgld report"),
+    ],
+)
+def test_torchrun_of_anything_but_training_is_refused(
+    pipeline: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+    instead: str,
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert guarded(lambda: app(command(pipeline.parent, "run")[2:])) == 2
-    assert "torchrun starts one stage, train" in capsys.readouterr().err
+    assert guarded(lambda: app(command(pipeline.parent, verb)[2:])) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "torchrun starts one stage, train" in line
+    assert instead in line
