@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hgld.run import Summary
+from hgld.counting import Summary
 from hgld.stages import Stage
 
 

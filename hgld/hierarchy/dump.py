@@ -31,6 +31,7 @@ __all__ = ["read_dump"]
 
 KEPT_AT_ONCE = 5000  # facts a transaction
 SUBCLASS = b'"P279":['
+UNTOLD = "soft redirects are among no_item, as\ndumps do not tell where they lead"
 
 
 def read_dump(
@@ -63,7 +64,7 @@ def read_dump(
             _learn_entities(entities, items, used - known.keys(), store, reading)
         facts = Facts(store)
         accounts, instance_of, misses = settle(landmarks, facts, known, options.follow_topics)
-    say(accounts.describe(known))
+    say(accounts.describe(known, UNTOLD))
     return instance_of, misses
 
 

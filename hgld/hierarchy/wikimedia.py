@@ -17,9 +17,10 @@ import pandas as pd
 
 from hgld.config import ScrapeOptions, StageContext
 from hgld.hierarchy.wiki.answers import WikiClass
-from hgld.hierarchy.wiki.client import ApiClient, on_this_machine
+from hgld.hierarchy.wiki.client import ApiClient
 from hgld.hierarchy.wiki.crawl import AT_ONCE, Crawl, in_parts
 from hgld.hierarchy.wiki.endings import settle
+from hgld.hierarchy.wiki.etiquette import on_this_machine
 from hgld.hierarchy.wiki.facts import Facts, Trail
 from hgld.hierarchy.wiki.progress import Progress
 from hgld.hierarchy.wiki.questions import ask_for

@@ -8,7 +8,8 @@ import pytest
 
 from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.wiki.answers import read_items
-from hgld.hierarchy.wiki.client import ApiClient, on_this_machine, user_agent
+from hgld.hierarchy.wiki.client import ApiClient
+from hgld.hierarchy.wiki.etiquette import on_this_machine, user_agent
 from hgld.tasks import watched_by
 from tests.hierarchy.small_wiki import Fault, Wiki
 
@@ -33,7 +34,7 @@ def client() -> Iterator[Client]:
         yield found
 
 
-@pytest.mark.parametrize("contact", ["", "  ", "me", "@", "jürgen@example.org"])
+@pytest.mark.parametrize("contact", ["", "  ", "me", "@", "jürgen@example.org", "a@b\nX: 1"])
 def test_without_a_contact_it_refuses_and_names_the_option(contact: str) -> None:
     with pytest.raises(UsageError, match=r"set scrape\.contact to your e-mail or URL"):
         Client(contact)
@@ -109,18 +110,18 @@ def test_a_server_that_is_not_there_is_a_resumable_stop() -> None:
 
 
 def test_each_pause_is_told_with_its_reason_attempt_and_length(wiki: Wiki, client: Client) -> None:
-    wiki.faults = [Fault(500), Fault(429, "slow down", {"Retry-After": "37"})]
+    wiki.faults = [Fault(500), Fault(429, "slow down", {"Retry-After": "37"}), Fault(500)]
     said: list[str] = []
     with watched_by(lambda items, label, total: iter(items), said.append):
         client.entity(wiki)
     assert said[0] == "127.0.0.1: HTTP 500; attempt 2 in 1 s"
     assert said[1] == f"127.0.0.1: HTTP 429; attempt 3 in {client.pauses[1]:.0f} s"
-    assert len(said) == 2
+    assert said[2:] == ["127.0.0.1: HTTP 500; attempt 4 in 2 s"]
 
 
 def test_a_very_long_pause_is_left_to_the_person(wiki: Wiki, client: Client) -> None:
     wiki.faults = [Fault(429, "", {"Retry-After": "86400"})]
-    with pytest.raises(Resumable, match="asks for a pause of 86400 s"):
+    with pytest.raises(Resumable, match="asks for a pause of 24 h 0 min"):
         client.entity(wiki)
     assert client.pauses == []
 
@@ -138,6 +139,17 @@ def fetch(wiki: Wiki, client: Client, ids: Sequence[str]) -> dict[str, Any]:
         return client.ask(wiki.url, "wbgetentities", question, may_split=len(some) > 1)
 
     return client.fetch_batch(ids, ask, read_items)
+
+
+@pytest.mark.parametrize("error", ["Backend fetch failed", {"code": "never-heard-of"}])
+def test_an_unknown_error_stops_at_once_and_is_not_halved(
+    error: object, wiki: Wiki, client: Client
+) -> None:
+    wiki.faults = [Fault(200, json.dumps({"error": error}))]
+    with pytest.raises(HgldError, match=r"never-heard-of|Backend fetch failed") as raised:
+        fetch(wiki, client, [f"Q{i}" for i in range(1, 51)])
+    assert str(raised.value).endswith("what is finished is kept")
+    assert (len(wiki.asked), raised.value.exit_code) == (1, 1)
 
 
 def test_what_a_truncated_result_leaves_out_is_asked_for_again(wiki: Wiki, client: Client) -> None:

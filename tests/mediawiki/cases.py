@@ -104,7 +104,11 @@ def _spellings(cases: Cases) -> None:
         ("Amp & entity", "Category:Amp_&amp;_entity"),
         ("Slash/part", "Category:Slash%2Fpart"),
         ("Question? mark", "Category:Question%3F_mark"),
+        ("With section", "Category:With_section#History"),
+        ("Raw question? mark", "Category:Raw_question?_mark"),
+        ("Unseen mark", "Category:%E2%80%8EUnseen_mark%E2%80%8E"),
         ("X" * 246, "Category:" + "X" * 246),
+        ("Z" * 255, "Category:" + "Z" * 255),
         ("Secure", "https://commons.wikimedia.org/wiki/Category:Secure"),
         ("Mobile", "https://commons.m.wikimedia.org/wiki/Category:Mobile"),
     ]
@@ -233,6 +237,8 @@ def _nothing(cases: Cases) -> None:
         world.item(f"Q{number}", is_a(kind))
         cases.add(f"Category:Unknown_{number}", "unknown_value")
     cases.add("Category:Bad%5Btitle%5D", "bad_url")
+    cases.add("Category:" + "Y" * 256, "bad_url")
+    cases.add("Category:" + "%C3%89" * 128, "bad_url")  # É is two bytes
     cases.add("Category:" + "Y" * 300, "bad_url")
     cases.add("Category:Twice%2525encoded", "bad_url")
     cases.add("http://example.org/wiki/Category:St_Mary", "bad_url")

@@ -38,17 +38,18 @@ class Part:
     """Some landmarks, the part of the wiki that they lead into, and what a scrape has to find.
 
     ``found`` holds split, landmark, item, order and class of each statement; ``missed`` split,
-    landmark and reason.
+    landmark and reason. ``classes`` is how many different values there are.
     """
 
     world: World = field(default_factory=World)
     landmarks: list[Row] = field(default_factory=list)
     found: list[tuple[str, int, str, int, str]] = field(default_factory=list)
     missed: list[tuple[str, int, str]] = field(default_factory=list)
+    classes: int = CLASSES
 
-    def add(self, number: int) -> None:
-        """One more landmark."""
-        name = NAMES[number % len(NAMES)].format(number)
+    def add(self, number: int, name: str = "") -> None:
+        """One more landmark; without a name it gets one."""
+        name = name or NAMES[number % len(NAMES)].format(number)
         url = COMMONS + quote(f"Category:{name}".replace(" ", "_"), safe=",;@$!*()/~:'")
         row = {"split": "train", "landmark_id": number, "name": name, "commons_url": url}
         self.landmarks.append(row)
@@ -62,13 +63,13 @@ class Part:
         elif share < 425:
             moved = {"soft" if share < 420 else "redirect": f"{name} (new)"}
             self.world.page(name, **moved)
-            self._find(number, f"{name} (new)", classes_of(number, 1))
+            self._find(number, f"{name} (new)", self._draw(number, 1))
         elif share < 525:
-            self._find(number, name, classes_of(number, 2 + number % 3))
+            self._find(number, name, self._draw(number, 2 + number % 3))
         elif share < 530:
             self._miss(number, "no_p31", name, self._item(number, []))
         else:
-            self._find(number, name, classes_of(number, 1))
+            self._find(number, name, self._draw(number, 1))
 
     def _miss(self, number: int, reason: str, name: str = "", item: str = "") -> None:
         if name:
@@ -88,7 +89,7 @@ class Part:
         if not topic:
             self.missed.append(("train", number, "category_without_topic"))
             return
-        classes = classes_of(number, 1)
+        classes = self._draw(number, 1)
         self.world.item(about, *(is_a(target) for target in classes), en=name)
         self._expect(number, about, classes)
 
@@ -100,6 +101,12 @@ class Part:
 
     def _expect(self, number: int, item: str, classes: list[str]) -> None:
         self.found += [("train", number, item, i, target) for i, target in enumerate(classes)]
+
+    def _draw(self, number: int, count: int) -> list[str]:
+        """Distinct classes, the first of which are by far the most frequent."""
+        chance = (number * 2_654_435_761 % 2**32) / 2**32
+        first = int(self.classes * chance**3)
+        return [f"Q{FIRST_CLASS + (first + 17 * i) % self.classes}" for i in range(count)]
 
 
 def share_of(number: int) -> int:
@@ -120,13 +127,6 @@ def made_parts(landmarks: int, kilobytes: int = 0) -> Iterator[Part]:
         for number in range(start, min(start + PART, landmarks)):
             part.add(number)
         yield part
-
-
-def classes_of(number: int, count: int) -> list[str]:
-    """Distinct classes, the first of which are by far the most frequent."""
-    chance = (number * 2_654_435_761 % 2**32) / 2**32
-    first = int(CLASSES * chance**3)
-    return [f"Q{FIRST_CLASS + (first + 17 * i) % CLASSES}" for i in range(count)]
 
 
 def weight(kilobytes: int) -> dict[str, list[Claim]]:

@@ -17,7 +17,7 @@ REASONS = {  # as they stand in misses.csv
     "only_deprecated": "all its values are deprecated",
     "unknown_value": "its value is unknown or none",
     "category_without_topic": "its item is a mere category",
-    "redirect_loop": "redirects in a circle",
+    "redirect_loop": "circular, or too many redirects",
     "bad_url": "not the URL of a Commons page",
 }
 OK = "ok"

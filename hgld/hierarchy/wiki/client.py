@@ -5,23 +5,21 @@ with status 200, or fail while the body is read. So each answer gets a verdict (
 ``hgld.hierarchy.wiki.verdict``), every pause is taken here, and every asked key is accounted for.
 """
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from ipaddress import ip_address
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import requests
 
-from hgld import __version__
-from hgld.errors import HgldError, Resumable, UsageError
+from hgld.errors import HgldError, Resumable
 from hgld.hierarchy.blanks import single_blanks
-from hgld.hierarchy.wiki.pacer import Pacer, pause_before
+from hgld.hierarchy.wiki.etiquette import on_this_machine, user_agent
+from hgld.hierarchy.wiki.pacer import Pacer, duration, pause_before
 from hgld.hierarchy.wiki.verdict import Answer, classify
 from hgld.tasks import say
 
-__all__ = ["ApiClient", "TooMuchAsked", "on_this_machine", "user_agent"]
+__all__ = ["ApiClient", "TooMuchAsked"]
 
 Found = TypeVar("Found")
 Ask = Callable[[Sequence[str]], Mapping[str, Any]]
@@ -33,6 +31,8 @@ FAILURES_BEFORE_FIRST_ANSWER = 3  # of connecting to a server that has not answe
 FAILURES_BEFORE_SPLIT = 4  # of one batch that the server chokes on
 WAIT_S = 5.0  # where the server asks to wait but does not say how long
 TIMEOUT_S = (10, 60)  # connect, read
+LONGEST_TURN_S = 10.0  # between two requests; what takes longer is a pause, and told
+CUT_OFF = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
 DIRECTLY = {"http": "", "https": ""}  # past any proxy
 
 
@@ -65,7 +65,7 @@ class ApiClient:
         self.maxlag = maxlag
         self.sleep = sleep
         self.clock = clock
-        self.pacer = Pacer(requests_per_second, sleep, clock)
+        self.pacer = Pacer(requests_per_second, clock=clock)
         self.requests = 0  # sent so far
         self.failures = 0  # in a row
         self.reached: set[str] = set()  # URLs that have answered
@@ -129,8 +129,7 @@ class ApiClient:
         while (answer := self._send(url, action, parameters)).kind != "ok":
             tries += 1
             self._settle(answer, url)
-            times = tries if answer.kind == "wait" else self.failures
-            self._pause(answer, url, times, self.clock() - since)
+            self._pause(answer, url, tries, self.clock() - since)
             choked += answer.heavy
             if may_split and choked >= FAILURES_BEFORE_SPLIT:
                 raise TooMuchAsked
@@ -140,10 +139,31 @@ class ApiClient:
         return answer.document
 
     def _send(self, url: str, action: str, parameters: Mapping[str, str]) -> Answer:
-        here = on_this_machine(url)
-        if not here:
-            self.pacer.wait()
+        """What one request comes to, sent when it may be sent."""
+        if not on_this_machine(url):
+            self._take_turn(url)
         self.requests += 1
+        answer = self._post(url, action, parameters)
+        self._hold_back(url, answer.pause_s or 0.0)
+        return answer
+
+    def _take_turn(self, url: str) -> None:
+        """Wait until a request may be sent, as this process or another one was told."""
+        while (left := self.pacer.take()) > 0:
+            pause = f"a pause that was asked for lasts for {duration(left)} more"
+            if left > LONGEST_PAUSE_S:
+                kept = f"it is kept in {self.pacer.path}"
+                raise Resumable(f"{url}: {pause}; run the same command again after it ({kept})")
+            if left > LONGEST_TURN_S:
+                say(f"{urlsplit(url).hostname}: {pause}")
+            self.sleep(left)
+
+    def _hold_back(self, url: str, pause_s: float) -> None:
+        """Keep to a pause however this process ends, and have others keep to it."""
+        if pause_s and not on_this_machine(url):
+            self.pacer.hold_back(pause_s)
+
+    def _post(self, url: str, action: str, parameters: Mapping[str, str]) -> Answer:
         lag = {"maxlag": str(self.maxlag)} if self.maxlag else {}
         try:
             response = self.session.post(
@@ -152,53 +172,58 @@ class ApiClient:
                 data={**parameters, **lag},
                 timeout=TIMEOUT_S,
                 allow_redirects=False,
-                proxies=DIRECTLY if here else None,
+                proxies=DIRECTLY if on_this_machine(url) else None,
             )
-            self.reached.add(url)
-            return classify(response.status_code, response.headers, response.content)
-        except (
-            requests.exceptions.ChunkedEncodingError,
-            requests.exceptions.ContentDecodingError,
-        ):
-            self.reached.add(url)
-            return Answer("transient", reason="the answer was cut off", heavy=True)
+        except CUT_OFF:
+            answer = Answer("transient", reason="the answer was cut off", heavy=True)
         except (requests.ConnectionError, requests.Timeout) as error:
             return Answer("transient", reason=f"no connection ({type(error).__name__})")
         except requests.RequestException as error:
             return Answer("fatal", reason=single_blanks(str(error)))
+        else:
+            answer = classify(response.status_code, response.headers, response.content)
+        self.reached.add(url)
+        return answer
 
     def _settle(self, answer: Answer, url: str) -> None:
         """Raise where asking the same again makes no sense; count the failures in a row."""
         if answer.kind == "split":
             raise TooMuchAsked(answer.code)
         if answer.kind == "fatal":
-            raise HgldError(f"{url}: {answer.reason}")
-        if (answer.pause_s or 0) > LONGEST_PAUSE_S:
+            raise HgldError(f"{url}: {answer.reason}; what is finished is kept")
+        pause_s = answer.pause_s or 0.0
+        if pause_s > LONGEST_PAUSE_S:
             raise Resumable(
-                f"{url}: {answer.reason}; the server asks for a pause of {answer.pause_s:.0f} s; "
+                f"{url}: {answer.reason}; the server asks for a pause of {duration(pause_s)}; "
                 "what is finished is kept, run the same command again after it"
             )
         if answer.kind == "wait":
             self.pacer.slow_down()
-            return
+        else:
+            self._count_failure(answer.reason, url)
+
+    def _count_failure(self, reason: str, url: str) -> None:
+        """Count one more in a row; raise where there are too many."""
         self.failures += 1
         if self.failures >= FAILURES_BEFORE_FIRST_ANSWER and url not in self.reached:
             raise Resumable(
-                f"{url}: {answer.reason}, {self.failures} times and never an answer; check the "
+                f"{url}: {reason}, {self.failures} times and never an answer; check the "
                 "network and the URL, then run the same command again"
             )
         if self.failures >= FAILURES_BEFORE_STOP:
             raise Resumable(
-                f"{url}: {answer.reason}, {self.failures} times in a row; "
+                f"{url}: {reason}, {self.failures} times in a row; "
                 "what is finished is kept, run the same command again later"
             )
 
-    def _pause(self, answer: Answer, url: str, times: int, waited_s: float) -> None:
-        unsaid = WAIT_S if answer.kind == "wait" else 0.0
-        pause = pause_before(times, unsaid if answer.pause_s is None else answer.pause_s)
-        busy = f" (busy for {waited_s / 60:.0f} min)" if waited_s > 60 else ""
-        host = urlsplit(url).hostname
-        say(f"{host}: {answer.reason}{busy}; attempt {times + 1} in {pause:.0f} s")
+    def _pause(self, answer: Answer, url: str, tries: int, waited_s: float) -> None:
+        waits = answer.kind == "wait"
+        asked_s = answer.pause_s if answer.pause_s is not None else WAIT_S if waits else 0.0
+        pause = pause_before(tries if waits else self.failures, asked_s)
+        busy = f" (busy for {duration(waited_s)})" if waited_s > 60 else ""
+        reason = answer.reason.rstrip(".") + busy
+        say(f"{urlsplit(url).hostname}: {reason}; attempt {tries + 1} in {pause:.0f} s")
+        self._hold_back(url, pause)
         self.sleep(pause)
 
     def _tell_warnings(self, document: Mapping[str, Any], url: str) -> None:
@@ -216,33 +241,3 @@ def _attempt(keys: Sequence[str], ask: Ask, read: Read[Found]) -> dict[str, Foun
         return read(ask(keys), keys)
     except TooMuchAsked:
         return {}
-
-
-def user_agent(contact: str) -> str:
-    """The User-Agent that Wikimedia's policy asks for.
-
-    Raises:
-        UsageError: no contact, or nothing that looks like one.
-    """
-    contact = contact.strip()
-    if not re.search(r"\S@\S|https?://\S", contact) or not contact.isascii():
-        raise UsageError(
-            f"scrape.contact is {contact!r}; Wikimedia asks every program for a contact in its "
-            "User-Agent and turns away those without: set scrape.contact to your e-mail or URL "
-            "(in the pipeline file, or --set scrape.contact=...)"
-        )
-    return f"hgld/{__version__} ({contact}) python-requests/{requests.__version__}"
-
-
-def on_this_machine(url: str) -> bool:
-    """Whether the URL's host is this machine itself.
-
-    Example:
-        >>> on_this_machine("http://127.0.0.1:8080/api.php")
-        True
-    """
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

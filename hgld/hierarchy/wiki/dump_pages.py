@@ -20,6 +20,7 @@ __all__ = ["read_dumped_pages"]
 
 CATEGORY = b"14"  # namespace
 SITE = b"'commonswiki'"
+LONGEST_BYTES = 255  # of a title without its namespace
 MOST_MOVES = 3  # of hard redirects; MediaWiki mends longer chains itself
 _ILLEGAL = re.compile(r"[\[\]{}<>|]|%[0-9A-Fa-f]{2}")
 
@@ -46,9 +47,8 @@ def read_dumped_pages(titles: Iterable[str], options: ScrapeOptions) -> dict[str
 
 def _page(name: str, end: str, items: Mapping[str, str], known: Collection[str] | None) -> Page:
     """The fact of one title, in the words of the API road."""
-    if bad := _ILLEGAL.search(name):
-        detail = f'The requested page title contains invalid characters: "{bad[0]}".'
-        return Page(reason="bad_url", detail=detail)
+    if fault := _fault(name):
+        return Page(reason="bad_url", detail=fault)
     if not end:
         return Page(reason="redirect_loop", detail=f"'{name}' redirects in a circle")
     if end in items:
@@ -56,6 +56,15 @@ def _page(name: str, end: str, items: Mapping[str, str], known: Collection[str] 
     if known is not None and end not in known:
         return Page(reason="no_page", detail=f"'{end}' does not exist")
     return Page("", "no_item", f"'{end}' has no Wikidata item")
+
+
+def _fault(title: str) -> str:
+    """Why MediaWiki would have no page of that title, in its words; empty where it may."""
+    if bad := _ILLEGAL.search(title):
+        return f'The requested page title contains invalid characters: "{bad[0]}".'
+    if len(title.partition(":")[2].encode()) > LONGEST_BYTES:
+        return f"The requested page title is too long: more than {LONGEST_BYTES} bytes."
+    return ""
 
 
 def _end(name: str, moved: Mapping[str, str]) -> str:

@@ -1,20 +1,46 @@
-"""When the next request may be sent: requests keep apart, and further apart for a busy server."""
+"""When the next request may be sent: requests keep apart, and further apart for a busy server.
 
+Wikimedia counts what comes from one place, whichever program, pipeline or wiki it is for. So the
+time of the next request stands in a file that all scrapes of a person on one machine share: several
+at once take turns, and one that is started anew keeps to a pause that the one before was asked for.
+Times are of a clock that no one sets and that starts over with the machine, by which a pause may
+come out longer than asked but never shorter.
+"""
+
+import fcntl
+import os
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
 
-__all__ = ["MOST_PER_SECOND", "Pacer", "pause_before"]
+from hgld.errors import DISK_FULL, HgldError, Resumable
+
+__all__ = ["MOST_PER_SECOND", "Pacer", "duration", "pause_before", "turn_file"]
 
 MOST_PER_SECOND = 3.0  # Wikimedia allows 200 a minute
 LEAST_PER_SECOND = 0.1
 LONGEST_BACKOFF_S = 120.0
+LINE = 60  # bytes of the file
+
+
+def turn_file() -> Path:
+    """Where all scrapes of this person write down when the next request may be sent."""
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    cache = named if named.is_absolute() else Path.home() / ".cache"
+    return cache / "hgld" / "next-request"
 
 
 @dataclass
 class Pacer:
     """Keeps requests apart, whatever the clock on the wall does; never below a third of a second.
+
+    Args:
+        requests_per_second: 3 at most.
+        path: the file by which processes take turns.
 
     Example:
         >>> Pacer(50).requests_per_second
@@ -22,20 +48,25 @@ class Pacer:
     """
 
     requests_per_second: float
-    sleep: Callable[[float], None] = time.sleep
+    path: Path = field(default_factory=turn_file)
     clock: Callable[[], float] = time.monotonic
-    _free_at: float = -1.0
 
     def __post_init__(self) -> None:
         fastest = min(self.requests_per_second, MOST_PER_SECOND)
         self._full = self.requests_per_second = max(LEAST_PER_SECOND, fastest)
 
-    def wait(self) -> None:
-        """Return when the next request may be sent."""
-        pause = self._free_at - self.clock()
-        if pause > 0:
-            self.sleep(pause)
-        self._free_at = self.clock() + 1 / self.requests_per_second
+    def take(self) -> float:
+        """Take the next request for this process: 0, or the seconds until one may be sent."""
+        with self._turn() as file:
+            left = self._left(file)
+            if left <= 0:
+                self._write(file, 1 / self.requests_per_second)
+            return left
+
+    def hold_back(self, pause_s: float) -> None:
+        """Let no process send a request within so many seconds, however this one ends."""
+        with self._turn() as file:
+            self._write(file, max(pause_s, self._left(file)))
 
     def slow_down(self) -> None:
         """Halve the rate, down to one request in ten seconds."""
@@ -44,6 +75,39 @@ class Pacer:
     def speed_up(self) -> None:
         """Come back to the full rate, by a twentieth with each good answer."""
         self.requests_per_second = min(self._full, self.requests_per_second * 1.05)
+
+    def _left(self, file: FileIO) -> float:
+        """The pause counts from when it was written, or from now on a machine started since."""
+        file.seek(0)
+        try:
+            written, pause = map(float, file.read(LINE).split())
+        except ValueError:  # new
+            return 0.0
+        if written > self.clock():
+            self._write(file, pause)
+            return pause
+        return max(0.0, written + pause - self.clock())
+
+    def _write(self, file: FileIO, pause_s: float) -> None:
+        file.seek(0)
+        file.write(f"{self.clock()} {pause_s}".encode().ljust(LINE))
+        file.truncate(LINE)
+
+    @contextmanager
+    def _turn(self) -> Iterator[FileIO]:
+        """The file, while no other process looks at it."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.touch()
+            with self.path.open("r+b", buffering=0) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield file
+        except OSError as error:
+            kind = Resumable if error.errno in DISK_FULL else HgldError
+            raise kind(
+                f"{self.path}: {error.strerror}; by this file all scrapes of this machine take "
+                "turns: mend that, or set XDG_CACHE_HOME to a folder that can be written"
+            ) from None
 
 
 def pause_before(times: int, asked_s: float) -> float:
@@ -55,3 +119,16 @@ def pause_before(times: int, asked_s: float) -> float:
     """
     backoff = min(LONGEST_BACKOFF_S, 2.0 ** min(times - 1, 10))
     return max(asked_s, backoff, 1.0) * random.uniform(1.0, 1.1)
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    Example:
+        >>> duration(4740), duration(170), duration(5)
+        ('1 h 19 min', '3 min', '5 s')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"

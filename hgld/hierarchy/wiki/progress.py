@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from math import ceil
 
 from hgld.hierarchy.wiki.client import ApiClient
+from hgld.hierarchy.wiki.pacer import duration
 from hgld.tasks import say, track
 
-__all__ = ["Progress", "duration"]
+__all__ = ["Progress"]
 
 QUESTIONS_OF_A_TITLE = 1.75  # its page, the item of two thirds, topic and redirect of a few
 MOST_CLASSES = 6_000  # at full size; a thirtieth of the titles in a part of it
@@ -91,16 +92,3 @@ class Progress:
             f"{self.done:,} of {self.landmarks:,} landmarks, {self.client.requests:,} requests,"
             f" {self.rate():.1f}/s,\n{left} to go"
         )
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it.
-
-    Example:
-        >>> duration(4740), duration(170), duration(5)
-        ('1 h 19 min', '3 min', '5 s')
-    """
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from hgld.alone import hold
 from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.wiki.answers import Item, Statement
-from hgld.hierarchy.wiki.client import on_this_machine
+from hgld.hierarchy.wiki.etiquette import on_this_machine
 from hgld.hierarchy.wiki.route import Fact
 
 __all__ = ["Store", "open_store"]

@@ -14,6 +14,7 @@ __all__ = ["as_stored", "title_of_url"]
 
 _PAGE = re.compile(r"https?://commons\.(?:m\.)?wikimedia\.org/wiki/(.+)", re.DOTALL)
 _IMPOSSIBLE = re.compile(r"[\x00-\x1f\x7f|]")  # would also break a batch of titles apart
+_DIRECTIONS = re.compile("[\u200e\u200f\u202a-\u202e]")  # unseen marks of where text runs to
 
 
 def title_of_url(url: str) -> str | None:
@@ -39,7 +40,7 @@ def as_stored(title: str) -> str:
         >>> as_stored("category: old_town  hall &amp; more#History")
         'Category:Old town hall & more'
     """
-    plain = normalize("NFC", unescape(title)).partition("#")[0]
+    plain = _DIRECTIONS.sub("", normalize("NFC", unescape(title))).partition("#")[0]
     text = " ".join(plain.replace("_", " ").split())
     space, _, name = text.partition(":")
     if space.strip().casefold() == "category":

@@ -8,14 +8,15 @@
     split      too much asked for at once: ask again in smaller batches
     fatal      asking again would not help: stop with one sentence
 
-An error may stand in the body in two formats, beside warnings, or in a header alone, and its body
-may be JSON with status 500 or HTML with status 200.
+An error may stand in the body in two formats, as mere text, beside warnings, or in a header alone,
+and its body may be JSON with status 500 or HTML with status 200. One whose word is not known here
+stops the run: nothing tells whether to wait, to ask again or to ask for less.
 """
 
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
@@ -25,6 +26,8 @@ from hgld.hierarchy.blanks import single_blanks
 __all__ = ["Answer", "classify"]
 
 WAIT_CODES = ("maxlag", "ratelimited", "readonly")
+LONGEST_PAUSE_S = 1e9  # that is told apart
+LONGEST_TEXT = 200  # characters of an error in no known format
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class Answer:
 def classify(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
     """Tell what an HTTP answer of a MediaWiki API means.
 
-    Of the headers, ``Retry-After``, ``Date`` and ``MediaWiki-API-Error`` are looked at.
+    Of the headers, ``Retry-After``, ``Date``, ``MediaWiki-API-Error`` and, for people, Wikimedia's
+    ``X-Wmf-Ratelimit-Class`` are looked at.
 
     Example:
         >>> classify(429, {"Retry-After": "37"}, b"You are making too many requests").pause_s
@@ -59,39 +63,50 @@ def classify(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
         'transient'
     """
     pause_s = _retry_after(headers)
+    asks_to_wait = status == 429 or (status == 503 and pause_s is not None)
+    return replace(_judge(status, headers, body, asks_to_wait), pause_s=pause_s)
+
+
+def _judge(status: int, headers: Mapping[str, str], body: bytes, asks_to_wait: bool) -> Answer:
     document = _parse(body)
     code, text = _api_error(document, headers)
-    if status == 429 or code in WAIT_CODES or (status == 503 and pause_s is not None):
-        return Answer("wait", reason=text or f"HTTP {status}", pause_s=pause_s)
+    reason = text or f"HTTP {status}"
+    if asks_to_wait or code in WAIT_CODES:
+        return Answer("wait", reason=reason + _caller(headers))
     if status in (413, 414) or code == "no-such-entity":
-        return Answer("split", reason=text or f"HTTP {status}", code=code)
+        return Answer("split", reason=reason, code=code)
     if status >= 500 or status == 408 or code.startswith("internal_api_error"):
-        return Answer("transient", reason=text or f"HTTP {status}", pause_s=pause_s, heavy=True)
+        return Answer("transient", reason=reason, heavy=True)
     if status != 200:
         return Answer("fatal", reason=f"HTTP {status}: {_meaning(status, headers, body)}")
     if document is None:
-        reason = f"expected JSON, found {_excerpt(body)!r}"
-        return Answer("transient", reason=reason, pause_s=pause_s, heavy=True)
-    if code:
-        return Answer("fatal", reason=f"{code}: {text}")
-    return Answer("ok", document)
+        return Answer("transient", reason=f"expected JSON, found {_excerpt(body)!r}", heavy=True)
+    return Answer("fatal", reason=f"{code}: {text}") if code else Answer("ok", document)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that ``Retry-After`` asks for, which may be a number or a date."""
     text = headers.get("Retry-After", "").strip()
-    if not text:
-        return None
     if re.fullmatch(r"-?\d+(\.\d+)?", text):
-        return max(0.0, float(text))
-    until, now = _date(text), _date(headers.get("Date", "")) or datetime.now(UTC)
-    return max(0.0, (until - now).total_seconds()) if until else None
+        seconds = float(text)
+    elif until := _date(text):
+        now = _date(headers.get("Date", "")) or datetime.now(UTC)
+        seconds = (until - now).total_seconds()
+    else:
+        return None
+    return min(max(0.0, seconds), LONGEST_PAUSE_S)
+
+
+def _caller(headers: Mapping[str, str]) -> str:
+    """As what Wikimedia counts this program's requests; a good User-Agent may be misread there."""
+    name = single_blanks(headers.get("X-Wmf-Ratelimit-Class", ""))
+    return f" (counted as {name})" if name else ""
 
 
 def _date(text: str) -> datetime | None:
     try:
         date = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return date if date.tzinfo else date.replace(tzinfo=UTC)
 
@@ -99,21 +114,23 @@ def _date(text: str) -> datetime | None:
 def _parse(body: bytes) -> dict[str, Any] | None:
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
 
 
 def _api_error(document: Mapping[str, Any] | None, headers: Mapping[str, str]) -> tuple[str, str]:
-    """Code and text of the error in the body (in either format), or the code in the header."""
+    """Code and text of the error in the body, whatever its format, or the code in the header."""
     found = document or {}
-    errors = [found["error"]] if "error" in found else found.get("errors", [])
-    if not errors or not isinstance(errors[0], dict):
+    errors = found.get("error", found.get("errors"))
+    if errors in (None, "", []):
         code = headers.get("MediaWiki-API-Error", "")
         return code, code
-    first = errors[0]
+    first = errors[0] if isinstance(errors, list) else errors
+    if not isinstance(first, dict):
+        return "unknown error", single_blanks(str(first))[:LONGEST_TEXT]
     text = single_blanks(str(first.get("info") or first.get("text") or ""))
-    return single_blanks(str(first.get("code", "unknown"))), text
+    return single_blanks(str(first.get("code") or "unknown error")), text
 
 
 def _meaning(status: int, headers: Mapping[str, str], body: bytes) -> str:
