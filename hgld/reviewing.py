@@ -5,7 +5,6 @@ is read while it is written. Only rows are added to what people have decided: th
 and of edited clusters keep every row and column that they have.
 """
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, Table, atomic_path, hash_file, write_csv
 from hgld.errors import MissingInput
-from hgld.lock import judge
+from hgld.lock import STOPPED, judge
 from hgld.run import Runner, copy_beside
 from hgld.stages import Stage, load_function
 
@@ -27,6 +26,7 @@ __all__ = [
     "write_workbook",
 ]
 
+UNFINISHED = ((f"{ARTIFACTS['cluster_edits'].file} changed",), (STOPPED,))  # an apply was killed
 PAGE_READS = (  # what the review page shows besides the sheet and photos
     "clusters",
     "cluster_summary",
@@ -53,7 +53,7 @@ def apply_review(runner: Runner, who: str, sheets: Sequence[Path] = ()) -> int:
         paths = sheets or _edited_sheets(runner, stage)
         apply = load_function("hgld.hierarchy.sheet:apply_sheets")
         after = apply(paths, *inputs, who=who, when=runner.now)
-        fresh = judge(runner.stage("cluster"), runner.lock, workspace).state == "fresh"
+        reasons = judge(runner.stage("cluster"), runner.lock, workspace).reasons
         decided, edited = (
             _append(runner, name, before, now)
             for name, before, now in zip(names[-2:], inputs[-3:-1], after, strict=True)
@@ -62,7 +62,7 @@ def apply_review(runner: Runner, who: str, sheets: Sequence[Path] = ()) -> int:
         for name in stage.writes:
             if workspace.path(name).resolve() in applied:
                 runner.lock.accept(stage, name, workspace)
-        if edited and fresh:
+        if reasons in UNFINISHED or (edited and not reasons):
             runner.run_if_needed(runner.stage("cluster"))
         elif edited:
             runner.listener.notice("clusters are edited; the next `hgld run` makes them anew")
@@ -166,7 +166,7 @@ def write_review_page(runner: Runner) -> Path:
             source=workspace.source,
             title=pipeline.title or workspace.work.name,
             pipeline=workspace.work.name,
-            command=_apply_command(runner),
+            command=f"hgld review {workspace.words} --apply review.csv",
         )
         with atomic_path(path) as temporary:
             temporary.write_text(page, encoding="utf-8")
@@ -179,11 +179,3 @@ def _shown_images(runner: Runner, stage: Stage) -> Any:
     withhold = load_function("hgld.shards.permission:withhold")
     shown, _ = withhold(images, removals, runner.workspace.pipeline.export.licenses)
     return shown
-
-
-def _apply_command(runner: Runner) -> str:
-    """What a person types to apply the sheet that the page saves."""
-    pipeline, work = runner.workspace.pipeline_file, runner.workspace.work
-    elsewhere = work != Path("work") / pipeline.stem
-    more = f" --work {shlex.quote(str(work))}" if elsewhere else ""
-    return f"hgld review {shlex.quote(str(pipeline))}{more} --apply review.csv"

@@ -7,6 +7,8 @@ text drops landmarks with several values (``single-only``), its numbers fit the 
 told beside the paper's own numbers.
 """
 
+from dataclasses import dataclass
+
 import pandas as pd
 
 from hgld.artifacts import SPACE_OF_SPLIT
@@ -36,31 +38,50 @@ def clean_values(
         ``values``, ``landmark_values``, ``clean_dropped``. A landmark is dropped as
         ``only_deprecated``, ``only_irrelevant`` or (single-only) ``several_values``.
     """
+    left = _clean(instance_of, options)
+    dropped = pd.concat(
+        [
+            _dropped(left.statements, left.best, "only_deprecated"),
+            _dropped(left.best, left.relevant, "only_irrelevant"),
+            _dropped(left.relevant, left.chosen, "several_values"),
+        ]
+    )
+    landmark_values = left.chosen[columns_of("landmark_values")].reset_index(drop=True)
+    values = _count_values(landmark_values, images)
+    steps = _steps(landmarks, left, dropped)
+    say(describe_funnel(steps, len(values), options.policy, context.source.kind == "gldv2"))
+    return values, landmark_values, dropped
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What is left of the statements, from step to step."""
+
+    statements: pd.DataFrame  # in order, each class with one label
+    best: pd.DataFrame  # of the best rank
+    relevant: pd.DataFrame
+    chosen: pd.DataFrame  # by the policy
+
+
+def _clean(instance_of: pd.DataFrame, options: CleanOptions) -> _Left:
     statements = _one_spelling(instance_of).sort_values([*BY_LANDMARK, "order"], kind="stable")
     best = _best_rank(statements)
     irrelevant = _irrelevant(best, options)
     best = _in_infobox_style(best) if options.infobox_style else best
     relevant = best[~irrelevant]
-    distinct = _first_of_each_value(relevant)
-    chosen = _apply_policy(distinct, _first_of_each_value(best), options)
-    dropped = pd.concat(
-        [
-            _dropped(statements, best, "only_deprecated"),
-            _dropped(best, relevant, "only_irrelevant"),
-            _dropped(relevant, chosen, "several_values"),
-        ]
-    )
-    landmark_values = chosen[columns_of("landmark_values")].reset_index(drop=True)
-    values = _count_values(landmark_values, images)
-    steps = {
+    chosen = _apply_policy(_first_of_each_value(relevant), _first_of_each_value(best), options)
+    return _Left(statements, best, relevant, chosen)
+
+
+def _steps(landmarks: pd.DataFrame, left: _Left, dropped: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The steps of the funnel, each with the rows of its landmarks."""
+    return {
         "landmarks": landmarks,
-        "scraped": statements,
-        "several values": _with_several(_first_of_each_value(best)),
+        "scraped": left.statements,
+        "several values": _with_several(_first_of_each_value(left.best)),
         "irrelevant only": dropped[dropped["reason"] == "only_irrelevant"],
-        "kept": landmark_values,
+        "kept": left.chosen,
     }
-    say(describe_funnel(steps, len(values), options.policy, context.source.kind == "gldv2"))
-    return values, landmark_values, dropped
 
 
 def value_keys(table: pd.DataFrame) -> "pd.Series[str]":

@@ -7,7 +7,7 @@ found again keeps its id.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
 import numpy as np
@@ -134,11 +134,7 @@ def _propose(
     made_from = _hash(values, vectors, starts, edits, options)
     before = load_before(context.state, made_from)
     anchor_of = anchors_of(edits, keys)
-    found = k_means(
-        vectors, options.clusters, seed=options.seed, restarts=options.restarts, starts=starts
-    )
-    labels = regroup(keys, found.labels, anchor_of)
-    labels = _in_order(values, vectors, labels)
+    labels = _group(values, vectors, starts, anchor_of, options)
     ids = keep_ids(keys, labels, before, anchor_of)
     now = dict(zip(keys, ids.tolist(), strict=True))
     anchors = [key for key, anchor in anchor_of.items() if key == anchor]
@@ -147,6 +143,21 @@ def _propose(
     changes = tell_changes(before.ids, now)
     _say_changes(changes)
     return clusters, _summary(clusters, nearest, changes)
+
+
+def _group(
+    values: pd.DataFrame,
+    vectors: np.ndarray,
+    starts: np.ndarray | None,
+    anchor_of: Mapping[str, str],
+    options: ClusterOptions,
+) -> np.ndarray:
+    """What k-means finds and people have edited, as labels 0..k-1 in an order of our own."""
+    found = k_means(
+        vectors, options.clusters, seed=options.seed, restarts=options.restarts, starts=starts
+    )
+    labels = regroup(value_keys(values).tolist(), found.labels, anchor_of)
+    return _in_order(values, vectors, labels)
 
 
 def _require_enough(vectors: np.ndarray, clusters: int) -> None:

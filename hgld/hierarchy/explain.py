@@ -194,7 +194,8 @@ def _clustered(value: Row, tables: Tables) -> Iterator[Step]:
     for row in found:
         size = sum(tables["clusters"]["cluster"] == row["cluster"])
         text = (
-            f"{row['cluster']} '{row['cluster_name']}', one of {size} values\n"
+            f"{row['cluster']} '{row['cluster_name']}', "
+            f"{f'one of {size} values' if size > 1 else 'the only value'}\n"
             f"distance {row['distance']:.3f}, margin {row['margin']:.3f}, "
             f"a value of {row['landmarks']:,} landmark{'s' * (row['landmarks'] != 1)}"
         )
@@ -203,7 +204,8 @@ def _clustered(value: Row, tables: Tables) -> Iterator[Step]:
     if hints is not None and value["class_id"]:
         for row in records(hints[hints["class_id"] == value["class_id"]]):
             said = ": ".join(filter(None, (row["kind_hint"], row["supercategory_hint"])))
-            yield Step("hint", f"{said}, as it stands below {row['root']}", row)
+            text = f"{said}; steps up to a known class: {row['root']}"
+            yield Step("hint", text, row)
 
 
 def _same_value(clusters: pd.DataFrame | None, value: Row) -> list[Row]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS
+from hgld.artifacts import ARTIFACTS, ID_SPACES
 from hgld.config import LabelOptions, StageContext, nearest
 from hgld.errors import InvalidData
 from hgld.hierarchy.blanks import single_blanks
@@ -56,8 +56,7 @@ def build_labels(
     Raises:
         InvalidData: decisions or overrides that do not fit the taxonomy; all of them, with rows.
     """
-    kinds = kinds_of(taxonomy)
-    decided = Decided(decisions)
+    kinds, decided = kinds_of(taxonomy), Decided(decisions)
     _check_decisions(decided, landmark_values, kinds, context.labels / ARTIFACTS["decisions"].file)
     _check_overrides(overrides, kinds, context.labels / ARTIFACTS["overrides"].file)
     values = _with_items(landmark_values, instance_of)
@@ -65,13 +64,8 @@ def build_labels(
     labelled |= _override(values, landmarks, overrides)
     lineage = _lineage(landmarks, labelled, kinds, _shares(agreement or {}))
     dropped = _dropped(landmarks, lineage, [misses, clean_dropped, reasons])
-    return (
-        _published(lineage, "train"),
-        _published(lineage, "index"),
-        hierarchy_of(lineage),
-        lineage[columns_of("lineage")],
-        dropped,
-    )
+    train, index = (_published(lineage, split) for split in ID_SPACES)
+    return train, index, hierarchy_of(lineage), lineage[columns_of("lineage")], dropped
 
 
 def _check_decisions(

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.blanks import single_blanks_all
@@ -144,18 +143,16 @@ def require_decisions(
     waiting = len(open_rows[["split", "landmark_id"]].drop_duplicates())
     if total - waiting >= options.min_coverage * total:
         return
-    sheet, values = ARTIFACTS["review"].file, value_keys(open_rows).nunique()
+    values = value_keys(open_rows).nunique()
     raise WaitingForReview(
         f"{_count(values, 'value')} of {_count(waiting, 'landmark')} "
-        f"{'is' if values == 1 else 'are'} open "
-        f"({1 - waiting / total:.1%} of {total} decided, review.min_coverage is "
-        f"{options.min_coverage:.1%}): fill decision and supercategory of those rows in {sheet}, "
-        "then `hgld review PIPELINE --apply` with the same PIPELINE, --work and --set"
+        f"{'is' if values == 1 else 'are'} open ({1 - waiting / total:.1%} of {total:,} decided, "
+        f"review.min_coverage is {options.min_coverage:.1%})"
     )
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + "s" * (number != 1)
+    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def _decided_cells(in_force: Sequence[Decision | None]) -> dict[str, list[str]]:

@@ -40,7 +40,8 @@ def apply_sheets(
     """``decisions`` and ``cluster_edits`` with a new row for each value that the sheets change.
 
     A sheet of values and one of clusters are told apart by their columns; a workbook holds both.
-    Each new decision names in ``supersedes`` the date of the decision that it replaces.
+    Each new decision names in ``supersedes`` the date of the decision that it replaces. What holds
+    already is not written again: a sheet may be applied twice, as after a kill.
 
     Raises:
         InvalidData: every fault of every sheet, with row, column, what was found and expected.
@@ -54,7 +55,12 @@ def apply_sheets(
         if values[key].in_force is None
     }
     new = _new_decisions({**accepted, **wanted}, values, kinds, who, when)
-    edits = [{**edit, "who": who, "when": when} for edit in bulk.edits]
+    together = dict(zip(cluster_edits["key"], cluster_edits["with_key"], strict=True))
+    edits = [
+        {**edit, "who": who, "when": when}
+        for edit in bulk.edits
+        if together.get(edit["key"]) != edit["with_key"]
+    ]
     return (
         pd.concat([decisions, table_of("decisions", new)], ignore_index=True),
         pd.concat([cluster_edits, table_of("cluster_edits", edits)], ignore_index=True),

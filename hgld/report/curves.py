@@ -20,7 +20,6 @@ RECALLS = (np.arange(100) + 0.5) / 100  # middles of a hundred steps: their mean
 QUERIES = 1000
 PAIRS = 1 << 26  # of queries and gallery images that are looked at for one model
 BLOCK_PAIRS = 1 << 20
-SMALLEST_BATCH, LARGEST_BATCH = 8, 4096
 
 
 @dataclass(frozen=True)

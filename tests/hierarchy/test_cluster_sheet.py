@@ -100,6 +100,16 @@ def test_accepting_decides_all_open_values_of_the_cluster(desk: Desk) -> None:
     assert (desk.decisions["evidence"] != "").all() and desk.edits.empty
 
 
+def test_a_sheet_applied_twice_is_written_once(desk: Desk) -> None:
+    sheet = desk.write({0: ACCEPT, 1: {"action": "merge", "into": "2"}})
+    desk.apply(sheet)
+    first = desk.decisions, desk.edits
+    desk.apply(sheet)
+    assert len(first[0]) == 2 and len(first[1]) == 3
+    pd.testing.assert_frame_equal(desk.decisions, first[0])
+    pd.testing.assert_frame_equal(desk.edits, first[1])
+
+
 def test_the_note_of_an_accepted_cluster_is_the_reason(desk: Desk) -> None:
     desk.apply(desk.write({0: {**ACCEPT, "note": "houses of prayer"}}))
     assert set(desk.decisions["why"]) == {"houses of prayer"}

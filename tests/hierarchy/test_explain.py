@@ -79,7 +79,7 @@ def test_every_step_of_the_way_is_told_in_order() -> None:
         ("clean", "goes by church building (Q1)"),
         ("cluster", "4 'chapel', one of 2 values\n"
                     "distance 0.250, margin 0.500, a value of 12 landmarks"),
-        ("hint", "human-made: church, as it stands below church (0)"),
+        ("hint", "human-made: church; steps up to a known class: church (0)"),
         ("decision", 'keep church (human-made)\nby bob, 2026-02-02: "clear"\n'
                      "row 3 of decisions.csv, for qid 'Q1'; it replaces 1 earlier"),
         ("path", "human-made > church > train:7, by decision\n"

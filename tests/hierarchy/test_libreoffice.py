@@ -135,6 +135,14 @@ def test_a_csv_saved_as_a_workbook_says_the_same(convert: Convert, tmp_path: Pat
     assert found == expected and not notes
 
 
+def test_a_csv_opened_in_the_wrong_encoding_says_the_same(convert: Convert, tmp_path: Path) -> None:
+    expected = meant(tmp_path)
+    opened = f"{TEXT}:44,34,{WINDOWS},1,,{LANGUAGES['en']},false,true"
+    book = convert(tmp_path / "review.csv", "ods", opened)
+    found, notes = applied(convert(book, f"csv:{TEXT}:44,34,{UTF_8},1"))
+    assert found == expected and "letters like é are put right" in notes[0]
+
+
 def test_our_workbook_saved_by_libreoffice_says_the_same(convert: Convert, tmp_path: Path) -> None:
     pytest.importorskip("openpyxl")
     expected = meant(tmp_path)

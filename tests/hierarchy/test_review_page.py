@@ -27,7 +27,7 @@ from tests.benchmarks.review_page import make_page, make_tables
 
 CHROMIUM = shutil.which("chromium")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-STYLE = Path("hgld/templates/review/page.css").read_text("utf-8")
+TEMPLATES = Path("hgld/templates")
 CC = "https://creativecommons.org/licenses/by-sa/3.0/"
 EVIL = "<script>alert(1)</script></script>"
 # key, label, landmarks, images, cluster, decision, supercategory, suggestion, status
@@ -194,11 +194,15 @@ def test_one_cluster_has_no_next() -> None:
     assert find_next_clusters(clusters, Vectors(["Q1"], np.ones((1, 1), np.float32), {})) == {}
 
 
-def colours(scheme: str, style: str = STYLE) -> dict[str, str]:
+def colours(scheme: str) -> dict[str, str]:
     """The colours of a scheme by name."""
-    parts = style.split("@media (prefers-color-scheme: dark)", 1)
-    light, dark = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in parts)
-    return light if scheme == "light" else {**light, **dark}
+    found: dict[str, str] = {}
+    for name in ("palette.css", "review/page.css"):
+        style = (TEMPLATES / name).read_text("utf-8")
+        light, dark = style.split("@media (prefers-color-scheme: dark)", 1)
+        for part in (light, dark if scheme == "dark" else ""):
+            found |= dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part))
+    return found
 
 
 def contrast(one: str, other: str) -> float:
@@ -224,14 +228,6 @@ def test_words_stand_out_from_what_is_behind_them(scheme: str) -> None:
         assert contrast(named[ink], named[behind]) >= 4.5, f"{ink} on {behind}"
     for status in statuses:
         assert contrast(named[f"{status}-dot"], named["card"]) >= 2.9, status
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_and_the_report_share_their_colours(scheme: str) -> None:
-    report = Path("hgld/templates/report.html").read_text("utf-8").split("}\n}\n")[0]
-    ours, theirs = colours(scheme), colours(scheme, report)
-    shared = ("page", "card", "ink", "muted", "line", "accent", "tint")
-    assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
 
 
 # The page in a browser
@@ -512,7 +508,7 @@ def test_progress_is_counted_in_images(curator: Curator) -> None:
 
 def test_the_map_is_sized_by_images_and_coloured_by_status(curator: Curator) -> None:
     areas = curator.view.evaluate(
-        "[...document.querySelectorAll('#map rect.value')].map(box => [+box.dataset.row,"
+        "[...document.querySelectorAll('#map rect.value')].map(box => [+box.id.slice(4),"
         " box.width.baseVal.value * box.height.baseVal.value, box.classList[1]])"
     )
     status = {number: name for number, _, name in areas}
@@ -521,8 +517,62 @@ def test_the_map_is_sized_by_images_and_coloured_by_status(curator: Curator) -> 
     }  # fmt: skip
     area = {number: size for number, size, _ in areas}
     assert area[0] > area[1] > area[4] > area[6]
-    curator.view.click("#map rect[data-row='4']")
+    curator.view.click("#box-4")
     assert curator.text("#panel h2") == "pond"
+
+
+CENTRES = """[...document.querySelectorAll("#map [role=option]")].map((box) => {
+  const { x, y, width, height } = box.getBoundingClientRect();
+  return [+box.id.slice(4), x + width / 2, y + height / 2];
+})"""
+
+
+def chosen_box(curator: Curator) -> int:
+    return int(curator.view.get_attribute("#map", "aria-activedescendant").removeprefix("box-"))
+
+
+def test_arrows_lead_to_every_value_of_the_map(curator: Curator) -> None:
+    centres = {n: (x, y) for n, x, y in curator.view.evaluate(CENTRES)}
+    ways = {n: set[int]() for n in centres}
+    for start in centres:
+        for key, axis, sign in (("Right", 0, 1), ("Left", 0, -1), ("Down", 1, 1), ("Up", 1, -1)):
+            curator.view.click(f"#row-{start}")
+            curator.view.focus("#map")
+            curator.press(f"Arrow{key}")
+            end = chosen_box(curator)
+            assert end == start or sign * (centres[end][axis] - centres[start][axis]) > 0
+            ways[start].add(end)
+    reached, waiting = {0}, [0]
+    while waiting:
+        more = ways[waiting.pop()] - reached
+        reached |= more
+        waiting += more
+    assert reached == set(range(len(VALUES)))
+
+
+def test_enter_opens_the_value_that_the_map_has_named(curator: Curator) -> None:
+    curator.view.focus("#map")
+    curator.press("ArrowRight", "ArrowDown")
+    number = chosen_box(curator)
+    told = curator.view.get_attribute(f"#box-{number}", "aria-label")
+    curator.press("Enter")
+    assert told.startswith(curator.text("#panel h2") + ", ") and told.endswith(" images")
+    assert curator.view.get_attribute(".row[aria-selected=true]", "id") == f"row-{number}"
+    assert curator.view.evaluate("document.activeElement.id") == "list"
+
+
+def test_decisions_leave_the_focus_on_the_map(curator: Curator) -> None:
+    curator.view.focus("#map")
+    curator.press("K", "d")
+    curator.view.wait_for_selector("#map rect.value.dropped#box-1")
+    assert curator.view.evaluate("document.activeElement.id") == "map"
+
+
+def test_the_keyboard_brings_list_and_panel_into_sight(curator: Curator) -> None:
+    bottom = "document.getElementById('work').getBoundingClientRect().bottom - innerHeight"
+    assert curator.view.evaluate(bottom) > 0
+    curator.press("j")
+    assert curator.view.evaluate(bottom) < 1  # pixel
 
 
 def test_photos_stand_with_their_credit(curator: Curator) -> None:

@@ -44,6 +44,7 @@ NO_EDITS = table_of("cluster_edits", [])
 NO_HINTS = table_of("class_hints", [])
 VECTORS = Vectors(value_keys(CLUSTERS).tolist(), np.eye(len(CLUSTERS)), {})
 HEADER = "decision,supercategory,kind,note,key"
+UNDEFINED = b"\x81\x8d\x8f\x90\x9d"  # in Windows-1252, where programs keep them as they are
 
 
 def decisions(*rows: tuple[str, ...]) -> pd.DataFrame:
@@ -283,9 +284,26 @@ def test_windows_1252_is_read_with_a_note(tmp_path: Path) -> None:
     assert "review.csv is not UTF-8 and was read as Windows-1252" in notes[0]
 
 
-def test_text_that_no_spreadsheet_writes_is_told(tmp_path: Path) -> None:
+def test_utf_8_that_was_opened_as_windows_1252_is_put_right(tmp_path: Path) -> None:
+    note = "Á ”so” – œuf"
+    data = f"{HEADER}\nkeep,church,,{note},Q1\ndrop,,,,Q2\n".encode("utf-8-sig")
+    opened = "".join(bytes([b]).decode("latin-1" if b in UNDEFINED else "cp1252")
+                     for b in data)  # fmt: skip
+    typed = opened.replace("drop,,,,", "drop,,,château,")  # afterwards, in the spreadsheet
+    new, notes = notes_of(tmp_path, typed.encode())
+    assert new == [["Q1", "keep", "church", "human-made", note], ["Q2", "drop", "", "", "château"]]
+    assert "was opened as Windows-1252 where it is UTF-8" in notes[0]
+
+
+@pytest.mark.parametrize("data", [b"keep,church,,\x81,Q1\n", b"\xd0\xcf\x11\xe0\0\0keep\n"])
+def test_what_is_no_text_is_told(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match=r"not UTF-8 text.*save it as CSV in UTF-8"):
-        apply(tmp_path, f"{HEADER}\nkeep,church,,\x00,Q1\n".encode().replace(b"\0", b"\x81"))
+        apply(tmp_path, f"{HEADER},\n".encode() * 20 + data)
+
+
+def test_a_column_that_stands_there_twice_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match="has two columns 'decision'; keep one of them"):
+        apply(tmp_path, f"{HEADER},Decision\n,,,,Q1,drop\n")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])

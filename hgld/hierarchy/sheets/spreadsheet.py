@@ -22,6 +22,7 @@ __all__ = ["Row", "Sheet", "read_sheets"]
 
 FAULTY = ("#NAME?", "#REF!", "#VALUE!", "#NUM!", "#DIV/0!", "#N/A", "#NULL!", "Err:")
 CUT_AT = 32_767  # characters that Excel keeps of a cell
+MISREAD = "\ufeff".encode().decode("cp1252")  # the mark of UTF-8, where it was taken for letters
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,21 @@ class Row:
 
 @dataclass(frozen=True)
 class Sheet:
-    """The rows that hold anything, under their columns in lower case."""
+    """The rows that hold anything, under their columns in lower case.
+
+    ``twice``: columns that stand there again, of which only the first is read.
+    """
 
     name: str
     columns: Sequence[str]
     rows: Sequence[Row]
+    twice: Collection[str] = ()
 
     def require(self, columns: Collection[str]) -> None:
-        """Raise InvalidData where a column is missing."""
+        """Raise InvalidData where a column is missing, or stands there twice."""
         for column in columns:
+            if column in self.twice:
+                raise InvalidData(f"{self.name}: has two columns '{column}'; keep one of them")
             if column not in self.columns:
                 raise InvalidData(
                     f"{self.name}: column '{column}' is missing; it has "
@@ -87,15 +94,44 @@ def read_sheets(path: Path) -> list[Sheet]:
 
 def _sheet(name: str, table: Sequence[Sequence[str]]) -> Sheet:
     start = next((i for i, row in enumerate(table) if not _is_preface(row)), len(table))
-    header = [single_blanks(cell).casefold() for cell in (table[start] if table[start:] else [])]
+    table = _put_right(name, table[start:])
+    header = [single_blanks(cell).casefold() for cell in (table[0] if table else [])]
     columns = list(dict.fromkeys(filter(None, header)))
     places = {column: header.index(column) for column in columns}
     rows = [
         Row(number, {column: _cell(row, place) for column, place in places.items()})
-        for number, row in enumerate(table[start + 1 :], start + 2)
+        for number, row in enumerate(table[1:], start + 2)
         if any(cell.strip() for cell in row)
     ]
-    return Sheet(name, columns, rows)
+    return Sheet(name, columns, rows, {c for c in columns if header.count(c) > 1})
+
+
+def _put_right(name: str, table: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+    """The rows as they were before they were opened in the wrong encoding, if they were."""
+    if not any(cell.startswith(MISREAD) for row in table[:1] for cell in row):
+        return table
+    say(f"{name} was opened as Windows-1252 where it is UTF-8; letters like é are put right")
+    return [list(map(_as_utf_8, row)) for row in table]
+
+
+def _as_utf_8(cell: str) -> str:
+    """What a cell was before its UTF-8 was read as Windows-1252; as it is, where it was not.
+
+    Example:
+        >>> _as_utf_8("chÃ¢teau"), _as_utf_8("château")
+        ('château', 'château')
+    """
+    try:
+        return b"".join(map(_byte, cell)).decode("utf-8-sig")
+    except UnicodeError:
+        return cell
+
+
+def _byte(letter: str) -> bytes:
+    """The letter in Windows-1252; for its five holes LibreOffice has letters from U+F180 on."""
+    if "\x80" <= letter <= "\x9f" or "\uf180" <= letter <= "\uf19f":
+        return bytes([ord(letter) % 256])
+    return letter.encode("cp1252")
 
 
 def _is_preface(row: Sequence[str]) -> bool:
@@ -114,12 +150,9 @@ def _decode(path: Path, data: bytes) -> str:
         return data.decode(_unicode(data))
     except UnicodeDecodeError as error:
         place = error.start
-    try:
-        text = data.decode("cp1252")
-    except UnicodeDecodeError:
-        raise InvalidData(
-            f"{path}: not UTF-8 text (byte {place}); save it as CSV in UTF-8"
-        ) from None
+    text = data.decode("cp1252", errors="replace")
+    if "\ufffd" in text or "\0" in text:
+        raise InvalidData(f"{path}: not UTF-8 text (byte {place}); save it as CSV in UTF-8")
     say(f"{path.name} is not UTF-8 and was read as Windows-1252; look at letters like é and –")
     return text
 

@@ -77,7 +77,7 @@ def _keyed(sheet: Sheet) -> Sheet:
     if "key" in sheet.columns or "instance_of" not in sheet.columns:
         return sheet
     rows = [Row(row.number, {**row.cells, "key": row["instance_of"]}) for row in sheet.rows]
-    return Sheet(sheet.name, [*sheet.columns, "key"], rows)
+    return replace(sheet, columns=[*sheet.columns, "key"], rows=rows)
 
 
 def _mismatch(row: Row, value: Value) -> list[str]:

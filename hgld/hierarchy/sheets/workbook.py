@@ -26,7 +26,14 @@ __all__ = ["write_workbook"]
 
 TITLES = {"review": "values", "review_clusters": "clusters"}
 LISTS = "lists"  # a hidden worksheet that holds the choices
-WIDTHS = {"examples": 50, "largest": 60, "nearest": 40, "note": 30, "instance_of": 30}
+WIDTHS = {
+    **dict.fromkeys(("supercategory", "kind", "cluster_name", "hint", "suggestion"), 20),
+    "examples": 50,
+    "largest": 60,
+    "nearest": 40,
+    "note": 30,
+    "instance_of": 30,
+}
 EDITABLE = 4  # columns
 DATE = datetime(1980, 1, 1)  # of every part; the first date that a zip knows
 

@@ -22,6 +22,7 @@ function openChooser(decision) {
   chooser.decision = decision;
   const { input, list } = chooser;
   if (document.activeElement !== input) {
+    bringWork();
     input.focus();
     input.select();
   }

@@ -34,7 +34,7 @@ function drawCurve() {
       draw("path", { class: "line rest", d: path(after, x, y) }),
       draw("path", { class: "line", d: path(before, x, y) }),
       draw("circle", { class: "now", cx: x(done), cy: y(sums[done]), r: 5 }),
-      marker(done, sums[done], x, y, frame),
+      done ? marker(done, sums[done], x, y, frame) : null,
     ),
   );
 }
@@ -88,7 +88,7 @@ function marker(done, sum, x, y, frame) {
   const right = x(done) + 100 > frame.left + frame.width;
   const facts = right
     ? { x: x(done) - 12, y: y(sum) + 30, "text-anchor": "end" }
-    : { x: x(done) + 12, y: y(sum) + 16, "text-anchor": "start" };
+    : { x: x(done) + 12, y: Math.min(y(sum) + 16, y(0) - 5), "text-anchor": "start" };
   return draw("text", { class: "words", ...facts }, `now ${percent(sum, total)}`);
 }
 

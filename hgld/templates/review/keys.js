@@ -12,6 +12,7 @@ const KEYS = [
   ["z", "undo the last step"],
   ["x", "take this row's edit back"],
   ["/", "search; Esc leaves the field, Esc again empties it"],
+  ["← → ↑ ↓", "on the map, once it has the focus: the value beside; Enter opens it"],
   ["?", "this help"],
 ];
 
@@ -70,7 +71,7 @@ function leave() {
 function undoStep() {
   const row = undo();
   if (!row) return say("Nothing to undo");
-  show(row, false);
+  show(row);
   say(`${row.label}: undone`);
 }
 

@@ -129,13 +129,23 @@ function stack(some) {
   return make("div", { class: "stack" }, ...order.map(part));
 }
 
-// Chooses a row: the panel shows it; a list that does not hold it is widened first.
+// Chooses a row and opens its panel; by keyboard and from the map, list and panel come into sight.
 function show(row, jump = true) {
+  reach(row);
+  byId("panel").classList.add("shown");
+  if (jump) bringWork();
+}
+
+// Chooses a row; a list that does not hold it is widened first.
+function reach(row) {
   if (!itemOf.has(row)) choose(ALL);
   pick(row);
   reveal();
-  byId("panel").classList.add("shown");
-  if (jump && innerWidth > 900) byId("work").scrollIntoView({ block: "nearest" });
+}
+
+// Where the list stands beside the panel, both of them into sight.
+function bringWork() {
+  if (innerWidth > 900) byId("work").scrollIntoView({ block: "nearest" });
 }
 
 function pick(row) {
@@ -179,12 +189,12 @@ function go(by, size = 1) {
     selected = target = next;
   }
   selected = from;
-  if (target) show(target, false);
+  if (target) show(target);
 }
 
 // On to what is still to be decided: after the chosen row, else from the top.
 function advance() {
   const waits = (row) => !isSettled(row);
   const next = step(1, waits) || items.find((item) => item.row && waits(item.row))?.row;
-  if (next) show(next, false);
+  if (next) show(next);
 }

@@ -2,6 +2,7 @@
 
 const SMALLEST = 26; // square pixels of a value that is drawn alone
 const NOT_PLACED = "not placed yet";
+const boxOf = new Map(); // row -> x, y, width and height of the box that it has alone
 
 // Squarified treemap (Bruls, Huizing, van Wijk 2000): rows along the shorter side, as square as
 // they get. Items have a size above 0 and come largest first.
@@ -43,25 +44,28 @@ function drawMap() {
   const [width, height] = [box.clientWidth, box.clientHeight];
   if (!width) return;
   const kinds = tree();
+  boxOf.clear();
   const parts = [];
   for (const [kind, x, y, w, h] of squarify(kinds, 0, 0, width, height)) {
     parts.push(...drawKind(kind, x, y, w, h));
   }
   const words = kinds.map((kind) => `${kind.name} ${percent(kind.size, total)}`).join(", ");
-  const label = `Treemap of ${count(rows.length)} values: ${words}`;
-  box.replaceChildren(draw("svg", { role: "img", "aria-label": label }, parts));
+  box.setAttribute("aria-label", `Treemap of ${count(rows.length)} values: ${words}`);
+  box.replaceChildren(draw("svg", { role: "none" }, parts));
   markChosen();
 }
 
 // A frame around the chosen value, over all the others.
 function markChosen() {
-  const svg = document.querySelector("#map svg");
-  const box = selected && svg?.querySelector(`[data-row="${selected.number}"]`);
-  svg?.querySelector(".frame")?.remove();
-  if (!box) return;
-  const frame = { class: "frame", rx: 3 };
-  for (const name of ["x", "y", "width", "height"]) frame[name] = box.getAttribute(name);
-  svg.append(draw("rect", frame));
+  const map = byId("map");
+  map.querySelector(".frame")?.remove();
+  map.querySelector("[aria-selected=true]")?.setAttribute("aria-selected", "false");
+  map.removeAttribute("aria-activedescendant");
+  if (!boxOf.has(selected)) return;
+  const [x, y, width, height] = boxOf.get(selected);
+  map.firstChild.append(draw("rect", { class: "frame", rx: 3, x, y, width, height }));
+  byId(`box-${selected.number}`).setAttribute("aria-selected", "true");
+  map.setAttribute("aria-activedescendant", `box-${selected.number}`);
 }
 
 // Kinds, with their supercategories, with their values; each largest first.
@@ -103,7 +107,8 @@ function drawGroup(group, x, y, w, h) {
   if (w <= 0 || h <= 0) return [];
   const alone = group.inside.length === 1 && group.inside[0].row.label === group.name;
   const head = h > 40 && w > 50 && !alone ? 15 : 0;
-  const parts = [draw("rect", { class: "group-area", x, y, width: w, height: h, rx: 4 })];
+  const open = { onclick: () => showPlace(group.name) };
+  const parts = [draw("rect", { class: "group-area", x, y, width: w, height: h, rx: 4, ...open })];
   if (head) parts.push(words(group.name, x + 5, y + 11.5, w - 8, "group", 11));
   const leaves = together(group, w * (h - head));
   for (const [leaf, lx, ly, lw, lh] of squarify(leaves, x, y + head, w, h - head)) {
@@ -131,10 +136,15 @@ function drawValue(leaf, group, x, y, width, height) {
   const status = leaf.row ? statusOf(leaf.row) : leaf.status;
   const name = leaf.row ? leaf.row.label : `${count(leaf.count)} smaller values`;
   const about = [name, `${status}, ${group.name}`, counted(leaf.size, unit.slice(0, -1))];
+  const option = leaf.row && {
+    id: `box-${leaf.row.number}`, role: "option", "aria-selected": "false",
+    "aria-label": about.join(", "),
+  };
+  if (leaf.row) boxOf.set(leaf.row, [x, y, width, height]);
   return draw("rect", {
     class: `value ${status}`, x, y, width: Math.max(0, width), height: Math.max(0, height),
     rx: 3,
-    "data-row": leaf.row ? leaf.row.number : null,
+    ...option,
     onclick: () => (leaf.row ? show(leaf.row) : showPlace(group.name)),
     onpointermove: (event) => tip(event, about),
     onpointerleave: () => tip(null),

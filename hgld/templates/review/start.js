@@ -80,6 +80,7 @@ function start() {
   byId("keys").addEventListener("click", showHelp);
   byId("save").addEventListener("click", save);
   document.addEventListener("keydown", pressKey);
+  byId("map").addEventListener("keydown", walkMap);
   new ResizeObserver(once(() => { drawOverview(); drawRows(); })).observe(byId("map"));
   addEventListener("storage", takeOthers);
   addEventListener("beforeunload", (event) => edits.size && !stored && event.preventDefault());

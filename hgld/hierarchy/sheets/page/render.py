@@ -36,6 +36,7 @@ SCRIPTS = (  # in the order in which they need each other
     "sheet.js",
     "edits.js",
     "map.js",
+    "walk.js",
     "curve.js",
     "filters.js",
     "list.js",
@@ -85,13 +86,11 @@ def render_page(
     Returns:
         HTML of at most ``review.page_megabytes``, unless the rows alone take more.
     """
-    text = _csv_text(sheet)
     facts = {
-        "hash": sha256(text.encode()).hexdigest()[:16],
         "pipeline": pipeline,
         "title": title,
         "command": command,
-        **_sheet_facts(text, find_next_clusters(clusters, label_vectors)),
+        **_sheet_facts(_csv_text(sheet), find_next_clusters(clusters, label_vectors)),
         "clusters": _cluster_facts(cluster_summary),
         "taxonomy": _taxonomy_facts(taxonomy),
     }
@@ -114,7 +113,7 @@ def _csv_text(sheet: pd.DataFrame) -> str:
 
 
 def _sheet_facts(text: str, next_clusters: Mapping[str, int]) -> dict[str, Any]:
-    """Columns, cells, those that are guarded as they read, and where a row would go otherwise."""
+    """Hash, columns, cells, guarded ones as they read, and where a row would go otherwise."""
     columns, *rows = csv.reader(io.StringIO(text, newline=""))
     plain = {
         str(i): {
@@ -126,6 +125,7 @@ def _sheet_facts(text: str, next_clusters: Mapping[str, int]) -> dict[str, Any]:
     }
     facts = {"columns": columns, "rows": rows}
     return {
+        "hash": sha256(text.encode()).hexdigest()[:16],
         **facts,
         "plain": {i: cells for i, cells in plain.items() if cells},
         "next": [next_clusters.get(key) for key in _keys(facts)],
@@ -189,7 +189,6 @@ def _fill_in(facts: Mapping[str, Any], title: str) -> str:
     script = "(() => {\n" + "\n".join(map(_read, SCRIPTS)) + "})();\n"
     return environment.get_template("review/page.html").render(
         title=title,
-        style=Markup(_read("page.css")),
         script=Markup(script),
         script_hash=b64encode(sha256(script.encode()).digest()).decode(),
         data=Markup(_as_json(facts)),
