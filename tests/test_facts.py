@@ -70,6 +70,24 @@ def test_the_tars_are_620_of_595_gigabytes(
 
 
 @BOTH
+@pytest.mark.parametrize(
+    ("file", "rows", "row_bytes"),  # an id has 16 digits; a landmark's number up to 6
+    [
+        ("metadata/index.csv", 761_757, 17),
+        ("metadata/test.csv", 117_577, 17),
+        ("metadata/train_clean.csv", 1_580_470, 17 + 81_313 * 6 / 1_580_470),
+        ("ground_truth/index_image_to_landmark.csv", 761_757, 23),
+        ("metadata/train.csv", 4_132_914, 127),  # with an address, as those at hand
+    ],
+)
+def test_the_sizes_of_files_are_those_of_their_published_rows(
+    path: Path, file: str, rows: int, row_bytes: float
+) -> None:
+    stated = downloads(load_pipeline(path))[file].megabytes
+    assert stated == pytest.approx(rows * row_bytes / 1e6, rel=0.1)
+
+
+@BOTH
 def test_every_file_that_collect_and_label_read_is_fetched(path: Path) -> None:
     pipeline = load_pipeline(path)
     fetched = set(downloads(pipeline))

@@ -64,6 +64,13 @@ class _Planned:
             return kept.stat().st_size
         return round(self.listed.kept_megabytes * 1_000_000) or self.file.size_bytes
 
+    def shard_bytes(self, resized: bool) -> int:
+        """What its photos take in the shards; without a word on it, all that are there."""
+        if self.file.path.suffix != ".tar":
+            return 0
+        stated = round(self.listed.shards_megabytes * 1_000_000)
+        return (stated or self.small_bytes) if resized else self.kept_bytes
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -74,9 +81,8 @@ class Estimate:
         to_load, to_load_bytes: what is not there yet.
         stays_bytes: on the disk when all is done.
         peak_bytes: on the disk at most, on the way.
-        needs_bytes: of that, what is not on the disk yet.
-        photos_bytes: of what stays, the tars; shards of all photos take as much again.
-        small_bytes: of the wanted photos in them, resized; so do shards of resized photos.
+        there_bytes: of all this, what is on the disk already.
+        shards_bytes: what shards of its photos will take.
     """
 
     files: int
@@ -85,9 +91,13 @@ class Estimate:
     to_load_bytes: int
     stays_bytes: int
     peak_bytes: int
-    needs_bytes: int
-    photos_bytes: int
-    small_bytes: int
+    there_bytes: int
+    shards_bytes: int
+
+    @property
+    def most_bytes(self) -> int:
+        """On the disk at most, until the shards are written."""
+        return max(self.peak_bytes, self.stays_bytes + self.shards_bytes)
 
 
 def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
@@ -156,7 +166,7 @@ def _read_wanted(folder: Path, listed: Download) -> Wanted:
         if not (folder / name).is_file():
             raise InvalidData(
                 f"{folder / name}: no such file; fetch.downloads says that it names the wanted "
-                f"photos of '{listed.url}', so list it there too"
+                f"photos of '{listed.url}': list it there too, or make it first (hgld label)"
             )
     labelled = folder / listed.labelled_csv if listed.labelled_csv else None
     return read_wanted(folder / listed.wanted_csv, labelled)
@@ -181,8 +191,13 @@ def plan_downloads(options: FetchOptions, folder: Path) -> list[tuple[str, Path,
     return [(p.file.url, p.file.path, p.file.size_bytes) for p in _plan(options, folder)]
 
 
-def estimate_fetch(options: FetchOptions, folder: Path) -> Estimate:
+def estimate_fetch(options: FetchOptions, folder: Path, resized: bool = False) -> Estimate:
     """Bytes to load and to store, from the sizes in the pipeline file and what is there.
+
+    Args:
+        options: what is listed.
+        folder: the source folder.
+        resized: whether the photos of the shards are.
 
     Example:
         >>> from hgld.config import Download
@@ -205,9 +220,8 @@ def estimate_fetch(options: FetchOptions, folder: Path) -> Estimate:
         sum(p.file.size_bytes for p in missing),
         stays,
         peak,
-        peak - there,
-        sum(p.kept_bytes for p in planned if p.file.path.suffix == ".tar"),
-        sum(p.small_bytes for p in planned if p.file.path.suffix == ".tar"),
+        there,
+        sum(p.shard_bytes(resized) for p in planned),
     )
 
 

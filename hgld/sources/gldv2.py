@@ -93,13 +93,13 @@ def _train_rows(source: Path, options: CollectOptions) -> pd.DataFrame:
     if not options.train_csv:
         return _rows(clean, options.train_clean_csv)
     columns: dict[str, ColumnType] = {"id": "text", "url": "text", "landmark_id": "int"}
-    url_of = clean["id"] if options.train_clean_csv and options.clean_only else None
+    taken = pd.Index(clean["id"].unique())
 
     def less(piece: pd.DataFrame) -> pd.DataFrame:
         """Without the addresses of photos that are not taken: half of the file."""
-        if url_of is None:
+        if not options.train_clean_csv or not options.clean_only:
             return piece
-        return piece.assign(url=piece["url"].where(_find(piece["id"], url_of) >= 0, ""))
+        return piece.assign(url=piece["url"].where(taken.get_indexer(piece["id"]) >= 0, ""))
 
     rows = _rows(read_csv(source / options.train_csv, columns, each=less), options.train_csv)
     if not options.train_clean_csv:
@@ -266,7 +266,8 @@ def _credit(images: pd.DataFrame, source: Path, options: CollectOptions) -> pd.D
     path = source / options.train_attribution_csv
     columns: dict[str, ColumnType] = {"id": "text", **dict.fromkeys(ABOUT, "text")}
     ids = images["image_id"]
-    table = read_csv(path, columns, each=lambda piece: piece[_find(piece["id"], ids) >= 0])
+    known = pd.Index(ids)  # hashed once for all pieces
+    table = read_csv(path, columns, each=lambda p: p[known.get_indexer(p["id"]) >= 0])
     place = _find(ids, table["id"])
     for column in ABOUT:
         found = table[column].take(np.maximum(place, 0)) if len(table) else images[column]

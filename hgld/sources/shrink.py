@@ -8,6 +8,7 @@ bytes are removed only when that one has its name. Whatever reads tars reads the
 
 import io
 import os
+import re
 import tarfile
 from dataclasses import dataclass
 from hashlib import sha256
@@ -21,7 +22,7 @@ from hgld.artifacts import ColumnType, read_csv
 from hgld.errors import InvalidData, Resumable
 from hgld.resize import shrink_jpeg
 from hgld.sources.download import RemoteFile, load_part
-from hgld.sources.tars import Member, scan_tar
+from hgld.sources.tars import BLOCK, Member, scan_tar
 
 __all__ = ["ALL", "Kept", "Wanted", "download_kept", "is_kept", "kept_path", "read_wanted"]
 
@@ -138,12 +139,17 @@ def _forget(file: RemoteFile) -> None:
 
 
 def _words_of(kept: Path) -> str:
-    """How a kept tar was made; empty where there is none."""
+    """How a kept tar was made; empty where there is none.
+
+    Python's own reader takes a tar of nothing but this header for a damaged one.
+    """
     try:
-        with tarfile.open(kept) as tar:
-            return str(tar.pax_headers.get(WORDS, ""))
-    except (OSError, tarfile.TarError):
+        with kept.open("rb") as file:
+            record = file.read(2 * BLOCK)[BLOCK:]
+    except OSError:
         return ""
+    found = re.match(rb"\d+ %s=([^\n]*)\n" % WORDS.encode(), record)
+    return found[1].decode("utf-8", "replace") if found else ""
 
 
 def _keep(

@@ -7,9 +7,10 @@ of GLDv2 again, and a scan that was killed goes on where it stopped.
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
+from zlib import adler32
 
 import pandas as pd
 
@@ -17,17 +18,17 @@ from hgld.artifacts import atomic_path
 from hgld.errors import InvalidData
 from hgld.tasks import track
 
-__all__ = ["Member", "index_tars", "scan_tar"]
+__all__ = ["BLOCK", "Member", "index_tars", "scan_tar"]
 
 BLOCK = 512
 END = bytes(BLOCK)
 FILES = (b"0", b"\0", b"7")
 LONG_NAME, EXTENDED = b"L", b"x"
+ADLER = 65_521  # the modulus of Adler-32
 DAMAGED = "fetch it again (delete it first)"
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """One file in a tar: its name, where its first byte lies, how many there are."""
 
     name: str
@@ -123,10 +124,12 @@ def _scan(handle: int, path: Path, total: int) -> Iterator[Member]:
 
 def _check(header: bytes, path: Path, position: int) -> None:
     """The sum that every tar header carries of itself."""
-    if header[:2] == b"\x1f\x8b":
-        raise InvalidData(f"{path}: compressed; images are read in place, so unpack it (gunzip)")
-    found = sum(header[:148]) + 8 * ord(" ") + sum(header[156:])
-    if _octal(header[148:156]) != found:
+    digits = header[148:156]  # the sum is made with blanks in their place
+    stated = _octal(digits)
+    found = adler32(header) & 0xFFFF  # 1 + the sum of all bytes, in a tenth of the time of sum()
+    if stated is None or found != (1 + stated + sum(digits) - 8 * ord(" ")) % ADLER:
+        if header[:2] == b"\x1f\x8b":
+            raise InvalidData(f"{path}: compressed; images are read in place, so gunzip it")
         raise InvalidData(f"{path}: not a tar header at byte {position}; {DAMAGED}")
 
 

@@ -56,7 +56,7 @@ FULL = Sizes(4_132_914, 203_094, 1_580_470, 81_313, 761_757, 101_297, 117_577, 3
 
 @dataclass(frozen=True)
 class Made:
-    """What was made: ids (ASCII, 16 bytes) and landmarks of the photos."""
+    """What was made: ids (ASCII, 16 bytes) and landmarks of the photos (test: 0 where unknown)."""
 
     train: np.ndarray
     train_landmarks: np.ndarray
@@ -64,6 +64,7 @@ class Made:
     index: np.ndarray
     index_landmarks: np.ndarray
     test: np.ndarray
+    test_landmarks: np.ndarray
 
 
 def sizes_of(share: float) -> Sizes:
@@ -71,26 +72,30 @@ def sizes_of(share: float) -> Sizes:
     return Sizes(*(max(1, round(value * share)) for value in vars(FULL).values()))
 
 
-def make_world(folder: Path, share: float, seed: int = 0, in_tars: float = 1.0) -> Made:
+def make_world(
+    folder: Path, share: float, seed: int = 0, in_tars: float = 1.0, all_tars: bool = False
+) -> Made:
     """Write all CSVs in GLDv2's layout, and tars that hold a share of the photos.
 
-    The same share and seed give the same bytes.
+    The same share and seed give the same bytes. ``all_tars``: as many tars as there truly are,
+    each with fewer photos.
     """
     sizes, random = sizes_of(share), np.random.default_rng(seed)
+    tars = FULL if all_tars else sizes
     for part in ("metadata", "ground_truth"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     made = _draw(sizes, random)
     _write_train(folder / "metadata", made, sizes, random)
     _write_index(folder / "ground_truth", made, sizes)
     _write_solutions(folder, made, sizes, random)
-    for split, ids, tars in (
-        ("train", made.train, sizes.train_tars),
-        ("index", made.index, sizes.index_tars),
-        ("test", made.test, sizes.test_tars),
+    for split, ids, landmarks, count in (
+        ("train", made.train, made.train_landmarks, tars.train_tars),
+        ("index", made.index, made.index_landmarks, tars.index_tars),
+        ("test", made.test, made.test_landmarks, tars.test_tars),
     ):
-        held = ids[: round(len(ids) * in_tars)]
-        for number, part in enumerate(np.array_split(held, tars)):
-            write_tar(folder / split / f"images_{number:03d}.tar", part)
+        held = np.arange(round(len(ids) * in_tars))
+        for number, rows in enumerate(np.array_split(held, count)):
+            write_tar(folder / split / f"images_{number:03d}.tar", ids[rows], landmarks[rows])
     return made
 
 
@@ -110,6 +115,7 @@ def _draw(sizes: Sizes, random: np.random.Generator) -> Made:
     return Made(
         _ids(sizes.train_images, random), train, _clean(train, sizes, random),
         np.sort(_ids(sizes.index_images, random)), index, _ids(sizes.test_images, random),
+        np.zeros(sizes.test_images, np.int64),
     )  # fmt: skip
 
 
@@ -184,6 +190,7 @@ def _write_solutions(folder: Path, made: Made, sizes: Sizes, random: np.random.G
         place = slice(starts[landmark], starts[landmark] + sizes_there[landmark])
         relevant[query] = b" ".join(made.index[of_landmark[place]]).decode()
         landmarks[query] = str(landmark)
+        made.test_landmarks[query] = landmark
     known = np.where(usage == "Ignored", "Private", usage)  # there the others are without landmark
     for name, head, answers, use in (
         ("retrieval", "images", relevant, usage),

@@ -13,6 +13,7 @@ from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContex
 from hgld.hierarchy.label import build_labels
 from hgld.sources.gldv2 import collect
 from hgld.sources.tars import scan_tar
+from tests.full_size.made_tars import write_tar
 from tests.full_size.made_words import make_words
 from tests.full_size.made_world import draw_sizes, make_world, sizes_of
 
@@ -85,7 +86,7 @@ def test_tars_hold_valid_photos_under_their_names(world: Path) -> None:
         image = Image.open(io.BytesIO(photo))
         image.load()
         image_id = Path(member.name).stem
-        assert image.info["comment"].decode() == image_id
+        assert image.info["comment"].decode().rstrip() == image_id
         assert member.name == f"{'/'.join(image_id[:3])}/{image_id}.jpg"
 
 
@@ -93,6 +94,22 @@ def test_a_share_of_the_photos_can_be_in_tars(tmp_path: Path) -> None:
     made = make_world(tmp_path, 0.0005, in_tars=0.5)
     held = sum(1 for tar in (tmp_path / "train").iterdir() for _ in scan_tar(tar))
     assert held == round(len(made.train) * 0.5)
+
+
+def test_all_tars_are_there_where_asked_for(tmp_path: Path) -> None:
+    make_world(tmp_path, 0.0005, all_tars=True)
+    counts = {split: len([*(tmp_path / split).iterdir()]) for split in ("train", "index", "test")}
+    assert counts == {"train": 500, "index": 100, "test": 20}
+
+
+def test_photos_of_a_landmark_look_alike(tmp_path: Path) -> None:
+    ids = np.array([b"%016x" % i for i in range(16)])
+    write_tar(tmp_path / "0.tar", ids, np.repeat([3, 4], 8))
+    with tarfile.open(tmp_path / "0.tar") as tar:
+        files = [tar.extractfile(member) for member in tar]
+        views = np.stack([np.asarray(Image.open(file), int) for file in files])  # type: ignore[arg-type]
+    one, other = views[:8], views[8:]
+    assert np.abs(one - one[:1]).mean() < np.abs(one - other).mean() / 2
 
 
 def test_the_same_seed_makes_the_same_bytes_and_another_one_does_not(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 from hgld.artifacts import ARTIFACTS, Table
-from hgld.config import SourceOptions, StageContext, load_pipeline
+from hgld.config import Download, FetchOptions, SourceOptions, StageContext, load_pipeline
+from hgld.resize import shrink_jpeg
 from hgld.sources.gldv2 import collect
 from hgld.sources.tars import scan_tar
 
@@ -56,3 +57,34 @@ def test_real_photos_open_where_the_index_says(washington: Path) -> None:
             photo = Image.open(io.BytesIO(file.read(member.size_bytes)))
             assert photo.size == (224, 224)
             photo.load()
+
+
+def test_the_pipelines_state_what_real_photos_take_resized(washington: Path) -> None:
+    sizes = []
+    with (washington / "images_wa_000.tar").open("rb") as file:
+        for member in list(scan_tar(washington / "images_wa_000.tar"))[::20]:
+            file.seek(member.offset)
+            data = file.read(member.size_bytes)
+            assert Image.open(io.BytesIO(data)).size == (224, 224)
+            sizes.append(len(recoded(data)))
+    photo = sum(sizes) / len(sizes) * (256 * 1.39) * 256 / 224**2  # 1.39: from 4:3 to 3:2
+    in_tar = photo + 512 + 256  # a header, the rest of a block
+    train, index, test = kept("pipelines/gldv2.toml")
+    labelled, _, _ = kept("pipelines/h-gldv2.toml")
+    assert 500 * train == pytest.approx(1_580_470 * in_tar / 1e6, rel=0.03)
+    assert 500 * labelled == pytest.approx(970_981 * in_tar / 1e6, rel=0.03)
+    assert 100 * index == pytest.approx(761_757 * in_tar / 1e6, rel=0.03)
+    assert 20 * test == pytest.approx(1_129 * in_tar / 1e6, rel=0.1)
+
+
+def recoded(data: bytes) -> bytes:
+    """The photo as fetch writes one, by way of twice the size that it is then reduced to."""
+    buffer = io.BytesIO()
+    image = Image.open(io.BytesIO(data))
+    image.resize((448, 448), Image.Resampling.NEAREST).save(buffer, "BMP")
+    return shrink_jpeg(buffer.getvalue(), 224, FetchOptions().jpeg_quality)
+
+
+def kept(path: str) -> list[float]:
+    listed: list[Download] = [d for d in load_pipeline(Path(path)).fetch.downloads if d.count > 1]
+    return [download.kept_megabytes for download in listed]

@@ -332,8 +332,9 @@ def test_the_estimate_counts_what_is_missing_alone(context: StageContext) -> Non
     own.write_bytes(TAR)
     found = estimate_fetch(options("https://a.example/"), folder_of(context))
     assert (found.files, found.size_bytes) == (3, 601_000)
-    assert (found.to_load, found.to_load_bytes, found.needs_bytes) == (2, 301_000, 301_000)
-    assert (found.stays_bytes, found.peak_bytes, found.photos_bytes) == (601_000, 601_000, 600_000)
+    assert (found.to_load, found.to_load_bytes, found.there_bytes) == (2, 301_000, 300_000)
+    assert (found.stays_bytes, found.peak_bytes, found.shards_bytes) == (601_000, 601_000, 600_000)
+    assert found.most_bytes == 1_201_000  # the shards come when all files are there
 
 
 def test_bandwidth_is_measured_on_what_is_missing(

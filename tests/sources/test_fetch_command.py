@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -25,14 +26,35 @@ def test_the_estimate_of_the_whole_set_says_bytes_disk_and_time(
     assert out.endswith("time 16 h 34 min at 10 MB/s, as stated")
 
 
-def test_resized_as_they_come_the_photos_need_a_tenth_of_the_disk(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+# Shards: (970,981 + 450,000) photos of 19.8 kB; kept: 500 x 52 (or x 32) + 100 x 125 + 20 MB; CSVs
+SMALL = "40 GB when done, 46 GB on the way", "28.2 GB more, once export has run: 68.2 GB at most"
+LABELLED = "30.1 GB when done, 36.1 GB on the way", "28.2 GB more, once export has run: 58.2 GB at"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "disk", "shards"), [(GLDV2, *SMALL), ("pipelines/h-gldv2.toml", *LABELLED)]
+)
+def test_resized_as_they_come_the_labelled_photos_need_a_tenth_of_the_disk(
+    pipeline: str, disk: str, shards: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     given = ("--set", "fetch.short_side=256", "--work", str(tmp_path))
-    assert hgld("fetch", GLDV2, "--estimate", "--bandwidth", "10", *given) == 0
+    assert hgld("fetch", pipeline, "--estimate", "--bandwidth", "10", *given) == 0
     out = words(capsys.readouterr().out)
-    assert "disk 41.5 GB when done, 47.5 GB on the way" in out  # 500 x 54 + 100 x 130 + 20 MB, CSVs
-    assert "shards about 40 GB more" in out
+    assert f"disk {disk}" in out and f"shards about {shards}" in out
+
+
+def test_from_scratch_the_labels_made_first_leave_the_same_disk_as_published_ones(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = Path(GLDV2).read_text("utf-8")
+    more = re.search(r'labelled_csv = "[^"]+", kept_megabytes = 32', text)
+    assert more is not None and text.count("kept_megabytes = 52") == 1
+    (tmp_path / "own.toml").write_text(text.replace("kept_megabytes = 52", more[0]))
+    given = ("--set", "fetch.short_side=256", "--work", str(tmp_path))
+    own = str(tmp_path / "own.toml")
+    assert hgld("fetch", own, "--estimate", "--bandwidth", "10", *given) == 0
+    out = words(capsys.readouterr().out)
+    assert "30 GB when done, 36 GB on the way" in out and "58.2 GB at most, in all" in out
 
 
 def test_a_part_of_the_tars_is_estimated_and_fetched_alone(

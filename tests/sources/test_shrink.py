@@ -80,6 +80,7 @@ def options(url: str, short_side: int | None = SIDE, **changes: object) -> Fetch
         Download(
             url=f"{split}_{{number:03d}}.tar", count=2 if split == "train" else 1, megabytes=0.01,
             md5_url=f"{split}_{{number:03d}}.tar.md5", wanted_csv=csv, kept_megabytes=0.002,
+            shards_megabytes=0.003 if split == "index" else 0,
         )
         for split, csv in WANTED.items()
     ]  # fmt: skip
@@ -140,6 +141,17 @@ def test_collect_finds_the_same_photos_as_in_whole_tars(
 
 def test_a_second_run_asks_for_nothing(files: Files, url: str, context: StageContext) -> None:
     fetch_files(options=options(url), context=context)
+    files.asked.clear()
+    fetch_files(options=options(url), context=context)
+    assert files.asked == []
+
+
+def test_a_tar_without_a_wanted_photo_is_not_loaded_again(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.data["index.csv"] = b"id,landmark_id\nz9,5\n"
+    fetch_files(options=options(url), context=context)
+    assert not list(scan_tar(folder_of(context) / "index_000.kept.tar"))
     files.asked.clear()
     fetch_files(options=options(url), context=context)
     assert files.asked == []
@@ -271,11 +283,12 @@ def test_a_wanted_list_that_is_not_fetched_is_told(url: str, context: StageConte
 
 
 def test_the_estimate_counts_kept_photos_and_tars_on_the_way(context: StageContext) -> None:
-    found = estimate_fetch(options("http://a.example/", parallel=2), folder_of(context))
+    found = estimate_fetch(options("http://a.example/", parallel=2), folder_of(context), True)
     csvs = 1_000 * len(FILES)
     assert found.size_bytes == csvs + 4 * 10_000
     assert (found.stays_bytes, found.peak_bytes) == (csvs + 4 * 2_000, csvs + 4 * 2_000 + 20_000)
-    assert found.photos_bytes == 8_000
+    assert found.shards_bytes == 3_000 + 3 * 2_000  # of index as stated, of the others all
+    assert found.most_bytes == found.peak_bytes  # the tars on the way take more than the shards
 
 
 def test_wanted_ids_of_each_kind_of_csv(tmp_path: Path) -> None:

@@ -1,0 +1,86 @@
+"""Labels before photos: only photos that will have a label are kept, so the disk may be small."""
+
+from collections.abc import Iterator
+from hashlib import md5
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hgld.cli import app, guarded
+from hgld.sources.tars import scan_tar
+from tests.sources.file_server import Files, serve_files
+from tests.sources.made_set import FILES, OPTIONS, TARS
+from tests.sources.test_shrink import SIDE, pack, photo
+
+WORDS = {
+    "words.csv": "landmark_id,supercategory\n5,old church\n7,nameless thing\n9,old church\n",
+    "labels/taxonomy.csv": "supercategory,kind,definition\nchurch,human-made,Churches.\n",
+    "labels/decisions.csv": "key,key_type,decision,supercategory,kind,who,when,why,supersedes\n"
+    "old church,label,keep,church,human-made,ann,2026-11-21,so,\n"
+    "nameless thing,label,drop,,,ann,2026-11-21,so,\n",
+}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    served = {name: content.encode() for name, content in FILES.items()}
+    for number, (name, ids) in enumerate(TARS.items()):
+        served[name] = pack({image_id: photo(number) for image_id in ids})
+        served[f"{name}.md5"] = md5(served[name]).hexdigest().encode()
+    with serve_files(Files(served)) as base:
+        yield base
+
+
+def listed(split: str, wanted: str, count: int, more: str = "") -> str:
+    name = f"{split}_{{number:03d}}.tar"
+    return (
+        f'{{ url = "{name}", md5_url = "{name}.md5", count = {count}, megabytes = 0.01, '
+        f'wanted_csv = "{wanted}"{more} }}'
+    )
+
+
+def write_pipeline(folder: Path, url: str, *, tars: str = "", labelled: str = "") -> Path:
+    for name, text in WORDS.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    csvs = [f'{{ url = "{name}", megabytes = 0.001 }}' for name in FILES]
+    train = listed("train", "clean.csv", 2, f', labelled_csv = "{labelled}"' * bool(labelled))
+    rest = [listed("index", "index.csv", 1), listed("test", "solution.csv", 1)]
+    collect = "\n".join(f'{k} = "{v}"' for k, v in OPTIONS.model_dump(include=CSVS).items())
+    path = folder / "own.toml"
+    path.write_text(
+        f'labels = "labels"\n[source]\nkind = "gldv2"\n[fetch]\nbase_url = "{url}"\n'
+        f'short_side = {SIDE}\ntars = "{tars}"\ndownloads = [{", ".join([*csvs, train, *rest])}]\n'
+        f'[collect]\n{collect}\n[scrape]\nsource = "table"\ntable = "words.csv"\n'
+        '[embed]\nencoder = "offline:minilm"\n[cluster]\nclusters = 1\n[hint]\nask = false\n',
+        encoding="utf-8",
+    )
+    return path
+
+
+CSVS = {name for name in type(OPTIONS).model_fields if name.endswith(("_csv", "_tars"))}
+
+
+def run(pipeline: Path) -> int:
+    work = str(pipeline.parent / "work")
+    return guarded(lambda: app(["run", str(pipeline), "--until", "label", "--work", work]))
+
+
+def test_once_labels_are_made_only_photos_of_labelled_landmarks_are_kept(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(write_pipeline(tmp_path, url, tars="0")) == 0
+    source, labels = tmp_path / "work/source", tmp_path / "work/train_label_to_hierarchical.csv"
+    first = labels.read_bytes()
+    assert pd.read_csv(labels)["landmark_id"].tolist() == [5, 9]  # without most of the photos
+    assert {p.name for p in source.glob("train_*.tar")} == {"train_000.kept.tar"}
+    capsys.readouterr()
+    assert run(write_pipeline(tmp_path, url, labelled=f"../{labels.name}")) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "fetch.downloads: [{'labelled_csv': ''}] -> [{'labelled_csv': '../train_label" in told
+    kept = [Path(m.name).stem for tar in sorted(source.glob("train_*.tar")) for m in scan_tar(tar)]
+    assert kept == ["0000000000000001", "00000000000000a2"]  # not a3, which is clean, too
+    assert labels.read_bytes() == first
+    images = pd.read_parquet(tmp_path / "work/images.parquet")
+    assert images["split"].value_counts().to_dict() == {"index": 3, "train": 2, "test": 2}
