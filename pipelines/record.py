@@ -57,6 +57,7 @@ def pages() -> dict[Path, str]:
     blocks["agreement gldv2"] = agreement_text(AGREEMENT)
     blocks["recipes"] = recipes_text()
     blocks |= {f"claims {r['claims']}": claims_text(r) for r in found if "claims" in r}
+    blocks |= {f"bench {' '.join(r['parts'])}": bench_text(r) for r in found if "parts" in r}
     pages = (ROOT / "README.md", RESULTS.parent / "README.md", ROOT / "labels" / "README.md")
     texts = {path: path.read_text("utf-8") for path in pages}
     return {path: _fill(text, blocks) for path, text in texts.items()}
@@ -117,6 +118,26 @@ def agreement_text(path: Path) -> str:
     return "\n".join([*head, *rows, "", f"{found['values']:,} values decided by both."]) + "\n"
 
 
+def bench_text(result: dict[str, Any]) -> str:
+    """What a benchmark measured, with the bounds that it is to keep."""
+    lines = ["| measured | | bound | |", "|---|---:|---|---|"]
+    lines += [_bench_row(row) for row in result["rows"]]
+    broken = [row["what"] for row in result["rows"] if not row["holds"]]
+    lines += ["", f"{len(broken) or 'None'} of {len(result['rows'])} miss their bound. "]
+    parts = "".join(f" --part {name}" for name in result["parts"])
+    lines[-1] += f"`python -m tests.benchmarks{parts}`, {result['machine']}, "
+    lines[-1] += f"commit {result['commit']}, {result['date']}."
+    return "\n".join(lines) + "\n"
+
+
+def _bench_row(row: dict[str, Any]) -> str:
+    least, most = row["least"], row["most"]
+    bound = f"at least {least:g}" if least is not None else ""
+    bound = f"at most {most:g}" if most is not None else bound
+    mark = "" if not bound else "holds" if row["holds"] else "**missed**"
+    return f"| {row['what']} | {row['value']:.3g} {row['unit']} | {bound} | {mark} |"
+
+
 def claims_text(result: dict[str, Any]) -> str:
     """What was found of the papers' claims: the budget, the verdicts, each experiment's table."""
     claims = [(e["name"], claim) for e in result["experiments"] for claim in e["claims"]]
@@ -151,15 +172,33 @@ def _claims_row(name: str, row: dict[str, list[float]]) -> str:
 
 def _claims_budget(result: dict[str, Any]) -> str:
     budget, photos, landmarks = (result[name] for name in ("budget", "photos", "landmarks"))
+    tell = {"head": _head_budget, "finetune": _finetune_budget}[result["claims"]]
+    return (
+        f"{len(budget['seeds'])} seeds; {photos['train']:,} photos of {landmarks['train']} "
+        f"landmarks to learn from, {photos['evaluation']:,} of {landmarks['evaluation']} others "
+        f"to measure on. {tell(result)} {result['runs']} runs, {result['cpu_s'] / 60:.0f} minutes "
+        f"of one core of {result['machine']}, commit {result['commit']}, {result['date']}."
+    )
+
+
+def _head_budget(result: dict[str, Any]) -> str:
+    budget = result["budget"]
     rates = ", ".join(f"{rate:g}" for rate in budget["head_lr"])
     return (
-        f"{budget['steps']} steps, {len(budget['seeds'])} seeds; {photos['train']:,} photos of "
-        f"{landmarks['train']} landmarks to learn from, {photos['evaluation']:,} of "
-        f"{landmarks['evaluation']} others to measure on. Each loss has the head's rate (of "
-        f"{rates}) that is best on {landmarks['held_out']} training landmarks held out; proxies "
-        f"learn at {budget['proxy_lr']:g}. `make claims`: {result['runs']} runs, "
-        f"{result['cpu_s'] / 60:.0f} minutes of one core of {result['machine']}, commit "
-        f"{result['commit']}, {result['date']}."
+        f"{budget['steps']} steps; each loss has the head's rate (of {rates}) that is best on "
+        f"{100 * budget['held_out']:g} % of the training landmarks held out, others for each seed; "
+        f"proxies learn at {budget['proxy_lr']:g}. `python -m pipelines.claims head`:"
+    )
+
+
+def _finetune_budget(result: dict[str, Any]) -> str:
+    options = result["budget"]["options"]
+    run, batch = options["defaults"], options["classes_per_batch"] * options["images_per_class"]
+    return (
+        f"{run['steps']} steps of {batch} photos at {options['image_size']} px, no layer frozen "
+        f"but batch-norm's statistics; the backbone learns at {run['lr']:g}, the head at "
+        f"{run['head_lr']:g}, proxies at {run['proxy_lr']:g}, whatever the loss. "
+        "`python -m pipelines.claims finetune`:"
     )
 
 

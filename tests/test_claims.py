@@ -12,16 +12,17 @@ from hgld.ranking.losses import SmoothAP
 from hgld.shards.batches import batch_at
 from hgld.train.objective import build_loss
 from pipelines.claims.arms import Arm
-from pipelines.claims.experiments import EXPERIMENTS, Claim
+from pipelines.claims.experiments import EXPERIMENTS, FINE_TUNED, Claim
 from pipelines.claims.features import Photos, split_classes
-from pipelines.claims.heads import GAP, METRICS, Batches, measure, train_head
+from pipelines.claims.heads import Batches, measure_head, train_head
+from pipelines.claims.measures import GAP, METRICS
 from pipelines.claims.runs import Bench, Budget, Ledger
 from pipelines.claims.verdicts import judge
 from pipelines.record import claims_text
 
 ARMS = {arm.name: arm for experiment in EXPERIMENTS for arm in experiment.arms}
 SHORT = Budget(steps=3)
-RESULT = Path("pipelines/results/claims-head.json")
+BUDGETS = {"head": EXPERIMENTS, "finetune": FINE_TUNED}
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +74,9 @@ def test_one_step_of_a_head_is_one_step_of_adam(photos: Photos) -> None:
 
 def test_a_head_learns_what_it_is_shown(photos: Photos) -> None:
     run = RunOptions(loss="ROADMAP", steps=30, head_lr=1e-2)
-    before = measure(train_head(photos, run.model_copy(update={"steps": 0}), Batches(), 0), photos)
-    after = measure(train_head(photos, run, Batches(8, 4), 0), photos)
+    untrained = run.model_copy(update={"steps": 0})
+    before = measure_head(train_head(photos, untrained, Batches(), 0), photos)
+    after = measure_head(train_head(photos, run, Batches(8, 4), 0), photos)
     assert after["mAP@R:landmark"] > before["mAP@R:landmark"] + 0.2
     assert after[GAP] < before[GAP]
 
@@ -88,11 +90,10 @@ def test_held_out_landmarks_are_others(photos: Photos) -> None:
 
 def test_a_finished_run_is_not_run_again(photos: Photos, tmp_path: Path) -> None:
     arm = Arm("small", "SmoothAP", classes=4, images=3)
-    fit, held_out = split_classes(photos, 0.25, seed=0)
     found = []
     for _ in range(2):
         ledger = Ledger(tmp_path / "runs.jsonl")
-        bench = Bench(photos, photos, fit, held_out, {arm.name: arm}, ledger, SHORT)
+        bench = Bench(photos, photos, {arm.name: arm}, ledger, SHORT)
         found.append(bench.values(arm, "evaluation"))
     assert found[0] == found[1]
     lines = (tmp_path / "runs.jsonl").read_text().splitlines()
@@ -101,12 +102,15 @@ def test_a_finished_run_is_not_run_again(photos: Photos, tmp_path: Path) -> None
 
 def test_rates_are_never_chosen_on_the_evaluation_landmarks(photos: Photos, tmp_path: Path) -> None:
     arm = Arm("small", "SmoothAP", classes=4, images=3)
-    fit, held_out = split_classes(photos, 0.25, seed=0)
     evaluation = replace(photos, key="evaluation")
     ledger = Ledger(tmp_path / "runs.jsonl")
-    bench = Bench(photos, evaluation, fit, held_out, {arm.name: arm}, ledger, SHORT)
-    bench.choose(arm)
-    assert {record["on"] for record in bench.used.values()} == {"made held out"}
+    bench = Bench(photos, evaluation, {arm.name: arm}, ledger, SHORT)
+    rate, mean = bench.choose(arm)
+    used = list(bench.used.values())
+    assert {record["on"] for record in used} == {f"made held out {seed}" for seed in SHORT.seeds}
+    found = [r["values"][arm.chosen_by] for r in used if r["head_lr"] == rate]
+    assert len(found) == len(set(found)) == len(SHORT.seeds)
+    assert mean == pytest.approx(sum(found) / len(found))
 
 
 @pytest.mark.parametrize(
@@ -117,11 +121,12 @@ def test_a_verdict_is_that_of_every_seed(above: tuple[float, float], verdict: st
     assert judge(Claim(("a",), ("b",), ("AP",)), "AP", values)["verdict"] == verdict
 
 
-def test_the_page_holds_every_experiment_and_claim() -> None:
-    result = json.loads(RESULT.read_text("utf-8"))
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_the_page_holds_every_experiment_and_claim(budget: str) -> None:
+    result = json.loads(Path(f"pipelines/results/claims-{budget}.json").read_text("utf-8"))
     text = claims_text(result)
-    for experiment in EXPERIMENTS:
+    for experiment in BUDGETS[budget]:
         assert f"**{experiment.name}**" in text
     claims = [claim for e in result["experiments"] for claim in e["claims"]]
     assert text.count(" holds |") == sum(claim["verdict"] == "holds" for claim in claims)
-    assert len(claims) == sum(len(c.metrics) for e in EXPERIMENTS for c in e.claims)
+    assert len(claims) == sum(len(c.metrics) for e in BUDGETS[budget] for c in e.claims)

@@ -4,7 +4,7 @@ An experiment sets arms side by side, as a table or a figure of the papers does,
 paper claims of them: the sum of some arms above the sum of others. To add an experiment, add a row.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
 
@@ -43,7 +43,7 @@ from pipelines.claims.arms import (
     Arm,
 )
 
-__all__ = ["EXPERIMENTS", "Claim", "Experiment"]
+__all__ = ["EXPERIMENTS", "FINE_TUNED", "WHOLE", "Claim", "Experiment"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,12 @@ class Experiment:
     metrics: tuple[str, ...]
     claims: tuple[Claim, ...]
     on: Literal["evaluation", "train"] = "evaluation"
+
+    def among(self, arms: tuple[Arm, ...]) -> "Experiment":
+        """The rows of those arms, and what is claimed of them alone."""
+        names = {arm.name for arm in arms}
+        claims = tuple(claim for claim in self.claims if names >= {*claim.above, *claim.below})
+        return replace(self, arms=arms, claims=claims)
 
 
 def better(above: str, below: str, *metrics: str) -> Claim:
@@ -323,5 +329,14 @@ EXPERIMENTS = (
             better(WIDE[2].name, WIDE[0].name, "H-AP", "ASI", "NDCG", "AP:supercategory"),
             better(WIDE[2].name, WIDE[1].name, "H-AP", "ASI", "NDCG", "AP:supercategory"),
         ),
+    ),
+)
+
+WHOLE = (FROZEN, SMOOTH_AP, CSL, ROD_NDCG, HAPPIER, HAPPIER_F)
+FINE_TUNED = (
+    *(
+        experiment.among(WHOLE)
+        for experiment in EXPERIMENTS
+        if experiment.name in ("Table V", "Tables VI and IX", "Table VII")
     ),
 )

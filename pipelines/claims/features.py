@@ -5,6 +5,7 @@ several seeds each. What is kept is the pooled output of the pretrained backbone
 an evaluation shows it: no augmentation, nothing of it is learned.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -18,12 +19,13 @@ from torch.utils.data import DataLoader
 from hgld.artifacts import atomic_path, hash_file
 from hgld.config import TrainOptions
 from hgld.model import build_image_model
+from hgld.model.image_config import ImageConfig
 from hgld.model.transforms import evaluation_transform
 from hgld.shards.read import ShardImages
 from hgld.tasks import track
 from hgld.train.data import TrainingData
 
-__all__ = ["BACKBONE", "Photos", "read_split", "split_classes"]
+__all__ = ["BACKBONE", "Photos", "read_split", "show", "split_classes"]
 
 BACKBONE = TrainOptions(backbone="offline:efficientnet-lite0", image_size=224)
 TOGETHER = 16
@@ -87,13 +89,21 @@ def split_classes(photos: Photos, share: float, seed: int) -> tuple[Photos, Phot
     classes = len(photos.class_labels)
     held = np.random.default_rng(seed).permutation(classes)[: round(share * classes)]
     out = np.isin(photos.labels[:, -1], held)
-    return photos.of(np.flatnonzero(~out), "fit"), photos.of(np.flatnonzero(out), "held out")
+    return (
+        photos.of(np.flatnonzero(~out), f"fit {seed}"),
+        photos.of(np.flatnonzero(out), f"held out {seed}"),
+    )
+
+
+def _find(data: TrainingData, options: TrainOptions) -> Tensor:
+    model = build_image_model(options, head=False).eval()
+    return show(data, model.config, model.head_input)
 
 
 @torch.inference_mode()
-def _find(data: TrainingData, options: TrainOptions) -> Tensor:
-    model = build_image_model(options, head=False).eval()
-    images = ShardImages(data.folder, data.rows, evaluation_transform(model.config))
+def show(data: TrainingData, config: ImageConfig, network: Callable[[Tensor], Tensor]) -> Tensor:
+    """What a network makes of every photo, as an evaluation shows it: (N, D)."""
+    images = ShardImages(data.folder, data.rows, evaluation_transform(config))
     loader = DataLoader(images, TOGETHER)
-    batches = track(loader, f"Features of {options.split}", len(loader))
-    return torch.cat([model.head_input(batch) for batch, _, _ in batches])
+    batches = track(loader, "Photos", len(loader))
+    return torch.cat([network(batch) for batch, _, _ in batches])

@@ -9,29 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hgld.config import RunOptions, TrainOptions
 from hgld.model import ImageModel
 from hgld.model.image import ImageConfig
-from hgld.ranking.levels import at_least, shared_levels
-from hgld.ranking.metrics import average_precision, decomposability_gap, evaluate
 from hgld.shards.batches import batch_at
 from hgld.train.learner import Learner
 from hgld.train.objective import build_loss
 from hgld.train.rates import set_rates
 from pipelines.claims.features import Photos
+from pipelines.claims.measures import measure
 
-__all__ = ["GAP", "METRICS", "Batches", "measure", "train_head"]
+__all__ = ["Batches", "measure_head", "train_head"]
 
 DIM = 128
-LEVELS = ("kind", "supercategory", "landmark")
-METRICS = (
-    *("R@1:landmark", "mAP@R:landmark", "mAP@100:landmark"),
-    *("AP:landmark", "AP:supercategory", "AP:kind", "H-AP", "ASI", "NDCG", "wAP"),
-)
-GAP = "gap"  # of AP:landmark, between batches of the gallery and the whole of it
-GAP_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -67,11 +59,9 @@ def train_head(photos: Photos, run: RunOptions, batches: Batches, seed: int) -> 
 
 
 @torch.inference_mode()
-def measure(model: ImageModel, photos: Photos) -> dict[str, float]:
-    """Every metric, all photos against all others."""
-    found, labels = model(photos.features[:, :, None, None]), torch.from_numpy(photos.labels)
-    result = evaluate(found, labels, found, labels, METRICS, LEVELS, exclude_self=True)
-    return {**result.mean(), GAP: _gap(found, labels)}
+def measure_head(model: ImageModel, photos: Photos) -> dict[str, float]:
+    """What the head retrieves of photos."""
+    return measure(model(photos.features[:, :, None, None]), photos.labels)
 
 
 def _new_model(features: int, seed: int) -> ImageModel:
@@ -81,14 +71,3 @@ def _new_model(features: int, seed: int) -> ImageModel:
         torch.manual_seed(seed)
         config = ImageConfig(**facts, **rest, dim=DIM, pretrained_sha256="")  # type: ignore[arg-type]
         return ImageModel(config, Seen(features))
-
-
-def _gap(embeddings: Tensor, labels: Tensor) -> float:
-    """How much AP is flattered by a gallery cut at random into batches (mean over queries)."""
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    batch = torch.empty(len(labels), dtype=torch.int64)
-    batch[order] = torch.arange(len(labels)) // GAP_BATCH
-    levels = at_least(shared_levels(labels, labels, exclude_self=True), labels.shape[1])
-    scores = embeddings @ embeddings.T
-    gaps = decomposability_gap(scores, levels, batch, lambda s, lv: average_precision(s, lv, 1))
-    return float(gaps.nanmean())

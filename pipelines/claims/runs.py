@@ -5,17 +5,19 @@ was stopped goes on where it was, and an arm of several experiments is trained f
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from statistics import fmean
 from time import process_time
 from typing import Any, Literal
 
 from hgld.config import RunOptions
 from pipelines.claims.arms import Arm
-from pipelines.claims.features import Photos
-from pipelines.claims.heads import Batches, measure, train_head
+from pipelines.claims.features import Photos, split_classes
+from pipelines.claims.heads import Batches, measure_head, train_head
 
 __all__ = ["Bench", "Budget", "Ledger"]
 
@@ -31,7 +33,7 @@ class Budget:
         seeds: one run each.
         head_lr: rates of the head, rising; the best on held-out training landmarks is taken.
         proxy_lr: rate of the proxies.
-        held_out: share of the training landmarks.
+        held_out: share of the training landmarks, others for each seed.
     """
 
     steps: int = 200
@@ -66,8 +68,6 @@ class Bench:
     Attributes:
         train: photos of the training landmarks.
         evaluation: photos of the landmarks that nothing is chosen by.
-        fit: part of the training landmarks.
-        held_out: the others.
         arms: by name.
         ledger: of the finished runs.
         budget: of every arm.
@@ -76,12 +76,28 @@ class Bench:
 
     train: Photos
     evaluation: Photos
-    fit: Photos
-    held_out: Photos
     arms: Mapping[str, Arm]
     ledger: Ledger
     budget: Budget = Budget()
     used: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def cost(self) -> str:
+        """How many runs there may be; each takes seconds."""
+        rates, seeds = len(self.budget.head_lr), len(self.budget.seeds)
+        chosen = sum(not arm.rates_of for arm in self.arms.values())
+        most = seeds * (rates * chosen + len(self.arms))
+        done = len(self.ledger.records)
+        return f"at most {most} runs of seconds each, {done} done: minutes of one core"
+
+    @cached_property
+    def folds(self) -> list[tuple[Photos, Photos]]:
+        """For each seed, training landmarks to learn from and others to choose rates by."""
+        return [split_classes(self.train, self.budget.held_out, s) for s in self.budget.seeds]
+
+    @property
+    def cpu_s(self) -> float:
+        """Seconds of one core of the runs that were asked for."""
+        return float(sum(record["cpu_s"] for record in self.used.values()))
 
     def values(self, arm: Arm, on: Literal["evaluation", "train"]) -> list[dict[str, float]]:
         """What each seed's head retrieves of the evaluation or the training landmarks."""
@@ -90,20 +106,27 @@ class Bench:
         seeds = self.budget.seeds if arm.loss else self.budget.seeds[:1]
         return [self._run(arm, rate, seed, self.train, test) for seed in seeds]
 
-    def choose(self, arm: Arm) -> tuple[float, dict[str, float]]:
-        """The rate of the head that is best on the held-out training landmarks; its values there.
+    def choose(self, arm: Arm) -> tuple[float, float]:
+        """The rate of the head that is best on held-out training landmarks, mean over the seeds.
 
         Rates are tried from the lowest up, until one is worse than the one before.
+
+        Returns:
+            The rate, and the mean of the arm's metric there.
         """
         if arm.rates_of:
             return self.choose(self.arms[arm.rates_of])
-        best: tuple[float, dict[str, float]] = 0.0, {arm.chosen_by: -1.0}
+        best = 0.0, -1.0
         for rate in self.budget.head_lr if arm.loss else self.budget.head_lr[:1]:
-            found = self._run(arm, rate, self.budget.seeds[0], self.fit, self.held_out)
-            if found[arm.chosen_by] <= best[1][arm.chosen_by]:
+            found = fmean(self._held_out(arm, rate))
+            if found <= best[1]:
                 break
             best = rate, found
         return best
+
+    def _held_out(self, arm: Arm, rate: float) -> Iterator[float]:
+        for seed, (fit, held_out) in zip(self.budget.seeds, self.folds, strict=True):
+            yield self._run(arm, rate, seed, fit, held_out)[arm.chosen_by]
 
     def _run(self, arm: Arm, rate: float, seed: int, fit: Photos, test: Photos) -> dict[str, float]:
         run = _options(arm, rate, self.budget)
@@ -112,7 +135,7 @@ class Bench:
         key = sha256(repr(facts).encode()).hexdigest()[:24]
         if key not in self.ledger.records:
             began = process_time()
-            values = measure(train_head(fit, run, batches, seed), test)
+            values = measure_head(train_head(fit, run, batches, seed), test)
             cpu_s = round(process_time() - began, 2)
             known = {"key": key, "arm": arm.name, "seed": seed, "head_lr": rate, "on": test.key}
             self.ledger.keep({**known, "cpu_s": cpu_s, "values": values})
