@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,16 @@ from tests.mediawiki.made import Part, made_parts
 from tests.mediawiki.scraping import Run, prepare_run
 from tests.mediawiki.wiki import fill_copy
 
-__all__ = ["Figures", "Scene", "count_facts", "require_done", "require_sound", "set_up", "store_of"]
+__all__ = [
+    "Figures",
+    "Scene",
+    "count_facts",
+    "require_done",
+    "require_sound",
+    "require_table",
+    "set_up",
+    "store_of",
+]
 
 FOUND = ["split", "landmark_id", "item_id", "order", "class_id"]
 MISSED = ["split", "landmark_id", "reason"]
@@ -47,14 +56,16 @@ class Scene:
 
     def require_truth(self, found: pd.DataFrame, missed: pd.DataFrame) -> None:
         """Every landmark has exactly the statements, or the reason, that it was made with."""
-        for table, columns, wanted in (
-            (found, FOUND, self.found),
-            (missed, MISSED, self.missed),
-        ):
-            truth = pd.DataFrame(wanted, columns=columns).sort_values(columns[:2] + columns[3:4])
-            pd.testing.assert_frame_equal(
-                table[columns].reset_index(drop=True), truth.reset_index(drop=True)
-            )
+        require_table(found, FOUND, self.found)
+        require_table(missed, MISSED, self.missed)
+
+
+def require_table(table: pd.DataFrame, columns: list[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """A table that a scrape wrote holds exactly these rows."""
+    truth = pd.DataFrame(rows, columns=columns).sort_values(columns[:2] + columns[3:4])
+    pd.testing.assert_frame_equal(
+        table[columns].reset_index(drop=True), truth.reset_index(drop=True)
+    )
 
 
 def set_up(template: Path, folder: Path, landmarks: int, kilobytes: int = 0) -> Scene:
