@@ -1,6 +1,23 @@
-"""``python -m hgld`` is the command line, so that torchrun can start it."""
+"""Starts the command line: ``hgld``, and ``python -m hgld``, so that torchrun can start it.
 
-from hgld.cli import main
+The imports take most of the first second; an interrupt ends them in words, too.
+"""
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Load the command line and run a command."""
+    try:
+        from hgld import cli
+
+        cli.main()
+    except KeyboardInterrupt:
+        print("hgld: interrupted before it began", file=sys.stderr)
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

@@ -1,16 +1,16 @@
 """The command line: one verb a stage, ``run``, ``status``, ``doctor`` and the tool groups.
 
-Only this, ``hgld.console`` and ``hgld.tools`` print, and only this exits. Data goes to stdout,
+Only this and the modules up to ``hgld.console`` print, and only this exits. Data goes to stdout,
 progress and notices to stderr; an error is one line. Nothing heavy is imported before a command
 needs it.
 """
 
 import io
+import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +20,8 @@ from hgld import __version__
 from hgld.errors import DISK_FULL, HgldError, Resumable, UsageError
 from hgld.stages import STAGES, stage_names
 from hgld.tools import evaluations, labels, reviews, shards
+from hgld.tools.arguments import AsJson, Force, Now, PipelineFile, Settings, Work
+from hgld.tools.output import progress
 from hgld.tools.runners import login_name, open_runner
 
 if TYPE_CHECKING:
@@ -38,20 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE", help="The pipeline file (TOML).")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="STAGE.OPTION=VALUE", help="Override an option; repeatable."),
-]
-Work = Annotated[
-    Path | None, typer.Option("--work", help="Work folder; default work/ + the pipeline's name.")
-]
-Now = Annotated[
-    str | None, typer.Option("--now", metavar="DATE", help="Date written into outputs.")
-]
-Force = Annotated[bool, typer.Option("--force", help="Run the stage even if it is fresh.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def main() -> None:
@@ -123,21 +111,21 @@ def run(
     ] = None,
 ) -> None:
     """Run every stage that is not fresh, in order."""
+    from hgld.overview import print_outcome, print_plan
+    from hgld.plan import plan
+
     runner = open_runner(pipeline, settings, work, now)
     if dry_run:
-        from hgld import console
-        from hgld.run import plan
-
-        console.print_plan(plan(runner))
+        print_plan(plan(runner))
         return
     if _started_by_torchrun():
         raise UsageError(
             "torchrun starts one stage, train: first `hgld run PIPELINE --until export`, then "
             "`torchrun --nproc_per_node N -m hgld train PIPELINE`, then `hgld run PIPELINE`"
         )
-    with _progress():
+    with progress():
         ran = runner.run(until)
-    _print_outcome(runner, ran, until)
+    print_outcome(runner, ran, until)
 
 
 @app.command()
@@ -145,17 +133,17 @@ def status(
     pipeline: PipelineFile, settings: Settings = None, work: Work = None, as_json: AsJson = False
 ) -> None:
     """Show which stages are fresh, stale (and why) or missing."""
-    from hgld import console
+    from hgld.overview import print_status
 
-    console.print_status(open_runner(pipeline, settings, work, None), as_json)
+    print_status(open_runner(pipeline, settings, work, None), as_json)
 
 
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
     """Show versions, cores, GPU and disk, and what is missing."""
-    from hgld import console
+    from hgld.doctor import print_doctor
 
-    console.print_doctor(as_json)
+    print_doctor(as_json)
 
 
 def _stage_command(name: str) -> Callable[..., None]:
@@ -174,7 +162,7 @@ def _stage_command(name: str) -> Callable[..., None]:
                 else f"torchrun starts one stage, train; run `hgld {name} {pipeline}`"
             )
         runner = open_runner(pipeline, settings, work, now)
-        with _progress():
+        with progress():
             runner.run_one(name, force)
 
     return command
@@ -200,14 +188,16 @@ def _fetch_command(
 ) -> None:
     chosen = [f'fetch.tars="{tars}"'] if tars is not None else []
     runner = open_runner(pipeline, [*(settings or ()), *chosen], work, now)
-    if bandwidth is not None and not (estimate and bandwidth > 0):
+    if tars is not None and not runner.workspace.pipeline.fetch.downloads:
+        raise UsageError(f"{pipeline}: --tars {tars}: its fetch.downloads list no tars")
+    if bandwidth is not None and not (estimate and 0 < bandwidth < math.inf):
         raise UsageError("--bandwidth: expected megabytes a second above 0, with --estimate")
     if estimate:
-        from hgld import console
+        from hgld.overview import print_estimate
 
-        console.print_estimate(runner, bandwidth)
+        print_estimate(runner, bandwidth)
         return
-    with _progress():
+    with progress():
         runner.run_one("fetch", force)
 
 
@@ -220,14 +210,14 @@ def _train_command(
 ) -> None:
     runner = open_runner(pipeline, settings, work, now)
     if not _started_by_torchrun():
-        with _progress():
+        with progress():
             runner.run_one("train", force)
         return
     from hgld.train.ranks import joined
 
     with joined() as ranks:
         if ranks.leads:
-            with _progress():
+            with progress():
                 runner.run_one("train", force)
         else:
             runner.follow("train")
@@ -235,6 +225,21 @@ def _train_command(
 
 def _started_by_torchrun() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def _export_command(
+    pipeline: PipelineFile,
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+    force: Force = False,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", metavar="ADDRESS", help="Write on a Ray cluster; auto: of here."),
+    ] = None,
+) -> None:
+    chosen = [f'export.ray="{ray}"'] if ray is not None else []
+    _stage_command("export")(pipeline, [*(settings or ()), *chosen], work, now, force)
 
 
 def _cluster_command(
@@ -252,12 +257,12 @@ def _cluster_command(
 ) -> None:
     runner = open_runner(pipeline, settings, work, now)
     if suggest is None:
-        with _progress():
+        with progress():
             runner.run_one("cluster", force)
         return
     from hgld.reviewing import suggest_clusters
 
-    with _progress():
+    with progress():
         measured, (best, why), path = suggest_clusters(runner, suggest)
     typer.echo(measured.to_string(index=False))
     typer.echo(f"suggested: cluster.clusters = {best}: {why}\ncurves: {path}")
@@ -292,7 +297,7 @@ def _review_command(
         raise UsageError(f"{sheets[0]}: a sheet is only read with --apply")
     from hgld import reviewing
 
-    with _progress():
+    with progress():
         if apply:
             _apply_review(runner, sheets or ())
         if xlsx:
@@ -330,12 +335,13 @@ def _scrape_command(
     runner = open_runner(pipeline, [*(settings or ()), *again], work, now)
     if again and runner.workspace.pipeline.scrape.source != "wikimedia":
         raise UsageError(f'{pipeline}: only scrape.source = "wikimedia" can ask again')
-    with _progress():
+    with progress():
         runner.run_one("scrape", force or bool(again))
 
 
 _COMMANDS: dict[str, Callable[..., None]] = {
     "cluster": _cluster_command,
+    "export": _export_command,
     "fetch": _fetch_command,
     "review": _review_command,
     "scrape": _scrape_command,
@@ -349,19 +355,3 @@ app.add_typer(evaluations.app)
 app.add_typer(labels.app)
 app.add_typer(reviews.app)
 app.add_typer(shards.app)
-
-
-@contextmanager
-def _progress() -> Iterator[None]:
-    """Progress bars and warnings on stderr while stages are at work."""
-    from hgld import console
-    from hgld.tasks import watched_by
-
-    with watched_by(console.show_progress, console.show_note), console.warnings_as_notes():
-        yield
-
-
-def _print_outcome(runner: "Runner", ran: int, until: str | None) -> None:
-    from hgld import console
-
-    console.print_outcome(runner, ran, until)

@@ -52,6 +52,7 @@ __all__ = [
     "StageContext",
     "ToyOptions",
     "TrainOptions",
+    "default_work",
     "load_pipeline",
     "nearest",
 ]
@@ -186,6 +187,9 @@ class Download(Options):
         "", description="likewise: CSV of the landmarks with a hierarchical_label; empty: any"
     )
     kept_megabytes: float = Field(0.0, description="size of what is kept of one, for the plan")
+    shards_megabytes: float = Field(
+        0.0, description="likewise: of its photos that have a label, resized, in the shards"
+    )
 
 
 class FetchOptions(Options):
@@ -199,7 +203,7 @@ class FetchOptions(Options):
     short_side: int | None = Field(
         None, ge=1, description="keep of each tar the wanted photos alone, at this size (stream)"
     )
-    jpeg_quality: int = Field(80, ge=1, le=100, description="of photos resized by short_side")
+    jpeg_quality: int = Field(75, ge=1, le=100, description="of photos resized by short_side")
 
 
 class CollectOptions(Options):
@@ -242,7 +246,7 @@ class ScrapeOptions(Options):
     commons_api: str = "https://commons.wikimedia.org/w/api.php"
     wikidata_api: str = "https://www.wikidata.org/w/api.php"
     contact: str = Field("", description="e-mail or URL in the User-Agent; required")
-    requests_per_second: float = Field(1.5, gt=0, le=3, description="Wikimedia allows 200/minute")
+    requests_per_second: float = Field(1.5, ge=0.1, le=3, description="Wikimedia allows 200/minute")
     maxlag: int = Field(5, ge=0, description="seconds of server lag to wait out; 0: do not ask")
     batch_size: int = Field(50, ge=1, le=50, description="titles or items a request")
     follow_topics: bool = Field(True, description="leave a category's item for its topic (P301)")
@@ -424,6 +428,9 @@ class RunOptions(Options):
     memory: int = Field(
         0, ge=0, description="embeddings of earlier batches as further references (XBM); 0: none"
     )
+    memory_start: int = Field(
+        0, ge=0, description="first steps, in which each batch stays alone (authors: 5 epochs)"
+    )
 
 
 class SamplingOptions(Options):
@@ -468,7 +475,7 @@ class TrainOptions(Options):
     """The trainer."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
-        {"workers", "device", "checkpoint_steps", "tensorboard"}
+        {"workers", "undecodable_budget", "device", "checkpoint_steps", "tensorboard"}
     )
     backbone: str = Field("resnet50", description="a timm model, or offline:efficientnet-lite0")
     pretrained: bool = True
@@ -506,6 +513,9 @@ class TrainOptions(Options):
     split: str = "train"
     seed: int = Field(0, ge=0)
     workers: int = Field(0, ge=0)
+    undecodable_budget: int = Field(
+        0, ge=0, description="damaged images that each worker replaces by others of their class"
+    )
     device: str = "auto"
     checkpoint_steps: int = Field(100, ge=1)
     tensorboard: bool = Field(False, description="curves in NAME/.tensorboard (hgld[tensorboard])")
@@ -645,6 +655,11 @@ class Pipeline(Options):
     publish: PublishOptions = PublishOptions()
 
 
+def default_work(pipeline_file: Path) -> Path:
+    """The work folder of a pipeline file where none is named."""
+    return Path("work") / pipeline_file.stem
+
+
 def load_pipeline(path: Path, settings: Sequence[str] = ()) -> Pipeline:
     """Read a pipeline file and apply ``stage.option=value`` settings.
 
@@ -659,7 +674,8 @@ def load_pipeline(path: Path, settings: Sequence[str] = ()) -> Pipeline:
             _merge_runs(values), context={"folder": path.resolve().parent}
         )
     except ValidationError as error:
-        raise UsageError(f"{path}: {_describe(error)}") from None
+        where = f"{path} with the options given" if settings else f"{path}"
+        raise UsageError(f"{where}: {_describe(error)}") from None
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -674,17 +690,18 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _apply(values: dict[str, Any], setting: str) -> None:
     """Write one ``a.b=value`` into the nested values; the value is TOML, else plain text."""
     name, found, text = setting.partition("=")
-    if not found:
-        raise UsageError(f"--set {setting}: expected stage.option=value")
     *parents, last = name.strip().split(".")
+    if not found or not all((*parents, last)):
+        raise UsageError(f"--set {setting}: expected stage.option=value")
     for parent in parents:
         values = values.setdefault(parent, {})
         if not isinstance(values, dict):
             raise UsageError(f"--set {setting}: '{parent}' holds a value, not options")
     try:
-        values[last] = tomllib.loads(f"v = {text}")["v"]
+        read = tomllib.loads(f"v = {text}")
     except tomllib.TOMLDecodeError:
-        values[last] = text
+        read = {}
+    values[last] = read["v"] if len(read) == 1 else text
 
 
 def _merge_runs(values: dict[str, Any]) -> dict[str, Any]:
@@ -706,7 +723,7 @@ def _describe(error: ValidationError) -> str:
 def _describe_one(item: Mapping[str, Any]) -> str:
     where = ".".join(str(part) for part in item["loc"])
     if item["type"] != "extra_forbidden":
-        says = item["msg"].removeprefix("Value error, ")
+        says = re.sub(r"^Value error, | or instance of \w+$", "", item["msg"])
         return f"{where}: {says[0].lower()}{says[1:]} (found {item['input']!r})"
     *parents, key = item["loc"]
     return f"unknown key '{where}'{nearest(str(key), _keys_at(parents))}"

@@ -7,6 +7,7 @@ bytes again leaves everything after it fresh.
 
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -14,14 +15,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hgld.artifacts import ARTIFACTS, Folder, atomic_path, hash_file
-from hgld.config import Pipeline
+from hgld.config import Pipeline, default_work
 from hgld.stages import Stage
 
-__all__ = ["NEVER_RUN", "Freshness", "Lock", "Workspace", "judge", "stage_options"]
+__all__ = ["NEVER_RUN", "STOPPED", "Freshness", "Lock", "Workspace", "judge", "stage_options"]
 
 State = Literal["fresh", "stale", "missing"]
 ABSENT = "absent"
 NEVER_RUN = "not yet run"
+STOPPED = "was stopped on the way"
+SHOWN = 80  # letters of an option's value, in a reason
 COUNTED_BY_TIME = 64 << 20  # a source file above this size counts by size and time, not content
 
 
@@ -32,6 +35,12 @@ class Workspace:
     pipeline_file: Path
     pipeline: Pipeline
     work: Path
+
+    @property
+    def words(self) -> str:
+        """What names this pipeline and folder in a command."""
+        file, elsewhere = self.pipeline_file, self.work != default_work(self.pipeline_file)
+        return shlex.join([str(file), *(["--work", str(self.work)] if elsewhere else [])])
 
     @property
     def source(self) -> Path:
@@ -63,6 +72,7 @@ class Lock:
     path: Path
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
     files: dict[str, list[Any]] = field(default_factory=dict)
+    pipeline: str = ""  # the file, from the work folder on
 
     @classmethod
     def load(cls, path: Path) -> "Lock":
@@ -70,13 +80,14 @@ class Lock:
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
             stages = {n: r for n, r in document["stages"].items() if _is_record(r)}
-            return cls(path, stages, dict(document["files"]))
+            return cls(path, stages, dict(document["files"]), str(document.get("pipeline", "")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return cls(path)
 
     def save(self) -> None:
         """Write atomically."""
-        text = json.dumps({"stages": self.stages, "files": self.files}, indent=1)
+        document = {"pipeline": self.pipeline, "stages": self.stages, "files": self.files}
+        text = json.dumps(document, indent=1)
         with atomic_path(self.path) as temporary:
             temporary.write_text(text, encoding="ascii")  # a file's name may be no valid text
 
@@ -156,14 +167,14 @@ def judge(stage: Stage, lock: Lock, workspace: Workspace) -> Freshness:
     """Whether a stage's outputs are what its inputs, options and code would make now."""
     record = lock.stages.get(stage.name, {})
     if "inputs" not in record:
-        return Freshness("missing", ("was stopped on the way",) if record else (NEVER_RUN,))
+        return Freshness("missing", (STOPPED,) if record else (NEVER_RUN,))
     outputs = lock.hashes(stage.writes, workspace)
     gone = [name for name in stage.writes if outputs[name] == ABSENT]
     if gone:
         names = ", ".join(ARTIFACTS[name].file for name in gone)
         return Freshness("missing", (f"{names} is gone",))
     if record.get("at_work"):
-        return Freshness("stale", ("was stopped on the way",))
+        return Freshness("stale", (STOPPED,))
     edited = tuple(name for name in stage.writes if outputs[name] != record["outputs"].get(name))
     reasons = _reasons(stage, record, lock, workspace)
     return Freshness("stale" if reasons else "fresh", tuple(reasons), edited)
@@ -209,11 +220,39 @@ def _reasons(
     before, now = _options_then(stage, record, workspace), stage_options(stage, workspace)
     for option in sorted(before.keys() | now.keys()):
         if before.get(option) != now.get(option):
-            reasons.append(f"{option}: {before.get(option)} -> {now.get(option)}")
+            was, becomes = _difference(before.get(option), now.get(option))
+            reasons.append(f"{option}: {_short(was)} -> {_short(becomes)}")
     for name, digest in lock.hashes(stage.reads, workspace).items():
         if digest != record["inputs"].get(name, ABSENT):
             reasons.append(f"{ARTIFACTS[name].file} changed")
     return reasons
+
+
+def _difference(before: Any, now: Any) -> tuple[Any, Any]:
+    """Of two values that differ, the parts that do: a list may be as long as that of all files.
+
+    Example:
+        >>> _difference([{"url": "a", "count": 1}, 5], [{"url": "a", "count": 2}, 5])
+        ([{'count': 1}], [{'count': 2}])
+    """
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        pairs = [_difference(b, n) for b, n in zip(before, now, strict=True) if b != n]
+        return [was for was, _ in pairs], [becomes for _, becomes in pairs]
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        return {key: before.get(key) for key in keys}, {key: now.get(key) for key in keys}
+    return before, now
+
+
+def _short(value: object) -> str:
+    """The value in words of a length that a line has room for.
+
+    Example:
+        >>> _short("x" * 1000) == "x" * SHOWN + "..."
+        True
+    """
+    text = str(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def _options_then(stage: Stage, record: Mapping[str, Any], workspace: Workspace) -> dict[str, Any]:

@@ -4,10 +4,10 @@ Nothing here prints: what happens is handed to a ``Listener``. Outputs are writt
 stage function has returned; a table that a person edited is never overwritten without a copy.
 """
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from time import perf_counter
@@ -16,25 +16,21 @@ from typing import Any, Protocol
 import pandas as pd
 
 from hgld.alone import hold
-from hgld.artifacts import ARTIFACTS, Folder, Json, Table
+from hgld.artifacts import ARTIFACTS, Folder, Json, Table, atomic_path, hash_file
 from hgld.config import Pipeline, StageContext, nearest
-from hgld.errors import HgldError, InvalidData, MissingInput, UsageError, WaitingForReview
+from hgld.counting import Imbalance, Summary, count_balance
+from hgld.errors import (
+    DISK_FULL,
+    HgldError,
+    InvalidData,
+    MissingInput,
+    UsageError,
+    WaitingForReview,
+)
 from hgld.lock import Freshness, Lock, Workspace, judge
-from hgld.stages import Balance, Stage, active_stages, load_function
+from hgld.stages import Stage, active_stages, load_function
 
-__all__ = ["Listener", "Plan", "Runner", "Summary", "copy_beside", "plan"]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What a stage did: rows in, out and dropped, of which unit, in how many seconds."""
-
-    stage: str
-    came_in: int | None
-    went_on: int
-    dropped: int
-    unit: str
-    seconds: float
+__all__ = ["Listener", "Runner", "copy_beside"]
 
 
 class Listener(Protocol):
@@ -51,10 +47,6 @@ class Listener(Protocol):
 
     def notice(self, text: str) -> None:
         """Something a person should know."""
-
-
-class _Imbalance(HgldError):
-    """Rows in are not rows out plus dropped."""
 
 
 class Runner:
@@ -106,13 +98,14 @@ class Runner:
     def _clear_half_written(self) -> None:
         """Remove what a killed run was writing; only in places that are hgld's own."""
         work = self.workspace.work
+        left = [*work.glob(f".{self.lock.path.name}.*.tmp")]
         for name in ARTIFACTS:
             path = self.workspace.path(name)
             if path.parent == work:
                 own = isinstance(ARTIFACTS[name], Folder)
-                left = path.rglob(".*.tmp") if own else work.glob(f".{path.name}.*.tmp")
-                for file in filter(Path.is_file, left):
-                    file.unlink(missing_ok=True)
+                left += path.rglob(".*.tmp") if own else work.glob(f".{path.name}.*.tmp")
+        for file in filter(Path.is_file, left):
+            file.unlink(missing_ok=True)
 
     def read(self, name: str, stage: Stage) -> Any:
         """An artifact that a stage reads; an optional one that is not there is empty.
@@ -171,7 +164,7 @@ class Runner:
         if isinstance(artifact, Table) and artifact.spreadsheet:
             raise WaitingForReview(
                 f"{path}: holds edits that are not applied; run `hgld review "
-                f"{self.workspace.pipeline_file} --apply` (with the same --work and --set), "
+                f"{self.workspace.words} --apply` (with the same --set), "
                 "or delete the file to discard them"
             )
         if freshness.state == "fresh":
@@ -183,8 +176,8 @@ class Runner:
         if stage.balance is None:
             return
         try:
-            self._count_balance(stage, stage.balance, 0.0)
-        except _Imbalance as error:
+            count_balance(stage.name, stage.balance, self.workspace, 0.0)
+        except Imbalance as error:
             raise InvalidData(
                 f"{edited}: was edited by hand and its rows no longer add up: {error}; undo the "
                 "edit, or delete the file to have it made again"
@@ -211,7 +204,7 @@ class Runner:
 
     def _tell_copies(self, copies: dict[Path, Path]) -> None:
         for path, copy in copies.items():
-            if copy.read_bytes() == path.read_bytes():
+            if _same(copy, path):
                 copy.unlink()
             else:
                 text = f"{path.name} was not as it had been made; a copy is in {copy.name}"
@@ -279,93 +272,76 @@ class Runner:
     def _count(self, stage: Stage, written: dict[str, Any], seconds: float) -> Summary:
         if stage.balance is not None:
             try:
-                return self._count_balance(stage, stage.balance, seconds)
-            except _Imbalance as error:
+                return count_balance(stage.name, stage.balance, self.workspace, seconds)
+            except Imbalance as error:
                 raise HgldError(f"{error}; this is a fault of hgld") from None
         rows = {name: len(t) for name, t in written.items() if isinstance(t, pd.DataFrame)}
         dropped = sum(rows.pop(name) for name in list(rows) if name.endswith("dropped"))
         went_on = max(rows.values(), default=0)
         return Summary(stage.name, None, went_on, dropped, stage.unit, seconds)
 
-    def _count_balance(self, stage: Stage, balance: Balance, seconds: float) -> Summary:
-        """Rows in, out and dropped; raises where they do not add up, key by key."""
-        came_in, went_on = (
-            self._keys(balance.came_in, balance),
-            self._keys(balance.went_on, balance),
-        )
-        dropped = self._keys(balance.dropped, balance) if balance.dropped else came_in[:0]
-        lost = came_in.difference(went_on).difference(dropped)
-        both = went_on.intersection(dropped)
-        if len(lost) or len(both) or len(went_on) + len(dropped) != len(came_in):
-            example = (list(lost) + list(both) + list(went_on.difference(came_in)))[:1]
-            raise _Imbalance(
-                f"{stage.name}: {len(came_in)} {balance.unit} in, but {len(went_on)} out and "
-                f"{len(dropped)} dropped (see {example})"
-            )
-        return Summary(stage.name, len(came_in), len(went_on), len(dropped), balance.unit, seconds)
-
-    def _keys(self, name: str, balance: Balance) -> pd.Index:
-        artifact, path = ARTIFACTS[name], self.workspace.path(name)
-        listed = isinstance(artifact, Folder) and artifact.index
-        table: Any = load_function(listed)(path) if listed else artifact.read(path)
-        return pd.MultiIndex.from_frame(table[list(balance.key)].drop_duplicates())
-
     def _pass_gate(self, stage: Stage) -> None:
+        """Ask the stage's gate; while it is closed, say where and how to decide."""
         if stage.gate is None:
             return
         options = getattr(self.workspace.pipeline, stage.name)
         context = self._context(stage, self.workspace.pipeline)
-        load_function(stage.gate)(*self._read_inputs(stage), options=options, context=context)
+        try:
+            load_function(stage.gate)(*self._read_inputs(stage), options=options, context=context)
+        except WaitingForReview as waits:
+            sheet, review = self.workspace.path(stage.writes[0]), self.workspace.words
+            raise WaitingForReview(
+                f"{waits}; decide in {sheet} or on the page that `hgld review {review} --html` "
+                f"writes, then `hgld review {review} --apply` (with the same --set)"
+            ) from None
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the work folder against a second process."""
-        self.workspace.work.mkdir(parents=True, exist_ok=True)
-        taken = f"{self.workspace.work}: another hgld is at work here"
-        with hold(self.workspace.work / ".lock", taken, "or give --work another folder"):
+        work = self.workspace.work
+        _require_writable(work)
+        taken = f"{work}: another hgld is at work here"
+        with hold(work / ".lock", taken, "or give --work another folder"):
             self.lock = Lock.load(self.lock.path)  # as the run before this one left it
+            self._tell_other_pipeline()
             self._clear_half_written()
             yield
             self.lock.save()  # file hashes too, also where no stage ran
 
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run would do: per stage its state, reads and writes; downloads; disk space."""
-
-    stages: list[tuple[Stage, Freshness]]
-    base_url: str
-    downloads: list[tuple[str, Path, int]]
-    disk_bytes: int
-    free_bytes: int
-
-
-def plan(runner: Runner) -> Plan:
-    """The plan of a run, without doing any of it."""
-    pipeline = runner.workspace.pipeline
-    downloads = load_function("hgld.sources.fetch:plan_downloads")(
-        pipeline.fetch, runner.workspace.source
-    )
-    small = pipeline.export.short_side is not None
-    estimate = load_function("hgld.sources.fetch:estimate_fetch")(
-        pipeline.fetch, runner.workspace.source
-    )
-    return Plan(
-        runner.judge_all(),
-        pipeline.fetch.base_url,
-        downloads,
-        estimate.needs_bytes + (estimate.small_bytes if small else estimate.photos_bytes),
-        _free(runner.workspace.work),
-    )
+    def _tell_other_pipeline(self) -> None:
+        """Say whose run the folder held so far, where that was another pipeline's."""
+        work = self.workspace.work.resolve()
+        own = os.path.relpath(self.workspace.pipeline_file.resolve(), work)
+        if self.lock.pipeline not in ("", own):
+            other = os.path.relpath(work / self.lock.pipeline)
+            self.listener.notice(
+                f"{self.workspace.work} held the run of {other};\n"
+                "what differs is made anew; --work keeps pipelines apart"
+            )
+        self.lock.pipeline = own
 
 
 def copy_beside(path: Path) -> Path:
-    """Copy a file to a name beside it that nothing has yet: clusters.edited-1.csv."""
+    """Copy a file to a name beside it that nothing else has: clusters.edited-1.csv."""
     names = (path.with_name(f"{path.stem}.edited-{n}{path.suffix}") for n in count(1))
-    return Path(shutil.copy2(path, next(name for name in names if not name.exists())))
+    copy = next(name for name in names if not name.exists() or _same(name, path))
+    with atomic_path(copy) as temporary:
+        shutil.copy2(path, temporary)
+    return copy
 
 
-def _free(folder: Path) -> int:
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
+def _same(one: Path, other: Path) -> bool:
+    """Whether two files hold the same; a run that was killed leaves the copies that it had made."""
+    return one.stat().st_size == other.stat().st_size and hash_file(one) == hash_file(other)
+
+
+def _require_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".lock").touch()
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise
+        raise HgldError(
+            f"{folder}: cannot be the work folder ({error.strerror}); give --work another folder"
+        ) from None

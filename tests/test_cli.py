@@ -4,15 +4,19 @@ import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from typer.main import get_command
 
 from hgld.cli import app, guarded
-from hgld.console import Printer, print_plan, warnings_as_notes
-from hgld.run import Plan
+from hgld.console import Printer, warnings_as_notes
+from hgld.overview import print_plan
+from hgld.plan import Plan
 from hgld.stages import STAGES, stage_names
 
 GLDV2 = "pipelines/gldv2.toml"
@@ -68,10 +72,26 @@ def test_help_lists_every_verb_within_80_columns(capsys: pytest.CaptureFixture[s
     assert "..." not in text.split("Commands:")[1]
 
 
-@pytest.mark.parametrize("verb", [*stage_names(), "run", "status", "doctor"])
-def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert hgld(verb, "--help") == 0
-    assert "Usage: " in capsys.readouterr().out
+def commands(group: Any, *path: str) -> Iterator[tuple[str, Any]]:
+    """Every command and group below one, by its words."""
+    for name, command in group.commands.items():
+        yield " ".join((*path, name)), command
+        if hasattr(command, "commands"):
+            yield from commands(command, *path, name)
+
+
+COMMANDS = dict(commands(get_command(app)))
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_has_help_within_80_columns(
+    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert hgld(*words.split(), "--help") == 0
+    text = capsys.readouterr().out
+    assert f" {words} [OPTIONS]" in text and max(map(len, text.splitlines())) <= 80
+    assert COMMANDS[words].help and all(param.help for param in COMMANDS[words].params)
 
 
 def test_the_version_is_data(capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,6 +136,8 @@ def test_a_stage_before_its_input_names_the_stage_to_run(
         (("run", GLDV2, "--set", "trian.dim=3"), 2, "did you mean 'train'?"),
         (("run", GLDV2, "--dry-run", "--now", "yesterday"), 2, "expected a date such as"),
         (("run", GLDV2, "--nonsense"), 2, "No such option"),
+        (("fetch", "pipelines/quickstart.toml", "--tars", "0"), 2, "list no tars"),
+        (("fetch", GLDV2, "--estimate", "--bandwidth", "inf"), 2, "megabytes a second above 0"),
         (("nonsense",), 2, "No such command"),
     ],
 )
@@ -157,6 +179,29 @@ def test_help_loads_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"torch", "pandas", "numpy", "pydantic", "rich.progress"} & set(loaded)
+
+
+def test_an_interrupt_of_the_imports_ends_in_one_line_and_130() -> None:
+    code = """if True:
+        import sys
+        class Interrupt:
+            def find_spec(self, name, *_):
+                if name == "typer":
+                    raise KeyboardInterrupt
+        sys.meta_path.insert(0, Interrupt())
+        from hgld.__main__ import main
+        main()"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "hgld: interrupted before it began\n")
+
+
+def test_a_place_that_cannot_be_a_work_folder_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert hgld("collect", GLDV2, "--work", str(tmp_path / "file" / "x")) == 1
+    says = "cannot be the work folder (Not a directory); give --work another folder\n"
+    assert capsys.readouterr().err == f"hgld: {tmp_path / 'file' / 'x'}: {says}"
 
 
 def test_an_interrupt_ends_in_one_line_and_130(capsys: pytest.CaptureFixture[str]) -> None:

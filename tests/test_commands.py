@@ -71,7 +71,21 @@ def test_the_pipeline_file_of_your_own_hierarchy_loads(tmp_path: Path) -> None:
 
 
 def test_what_is_to_be_written_into_the_pipeline_file_are_options(tmp_path: Path) -> None:
-    (block,) = blocks("from-an-empty-disk.md", "toml")
-    (tmp_path / "part.toml").write_text(f'labels = "labels"\n{block}'.replace("# tars", "tars"))
+    block, _ = blocks("from-an-empty-disk.md", "toml")
+    (tmp_path / "part.toml").write_text(f'labels = "labels"\n{block}')
     pipeline = load_pipeline(tmp_path / "part.toml")
     assert (pipeline.fetch.short_side, pipeline.fetch.tars) == (256, "0")
+
+
+def test_what_the_labels_allow_is_what_the_published_ones_do(tmp_path: Path) -> None:
+    _, line = blocks("from-an-empty-disk.md", "toml")
+    text = (
+        Path("pipelines/gldv2.toml").read_text("utf-8").replace("kept_megabytes = 52", line.strip())
+    )
+    (tmp_path / "gldv2.toml").write_text(text, "utf-8")
+    given, published = (
+        next(d for d in load_pipeline(path).fetch.downloads if d.url.startswith("train/"))
+        for path in (tmp_path / "gldv2.toml", Path("pipelines/h-gldv2.toml"))
+    )
+    assert given.kept_megabytes == published.kept_megabytes
+    assert Path(given.labelled_csv).name == Path(published.labelled_csv).name

@@ -84,6 +84,7 @@ def test_runs_take_what_they_do_not_say_from_the_defaults(tmp_path: Path) -> Non
         ("[cluster]\nseed = -1", "cluster.seed: input should be greater than or equal to 0"),
         ("[export]\nshort_side = 0", "export.short_side: input should be greater than"),
         ("[export]\nshard_megabytes = inf", "shard_megabytes: input should be a finite number"),
+        ("cluster = 3", "cluster: input should be a valid dictionary (found 3)"),
         ("[source]\nfolder = '${NOPE}/x'", "source.folder: the variable NOPE is not set"),
         ("[", "not a TOML file"),
     ],
@@ -95,9 +96,16 @@ def test_a_wrong_pipeline_file_says_what_is_wrong(tmp_path: Path, text: str, say
     assert "\n" not in str(caught.value).strip() or text == "["
 
 
-def test_a_setting_without_a_value_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("setting", ["cluster.clusters", "=3", "cluster.=3", "cluster..seed=3"])
+def test_a_setting_without_a_name_or_a_value_is_refused(tmp_path: Path, setting: str) -> None:
     with pytest.raises(UsageError, match=r"expected stage.option=value"):
-        load_pipeline(write(tmp_path, ""), ["cluster.clusters"])
+        load_pipeline(write(tmp_path, ""), [setting])
+
+
+def test_a_setting_is_one_value_and_a_wrong_one_is_not_blamed_on_the_file(tmp_path: Path) -> None:
+    says = r"pipeline\.toml with the options given: cluster\.clusters: .* \(found '7\\nx=3'\)"
+    with pytest.raises(UsageError, match=says):
+        load_pipeline(write(tmp_path, ""), ["cluster.clusters=7\nx=3"])
 
 
 def test_a_missing_pipeline_file_names_the_folder_of_those_that_ship() -> None:

@@ -39,3 +39,12 @@ def test_a_note_stands_above_the_bar_and_takes_none_of_it_along() -> None:
 
 def test_a_bar_with_a_label_that_changes_shows_the_last_one() -> None:
     assert "2 requests" in on_a_terminal(SHOW)
+
+
+def test_a_long_note_is_broken_between_words_below_its_own_beginning() -> None:
+    words = "a word that is told " * 5
+    written = on_a_terminal(f"from hgld.console import show_note\nshow_note({words!r})")
+    plain = re.sub(r"\x1b\[[\d;]*m", "", written).replace("\r\n", "\n")
+    first, second = plain.rstrip("\n").split("\n")
+    assert len(first) <= 80 and second.startswith(" " * 16 + "word that is")
+    assert f"{first.removeprefix(' ' * 10 + 'note:')} {second.strip()}".split() == words.split()

@@ -44,11 +44,12 @@ class Evaluate:
     def __init__(self, shards: Path, models: Path, folder: Path) -> None:
         self.shards, self.models, self.folder = shards, models, folder
         self.embedded: list[str] = []
+        self.said: list[str] = []
         self.crash_at: int | None = None
 
     def __call__(self, **changes: Any) -> tuple[dict[str, Any], pd.DataFrame]:
         options = EvaluateOptions(metrics=METRICS, batch_size=3, device="cpu")
-        with watched_by(self._watch):
+        with watched_by(self._watch, self.said.append):
             return evaluate_models(
                 self.shards,
                 self.models,
@@ -134,6 +135,8 @@ def test_a_query_whose_class_is_absent_from_the_gallery_is_counted(evaluate: Eva
     assert report["protocol"]["queries"] == 3 and report["protocol"]["gallery_images"] == 8
     assert report["protocol"]["name"] == "query-gallery"
     assert report["protocol"]["unmatched"] == {"queries": 1, "classes": 1}
+    (line,) = [text for text in evaluate.said if "in the gallery" in text]
+    assert line.startswith("evaluate: 1 of 3 queries, of 1 classes, have no other image of their")
     assert report["models"]["plain"]["skipped"] == {
         "H-AP": 0,
         "AP:kind": 0,

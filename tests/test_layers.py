@@ -9,8 +9,11 @@ PACKAGE = Path(__file__).parent.parent / "hgld"
 LAYERS = [
     {"cli"},
     {"tools"},
-    {"console", "reviewing"},
+    {"doctor", "overview", "reviewing"},
+    {"plan"},
     {"run"},
+    {"console"},
+    {"counting"},
     {"lock"},
     {"train", "evaluate", "report", "publish"},
     {"sources", "hierarchy", "shards"},

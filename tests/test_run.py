@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 
 from hgld.config import load_pipeline
+from hgld.counting import count_balance
 from hgld.errors import HgldError, InvalidData, MissingInput
 from hgld.lock import Lock, Workspace, judge
 from hgld.run import Runner
@@ -126,7 +128,8 @@ def test_what_a_killed_run_was_writing_is_cleared(
 ) -> None:
     work = pipeline.parent / "work"
     work.mkdir()
-    (work / ".landmarks.csv.1.tmp").write_text("half")
+    for name in ("landmarks.csv", "lock.json"):
+        (work / f".{name}.1.tmp").write_text("half")
     run()
     assert not list(work.rglob(".*.tmp"))
 
@@ -151,6 +154,17 @@ def test_an_edit_outlives_a_lost_lock_file(run: Callable[..., Notes], pipeline: 
     run()
     assert (work / "hierarchy.edited-1.csv").read_text() == edited
     assert [path.name for path in work.glob("*.edited-*")] == ["hierarchy.edited-1.csv"]
+
+
+def test_a_copy_that_a_killed_run_had_made_goes_with_the_next(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    work = pipeline.parent / "work"
+    (work / "hierarchy.edited-1.csv").write_bytes((work / "hierarchy.csv").read_bytes())
+    (work / "lock.json").unlink()
+    run()
+    assert not [*work.glob("*.edited-*")]
 
 
 def test_an_edit_outlives_the_loss_of_its_neighbour(
@@ -307,6 +321,20 @@ def test_a_stage_that_the_pipeline_does_not_have_is_refused(pipeline: Path) -> N
         runner_of(pipeline, Notes()).run_one("scrape")
 
 
+def test_a_folder_that_held_another_pipeline_s_run_says_so_once(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    assert run(until="collect").notices == []
+    work, other = pipeline.parent / "work", pipeline.parent / "other.toml"
+    shutil.copy(pipeline, other)
+    notes = [Notes(), Notes()]
+    for note in notes:
+        Runner(Workspace(other, load_pipeline(other), work), "2026-01-01", note).run("collect")
+    assert (notes[0].ran, notes[1].notices) == ([], [])
+    assert len(notes[0].notices) == 1 and "held the run of " in notes[0].notices[0]
+    assert "animals.toml;\nwhat differs is made anew" in notes[0].notices[0]
+
+
 def test_two_runs_in_one_folder_do_not_meet(pipeline: Path) -> None:
     with (
         runner_of(pipeline, Notes()).alone(),
@@ -323,4 +351,4 @@ def test_a_row_that_vanishes_is_noticed(run: Callable[..., Notes], pipeline: Pat
     stage = runner.stage("label")
     assert stage.balance is not None
     with pytest.raises(HgldError, match="4 landmarks in, but 3 out and 0 dropped"):
-        runner._count_balance(stage, stage.balance, 0.0)
+        count_balance(stage.name, stage.balance, runner.workspace, 0.0)

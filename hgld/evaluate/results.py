@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, Folder
-from hgld.config import nearest
+from hgld.config import default_work, nearest
 from hgld.errors import InvalidData, MissingInput, UsageError
 
 __all__ = ["Measured", "open_measured"]
@@ -94,7 +94,7 @@ def _place(text: str) -> tuple[Path, str]:
     if not place or Path(text).exists():
         place, model = text, ""
     path = Path(place)
-    return (Path("work") / path.stem if path.suffix == ".toml" else path), model
+    return (default_work(path) if path.suffix == ".toml" else path), model
 
 
 def _read(folder: Path, name: str) -> Any:

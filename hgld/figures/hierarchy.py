@@ -7,6 +7,7 @@ the same figure from what they have.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -55,17 +56,17 @@ def draw_groups(bars: Sequence[Bar], finest: str, theme: Theme) -> bytes:
         largest = shown[0].classes
         scale_axis(axes, "x", shown[-1].classes, largest)
         logarithmic = axes.get_xscale() == "log"
+        start = 0.5 if logarithmic else 0.0
+        with_images = any(bar.images for bar in bars)
         for number, bar in enumerate(shown):
             colour = colours.get(bar.group, theme.groups[1])
-            start = 0.5 if logarithmic else 0.0
             axes.barh(number, bar.classes - start, 0.72, left=start, color=colour)
-            images = f" · {bar.images:,} images" if any(b.images for b in bars) else ""
-            text = f" {bar.classes:,}{images}"
+            text = f" {bar.classes:,}" + f" · {bar.images:,} images" * with_images
             axes.text(bar.classes, number, text, va="center", fontsize=8, color=theme.muted)
         names = [bar.name for bar in shown]
         axes.set_yticks(range(len(shown)), names, color=theme.ink, fontsize=8.5)
         axes.set_ylim(len(shown) - 0.4, -0.6)
-        axes.set_xlim(0.5 if logarithmic else 0, largest * (8 if logarithmic else 1.3))
+        axes.set_xlim(start, largest * (8 if logarithmic else 1.3))
         left_out = f" ({len(bars) - len(shown)} smaller not shown)" if len(bars) > MAX_BARS else ""
         scale = ", logarithmic" if logarithmic else ""
         axes.set_xlabel(f"number of {finest} classes{scale}{left_out}")
@@ -200,33 +201,36 @@ def draw_shares(shares: Mapping[str, Mapping[str, int]], theme: Theme) -> bytes:
         shares: what is counted -> class -> count; every row names the same classes.
         theme: of the page.
     """
-    classes = list(next(iter(shares.values())))
+    classes = next(iter(shares.values()))
+    colours = dict(zip(classes, cycle(theme.groups), strict=False))
     with open_figure(theme, WIDTH, 0.75 + 0.42 * len(shares)) as figure:
         axes = add_axes(figure, theme, grid_axis="x")
         for row, counts in enumerate(shares.values()):
-            start = 0.0
-            for number, name in enumerate(classes):
-                part = 100 * counts[name] / max(1, sum(counts.values()))
-                colour = theme.groups[number % len(theme.groups)]
-                axes.barh(row, part, 0.66, left=start, color=colour)
-                if part >= 16:
-                    text = f"{part:.0f}% · {counts[name]:,}"
-                    style: dict[str, Any] = {"color": theme.surface, "weight": "bold"}
-                    axes.text(start + part / 2, row, text, ha="center", va="center", **style)
-                start += part
+            _draw_shares_of(axes, row, counts, colours, theme)
         axes.set_yticks(range(len(shares)), list(shares), color=theme.ink)
         axes.set(xlim=(0, 100), ylim=(len(shares) - 0.5, -0.5), xlabel="share (%)")
-        handles = [
-            Patch(color=theme.groups[number % len(theme.groups)], label=name)
-            for number, name in enumerate(classes)
-        ]
         axes.legend(
-            handles=handles,
+            handles=[Patch(color=colour, label=name) for name, colour in colours.items()],
             frameon=False,
             loc="lower left",
             bbox_to_anchor=(-0.01, 1.0),
-            ncols=min(4, len(classes)),
+            ncols=min(4, len(colours)),
             handlelength=1.0,
             labelcolor=theme.ink,
         )
         return png_bytes(figure)
+
+
+def _draw_shares_of(
+    axes: Axes, row: int, counts: Mapping[str, int], colours: Mapping[str, str], theme: Theme
+) -> None:
+    """One bar: the parts side by side, each that has the room with its share and count."""
+    start = 0.0
+    for name, colour in colours.items():
+        part = 100 * counts[name] / max(1, sum(counts.values()))
+        axes.barh(row, part, 0.66, left=start, color=colour)
+        if part >= 16:
+            text = f"{part:.0f}% · {counts[name]:,}"
+            style: dict[str, Any] = {"color": theme.surface, "weight": "bold"}
+            axes.text(start + part / 2, row, text, ha="center", va="center", **style)
+        start += part

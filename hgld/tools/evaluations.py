@@ -4,15 +4,16 @@ The commands only print what ``hgld.evaluate`` finds. Tables fit 80 columns; ``-
 it as data. Nothing heavy is imported before a command runs.
 """
 
-import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from hgld.tools.arguments import AsJson
+from hgld.tools.output import print_json, progress
 
 if TYPE_CHECKING:
     from hgld.evaluate.compare import Comparison
@@ -32,7 +33,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Query = Annotated[Path, typer.Argument(metavar="QUERY", help="Embeddings: .npy, .npz or .parquet.")]
 Place = Annotated[
     str, typer.Argument(metavar="PLACE[:MODEL]", help="Work folder or pipeline file, and model.")
@@ -83,7 +83,7 @@ def measure(
     from hgld.artifacts import atomic_path, write_csv
     from hgld.evaluate.files import measure_files
 
-    with _progress():
+    with progress():
         other = None if gallery is None else _read_side(gallery, gallery_labels or labels)
         found = measure_files(
             _read_side(query, labels), other, metric or (), level or (), cosine=not dot
@@ -92,7 +92,7 @@ def measure(
         with atomic_path(per_query) as temporary:
             write_csv(found.per_query(), temporary)
     if as_json:
-        _print_json(found.facts())
+        print_json(found.facts())
     else:
         _print_measures(found)
 
@@ -114,7 +114,7 @@ def compare(
 
     found = compare_measured(open_measured(a), open_measured(b), metric, seed=seed)
     if as_json:
-        _print_json({"a": a, "b": b, **found.facts()})
+        print_json({"a": a, "b": b, **found.facts()})
         return
     typer.echo(f"A  {a}\nB  {b}")
     for line in _describe(found, rows):
@@ -157,7 +157,7 @@ def score(
     found = kaggle_score(read_kaggle(read_lines(submission)), read_lines(solution))
     counts = {"queries": len(found.per_query), "missing": len(found.missing)}
     if as_json:
-        _print_json({"mAP@100": found.mean, **counts, "ignored": len(found.ignored)})
+        print_json({"mAP@100": found.mean, **counts, "ignored": len(found.ignored)})
         return
     for usage, mean in found.mean.items():
         typer.echo(f"{'mAP@100 ' + usage:<{NAME}}{100 * mean:>7.2f}")
@@ -186,7 +186,7 @@ def revisited(
 
     found = score_revisited(read_given(query), read_given(gallery), Answers.read(answers))
     if as_json:
-        _print_json({n: {"mAP": s.mean, "mP": s.precision} for n, s in found.items()})
+        print_json({n: {"mAP": s.mean, "mP": s.precision} for n, s in found.items()})
         return
     typer.echo(f"{'':<10}{'mAP':>8}{'mP@1':>8}{'mP@5':>8}{'mP@10':>8}{'queries':>9}")
     for name, one in found.items():
@@ -257,30 +257,3 @@ def _write_lines(lines: Iterable[str], out: Path | None) -> None:
         return
     with atomic_path(out) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in lines)
-
-
-def _print_json(document: object) -> None:
-    typer.echo(json.dumps(_without_nan(document), indent=1, ensure_ascii=False, default=_plain))
-
-
-def _without_nan(value: Any) -> Any:
-    """The same with null where there is no number, which JSON has no word for."""
-    if isinstance(value, dict):
-        return {str(name): _without_nan(inner) for name, inner in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_without_nan(inner) for inner in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy as Python's own."""
-    return value.item()
-
-
-@contextmanager
-def _progress() -> Iterator[None]:
-    from hgld.console import show_note, show_progress, warnings_as_notes
-    from hgld.tasks import watched_by
-
-    with watched_by(show_progress, show_note), warnings_as_notes():
-        yield

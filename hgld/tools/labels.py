@@ -4,13 +4,16 @@ The commands only print what ``hgld.hierarchy`` finds. Tables fit 80 columns; ``
 of it as data. Nothing heavy is imported before a command runs.
 """
 
-import json
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from hgld.tools.arguments import AsJson, PipelineFile, Settings, Work
+from hgld.tools.output import print_json, print_rows
+from hgld.tools.runners import open_workspace
 
 if TYPE_CHECKING:
     from hgld.hierarchy.compare import Comparison
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-WIDTH = 80
 HEAD = 13  # columns of the heads that stand before a text
 LABEL = 24  # columns of a label
 
@@ -29,7 +31,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Split = Annotated[
     str, typer.Option("--split", metavar="SPLIT", help="train or index: whose ids are meant.")
 ]
@@ -57,37 +58,33 @@ def compare(
         with atomic_path(landmarks) as temporary:
             write_csv(found.landmarks, temporary)
     if as_json:
-        _print_json({"A": str(a), "B": str(b), **found.to_json()})
+        print_json({"A": str(a), "B": str(b), **found.to_json()})
         return
-    _print_rows([("A", str(a)), ("B", str(b)), *_counts(found)])
+    print_rows([("A", str(a)), ("B", str(b)), *_counts(found)], HEAD)
     _print_tables(found, rows)
 
 
 @app.command("explain")
 def explain(
-    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE", help="The pipeline file (TOML).")],
+    pipeline: PipelineFile,
     landmark: Annotated[
         str, typer.Argument(metavar="LANDMARK", help="split:id, an id, a name or a Commons URL.")
     ],
     split: Split = "",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="STAGE.OPTION=VALUE", help="Override an option."),
-    ] = None,
-    work: Annotated[Path | None, typer.Option("--work", help="Work folder of the run.")] = None,
+    settings: Settings = None,
+    work: Work = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell how a landmark came to its path, or why it has none."""
     from hgld.hierarchy.explain import explain, find_landmark
 
     _check_split(split)
-    workspace = _workspace(pipeline, settings or (), work)
-    tables = _tables(workspace)
+    tables = _tables(open_workspace(pipeline, settings, work))
     steps = explain(find_landmark(tables["landmarks"], landmark, split), tables)
     if as_json:
-        _print_json([{"step": step.head, **step.facts} for step in steps])
+        print_json([{"step": step.head, **step.facts} for step in steps])
         return
-    _print_rows((step.head, step.text) for step in steps)
+    print_rows(((step.head, step.text) for step in steps), HEAD)
 
 
 @app.command("check")
@@ -113,14 +110,6 @@ def _check_split(split: str) -> None:
 
     if split and split not in ID_SPACES:
         raise UsageError(f"--split {split}: expected {' or '.join(ID_SPACES)}")
-
-
-def _workspace(pipeline: Path, settings: Sequence[str], work: Path | None) -> "Workspace":
-    from hgld.config import load_pipeline
-    from hgld.lock import Workspace
-
-    loaded = load_pipeline(pipeline, settings)
-    return Workspace(pipeline, loaded, work or Path("work") / pipeline.stem)
 
 
 def _tables(workspace: "Workspace") -> dict[str, Any]:
@@ -186,24 +175,3 @@ def _print_more(left: int, what: str) -> None:
 def _cut(label: str) -> str:
     """The label in its column."""
     return f"{textwrap.shorten(label, LABEL - 1, placeholder='…'):<{LABEL}}"
-
-
-def _print_rows(rows: Iterable[tuple[str, str]]) -> None:
-    """Heads and the lines beside them, wrapped."""
-    for head, text in rows:
-        for line in text.split("\n"):
-            parts = textwrap.wrap(
-                line, WIDTH - HEAD, break_long_words=False, break_on_hyphens=False
-            )
-            for part in parts or [""]:
-                typer.echo(f"{head:<{HEAD}}{part}".rstrip())
-                head = ""
-
-
-def _print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
-    typer.echo(json.dumps(document, indent=1, ensure_ascii=False, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy as Python's own."""
-    return value.item()

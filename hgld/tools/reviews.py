@@ -4,9 +4,7 @@ The commands only print and write what ``hgld.hierarchy`` finds. Tables fit 80 c
 gives all of it as data. Nothing heavy is imported before a command runs.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hgld.errors import UsageError
+from hgld.tools.arguments import AsJson, Now, PipelineFile, Settings, Work
+from hgld.tools.output import print_json, progress
 from hgld.tools.runners import login_name, open_runner
 
 if TYPE_CHECKING:
@@ -34,16 +34,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE", help="The pipeline file (TOML).")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="STAGE.OPTION=VALUE", help="Override an option; repeatable."),
-]
-Work = Annotated[
-    Path | None, typer.Option("--work", help="Work folder; default work/ + the pipeline's name.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 
 @app.command("diff")
 def show_differences(
@@ -58,12 +48,12 @@ def show_differences(
     from hgld.hierarchy.sheets.annotations import read_both
     from hgld.hierarchy.sheets.differences import compare_annotations
 
-    with _notes():
+    with progress():
         both = read_both(before, after)
     found = [d for d in compare_annotations(*both) if notes or not d.in_note_only]
     if as_json:
         sides = ({"before": d.before, "after": d.after} for d in found)
-        _print_json([{side: _plain(said) for side, said in both.items()} for both in sides])
+        print_json([{side: _plain(said) for side, said in both.items()} for both in sides])
         return
     for difference in found:
         typer.echo(difference.words)
@@ -118,7 +108,7 @@ def show_agreement(
     from hgld.hierarchy.sheets.agreement import disagreements, measure_agreement
 
     names = _names(one, other)
-    with _notes():
+    with progress():
         a, b = _read_annotators(one, other, counts, taxonomy)
         found = measure_agreement(a, b, names, seed=seed)
     found |= {"sha256": _hashes(names, (one, other))}
@@ -126,7 +116,7 @@ def show_agreement(
         _refuse_to_overwrite(out)
         _write_sheet(disagreements(a, b, names), out)
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         for line in _describe(found):
             typer.echo(line)
@@ -157,7 +147,7 @@ def undo(
     why: Annotated[str, typer.Option("--why", help="The reason.")] = "taken back",
     settings: Settings = None,
     work: Work = None,
-    now: Annotated[str | None, typer.Option("--now", metavar="DATE", help="Date written.")] = None,
+    now: Now = None,
 ) -> None:
     """Take the last decision on a value back, by a new one that says what held before."""
     from hgld.reviewing import undo_decisions
@@ -240,16 +230,3 @@ def _plain(said: "Annotation | None") -> dict[str, Any] | None:
         return None
     names = ("key", "label", "decision", "supercategory", "kind", "note")
     return {name: value for name, value in asdict(said).items() if name in names}
-
-
-def _print_json(document: object) -> None:
-    typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
-
-
-@contextmanager
-def _notes() -> Iterator[None]:
-    from hgld.console import show_note, show_progress
-    from hgld.tasks import watched_by
-
-    with watched_by(show_progress, show_note):
-        yield

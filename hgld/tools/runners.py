@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from hgld.errors import UsageError
 
 if TYPE_CHECKING:
+    from hgld.lock import Workspace
     from hgld.run import Runner
 
-__all__ = ["login_name", "open_runner"]
+__all__ = ["login_name", "open_runner", "open_workspace"]
 
 
 def open_runner(
@@ -22,14 +23,22 @@ def open_runner(
     now: str | None = None,
 ) -> "Runner":
     """The runner of a pipeline file with its settings, in its work folder, as of a date."""
-    from hgld import console
-    from hgld.config import load_pipeline
-    from hgld.lock import Workspace
+    from hgld.console import Printer
     from hgld.run import Runner
 
+    workspace = open_workspace(pipeline_file, settings, work)
+    return Runner(workspace, _date(now), Printer())
+
+
+def open_workspace(
+    pipeline_file: Path, settings: Sequence[str] | None, work: Path | None
+) -> "Workspace":
+    """Where the files of a pipeline with its settings lie."""
+    from hgld.config import default_work, load_pipeline
+    from hgld.lock import Workspace
+
     pipeline = load_pipeline(pipeline_file, settings or ())
-    workspace = Workspace(pipeline_file, pipeline, work or Path("work") / pipeline_file.stem)
-    return Runner(workspace, _date(now), console.Printer())
+    return Workspace(pipeline_file, pipeline, work or default_work(pipeline_file))
 
 
 def login_name() -> str:

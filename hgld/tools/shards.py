@@ -4,19 +4,18 @@ The commands only print what ``hgld.shards`` finds. Tables fit 80 columns; ``--j
 it as data. Nothing heavy is imported before a command runs.
 """
 
-import json
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from hgld.tools.arguments import AsJson
+from hgld.tools.output import print_json, print_rows, progress
+
 __all__ = ["app"]
 
-WIDTH = 80
 HEAD = 12  # columns of the heads that stand before a text
 
 app = typer.Typer(
@@ -27,7 +26,6 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of shards.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("ls")
@@ -38,7 +36,7 @@ def list_shards(folder: Folder, as_json: AsJson = False) -> None:
 
     rows = shards.list_shards(folder).to_dict("records")
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     typer.echo(f"{'samples':>9}{'runs':>9}{'size':>9}  {'sha256':<14}file")
     for row in rows:
@@ -62,7 +60,7 @@ def show_sample(
 
     sample = read_sample(folder, key)
     if jpeg is None:
-        _print_json(sample.known or sample.row)
+        print_json(sample.known or sample.row)
     elif str(jpeg) == "-":
         sys.stdout.buffer.write(sample.jpeg)
     else:
@@ -77,11 +75,10 @@ def show_counts(folder: Folder, as_json: AsJson = False) -> None:
 
     counts = count_shards(folder)
     if as_json:
-        _print_json(counts)
+        print_json(counts)
         return
     for split, count in counts.items():
-        for head, text in _describe_split(split, count):
-            _print_row(head, text)
+        print_rows(_describe_split(split, count), HEAD)
 
 
 @app.command("verify")
@@ -89,7 +86,7 @@ def verify(folder: Folder) -> None:
     """Check every byte; name the shard and key of what is damaged."""
     from hgld import shards
 
-    with _progress():
+    with progress():
         shards.verify_shards(folder)
     rows = shards.list_shards(folder)
     typer.echo(f"{len(rows):,} shards with {rows['samples'].sum():,} samples are whole")
@@ -113,7 +110,7 @@ def index(
     """Index any WebDataset, so that exact batches can be drawn from it."""
     from hgld.shards import index_shards
 
-    with _progress():
+    with progress():
         rows = index_shards(folder, level or (), replace_export=force)
     typer.echo(f"{rows['shard'].nunique():,} shards with {len(rows):,} samples are indexed")
 
@@ -132,29 +129,3 @@ def _describe_split(split: str, count: Mapping[str, Any]) -> Iterator[tuple[str,
     )
     for licence, n in count["licenses"].items():
         yield "  licence", f"{n:,} {licence}"
-
-
-def _print_row(head: str, text: str) -> None:
-    """A head and its text beside it, wrapped."""
-    lines = textwrap.wrap(text, WIDTH - HEAD, break_long_words=False, break_on_hyphens=False)
-    heads = [head, *[""] * (len(lines) - 1)]
-    for one, line in zip(heads, lines, strict=True):
-        typer.echo(f"{one:<{HEAD}}{line}")
-
-
-def _print_json(document: object) -> None:
-    typer.echo(json.dumps(document, indent=1, ensure_ascii=False, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy as Python's own."""
-    return value.item()
-
-
-@contextmanager
-def _progress() -> Iterator[None]:
-    from hgld.console import show_note, show_progress, warnings_as_notes
-    from hgld.tasks import watched_by
-
-    with watched_by(show_progress, show_note), warnings_as_notes():
-        yield

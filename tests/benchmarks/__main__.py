@@ -1,17 +1,19 @@
-"""Measure the ranking kernels and the shards, and print it: ``python -m tests.benchmarks``.
+"""Measure losses, metrics, shards, review and training: ``python -m tests.benchmarks``.
 
-Ratios are taken inside one run, on one thread, of least CPU times over interleaved rounds.
-``--all`` adds what takes minutes; ``--quick`` is what a CI run can bear: smaller sizes, of the
-shards only reading, decoding and export, and bounds eased by a third, since other work shares the
-machine. The table goes to bench.json too.
+Ratios are taken inside one run, on one thread, of least CPU times over interleaved rounds. Parts
+``full-size`` and ``gallery`` take minutes each, so they are measured only when named. ``--quick``
+is what a CI run can bear: smaller sizes, of the shards only reading, decoding and export, and
+bounds eased by a third, since other work shares the machine. The table goes to a JSON file too;
+``make record`` keeps it beside the pipelines.
 """
 
 import argparse
 import json
-import platform
 import sys
 import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numba
@@ -19,6 +21,7 @@ import numpy as np
 import torch
 
 from hgld.ranking.levels import RelevanceWarning
+from pipelines.record import git, machine
 from tests.benchmarks import full_size, measures, review_page, shards, training
 from tests.benchmarks.measures import LOSSES, MANY_POSITIVES, Row
 
@@ -26,22 +29,23 @@ from tests.benchmarks.measures import LOSSES, MANY_POSITIVES, Row
 def main() -> int:
     """Measure, print, write; 1 where a bound is not kept."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", action="append", choices=PARTS, help="repeatable")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--all", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("bench.json"))
     given = parser.parse_args()
+    names = given.part or USUAL
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", RelevanceWarning)
-    table = [show(row) for part in parts(given.quick, given.all) for row in part]
+    table = [show(row) for name in names for part in PARTS[name](given.quick) for row in part]
     slack = 1.5 if given.quick else 1.0
     broken = [row for row in table if not eased(row, slack)]
-    given.out.write_text(json.dumps(report(table), indent=2) + "\n")
+    given.out.write_text(json.dumps(report(names, table), indent=2) + "\n")
     print(f"{len(table) - len(broken)} of {len(table)} keep their bounds; {given.out} written")
     return 1 if broken else 0
 
 
-def parts(quick: bool, everything: bool):
-    """Tables of rows, one after the other."""
+def ranking(quick: bool):
+    """Accuracy, losses, the metric suite and memory."""
     yield measures.accuracy()
     yield measures.loss_against_formulas()
     sizes = (256, 1024) if quick else (256, 512, 1024, 2048, 3072, 4096, 6144, 8192)
@@ -56,14 +60,19 @@ def parts(quick: bool, everything: bool):
     yield measures.untrained(1024 if quick else 4096)
     yield measures.growth(every, sizes[0], sizes[-1])
     yield measures.metric_suite(20_000 if quick else 60_000)
-    yield measures.memory(everything)
-    yield shards.rows(quick)
-    if not quick:
-        yield review_page.rows()
-        yield training.rows()
-    if everything:
-        yield full_size.rows()
-        yield measures.whole_gldv2()
+    yield measures.memory()
+    yield measures.streaming(8192)
+
+
+PARTS: dict[str, Callable[[bool], Iterable[list[Row]]]] = {
+    "ranking": ranking,
+    "shards": lambda quick: [shards.rows(quick)],
+    "review": lambda quick: [] if quick else [review_page.rows()],
+    "training": lambda quick: [] if quick else [training.rows()],
+    "full-size": lambda quick: [full_size.rows()],
+    "gallery": lambda quick: [measures.streaming(32_768), measures.whole_gldv2()],
+}
+USUAL = ("ranking", "shards", "review", "training")
 
 
 def eased(row: Row, slack: float) -> bool:
@@ -82,10 +91,13 @@ def show(row: Row) -> Row:
     return row
 
 
-def report(table: list[Row]) -> dict[str, object]:
-    """The table with the machine and versions it was measured with."""
+def report(parts: Sequence[str], table: list[Row]) -> dict[str, object]:
+    """The table with the commit, date, machine and versions it was measured with."""
     return {
-        "machine": platform.processor() or platform.machine(),
+        "parts": list(parts),
+        "commit": git("rev-parse", "--short", "HEAD"),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": machine(),
         "python": sys.version.split()[0],
         "versions": {
             "torch": torch.__version__, "numba": numba.__version__, "numpy": np.__version__,

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 DIM = 512
-LAYOUTS = ("2", "2half", "5")
 
 
 def labels_of(size: int, layout: str) -> Tensor:

@@ -208,6 +208,7 @@ def suite_work(query, q_labels, vectors, labels):
     """Ranks and all metrics of scores that are there; the gallery is sorted by label once."""
     classes = ClassRanges.of(q_labels, labels)
     plan = Plan.of([parse(name) for name in SUITE], ("1", "2"), classes.counts())
+    counts = classes.counts().numpy()
     scores = (query @ vectors.T).numpy()
     values = np.empty((len(query), len(SUITE)))
     room = scratch(len(vectors))
@@ -215,7 +216,7 @@ def suite_work(query, q_labels, vectors, labels):
 
     def work() -> None:
         rank_rows(
-            scores, classes.order, classes.starts, classes.ends, classes.own, plan.specs,
+            scores, classes.order, classes.starts, classes.ends, classes.own, counts, plan.specs,
             plan.tables, plan.logs, plan.discounts, plan.harmonic, values, *nothing, *room,
         )  # fmt: skip
 
@@ -260,16 +261,16 @@ def whole_gldv2(queries: int = 1129, gallery: int = 761_757) -> list[Row]:
     ]  # fmt: skip
 
 
-def memory(large: bool) -> list[Row]:
-    """Peaks above the inputs."""
+def memory() -> list[Row]:
+    """Peak of a loss over scores, above its inputs."""
     size = 2048
-    found = [
-        Row(f"Sup-H-AP B={size}, memory above inputs", in_a_process("scores", size), "MB",
-            most=2 * size * size * 4 / 2**20 + 16)
-    ]  # fmt: skip
-    size = 32_768 if large else 8192
+    peak = in_a_process("scores", size)
+    bound = 2 * size * size * 4 / 2**20 + 16
+    return [Row(f"Sup-H-AP B={size}, memory above inputs", peak, "MB", most=bound)]
+
+
+def streaming(size: int) -> list[Row]:
+    """Peak of a loss over embeddings without any B x B tensor, above its inputs."""
     vectors = size * 512 * 4 / 2**20  # unit vectors, gradients and their likes, none B x B
-    peak = in_a_process("streaming", size)
-    bound = 6 * vectors + 128
-    found.append(Row(f"streaming B={size}, memory above inputs", peak, "MB", most=bound))
-    return found
+    peak, bound = in_a_process("streaming", size), 6 * vectors + 128
+    return [Row(f"streaming B={size}, memory above inputs", peak, "MB", most=bound)]

@@ -1,12 +1,13 @@
 """What is committed in labels/gldv2 is complete, consistent, and measured as it says."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table, read_csv
+from hgld.artifacts import ARTIFACTS, Table, hash_file, read_csv
 from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.decisions import Decided, kinds_of
 from hgld.hierarchy.sheets.agreement import measure_agreement
@@ -55,11 +56,19 @@ def test_the_annotators_read_in_different_orders() -> None:
     assert sum(x == y for x, y in zip(a, b, strict=True)) < 20
 
 
-def test_the_agreement_is_what_the_annotations_give() -> None:
+def test_the_agreement_is_what_the_annotations_give(real_data: Path) -> None:
+    path = real_data / "instance-of" / "all_instance_of_labels.csv"
+    uses = read_csv(path, {"label": "text", "count": "int"})
+    count = dict(zip(map(single_blanks, uses["label"]), uses["count"], strict=True))
     sheets = [read_annotations(ANNOTATIONS / f"{name}.csv") for name in NAMES]
-    measured = measure_agreement(sheets[0], sheets[1], NAMES)["measures"]
-    told = json.loads((LABELS / "agreement.json").read_text("utf-8"))["measures"]
-    assert measured == [measure for measure in told if measure["by"] == "values"]
+    a, b = (
+        {key: replace(one, weight=float(count[key]), unit="count") for key, one in sheet.items()}
+        for sheet in sheets
+    )
+    measured = measure_agreement(a, b, NAMES)
+    told = json.loads((LABELS / "agreement.json").read_text("utf-8"))
+    hashes = {name: hash_file(ANNOTATIONS / f"{name}.csv") for name in NAMES}
+    assert told == {**measured, "sha256": hashes}
 
 
 def test_what_both_said_or_the_adjudicator_decided_is_in_force() -> None:

@@ -2,7 +2,12 @@
 
 import csv
 import json
+import re
+import shlex
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +138,18 @@ def test_an_edited_sheet_is_applied_and_opens_the_gate(desk: Path) -> None:
     assert decided(desk) == all_of_it
 
 
+def test_the_gate_names_the_sheet_and_the_command_that_opens_it(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hgld(desk, "review") == 20
+    said = capsys.readouterr().err
+    assert f"decide in {desk / 'work' / 'review.csv'} or on the page" in said
+    fill(desk / "work" / "review.csv", {**PLACES, "pub": "restaurant", "inn": "drop"})
+    command = shlex.split(re.findall(r"`hgld ([^`]+)`", said)[-1])
+    assert guarded(lambda: app(command)) == 0
+    assert len(decided(desk)) == 6
+
+
 def test_a_sheet_from_anywhere_is_applied(desk: Path, tmp_path: Path) -> None:
     shutil.copy(desk / "work" / "review.csv", tmp_path / "mine.csv")
     fill(tmp_path / "mine.csv", {"inn": "drop"})
@@ -172,6 +189,46 @@ def test_clusters_are_decided_and_made_anew_by_one_command(
     clusters = {row["instance_of"]: row["cluster"] for row in rows_of(desk / "work/clusters.csv")}
     assert clusters["inn"] != clusters["pub"] and {clusters["inn"], clusters["pub"]} == {"3", "4"}
     assert len(rows_of(sheet)) == 4 and not any(row["action"] for row in rows_of(sheet))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from hgld.cli import main
+
+replace, last = os.replace, sys.argv.pop(1)
+
+def replace_and_die(source, target):
+    replace(source, target)
+    if Path(target).name == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+os.replace = replace_and_die
+main()
+"""
+
+
+@pytest.mark.parametrize("last", ["decisions.csv", "cluster_edits.csv", "clusters.csv"])
+def test_an_apply_that_was_killed_is_finished_by_the_next(
+    desk: Path, tmp_path: Path, last: str
+) -> None:
+    fill(desk / "work" / "review.csv", PLACES)
+    merge = {"action": "merge", "into": cluster_of(desk, "lake")}
+    fill_clusters(desk / "work" / "review_clusters.csv", inn=merge)
+    whole = Path(shutil.copytree(desk, tmp_path / "whole"))
+    words = ["review", desk / "pipeline.toml", "--apply", "--work", desk / "work"]
+    killed = subprocess.run([sys.executable, "-c", KILLED, last, *words, "--now", "2026-11-21"])
+    assert killed.returncode == -signal.SIGKILL
+    assert hgld(desk, "review", "--apply") == hgld(whole, "review", "--apply") == 20
+    assert tables(desk) == tables(whole)
+
+
+def cluster_of(desk: Path, value: str) -> str:
+    return next(row["cluster"] for row in sheet_of(desk) if row["instance_of"] == value)
+
+
+def tables(desk: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(desk)): path.read_bytes() for path in desk.rglob("*.csv")}
 
 
 def test_applying_with_other_options_makes_no_other_clusters(

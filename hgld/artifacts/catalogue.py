@@ -1,0 +1,324 @@
+"""Every artifact by name: its file, its place, its columns, its key, the values it may hold.
+
+One table of facts, so that what lies between any two stages can be looked up in one place.
+"""
+
+from hgld.artifacts.checks import ColumnType
+from hgld.artifacts.formats import Artifact, Folder, Json, Table, VectorFile
+
+__all__ = [
+    "ARTIFACTS",
+    "CHANGES",
+    "DECISIONS",
+    "ID_SPACES",
+    "KINDS",
+    "SPACE_OF_SPLIT",
+    "SPLITS",
+]
+
+BENCHMARKS = ("coarse", "middle", "fine")  # of DyML: each with queries and a gallery of its own
+SPLITS = (
+    "train",
+    "validation",
+    "evaluation",
+    "index",
+    "test",
+    *(f"{side}-{benchmark}" for benchmark in BENCHMARKS for side in ("index", "test")),
+)
+ID_SPACES = ("train", "index")  # landmark ids of train and index are different numbers
+SPACE_OF_SPLIT = {
+    "train": "train",
+    "validation": "train",
+    "evaluation": "train",
+    **{split: "index" for split in SPLITS if split.startswith(("index", "test"))},
+}
+KINDS = ("natural", "human-made")
+DECISIONS = ("keep", "move", "drop", "unsure")
+STATUSES = ("open", "unsure", "stale", "decided")
+CHANGES = ("new", "kept", "split", "merged", "gone")
+
+_LANDMARK: dict[str, ColumnType] = {"split": "text", "landmark_id": "int"}
+_DROPPED: dict[str, ColumnType] = {**_LANDMARK, "reason": "text", "detail": "text"}
+_PUBLISHED: dict[str, ColumnType] = {
+    "landmark_id": "int",
+    "category": "text",
+    "supercategory": "text",
+    "hierarchical_label": "text",
+    "natural_or_human_made": "text",
+}
+_KEY = ("split", "landmark_id")
+_ID_SPACE = {"split": ID_SPACES}
+_CLUSTERED: dict[str, ColumnType] = {
+    "class_id": "text",
+    "instance_of": "text",
+    "landmarks": "int",
+    "images": "int",
+    "cluster": "int",
+    "cluster_name": "text",
+    "distance": "float",
+    "margin": "float",
+}
+
+ARTIFACTS: dict[str, Artifact] = {
+    "source": Folder("source", place="source"),
+    # what is there: landmarks and images
+    "landmarks": Table(
+        "landmarks.csv", {**_LANDMARK, "name": "text", "commons_url": "text"}, _KEY, _ID_SPACE
+    ),
+    "images": Table(
+        "images.parquet",
+        {
+            "image_id": "text",
+            "split": "text",
+            "landmark_id": "int",
+            "path": "text",  # of the tar or image file, relative to the source folder
+            "offset": "int",  # of the image's first byte in that file
+            "size_bytes": "int",
+            "author": "text",
+            "license": "text",
+            "title": "text",
+            "url": "text",
+        },
+        ("split", "image_id"),
+        {"split": SPLITS},
+    ),
+    "queries": Table(
+        "queries.csv", {"image_id": "text", "usage": "text", "relevant": "text"}, ("image_id",)
+    ),
+    "images_dropped": Table(
+        "images_dropped.parquet",
+        {"split": "text", "image_id": "text", "reason": "text", "detail": "text"},
+        ("split", "image_id", "reason"),
+    ),
+    # words: from "instance of" to reviewed supercategories
+    "instance_of": Table(
+        "instance_of.csv",
+        {
+            **_LANDMARK,
+            "item_id": "text",
+            "revision": "int",
+            "order": "int",  # of the statement on its item
+            "class_id": "text",
+            "instance_of": "text",
+            "rank": "text",
+            "qualifiers": "text",
+        },
+        (*_KEY, "order"),
+        _ID_SPACE,
+    ),
+    "misses": Table("misses.csv", _DROPPED, _KEY, _ID_SPACE),
+    "values": Table(
+        "values.csv",
+        {"class_id": "text", "instance_of": "text", "landmarks": "int", "images": "int"},
+        ("class_id", "instance_of"),
+    ),
+    "landmark_values": Table(
+        "landmark_values.csv",
+        {**_LANDMARK, "order": "int", "class_id": "text", "instance_of": "text"},
+        (*_KEY, "order"),
+        _ID_SPACE,
+    ),
+    "clean_dropped": Table("clean_dropped.csv", _DROPPED, _KEY, _ID_SPACE),
+    "label_vectors": VectorFile("label_vectors.npz"),
+    "class_hints": Table(
+        "class_hints.csv",  # what Wikidata's own classes suggest; it never decides
+        {
+            "class_id": "text",
+            "instance_of": "text",
+            "kind_hint": "text",
+            "supercategory_hint": "text",
+            "root": "text",
+            "hops": "int",
+        },
+        ("class_id",),
+        optional=True,
+    ),
+    "superclasses": Table(
+        "superclasses.csv",  # the part of Wikidata's classes that the hints rest on
+        {"class_id": "text", "label": "text", "revision": "int", "superclasses": "text"},
+        ("class_id",),
+    ),
+    "clusters": Table("clusters.csv", _CLUSTERED, ("class_id", "instance_of")),
+    "cluster_summary": Table(
+        "cluster_summary.csv",
+        {
+            "cluster": "int",
+            "cluster_name": "text",
+            "values": "int",
+            "landmarks": "int",
+            "images": "int",
+            "nearest": "text",  # the clusters whose centres are nearest, nearest first
+            "change": "text",  # against the clusters before
+            "related": "text",  # the clusters it came from; of one that is gone, where it went
+        },
+        ("cluster",),
+        {"change": CHANGES},
+    ),
+    "review": Table(
+        "review.csv",
+        {
+            "decision": "text",
+            "supercategory": "text",
+            "kind": "text",
+            "note": "text",
+            "key": "text",
+            "key_type": "text",
+            "instance_of": "text",
+            "landmarks": "int",
+            "images": "int",
+            "examples": "text",
+            "cluster": "int",  # -1: the value is gone, its decision is not
+            "cluster_name": "text",
+            "distance": "float",
+            "margin": "float",
+            "hint": "text",
+            "suggestion": "text",
+            "evidence": "text",
+            "status": "text",
+        },
+        ("key",),
+        {"decision": ("", *DECISIONS), "key_type": ("qid", "label"), "status": STATUSES},
+        spreadsheet=True,
+        sorted_rows=False,  # what matters most first
+    ),
+    "review_clusters": Table(
+        "review_clusters.csv",
+        {
+            "action": "text",
+            "into": "text",
+            "supercategory": "text",
+            "note": "text",
+            "cluster": "int",
+            "cluster_name": "text",
+            "values": "int",
+            "open": "int",
+            "landmarks": "int",
+            "images": "int",
+            "decided_as": "text",
+            "largest": "text",
+            "nearest": "text",
+            "suggestion": "text",
+            "evidence": "text",
+        },
+        ("cluster",),
+        spreadsheet=True,
+        sorted_rows=False,  # what matters most first
+    ),
+    "taxonomy": Table(
+        "taxonomy.csv",
+        {"supercategory": "text", "kind": "text", "definition": "text"},
+        ("supercategory",),
+        {"kind": KINDS},
+        place="labels",
+    ),
+    "decisions": Table(
+        "decisions.csv",
+        {
+            "key": "text",
+            "key_type": "text",
+            "decision": "text",
+            "supercategory": "text",
+            "kind": "text",
+            "who": "text",
+            "when": "text",
+            "why": "text",
+            "supersedes": "text",
+            "evidence": "text",  # what the value was when it was decided
+        },
+        values={"decision": DECISIONS, "key_type": ("qid", "label"), "kind": ("", *KINDS)},
+        place="labels",
+        optional=True,
+        may_lack=("evidence",),
+    ),
+    "class_roots": Table(
+        "class_roots.csv",  # known Wikidata classes; one without a kind ends the way up
+        {"class_id": "text", "label": "text", "kind": "text", "supercategory": "text"},
+        ("class_id",),
+        {"kind": ("", *KINDS)},
+        place="labels",
+        optional=True,
+    ),
+    "cluster_edits": Table(
+        "cluster_edits.csv",  # values that a person put together; the last row of a key holds
+        {"key": "text", "with_key": "text", "action": "text", "who": "text", "when": "text"},
+        values={"action": ("merge", "split", "dissolve", "undo")},
+        place="labels",
+        optional=True,
+    ),
+    "agreement": Json(  # of two annotators, as `hgld reviews agree A B --json` prints it
+        "agreement.json", "labels", ("annotators", "values", "measures"), optional=True
+    ),
+    "overrides": Table(
+        "overrides.csv",
+        {
+            **_LANDMARK,
+            "supercategory": "text",
+            "kind": "text",
+            "who": "text",
+            "when": "text",
+            "why": "text",
+        },
+        _KEY,
+        {**_ID_SPACE, "kind": KINDS},
+        place="labels",
+        optional=True,
+    ),
+    "removals": Table(
+        "removals.csv",  # images that their authors or others asked to be left out
+        {"image_id": "text", "why": "text"},
+        ("image_id",),
+        place="labels",
+        optional=True,
+    ),
+    # labels
+    "train_labels": Table("train_label_to_hierarchical.csv", _PUBLISHED, ("landmark_id",)),
+    "index_labels": Table("index_label_to_hierarchical.csv", _PUBLISHED, ("landmark_id",)),
+    "hierarchy": Table(
+        "hierarchy.csv",
+        {**_LANDMARK, "path": "text"},  # a JSON object, level name -> class, coarse to fine
+        _KEY,
+        _ID_SPACE,
+    ),
+    "lineage": Table(
+        "lineage.csv",
+        {
+            **_LANDMARK,
+            "commons_url": "text",
+            "item_id": "text",
+            "revision": "int",
+            "class_id": "text",
+            "instance_of": "text",
+            "decided_by": "text",  # decision or override
+            "who": "text",
+            "when": "text",
+            "supercategory": "text",
+            "kind": "text",
+            "agreement": "text",  # of two annotators on the supercategory, in [0, 1]
+        },
+        _KEY,
+        _ID_SPACE,
+        may_lack=("agreement",),
+    ),
+    "label_dropped": Table("label_dropped.csv", _DROPPED, _KEY, _ID_SPACE),
+    # samples, models, measurements
+    "shards": Folder(
+        "shards",
+        verify="hgld.shards.index:verify_shards",
+        index="hgld.shards.index:read_index",
+    ),
+    "export_dropped": Table(
+        "export_dropped.parquet",
+        {"split": "text", "image_id": "text", "reason": "text", "detail": "text"},
+        ("split", "image_id"),
+    ),
+    "models": Folder("models", verify="hgld.train:verify_models"),
+    "evaluation": Json("report.json", keys=("protocol", "metrics", "models")),
+    "per_query": Table(
+        "per_query.parquet",
+        {"model": "text", "image_id": "text", "metric": "text", "value": "float"},
+        ("model", "image_id", "metric"),
+    ),
+    "ranked_levels": Folder("ranked_levels"),
+    "report": Folder("report"),
+    "release": Folder("release"),
+}

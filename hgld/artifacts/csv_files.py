@@ -1,0 +1,137 @@
+"""CSV files as people and spreadsheets leave them, read strictly and written in one form.
+
+Read piece by piece, since GLDv2's largest is near 1 GB, and first as text, so that nothing is
+guessed; whatever pandas would take silently (a short row, other delimiters) is told with its row.
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hgld.artifacts.atomic import require_no_folder
+from hgld.artifacts.checks import INT64, ColumnType, no_number, require_columns
+from hgld.errors import InvalidData
+
+__all__ = ["parse_csv", "read_csv", "write_csv"]
+
+PIECE_ROWS = 250_000  # of a CSV that are parsed at a time
+
+
+def read_csv(
+    path: Path,
+    columns: Mapping[str, ColumnType],
+    may_lack: Sequence[str] = (),
+    each: Callable[[pd.DataFrame], pd.DataFrame] = lambda piece: piece,
+) -> pd.DataFrame:
+    """Read the named columns of a CSV (UTF-8, with or without BOM, LF or CRLF), each as its type.
+
+    Text columns that it ``may_lack`` are empty where it has none. Text stays text: neither ``None``
+    nor an image id of digits alone is guessed to be something.
+
+    Raises:
+        InvalidData: no such file, an empty file, a missing column, other delimiters than commas, a
+            row with more or fewer cells than the header, a cell that is no number where one is
+            expected.
+    """
+    require_no_folder(path)
+    if not path.is_file():
+        raise InvalidData(f"{path}: no such file; expected a CSV with {', '.join(columns)}")
+    _require_commas(path)
+    even, pieces = False, []
+    for piece in parse_csv(path, columns):
+        piece = piece.assign(**{name: "" for name in may_lack if name not in piece})
+        require_columns(piece.columns, columns, path)
+        if not even and piece.iloc[:, -1].eq("").any():  # pandas fills a short row with empty cells
+            _require_even_rows(path)
+            even = True
+        typed = {name: _convert(piece[name], columns[name], path) for name in columns}
+        pieces.append(each(pd.DataFrame(typed)))
+    return pd.concat(pieces, ignore_index=True)
+
+
+def write_csv(table: pd.DataFrame, path: Path, spreadsheet: bool = False) -> None:
+    """Write UTF-8 with LF, or with BOM and CRLF for a spreadsheet."""
+    table.to_csv(
+        path,
+        index=False,
+        encoding="utf-8-sig" if spreadsheet else "utf-8",
+        lineterminator="\r\n" if spreadsheet else "\n",
+        quoting=csv.QUOTE_MINIMAL,
+    )
+
+
+def parse_csv(path: Path, columns: Mapping[str, ColumnType]) -> Iterator[pd.DataFrame]:
+    """All columns of a CSV as text, piece by piece; ``columns`` are named where it has none."""
+    as_text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "na_filter": False}
+    as_text |= {"encoding": "utf-8-sig", "compression": None, "chunksize": PIECE_ROWS}
+    try:
+        with pd.read_csv(path, **as_text) as pieces:
+            for piece in pieces:
+                if not isinstance(piece.index, pd.RangeIndex):  # the first cells as row names
+                    _require_even_rows(path)
+                    raise InvalidData(
+                        f"{path} row 2: more cells than the header; quote what holds commas"
+                    )
+                yield piece
+    except UnicodeDecodeError:
+        raise InvalidData(f"{path}: not UTF-8 text; save it as CSV in UTF-8") from None
+    except pd.errors.EmptyDataError:
+        raise InvalidData(
+            f"{path}: the file is empty; expected the columns {', '.join(columns)}"
+        ) from None
+    except (pd.errors.ParserError, ValueError) as error:
+        _require_even_rows(path)
+        reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
+        raise InvalidData(f"{path}: not a readable CSV: {reason}") from None
+
+
+def _convert(column: "pd.Series[Any]", column_type: ColumnType, path: Path) -> "pd.Series[Any]":
+    if column_type == "text":
+        return column
+    convert: Callable[[str], int | float] = int if column_type == "int" else float
+    try:
+        numbers = np.fromiter(map(convert, column.to_numpy(object)), f"{column_type}64")
+        if np.isnan(numbers).any():
+            raise ValueError("the word nan is no number")
+        return pd.Series(numbers, index=column.index, name=column.name)
+    except (ValueError, OverflowError):
+        row = next(i for i, cell in enumerate(column) if not _converts(cell, convert))
+        where = path, int(column.index[row]), str(column.name)
+        raise no_number(*where, column.iloc[row], column_type) from None
+
+
+def _converts(cell: str, convert: Callable[[str], int | float]) -> bool:
+    try:
+        number = convert(cell)
+    except ValueError:
+        return False
+    return bool(abs(number) < INT64 if convert is int else not np.isnan(number))
+
+
+def _require_commas(path: Path) -> None:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        header = file.readline()
+    for mark, name in ((";", "semicolons"), ("\t", "tabs")):
+        if mark in header and "," not in header:
+            raise InvalidData(f"{path}: cells are parted by {name}; save it as CSV with commas")
+
+
+def _require_even_rows(path: Path) -> None:
+    """Each row has as many cells as the header; a blank line is no row, but counts as one."""
+    csv.field_size_limit(2**31 - 1)  # a class of GLDv2 names its images in one cell
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        lengths = np.fromiter(map(len, csv.reader(file)), np.int64)
+    rows = np.flatnonzero(lengths)
+    uneven = rows[lengths[rows] != lengths[rows[0]]]
+    if uneven.size:
+        cells, columns = lengths[uneven[0]], lengths[rows[0]]
+        fault = (
+            f"{cells} cells under {columns} columns; quote what holds commas"
+            if cells > columns
+            else f"{cells} of {columns} cells; the row or the file is cut short"
+        )
+        raise InvalidData(f"{path} row {uneven[0] + 1}: {fault}")

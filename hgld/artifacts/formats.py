@@ -1,0 +1,219 @@
+"""What a file between two stages can be: a table, vectors, a JSON document, a folder.
+
+Each knows how it is read, checked and written; none knows which artifact it is.
+"""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from hgld.artifacts.atomic import atomic_path, require_no_folder
+from hgld.artifacts.checks import (
+    ColumnType,
+    pandas_types,
+    require_columns,
+    require_numbers,
+    require_unique,
+    require_values,
+)
+from hgld.artifacts.csv_files import parse_csv, read_csv, write_csv
+from hgld.errors import InvalidData
+
+__all__ = ["Artifact", "Folder", "Json", "Table", "VectorFile", "Vectors"]
+
+Place = Literal["work", "labels", "source"]
+
+_REBUILD = "delete it and run again to have it rebuilt"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A CSV or Parquet table; the columns in order, the key by which rows are unique and sorted.
+
+    Attributes:
+        values: column -> the only values it may hold.
+        spreadsheet: written with BOM and CRLF, for people who open it in a spreadsheet.
+        sorted_rows: False where the order of the rows means something.
+        optional: read as empty where it has not been written.
+        may_lack: text columns that an older file need not have; they are read as empty.
+    """
+
+    file: str
+    columns: Mapping[str, ColumnType]
+    key: tuple[str, ...] = ()
+    values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    place: Place = "work"
+    spreadsheet: bool = False
+    sorted_rows: bool = True
+    optional: bool = False
+    may_lack: tuple[str, ...] = ()
+
+    def empty(self) -> pd.DataFrame:
+        """The table with no rows."""
+        return pd.DataFrame(columns=list(self.columns)).astype(pandas_types(self.columns))
+
+    def read(self, path: Path) -> pd.DataFrame:
+        """Read and check; extra columns of a person are left out."""
+        if self.file.endswith(".parquet"):
+            return self.check(_read_parquet(path), path)
+        return self.check(read_csv(path, self.columns, self.may_lack), path)
+
+    def write(self, table: pd.DataFrame, path: Path) -> None:
+        """Check, sort by key and write atomically; the same rows give the same bytes."""
+        table = self.check(table, path)
+        if self.key and self.sorted_rows:
+            table = table.sort_values(list(self.key), kind="stable", ignore_index=True)
+        with atomic_path(path) as temporary:
+            if self.file.endswith(".parquet"):
+                table.to_parquet(temporary, index=False, compression="zstd")
+            else:
+                write_csv(table, temporary, spreadsheet=self.spreadsheet)
+
+    def append(self, rows: pd.DataFrame, path: Path) -> None:
+        """Add rows to a table of text; what stands there stays, extra columns of a person too."""
+        there = [*parse_csv(path, self.columns)] if path.exists() else [self.empty()]
+        rows = self.check(rows, path)
+        with atomic_path(path) as temporary:
+            write_csv(pd.concat([*there, rows], ignore_index=True).fillna(""), temporary)
+
+    def check(self, table: pd.DataFrame, path: Path) -> pd.DataFrame:
+        """The table in its declared columns and types.
+
+        Raises:
+            InvalidData: a missing column, a cell that is no number where one is expected, a value
+                that is not allowed, a key used twice.
+        """
+        require_columns(table.columns, self.columns, path)
+        require_numbers(table, self.columns, path)
+        table = table[list(self.columns)].astype(pandas_types(self.columns))
+        for column, allowed in self.values.items():
+            require_values(table, column, allowed, path)
+        if self.key:
+            require_unique(table, self.key, path)
+        return table
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Unit vectors (N, D) float32 with the ids of their rows and what made them."""
+
+    ids: list[str]
+    vectors: np.ndarray
+    made_by: dict[str, str]
+
+
+@dataclass(frozen=True)
+class VectorFile:
+    """An ``.npz`` of ``Vectors``."""
+
+    file: str
+    place: Place = "work"
+
+    def read(self, path: Path) -> Vectors:
+        """Read and check."""
+        require_no_folder(path)
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
+                made_by = json.loads(str(data["made_by"]))
+                found = Vectors([str(i) for i in data["ids"]], data["vectors"], made_by)
+        except Exception as error:  # numpy raises whatever the damage leads to
+            raise InvalidData(f"{path}: not a readable vector file ({error}); {_REBUILD}") from None
+        if found.vectors.shape[:1] != (len(found.ids),):
+            raise InvalidData(
+                f"{path}: {len(found.ids)} ids but vectors of shape {found.vectors.shape}; "
+                + _REBUILD
+            )
+        if found.vectors.dtype.kind != "f" or not np.isfinite(found.vectors).all():
+            raise InvalidData(f"{path}: vectors that are no finite numbers; {_REBUILD}")
+        return found
+
+    def write(self, vectors: Vectors, path: Path) -> None:
+        """Write atomically; the same vectors give the same bytes."""
+        buffer = io.BytesIO()
+        np.savez(
+            buffer,
+            ids=np.array(vectors.ids, dtype=str),
+            vectors=vectors.vectors.astype(np.float32),
+            made_by=np.array(json.dumps(vectors.made_by, sort_keys=True)),
+        )
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(buffer.getvalue())
+
+
+@dataclass(frozen=True)
+class Json:
+    """A JSON document.
+
+    Attributes:
+        keys: what it must hold, none of them empty.
+        optional: read as empty where it has not been written.
+    """
+
+    file: str
+    place: Place = "work"
+    keys: tuple[str, ...] = ()
+    optional: bool = False
+
+    def empty(self) -> dict[str, Any]:
+        """A document that says nothing."""
+        return {}
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """Read and check that it is an object with its keys."""
+        require_no_folder(path)
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InvalidData(f"{path}: not a JSON document ({error}); {self._mend}") from None
+        if not isinstance(document, dict):
+            raise InvalidData(f"{path}: expected a JSON object; {self._mend}")
+        for key in self.keys:
+            if not document.get(key):
+                raise InvalidData(f"{path}: '{key}' is missing or empty; {self._mend}")
+        return document
+
+    @property
+    def _mend(self) -> str:
+        return _REBUILD if self.place == "work" else "mend it or delete it"
+
+    def write(self, document: Mapping[str, Any], path: Path) -> None:
+        """Write atomically, keys in the order given."""
+        with atomic_path(path) as temporary:
+            text = json.dumps(document, indent=1, ensure_ascii=False)
+            temporary.write_text(text + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of files that its stage writes itself; read as its path.
+
+    Attributes:
+        verify: "module:function" that checks the folder and raises InvalidData.
+        index: "module:function" that lists what the folder holds as a table.
+    """
+
+    file: str
+    place: Place = "work"
+    verify: str | None = None
+    index: str | None = None
+
+    def read(self, path: Path) -> Path:
+        """The folder's path."""
+        return path
+
+
+Artifact = Table | VectorFile | Json | Folder
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    require_no_folder(path)
+    try:
+        return pd.read_parquet(path)
+    except Exception as error:  # pyarrow raises whatever the damage leads to
+        raise InvalidData(f"{path}: not a readable Parquet file ({error}); {_REBUILD}") from None

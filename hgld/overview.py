@@ -1,0 +1,159 @@
+"""What the command line shows of a whole pipeline: its state, its plan, its cost, its outcome."""
+
+import json
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rich.table import Table
+
+from hgld.artifacts import ARTIFACTS, Folder
+from hgld.console import duration_text, size_text, to_stderr, to_stdout
+from hgld.errors import Resumable
+from hgld.lock import Freshness
+from hgld.plan import Plan, estimate_fetch, free_bytes
+from hgld.run import Runner
+from hgld.stages import Stage, load_function
+
+__all__ = ["print_estimate", "print_outcome", "print_plan", "print_status"]
+
+
+def print_status(runner: Runner, as_json: bool) -> None:
+    """The state of every stage, and why."""
+    foreseen = list(_foresee(runner.judge_all()))
+    if as_json:
+        rows = {s.name: {"state": f.state, "reasons": list(f.reasons)} for s, f in foreseen}
+        print(json.dumps(rows, indent=1))
+        return
+    for stage, freshness in foreseen:
+        reasons = "; ".join(freshness.reasons)
+        to_stdout().print(f"{stage.name:<9} {freshness.state:<8} {reasons}".rstrip())
+
+
+def _foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, Freshness]]:
+    """The states as a run would find them: changed folders and what earlier stages may change."""
+    remade: set[str] = set()
+    for stage, now in judged:
+        waits = sorted(ARTIFACTS[name].file for name in set(stage.reads) & remade)
+        folders = [name for name in now.edited if isinstance(ARTIFACTS[name], Folder)]
+        state, reasons = now.state, [*now.reasons]
+        if state == "fresh" and (waits or folders):
+            state = "stale"
+            reasons += [f"{', '.join(waits)} may change"] * bool(waits)
+        for name in now.edited:
+            how = "since" if name in folders else "by hand"
+            reasons.append(f"{ARTIFACTS[name].file} was changed {how}")
+        if state != "fresh":
+            remade |= set(stage.writes)
+        yield stage, Freshness(state, tuple(reasons), now.edited)
+
+
+def print_plan(plan: Plan) -> None:
+    """Stages with their files, downloads with their sizes, disk space."""
+    for stage, freshness in _foresee(plan.stages):
+        _print_row(stage.name, f"{freshness.state:<8} {stage.help}")
+        _print_row("", "reads   " + (_files(stage.reads) or "-"))
+        _print_row("", "writes  " + _files(stage.writes))
+    _print_downloads(plan)
+    need = f"at most {size_text(plan.disk_bytes)} needed (files and shards), "
+    _print_row("disk", need * (plan.disk_bytes > 0) + f"{size_text(plan.free_bytes)} free")
+    if plan.disk_bytes > plan.free_bytes:
+        more = size_text(plan.disk_bytes - plan.free_bytes)
+        _print_row("", f"NOT ENOUGH: up to {more} more; choose another --work or make space")
+
+
+def _print_row(head: str, text: str) -> None:
+    """A head of ten columns and its text beside it, wrapped to the terminal."""
+    width = shutil.get_terminal_size().columns
+    more = " " * 18 if text.startswith(("reads", "writes")) else " " * 10
+    wrapped = textwrap.wrap(
+        f"{head:<10}{text}", width, subsequent_indent=more, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    print("\n".join(wrapped))
+
+
+def _files(names: Iterable[str]) -> str:
+    artifacts = [ARTIFACTS[name] for name in names]
+    return ", ".join(a.file + "/" * isinstance(a, Folder) for a in artifacts)
+
+
+def _print_downloads(plan: Plan) -> None:
+    """Bytes, files and names below their common address; numbered tars in one line."""
+    groups: dict[str, list[int]] = {}
+    for url, _, size_bytes in plan.downloads:
+        name = re.sub(r"_\d+\.tar$", "_*.tar", url.removeprefix(plan.base_url))
+        groups.setdefault(name, []).append(size_bytes)
+    if groups:
+        _print_row("download", f"from {plan.base_url}")
+    for name, sizes in groups.items():
+        _print_row("", f"{size_text(sum(sizes)):>7}  {len(sizes):>3} x {name}")
+
+
+def print_estimate(runner: Runner, megabytes_per_second: float | None) -> None:
+    """What a fetch loads and stores, and how long it takes at a stated or measured bandwidth."""
+    found, source = estimate_fetch(runner), runner.workspace.source
+    free = free_bytes(source)
+    there = f"; {found.files - found.to_load:,} are there" if found.to_load < found.files else ""
+    _print_row("listed", f"{found.files:,} files, {size_text(found.size_bytes)}{there}")
+    _print_row("to load", f"{found.to_load:,} files, {size_text(found.to_load_bytes)}")
+    peak = f"{size_text(found.stays_bytes)} when done, {size_text(found.peak_bytes)} on the way"
+    _print_row("disk", f"{peak}; {size_text(free)} free in {source}")
+    _print_lack(found.peak_bytes - found.there_bytes - free)
+    shards, most = size_text(found.shards_bytes), size_text(found.most_bytes)
+    _print_row("shards", f"about {shards} more, once export has run: {most} at most, in all")
+    _print_lack(found.most_bytes - found.there_bytes - free)
+    _print_row("time", _fetch_time(runner, found.to_load_bytes, megabytes_per_second))
+
+
+def _print_lack(size_bytes: int) -> None:
+    if size_bytes > 0:
+        _print_row("", f"NOT ENOUGH: {size_text(size_bytes)} more")
+
+
+def _fetch_time(runner: Runner, to_load_bytes: int, megabytes_per_second: float | None) -> str:
+    options, source = runner.workspace.pipeline.fetch, runner.workspace.source
+    how, rate = "as stated", (megabytes_per_second or 0) * 1e6
+    if to_load_bytes == 0:
+        return "none: nothing is to load"
+    if megabytes_per_second is None:
+        how = "as measured now"
+        try:
+            rate = load_function("hgld.sources.fetch:sample_bandwidth")(options, source)
+        except Resumable as error:
+            return f"not known: {error}"
+    if rate <= 0:
+        return "not known: nothing came; state a bandwidth with --bandwidth"
+    return f"{duration_text(to_load_bytes / rate)} at {size_text(rate)}/s, {how}"
+
+
+def print_outcome(runner: Runner, ran: int, until: str | None = None) -> None:
+    """The metrics table and where the report is, as far as the run went; or that all was fresh."""
+    if ran == 0:
+        which = f"All stages up to {until}" if until else "All stages"
+        to_stderr().print(f"{which} are fresh; nothing to do.")
+    names = [stage.name for stage in runner.stages]
+    reached = names[: names.index(until) + 1] if until else names
+    path = runner.workspace.path("evaluation")
+    if "evaluate" in reached and path.exists():
+        evaluation = ARTIFACTS["evaluation"].read(path)
+        assert isinstance(evaluation, dict)
+        to_stdout().print(metrics_table(evaluation))
+    report = runner.workspace.path("report") / "report.html"
+    if "report" in reached and report.exists():
+        print(f"report: {report}")
+
+
+def metrics_table(evaluation: dict[str, Any]) -> Table:
+    """One row a metric, one column a model, values in percent."""
+    models = evaluation["models"]
+    table = Table(box=None, pad_edge=False)  # plain columns survive a pipe
+    table.add_column("%")
+    for name in models:
+        table.add_column(name, justify="right")
+    for metric in evaluation["metrics"]:
+        values = [models[name]["mean"][metric] for name in models]
+        table.add_row(metric, *("-" if v is None else f"{100 * v:.1f}" for v in values))
+    return table

@@ -1,0 +1,22 @@
+"""The arguments that several commands take, declared once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["AsJson", "Force", "Now", "PipelineFile", "Settings", "Work"]
+
+PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE", help="The pipeline file (TOML).")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="STAGE.OPTION=VALUE", help="Override an option; repeatable."),
+]
+Work = Annotated[
+    Path | None, typer.Option("--work", help="Work folder; default work/ + the pipeline's name.")
+]
+Now = Annotated[
+    str | None, typer.Option("--now", metavar="DATE", help="Date written into outputs.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Run the stage even if it is fresh.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -1,0 +1,63 @@
+"""How commands print: JSON that any reader takes, rows with a head, progress beside them.
+
+Tables fit 80 columns; ``--json`` gives all of it as data. Data goes to stdout, progress and notes
+to stderr. Nothing heavy is imported before a command is at work.
+"""
+
+import json
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+__all__ = ["print_json", "print_rows", "progress"]
+
+WIDTH = 80
+
+
+@contextmanager
+def progress() -> Iterator[None]:
+    """Progress bars, notes and warnings on stderr while something is at work."""
+    from hgld.console import show_note, show_progress, warnings_as_notes
+    from hgld.tasks import watched_by
+
+    with watched_by(show_progress, show_note), warnings_as_notes():
+        yield
+
+
+def print_rows(rows: Iterable[tuple[str, str]], head_width: int) -> None:
+    """Heads and the lines of text beside them, wrapped."""
+    for head, text in rows:
+        for line in text.split("\n"):
+            parts = textwrap.wrap(
+                line, WIDTH - head_width, break_long_words=False, break_on_hyphens=False
+            )
+            for part in parts or [""]:
+                typer.echo(f"{head:<{head_width}}{part}".rstrip())
+                head = ""
+
+
+def print_json(document: object) -> None:
+    """Print a document as JSON; null where there is no number, which JSON has no word for.
+
+    Example:
+        >>> print_json({"AP": float("nan")})
+        {
+         "AP": null
+        }
+    """
+    typer.echo(json.dumps(_without_nan(document), indent=1, ensure_ascii=False))
+
+
+def _without_nan(value: Any) -> Any:
+    """The same in Python's own types, None for nan."""
+    if isinstance(value, Mapping):
+        return {str(name): _without_nan(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(inner) for inner in value]
+    if hasattr(value, "item"):  # a number of numpy
+        value = value.item()
+    return None if isinstance(value, float) and math.isnan(value) else value
