@@ -36,7 +36,7 @@ def record(pipeline: Path) -> Path:
     lock = json.loads((work / "lock.json").read_text(encoding="utf-8"))
     result = {
         "pipeline": str(pipeline),
-        "commit": git("rev-parse", "--short", "HEAD"),
+        "commit": commit(),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
         "seconds": {name: stage["seconds"] for name, stage in lock["stages"].items()},
@@ -231,8 +231,13 @@ def machine() -> str:
     return f"{cores} cores of {cpu[1] if cpu else platform.machine()}"
 
 
-def git(*arguments: str) -> str:
-    """What git prints."""
+def commit() -> str:
+    """The commit that is checked out; with a plus where code has been changed since."""
+    changed = _git("status", "--porcelain", "--", "*.py", "*.toml", "hgld")
+    return _git("rev-parse", "--short", "HEAD") + "+" * bool(changed)
+
+
+def _git(*arguments: str) -> str:
     return subprocess.check_output(["git", *arguments], cwd=ROOT, text=True).strip()
 
 

@@ -27,13 +27,13 @@ BUDGETS = {"head": EXPERIMENTS, "finetune": FINE_TUNED}
 
 @pytest.fixture(scope="module")
 def photos() -> Photos:
-    """80 photos of 8 landmarks, 4 supercategories, 2 kinds; the direction says the landmark."""
-    landmark = np.repeat(np.arange(8), 10)
+    """240 photos of 8 landmarks, 4 supercategories, 2 kinds; the direction says the landmark."""
+    landmark = np.repeat(np.arange(8), 30)
     labels = np.column_stack([landmark // 4, landmark // 2, landmark])
     chance = torch.Generator().manual_seed(0)
-    centres = torch.randn(8, 40, generator=chance)
-    noise = torch.randn(80, 40, generator=chance)
-    return Photos(centres[torch.from_numpy(landmark)] + 2 * noise, labels, "made")
+    centres = torch.randn(8, 200, generator=chance)
+    noise = torch.randn(240, 200, generator=chance)
+    return Photos(centres[torch.from_numpy(landmark)] + 3 * noise, labels, "made")
 
 
 def test_an_arm_is_the_same_in_every_experiment() -> None:
@@ -60,7 +60,7 @@ def test_one_step_of_a_head_is_one_step_of_adam(photos: Photos) -> None:
     run = RunOptions(loss="SmoothAP", steps=1, head_lr=1e-2, weight_decay=0.0)
     start = train_head(photos, run.model_copy(update={"steps": 0}), Batches(4, 3), seed=5)
     rows = batch_at(photos.labels, 0, classes_per_batch=4, images_per_class=3, seed=5)
-    seen = F.layer_norm(photos.features[rows], (40,))
+    seen = F.layer_norm(photos.features[rows], (200,))
     weight = start.head.weight.detach().clone().requires_grad_()
     bias = start.head.bias.detach().clone().requires_grad_()
     SmoothAP()(seen @ weight.T + bias, torch.from_numpy(photos.labels[rows])).backward()
@@ -70,6 +70,16 @@ def test_one_step_of_a_head_is_one_step_of_adam(photos: Photos) -> None:
     large = weight.grad.abs() > 1e-5  # smaller ones are rounding
     assert large.float().mean() > 0.5
     assert torch.allclose(found[large], expected[large], atol=1e-5)
+
+
+def test_a_head_begins_as_the_directions_of_largest_variance(photos: Photos) -> None:
+    head = train_head(photos, RunOptions(loss="SmoothAP", steps=0), Batches(), seed=0).head
+    weight = head.weight.detach()
+    assert torch.allclose(weight @ weight.T, torch.eye(len(weight)), atol=1e-5)
+    points = F.layer_norm(photos.features, (200,)) @ weight.T + head.bias.detach()
+    assert points.mean(0).abs().max() < 1e-4
+    variance = points.var(0)
+    assert (variance.diff() < 1e-4).all() and variance.sum() > 0.7 * 200
 
 
 def test_a_head_learns_what_it_is_shown(photos: Photos) -> None:
@@ -111,6 +121,29 @@ def test_rates_are_never_chosen_on_the_evaluation_landmarks(photos: Photos, tmp_
     found = [r["values"][arm.chosen_by] for r in used if r["head_lr"] == rate]
     assert len(found) == len(set(found)) == len(SHORT.seeds)
     assert mean == pytest.approx(sum(found) / len(found))
+
+
+def test_a_line_that_was_cut_off_in_writing_is_a_run_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    ledger = Ledger(path)
+    for key in "ab":
+        ledger.keep({"key": key, "values": {}})
+    path.write_text(path.read_text()[:-5])
+    ledger = Ledger(path)
+    assert ledger.records.keys() == {"a"}
+    ledger.keep({"key": "c", "values": {}})
+    assert Ledger(path).records.keys() == {"a", "c"}
+
+
+def test_frozen_features_are_measured_as_they_are(photos: Photos, tmp_path: Path) -> None:
+    arm = Arm("frozen features", "")
+    bench = Bench(photos, photos, {arm.name: arm}, Ledger(tmp_path / "runs.jsonl"), SHORT)
+    (found,) = bench.values(arm, "evaluation")
+    unit = torch.nn.functional.normalize(photos.features, dim=1)
+    scores = (unit @ unit.T).fill_diagonal_(-2)
+    same = torch.from_numpy(photos.labels[:, -1])
+    hits = (same[scores.argmax(1)] == same).float().mean()
+    assert found["R@1:landmark"] == pytest.approx(float(hits)) and not bench.used
 
 
 @pytest.mark.parametrize(

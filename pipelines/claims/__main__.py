@@ -25,7 +25,7 @@ from pipelines.claims.features import BACKBONE, read_split
 from pipelines.claims.finetune import OPTIONS, SEEDS, FineTuning
 from pipelines.claims.runs import Bench, Ledger
 from pipelines.claims.verdicts import summarise
-from pipelines.record import git, machine
+from pipelines.record import machine
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "pipelines" / "results"
@@ -81,7 +81,7 @@ def _facts(budget: str, bench: Bench | FineTuning, options: TrainOptions) -> dic
     """Where and when it was measured, what it cost, with which network."""
     return {
         "claims": budget,
-        "commit": git("rev-parse", "--short", "HEAD"),
+        "commit": ", ".join(sorted({record["commit"] for record in bench.used.values()})),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
         "runs": len(bench.used),

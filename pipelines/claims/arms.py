@@ -6,7 +6,40 @@ An arm that several experiments have is trained once.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-__all__ = ["Arm"]
+__all__ = [
+    "BLACKBOX",
+    "BY_SIZE",
+    "CSL",
+    "FAST_AP",
+    "FROZEN",
+    "HAPPIER",
+    "HAPPIER_F",
+    "LARGE",
+    "LONG",
+    "NCA",
+    "NSM",
+    "ROADMAP",
+    "ROADMAP_PAIR",
+    "ROD_NDCG",
+    "ROD_PAIR",
+    "ROD_RECALL",
+    "SIGMA_NCA",
+    "SIGMA_NSM",
+    "SIGMA_TRIPLET",
+    "SMALL",
+    "SMOOTH_AP",
+    "SMOOTH_H_AP",
+    "SMOOTH_RECALL",
+    "SOFT_BIN",
+    "SUP_AP",
+    "SUP_H_AP",
+    "SUP_RECALL",
+    "SUP_W_AP",
+    "TRIPLET",
+    "WIDE",
+    "XBM",
+    "Arm",
+]
 
 Options = Mapping[str, float | str | tuple[float, ...]]
 FINE, HIERARCHICAL = "mAP@R:landmark", "H-AP"

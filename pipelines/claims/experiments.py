@@ -43,7 +43,7 @@ from pipelines.claims.arms import (
     Arm,
 )
 
-__all__ = ["EXPERIMENTS", "FINE_TUNED", "WHOLE", "Claim", "Experiment"]
+__all__ = ["EXPERIMENTS", "FINE_TUNED", "WHOLE", "Claim", "Experiment", "better"]
 
 
 @dataclass(frozen=True)
@@ -332,11 +332,8 @@ EXPERIMENTS = (
     ),
 )
 
+BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
 WHOLE = (FROZEN, SMOOTH_AP, CSL, ROD_NDCG, HAPPIER, HAPPIER_F)
-FINE_TUNED = (
-    *(
-        experiment.among(WHOLE)
-        for experiment in EXPERIMENTS
-        if experiment.name in ("Table V", "Tables VI and IX", "Table VII")
-    ),
+FINE_TUNED = tuple(
+    BY_NAME[name].among(WHOLE) for name in ("Table V", "Tables VI and IX", "Table VII")
 )

@@ -7,12 +7,14 @@ an evaluation shows it: no augmentation, nothing of it is learned.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -24,11 +26,13 @@ from hgld.model.transforms import evaluation_transform
 from hgld.shards.read import ShardImages
 from hgld.tasks import track
 from hgld.train.data import TrainingData
+from hgld.train.whitening import pca_whitening
 
-__all__ = ["BACKBONE", "Photos", "read_split", "show", "split_classes"]
+__all__ = ["BACKBONE", "DIM", "Photos", "read_split", "show", "split_classes"]
 
 BACKBONE = TrainOptions(backbone="offline:efficientnet-lite0", image_size=224)
 TOGETHER = 16
+DIM = 128
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,13 @@ class Photos:
         """(C, L) labels of each finest class."""
         _, first = np.unique(self.labels[:, -1], return_index=True)
         return np.asarray(self.labels[first])
+
+    @cached_property
+    def directions(self) -> dict[str, Tensor]:
+        """A head's first weights: the directions in which normed features vary most (PCA)."""
+        weight, bias = pca_whitening(F.layer_norm(self.features, self.features.shape[1:]), DIM)
+        scale = weight.norm(dim=1)  # whitening divides by the deviations, which is not wanted here
+        return {"head.weight": weight / scale[:, None], "head.bias": bias / scale}
 
     def of(self, rows: np.ndarray, name: str) -> Self:
         """Some of the photos, their classes numbered anew."""

@@ -2,13 +2,15 @@
 
 The model is the trainer's: a norm without learned scale, a linear layer, unit length; only its
 backbone is taken away, for it has already seen the photos. Batches, rates, memory and losses are
-the trainer's too, so what is found here is found of them.
+the trainer's too, so what is found here is found of them. The head begins as the directions in
+which the training photos vary most: a loss has to add to what the features can do already.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from hgld.config import RunOptions, TrainOptions
@@ -18,12 +20,10 @@ from hgld.shards.batches import batch_at
 from hgld.train.learner import Learner
 from hgld.train.objective import build_loss
 from hgld.train.rates import set_rates
-from pipelines.claims.features import Photos
+from pipelines.claims.features import DIM, Photos
 from pipelines.claims.measures import measure
 
-__all__ = ["Batches", "measure_head", "train_head"]
-
-DIM = 128
+__all__ = ["Batches", "measure_features", "measure_head", "train_head"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Seen(nn.Flatten):
 
 
 def train_head(photos: Photos, run: RunOptions, batches: Batches, seed: int) -> ImageModel:
-    """A head that has learned from the photos; the seed draws its start, proxies and batches."""
-    model = _new_model(photos.features.shape[1], seed)
+    """A head that has learned from the photos; the seed draws proxies and batches."""
+    model = _new_model(photos)
     criterion = build_loss(run, photos.class_labels, model.dim, seed)
     learner = Learner(model, criterion, photos.labels.shape[1], TrainOptions(), run)
     labels, images = torch.from_numpy(photos.labels), photos.features[:, :, None, None]
@@ -64,10 +64,16 @@ def measure_head(model: ImageModel, photos: Photos) -> dict[str, float]:
     return measure(model(photos.features[:, :, None, None]), photos.labels)
 
 
-def _new_model(features: int, seed: int) -> ImageModel:
+def measure_features(photos: Photos) -> dict[str, float]:
+    """What the features retrieve as they are, without a head."""
+    return measure(F.normalize(photos.features, dim=1), photos.labels)
+
+
+def _new_model(photos: Photos) -> ImageModel:
     facts: Mapping[str, object] = {"backbone": "", "architecture": "", "image_size": 1}
     rest = {"mean": (), "std": (), "interpolation": "", "freeze_batch_norm": True}
+    config = ImageConfig(**facts, **rest, dim=DIM, pretrained_sha256="")  # type: ignore[arg-type]
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        config = ImageConfig(**facts, **rest, dim=DIM, pretrained_sha256="")  # type: ignore[arg-type]
-        return ImageModel(config, Seen(features))
+        model = ImageModel(config, Seen(photos.features.shape[1]))
+    model.load_state_dict(photos.directions)
+    return model

@@ -14,14 +14,16 @@ from statistics import fmean
 from time import process_time
 from typing import Any, Literal
 
+from hgld.artifacts import atomic_path
 from hgld.config import RunOptions
 from pipelines.claims.arms import Arm
 from pipelines.claims.features import Photos, split_classes
-from pipelines.claims.heads import Batches, measure_head, train_head
+from pipelines.claims.heads import Batches, measure_features, measure_head, train_head
+from pipelines.record import commit
 
 __all__ = ["Bench", "Budget", "Ledger"]
 
-REVISION = 1  # higher when the same arm learns or is measured otherwise
+REVISION = 2  # higher when the same arm learns or is measured otherwise
 
 
 @dataclass(frozen=True)
@@ -45,20 +47,25 @@ class Budget:
 
 @dataclass
 class Ledger:
-    """The runs that were done, one line each."""
+    """The runs that were done, one line each; a line that was cut off in writing is dropped."""
 
     path: Path
     records: dict[str, dict[str, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
-        lines = self.path.read_text("utf-8").splitlines() if self.path.is_file() else []
+        lines = self.path.read_text("utf-8").splitlines(True) if self.path.is_file() else []
+        if lines and not lines[-1].endswith("\n"):
+            del lines[-1]
+            with atomic_path(self.path) as temporary:
+                temporary.write_text("".join(lines), encoding="utf-8")
         self.records = {record["key"]: record for record in map(json.loads, lines)}
 
     def keep(self, record: dict[str, Any]) -> None:
-        """Add a finished run."""
-        self.records[record["key"]] = record
+        """Add a finished run, and the commit that it was done with."""
+        record = {**record, "commit": commit()}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+        self.records[record["key"]] = record
 
 
 @dataclass(frozen=True)
@@ -100,11 +107,15 @@ class Bench:
         return float(sum(record["cpu_s"] for record in self.used.values()))
 
     def values(self, arm: Arm, on: Literal["evaluation", "train"]) -> list[dict[str, float]]:
-        """What each seed's head retrieves of the evaluation or the training landmarks."""
-        rate, _ = self.choose(arm)
+        """What each seed's head retrieves of the evaluation or the training landmarks.
+
+        Without a loss: what the features retrieve, which no seed has a part in.
+        """
         test = self.evaluation if on == "evaluation" else self.train
-        seeds = self.budget.seeds if arm.loss else self.budget.seeds[:1]
-        return [self._run(arm, rate, seed, self.train, test) for seed in seeds]
+        if not arm.loss:
+            return [measure_features(test)]
+        rate, _ = self.choose(arm)
+        return [self._run(arm, rate, seed, self.train, test) for seed in self.budget.seeds]
 
     def choose(self, arm: Arm) -> tuple[float, float]:
         """The rate of the head that is best on held-out training landmarks, mean over the seeds.
@@ -117,7 +128,7 @@ class Bench:
         if arm.rates_of:
             return self.choose(self.arms[arm.rates_of])
         best = 0.0, -1.0
-        for rate in self.budget.head_lr if arm.loss else self.budget.head_lr[:1]:
+        for rate in self.budget.head_lr:
             found = fmean(self._held_out(arm, rate))
             if found <= best[1]:
                 break
@@ -145,8 +156,6 @@ class Bench:
 
 
 def _options(arm: Arm, rate: float, budget: Budget) -> RunOptions:
-    if not arm.loss:
-        return RunOptions(steps=0)
     return RunOptions(
         loss=arm.loss,
         loss_options=dict(arm.options),
