@@ -42,6 +42,10 @@ def blackbox_ap(
     Returns:
         (Q,) in [0, 1], 1 - AP of the shifted scores; 0 where a query has no positive.
 
+    Raises:
+        ShapeError: scores and levels differ in shape or are out of range, lam is not above 0,
+            margin is not finite, or queries is below 1.
+
     Example:
         >>> blackbox_ap(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0, 1, 0]])).tolist()
         [0.5]
@@ -67,10 +71,19 @@ def blackbox_recall(
 
     l(r) = log(1 + r) for weights 1/K, applied twice (``loglog``) for 1/(K log K).
 
-    Args: as ``blackbox_ap``; weight is the decay of the weights over K.
+    Args:
+        scores: (Q, G) similarities.
+        levels: (Q, G); positives are levels > 0, -1 is not in the gallery.
+        lam: lambda of Algorithm 1, for ranks divided by the gallery size.
+        margin: positives are shifted down and negatives up by half of it.
+        weight: how the weights decay over K.
+        queries: whose mean is taken, where these rows are a part of them; Q unless given.
 
     Returns:
         (Q,) >= 0; 0 where a query has no positive.
+
+    Raises:
+        ShapeError: weight is neither; else as ``blackbox_ap``.
 
     Example:
         >>> blackbox_recall(torch.tensor([[0.9, 0.5]]), torch.tensor([[0, 1]]))
@@ -97,6 +110,12 @@ def blackbox_ap_all_classes(
         labels: (N, C) 1 where the class is right, 0 where not, -1 to leave out.
         lam: lambda of Algorithm 1.
         margin: the score margin.
+
+    Returns:
+        One number in [0, 1]; 0 where no class is right for any image.
+
+    Raises:
+        ShapeError: as ``blackbox_ap``.
 
     Example:
         >>> labels = torch.tensor([[1, 0], [0, 1]])

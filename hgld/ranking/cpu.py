@@ -22,7 +22,6 @@ FEWEST_CELLS = 1 << 12  # below, loading a kernel costs more than the pairs
 CELLS_TO_CHOOSE = 1 << 19  # below, pairs always win
 SAMPLED_ROWS = 4
 DTYPES = torch.float32, torch.float64
-KINDS = {"ratio": 0, "dcg": 1, "recall": 2}
 
 
 def fits(scores: Tensor) -> bool:
@@ -64,7 +63,7 @@ def rule_of(goal: Goal, size: int) -> "Rule":
         straight = step.rho, step.delta, step.start, step.end
     rho, delta, jump, end = map(float, straight)
     return Rule(
-        kind=KINDS[goal.kind],
+        kind=goal.number,
         smooth=goal.smooth,
         soft=not isinstance(step, UpperStep),
         tau=float(step.tau),

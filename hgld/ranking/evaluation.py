@@ -2,11 +2,11 @@
 
 A block of queries is scored against the whole gallery, ranked once, and every metric is read off
 the ranks. The similarity is the inner product: hand in unit vectors for cosines. Scores are float32
-(float64 if the embeddings are), sums float64; nothing is sampled or cut. On a CPU a compiled kernel
+(float64 where embeddings are), sums float64; nothing is sampled or cut. On a CPU a compiled kernel
 ranks float32 scores; elsewhere torch sorts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from hgld.ranking import gpu_evaluation
 from hgld.ranking import levels as grades
 from hgld.ranking import ranked as lists
 from hgld.ranking.names import MetricName, parse
-from hgld.ranking.precision import FLOATS, whole_products, widen
+from hgld.ranking.precision import FLOATS, whole_products
 from hgld.ranking.relevances import relevance_key, table_for
 from hgld.ranking.result import Result
 from hgld.ranking.threads import over_rows
@@ -58,7 +58,7 @@ def evaluate(
         Values of each query under the names given; queries with nothing to find are counted.
 
     Raises:
-        ShapeError: what is given does not fit together.
+        ShapeError: what is given does not fit together, or a score is nan or inf.
         UsageError: a name says no metric or no level.
 
     Example:
@@ -71,7 +71,7 @@ def evaluate(
     _check(query, query_labels, gallery, gallery_labels, level_names, exclude_self)
     for name in parsed:
         name.at_level(level_names)
-    query, gallery = widen(query).detach(), widen(gallery).detach().to(query.device)
+    query, gallery = _alike(query, gallery, query.device)
     labels = query_labels, gallery_labels
     with whole_products(query.device):
         found = _measure(query, gallery, labels, parsed, level_names, exclude_self)
@@ -110,7 +110,20 @@ def rank_gallery(
 ) -> "Ranking":
     """Rank of every relevant gallery image of every query, to keep and to measure later.
 
-    Args: as ``evaluate``.
+    It is found on the CPU, in the precision that ``evaluate`` scores in.
+
+    Args:
+        query: (Q, D) embeddings; the similarity is the inner product.
+        query_labels: (Q, L) label paths, coarse to fine.
+        gallery: (G, D) embeddings.
+        gallery_labels: (G, L) label paths.
+        exclude_self: the gallery begins with the queries; each is taken out of it, by index.
+
+    Returns:
+        The ranking; its ``evaluate`` gives any metric without a new search.
+
+    Raises:
+        ShapeError: what is given does not fit together, or a score is nan or inf.
 
     Example:
         >>> vectors, labels = torch.eye(3)[[0, 0, 1]], torch.tensor([[0, 0], [0, 0], [0, 1]])
@@ -120,12 +133,20 @@ def rank_gallery(
     """
     names = tuple(map(str, range(1, query_labels.shape[-1] + 1)))
     _check(query, query_labels, gallery, gallery_labels, names, exclude_self)
-    query, gallery = (side.detach().cpu().float() for side in (query, gallery))
-    labels = query_labels, gallery_labels
+    query, gallery = _alike(query, gallery, torch.device("cpu"))
+    labels = query_labels.cpu(), gallery_labels.cpu()
     with whole_products(query.device):
+        if query.dtype == torch.float64:
+            return _kept_by_sorting(query, gallery, labels, exclude_self)
         kept = _by_kernel(query, gallery, labels, [], names, exclude_self, keep=True)[1]
     assert kept is not None
     return kept
+
+
+def _alike(query: Tensor, gallery: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Both sides on the device in one precision: float64 where either has it, else float32."""
+    dtype = torch.promote_types(torch.promote_types(query.dtype, gallery.dtype), torch.float32)
+    return query.detach().to(device, dtype), gallery.detach().to(device, dtype)
 
 
 def _by_kernel(
@@ -190,9 +211,39 @@ def _by_sorting(
     exclude_self: bool,
 ) -> Result:
     """Metrics by sorting in torch, on any device and in any precision."""
+    values, every = [], []
+    for ranked in _ranked_blocks(query, gallery, labels, exclude_self):
+        counts = grades.count_levels(ranked, len(level_names))
+        block = [_value(name, ranked, counts, level_names) for name in parsed]
+        values.append(torch.stack(block, 1).cpu())
+        every.append(counts.cpu())
+    names = [str(i) for i in range(len(parsed))]
+    return Result.of(names, torch.cat(values).numpy(), torch.cat(every))
+
+
+def _kept_by_sorting(
+    query: Tensor, gallery: Tensor, labels: tuple[Tensor, Tensor], exclude_self: bool
+) -> "Ranking":
+    """The ranking by sorting in torch."""
+    from hgld.ranking.rankings import Ranking
+
+    blocks = _ranked_blocks(query, gallery, labels, exclude_self)
+    parts = [Ranking.of(ranked, labels[0].shape[1]) for ranked in blocks]
+    sizes = np.concatenate([np.diff(part.offsets) for part in parts])
+    return Ranking(
+        np.concatenate([[0], np.cumsum(sizes)]),
+        np.concatenate([part.ranks for part in parts]),
+        np.concatenate([part.levels for part in parts]),
+        np.concatenate([part.counts for part in parts]),
+    )
+
+
+def _ranked_blocks(
+    query: Tensor, gallery: Tensor, labels: tuple[Tensor, Tensor], exclude_self: bool
+) -> Iterator[Tensor]:
+    """(q, G) levels in ranked order, some queries after the other."""
     query_labels, gallery_labels = (part.to(query.device) for part in labels)
     rows = max(1, CELLS_AT_ONCE // len(gallery))
-    values, every = [], []
     for start in range(0, len(query), rows):
         part = slice(start, start + rows)
         levels = grades.shared_levels(query_labels[part], gallery_labels)
@@ -201,13 +252,7 @@ def _by_sorting(
             levels.scatter_(1, own[:, None], -1)
         scores = query[part] @ gallery.T
         _check_finite(scores)
-        counts = grades.count_levels(levels, len(level_names))
-        ranked = lists.rank_levels(scores, levels)
-        block = [_value(name, ranked, counts, level_names) for name in parsed]
-        values.append(torch.stack(block, 1).cpu())
-        every.append(counts.cpu())
-    names = [str(i) for i in range(len(parsed))]
-    return Result.of(names, torch.cat(values).numpy(), torch.cat(every))
+        yield lists.rank_levels(scores, levels)
 
 
 def _value(

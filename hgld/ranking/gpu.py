@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["bounds", "count_levels", "fits", "on", "ready", "solve_pairs", "solve_rows"]
 
-KINDS = {"ratio": 0, "dcg": 1, "recall": 2}
 STEP = ("TAU", "RHO", "DELTA", "START", "LINE")
 WIDEST = 4096  # columns of a row that is walked once
 CELLS = 4096  # pairs at a time, of a program of 4 warps
@@ -170,7 +169,7 @@ def _walk_twice(
 
 
 def _kind(goal: "Goal", num_levels: int | None) -> dict[str, Any]:
-    return {"KIND": KINDS[goal.kind], "BY_LEVEL": num_levels is not None}
+    return {"KIND": goal.number, "BY_LEVEL": num_levels is not None}
 
 
 def _power(size: int) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from hgld.errors import ShapeError
 from hgld.ranking.gpu import on, ready
 from hgld.ranking.gpu_ranges import Ranges
-from hgld.ranking.names import MetricName
+from hgld.ranking.names import KINDS, MetricName
 from hgld.ranking.relevances import relevance_key, table_for
 from hgld.ranking.result import Result
 
@@ -27,10 +27,6 @@ BINS = 2  # for each relevant image
 CROWDED = 128  # relevant images in one bin: above, moving past each other takes longer than a sort
 BLOCK = 1024
 KEY = (1 << 40) - 1  # bits of a score and of a level
-KINDS = {
-    "AP": 0, "mAP@R": 1, "mAP": 2, "R": 3, "TR": 4, "NDCG": 5, "ASI": 6, "H-AP": 7, "wAP": 7,
-    "H-R": 8, "H-P": 9,
-}  # fmt: skip
 
 
 def counts(query: Tensor, gallery: Tensor) -> bool:
@@ -57,9 +53,8 @@ class _Plan:
         found = list(dict.fromkeys(keys))
         specs: tuple[list[list[int]], list[list[int]]] = [], []
         for i, (name, key) in enumerate(zip(names, keys, strict=True)):
-            kind = KINDS["mAP@R" if name.metric == "mAP" and not name.k else name.metric]
-            spec = [kind, name.at_level(level_names), name.k or 0, found.index(key), i]
-            specs[kind > KINDS["TR"]].append(spec)
+            spec = [name.kind, name.at_level(level_names), name.k or 0, found.index(key), i]
+            specs[name.kind > KINDS["TR"]].append(spec)
         at_level, over_levels = (
             torch.tensor(part, dtype=torch.int32, device=counts.device).reshape(-1, 5)
             for part in specs

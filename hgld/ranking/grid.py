@@ -16,7 +16,7 @@ from hgld.ranking.compiled import Array, fast, kernel
 from hgld.ranking.order import Row
 from hgld.ranking.sums import Groups, fit_tail
 
-__all__ = ["LEAST_DELTA", "Nodes", "new_nodes", "nodes_for"]
+__all__ = ["LEAST_DELTA", "Nodes", "count_all", "new_nodes", "nodes_for", "pull_all"]
 
 PER_TAU = 4  # nodes in a temperature
 LEAST_DELTA = 4.5  # delta / tau: below, two powers of exp(-t / tau) are not enough

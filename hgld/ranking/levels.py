@@ -18,12 +18,18 @@ from hgld.ranking.precision import FLOATS, widen
 
 __all__ = [
     "RelevanceWarning",
+    "as_ids",
     "at_least",
+    "check_levels",
+    "check_pairs",
     "count_levels",
     "inverted_queries",
+    "look_up",
     "relevance",
     "relevance_table",
     "shared_levels",
+    "warn_if_inverted",
+    "warn_of_inverted",
     "weighted_relevance",
     "weighted_table",
 ]
@@ -233,16 +239,16 @@ def warn_if_inverted(table: Tensor, counts: Tensor) -> None:
     """Warn with the number of queries whose relevance does not grow with the level."""
     inverted = inverted_queries(table, counts)
     if inverted:
-        warn_of_inverted(inverted, len(table))
+        warn_of_inverted(inverted, len(table), stacklevel=4)
 
 
-def warn_of_inverted(inverted: int, queries: int) -> None:
-    """Warn that some queries' relevance does not grow with the level."""
+def warn_of_inverted(inverted: int, queries: int, stacklevel: int = 3) -> None:
+    """Warn the caller's caller that some queries' relevance does not grow with the level."""
     warnings.warn(
         f"{inverted} of {queries} queries have a finer level with less relevance than a "
         "coarser one (Eq. 20 divides by the level's size); order by level is not their best",
         RelevanceWarning,
-        stacklevel=4,
+        stacklevel=stacklevel,
     )
 
 

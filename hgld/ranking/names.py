@@ -11,7 +11,7 @@ from typing import Literal
 
 from hgld.errors import UsageError
 
-__all__ = ["MetricName", "parse"]
+__all__ = ["KINDS", "MetricName", "parse"]
 
 FORMS: dict[str, tuple[str | None, Literal["no", "may", "must"], bool]] = {
     # metric: (option, @k, has a level)
@@ -26,6 +26,10 @@ FORMS: dict[str, tuple[str | None, Literal["no", "may", "must"], bool]] = {
     "mAP": (None, "must", True),
     "wAP": ("weights", "no", False),
 }
+KINDS = {  # numbers by which the kernels know a metric; up to TR it is of one level
+    "AP": 0, "mAP@R": 1, "mAP": 2, "R": 3, "TR": 4, "NDCG": 5, "ASI": 6, "H-AP": 7, "wAP": 7,
+    "H-R": 8, "H-P": 9,
+}  # fmt: skip
 PATTERN = re.compile(
     r"(?P<metric>[A-Za-z-]+)(\((?P<option>\w+)=(?P<value>[^()]*)\))?(@(?P<k>R|[0-9]+))?"
     r"(:(?P<level>[^:@()]+))?"
@@ -57,6 +61,11 @@ class MetricName:
             option = f"(weights={'/'.join(f'{weight:g}' for weight in self.weights)})"
         cut = "" if self.k is None else f"@{self.k or 'R'}"
         return f"{self.metric}{option}{cut}" + ("" if self.level is None else f":{self.level}")
+
+    @property
+    def kind(self) -> int:
+        """The number by which the kernels know it."""
+        return KINDS["mAP@R" if self.metric == "mAP" and not self.k else self.metric]
 
     def at_level(self, level_names: tuple[str, ...]) -> int:
         """Number of the level, 1 for the coarsest.

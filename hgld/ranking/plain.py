@@ -16,9 +16,10 @@ from torch import Tensor
 
 from hgld.ranking.steps import Step
 
-__all__ = ["Goal", "plain_loss", "row_loss"]
+__all__ = ["Goal", "gain_table", "ideal_dcg", "plain_loss", "row_loss"]
 
 PAIRS_AT_ONCE = 1 << 22
+KINDS = {"ratio": 0, "dcg": 1, "recall": 2}  # numbers by which the kernels know them
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class Goal:
     ks: tuple[int, ...] = ()
     temperature: float = 1.0
     clip: bool = False
+
+    @property
+    def number(self) -> int:
+        """The kind, as the kernels know it."""
+        return KINDS[self.kind]
 
 
 class _RowLoss(torch.autograd.Function):

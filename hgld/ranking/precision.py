@@ -2,9 +2,11 @@
 
 Near 1 two neighbours of bfloat16 are 0.4 tau apart, so scores of a half are wide as soon as they
 come in. A caller may have autocast or TF32 on for the model; both round the factors of a product,
-and neither may touch a similarity.
+and neither may touch a similarity. TF32 is the whole process's, so it is off while any thread needs
+it off.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,18 +30,42 @@ def widen(numbers: Tensor) -> Tensor:
     return numbers.float() if numbers.dtype in HALVES else numbers
 
 
+class _Rounding:
+    """A backend's rounding of factors: off from the first who enters to the last who leaves."""
+
+    def __init__(self, backend: str) -> None:
+        self.products: Any = getattr(getattr(torch.backends, backend), "matmul", None)
+        self.within, self.before = 0, "none"
+        self.lock = threading.Lock()
+
+    def enter(self) -> None:
+        with self.lock:
+            if not self.within:  # torch before 2.9 has no such word
+                self.before = getattr(self.products, "fp32_precision", "none")
+                self._set("ieee")
+            self.within += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.within -= 1
+            if not self.within:
+                self._set(self.before)
+
+    def _set(self, precision: str) -> None:
+        if self.before not in ("none", "ieee"):
+            self.products.fp32_precision = precision
+
+
+ROUNDINGS = {backend: _Rounding(backend) for backend in ("cuda", "mkldnn")}
+
+
 @contextmanager
 def whole_products(device: torch.device) -> Iterator[None]:
     """Within, neither autocast nor TF32 nor bfloat16 rounds the factors of a product."""
-    backend = getattr(torch.backends, "cuda" if device.type == "cuda" else "mkldnn")
-    products: Any = getattr(backend, "matmul", None)
-    before = getattr(products, "fp32_precision", "none")  # torch before 2.9 has no such word
-    rounds = before not in ("none", "ieee")
+    rounding = ROUNDINGS["cuda" if device.type == "cuda" else "mkldnn"]
     with torch.autocast(device.type, enabled=False):
+        rounding.enter()
         try:
-            if rounds:
-                products.fp32_precision = "ieee"
             yield
         finally:
-            if rounds:
-                products.fp32_precision = before
+            rounding.leave()

@@ -50,7 +50,14 @@ class RankLoss(nn.Module, ABC):
         """(Q, G) scores and levels -> (Q,) losses, 0 where a query has no positive."""
 
     def of_batch(self, queries: int) -> PairsToLosses:
-        """``per_query`` for some rows of a batch of this many queries."""
+        """``per_query`` for some rows of a batch.
+
+        Args:
+            queries: B, of the whole batch; losses whose gradient goes by the mean need it.
+
+        Returns:
+            (rows, G) scores and levels -> (rows,) losses, 0 where a query has no positive.
+        """
         return self.per_query
 
     def forward(

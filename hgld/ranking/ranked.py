@@ -9,7 +9,22 @@ from torch import Tensor
 
 from hgld.ranking.plain import gain_table, ideal_dcg
 
-__all__ = ["rank_levels"]
+__all__ = [
+    "asi",
+    "average_precision",
+    "h_ap",
+    "h_precision",
+    "h_rank_plus",
+    "h_rank_plus_of",
+    "h_recall",
+    "ndcg",
+    "places",
+    "rank_levels",
+    "rank_relevance",
+    "ratio_of",
+    "recall",
+    "true_recall",
+]
 
 
 def rank_levels(scores: Tensor, levels: Tensor) -> Tensor:

@@ -24,11 +24,6 @@ from hgld.ranking.threads import over_rows
 
 __all__ = ["Plan", "Ranking", "rank_rows", "scratch"]
 
-KINDS = {
-    "AP": 0, "mAP@R": 1, "mAP": 2, "R": 3, "TR": 4, "NDCG": 5, "ASI": 6, "H-AP": 7, "wAP": 7,
-    "H-R": 8, "H-P": 9,
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -61,8 +56,7 @@ class Plan:
             if key not in found:
                 found[key] = len(tables)
                 tables.append(table_for(key, counts))
-            kind = KINDS["mAP@R" if name.metric == "mAP" and not name.k else name.metric]
-            specs.append([kind, name.at_level(level_names), name.k or 0, found[key]])
+            specs.append([name.kind, name.at_level(level_names), name.k or 0, found[key]])
         logs = np.zeros(int(counts.sum(1).max()) + 2)
         harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, len(logs)))])
         logs[1:] = 1.0 / np.log2(np.arange(2, len(logs) + 1))
@@ -107,7 +101,19 @@ class Ranking:
         return cls(offsets, (columns + 1).astype(np.int32), found, counts)
 
     def evaluate(self, names: Sequence[str], level_names: Sequence[str] | None = None) -> Result:
-        """Any metrics of this ranking, as ``metrics.evaluate`` would give them."""
+        """Any metrics of this ranking, as ``metrics.evaluate`` would give them.
+
+        Args:
+            names: metrics by name.
+            level_names: (L,) names of the levels, coarse to fine; 1..L unless given.
+
+        Returns:
+            Values of each query; its gallery does not count a query taken out of it.
+
+        Raises:
+            ShapeError: there are not L level names.
+            UsageError: a name says no metric or no level.
+        """
         parsed = [parse(name) for name in names]
         num_levels = self.counts.shape[1] - 1
         level_names = tuple(level_names or map(str, range(1, num_levels + 1)))
@@ -124,7 +130,10 @@ class Ranking:
             )  # fmt: skip
 
         over_rows(work, len(values))
-        return Result.of(list(names), values, counts)
+        result = Result.of(list(names), values, counts)
+        if result.inverted:
+            grades.warn_of_inverted(result.inverted, result.queries)
+        return result
 
     def to_arrays(self) -> dict[str, Array]:
         """Arrays to save, e.g. with ``numpy.savez_compressed``."""

@@ -15,7 +15,7 @@ from hgld.ranking.sums import DOUBLE, SINGLE, Groups, Reach, fit_tail, new_group
 from hgld.ranking.walk import Case, walk
 from hgld.ranking.windowed import Pairs, new_pairs
 
-__all__ = ["REACH", "loss_rows"]
+__all__ = ["REACH", "loss_rows", "solve_rows"]
 
 REACH = {np.dtype(np.float32): 7.0, np.dtype(np.float64): 14.0}  # window / tau
 FULL = 35.0  # the same where no power of an exponential can be had

@@ -16,7 +16,19 @@ import numpy as np
 from hgld.ranking.compiled import Array, kernel, part
 from hgld.ranking.order import Row
 
-__all__ = ["Groups", "Reach", "fit_tail", "leave_powers", "new_groups", "powers_of"]
+__all__ = [
+    "DOUBLE",
+    "SINGLE",
+    "Groups",
+    "Reach",
+    "add_sums",
+    "exponentials",
+    "fit_tail",
+    "leave_powers",
+    "new_groups",
+    "powers_of",
+    "prepare_sums",
+]
 
 QUARTERS = np.exp(-np.arange(700) / 4.0)
 SINGLE, DOUBLE = 170.0, 680.0  # range / tau that exponentials in float32, and squares, can bear

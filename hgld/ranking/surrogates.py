@@ -27,6 +27,7 @@ from hgld.ranking.plain import Goal, gain_table
 from hgld.ranking.steps import SigmoidStep, Step, chosen
 
 __all__ = [
+    "KS",
     "smooth_ap",
     "smooth_h_ap",
     "smooth_recall",

@@ -11,7 +11,7 @@ import numpy as np
 
 from hgld.ranking.compiled import Array, fast, kernel, part
 
-__all__ = ["Pairs", "new_pairs"]
+__all__ = ["Pairs", "add_scaled", "count_pairs", "edge_above", "edge_below", "new_pairs"]
 
 
 class Pairs(NamedTuple):

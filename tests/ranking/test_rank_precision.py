@@ -1,5 +1,7 @@
 """Similarities stay whole whatever a caller has on for the model: TF32, bfloat16, autocast."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -84,6 +86,26 @@ def test_what_was_on_is_on_again_afterwards_even_after_an_error(device) -> None:
         with pytest.raises(ZeroDivisionError), whole_products(torch.device(device)):
             assert products(device).fp32_precision == "ieee" != before
             raise ZeroDivisionError
+        assert products(device).fp32_precision == before
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_rounding_is_off_until_the_last_of_two_threads_has_left(device) -> None:
+    second_entered, first_left = threading.Event(), threading.Event()
+
+    def second() -> str:
+        with whole_products(torch.device(device)):
+            second_entered.set()
+            assert first_left.wait(10)
+            return products(device).fp32_precision
+
+    with rounding(device), ThreadPoolExecutor(1) as thread:
+        before = products(device).fp32_precision
+        with whole_products(torch.device(device)):
+            found = thread.submit(second)
+            assert second_entered.wait(10)
+        first_left.set()
+        assert found.result() == "ieee"
         assert products(device).fp32_precision == before
 
 

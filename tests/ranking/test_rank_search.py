@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import ShapeError
-from hgld.ranking import metrics
+from hgld.ranking import evaluation, metrics
 from hgld.ranking.classes import ClassRanges
 from hgld.ranking.levels import count_levels, shared_levels
 from hgld.ranking.ranked import rank_levels
@@ -145,12 +145,42 @@ def test_gallery_order_changes_nothing(world) -> None:
         same(one.per_query[name], two.per_query[name])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_ranking_keeps_what_only_its_own_precision_tells_apart(dtype) -> None:
+    scores = torch.tensor([[1 - torch.finfo(dtype).eps], [1.0]], dtype=dtype)
+    sides = torch.ones(1, 1, dtype=dtype), torch.tensor([[0]]), scores, torch.tensor([[1], [0]])
+    assert metrics.evaluate(*sides, ["AP:1"]).mean() == {"AP:1": 1.0}
+    assert metrics.rank_gallery(*sides).evaluate(["AP:1"]).mean() == {"AP:1": 1.0}
+
+
+@pytest.mark.parametrize("exclude_self", [False, True])
+def test_a_ranking_of_float64_is_kept_in_blocks(world, monkeypatch, exclude_self) -> None:
+    monkeypatch.setattr(evaluation, "CELLS_AT_ONCE", 7 * 200)  # several blocks
+    _, _, gallery, labels = world
+    whole, wide = (
+        metrics.rank_gallery(g[:30], labels[:30], g, labels, exclude_self)
+        for g in (gallery, gallery.double())
+    )
+    for name, array in whole.to_arrays().items():
+        assert np.array_equal(wide.to_arrays()[name], array)
+
+
+def test_sides_of_different_precision_are_scored_in_the_finer(world) -> None:
+    query, q_labels, gallery, g_labels = world
+    both = metrics.evaluate(query.double(), q_labels, gallery.double(), g_labels, NAMES)
+    one = metrics.evaluate(query, q_labels, gallery.double(), g_labels, NAMES)
+    assert one.mean() == both.mean()
+
+
 def test_finer_levels_that_weigh_less_are_counted_and_warned_about() -> None:
     labels = torch.tensor([[0, 0]] * 9 + [[0, 1]])
     gallery = torch.nn.functional.normalize(torch.randn(10, 4), dim=1)
-    with pytest.warns(UserWarning, match="1 of 1 queries"):
-        found = metrics.evaluate(gallery[:1], labels[:1], gallery, labels, ["H-AP"])
-    assert found.inverted == 1
+    sides = gallery[:1], labels[:1], gallery, labels
+    ranking = metrics.rank_gallery(*sides)
+    for run in (lambda: metrics.evaluate(*sides, ["H-AP"]), lambda: ranking.evaluate(["H-AP"])):
+        with pytest.warns(UserWarning, match="1 of 1 queries") as seen:
+            assert run().inverted == 1
+        assert seen[0].filename == __file__
 
 
 def test_nan_embeddings_are_refused(world) -> None:
