@@ -6,12 +6,14 @@ tell landmarks apart, and two landmarks of a supercategory look alike.
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from PIL import Image
 
 from hgld.config import ExportOptions, SourceOptions, StageContext, TrainOptions
+from hgld.shards.index import read_index
 from hgld.shards.write import export_shards
 
 PLACES = {  # (space, landmark_id): kind, supercategory, colour
@@ -61,6 +63,16 @@ def make_shards(folder: Path, images: int = 4) -> Path:
         folder / "source", pd.DataFrame(rows), hierarchy, options=options, context=context, out=out
     )
     return out
+
+
+def harm(shards: Path, row: int) -> "pd.Series[Any]":
+    """Make an image of the split train undecodable; its row of the index."""
+    index = read_index(shards)
+    sample = index[index["split"] == "train"].iloc[row]
+    with (shards / sample["shard"]).open("r+b") as file:
+        file.seek(sample["offset"])
+        file.write(bytes(30))
+    return sample
 
 
 def small_options(**changes: object) -> TrainOptions:

@@ -16,10 +16,11 @@ from PIL import Image
 from torch import Tensor
 
 from hgld.errors import InvalidData
+from hgld.shards.damaged import exceeded
 from hgld.shards.jpeg import decode_rgb
 from hgld.shards.sequence import GlobalBatch
 
-__all__ = ["Decoder", "Source", "decode_image"]
+__all__ = ["Decoder", "Source", "Transform", "decode_image"]
 
 Transform = Callable[[Image.Image], Tensor]
 
@@ -60,12 +61,19 @@ class Decoder:
         transform: makes a tensor of a PIL image in RGB; may draw from torch's random numbers.
         seed: the numbers that it draws depend on this, the epoch, the step and the place in the
             global batch, never on workers or ranks.
-        budget: undecodable images that are borne with, in each worker process.
+        budget: undecodable images that are borne with. A decoder counts those that its own process
+            meets, and those that are known; ``DamagedImages`` counts those of all processes.
+        known: row numbers of undecodable images that were met before.
+
+    Attributes:
+        undecodable: row numbers of all undecodable images that are known.
     """
 
-    def __init__(self, transform: Transform, seed: int, budget: int) -> None:
+    def __init__(
+        self, transform: Transform, seed: int, budget: int, known: Iterable[int] = ()
+    ) -> None:
         self.transform, self.seed, self.budget = transform, seed, budget
-        self.undecodable: set[str] = set()
+        self.undecodable = set(known)
 
     def batch(
         self,
@@ -104,7 +112,7 @@ class Decoder:
             InvalidData: more images are damaged than the budget bears with, or all of the class.
         """
         row = int(batch.mine[place])
-        image = self._make(jpeg, source.name(row))
+        image = self._make(jpeg, row, source)
         return self._replace(batch, place, source) if image is None else (row, image)
 
     def _padding(
@@ -112,31 +120,28 @@ class Decoder:
     ) -> Tensor:
         """Zeros in the shape of an image: of this part, or of the batch where all are padding."""
         elsewhere = batch.rows[batch.rows >= 0].tolist()
-        others = (self._make(source.read_bytes(row), source.name(row)) for row in elsewhere)
+        others = (self._make(source.read_bytes(row), row, source) for row in elsewhere)
         return torch.zeros_like(next(i for i in chain(images, others) if i is not None))
 
     def _seed_of(self, batch: GlobalBatch, place: int) -> int:
         numbers = [self.seed, batch.epoch, batch.step, batch.part.start + place]
         return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
-    def _make(self, jpeg: bytes | memoryview, name: str) -> Tensor | None:
+    def _make(self, jpeg: bytes | memoryview, row: int, source: Source) -> Tensor | None:
         """The tensor of an image; None where it cannot be decoded."""
         try:
-            image = decode_image(jpeg, name)
+            image = decode_image(jpeg, source.name(row))
         except InvalidData as error:
-            self.undecodable.add(name)
+            self.undecodable.add(row)
             if len(self.undecodable) > self.budget:
-                raise InvalidData(
-                    f"{error} ({len(self.undecodable)} undecodable images; {self.budget} are "
-                    "allowed by undecodable_budget)"
-                ) from None
+                raise exceeded(str(error), len(self.undecodable), self.budget) from None
             return None
         return self.transform(image)
 
     def _replace(self, batch: GlobalBatch, place: int, source: Source) -> tuple[int, Tensor]:
         """Another image of the class for a place, and its row."""
         for row in _spares(batch, place, source.labels, self.seed):
-            image = self._make(source.read_bytes(row), source.name(row))
+            image = self._make(source.read_bytes(row), row, source)
             if image is not None:
                 return row, image
         damaged = source.name(int(batch.mine[place]))

@@ -3,10 +3,16 @@
 How much a reader has to hold depends on the plan and on the size of the photos: some hundred open
 runs are 150 MB of small ones, batches of few groups take five times as much, since their runs wait
 for each other. The memory of a worker should depend on neither.
+
+The file lies where Python puts temporary ones: in the folder that ``TMPDIR`` names, else in /tmp.
+That should be a disk: in a container /tmp may be memory, and then the bound holds nothing.
 """
 
 from collections import defaultdict
+from tempfile import gettempdir
 from typing import IO
+
+from hgld.errors import DISK_FULL, Resumable
 
 __all__ = ["HeldImages"]
 
@@ -15,7 +21,7 @@ LEAST_PLACE = 1 << 12
 
 
 class HeldImages:
-    """JPEGs by row number; ``file`` is an empty temporary one."""
+    """JPEGs by row number; ``file`` is an empty temporary one, unbuffered."""
 
     def __init__(self, file: IO[bytes], in_memory: int = IN_MEMORY) -> None:
         self._file = file
@@ -29,14 +35,17 @@ class HeldImages:
         return row in self._here or row in self._there
 
     def put(self, row: int, jpeg: bytes) -> None:
-        """Hold an image."""
+        """Hold an image.
+
+        Raises:
+            Resumable: the disk of the temporary file is full.
+        """
         if len(jpeg) <= self._room:
             self._here[row] = jpeg
             self._room -= len(jpeg)
         else:
             place = self._find_place(_length_of(len(jpeg)))
-            self._file.seek(place)
-            self._file.write(jpeg)
+            self._write(place, jpeg)
             self._there[row] = place, len(jpeg)
 
     def take(self, row: int) -> bytes:
@@ -49,6 +58,21 @@ class HeldImages:
         self._gaps[_length_of(size)].append(place)
         self._file.seek(place)
         return self._file.read(size)
+
+    def _write(self, place: int, jpeg: bytes) -> None:
+        self._file.seek(place)
+        left = memoryview(jpeg)
+        try:
+            while left:  # a disk that is nearly full takes a part
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            raise Resumable(
+                f"{gettempdir()}: no space left for the images that coming batches need "
+                f"({error.strerror}); set TMPDIR to a folder on a disk with room and go on from "
+                "the last saved state"
+            ) from None
 
     def _find_place(self, length: int) -> int:
         if self._gaps[length]:

@@ -13,7 +13,6 @@ from PIL import Image
 
 __all__ = [
     "MOST_PIXELS",
-    "decode_pixels",
     "decode_rgb",
     "is_sound_jpeg",
     "is_whole_jpeg",
@@ -82,12 +81,6 @@ def _scan_start(data: bytes) -> int:
             return 0
         place = after
     return 0
-
-
-def decode_pixels(data: bytes | memoryview) -> np.ndarray:
-    """The image as (H, W, 3) uint8 in RGB; raises what Pillow raises where it cannot be decoded."""
-    pixels = _decode_plain(data)
-    return np.asarray(_decode_by_pillow(data)) if pixels is None else pixels
 
 
 def decode_rgb(data: bytes | memoryview) -> Image.Image:

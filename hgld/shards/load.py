@@ -7,6 +7,7 @@ over all samples, where nothing but their number matters.
 
 from collections.abc import Iterator
 from hashlib import sha256
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Literal
@@ -17,8 +18,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from hgld.errors import InvalidData, UsageError
+from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.shards.batches import BatchOptions, Samples, order_shards
+from hgld.shards.damaged import DamagedImages
 from hgld.shards.decode import Decoder, Transform, decode_image
 from hgld.shards.held import HeldImages
 from hgld.shards.read import ShardImages
@@ -29,6 +31,7 @@ from hgld.tasks import say
 __all__ = ["BatchLoader", "PlainImages", "reads_per_byte"]
 
 Batch = tuple[Tensor, Tensor, Tensor]
+Found = tuple[Batch, set[int]] | HgldError  # a batch and the damaged rows that are known
 
 
 class BatchLoader:
@@ -37,7 +40,11 @@ class BatchLoader:
     Where small classes are padded, an image of zeros has labels and row number -1.
 
     Iterating gives the rest of the current epoch. ``state_dict`` counts the batches that were
-    given out, whatever the workers have prepared beyond them.
+    given out, whatever the workers have prepared beyond them, and names the damaged images that
+    they met.
+
+    What the reader "stream" needs beyond 100 MB of memory a worker goes into a temporary file, in
+    the folder that TMPDIR names, which should be on a disk.
 
     Args:
         folder: of the shards; a URL for the reader "stream".
@@ -49,8 +56,9 @@ class BatchLoader:
         rank: of this process.
         world_size: processes that share each global batch.
         workers: processes that read and decode for this rank; 0: this one.
-        undecodable_budget: damaged images to bear with in each worker; another image of the class
-            takes the place, and its row number is given.
+        undecodable_budget: damaged images that this rank bears with, over all its workers and
+            epochs; each is said once. Another image of the class takes the place, and its row
+            number is given.
     """
 
     def __init__(
@@ -82,37 +90,57 @@ class BatchLoader:
             say(f"every byte of the shards is read {times:g} times an epoch; more lanes spare that")
         self._reader = reader
         self._folder, self._rows = folder, rows
-        self._decoder = Decoder(transform, seed, undecodable_budget)
+        self._transform = transform
+        self._damaged = DamagedImages(undecodable_budget, self._name)
 
     def __len__(self) -> int:
         """Steps of the current epoch."""
         return len(self.sequence.plan(self.sequence.epoch))
 
     def __iter__(self) -> Iterator[Batch]:
-        for batch in self._loader():
+        for found in self._loader():
+            if isinstance(found, HgldError):
+                raise found
+            batch, damaged = found
+            self._damaged.hold(damaged)
             self.sequence.advance()
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """The next step to give out."""
-        return self.sequence.state_dict()
+        """The next step to give out, and the damaged images so far."""
+        return {**self.sequence.state_dict(), "undecodable": self._damaged.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on after the last batch of a saved state."""
         self.sequence.load_state_dict(state)
+        if "undecodable" in state:
+            self._damaged.load_state_dict(state["undecodable"])
 
-    def _loader(self) -> "DataLoader[Batch]":
-        steps = range(self.sequence.step, len(self))
+    def _loader(self) -> "DataLoader[Found]":
+        if self.workers:  # they hand tensors over through it, and wait for ever where it lacks
+            get_temp_dir()
+        steps, damaged = range(self.sequence.step, len(self)), self._damaged
+        decoder = Decoder(self._transform, self.sequence.seed, damaged.budget, damaged.rows)
         if self._reader == "indexed":
-            images = ShardImages(Path(self._folder), self._rows, self._decoder.transform)
+            images = ShardImages(Path(self._folder), self._rows, self._transform)
             return DataLoader(
-                IndexedSteps(images, self.sequence.epoch_plan(), self._decoder),
+                IndexedSteps(images, self.sequence.epoch_plan(), decoder),
                 batch_size=None,
                 sampler=steps,
                 num_workers=self.workers,
+                collate_fn=_as_it_is,
             )
-        stream = StreamSteps(self._folder, self._rows, self.sequence, self._decoder, steps)
-        return DataLoader(stream, batch_size=None, num_workers=self.workers)
+        stream = StreamSteps(self._folder, self._rows, self.sequence, decoder, steps)
+        return DataLoader(stream, batch_size=None, num_workers=self.workers, collate_fn=_as_it_is)
+
+    def _name(self, number: int) -> str:
+        """Shard and key of a sample."""
+        row = self._rows.iloc[number]
+        return f"{join_location(self._folder, row['shard'])}: key {row['key']}"
+
+
+def _as_it_is(found: Any) -> Any:
+    return found
 
 
 def _hash_manifest(folder: Path | str) -> str:
@@ -124,21 +152,34 @@ def _hash_manifest(folder: Path | str) -> str:
         return ""
 
 
-class IndexedSteps(Dataset[Batch]):
-    """Item ``step`` is the batch of that step of the epoch."""
+class IndexedSteps(Dataset[Found]):
+    """Item ``step`` is the batch of that step of the epoch, or the error that a worker met.
+
+    Raised there, it would cross over as pages of traceback.
+    """
 
     def __init__(self, images: ShardImages, plan: EpochPlan, decoder: Decoder) -> None:
         self.images, self.plan, self.decoder = images, plan, decoder
 
-    def __getitem__(self, step: int) -> Batch:
+    def __getitem__(self, step: int) -> Found:
+        try:
+            return self._make(step), set(self.decoder.undecodable)
+        except HgldError as error:
+            if get_worker_info() is None:
+                raise
+            return error
+
+    def _make(self, step: int) -> Batch:
         batch = self.plan.batch(step)
         rows = enumerate(batch.mine.tolist())
         jpegs = ((place, self.images.read_bytes(row)) for place, row in rows if row >= 0)
         return self.decoder.batch(batch, jpegs, self.images)
 
 
-class StreamSteps(IterableDataset[Batch]):
+class StreamSteps(IterableDataset[Found]):
     """The batches of some steps, from shards that are read from front to back.
+
+    An error that a worker meets comes last, in the place of a batch.
 
     A worker gives every n-th step. It holds the images that its coming steps need, as JPEG
     bytes: no more than the plan's open runs, and of these no more in memory than ``HeldImages``.
@@ -163,12 +204,21 @@ class StreamSteps(IterableDataset[Batch]):
             sequence.samples, sequence.options, seed=sequence.seed, epoch=sequence.epoch
         )
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Found]:
+        try:
+            for batch in self._batches():
+                yield batch, set(self.decoder.undecodable)
+        except HgldError as error:
+            if get_worker_info() is None:
+                raise
+            yield error
+
+    def _batches(self) -> Iterator[Batch]:
         worker = get_worker_info()
         mine = self.steps if worker is None else self.steps[worker.id :: worker.num_workers]
         lanes: dict[int, Iterator[tuple[int, bytes]]] = {}
         needed = np.unique(self.plan.rows[mine, self.plan.part])
-        with TemporaryFile() as file:
+        with TemporaryFile(buffering=0) as file:
             held = HeldImages(file)
             for step in mine:
                 batch = self.plan.batch(step)

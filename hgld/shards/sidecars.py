@@ -16,7 +16,14 @@ import pyarrow.compute as pc
 from hgld.artifacts import Json, atomic_path, hash_file, write_csv
 from hgld.shards.classes import Classes
 
-__all__ = ["SIDECARS", "brace_string", "write_checksums", "write_descriptors", "write_sidecars"]
+__all__ = [
+    "SIDECARS",
+    "brace_string",
+    "write_checksums",
+    "write_descriptors",
+    "write_sidecars",
+    "write_texts",
+]
 
 SIDECARS = (
     "SHA256SUMS",

@@ -31,7 +31,7 @@ from hgld.shards.shard import ShardTask, read_markers, write_or_keep
 from hgld.shards.sidecars import SIDECARS, write_sidecars
 from hgld.tasks import map_tasks, start_workers
 
-__all__ = ["export_shards"]
+__all__ = ["FORMAT", "export_shards"]
 
 FORMAT = 1  # the stage's revision: higher when the same input and options make other bytes
 WRITER = ".writer"  # the lock of a folder of shards, and the sign that it is hgld's own

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 
 from hgld.artifacts import hash_file
 from hgld.config import Options, RunOptions, TrainOptions
@@ -87,9 +86,14 @@ class TrainingData:
         found = measure_coverage(self.samples, batch_options(options), seed=options.seed)
         return f"{options.split}: {found.describe(options.images_per_class)}"
 
-    def keys(self, rows: Tensor) -> list[str]:
+    def keys(self, rows: list[int]) -> list[str]:
         """Sample keys of row numbers."""
-        return [str(key) for key in self.rows["key"].iloc[rows.tolist()]]
+        return [str(key) for key in self.rows["key"].iloc[rows]]
+
+    def name(self, row: int) -> str:
+        """Shard and key of a row number."""
+        sample = self.rows.iloc[row]
+        return f"{self.folder / sample['shard']}: key {sample['key']}"
 
 
 def step_seed(seed: int, step: int, purpose: str) -> int:

@@ -19,17 +19,17 @@ from hgld.config import TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model.image_config import ImageConfig
 from hgld.model.transforms import training_transform
+from hgld.shards.damaged import DamagedImages
 from hgld.shards.decode import Decoder
 from hgld.shards.read import ShardImages
 from hgld.shards.sequence import BatchSteps, GlobalBatch
-from hgld.tasks import say
 from hgld.train.data import TrainingData, batch_options, step_seed
 from hgld.train.ranks import ALONE, Ranks
 
-__all__ = ["feed_batches"]
+__all__ = ["Batch", "feed_batches"]
 
 Batch = tuple[Tensor, Tensor, Tensor, int]
-Filled = tuple[int, np.ndarray, int, set[str]]
+Filled = tuple[int, np.ndarray, int, set[int]]
 AHEAD = 2  # batches that each process works ahead
 
 
@@ -39,14 +39,26 @@ def feed_batches(
     options: TrainOptions,
     steps: Sequence[int],
     ranks: Ranks = ALONE,
+    damaged: DamagedImages | None = None,
 ) -> Iterator[Batch]:
     """The batch of each step.
 
     Bytes of the images (B / ranks, 3, H, W) of this rank's slice, which hold until the next batch
     is asked for; labels (B, L) and row numbers (B,) of the whole batch; the number of its epoch.
 
+    The place of a damaged image is taken by another of its class, whose row number is not given.
+
+    Args:
+        data: the samples.
+        config: size of the images.
+        options: of the trainer.
+        steps: whose batches are wanted.
+        ranks: this process among those that share each batch.
+        damaged: knows the damaged images that were met before, and gets those that this rank
+            meets, with the batch that first needed them; default: its own, of nothing known.
+
     Raises:
-        InvalidData: not one batch can be made.
+        InvalidData: not one batch can be made, or more images are damaged than the budget allows.
         UsageError: the processes do not divide it.
     """
     plan = BatchSteps(data.samples, batch_options(options), seed=options.seed)
@@ -55,10 +67,12 @@ def feed_batches(
     # One is in use, one has just been, and each process fills or has filled so many.
     slots = AHEAD * options.workers + 2
     side = config.image_size
-    ring = torch.empty(slots, batch // ranks.size, 3, side, side, dtype=torch.uint8)
-    ring.share_memory_()  # type: ignore[no-untyped-call]
+    # The memory is in the order of pixels, as decoders and the model have it: a copy moves nothing.
+    ring = torch.empty(slots, batch // ranks.size, side, side, 3, dtype=torch.uint8)
+    ring = ring.share_memory_().permute(0, 1, 4, 2, 3)  # type: ignore[no-untyped-call]
+    damaged = damaged or DamagedImages(options.undecodable_budget, data.name, speaks=ranks.leads)
     loader = DataLoader(
-        _FilledSlots(data, plan, config, options, ranks, ring),
+        _FilledSlots(data, plan, config, options, ranks, ring, damaged.rows),
         batch_size=None,
         sampler=list(enumerate(steps)),
         num_workers=options.workers,
@@ -67,11 +81,8 @@ def feed_batches(
         worker_init_fn=_ignore_interrupt,
     )
     labels = torch.from_numpy(data.labels)
-    told: set[str] = set()
-    for slot, rows, epoch, damaged in _one_line(loader):
-        for name in sorted(damaged - told):
-            say(f"{name}: cannot be decoded; another image of its class takes its place")
-        told |= damaged
+    for slot, rows, epoch, met in _one_line(loader):
+        damaged.hold(met)
         yield ring[slot], labels[rows], torch.from_numpy(rows), epoch
 
 
@@ -102,12 +113,13 @@ class _FilledSlots(Dataset[Filled | HgldError]):
         options: TrainOptions,
         ranks: Ranks,
         ring: Tensor,
+        known: set[int],
     ) -> None:
         self.plan, self.seed, self.ring = plan, options.seed, ring
         self.mine = ranks.slice_of(ring.shape[1] * ranks.size)
         transform = training_transform(config, options.augmentation)
         self.images = ShardImages(data.folder, data.rows, transform)
-        self.decoder = Decoder(transform, options.seed, options.undecodable_budget)
+        self.decoder = Decoder(transform, options.seed, options.undecodable_budget, known)
 
     def __getitem__(self, item: tuple[int, int]) -> Filled | HgldError:
         number, step = item

@@ -6,6 +6,7 @@ are computed from its number. So a run that is stopped at any step and started a
 very bytes of a run that was not (on CPU), and no random state has to be kept.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 
@@ -15,14 +16,21 @@ from hgld.artifacts import Json
 from hgld.config import RunOptions, StageContext, TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model import ImageModel, build_image_model, save_model
+from hgld.shards.damaged import DamagedImages
 from hgld.tasks import say, track
 from hgld.train.data import TrainingData, step_seed
-from hgld.train.feed import feed_batches
+from hgld.train.feed import Batch, feed_batches
 from hgld.train.learner import Learner, NotANumber
 from hgld.train.objective import build_loss
 from hgld.train.pace import Pace
 from hgld.train.ranks import Ranks, current, give_orders, take_orders
-from hgld.train.runs import Checkpoints, RunFolder, deterministic, stop_requests
+from hgld.train.runs import (
+    UNDECODABLE,
+    Checkpoints,
+    RunFolder,
+    deterministic,
+    stop_requests,
+)
 from hgld.train.whitening import whiten_head
 
 __all__ = ["train_models"]
@@ -44,7 +52,8 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
 
     Raises:
         HgldError: the loss is no number (the batch's keys are kept), or out of memory.
-        InvalidData: not one batch can be made of the split.
+        InvalidData: not one batch can be made of the split, or more images are damaged than
+            undecodable_budget allows each run, over all its processes and resumes.
         Resumable: SIGTERM or SIGINT; the same call goes on.
         UsageError: the split has no images, or options do not fit together or to the labels.
     """
@@ -84,11 +93,12 @@ def _train_run(
     if ranks.leads:
         folder.prepare()
     ranks.any(False)  # the folder is as it should be, for all
+    damaged = DamagedImages(options.undecodable_budget, data.name, speaks=ranks.leads)
     if run.steps:
         with deterministic(device):
-            _train(model, data, options, run, folder, ranks)
+            _train(model, data, options, run, folder, ranks, damaged)
     if ranks.leads:
-        save_model(model, folder.path, _facts(data, options, run, folder))
+        save_model(model, folder.path, _facts(data, options, run, folder, damaged))
 
 
 def _train(
@@ -98,23 +108,26 @@ def _train(
     run: RunOptions,
     folder: RunFolder,
     ranks: Ranks,
+    damaged: DamagedImages,
 ) -> None:
-    """Train the model in place."""
+    """Train the model in place; ``damaged`` gets the images that others took the place of."""
     device = next(model.parameters()).device
     criterion = build_loss(run, data.class_labels, model.dim, options.seed).to(device)
     if options.head_init == "pca_whitening" and not folder.has_checkpoint:
         whiten_head(model, data, options)
     model.train()
     learner = Learner(model, criterion, len(data.levels), options, run, ranks)
-    checkpoints = Checkpoints(folder, learner.parts)
+    checkpoints = Checkpoints(folder, {**learner.parts, UNDECODABLE: damaged})
 
     start = checkpoints.resume(device)
-    batches = feed_batches(data, model.config, options, range(start, run.steps), ranks)
+    steps = range(start, run.steps)
+    batches = feed_batches(data, model.config, options, steps, ranks, damaged)
     pace = Pace(folder, start, run.steps)
     with folder.metrics(start, ranks.leads, options.tensorboard) as metrics, stop_requests() as ask:
-        for step in track(range(start, run.steps), f"Training {folder.path.name}"):
+        for step in track(steps, f"Training {folder.path.name}"):
             began = perf_counter()
-            images, labels, rows, epoch = next(batches)  # (b, 3, H, W) bytes, (B, L), (B,)
+            batch = _next_batch(batches, damaged, ranks)
+            images, labels, rows, epoch = batch  # (b, 3, H, W) bytes, (B, L), (B,)
             read = perf_counter()
 
             done = step + 1
@@ -123,7 +136,7 @@ def _train(
                 loss = learner.learn(step, images, labels, rows)
             except NotANumber as found:
                 if ranks.leads:
-                    folder.keep_batch(done, data.keys(rows))
+                    folder.keep_batch(done, data.keys(rows.tolist()))
                 raise ranks.told(_not_a_number(folder, done, len(rows), found)) from None
 
             model_s = perf_counter() - read - learner.loss_s
@@ -140,15 +153,44 @@ def _train(
                 raise ranks.told(_stopped(folder, done, run.steps))
 
 
+def _next_batch(batches: Iterator[Batch], damaged: DamagedImages, ranks: Ranks) -> Batch:
+    """The next batch, once each rank has its part of it and all together bear with the damage.
+
+    Raises:
+        HgldError: on whichever rank it was met; rank 0 tells it, and all end.
+    """
+    known = len(damaged.rows)
+    fault: HgldError | None = None
+    try:
+        batch = next(batches)
+    except HgldError as error:
+        fault = error
+    if ranks.any(fault is not None or len(damaged.rows) > known):
+        found = ranks.collect((fault, damaged.rows))
+        fault = next((fault for fault, _ in found if fault is not None), None)
+        try:
+            damaged.hold(set[int]().union(*(rows for _, rows in found)))
+        except HgldError as error:
+            fault = fault or error
+    if fault is not None:
+        raise ranks.told(fault) from None
+    return batch
+
+
 def _purpose(ranks: Ranks) -> str:
     """What the random numbers of a step are for: each rank drops other units out."""
     return "model" if ranks.leads else f"model {ranks.rank}"
 
 
 def _facts(
-    data: TrainingData, options: TrainOptions, run: RunOptions, folder: RunFolder
+    data: TrainingData,
+    options: TrainOptions,
+    run: RunOptions,
+    folder: RunFolder,
+    damaged: DamagedImages,
 ) -> dict[str, object]:
     """What config.json says of a model beside its architecture."""
+    keys = data.keys(sorted(damaged.rows))
     return {
         "loss": run.loss if run.steps else "pretrained",
         "steps": run.steps,
@@ -158,6 +200,7 @@ def _facts(
         "levels": data.levels,
         "run": run.model_dump(mode="json"),
         "made_from": folder.fingerprint,
+        **({"undecodable": {"images": len(keys), "keys": keys}} if keys else {}),
     }
 
 

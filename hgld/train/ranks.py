@@ -130,6 +130,17 @@ class Ranks:
             raise self.gone() from None
         return bool(found)
 
+    def collect(self, own: Any) -> list[Any]:
+        """What each rank has to give, rank by rank; for what is small and seldom."""
+        if self.size == 1:
+            return [own]
+        found: list[Any] = [None] * self.size
+        try:
+            dist.all_gather_object(found, own)
+        except RuntimeError:
+            raise self.gone() from None
+        return found
+
     def lost(self, error: RuntimeError) -> bool:
         """Whether it says that another process is gone."""
         words = ("gloo", "nccl", "connection")

@@ -4,7 +4,7 @@ NAME/model.safetensors   the trained weights
 NAME/config.json         written last: what they are and what they were made from
 NAME/metrics.jsonl       loss of each step
 NAME/.timings.jsonl      seconds of each step
-NAME/.checkpoint.pt      model, proxies, optimisers, memory after some step
+NAME/.checkpoint.pt      model, proxies, optimisers, memory, damaged images after some step
 NAME/.tensorboard/       the same as curves, where they are asked for
 
 The hidden files differ from one training to the next that ends in the same model, so they do not
@@ -31,6 +31,7 @@ from hgld.errors import HgldError, InvalidData
 from hgld.model.weights import one_line
 
 __all__ = [
+    "UNDECODABLE",
     "Checkpoints",
     "Metrics",
     "RunFolder",
@@ -42,6 +43,7 @@ __all__ = [
 TRAIN_AGAIN = "delete the run's folder and train again"
 METRICS, TIMINGS, CHECKPOINT = "metrics.jsonl", ".timings.jsonl", ".checkpoint.pt"
 CURVES, PARTS = ".tensorboard", ("data", "model", "loss")
+UNDECODABLE = "undecodable"  # the damaged images of a checkpoint
 
 
 def verify_models(folder: Path) -> None:
@@ -242,6 +244,7 @@ class Checkpoints:
         if not self._path.is_file():
             return 0
         state = torch.load(self._path, map_location=device, weights_only=True)
+        state.setdefault(UNDECODABLE, {"rows": []})  # one from before they were kept
         try:
             for name, part in self.parts.items():
                 part.load_state_dict(state[name])

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from hgld.ranking.levels import RelevanceWarning
-from pipelines.record import git, machine
+from pipelines.record import commit, machine
 from tests.benchmarks import full_size, measures, review_page, shards, training
 from tests.benchmarks.measures import LOSSES, MANY_POSITIVES, Row
 
@@ -95,7 +95,7 @@ def report(parts: Sequence[str], table: list[Row]) -> dict[str, object]:
     """The table with the commit, date, machine and versions it was measured with."""
     return {
         "parts": list(parts),
-        "commit": git("rev-parse", "--short", "HEAD"),
+        "commit": commit(),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
         "python": sys.version.split()[0],

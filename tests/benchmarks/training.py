@@ -12,6 +12,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from hgld.shards.read import ShardImages
 from hgld.shards.sequence import BatchSteps
 from hgld.train.data import TrainingData, batch_options
 from hgld.train.feed import feed_batches
-from tests.benchmarks.shards import make_source, write_shards
+from tests.benchmarks.shards import compare, make_source, write_shards
 
 if TYPE_CHECKING:
     from tests.benchmarks.measures import Row
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
 __all__ = ["loader", "rows"]
 
 CONFIG = ImageConfig("none", "none", 8, 224, (0.5,) * 3, (0.5,) * 3, "bilinear", True, "")
-BATCH, ROUNDS = 64, 3
+BATCH = 64
 Way = Callable[[TrainingData, TrainOptions, int], None]
 
 
-def loader(steps: int = 40, side: int = 320) -> dict[str, Any]:
+def loader(steps: int = 120, side: int = 320) -> dict[str, Any]:
     """Processor time of the trainer's loader and of the bare work, a process a core."""
     cores = len(os.sched_getaffinity(0))
     options = TrainOptions(classes_per_batch=16, images_per_class=4, workers=cores)
@@ -46,25 +47,23 @@ def loader(steps: int = 40, side: int = 320) -> dict[str, Any]:
         shards = write_shards(folder, "shards", make_source(folder / "source", 1600, side))
         data = TrainingData.read(shards, options)
         ways: dict[str, Way] = {"loader": _through_loader, "bare": _bare}
-        start = {way: _least(run, data, options, cores) for way, run in ways.items()}
-        whole = {way: _least(run, data, options, cores + steps) for way, run in ways.items()}
-    cpu = {way: whole[way][0] - start[way][0] for way in ways}
+        lengths = (cores, cores + steps)
+        works = {
+            (way, length): partial(run, data, options, length)
+            for way, run in ways.items()
+            for length in lengths
+        }
+        least = compare(works, _cpu_seconds)
+        start = time.perf_counter()
+        _through_loader(data, options, steps)
+        wall = time.perf_counter() - start
+    cpu = {way: least[way, lengths[1]] - least[way, lengths[0]] for way in ways}
     return {
         "cores": cores,
         "cpu_ms_an_image": {way: round(s / steps / BATCH * 1e3, 3) for way, s in cpu.items()},
-        "images_per_s": round((cores + steps) * BATCH / whole["loader"][1]),
+        "images_per_s": round(steps * BATCH / wall),
         "loader, of bare": round(cpu["bare"] / cpu["loader"], 3),
     }
-
-
-def _least(run: Way, data: TrainingData, options: TrainOptions, steps: int) -> tuple[float, float]:
-    """Least processor and wall seconds over the rounds."""
-    found = []
-    for _ in range(ROUNDS):
-        cpu, wall = _cpu_seconds(), time.perf_counter()
-        run(data, options, steps)
-        found.append((_cpu_seconds() - cpu, time.perf_counter() - wall))
-    return min(cpu for cpu, _ in found), min(wall for _, wall in found)
 
 
 def _cpu_seconds() -> float:

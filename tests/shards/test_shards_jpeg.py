@@ -8,7 +8,7 @@ from PIL import Image
 
 from hgld.errors import InvalidData
 from hgld.shards.decode import decode_image
-from hgld.shards.jpeg import decode_pixels, decode_rgb, is_sound_jpeg, is_whole_jpeg, jpeg_size
+from hgld.shards.jpeg import decode_rgb, is_sound_jpeg, is_whole_jpeg, jpeg_size
 
 
 def encode(mode: str, side: int = 37, **options: object) -> bytes:
@@ -25,7 +25,6 @@ def test_pixels_are_those_of_pillow(mode: str, options: dict[str, object]) -> No
     data = encode(mode, **options)
     expected = Image.open(io.BytesIO(data)).convert("RGB")
     assert np.array_equal(decode_rgb(data), expected)
-    assert np.array_equal(decode_pixels(data), expected)
     assert decode_rgb(memoryview(data)).mode == "RGB"
 
 

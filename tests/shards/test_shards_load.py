@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +24,7 @@ import torch
 import webdataset
 from torch.utils.data import DataLoader
 
-from hgld.errors import HgldError, InvalidData, UsageError
+from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.shards import index_shards, read_index, verify_shards
 from hgld.shards.batches import BatchOptions, plan_epoch
 from hgld.shards.held import HeldImages
@@ -30,6 +32,7 @@ from hgld.shards.load import BatchLoader, PlainImages, reads_per_byte
 from hgld.tasks import watched_by
 from tests.shards.shard_world import World, draw, make_world
 from tests.shards.walk_batches import noisy, walk_steps
+from tests.sources.small_disk import small_disk
 
 # more workers than cores are wanted here
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -429,6 +432,94 @@ def test_readers_ranks_and_workers_replace_alike(
     ]  # fmt: skip
     assert torch.equal(torch.cat([part[2] for part in parts]), numbers)
     assert torch.equal(torch.cat([part[0] for part in parts]), images)
+
+
+def watched_epochs(
+    folder: Path, rows: pd.DataFrame, epochs: int, state: Any = None, **options: Any
+) -> tuple[list[str], dict[str, Any]]:
+    """What is said of some epochs, and the state behind them."""
+    loader = BatchLoader(folder, rows, noisy, IN_SHARDS, seed=3, **options)
+    if state is not None:
+        loader.load_state_dict(state)
+    said: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        for _ in range(epochs):
+            walk(loader, len(loader))
+    return [line for line in said if "cannot be decoded" in line], loader.state_dict()
+
+
+@pytest.mark.parametrize("reader", ["indexed", "stream"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_damaged_image_is_said_once_over_all_workers_and_epochs(
+    damaged: tuple[Path, int], rows: pd.DataFrame, reader: Reader, workers: int
+) -> None:
+    folder, row = damaged
+    options = {"reader": reader, "workers": workers, "undecodable_budget": 1}
+    said, state = watched_epochs(folder, rows, 3, **options)
+    assert said == [
+        f"{folder / rows['shard'][row]}: key {rows['key'][row]}: cannot be decoded; another image "
+        "of its class takes its place"
+    ]
+    saved = json.loads(json.dumps(state))
+    assert watched_epochs(folder, rows, 1, saved, **options)[0] == []
+
+
+def two_damaged(folder: Path, rows: pd.DataFrame) -> list[int]:
+    """An image of each of the first two steps, which two workers load."""
+    batches = walk(BatchLoader(folder, rows, noisy, IN_SHARDS, seed=3), 2)
+    return [int(numbers[5]) for _, _, numbers in batches]
+
+
+@pytest.mark.parametrize("reader", ["indexed", "stream"])
+def test_the_budget_is_that_of_all_workers(
+    copied: Path, rows: pd.DataFrame, reader: Reader
+) -> None:
+    for row in two_damaged(copied, rows):
+        harm(copied, rows, row)
+    with pytest.raises(InvalidData, match="2 undecodable images; 1 are allowed"):
+        watched_epochs(copied, rows, 1, reader=reader, workers=2, undecodable_budget=1)
+
+
+@pytest.mark.parametrize("reader", ["indexed", "stream"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_budget_is_not_new_with_a_loaded_state(
+    copied: Path, shards: Path, rows: pd.DataFrame, reader: Reader, workers: int
+) -> None:
+    options = {"reader": reader, "workers": workers, "undecodable_budget": 1}
+    first, second = two_damaged(copied, rows)
+    harm(copied, rows, first)
+    _, state = watched_epochs(copied, rows, 1, **options)
+    shutil.copy(shards / rows["shard"][first], copied)  # it is mended, and another is damaged
+    harm(copied, rows, second)
+    with pytest.raises(InvalidData, match="2 undecodable images; 1 are allowed"):
+        watched_epochs(copied, rows, 6, state, **options)  # which meet it in one of them
+
+
+@pytest.mark.parametrize("reader", ["indexed", "stream"])
+def test_an_error_of_a_worker_is_one_line(
+    damaged: tuple[Path, int], rows: pd.DataFrame, reader: Reader
+) -> None:
+    with pytest.raises(InvalidData, match=r"^[^\n]*: key [^\n]* 0 are allowed [^\n]*$"):
+        first_batch(damaged[0], rows, reader=reader, workers=2)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_full_disk_of_temporary_files_is_one_line(
+    shards: Path, rows: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    monkeypatch.setattr("hgld.shards.load.HeldImages", partial(HeldImages, in_memory=0))
+    get_temp_dir()  # of this process, and it outlives the disk
+    monkeypatch.setattr(tempfile, "tempdir", None)  # TMPDIR is looked up once
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "disk"))
+    loader = BatchLoader(shards, rows, noisy, IN_SHARDS, seed=3, reader="stream", workers=workers)
+    with small_disk(tmp_path / "disk", 16 << 10) as enlarge:
+        with pytest.raises(
+            Resumable,
+            match=rf"^{tmp_path}/disk: no space left for the images [^\n]*; set TMPDIR to [^\n]*$",
+        ):
+            walk(loader, 6)
+        enlarge()
+        assert len(walk(loader, 6)) == 6
 
 
 def test_a_class_of_which_nothing_can_be_decoded_stops(copied: Path, rows: pd.DataFrame) -> None:

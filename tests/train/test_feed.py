@@ -13,14 +13,16 @@ from hgld.tasks import watched_by
 from hgld.train.data import TrainingData
 from hgld.train.feed import feed_batches
 from hgld.train.ranks import ALONE, Ranks
-from tests.made_shards import make_shards, small_options
+from tests.made_shards import harm, make_shards, small_options
 
 
-def batches(shards: Path, ranks: Ranks = ALONE, first: int = 0, **changes: object) -> list:
-    """Images, labels, rows and epoch of the steps up to the twentieth."""
+def batches(
+    shards: Path, ranks: Ranks = ALONE, first: int = 0, steps: int = 20, **changes: object
+) -> list:
+    """Images, labels, rows and epoch of the steps, by default up to the twentieth."""
     options: TrainOptions = small_options(**changes)
     data, config = TrainingData.read(shards, options), build_image_model(options).config
-    found = feed_batches(data, config, options, range(first, 20), ranks)
+    found = feed_batches(data, config, options, range(first, steps), ranks)
     return [(images.clone(), *others) for images, *others in found]
 
 
@@ -82,10 +84,7 @@ def test_within_the_budget_another_image_of_the_class_takes_the_place(
     folder = make_shards(tmp_path)
     before = batches(folder)
     row = int(before[0][2][4])
-    damaged = TrainingData.read(folder, small_options()).rows.iloc[row]
-    with (folder / damaged["shard"]).open("r+b") as file:
-        file.seek(damaged["offset"])
-        file.write(bytes(30))
+    damaged = harm(folder, row)
     said: list[str] = []
     with watched_by(lambda items, label, total: iter(items), said.append):
         after = batches(folder, workers=workers, undecodable_budget=1)
@@ -99,6 +98,16 @@ def test_within_the_budget_another_image_of_the_class_takes_the_place(
         f"{shard}: key {damaged['key']}: cannot be decoded; another image of its class takes its "
         "place"
     ]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_budget_is_that_of_all_processes_that_load(harmed, workers: int) -> None:
+    """Two processes take turns with the steps, so each meets one damaged image."""
+    folder, _ = harmed
+    with pytest.raises(
+        InvalidData, match=r"^[^\n]*2 undecodable images; 1 are allowed by undecodable_budget\)$"
+    ):
+        batches(folder, workers=workers, steps=2, undecodable_budget=1)
 
 
 def test_a_loading_process_that_is_killed_can_be_gone_on_from(shards: Path) -> None:

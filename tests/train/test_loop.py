@@ -226,6 +226,44 @@ def test_the_pace_is_told_at_the_end_of_each_epoch_that_took_a_while(train, monk
     assert float(found[0][3]) == pytest.approx(2 * 6 / first, rel=0.01)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_replaced_images_stand_in_the_config_also_of_a_run_that_was_stopped(
+    train, harmed, tmp_path: Path, workers: int
+) -> None:
+    shards, keys = harmed
+    options = {"shards": shards, "undecodable_budget": 2, "checkpoint_steps": 1}
+    whole = train({"run": SHORT}, out=tmp_path / "whole", **options)
+    found = json.loads((whole / "run" / "config.json").read_text())["undecodable"]
+    assert found["images"] == 2 and sorted(found["keys"]) == keys
+    with watched_by(before_step(2, crash)), pytest.raises(RuntimeError):
+        train({"run": SHORT}, out=tmp_path / "cut", workers=workers, **options)
+    said: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        cut = train({"run": SHORT}, out=tmp_path / "cut", workers=workers, **options)
+    assert not [line for line in said if "cannot be decoded" in line]  # it was said before
+    assert visible(cut / "run") == visible(whole / "run")
+
+
+def test_the_budget_is_not_new_after_a_resume(train, harmed) -> None:
+    runs, options = {"run": RunOptions(steps=2)}, {"shards": harmed[0], "checkpoint_steps": 1}
+    with watched_by(before_step(1, crash)), pytest.raises(RuntimeError):
+        train(runs, undecodable_budget=1, **options)
+    for _ in range(2):
+        with pytest.raises(InvalidData, match="2 undecodable images; 1 are allowed"):
+            train(runs, undecodable_budget=1, **options)
+    train(runs, undecodable_budget=2, **options)
+
+
+def test_a_checkpoint_from_before_damaged_images_were_kept_is_gone_on_from(train, tmp_path) -> None:
+    with watched_by(before_step(3, crash)), pytest.raises(RuntimeError):
+        train({"run": SHORT}, checkpoint_steps=1)
+    path = tmp_path / "models" / "run" / ".checkpoint.pt"
+    state = torch.load(path, weights_only=True)
+    del state["undecodable"]
+    torch.save(state, path)
+    assert len(losses(train({"run": SHORT}) / "run")) == 6
+
+
 def test_a_request_to_stop_saves_and_says_how_to_go_on(train, tmp_path: Path) -> None:
     handler = signal.getsignal(signal.SIGTERM)
     with watched_by(before_step(3, stop)), pytest.raises(Resumable, match="after step 4 of 6"):

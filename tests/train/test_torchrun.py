@@ -17,6 +17,10 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from hgld.cli import app, guarded
+from hgld.config import load_pipeline
+from hgld.shards.sequence import BatchSteps
+from hgld.train.data import TrainingData, batch_options
+from tests.made_shards import harm
 
 PIPELINE = """
 labels = "labels"
@@ -141,6 +145,32 @@ def test_a_request_to_stop_on_one_rank_stops_all_with_a_checkpoint(pipeline: Pat
     assert text.count("exitcode  : 75") == 2  # both, as torchrun tells it
     state = torch.load(run / ".checkpoint.pt", weights_only=True)
     assert state["step"] == len(losses(folder)) > 0
+
+
+def harm_first_batch(folder: Path) -> list[str]:
+    """Damage an image of each rank's part of the first step; their keys."""
+    options = load_pipeline(folder / "pipeline.toml").train
+    data = TrainingData.read(folder / "work" / "shards", options)
+    rows = BatchSteps(data.samples, batch_options(options), seed=options.seed).at(0)[[0, 3]]
+    return [str(harm(data.folder, int(row))["key"]) for row in rows]
+
+
+def test_the_budget_of_damaged_images_is_that_of_all_ranks_and_one_speaks(
+    pipeline: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(pipeline.parent, tmp_path / "harmed"))
+    keys = harm_first_batch(folder)
+    once = "train.runs.run.steps=1"
+    launcher = torchrun(folder, once, "train.undecodable_budget=1")
+    text = launcher.communicate(timeout=120)[1]
+    lines = [line for line in text.splitlines() if "2 undecodable images; 1 are allowed" in line]
+    assert len(lines) == 1 and text.count("exitcode  : 3") == 2, text
+    launcher = torchrun(folder, once, "train.undecodable_budget=2")
+    text = launcher.communicate(timeout=120)[1]
+    assert launcher.returncode == 0, text
+    assert [text.count(f"{key}: cannot be decoded; another image") for key in keys] == [1, 1]
+    config = json.loads((folder / "work" / "models" / "run" / "config.json").read_text())
+    assert sorted(config["undecodable"]["keys"]) == sorted(keys)
 
 
 @pytest.mark.parametrize(

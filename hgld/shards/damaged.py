@@ -1,0 +1,70 @@
+"""Counts the images that cannot be decoded, and holds them against a budget.
+
+Each process that loads images knows those that it met itself. What all of them met comes together
+where batches are given out: so the budget is that of all processes and epochs together, and each
+image is told once, however many of them meet it.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from hgld.errors import InvalidData
+from hgld.tasks import say
+
+__all__ = ["DamagedImages", "exceeded"]
+
+
+def exceeded(fault: str, images: int, budget: int) -> InvalidData:
+    """What to raise where more images are damaged than the budget bears with.
+
+    Example:
+        >>> print(exceeded("a.tar: key 7: the image cannot be decoded", 3, 2))
+        a.tar: key 7: the image cannot be decoded (3 undecodable images; 2 are allowed by \
+undecodable_budget)
+    """
+    return InvalidData(
+        f"{fault} ({images} undecodable images; {budget} are allowed by undecodable_budget)"
+    )
+
+
+class DamagedImages:
+    """The images that could not be decoded, by row number.
+
+    Args:
+        budget: so many are borne with.
+        name: shard and key of a row.
+        speaks: whether it tells them.
+
+    Attributes:
+        rows: of all that were met.
+    """
+
+    def __init__(self, budget: int, name: Callable[[int], str], *, speaks: bool = True) -> None:
+        self.budget, self.speaks = budget, speaks
+        self.rows: set[int] = set()
+        self._name = name
+
+    def hold(self, met: Collection[int]) -> None:
+        """Add rows that were met, known ones among them, and tell each that is new.
+
+        Raises:
+            InvalidData: with these they are more than the budget.
+        """
+        new = sorted(set(met) - self.rows)
+        self.rows.update(new)
+        if met and len(self.rows) > self.budget:
+            fault = (
+                f"{self._name(max(new or met))}: the image cannot be decoded, so the shard is "
+                "damaged; run `hgld shards verify`"
+            )
+            raise exceeded(fault, len(self.rows), self.budget)
+        for row in new if self.speaks else ():
+            say(f"{self._name(row)}: cannot be decoded; another image of its class takes its place")
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rows that were met."""
+        return {"rows": sorted(self.rows)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with the rows that were met before a state was saved."""
+        self.rows = set(map(int, state["rows"]))
