@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from hgld.config import Pipeline
-from hgld.lock import Workspace, stage_options
-from hgld.stages import active_stages
+from hgld.lock import Lock, Workspace, judge, stage_options
+from hgld.stages import STAGES, active_stages
 
 
 def test_a_changed_file_that_a_person_brought_makes_its_stage_stale(tmp_path: Path) -> None:
@@ -28,3 +28,25 @@ def test_what_is_not_there_yet_is_said_to_be_absent(tmp_path: Path) -> None:
     stage = next(stage for stage in active_stages(pipeline) if stage.name == "scrape")
     options = stage_options(stage, Workspace(tmp_path / "p.toml", pipeline, tmp_path))
     assert options["what scrape.table holds"] == "absent"
+
+
+def test_a_corrected_estimate_makes_no_fetch_stale_and_another_list_does(tmp_path: Path) -> None:
+    stage = next(stage for stage in STAGES if stage.name == "fetch")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "x").write_text("")
+
+    def workspace(**changes: object) -> Workspace:
+        listed = {"url": "a.tar", "megabytes": 1, "wanted_csv": "a.csv"} | changes
+        pipeline = Pipeline.model_validate({"labels": tmp_path, "fetch": {"downloads": [listed]}})
+        return Workspace(tmp_path / "p.toml", pipeline, tmp_path)
+
+    lock = Lock(tmp_path / "lock.json")
+    lock.finish(stage, workspace(), {}, 0.0)
+    sizes = {"megabytes": 2.0, "kept_megabytes": 3.0, "shards_megabytes": 4.0}
+    assert judge(stage, lock, workspace(**sizes)).state == "fresh"
+    lock.stages["fetch"]["options"]["fetch.downloads"][0] |= sizes  # as older locks have it
+    assert judge(stage, lock, workspace()).state == "fresh"
+    found = judge(stage, lock, workspace(**sizes, wanted_csv="b.csv"))
+    assert found.reasons == (
+        "fetch.downloads: [{'wanted_csv': 'a.csv'}] -> [{'wanted_csv': 'b.csv'}]",
+    )

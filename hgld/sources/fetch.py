@@ -9,7 +9,8 @@ photos are wanted.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from threading import Event
 from typing import Any
@@ -34,20 +35,16 @@ __all__ = ["Estimate", "estimate_fetch", "fetch_files", "plan_downloads", "sampl
 
 @dataclass(frozen=True)
 class _Planned:
-    """A file to be, and which entry of the pipeline file it stands under."""
+    """A file to be, and which entry of the pipeline file it stands under.
+
+    Attributes:
+        is_there: nothing of it has to be loaded, as far as names tell; False until ``_look``.
+    """
 
     file: RemoteFile
     listed: Download
     shrinks: bool
-
-    def is_there(self, options: FetchOptions) -> bool:
-        """Whether nothing of it has to be loaded, as far as names tell."""
-        if self.file.path.exists():
-            return True
-        side = options.short_side
-        return self.shrinks and side is not None and is_kept(
-            self.file.path, side, options.jpeg_quality
-        )  # fmt: skip
+    is_there: bool = False
 
     @property
     def kept_bytes(self) -> int:
@@ -59,10 +56,25 @@ class _Planned:
     @property
     def small_bytes(self) -> int:
         """What its wanted photos take, resized; as stated, or as they do where they are there."""
+        stated, found = round(self.listed.kept_megabytes * 1_000_000), self._found_bytes
+        return (found or stated if self.is_there else stated or found) or self.file.size_bytes
+
+    @property
+    def there_bytes(self) -> int:
+        """What is on the disk of what stays; photos that others replace make room for these."""
+        if self.is_there:
+            return self.kept_bytes
+        return min(self._found_bytes, self.kept_bytes) if self.shrinks else 0
+
+    @property
+    def passing_bytes(self) -> int:
+        """What it takes while it is made, beside what stays: the tar, and photos of before."""
+        return self.file.size_bytes + self.there_bytes
+
+    @property
+    def _found_bytes(self) -> int:
         kept = kept_path(self.file.path)
-        if kept.exists():
-            return kept.stat().st_size
-        return round(self.listed.kept_megabytes * 1_000_000) or self.file.size_bytes
+        return kept.stat().st_size if kept.exists() else 0
 
     def shard_bytes(self, resized: bool) -> int:
         """What its photos take in the shards; without a word on it, all that are there."""
@@ -179,7 +191,7 @@ def _tell_kept(results: Sequence[Kept]) -> None:
 
 
 def plan_downloads(options: FetchOptions, folder: Path) -> list[tuple[str, Path, int]]:
-    """What ``fetch_files`` would load: URL, target path and bytes of each file.
+    """What ``fetch_files`` would load: URL, target path and bytes of each file not there yet.
 
     Example:
         >>> from hgld.config import Download
@@ -188,7 +200,8 @@ def plan_downloads(options: FetchOptions, folder: Path) -> list[tuple[str, Path,
         >>> [(url, str(path), size) for url, path, size in plan_downloads(options, Path("s"))][1]
         ('https://a.example/b/train/images_001.tar', 's/train/images_001.tar', 1000000000)
     """
-    return [(p.file.url, p.file.path, p.file.size_bytes) for p in _plan(options, folder)]
+    missing = [p.file for p in _look(options, folder) if not p.is_there]
+    return [(file.url, file.path, file.size_bytes) for file in missing]
 
 
 def estimate_fetch(options: FetchOptions, folder: Path, resized: bool = False) -> Estimate:
@@ -207,12 +220,12 @@ def estimate_fetch(options: FetchOptions, folder: Path, resized: bool = False) -
         >>> found.size_bytes // 10**9, found.stays_bytes // 10**9, found.peak_bytes // 10**9
         (100, 5, 11)
     """
-    planned = list(_plan(options, folder))
-    missing = [p for p in planned if not p.is_there(options)]
+    planned = _look(options, folder)
+    missing = [p for p in planned if not p.is_there]
     stays = sum(p.kept_bytes for p in planned)
-    in_flight = sorted((p.file.size_bytes for p in missing if p.shrinks), reverse=True)
+    in_flight = sorted((p.passing_bytes for p in missing if p.shrinks), reverse=True)
     peak = stays + sum(in_flight[: options.parallel])
-    there = sum(p.kept_bytes for p in planned if p.is_there(options))
+    there = sum(p.there_bytes for p in planned)
     return Estimate(
         len(planned),
         sum(p.file.size_bytes for p in planned),
@@ -231,9 +244,40 @@ def sample_bandwidth(options: FetchOptions, folder: Path) -> float:
     Raises:
         Resumable: the server cannot be reached.
     """
-    missing = [p.file for p in _plan(options, folder) if not p.is_there(options)]
+    missing = [p.file for p in _look(options, folder) if not p.is_there]
     largest = sorted(missing, key=lambda file: file.size_bytes, reverse=True)
     return measure_bandwidth(largest[: options.parallel])
+
+
+def _look(options: FetchOptions, folder: Path) -> list[_Planned]:
+    """All that is listed, and what of it is there: whole, or as the photos that are wanted now."""
+
+    def is_there(planned: _Planned) -> bool:
+        tar, side = planned.file.path, options.short_side
+        if tar.exists() or not planned.shrinks or side is None or not kept_path(tar).exists():
+            return tar.exists()
+        wanted = _known_wanted(folder, planned.listed)
+        return is_kept(tar, side, options.jpeg_quality, wanted)
+
+    return [replace(planned, is_there=is_there(planned)) for planned in _plan(options, folder)]
+
+
+def _known_wanted(folder: Path, listed: Download) -> Wanted | None:
+    """The wanted photos; None while the CSVs that name them are not there."""
+    csvs = [folder / name for name in (listed.wanted_csv, listed.labelled_csv) if name]
+    if not all(csv.is_file() for csv in csvs):
+        return None
+    return _wanted_as_of(folder, listed, tuple(_stamp(csv) for csv in csvs))
+
+
+@lru_cache(maxsize=8)  # at full size the CSVs take seconds to read, and are asked for each tar
+def _wanted_as_of(folder: Path, listed: Download, stamps: tuple[tuple[int, int], ...]) -> Wanted:
+    return _read_wanted(folder, listed)
+
+
+def _stamp(csv: Path) -> tuple[int, int]:
+    facts = csv.stat()
+    return facts.st_size, facts.st_mtime_ns
 
 
 def _plan(options: FetchOptions, folder: Path) -> Iterator[_Planned]:

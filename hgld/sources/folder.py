@@ -19,11 +19,10 @@ from hgld.artifacts import SPACE_OF_SPLIT, SPLITS, read_csv
 from hgld.config import CollectOptions, LabelOptions, StageContext, nearest
 from hgld.errors import InvalidData
 from hgld.sources.open_set import draw_splits
-from hgld.sources.tables import ABOUT, UNKNOWN, columns_of, table_of
+from hgld.sources.tables import ABOUT, UNKNOWN, columns_of, level_columns, table_of
 
 __all__ = ["collect", "read_hierarchy"]
 
-NO_LEVELS = ("path", "split", *ABOUT)
 IMAGE_ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 SHOWN_FAULTS = 10
 
@@ -98,7 +97,7 @@ def _read_labels(source: Path, file: str) -> tuple[pd.DataFrame, list[str]]:
     """All rows as stripped text, and the level columns coarse to fine."""
     path = source / file
     header = _read_header(path)
-    levels = [name for name in header if name not in NO_LEVELS]
+    levels = level_columns(header)
     rows = read_csv(path, dict.fromkeys(["path", *header], "text"))
     if not levels:
         raise InvalidData(

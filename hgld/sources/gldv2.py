@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hgld.artifacts import ColumnType, Table, read_csv
+from hgld.artifacts import ColumnType, Table, read_csv, row_in_file
 from hgld.config import CollectOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.sources.open_set import draw_splits
@@ -178,9 +178,9 @@ def _query_rows(
     ignored = solution["ignored"].to_numpy(bool) if len(solution) else np.zeros(0, bool)
     lost = found.isna().to_numpy() & ~ignored
     if lost.any():
-        row = int(lost.argmax())
+        row, file = int(lost.argmax()), source / options.retrieval_solution_csv
         raise InvalidData(
-            f"{source / options.retrieval_solution_csv} row {row + 2}: image {first.iloc[row]} is "
+            f"{file} row {row_in_file(file, row)}: image {first.iloc[row]} is "
             f"not in {options.index_image_csv}; do the two files belong together?"
         )
     table = pd.DataFrame({"id": solution["id"], "landmark_id": found.fillna(-1).astype("int64")})

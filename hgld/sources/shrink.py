@@ -3,14 +3,14 @@
 The 620 tars of GLDv2 take 595 GB, of which the clean list and the index need a third, and training
 needs that at a short side of 256. So a tar is loaded, verified, and written again as a tar of its
 own with the same members, beside where it would have been: ``images_000.kept.tar``. The loaded
-bytes are removed only when that one has its name. Whatever reads tars reads these, too.
+bytes are removed only when that one has its name on the disk. Whatever reads tars reads these, too.
 """
 
 import io
-import os
 import re
 import tarfile
 from dataclasses import dataclass
+from glob import escape
 from hashlib import sha256
 from pathlib import Path
 from threading import Event
@@ -18,7 +18,8 @@ from threading import Event
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import ColumnType, read_csv
+from hgld.artifacts import ColumnType, atomic_path, read_csv
+from hgld.artifacts.atomic import require_no_folder
 from hgld.errors import InvalidData, Resumable
 from hgld.resize import shrink_jpeg
 from hgld.sources.download import RemoteFile, load_part
@@ -104,17 +105,18 @@ def download_kept(
     """Load one tar and keep its wanted photos, unless that was done; a whole tar is left as it is.
 
     Raises:
-        InvalidData: the tar does not have its published MD5, or is no tar.
+        InvalidData: the tar does not have its published MD5, or is no tar; a folder stands where
+            its photos belong.
         Resumable: the network or the disk failed; what was loaded is kept.
         HgldError: the server does not have the file.
     """
-    words = f"hgld: short side {short_side}, JPEG quality {quality}, wanted {wanted.digest}"
-    kept = kept_path(file.path)
-    if _words_of(kept) == words:
+    kept, view = kept_path(file.path), (short_side, quality)
+    require_no_folder(kept)
+    if is_kept(file.path, *view, wanted):
         return Kept(0, 0)
     load_part(file, stop)
     try:
-        counts = _keep(file.part, kept, words, wanted, (short_side, quality), stop)
+        counts = _keep(file.part, kept, _words(*view, wanted), wanted, view, stop)
     except OSError as error:
         raise Resumable(
             f"{kept}: {error.strerror or error}; the tar it is made from is kept, run the same "
@@ -127,10 +129,16 @@ def download_kept(
     return counts
 
 
-def is_kept(tar: Path, short_side: int, quality: int) -> bool:
-    """Whether photos of a tar were kept with these options, whichever were wanted."""
-    view = f"hgld: short side {short_side}, JPEG quality {quality},"
-    return _words_of(kept_path(tar)).startswith(view)
+def is_kept(tar: Path, short_side: int, quality: int, wanted: Wanted | None) -> bool:
+    """Whether photos of a tar were kept with these options; None: whichever were wanted."""
+    found, asked = _words_of(kept_path(tar)), _words(short_side, quality, wanted)
+    return found == asked if wanted else found.startswith(asked)
+
+
+def _words(short_side: int, quality: int, wanted: Wanted | None) -> str:
+    """How a kept tar is made; without the wanted photos, how these words begin."""
+    digest = wanted.digest if wanted else ""
+    return f"hgld: short side {short_side}, JPEG quality {quality}, wanted {digest}"
 
 
 def _forget(file: RemoteFile) -> None:
@@ -157,18 +165,17 @@ def _keep(
 ) -> Kept:
     members = list(scan_tar(tar))
     chosen = [m for m, has in zip(members, wanted.has(list(map(_id, members))), strict=True) if has]
-    temporary = kept.with_name(f".{kept.name}.tmp")
-    with tar.open("rb") as source, temporary.open("wb") as file:
-        with tarfile.open(
-            fileobj=file, mode="w", format=tarfile.PAX_FORMAT, pax_headers={WORDS: words}
-        ) as out:
-            for member in chosen:
-                _add(out, member, _read(source, member), view)
-                if stop.is_set():
-                    raise Resumable("stopped on the way; run the same command again to go on")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(kept)
+    for left in kept.parent.glob(f".{escape(kept.name)}*.tmp"):
+        left.unlink(missing_ok=True)  # a killed run's
+    with (
+        atomic_path(kept) as temporary,
+        tar.open("rb") as source,
+        tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT, pax_headers={WORDS: words}) as out,
+    ):
+        for member in chosen:
+            _add(out, member, _read(source, member), view)
+            if stop.is_set():
+                raise Resumable("stopped on the way; run the same command again to go on")
     return Kept(len(chosen), len(members))
 
 

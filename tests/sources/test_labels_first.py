@@ -1,5 +1,6 @@
 """Labels before photos: only photos that will have a label are kept, so the disk may be small."""
 
+import re
 from collections.abc import Iterator
 from hashlib import md5
 from pathlib import Path
@@ -11,6 +12,7 @@ from hgld.cli import app, guarded
 from hgld.sources.tars import scan_tar
 from tests.sources.file_server import Files, serve_files
 from tests.sources.made_set import FILES, OPTIONS, TARS
+from tests.sources.small_disk import small_disk
 from tests.sources.test_shrink import SIDE, pack, photo
 
 WORDS = {
@@ -84,3 +86,53 @@ def test_once_labels_are_made_only_photos_of_labelled_landmarks_are_kept(
     assert labels.read_bytes() == first
     images = pd.read_parquet(tmp_path / "work/images.parquet")
     assert images["split"].value_counts().to_dict() == {"index": 3, "train": 2, "test": 2}
+
+
+def hgld(verb: str, pipeline: Path, *options: str) -> int:
+    work = str(pipeline.parent / "work")
+    return guarded(lambda: app([verb, str(pipeline), "--work", work, *options]))
+
+
+def downloads(pipeline: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What a dry run says that will be loaded."""
+    capsys.readouterr()
+    assert hgld("run", pipeline, "--dry-run") == 0
+    return re.findall(r"\d+ x (\S+)$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_dry_run_lists_downloads_that_will_happen_and_no_others(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hgld("fetch", write_pipeline(tmp_path, url, tars="0")) == 0
+    assert downloads(write_pipeline(tmp_path, url), capsys) == ["train_*.tar"]  # the second one
+    labels = tmp_path / "work/labels.csv"
+    labels.write_text("landmark_id,hierarchical_label\n5,church\n7,lake\n")
+    own = write_pipeline(tmp_path, url, labelled="../labels.csv")
+    assert hgld("fetch", own) == 0
+    assert downloads(own, capsys) == []
+    labels.write_text("landmark_id,hierarchical_label\n5,church\n")  # a run does not fetch again
+    assert downloads(own, capsys) == []
+    assert hgld("fetch", own, "--estimate", "--bandwidth", "1") == 0
+    assert "to load   2 files" in capsys.readouterr().out  # but fetch --force would
+
+
+def test_files_and_shards_on_two_disks_are_compared_with_each_of_them(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, small = write_pipeline(tmp_path, url), tmp_path / "small"
+    own.write_text(own.read_text().replace("[source]", f'[source]\nfolder = "{small}"'))
+    with small_disk(small, 20 * 4096) as grow:
+        assert hgld("run", own, "--dry-run") == 0
+        out = " ".join(capsys.readouterr().out.split())
+        files = len(FILES) + 4 * 10 + 4 * 10  # kB: the CSVs, all tars on the way, their photos
+        assert re.search(rf"at most {files} kB needed \(files\), 81.9 kB free in \S+small NOT", out)
+        lack = f"NOT ENOUGH: up to {files - 81.92:.3g} kB more; choose another source.folder or"
+        assert lack in out
+        assert re.search(r"disk at most 40 kB needed \(shards\), \S+ GB free in \S+work", out)
+        assert hgld("fetch", own, "--estimate", "--bandwidth", "1") == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert out.count("NOT ENOUGH") == 1 and f"NOT ENOUGH: {files - 81.92:.3g} kB more" in out
+        assert re.search(r"shards about 40 kB more, once export has run; \S+ GB free in", out)
+        grow()
+        assert hgld("run", own, "--dry-run") == 0
+        assert "NOT ENOUGH" not in capsys.readouterr().out

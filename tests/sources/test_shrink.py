@@ -1,12 +1,14 @@
 import io
 import os
 import pickle
+import stat
 import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
 from hashlib import md5
 from pathlib import Path
+from threading import Event
 from time import monotonic, sleep
 
 import numpy as np
@@ -19,9 +21,10 @@ from hgld.errors import InvalidData, Resumable
 from hgld.resize import read_note, resize, shrink_jpeg
 from hgld.shards.sample import Encoding, encode_image
 from hgld.sources import download
-from hgld.sources.fetch import estimate_fetch, fetch_files
+from hgld.sources.download import RemoteFile
+from hgld.sources.fetch import estimate_fetch, fetch_files, plan_downloads, sample_bandwidth
 from hgld.sources.gldv2 import collect
-from hgld.sources.shrink import read_wanted
+from hgld.sources.shrink import ALL, download_kept, read_wanted
 from hgld.sources.tars import scan_tar
 from tests.sources.file_server import Files, serve_files
 from tests.sources.made_set import FILES, OPTIONS, TARS
@@ -173,6 +176,46 @@ def test_another_list_of_wanted_photos_is_made_anew(
     assert list(unpack(folder_of(context) / "train_001.kept.tar")) == ["00000000000000a4"]
 
 
+def test_what_is_planned_is_what_another_list_of_wanted_photos_brings(
+    files: Files, url: str, context: StageContext
+) -> None:
+    folder, listed = folder_of(context), options(url)
+    fetch_files(options=listed, context=context)
+    assert plan_downloads(listed, folder) == [] and sample_bandwidth(listed, folder) == 0
+    (folder / "clean.csv").write_text("landmark_id,images\n7,00000000000000a4\n")
+    found, planned = estimate_fetch(listed, folder), plan_downloads(listed, folder)
+    assert (found.to_load, found.to_load_bytes) == (2, 20_000)
+    assert sample_bandwidth(listed, folder) > 0
+    files.asked.clear()
+    fetch_files(options=listed, context=context)
+    loaded = {path for path, _ in files.asked if path.endswith(".tar")}
+    assert loaded == {path.name for _, path, _ in planned} == {"train_000.tar", "train_001.tar"}
+    assert estimate_fetch(listed, folder).to_load == 0
+
+
+def test_photos_of_before_are_on_the_disk_until_others_take_their_place(
+    url: str, context: StageContext
+) -> None:
+    folder, listed = folder_of(context), options(url)
+    fetch_files(options=listed, context=context)
+    before = estimate_fetch(listed, folder)
+    (folder / "clean.csv").write_text("landmark_id,images\n7,00000000000000a4\n")
+    old = [(folder / f"train_00{n}.kept.tar").stat().st_size for n in range(2)]
+    found = estimate_fetch(listed, folder)
+    assert found.stays_bytes == before.stays_bytes - sum(old) + 2 * 2_000  # as stated
+    assert found.there_bytes == found.stays_bytes  # all is, of before
+    assert found.peak_bytes == found.stays_bytes + 2 * (10_000 + 2_000)  # both tars, old photos
+
+
+def test_while_the_csvs_are_not_there_kept_photos_count_as_the_wanted_ones(
+    url: str, context: StageContext
+) -> None:
+    fetch_files(options=options(url), context=context)
+    (folder_of(context) / "clean.csv").unlink()
+    assert estimate_fetch(options(url), folder_of(context)).to_load_bytes == 1_000  # of the CSV
+    assert estimate_fetch(options(url, 20), folder_of(context)).to_load == 1 + 4
+
+
 def test_a_whole_tar_of_a_persons_own_is_used_and_never_removed(
     files: Files, url: str, context: StageContext
 ) -> None:
@@ -212,16 +255,43 @@ def test_what_is_no_tar_is_told_and_not_kept(files: Files, url: str, context: St
 def test_a_kept_tar_appears_only_when_it_is_whole(
     files: Files, url: str, context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
-        raise KeyboardInterrupt
+    replace = Path.replace
+
+    def fail(path: Path, target: Path) -> Path:
+        if ".kept." in path.name:
+            raise KeyboardInterrupt
+        return replace(path, target)
 
     with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
-        killed.setattr("hgld.sources.shrink.os.fsync", lambda _: None)
         killed.setattr(Path, "replace", fail)
         fetch_files(options=options(url), context=context)
-    assert not names(context) & KEPT
+    assert not {name for name in names(context) if ".kept." in name}
     fetch_files(options=options(url), context=context)
     assert names(context) == KEPT
+
+
+def test_the_loaded_tar_goes_when_the_name_of_the_kept_one_is_on_the_disk(
+    url: str, context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, sync, seen = folder_of(context) / "index_000.kept.tar", os.fsync, []
+
+    def spy(handle: int) -> None:
+        sync(handle)
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            seen.append((kept.exists(), (kept.parent / "index_000.tar.part").exists()))
+
+    monkeypatch.setattr(os, "fsync", spy)
+    fetch_files(options=options(url, parallel=1), context=context)
+    assert (True, True) in seen and not (kept.parent / "index_000.tar.part").exists()
+
+
+def test_a_folder_where_kept_photos_belong_is_told_before_anything_is_loaded(
+    files: Files, url: str, context: StageContext
+) -> None:
+    (folder_of(context) / "index_000.kept.tar").mkdir(parents=True)
+    with pytest.raises(InvalidData, match=r"index_000\.kept\.tar: a folder stands where a file"):
+        fetch_files(options=options(url), context=context)
+    assert "index_000.tar" not in {path for path, _ in files.asked}
 
 
 def test_killed_while_it_resizes_it_starts_that_tar_again_from_the_disk(
@@ -239,12 +309,12 @@ def test_killed_while_it_resizes_it_starts_that_tar_again_from_the_disk(
     assert run.stdin is not None
     run.stdin.write(pickle.dumps((options(url), context)))
     run.stdin.close()
-    begun, end = folder_of(context) / ".index_000.kept.tar.tmp", monotonic() + 60
-    while not begun.exists() and monotonic() < end:
+    begun, end = f".index_000.kept.tar.{run.pid}.tmp", monotonic() + 60
+    while not (folder_of(context) / begun).exists() and monotonic() < end:
         sleep(0.005)
     run.kill()
     run.wait()
-    assert begun.exists()
+    assert (folder_of(context) / begun).exists()
     assert not (folder_of(context) / "index_000.kept.tar").exists()
     files.asked.clear()
     fetch_files(options=options(url), context=context)
@@ -273,6 +343,23 @@ def test_a_full_disk_is_resumable(files: Files, url: str, context: StageContext)
         grow()
         fetch_files(options=options(url), context=context)
         assert names(context) == KEPT
+
+
+def test_a_disk_that_is_full_while_it_resizes_keeps_the_loaded_tar_alone(
+    files: Files, url: str, tmp_path: Path
+) -> None:
+    data = files.data["index_000.tar"] = pack({"b1": photo(1, (900, 600))})
+    file, room = (
+        RemoteFile(f"{url}index_000.tar", tmp_path / "s/index_000.tar", len(data), ""),
+        8192,
+    )
+    with small_disk(file.path.parent, -(-len(data) // 4096) * 4096 + room) as grow:
+        with pytest.raises(Resumable, match="No space left on device; the tar it is made from is"):
+            download_kept(file, ALL, 590, 100, Event())
+        left = {path.name for path in file.path.parent.iterdir()}
+        assert left == {"index_000.tar.part", "index_000.tar.part.version"}
+        grow()
+        assert download_kept(file, ALL, 590, 100, Event()).kept == 1
 
 
 def test_a_wanted_list_that_is_not_fetched_is_told(url: str, context: StageContext) -> None:

@@ -14,7 +14,16 @@ from urllib.parse import quote
 
 from hgld.config import ToyOptions
 
-__all__ = ["CLASSES", "Landmark", "Picture", "ToyClass", "World", "imagine"]
+__all__ = [
+    "CLASSES",
+    "INDEX_QUIRKS",
+    "TRAIN_QUIRKS",
+    "Landmark",
+    "Picture",
+    "ToyClass",
+    "World",
+    "imagine",
+]
 
 
 @dataclass(frozen=True)
