@@ -40,6 +40,7 @@ __all__ = [
     "HintOptions",
     "INaturalistOptions",
     "LabelOptions",
+    "LossName",
     "Options",
     "Pipeline",
     "PublishOptions",
@@ -129,7 +130,17 @@ class Options(BaseModel):
 
     def decisive(self) -> dict[str, Any]:
         """The options that decide the stage's output, as JSON values."""
-        return self.model_dump(mode="json", exclude=set(self.operational))
+        values = self.model_dump(mode="json", exclude=set(self.operational))
+        return {name: _decisive(getattr(self, name), value) for name, value in values.items()}
+
+
+def _decisive(option: object, value: Any) -> Any:
+    """The JSON value of an option, without what is operational in options that it holds."""
+    if isinstance(option, Options):
+        return option.decisive()
+    if isinstance(option, tuple):
+        return [_decisive(*pair) for pair in zip(option, value, strict=True)]
+    return value
 
 
 class ToyOptions(Options):
@@ -176,6 +187,9 @@ class SourceOptions(Options):
 class Download(Options):
     """One file, or ``count`` files numbered in ``{number}``, below ``fetch.base_url``."""
 
+    operational: ClassVar[frozenset[str]] = frozenset(
+        {"megabytes", "kept_megabytes", "shards_megabytes"}
+    )
     url: str
     count: int = 1
     megabytes: float = Field(description="size of one file, for the plan")
@@ -514,7 +528,7 @@ class TrainOptions(Options):
     seed: int = Field(0, ge=0)
     workers: int = Field(0, ge=0)
     undecodable_budget: int = Field(
-        0, ge=0, description="damaged images that each worker replaces by others of their class"
+        0, ge=0, description="damaged images of a run that others of their class replace"
     )
     device: str = "auto"
     checkpoint_steps: int = Field(100, ge=1)

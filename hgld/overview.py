@@ -4,25 +4,25 @@ import json
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from rich.table import Table
 
+from hgld.amounts import duration_text, size_text
 from hgld.artifacts import ARTIFACTS, Folder
-from hgld.console import duration_text, size_text, to_stderr, to_stdout
+from hgld.console import to_stderr, to_stdout
 from hgld.errors import Resumable
-from hgld.lock import Freshness
-from hgld.plan import Plan, estimate_fetch, free_bytes
+from hgld.plan import Plan, estimate_fetch, find_disks, foresee
 from hgld.run import Runner
-from hgld.stages import Stage, load_function
+from hgld.stages import load_function
 
 __all__ = ["print_estimate", "print_outcome", "print_plan", "print_status"]
 
 
 def print_status(runner: Runner, as_json: bool) -> None:
     """The state of every stage, and why."""
-    foreseen = list(_foresee(runner.judge_all()))
+    foreseen = list(foresee(runner.judge_all()))
     if as_json:
         rows = {s.name: {"state": f.state, "reasons": list(f.reasons)} for s, f in foreseen}
         print(json.dumps(rows, indent=1))
@@ -32,36 +32,22 @@ def print_status(runner: Runner, as_json: bool) -> None:
         to_stdout().print(f"{stage.name:<9} {freshness.state:<8} {reasons}".rstrip())
 
 
-def _foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, Freshness]]:
-    """The states as a run would find them: changed folders and what earlier stages may change."""
-    remade: set[str] = set()
-    for stage, now in judged:
-        waits = sorted(ARTIFACTS[name].file for name in set(stage.reads) & remade)
-        folders = [name for name in now.edited if isinstance(ARTIFACTS[name], Folder)]
-        state, reasons = now.state, [*now.reasons]
-        if state == "fresh" and (waits or folders):
-            state = "stale"
-            reasons += [f"{', '.join(waits)} may change"] * bool(waits)
-        for name in now.edited:
-            how = "since" if name in folders else "by hand"
-            reasons.append(f"{ARTIFACTS[name].file} was changed {how}")
-        if state != "fresh":
-            remade |= set(stage.writes)
-        yield stage, Freshness(state, tuple(reasons), now.edited)
-
-
 def print_plan(plan: Plan) -> None:
     """Stages with their files, downloads with their sizes, disk space."""
-    for stage, freshness in _foresee(plan.stages):
+    for stage, freshness in plan.stages:
         _print_row(stage.name, f"{freshness.state:<8} {stage.help}")
         _print_row("", "reads   " + (_files(stage.reads) or "-"))
         _print_row("", "writes  " + _files(stage.writes))
     _print_downloads(plan)
-    need = f"at most {size_text(plan.disk_bytes)} needed (files and shards), "
-    _print_row("disk", need * (plan.disk_bytes > 0) + f"{size_text(plan.free_bytes)} free")
-    if plan.disk_bytes > plan.free_bytes:
-        more = size_text(plan.disk_bytes - plan.free_bytes)
-        _print_row("", f"NOT ENOUGH: up to {more} more; choose another --work or make space")
+    for disk in plan.disks:
+        need = f"at most {size_text(disk.need_bytes)} needed ({disk.what}), "
+        where = f" in {disk.folder}" if len(plan.disks) > 1 else ""
+        _print_row(
+            "disk", f"{need * (disk.need_bytes > 0)}{size_text(disk.free_bytes)} free{where}"
+        )
+        if disk.need_bytes > disk.free_bytes:
+            more = f"up to {size_text(disk.need_bytes - disk.free_bytes)} more"
+            _print_row("", f"NOT ENOUGH: {more}; choose another {disk.chosen_by} or make space")
 
 
 def _print_row(head: str, text: str) -> None:
@@ -95,16 +81,18 @@ def _print_downloads(plan: Plan) -> None:
 def print_estimate(runner: Runner, megabytes_per_second: float | None) -> None:
     """What a fetch loads and stores, and how long it takes at a stated or measured bandwidth."""
     found, source = estimate_fetch(runner), runner.workspace.source
-    free = free_bytes(source)
+    disks = find_disks(runner.workspace, found)
     there = f"; {found.files - found.to_load:,} are there" if found.to_load < found.files else ""
     _print_row("listed", f"{found.files:,} files, {size_text(found.size_bytes)}{there}")
     _print_row("to load", f"{found.to_load:,} files, {size_text(found.to_load_bytes)}")
     peak = f"{size_text(found.stays_bytes)} when done, {size_text(found.peak_bytes)} on the way"
-    _print_row("disk", f"{peak}; {size_text(free)} free in {source}")
-    _print_lack(found.peak_bytes - found.there_bytes - free)
-    shards, most = size_text(found.shards_bytes), size_text(found.most_bytes)
-    _print_row("shards", f"about {shards} more, once export has run: {most} at most, in all")
-    _print_lack(found.most_bytes - found.there_bytes - free)
+    _print_row("disk", f"{peak}; {size_text(disks[0].free_bytes)} free in {source}")
+    _print_lack(found.peak_bytes - found.there_bytes - disks[0].free_bytes)
+    shards, last = f"about {size_text(found.shards_bytes)} more, once export has run", disks[-1]
+    there = f"; {size_text(last.free_bytes)} free in {last.folder}"
+    in_all = f": {size_text(found.most_bytes)} at most, in all"
+    _print_row("shards", shards + (in_all if len(disks) == 1 else there))
+    _print_lack(last.need_bytes - last.free_bytes)
     _print_row("time", _fetch_time(runner, found.to_load_bytes, megabytes_per_second))
 
 
@@ -140,13 +128,13 @@ def print_outcome(runner: Runner, ran: int, until: str | None = None) -> None:
     if "evaluate" in reached and path.exists():
         evaluation = ARTIFACTS["evaluation"].read(path)
         assert isinstance(evaluation, dict)
-        to_stdout().print(metrics_table(evaluation))
+        to_stdout().print(_metrics_table(evaluation))
     report = runner.workspace.path("report") / "report.html"
     if "report" in reached and report.exists():
         print(f"report: {report}")
 
 
-def metrics_table(evaluation: dict[str, Any]) -> Table:
+def _metrics_table(evaluation: dict[str, Any]) -> Table:
     """One row a metric, one column a model, values in percent."""
     models = evaluation["models"]
     table = Table(box=None, pad_edge=False)  # plain columns survive a pipe

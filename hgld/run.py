@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from hgld.alone import hold
-from hgld.artifacts import ARTIFACTS, Folder, Json, Table, atomic_path, hash_file
+from hgld.artifacts import ARTIFACTS, Folder, Json, Table, atomic_path, hash_file, left_behind
 from hgld.config import Pipeline, StageContext, nearest
 from hgld.counting import Imbalance, Summary, count_balance
 from hgld.errors import (
@@ -98,13 +98,14 @@ class Runner:
     def _clear_half_written(self) -> None:
         """Remove what a killed run was writing; only in places that are hgld's own."""
         work = self.workspace.work
-        left = [*work.glob(f".{self.lock.path.name}.*.tmp")]
-        for name in ARTIFACTS:
+        left = [*left_behind(work), *left_behind(work / ".state", below=True)]
+        for name, artifact in ARTIFACTS.items():
             path = self.workspace.path(name)
-            if path.parent == work:
-                own = isinstance(ARTIFACTS[name], Folder)
-                left += path.rglob(".*.tmp") if own else work.glob(f".{path.name}.*.tmp")
-        for file in filter(Path.is_file, left):
+            if isinstance(artifact, Folder) and path.parent == work:
+                left += filter(Path.is_file, path.rglob(".*.tmp"))
+            elif artifact.place == "labels":
+                left += left_behind(path.parent, path.name)
+        for file in left:
             file.unlink(missing_ok=True)
 
     def read(self, name: str, stage: Stage) -> Any:
@@ -291,8 +292,9 @@ class Runner:
         except WaitingForReview as waits:
             sheet, review = self.workspace.path(stage.writes[0]), self.workspace.words
             raise WaitingForReview(
-                f"{waits}; decide in {sheet} or on the page that `hgld review {review} --html` "
-                f"writes, then `hgld review {review} --apply` (with the same --set)"
+                f"{waits}; decide in {sheet}, then `hgld review {review} --apply` (with the same "
+                f"--set), or on the page that `hgld review {review} --html` writes, which shows "
+                "its command"
             ) from None
 
     @contextmanager

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from hgld.artifacts import (
     Table,
     VectorFile,
     Vectors,
+    atomic_folder,
     atomic_path,
     read_csv,
 )
@@ -97,6 +100,9 @@ def test_bom_and_line_ends_do_not_matter(tmp_path: Path, start: bytes, end: byte
         (HEADER + 'train,7,"a\nb",\ntrain,8,b,,\n', "row 3: 5 cells under 4 columns"),
         (HEADER + "train,7,a,\n\ntrain,8,b\ntrain,9,c,\n", "row 4: 3 of 4 cells; the row"),
         (HEADER + "train,7,a,x\ntrain,8", "row 3: 2 of 4 cells; the row or the file is cut"),
+        (HEADER + "train,7,a,x\n\n \ntrain,x7,b,x\n", "row 5: landmark_id is 'x7'"),
+        (HEADER + "\ntrain,7,a,x\n\r\ntrian,8,b,x\n", "row 5: split is 'trian'"),
+        ("\n" + HEADER + 'train,7,"a\n\nb",x\n\ntrain,7,b,x\n', "row 5: split train landmark_id 7"),
         (HEADER + f"train,7,a,\ntrain,{2**63},,\n", "row 3: landmark_id is '92233720"),
         (HEADER.replace(",", ";") + "train;7;a;\n", "cells are parted by semicolons"),
         (HEADER.replace(",", "\t") + "train\t7\ta,b\t\n", "cells are parted by tabs"),
@@ -108,6 +114,15 @@ def test_a_wrong_table_says_where(tmp_path: Path, text: str, says: str) -> None:
         LANDMARKS.read(csv(tmp_path, text))
     assert "landmarks.csv" in str(caught.value)
     assert says in str(caught.value)
+
+
+def test_a_row_that_is_to_be_written_counts_without_the_blank_lines_of_the_old_file(
+    tmp_path: Path,
+) -> None:
+    path = csv(tmp_path, HEADER + "\n\ntrain,7,a,x\n")
+    table = LANDMARKS.read(path).assign(split="trian")
+    with pytest.raises(InvalidData, match="row 2: split is 'trian'"):
+        LANDMARKS.write(table, path)
 
 
 def test_a_missing_column_names_the_nearest(tmp_path: Path) -> None:
@@ -123,6 +138,66 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         raise RuntimeError
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["landmarks.csv"]
+
+
+REPLACE = """
+import os, shutil, sys
+from pathlib import Path
+from hgld.artifacts import atomic_folder
+
+def replace(path, stopped_at, stop):
+    steps = iter(range(1000))
+    def watch(event, arguments):
+        if event in ("os.rename", "os.remove", "os.rmdir") and next(steps) == stopped_at:
+            stop()
+    with atomic_folder(path) as folder:
+        for name in "ab":
+            (folder / name).write_text("new")
+        sys.addaudithook(watch)
+
+def fail():
+    raise PermissionError
+
+for number in range(int(sys.argv[2])):
+    child = os.fork()
+    if child == 0:
+        stop = fail if sys.argv[3] == "fail" else lambda: os._exit(9)
+        try:
+            replace(Path(sys.argv[1], str(number), "release"), number, stop)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+"""
+STEPS = 5  # old aside, new in, two files and the folder of the old one removed
+
+
+@pytest.mark.parametrize("how", ["kill", "fail"])
+def test_a_folder_is_the_old_or_the_new_one_wherever_it_was_stopped(
+    tmp_path: Path, how: str
+) -> None:
+    folders = [tmp_path / str(number) / "release" for number in range(STEPS + 1)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        for name in "ab":
+            (folder / name).write_text("old")
+    command = [sys.executable, "-c", REPLACE, str(tmp_path), str(len(folders)), how]
+    subprocess.run(command, check=True)
+    found = []
+    for folder in folders:
+        with pytest.raises(RuntimeError), atomic_folder(folder):
+            raise RuntimeError
+        found.append([path.read_text() for path in sorted(folder.iterdir())])
+        assert [path.name for path in folder.parent.iterdir()] == ["release"]
+    assert found == 2 * [["old", "old"]] + (STEPS - 1) * [["new", "new"]]
+
+
+def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "release").write_text("mine")
+    with (
+        pytest.raises(InvalidData, match="stands where a folder"),
+        atomic_folder(tmp_path / "release"),
+    ):
+        raise AssertionError("nothing is written")
 
 
 def test_a_spreadsheet_table_has_a_byte_order_mark_and_crlf(tmp_path: Path) -> None:

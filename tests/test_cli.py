@@ -16,7 +16,7 @@ from typer.main import get_command
 from hgld.cli import app, guarded
 from hgld.console import Printer, warnings_as_notes
 from hgld.overview import print_plan
-from hgld.plan import Plan
+from hgld.plan import Disk, Plan
 from hgld.stages import STAGES, stage_names
 
 GLDV2 = "pipelines/gldv2.toml"
@@ -163,6 +163,17 @@ def test_doctor_knows_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert int(facts["cores"]) >= 1 and facts["offline text encoder"] == "installed"
 
 
+@pytest.mark.parametrize("name", ["pandas", "torch"])
+def test_doctor_works_where_a_package_is_missing(name: str) -> None:
+    code = f"import sys; sys.modules['{name}'] = None; from hgld.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "doctor", "--json"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    unknown = json.loads(done.stdout)["GPU"].startswith("not known: import of torch halted")
+    assert unknown == (name == "torch")
+
+
 def test_a_full_disk_is_one_line_and_resumable(capsys: pytest.CaptureFixture[str]) -> None:
     def fill() -> None:
         with Path("/dev/full").open("w") as file:
@@ -272,7 +283,8 @@ def test_square_brackets_in_an_option_are_shown_as_they_are(
 
 
 def test_the_plan_says_when_the_disk_is_too_small(capsys: pytest.CaptureFixture[str]) -> None:
-    print_plan(Plan([], "", [], disk_bytes=3000, free_bytes=1000))
+    disk = Disk("files and shards", Path("work"), "--work", need_bytes=3000, free_bytes=1000)
+    print_plan(Plan([], "", [], (disk,)))
     assert "NOT ENOUGH: up to 2 kB more" in capsys.readouterr().out
 
 

@@ -65,6 +65,7 @@ def test_the_pipeline_file_of_your_own_hierarchy_loads(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(block)
     pipeline = load_pipeline(tmp_path / "mine.toml")
     assert pipeline.source.folder == tmp_path / "photos" and set(pipeline.train.runs) == {
+        "pretrained",
         "happier",
         "smooth_ap",
     }

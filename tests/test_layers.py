@@ -1,6 +1,8 @@
-"""Imports point down: a module knows only the layers below its own."""
+"""Imports point down: a module knows only the layers below its own, and what they make public."""
 
 import ast
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ LAYERS = [
     {"sources", "hierarchy", "shards"},
     {"model"},
     {"ranking"},
-    {"alone", "artifacts", "credit", "figures", "resize", "tasks", "stages"},
+    {"alone", "amounts", "artifacts", "credit", "figures", "resize", "tasks", "stages"},
     {"config"},
     {"errors", "_torchvision"},
 ]
@@ -30,7 +32,7 @@ HEAVY = {"torch", "pandas", "numpy", "open_clip", "timm", "sklearn", "webdataset
 def imports_of(path: Path) -> set[str]:
     """Absolute module names that a file imports, anywhere in it."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
@@ -78,3 +80,68 @@ def test_the_command_line_starts_light(name: str) -> None:
 
 def test_no_module_is_an_attic() -> None:
     assert not {p.stem for p in MODULES} & {"utils", "common", "helpers", "misc", "base"}
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def trees(*folders: str) -> Iterator[tuple[str, ast.Module]]:
+    """Every module of these folders by its name."""
+    root = PACKAGE.parent
+    for path in (p for folder in folders for p in sorted((root / folder).rglob("*.py"))):
+        parts = path.relative_to(root).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), tree(path)
+
+
+def public_names(module: ast.Module) -> set[str] | None:
+    """What ``__all__`` lists; None where a module has none."""
+    for node in module.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return None
+
+
+PUBLIC = {name: public_names(module) for name, module in trees("hgld", "pipelines")}
+Taken = Iterator[tuple[set[str], str, str]]  # of one of these modules, this name, by this module
+
+
+def imported(*folders: str) -> Taken:
+    """Names that are imported from a module."""
+    for user, module in trees(*folders):
+        for node in ast.walk(module):
+            if isinstance(node, ast.ImportFrom) and node.module in PUBLIC:
+                names = {a.name for a in node.names if f"{node.module}.{a.name}" not in PUBLIC}
+                yield from (({node.module}, name, user) for name in sorted(names))
+
+
+def read(*folders: str) -> Taken:
+    """Names that are read of a module that is imported as a whole."""
+    for user, module in trees(*folders):
+        known: dict[str, set[str]] = {}
+        for node in ast.walk(module):
+            for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+                if f"{node.module}.{alias.name}" in PUBLIC:
+                    word = alias.asname or alias.name
+                    known.setdefault(word, set()).add(f"{node.module}.{alias.name}")
+        for node in ast.walk(module) if known else ():
+            whole = node.value if isinstance(node, ast.Attribute) else None
+            if isinstance(whole, ast.Name) and whole.id in known:
+                yield known[whole.id], node.attr, user
+
+
+def unlisted(taken: Taken) -> list[str]:
+    return [
+        f"{user} takes {name} of {' or '.join(sorted(modules))}"
+        for modules, name, user in taken
+        if all(name not in (public or {name}) for public in map(PUBLIC.get, modules))
+    ]
+
+
+def test_a_name_that_another_module_imports_is_public() -> None:
+    assert not unlisted(imported("hgld", "pipelines", "tests"))
+
+
+def test_a_name_that_another_module_reads_is_public() -> None:  # tests may look inside a module
+    assert not unlisted(read("hgld", "pipelines"))

@@ -20,6 +20,7 @@ from tests.listening import Notes
 
 CLASSES = {"oak": "tree", "elm": "tree", "carp": "fish", "pike": "fish"}
 IMAGES = 3
+NO_PROCESS = 2**22 + 1  # above the kernel's largest
 
 
 def draw_images(folder: Path) -> None:
@@ -126,18 +127,30 @@ def test_an_edit_that_would_be_overwritten_is_copied_first(
 def test_what_a_killed_run_was_writing_is_cleared(
     run: Callable[..., Notes], pipeline: Path
 ) -> None:
-    work = pipeline.parent / "work"
-    work.mkdir()
-    for name in ("landmarks.csv", "lock.json"):
-        (work / f".{name}.1.tmp").write_text("half")
+    work, labels = pipeline.parent / "work", pipeline.parent / "labels"
+    places = [
+        work / name for name in ("landmarks.csv", "lock.json", "review.html", "a.edited-1.csv")
+    ]
+    places += [work / ".state" / "evaluate" / "embeddings" / "toy" / "0.npy", work / "shards" / "a"]
+    places += [labels / "decisions.csv"]
+    for path in places:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_name(f".{path.name}.{NO_PROCESS}.tmp").write_text("half")
     run()
-    assert not list(work.rglob(".*.tmp"))
+    assert not list(pipeline.parent.rglob(".*.tmp"))
 
 
 def test_hidden_files_that_are_not_hgld_s_own_stay(
     run: Callable[..., Notes], pipeline: Path
 ) -> None:
-    theirs = [pipeline.parent / "photos" / ".a.tmp", pipeline.parent / "work" / "mine" / ".b.tmp"]
+    places = {
+        "photos": ".a.tmp",
+        "work/mine": f".b.{NO_PROCESS}.tmp",
+        "work": ".c.tmp",
+        "labels": f".d.{NO_PROCESS}.tmp",
+    }
+    theirs = [pipeline.parent / folder / name for folder, name in places.items()]
+    theirs.append(pipeline.parent / "labels" / f".decisions.csv.{os.getppid()}.tmp")  # at work
     for path in theirs:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")

@@ -6,7 +6,7 @@ between; a fault names the file, the row as a spreadsheet counts it, and what wa
 Writing is atomic: a temporary file in the same folder, fsync, rename.
 """
 
-from hgld.artifacts.atomic import atomic_folder, atomic_path, hash_file
+from hgld.artifacts.atomic import atomic_folder, atomic_path, hash_file, left_behind
 from hgld.artifacts.catalogue import (
     ARTIFACTS,
     CHANGES,
@@ -17,7 +17,7 @@ from hgld.artifacts.catalogue import (
     SPLITS,
 )
 from hgld.artifacts.checks import ColumnType
-from hgld.artifacts.csv_files import read_csv, write_csv
+from hgld.artifacts.csv_files import read_csv, row_in_file, write_csv
 from hgld.artifacts.formats import Artifact, Folder, Json, Table, VectorFile, Vectors
 
 __all__ = [
@@ -38,6 +38,8 @@ __all__ = [
     "atomic_folder",
     "atomic_path",
     "hash_file",
+    "left_behind",
     "read_csv",
+    "row_in_file",
     "write_csv",
 ]

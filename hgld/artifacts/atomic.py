@@ -13,12 +13,17 @@ from pathlib import Path
 
 from hgld.errors import DISK_FULL, InvalidData
 
-__all__ = ["atomic_folder", "atomic_path", "hash_file", "require_no_folder"]
+__all__ = ["atomic_folder", "atomic_path", "hash_file", "left_behind", "require_no_folder"]
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; it becomes ``path`` only when all went well."""
+    """Yield a temporary path beside ``path``; it becomes ``path`` only when all went well.
+
+    Raises:
+        InvalidData: a folder stands at ``path``.
+        OSError: it cannot be written; where the disk is full, with the name of ``path``.
+    """
     require_no_folder(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -37,19 +42,71 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside ``path``; it replaces ``path`` only when all went well."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)  # a killed run may have left it
+    """Yield an empty folder beside ``path``; it replaces ``path`` only when all went well.
+
+    What stood there goes aside under a hidden name until the new one has its place. A kill between
+    the two leaves it aside; the next call brings it back.
+
+    Raises:
+        InvalidData: a file or a link stands at ``path``.
+        OSError: what an earlier call left beside it cannot be removed, or the disk fails.
+    """
+    _require_no_file(path)
+    temporary, aside = path.with_name(f".{path.name}.tmp"), path.with_name(f".{path.name}.old")
+    _bring_back(aside, path)
+    for left in filter(Path.exists, (temporary, aside)):  # by a run that was killed
+        shutil.rmtree(left)
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        for file in temporary.rglob("*"):
+        for file in (temporary, *temporary.rglob("*")):
             _sync(file)
-        shutil.rmtree(path, ignore_errors=True)
-        temporary.replace(path)
-        _sync(path.parent)
+        _exchange(temporary, path, aside)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(temporary: Path, path: Path, aside: Path) -> None:
+    """Put the new folder in the place of the old one, which goes aside, or leave all as it was."""
+    try:
+        if path.exists():
+            path.replace(aside)
+        temporary.replace(path)
+    finally:
+        _bring_back(aside, path)
+    _sync(path.parent)
+
+
+def _bring_back(aside: Path, path: Path) -> None:
+    if aside.exists() and not path.exists():
+        aside.replace(path)
+        _sync(path.parent)
+
+
+def left_behind(folder: Path, name: str = "*", below: bool = False) -> list[Path]:
+    """Files that processes which are gone were writing with ``atomic_path``.
+
+    Args:
+        folder: where they lie; it need not be there.
+        name: what they would have been called; a glob.
+        below: also in its folders.
+    """
+    found = (folder.rglob if below else folder.glob)(f".{name}.*.tmp")
+    return [file for file in found if file.is_file() and _is_left(file)]
+
+
+def _is_left(temporary: Path) -> bool:
+    process = temporary.name.split(".")[-2]
+    if not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        return False
+    return int(process) == os.getpid()
 
 
 def hash_file(path: Path) -> str:
@@ -65,6 +122,11 @@ def require_no_folder(path: Path) -> None:
     """No folder stands where a file is read or written."""
     if path.is_dir():
         raise InvalidData(f"{path}: a folder stands where a file belongs; move it away")
+
+
+def _require_no_file(path: Path) -> None:
+    if path.is_symlink() or path.is_file():
+        raise InvalidData(f"{path}: a file or link stands where a folder belongs; move it away")
 
 
 def _sync(path: Path) -> None:

@@ -6,6 +6,7 @@ guessed; whatever pandas would take silently (a short row, other delimiters) is 
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts.atomic import require_no_folder
-from hgld.artifacts.checks import INT64, ColumnType, no_number, require_columns
+from hgld.artifacts.checks import INT64, ColumnType, in_table, no_number, require_columns
 from hgld.errors import InvalidData
 
-__all__ = ["parse_csv", "read_csv", "write_csv"]
+__all__ = ["parse_csv", "read_csv", "row_in_file", "write_csv"]
 
 PIECE_ROWS = 250_000  # of a CSV that are parsed at a time
 
@@ -64,6 +65,20 @@ def write_csv(table: pd.DataFrame, path: Path, spreadsheet: bool = False) -> Non
     )
 
 
+def row_in_file(path: Path, place: int) -> int:
+    """The number of a row in a CSV, as a spreadsheet counts: blank lines are no rows, but count.
+
+    The whole file is read for it: only to be called where there is a fault to tell.
+
+    Args:
+        path: the CSV; where it is not there (any more), no line is taken for blank.
+        place: the row's place among those below the header, from 0 on.
+    """
+    rows = enumerate(_rows_as_text(path), 1) if path.is_file() else ()
+    filled = (number for number, cells in rows if not _is_blank(cells))
+    return next(islice(filled, place + 1, None), in_table(place))
+
+
 def parse_csv(path: Path, columns: Mapping[str, ColumnType]) -> Iterator[pd.DataFrame]:
     """All columns of a CSV as text, piece by piece; ``columns`` are named where it has none."""
     as_text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "na_filter": False}
@@ -100,7 +115,7 @@ def _convert(column: "pd.Series[Any]", column_type: ColumnType, path: Path) -> "
         return pd.Series(numbers, index=column.index, name=column.name)
     except (ValueError, OverflowError):
         row = next(i for i, cell in enumerate(column) if not _converts(cell, convert))
-        where = path, int(column.index[row]), str(column.name)
+        where = path, row_in_file(path, int(column.index[row])), str(column.name)
         raise no_number(*where, column.iloc[row], column_type) from None
 
 
@@ -110,6 +125,18 @@ def _converts(cell: str, convert: Callable[[str], int | float]) -> bool:
     except ValueError:
         return False
     return bool(abs(number) < INT64 if convert is int else not np.isnan(number))
+
+
+def _rows_as_text(path: Path) -> Iterator[list[str]]:
+    """The cells of each row, none of a blank line."""
+    csv.field_size_limit(2**31 - 1)  # a class of GLDv2 names its images in one cell
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        yield from csv.reader(file)
+
+
+def _is_blank(cells: Sequence[str]) -> bool:
+    """Whether pandas passes over it: nothing, or nothing but blanks."""
+    return not cells or (len(cells) == 1 and cells[0].isspace())
 
 
 def _require_commas(path: Path) -> None:
@@ -122,9 +149,7 @@ def _require_commas(path: Path) -> None:
 
 def _require_even_rows(path: Path) -> None:
     """Each row has as many cells as the header; a blank line is no row, but counts as one."""
-    csv.field_size_limit(2**31 - 1)  # a class of GLDv2 names its images in one cell
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        lengths = np.fromiter(map(len, csv.reader(file)), np.int64)
+    lengths = np.fromiter(map(len, _rows_as_text(path)), np.int64)
     rows = np.flatnonzero(lengths)
     uneven = rows[lengths[rows] != lengths[rows[0]]]
     if uneven.size:

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,13 +17,15 @@ import pandas as pd
 from hgld.artifacts.atomic import atomic_path, require_no_folder
 from hgld.artifacts.checks import (
     ColumnType,
+    RowOf,
+    in_table,
     pandas_types,
     require_columns,
     require_numbers,
     require_unique,
     require_values,
 )
-from hgld.artifacts.csv_files import parse_csv, read_csv, write_csv
+from hgld.artifacts.csv_files import parse_csv, read_csv, row_in_file, write_csv
 from hgld.errors import InvalidData
 
 __all__ = ["Artifact", "Folder", "Json", "Table", "VectorFile", "Vectors"]
@@ -62,7 +65,8 @@ class Table:
         """Read and check; extra columns of a person are left out."""
         if self.file.endswith(".parquet"):
             return self.check(_read_parquet(path), path)
-        return self.check(read_csv(path, self.columns, self.may_lack), path)
+        table = read_csv(path, self.columns, self.may_lack)
+        return self.check(table, path, partial(row_in_file, path))
 
     def write(self, table: pd.DataFrame, path: Path) -> None:
         """Check, sort by key and write atomically; the same rows give the same bytes."""
@@ -76,26 +80,31 @@ class Table:
                 write_csv(table, temporary, spreadsheet=self.spreadsheet)
 
     def append(self, rows: pd.DataFrame, path: Path) -> None:
-        """Add rows to a table of text; what stands there stays, extra columns of a person too."""
+        """Add rows to a table of text; what stands there stays, extra columns of a person too.
+
+        Raises:
+            InvalidData: the rows are not what ``check`` asks for, or what stands there is no CSV
+                with these columns.
+        """
         there = [*parse_csv(path, self.columns)] if path.exists() else [self.empty()]
         rows = self.check(rows, path)
         with atomic_path(path) as temporary:
             write_csv(pd.concat([*there, rows], ignore_index=True).fillna(""), temporary)
 
-    def check(self, table: pd.DataFrame, path: Path) -> pd.DataFrame:
-        """The table in its declared columns and types.
+    def check(self, table: pd.DataFrame, path: Path, row_of: RowOf = in_table) -> pd.DataFrame:
+        """The table in its declared columns and types; ``row_of`` says where a row stands.
 
         Raises:
             InvalidData: a missing column, a cell that is no number where one is expected, a value
                 that is not allowed, a key used twice.
         """
         require_columns(table.columns, self.columns, path)
-        require_numbers(table, self.columns, path)
+        require_numbers(table, self.columns, path, row_of)
         table = table[list(self.columns)].astype(pandas_types(self.columns))
         for column, allowed in self.values.items():
-            require_values(table, column, allowed, path)
+            require_values(table, column, allowed, path, row_of)
         if self.key:
-            require_unique(table, self.key, path)
+            require_unique(table, self.key, path, row_of)
         return table
 
 

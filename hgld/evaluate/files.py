@@ -11,6 +11,7 @@ import torch
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.given import Given, unit_rows
 from hgld.ranking.metrics import Result, evaluate, parse
+from hgld.sources.tables import level_columns
 
 __all__ = ["FileResult", "measure_files"]
 
@@ -67,11 +68,13 @@ def measure_files(
         query: embeddings with labels.
         gallery: likewise; None: every query looks through all others (open set).
         metrics: by name; none: H-AP, NDCG, ASI, and AP at each level, R@1, mAP@R at the finest.
-        levels: columns of the labels to use, coarse to fine; none: all.
+        levels: columns of the labels to use, coarse to fine; none: all that a folder's CSV would
+            have for levels, so neither ``split`` nor ``author``.
         cosine: divide by the lengths first; False: the inner product as it is.
 
     Raises:
-        InvalidData: the two sides do not fit together, or have no labels.
+        InvalidData: the two sides do not fit together, or have no labels; ``landmark_id``, by its
+            name the finest level, stands before another.
         UsageError: no such metric or level.
     """
     other = gallery or query
@@ -129,7 +132,19 @@ def _levels_of(side: Given, levels: Sequence[str]) -> pd.DataFrame:
             f"{side.path}: has no level '{missing[0]}'; its labels are "
             + ", ".join(map(str, side.labels))
         )
-    return side.labels[list(levels)] if levels else side.labels
+    return side.labels[list(levels) or _usual_levels(side.labels, side)]
+
+
+def _usual_levels(labels: pd.DataFrame, side: Given) -> list[str]:
+    columns, found = ", ".join(map(str, labels)) or "none", level_columns(labels)
+    if not found:
+        raise InvalidData(f"{side.path}: has no level among its labels (columns: {columns})")
+    if "landmark_id" in found[:-1]:
+        raise InvalidData(
+            f"{side.path}: landmark_id is the finest level, but {found[-1]} stands after it "
+            f"(columns: {columns}); name the levels coarse to fine: --level NAME"
+        )
+    return found
 
 
 def _number(tables: Sequence[pd.DataFrame]) -> list[np.ndarray]:

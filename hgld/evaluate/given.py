@@ -5,8 +5,8 @@ Three forms, whatever made them:
 .npy       (N, D) numbers; ids and labels stand elsewhere
 .npz       ``vectors`` (or ``embeddings``) (N, D); ``ids`` (N,) and ``labels`` (N,) or (N, L) where
            there are any, coarse to fine
-.parquet   a column ``embedding`` (or ``vector``) of lists; ``image_id`` (or ``id``) where there is
-           one; all other columns are labels, coarse to fine
+.parquet   a column ``embedding`` (or ``vector``) of lists; ``image_id`` (or ``id``, ``path``)
+           where there is one; all other columns are labels, coarse to fine
 
 Pickles are never read.
 """
@@ -25,7 +25,7 @@ from hgld.errors import InvalidData
 
 __all__ = ["Given", "read_given", "read_labels", "require_finite", "unit_rows"]
 
-IDS = ("image_id", "id", "ids", "key")
+IDS = ("image_id", "id", "ids", "key", "path")  # the first of them that is there counts
 VECTORS = ("embedding", "embeddings", "vector", "vectors")
 ROWS_AT_ONCE = 1 << 14
 
@@ -38,7 +38,8 @@ class Given:
         path: of the file, for an error.
         vectors: (N, D) float32.
         ids: (N,) of the images; None: rows are known by their number.
-        labels: (N, L) table, coarse to fine; None: they stand elsewhere.
+        labels: (N,) rows; levels coarse to fine, and what else is told of the images; None: they
+            stand elsewhere.
     """
 
     path: Path
@@ -72,6 +73,7 @@ class Given:
             lost = ids[place < 0]
             raise InvalidData(
                 f"{self.path}: {len(lost)} of {len(ids)} images have no {what}, first {lost[0]}"
+                + (f"; its own ids are such as {known[0]}" if len(known) else "")
             )
         return np.asarray(place)
 
@@ -81,11 +83,11 @@ class Given:
         Raises:
             InvalidData: an image without labels, or another number of rows.
         """
-        ids = next((str(name) for name in table if name in IDS), None)
+        ids = next((name for name in IDS if name in table), None)
         levels = table.drop(columns=ids) if ids else table
         if ids and self.ids is not None:
             listed = Given(path, np.empty((len(table), 0)), table[ids].to_numpy(dtype=str))
-            levels = levels.iloc[listed.places(self.ids, "label")]
+            levels = levels.iloc[listed.places(self.ids, f"label by {ids}")]
         elif len(table) != len(self):
             raise InvalidData(
                 f"{path}: {len(table)} rows of labels for {len(self)} embeddings in {self.path}"
@@ -195,7 +197,7 @@ def _read_parquet(path: Path) -> Given:
         raise InvalidData(
             f"{path} row {row}: {lengths.iloc[row]} numbers, row 0 has {lengths.iloc[0]}"
         )
-    ids = next((str(name) for name in table if name in IDS), None)
+    ids = next((name for name in IDS if name in table), None)
     labels = table.drop(columns=[name for name in (vectors, ids) if name])
     matrix = np.stack(table[vectors].to_list()) if len(table) else np.empty((0, 0))
     known = table[ids].to_numpy(dtype=str) if ids else None

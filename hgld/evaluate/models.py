@@ -29,7 +29,7 @@ from hgld.model.clip import find_clip, load_clip_tower
 from hgld.model.image import evaluation_transform
 from hgld.model.weights import split_name
 
-__all__ = ["Encoder", "Model", "find_models"]
+__all__ = ["Encoder", "Model", "find_models", "loaded"]
 
 HELPS = "download them elsewhere and name the file"
 

@@ -30,7 +30,7 @@ import numpy as np
 from hgld.errors import InvalidData
 from hgld.evaluate.given import Given, unit_rows
 
-__all__ = ["PROTOCOLS", "Answers", "RevisitedScore", "revisited_ap", "score_revisited"]
+__all__ = ["PROTOCOLS", "Answers", "RevisitedScore", "ranks_of", "revisited_ap", "score_revisited"]
 
 PROTOCOLS = {  # name: (relevant, junk)
     "easy": (("easy",), ("hard", "junk")),

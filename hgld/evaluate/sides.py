@@ -15,7 +15,7 @@ import pandas as pd
 from hgld.errors import UsageError
 from hgld.shards.index import level_columns, read_index, read_manifest
 
-__all__ = ["Part", "Shards", "Side"]
+__all__ = ["Part", "Shards", "Side", "side_of_files"]
 
 
 @dataclass(frozen=True)

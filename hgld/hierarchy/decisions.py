@@ -14,7 +14,7 @@ import pandas as pd
 from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.columns import records
 
-__all__ = ["Decided", "Decision", "key_types_of", "kinds_of"]
+__all__ = ["PLACING", "Decided", "Decision", "key_types_of", "kinds_of"]
 
 PLACING = ("keep", "move")
 DECIDING = (*PLACING, "drop")
@@ -25,11 +25,11 @@ class Decision:
     """One row of the decisions.
 
     Attributes:
-        row: its place in the file, as a spreadsheet counts.
+        place: its place in the table, from 0 on.
         evidence: what the value was then (``evidence_of``); empty where that is not known.
     """
 
-    row: int
+    place: int
     key: str
     key_type: str
     decision: str
@@ -69,7 +69,7 @@ class Decided:
             key = single_blanks(row["key"])
             evidence = row.get("evidence")
             self._by_key[row["key_type"], key] = Decision(
-                place + 2,
+                place,
                 key,
                 row["key_type"],
                 row["decision"],
@@ -93,7 +93,7 @@ class Decided:
 
     def all(self) -> list[Decision]:
         """All decisions in force, in the order of the file."""
-        return sorted(self._by_key.values(), key=lambda decision: decision.row)
+        return sorted(self._by_key.values(), key=lambda decision: decision.place)
 
 
 def kinds_of(taxonomy: pd.DataFrame) -> Mapping[str, str]:

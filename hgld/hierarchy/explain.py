@@ -10,11 +10,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ID_SPACES
+from hgld.artifacts import ARTIFACTS, ID_SPACES, row_in_file
 from hgld.config import nearest
 from hgld.errors import UsageError
 from hgld.hierarchy.blanks import single_blanks
@@ -89,17 +90,18 @@ def _not_one(asked: str, found: pd.DataFrame, landmarks: pd.DataFrame) -> str:
     return f"'{asked}' is {', '.join(names[:MOST_NAMED])}{more}; say which one"
 
 
-def explain(landmark: Row, tables: Tables) -> list[Step]:
+def explain(landmark: Row, tables: Tables, labels: Path) -> list[Step]:
     """The steps of one landmark.
 
     Args:
         landmark: its row of ``landmarks``.
         tables: those of ``TABLES`` that are there, by artifact name.
+        labels: the folder of decisions and overrides, to tell in which row one stands.
     """
     key = (landmark["split"], landmark["landmark_id"])
     of = {name: _rows_of(key, table) for name, table in tables.items() if name in tables}
     steps = [_landmark(landmark), *_scraped(of), *_cleaned(of)]
-    steps += _reviewed(of, tables)
+    steps += _reviewed(of, tables, labels)
     steps += _labelled(of, key)
     steps += _outdated(of, tables)
     return steps
@@ -172,7 +174,7 @@ def _cleaned(of: Mapping[str, Sequence[Row]]) -> Iterator[Step]:
         yield Step("clean", f"goes by {values}", facts)
 
 
-def _reviewed(of: Mapping[str, Sequence[Row]], tables: Tables) -> Iterator[Step]:
+def _reviewed(of: Mapping[str, Sequence[Row]], tables: Tables, labels: Path) -> Iterator[Step]:
     """Cluster, hint and decision of each value that counts; then the override."""
     decisions = tables.get("decisions")
     decided = Decided(decisions) if decisions is not None else None
@@ -181,12 +183,12 @@ def _reviewed(of: Mapping[str, Sequence[Row]], tables: Tables) -> Iterator[Step]
         yield from _clustered(row, tables)
         if decided is not None and decisions is not None:
             decision = decided.find(row["class_id"], row["instance_of"])
-            yield _decision(row, decision, decisions)
-    overrides = tables.get("overrides")
+            yield _decision(row, decision, decisions, labels)
     for row in of.get("overrides", ()):
-        place = int(_places(overrides, row)) if overrides is not None else 0
         text = f"{row['supercategory']} ({row['kind']}){_signed(row)}"
-        yield Step("override", f"{text}\nrow {place} of overrides.csv", row)
+        file = labels / ARTIFACTS["overrides"].file
+        number = row_in_file(file, _place(tables["overrides"], row))
+        yield Step("override", f"{text}\nrow {number} of {file.name}", row)
 
 
 def _clustered(value: Row, tables: Tables) -> Iterator[Step]:
@@ -215,7 +217,7 @@ def _same_value(clusters: pd.DataFrame | None, value: Row) -> list[Row]:
     return records(clusters[same & (clusters["instance_of"] == value["instance_of"])])
 
 
-def _decision(value: Row, decision: Decision | None, decisions: pd.DataFrame) -> Step:
+def _decision(value: Row, decision: Decision | None, decisions: pd.DataFrame, labels: Path) -> Step:
     if decision is None:
         return Step("decision", f"none yet for {value['instance_of']}", {"decision": ""})
     keys = decisions["key"].map(single_blanks)
@@ -224,9 +226,11 @@ def _decision(value: Row, decision: Decision | None, decisions: pd.DataFrame) ->
     facts = {name: getattr(decision, name) for name in ("key", "decision", "supercategory", "kind")}
     facts |= {"who": decision.who, "when": decision.when, "why": decision.why}
     text = f"{decision.decision} {where}".strip() + _signed(facts)
-    row = f"row {decision.row} of decisions.csv, for {decision.key_type} '{decision.key}'"
+    file = labels / ARTIFACTS["decisions"].file
+    number = row_in_file(file, decision.place)
+    row = f"row {number} of {file.name}, for {decision.key_type} '{decision.key}'"
     before = f"; it replaces {earlier} earlier" if earlier else ""
-    return Step("decision", f"{text}\n{row}{before}", {**facts, "row": decision.row})
+    return Step("decision", f"{text}\n{row}{before}", {**facts, "row": number})
 
 
 def _signed(row: Row) -> str:
@@ -234,10 +238,10 @@ def _signed(row: Row) -> str:
     return f"\nby {row['who'] or 'somebody'}, {row['when'] or 'some day'}{why}"
 
 
-def _places(overrides: pd.DataFrame, row: Row) -> int:
-    """The row's number as a spreadsheet counts."""
+def _place(overrides: pd.DataFrame, row: Row) -> int:
+    """The row's place in the table, from 0 on."""
     same = (overrides["split"] == row["split"]) & (overrides["landmark_id"] == row["landmark_id"])
-    return int(same.to_numpy().argmax()) + 2
+    return int(same.to_numpy().argmax())
 
 
 def _labelled(of: Mapping[str, Sequence[Row]], key: tuple[str, int]) -> Iterator[Step]:

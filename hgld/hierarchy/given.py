@@ -6,7 +6,7 @@ a statement is filled in as plainly unknown: no item, no class id, revision 0.
 
 import pandas as pd
 
-from hgld.artifacts import ColumnType, read_csv
+from hgld.artifacts import ColumnType, read_csv, row_in_file
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.blanks import single_blanks_all
@@ -52,7 +52,7 @@ def _read_table(options: ScrapeOptions) -> pd.DataFrame:
     if again.any():
         row = int(again.to_numpy().argmax())
         raise InvalidData(
-            f"{options.table} row {row + 2}: {options.table_id} "
+            f"{options.table} row {row_in_file(options.table, row)}: {options.table_id} "
             f"{table['landmark_id'].iloc[row]} stands there twice; keep one row"
         )
     return table.assign(

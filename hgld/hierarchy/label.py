@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, ID_SPACES
+from hgld.artifacts import ARTIFACTS, ID_SPACES, row_in_file
 from hgld.config import LabelOptions, StageContext, nearest
 from hgld.errors import InvalidData
 from hgld.hierarchy.blanks import single_blanks
@@ -75,12 +75,12 @@ def _check_decisions(
 
     A decision on a label is history, too, where all values of that label go by their class ids.
     """
-    in_use = {d.row for d in decided.of_values(values) if d}
+    in_use = {d.place for d in decided.of_values(values) if d}
     labels = set(values["instance_of"])
     faults = [
-        f"row {d.row}: {fault}"
+        f"row {row_in_file(path, d.place)}: {fault}"
         for d in decided.all()
-        if d.places and (d.row in in_use or d.key_type == "qid" or d.key not in labels)
+        if d.places and (d.place in in_use or d.key_type == "qid" or d.key not in labels)
         if (fault := _fault(d.supercategory, d.kind, kinds))
     ]
     _raise_all(faults, path)
@@ -89,8 +89,8 @@ def _check_decisions(
 def _check_overrides(overrides: pd.DataFrame, kinds: Mapping[str, str], path: Path) -> None:
     pairs = zip(overrides["supercategory"], overrides["kind"], strict=True)
     faults = [
-        f"row {row}: {fault}"
-        for row, (name, kind) in enumerate(pairs, 2)
+        f"row {row_in_file(path, place)}: {fault}"
+        for place, (name, kind) in enumerate(pairs)
         if (fault := _fault(single_blanks(name), kind, kinds))
     ]
     _raise_all(faults, path)

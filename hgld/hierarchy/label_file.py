@@ -18,7 +18,7 @@ from hgld.errors import InvalidData
 from hgld.hierarchy.blanks import single_blanks_all
 from hgld.hierarchy.columns import columns_of
 
-__all__ = ["LabelFile", "read_label_file"]
+__all__ = ["COLUMNS", "LabelFile", "read_label_file"]
 
 BOM = b"\xef\xbb\xbf"
 NEEDED: dict[str, ColumnType] = {

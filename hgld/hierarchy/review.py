@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from hgld.amounts import count_text
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.blanks import single_blanks_all
@@ -145,14 +146,10 @@ def require_decisions(
         return
     values = value_keys(open_rows).nunique()
     raise WaitingForReview(
-        f"{_count(values, 'value')} of {_count(waiting, 'landmark')} "
+        f"{count_text(values, 'value')} of {count_text(waiting, 'landmark')} "
         f"{'is' if values == 1 else 'are'} open ({1 - waiting / total:.1%} of {total:,} decided, "
         f"review.min_coverage is {options.min_coverage:.1%})"
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def _decided_cells(in_force: Sequence[Decision | None]) -> dict[str, list[str]]:

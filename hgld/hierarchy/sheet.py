@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pandas as pd
 
+from hgld.amounts import count_text
 from hgld.artifacts import Vectors
 from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import Decided, key_types_of, kinds_of
 from hgld.hierarchy.review import hints_of
-from hgld.hierarchy.sheets.clusters import Bulk, read_bulk
+from hgld.hierarchy.sheets.clusters import Bulk, Fault, read_bulk
 from hgld.hierarchy.sheets.evidence import evidence_of
 from hgld.hierarchy.sheets.spreadsheet import Sheet, read_sheets
-from hgld.hierarchy.sheets.values import Value, Wanted, as_wanted, read_values
+from hgld.hierarchy.sheets.values import Value, Wanted, as_wanted, keyed, read_values
 
 __all__ = ["apply_sheets"]
 
@@ -75,18 +76,17 @@ def _read_all(
     kinds: Mapping[str, str],
 ) -> tuple[dict[str, Wanted], Bulk]:
     """What all sheets say of values and of clusters; raises with the faults of all of them."""
+    sheets = [sheet for path in paths for sheet in read_sheets(path)]
+    of_clusters = [sheet for sheet in sheets if {"action", "cluster"} <= set(sheet.columns)]
+    bulk, faults = Bulk({}, []), dict[str, list[Fault]]()
+    if of_clusters:
+        bulk, faults = read_bulk(of_clusters, clusters, label_vectors, kinds)
     wanted: dict[str, Wanted] = {}
-    bulk = Bulk({}, [])
-    reports = []
-    for sheet in [sheet for path in paths for sheet in read_sheets(path)]:
-        if {"action", "cluster"} <= set(sheet.columns):
-            more, faults = read_bulk(sheet, clusters, label_vectors, kinds)
-            bulk = Bulk({**bulk.accepted, **more.accepted}, [*bulk.edits, *more.edits])
-        else:
-            found, faults = read_values(sheet, values, kinds)
-            faults += _twice(sheet, found, wanted)
-            wanted |= found
-        reports += [_report(sheet.name, faults)] if faults else []
+    for sheet in [keyed(sheet) for sheet in sheets if sheet not in of_clusters]:
+        found, faulty = read_values(sheet, values, kinds)
+        faults[sheet.name] = faulty + _twice(sheet, found, wanted)
+        wanted |= found
+    reports = [_report(name, faulty) for name, faulty in faults.items() if faulty]
     if reports:
         raise InvalidData("\n".join(reports))
     return wanted, bulk
@@ -135,9 +135,7 @@ def _new_decisions(
     ]
 
 
-def _twice(
-    sheet: Sheet, found: Mapping[str, Wanted], before: Mapping[str, Wanted]
-) -> list[tuple[int, str]]:
+def _twice(sheet: Sheet, found: Mapping[str, Wanted], before: Mapping[str, Wanted]) -> list[Fault]:
     """Values of which an earlier sheet says something else."""
     expected = "what the other sheet says of this key; apply one of them only"
     return [
@@ -147,7 +145,8 @@ def _twice(
     ]
 
 
-def _report(name: str, faults: Sequence[tuple[int, str]]) -> str:
+def _report(name: str, faults: Sequence[Fault]) -> str:
     lines = [text for _, text in sorted(faults, key=lambda fault: fault[0])]
-    count = f"{len(lines)} fault" + ("s" if len(lines) > 1 else "")
-    return f"{name}: {count}, nothing was applied\n  " + "\n  ".join(lines)
+    return f"{name}: {count_text(len(lines), 'fault')}, nothing was applied\n  " + "\n  ".join(
+        lines
+    )

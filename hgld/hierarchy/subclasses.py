@@ -21,7 +21,7 @@ from hgld.hierarchy.wiki.crawl import in_parts
 from hgld.hierarchy.wiki.questions import ask_entities
 from hgld.tasks import track
 
-__all__ = ["SuperClasses", "Wikidata", "read_superclasses", "steps_to", "walk_up"]
+__all__ = ["Graph", "SuperClasses", "Wikidata", "read_superclasses", "steps_to", "walk_up"]
 
 QUESTION = {
     "props": "info|labels|claims",

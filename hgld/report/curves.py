@@ -13,7 +13,15 @@ import torch
 from hgld.ranking import ranked as by_rank
 from hgld.ranking.levels import count_levels, relevance_table
 
-__all__ = ["ALPHAS", "RECALLS", "Curves", "batch_sizes", "gaps_by_batch", "measure_curves"]
+__all__ = [
+    "ALPHAS",
+    "RECALLS",
+    "Curves",
+    "batch_sizes",
+    "gaps_by_batch",
+    "measure_curves",
+    "queries_to_measure",
+]
 
 ALPHAS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 RECALLS = (np.arange(100) + 0.5) / 100  # middles of a hundred steps: their mean is the area

@@ -78,7 +78,7 @@ def measure(
 
     .npz: vectors, and ids and labels (images, levels) where there are any. .parquet: embedding (a
     list), image_id, and a column a level, coarse to fine. .npy: embeddings alone; labels then stand
-    in a file of their own, in the same order, or with a column image_id.
+    in a file of their own, in the same order, or with a column image_id or path.
     """
     from hgld.artifacts import atomic_path, write_csv
     from hgld.evaluate.files import measure_files

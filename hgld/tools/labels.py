@@ -79,8 +79,10 @@ def explain(
     from hgld.hierarchy.explain import explain, find_landmark
 
     _check_split(split)
-    tables = _tables(open_workspace(pipeline, settings, work))
-    steps = explain(find_landmark(tables["landmarks"], landmark, split), tables)
+    workspace = open_workspace(pipeline, settings, work)
+    tables = _tables(workspace)
+    found = find_landmark(tables["landmarks"], landmark, split)
+    steps = explain(found, tables, workspace.pipeline.labels)
     if as_json:
         print_json([{"step": step.head, **step.facts} for step in steps])
         return

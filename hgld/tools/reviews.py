@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hgld.amounts import count_text
 from hgld.errors import UsageError
 from hgld.tools.arguments import AsJson, Now, PipelineFile, Settings, Work
 from hgld.tools.output import print_json, progress
@@ -57,7 +58,7 @@ def show_differences(
         return
     for difference in found:
         typer.echo(difference.words)
-    typer.echo(f"{_count(len(found), 'value')} decided in another way", err=True)
+    typer.echo(f"{count_text(len(found), 'value')} decided in another way", err=True)
 
 
 @app.command("blind")
@@ -77,7 +78,7 @@ def write_blind_copy(
     _refuse_to_overwrite(out)
     sheet = blind_sheet(open_runner(pipeline, settings, work), seed, hints=not no_hints)
     _write_sheet(sheet, out)
-    typer.echo(f"{_count(len(sheet), 'value')} to decide in {out}", err=True)
+    typer.echo(f"{count_text(len(sheet), 'value')} to decide in {out}", err=True)
 
 
 @app.command("agree")
@@ -154,7 +155,7 @@ def undo(
 
     runner = open_runner(pipeline, settings, work, now)
     undo_decisions(runner, keys, runner.workspace.pipeline.review.who or login_name(), why)
-    typer.echo(f"{_count(len(keys), 'decision')} taken back", err=True)
+    typer.echo(f"{count_text(len(keys), 'decision')} taken back", err=True)
 
 
 def _describe(found: Mapping[str, Any]) -> Iterator[str]:
@@ -219,10 +220,6 @@ def _write_sheet(sheet: "pd.DataFrame", path: Path) -> None:
 
     with atomic_path(path) as temporary:
         write_csv(sheet, temporary, spreadsheet=True)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def _plain(said: "Annotation | None") -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hgld.amounts import size_text
 from hgld.tools.arguments import AsJson
 from hgld.tools.output import print_json, print_rows, progress
 
@@ -32,7 +33,6 @@ Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of sh
 def list_shards(folder: Folder, as_json: AsJson = False) -> None:
     """List the shards: samples, runs, size, hash."""
     from hgld import shards
-    from hgld.console import size_text
 
     rows = shards.list_shards(folder).to_dict("records")
     if as_json:
@@ -117,8 +117,6 @@ def index(
 
 def _describe_split(split: str, count: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Heads and texts of one split."""
-    from hgld.console import size_text
-
     size, images = size_text(count["bytes"]), count["images_of_a_class"]
     yield split, f"{count['samples']:,} samples, {count['shards']:,} shards, {size}"
     yield "  classes", ", ".join(f"{name} {n:,}" for name, n in count["classes"].items())

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,64 @@ def test_labels_join_by_id_or_by_row(tmp_path: Path) -> None:
     by_row = read_given(write(tmp_path, "npy")).with_labels(table, tmp_path / "labels.csv")
     assert by_row.labels is not None
     assert by_row.labels["place"].tolist() == ["dam", "lake", "lake", "mill"]
+
+
+FOLDER = """path,split,kind,place,author,url
+a/p3.jpg,evaluation,built,dam,Ann,u3
+a/p0.jpg,evaluation,nature,lake,Ann,u0
+a/p2.jpg,evaluation,built,mill,Bob,u2
+a/p1.jpg,evaluation,nature,lake,Bob,u1
+"""
+
+
+def with_paths(folder: Path, *paths: str) -> Path:
+    np.savez(folder / "q.npz", vectors=VECTORS[: len(paths)], ids=np.array(paths))
+    (folder / "labels.csv").write_text(FOLDER)
+    return folder / "q.npz"
+
+
+def test_the_csv_of_a_folder_labels_embeddings_by_path_and_its_levels_alone_count(
+    tmp_path: Path,
+) -> None:
+    query = read_given(with_paths(tmp_path, *(f"a/p{n}.jpg" for n in range(4))))
+    given = query.with_labels(read_labels(tmp_path / "labels.csv"), tmp_path / "labels.csv")
+    found, whole = measure_files(given), measure_files(read_given(write(tmp_path, "parquet")))
+    assert found.levels == ("kind", "place")
+    assert found.result.mean() == whole.result.mean()
+    assert measure_files(given, levels=["author", "split"]).levels == ("author", "split")
+
+
+def test_ids_that_labels_do_not_have_are_one_line_that_shows_what_they_have(
+    tmp_path: Path,
+) -> None:
+    query, path = read_given(with_paths(tmp_path, "p0", "p1")), tmp_path / "labels.csv"
+    says = r"labels\.csv: 2 of 2 images have no label by path, first p0; its own ids are such as a/"
+    with pytest.raises(InvalidData, match=says):
+        query.with_labels(read_labels(path), path)
+
+
+def test_image_ids_count_before_paths(tmp_path: Path) -> None:
+    table = pd.DataFrame({"path": list("dcba"), "image_id": ["p3", "p2", "p1", "p0"]})
+    table["place"] = LABELS[::-1, 1]
+    given = read_given(write(tmp_path, "npz")).with_labels(table, tmp_path / "labels.csv")
+    assert measure_files(given, metrics=["R@1"]).levels == ("place",)
+    assert given.labels is not None and given.labels["place"].tolist() == LABELS[:, 1].tolist()
+
+
+def test_a_landmark_is_the_finest_level_or_the_levels_are_named(tmp_path: Path) -> None:
+    table = pd.DataFrame({"landmark_id": list("aabc"), "kind": LABELS[:, 0]})
+    given = Given(tmp_path / "q.npy", VECTORS, None, table)
+    with pytest.raises(InvalidData, match="landmark_id is the finest level, but kind stands after"):
+        measure_files(given)
+    last = ("kind", "landmark_id")
+    assert measure_files(given, levels=last).levels == last
+    assert measure_files(replace(given, labels=table[list(last)])).levels == last
+
+
+def test_labels_without_a_level_are_told(tmp_path: Path) -> None:
+    table = pd.DataFrame({"split": ["test"] * 4, "url": list("abcd")})
+    with pytest.raises(InvalidData, match=r"no level among its labels \(columns: split, url\)"):
+        measure_files(Given(tmp_path / "q.npy", VECTORS, None, table))
 
 
 def test_the_metrics_of_files_are_those_of_the_library(tmp_path: Path) -> None:

@@ -64,14 +64,14 @@ class Desk:
         values = list_values(self.clusters, *nothing, TAXONOMY, self.decisions, NO_HINTS)
         return list_clusters(values, self.summary).set_index("cluster", drop=False)
 
-    def write(self, rows: dict[int, dict[str, str]]) -> Path:
+    def write(self, rows: dict[int, dict[str, str]], file: str = "review_clusters.csv") -> Path:
         """Write the sheet with these cells filled in: cluster -> column -> text."""
         sheet = self.sheet().astype(object)
         for cluster, cells in rows.items():
             for column, text in cells.items():
                 sheet.loc[cluster, column] = text
-        write_csv(sheet, self.folder / "review_clusters.csv", spreadsheet=True)
-        return self.folder / "review_clusters.csv"
+        write_csv(sheet, self.folder / file, spreadsheet=True)
+        return self.folder / file
 
     def apply(self, *sheets: Path) -> None:
         self.decisions, self.edits = apply_sheets(
@@ -238,6 +238,57 @@ def test_what_makes_no_sense_is_told(
 ) -> None:
     assert says in "\n".join(faults(desk, rows))
     assert desk.decisions.empty and desk.edits.empty
+
+
+def two_sheets(desk: Desk, a: dict[int, dict[str, str]], b: dict[int, dict[str, str]]) -> None:
+    desk.apply(desk.write(a, "a.csv"), desk.write(b, "b.csv"))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "says"),
+    [
+        (
+            {0: ACCEPT},
+            {0: {**ACCEPT, "supercategory": "lake"}},
+            r"b\.csv: 1 fault, .*\n.*column supercategory: found 'lake'; expected what row \d of "
+            r".*a\.csv says of this cluster, 'Church'; apply one of them only$",
+        ),
+        (
+            {0: {"action": "merge", "into": "2"}},
+            {0: {"action": "dissolve"}},
+            r"b\.csv: 1 fault, .*\n.*column action: found 'dissolve'; .*, 'merge'; apply one",
+        ),
+        (
+            {0: {"action": "merge", "into": "2"}},
+            {2: {"action": "split", "into": "2"}},
+            r"a\.csv: 1 fault, .*\n.*found '2'; expected a cluster that stays; row \d of "
+            r".*b\.csv says split$",
+        ),
+        (
+            {0: {"action": "merge", "into": "1"}},
+            {1: {"action": "merge", "into": "0"}},
+            r"a\.csv: 1 fault, .*\n.*not merged into this one\n.*b\.csv: 1 fault, .*\n.*not merged",
+        ),
+        (
+            {0: {"action": "dissolve"}, 1: {"action": "dissolve"}},
+            {2: {"action": "dissolve"}},
+            r"a\.csv: 1 fault, .*\n.*at least one cluster that stays as it is$",
+        ),
+    ],
+)
+def test_two_sheets_that_do_not_go_together_are_told(
+    desk: Desk, a: dict[int, dict[str, str]], b: dict[int, dict[str, str]], says: str
+) -> None:
+    with pytest.raises(InvalidData, match=says):
+        two_sheets(desk, a, b)
+    assert desk.decisions.empty and desk.edits.empty
+
+
+def test_two_sheets_count_as_one(desk: Desk) -> None:
+    merge = {2: {"action": "merge", "into": "0"}}
+    two_sheets(desk, {0: ACCEPT, **merge}, {0: {**ACCEPT, "supercategory": "church"}, **merge})
+    assert desk.decided() == dict.fromkeys(("chapel", "church", "inn", "pub"), "church")
+    assert desk.edits["key"].tolist() == ["inn", "pub"]
 
 
 def test_a_sheet_of_clusters_that_are_other_ones_by_now_is_refused(desk: Desk) -> None:

@@ -20,24 +20,24 @@ def decisions(*rows: tuple[str, str, str, str]) -> pd.DataFrame:
 
 def found(table: pd.DataFrame, class_id: str, label: str) -> tuple[int, str] | None:
     decision = Decided(table).find(class_id, label)
-    return decision and (decision.row, decision.supercategory)
+    return decision and (decision.place, decision.supercategory)
 
 
 def test_the_last_row_of_a_key_is_in_force() -> None:
     table = decisions(("Q1", "qid", "keep", "lake"), ("Q2", "qid", "drop", ""),
                       ("Q1", "qid", "keep", "canal"))  # fmt: skip
-    assert found(table, "Q1", "x") == (4, "canal")
+    assert found(table, "Q1", "x") == (2, "canal")
 
 
 def test_a_decision_on_the_id_goes_before_one_on_the_label() -> None:
     table = decisions(("Q1", "qid", "keep", "lake"), ("pond", "label", "keep", "parks"))
-    assert found(table, "Q1", "pond") == (2, "lake")
+    assert found(table, "Q1", "pond") == (0, "lake")
 
 
 def test_a_decision_on_the_label_holds_where_none_names_the_id() -> None:
     table = decisions(("pond", "label", "keep", "lake"))
-    assert found(table, "Q1", "pond") == (2, "lake")
-    assert found(table, "", "pond") == (2, "lake")
+    assert found(table, "Q1", "pond") == (0, "lake")
+    assert found(table, "", "pond") == (0, "lake")
     assert found(table, "", "Pond") is None
 
 

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -9,6 +10,7 @@ from hgld.hierarchy.columns import columns_of
 from hgld.hierarchy.explain import Step, explain, find_landmark
 
 URL = "http://commons.wikimedia.org/wiki/Category:"
+NO_LABELS = Path("no labels")
 YEARS = json.dumps({"P580": [{"time": "+1172-00-00T00:00:00Z"}], "P1552": ["somevalue"]})
 
 
@@ -62,7 +64,7 @@ def tables(**more: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def steps(asked: str = "train:7", **more: pd.DataFrame) -> list[Step]:
-    return explain(find_landmark(LANDMARKS, asked), tables(**more))
+    return explain(find_landmark(LANDMARKS, asked), tables(**more), NO_LABELS)
 
 
 def texts(found: list[Step]) -> dict[str, str]:
@@ -112,6 +114,13 @@ def test_an_open_value_has_no_decision_yet() -> None:
     assert texts(steps(decisions=table("decisions")))["decision"].startswith("none yet for church")
 
 
+def test_a_blank_line_counts_in_the_rows_that_are_named(tmp_path: Path) -> None:
+    (tmp_path / "decisions.csv").write_text("key,decision\nQ1,drop\n\nQ1,keep\n")
+    found = explain(find_landmark(LANDMARKS, "train:7"), tables(), tmp_path)
+    assert "row 4 of decisions.csv" in texts(found)["decision"]
+    assert {step.head: step.facts for step in found}["decision"]["row"] == 4
+
+
 def test_labels_that_are_older_than_the_decisions_are_told() -> None:
     later = table(
         "decisions", ("Q1", "qid", "move", "tower", "human-made", "ann", "2026-09-09", "", "", "")
@@ -127,6 +136,7 @@ def test_a_published_label_is_told_with_its_value() -> None:
             "index_labels": table("index_labels", (7, URL, "post mill", "windmill", "human-made")),
             "train_labels": table("train_labels", (7, URL, "x", "church", "human-made")),
         },
+        NO_LABELS,
     )
     assert texts(found)["published"] == "windmill (human-made) 'post mill'"
 

@@ -88,8 +88,8 @@ def test_bom_crlf_and_other_column_names_are_read(tmp_path: Path, context: Stage
 def test_an_id_that_stands_there_twice_is_told_with_its_row(
     tmp_path: Path, context: StageContext
 ) -> None:
-    with pytest.raises(InvalidData, match=r"given\.csv row 4: landmark_id 1 stands there twice"):
-        given(tmp_path, context, "landmark_id,supercategory\n1,lake\n2,lake\n1,pub\n")
+    with pytest.raises(InvalidData, match=r"given\.csv row 5: landmark_id 1 stands there twice"):
+        given(tmp_path, context, "landmark_id,supercategory\n1,lake\n\n2,lake\n1,pub\n")
 
 
 def test_a_missing_column_is_told(tmp_path: Path, context: StageContext) -> None:

@@ -218,6 +218,15 @@ def test_decisions_that_do_not_fit_the_taxonomy_are_told_with_file_and_row(
     ]
 
 
+def test_a_blank_line_counts_in_the_row_of_a_decision(context: StageContext) -> None:
+    context.labels.mkdir(parents=True, exist_ok=True)
+    file = context.labels / "decisions.csv"
+    file.write_text("key,key_type\n\nQ1,qid\n\nQ9,qid\n")
+    decisions = (CHURCH, ("Q9", "keep", "chruch", "human-made"))
+    with pytest.raises(InvalidData, match=r"decisions\.csv row 5: supercategory 'chruch'"):
+        label(replace(SIMPLE, decisions=decisions), context)
+
+
 def test_history_may_name_supercategories_that_are_gone(context: StageContext) -> None:
     decisions = (("Q5", "keep", "chapels", "human-made"), CHURCH)
     assert len(label(replace(SIMPLE, decisions=decisions), context)["hierarchy"]) == 1

@@ -378,6 +378,14 @@ def test_two_sheets_that_say_two_things_of_a_value_are_told(tmp_path: Path) -> N
         apply_paths([tmp_path / "a.csv", tmp_path / "b.csv"])
 
 
+def test_two_sheets_without_keys_that_say_two_things_are_told(tmp_path: Path) -> None:
+    header = "decision,supercategory,kind,note,instance_of"
+    for name, decision in (("a.csv", "keep,church"), ("b.csv", "drop,")):
+        (tmp_path / name).write_text(f"{header}\n{decision},,,'=odd\n")
+    with pytest.raises(InvalidData, match=r"b\.csv: 1 fault, .*\n.*the other sheet says of this"):
+        apply_paths([tmp_path / "a.csv", tmp_path / "b.csv"])
+
+
 def test_the_faults_of_all_sheets_are_told_at_once(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text(f"{HEADER}\nkeep,pub,,,Q1\n")

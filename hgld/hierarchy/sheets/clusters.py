@@ -1,4 +1,4 @@
-"""Read the sheet of clusters: what a person wants done with each, and what that means for values.
+"""Read the sheets of clusters: what a person wants done with each, and what that means for values.
 
     accept      the supercategory for all values of the cluster that are open
     merge       put the values of this cluster into the cluster numbered in ``into``
@@ -6,11 +6,12 @@
     split       cut this cluster into as many as ``into`` says, by k-means on its values
 
 Accepting writes decisions. The other three write which value belongs with which (see
-``hgld.hierarchy.clusters.edits``); decisions are not touched by them.
+``hgld.hierarchy.clusters.edits``); decisions are not touched by them. Several sheets are read as
+one: they may say the same of a cluster, and not two things.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -24,19 +25,19 @@ from hgld.hierarchy.clusters.k_means import count_different, k_means, nearest_to
 from hgld.hierarchy.sheets.cluster_list import members_hash
 from hgld.hierarchy.sheets.spreadsheet import Row, Sheet
 
-__all__ = ["ACTIONS", "Bulk", "read_bulk"]
+__all__ = ["ACTIONS", "Bulk", "Fault", "read_bulk"]
 
 ACTIONS = ("accept", "merge", "dissolve", "split")
 EDITABLE = ("action", "into", "supercategory", "note")
 NEEDED = ("cluster", "evidence", *EDITABLE)
 RESTARTS = 10
 
-Fault = tuple[int, str]
+Fault = tuple[int, str]  # the row's number, and what is wrong
 
 
 @dataclass(frozen=True)
 class Bulk:
-    """What a sheet of clusters means for values.
+    """What the sheets of clusters mean for values.
 
     Attributes:
         accepted: value key -> supercategory and why; for those that are open.
@@ -55,6 +56,8 @@ class _Act:
     into: int
     supercategory: str
     note: str
+    sheet: str = field(compare=False)
+    row: Row = field(compare=False)
 
 
 class _Clusters:
@@ -76,28 +79,37 @@ class _Clusters:
 
 
 def read_bulk(
-    sheet: Sheet, clusters: pd.DataFrame, label_vectors: Vectors, kinds: Mapping[str, str]
-) -> tuple[Bulk, list[Fault]]:
-    """What the sheet wants, and its faults by row; with a fault it wants nothing."""
-    sheet.require(NEEDED)
+    sheets: Sequence[Sheet],
+    clusters: pd.DataFrame,
+    label_vectors: Vectors,
+    kinds: Mapping[str, str],
+) -> tuple[Bulk, dict[str, list[Fault]]]:
+    """What the sheets want together, and the faults of each by row; with any they want nothing."""
     here = _Clusters(clusters, label_vectors)
-    acts, numbers, faults = _read_acts(sheet, here, kinds)
-    faults += [(numbers[c], fault) for c, fault in _conflicts(acts, numbers, here)]
-    if faults:
+    acts: dict[int, _Act] = {}
+    faults: dict[str, list[Fault]] = {}
+    for sheet in sheets:
+        sheet.require(NEEDED)
+        found, faults[sheet.name] = _read_acts(sheet, here, kinds)
+        faults[sheet.name] += _contradictions(found, acts)
+        acts |= {cluster: act for cluster, act in found.items() if cluster not in acts}
+    for act, fault in _conflicts(acts, here):
+        faults[act.sheet].append((act.row.number, fault))
+    if any(faults.values()):
         return Bulk({}, []), faults
     edits = [_edits(cluster, act, acts, here) for cluster, act in sorted(acts.items())]
-    return Bulk(_accepted(acts, here), [row for rows in edits for row in rows]), []
+    return Bulk(_accepted(acts, here), [row for rows in edits for row in rows]), faults
 
 
 def _read_acts(
     sheet: Sheet, here: _Clusters, kinds: Mapping[str, str]
-) -> tuple[dict[int, _Act], dict[int, int], list[Fault]]:
-    """Acts by cluster, the row of each, and faults."""
+) -> tuple[dict[int, _Act], list[Fault]]:
+    """Acts by cluster, and faults by row."""
     acts: dict[int, _Act] = {}
     numbers: dict[int, int] = {}
     faults: list[Fault] = []
     for row in sheet.rows:
-        cluster, found = _whole(row["cluster"]), _read_act(row, here, kinds)
+        cluster, found = _whole(row["cluster"]), _read_act(sheet, row, here, kinds)
         again = cluster in numbers
         if again and found:
             expected = f"each cluster once; it stands in row {numbers[cluster]} too"
@@ -107,10 +119,12 @@ def _read_acts(
             acts[cluster] = found
         elif found:
             faults.append((row.number, found))
-    return acts, numbers, faults
+    return acts, faults
 
 
-def _read_act(row: Row, here: _Clusters, kinds: Mapping[str, str]) -> "_Act | str | None":
+def _read_act(
+    sheet: Sheet, row: Row, here: _Clusters, kinds: Mapping[str, str]
+) -> "_Act | str | None":
     """What a row wants, or what is wrong with it; None where it wants nothing."""
     words = row["action"].casefold().split()
     action = words[0] if words else ""
@@ -129,13 +143,14 @@ def _read_act(row: Row, here: _Clusters, kinds: Mapping[str, str]) -> "_Act | st
     if row["evidence"] != members_hash(here.keys_of(cluster)):
         now = f"{members_hash(here.keys_of(cluster))!r}; the cluster's values are not those that "
         return row.fault("evidence", now + "the sheet was written for: write it again")
-    return _read_what(row, action, cluster, here, kinds)
+    found = _read_what(row, action, cluster, here, kinds)
+    return found if isinstance(found, str) else _Act(action, *found, row["note"], sheet.name, row)
 
 
 def _read_what(
     row: Row, action: str, cluster: int, here: _Clusters, kinds: Mapping[str, str]
-) -> "_Act | str":
-    """The supercategory or number that the action needs."""
+) -> tuple[int, str] | str:
+    """The number and the supercategory that the action needs, or what is wrong with them."""
     into = _whole(row["into"])
     if row["into"] and action in ("accept", "dissolve"):
         return row.fault("into", f"nothing: {action} needs none")
@@ -152,7 +167,7 @@ def _read_what(
     if action == "accept" and not name:
         near = nearest(row["supercategory"].casefold(), names)
         return row.fault("supercategory", "a name that is in taxonomy.csv") + near
-    return _Act(action, into, name, row["note"])
+    return into, name
 
 
 def _whole(text: str) -> int:
@@ -161,23 +176,35 @@ def _whole(text: str) -> int:
     return int(text) if text.isdecimal() else -1
 
 
-def _conflicts(
-    acts: Mapping[int, _Act], numbers: Mapping[int, int], here: _Clusters
-) -> list[tuple[int, str]]:
-    """Cluster and fault: merges into what will not be there, nothing left to dissolve into."""
+def _contradictions(acts: Mapping[int, _Act], before: Mapping[int, _Act]) -> list[Fault]:
+    """Clusters of which an earlier sheet says something else."""
+    pairs = [(act, before.get(cluster, act)) for cluster, act in acts.items()]
+    return [(act.row.number, _contradiction(act, first)) for act, first in pairs if act != first]
+
+
+def _contradiction(act: _Act, first: _Act) -> str:
+    column = next(name for name in EDITABLE if getattr(act, name) != getattr(first, name))
+    there = f"what row {first.row.number} of {first.sheet} says of this cluster"
+    return act.row.fault(column, f"{there}, {first.row[column]!r}; apply one of them only")
+
+
+def _conflicts(acts: Mapping[int, _Act], here: _Clusters) -> list[tuple[_Act, str]]:
+    """Act and fault: merges into what will not be there, nothing left to dissolve into."""
     faults = []
     for cluster, act in acts.items():
-        row = f"row {numbers[cluster]}, column into: found '{act.into}'; expected "
         if act.action == "merge" and _target(cluster, acts) is None:
-            faults.append((cluster, f"{row}a cluster that is not merged into this one"))
+            faults.append(
+                (act, act.row.fault("into", "a cluster that is not merged into this one"))
+            )
         target = acts.get(act.into)
         if act.action == "merge" and target and target.action in ("dissolve", "split"):
-            faults.append((cluster, f"{row}a cluster that stays; row {numbers[act.into]} "
-                                    f"says {target.action}"))  # fmt: skip
-    if len(_staying(acts, here)) == 0 and any(a.action == "dissolve" for a in acts.values()):
-        cluster = next(c for c, a in acts.items() if a.action == "dissolve")
-        faults.append((cluster, f"row {numbers[cluster]}, column action: found 'dissolve'; "
-                                "expected at least one cluster that stays as it is"))  # fmt: skip
+            there = "" if target.sheet == act.sheet else f" of {target.sheet}"
+            stays = f"a cluster that stays; row {target.row.number}{there} says {target.action}"
+            faults.append((act, act.row.fault("into", stays)))
+    dissolved = [act for act in acts.values() if act.action == "dissolve"]
+    if dissolved and not _staying(acts, here):
+        expected = "at least one cluster that stays as it is"
+        faults.append((dissolved[0], dissolved[0].row.fault("action", expected)))
     return faults
 
 

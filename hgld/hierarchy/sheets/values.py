@@ -18,7 +18,7 @@ from hgld.hierarchy.sheets.evidence import has_changed
 from hgld.hierarchy.sheets.spreadsheet import Row, Sheet
 from hgld.tasks import say
 
-__all__ = ["Value", "Wanted", "as_wanted", "read_values"]
+__all__ = ["Value", "Wanted", "as_wanted", "keyed", "read_values"]
 
 EDITABLE = ("decision", "supercategory", "kind", "note")
 NEEDED = ("key", *EDITABLE)
@@ -54,8 +54,7 @@ class Wanted:
 def read_values(
     sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, str]
 ) -> tuple[dict[str, Wanted], list[tuple[int, str]]]:
-    """What the rows of a sheet of values say, and what is wrong with them."""
-    sheet = _keyed(sheet)
+    """What the rows of a sheet of values (``keyed``) say, and what is wrong with them."""
     sheet.require(NEEDED)
     faults = _key_faults(sheet.rows, values)
     wanted: dict[str, Wanted] = {}
@@ -72,7 +71,7 @@ def read_values(
     return wanted, faults
 
 
-def _keyed(sheet: Sheet) -> Sheet:
+def keyed(sheet: Sheet) -> Sheet:
     """The sheet; one without keys has its labels as such, which are those of values without id."""
     if "key" in sheet.columns or "instance_of" not in sheet.columns:
         return sheet

@@ -12,7 +12,7 @@ from typing import Any
 from hgld.errors import InvalidData
 from hgld.hierarchy.wiki.compressed import read_blocks
 
-__all__ = ["read_entities"]
+__all__ = ["Entity", "read_entities"]
 
 _ID = re.compile(rb'\s*\{"type":"item","id":"(Q\d+)"')
 

@@ -12,7 +12,7 @@ from hgld.hierarchy.wiki.redirects import Redirect
 from hgld.hierarchy.wiki.route import Fact, Known
 from hgld.hierarchy.wiki.store import Store
 
-__all__ = ["Facts", "Trail"]
+__all__ = ["MOST_AT_HAND", "Facts", "Trail"]
 
 SomeFact = TypeVar("SomeFact", bound=Fact)
 

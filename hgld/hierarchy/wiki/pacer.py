@@ -56,7 +56,12 @@ class Pacer:
         self._full = self.requests_per_second = max(LEAST_PER_SECOND, fastest)
 
     def take(self) -> float:
-        """Take the next request for this process: 0, or the seconds until one may be sent."""
+        """Take the next request for this process: 0, or the seconds until one may be sent.
+
+        Raises:
+            HgldError: the file cannot be read or written.
+            Resumable: the disk is full.
+        """
         with self._turn() as file:
             left = self._left(file)
             if left <= 0:
@@ -64,7 +69,12 @@ class Pacer:
             return left
 
     def hold_back(self, pause_s: float) -> None:
-        """Let no process send a request within so many seconds, however this one ends."""
+        """Let no process send a request within so many seconds, however this one ends.
+
+        Raises:
+            HgldError: the file cannot be read or written.
+            Resumable: the disk is full.
+        """
         with self._turn() as file:
             self._write(file, max(pause_s, self._left(file)))
 
