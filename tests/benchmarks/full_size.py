@@ -2,7 +2,8 @@
 
 Each stage works on the made world of its size in a process of its own, at 1 %, 10 % and 100 %:
 seconds of the processor, peak of its memory, and the exponent with which the seconds grow from
-10 % to 100 %; what a process spends before its stage starts, as on imports, does not count.
+1 % and from 10 % to 100 %; what a process spends before its stage starts, as on imports, does not
+count.
 ``collect`` is the first run, the headers of all tars included. ``export`` is all that comes before
 the first photo is read. Needs 7 GB of disk below the temporary folder, for a few minutes.
 """
@@ -48,10 +49,10 @@ def _rows_of(work: str, measured: list[dict[str, float]], shares: tuple[float, .
         Row(f"{work} of {size} of GLDv2", last["seconds"], "s", most=most_s),
         Row(f"{work} of {size}: peak memory", last["megabytes"], "MB", most=most_mb),
     ]
-    if len(shares) > 1:
-        ratio = last["seconds"] / measured[-2]["seconds"]
-        growth = math.log(ratio) / math.log(shares[-1] / shares[-2])
-        found.append(Row(f"{work}: growth from {shares[-2]:.0%}", growth, "^n", most=GROWTH))
+    for start, most in ((0, GROWTH), (-2, None))[: len(shares) - 1]:
+        ratio = last["seconds"] / measured[start]["seconds"]
+        growth = math.log(ratio) / math.log(shares[-1] / shares[start])
+        found.append(Row(f"{work}: growth from {shares[start]:.0%}", growth, "^n", most=most))
     return found
 
 
