@@ -17,6 +17,9 @@ def main() -> None:
     except KeyboardInterrupt:
         print("hgld: interrupted before it began", file=sys.stderr)
         sys.exit(130)
+    finally:
+        # CPython dies by SIGINT where a caught interrupt met the exec of a text; another undoes it.
+        exec("")
 
 
 if __name__ == "__main__":

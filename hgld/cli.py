@@ -47,13 +47,20 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a path may hold any character
     for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, _stop)
+        if signal.getsignal(ending) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(ending, _stop)
     code = guarded(app)
     sys.exit(guarded(_flush) or code)
 
 
+class _Stopped(SystemExit):
+    """SIGTERM or SIGHUP came. No Exception: a library's ``except Exception`` would swallow it."""
+
+    code = Resumable.exit_code
+
+
 def _stop(number: int, _: object) -> None:
-    raise Resumable(f"stopped by {signal.Signals(number).name}; the same command goes on from here")
+    raise _Stopped(f"stopped by {signal.Signals(number).name}")
 
 
 def _flush() -> None:
@@ -75,6 +82,9 @@ def guarded(command: Callable[[], object]) -> int:
     except OSError as error:
         typer.echo(f"hgld: {_os_error(error)}", err=True)
         return Resumable.exit_code if error.errno in DISK_FULL else 1
+    except _Stopped as stop:
+        typer.echo(f"hgld: {stop}; the same command goes on from here", err=True)
+        return Resumable.exit_code
     except SystemExit as done:  # how Typer ends
         if done.code == INTERRUPTED:
             typer.echo("hgld: interrupted; the same command goes on from here", err=True)

@@ -22,7 +22,16 @@ from typing import Any, Protocol, TypeVar
 
 from hgld.errors import HgldError, Resumable
 
-__all__ = ["Label", "ProgressSink", "map_tasks", "say", "start_workers", "track", "watched_by"]
+__all__ = [
+    "Label",
+    "ProgressSink",
+    "leave_signals",
+    "map_tasks",
+    "say",
+    "start_workers",
+    "track",
+    "watched_by",
+]
 
 Item = TypeVar("Item")
 Task = TypeVar("Task")
@@ -147,9 +156,15 @@ def _pool(processes: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(processes, get_context("spawn"), initializer=_serve)
 
 
+def leave_signals(_: int = 0) -> None:
+    """In a worker: leave what asks the whole process group to stop to the main process."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _serve() -> None:
-    """In a worker: leave Ctrl-C to the main process, and end when that is gone, even by kill -9."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """In a worker: end when the main process is gone, even by kill -9."""
+    leave_signals()
     Thread(target=_end_with_parent, daemon=True).start()
 
 

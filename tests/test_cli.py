@@ -192,18 +192,54 @@ def test_help_loads_nothing_heavy() -> None:
     assert not {"torch", "pandas", "numpy", "pydantic", "rich.progress"} & set(loaded)
 
 
-def test_an_interrupt_of_the_imports_ends_in_one_line_and_130() -> None:
-    code = """if True:
+RAISE = "raise KeyboardInterrupt"
+
+
+@pytest.mark.parametrize("interrupt", [RAISE, f"exec({RAISE!r})"])
+def test_an_interrupt_of_the_imports_ends_in_one_line_and_130(
+    tmp_path: Path, interrupt: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(f"""if True:
         import sys
         class Interrupt:
             def find_spec(self, name, *_):
                 if name == "typer":
-                    raise KeyboardInterrupt
-        sys.meta_path.insert(0, Interrupt())
-        from hgld.__main__ import main
-        main()"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+                    {interrupt}
+        sys.meta_path.insert(0, Interrupt())""")
+    done = subprocess.run(
+        [sys.executable, "-m", "hgld"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
     assert (done.returncode, done.stderr) == (130, "hgld: interrupted before it began\n")
+
+
+def after_sighup(handler: str) -> "subprocess.CompletedProcess[str]":
+    """A command that is hung up on within a library's ``except Exception``."""
+    code = f"""if True:
+        import os, signal
+        from hgld import cli
+        def command():
+            try:
+                os.kill(os.getpid(), signal.SIGHUP)
+            except Exception:
+                pass
+        signal.signal(signal.SIGHUP, signal.{handler})
+        cli.app = command
+        cli.main()"""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+def test_a_request_to_stop_is_not_swallowed_on_the_way() -> None:
+    done = after_sighup("SIG_DFL")
+    says = "hgld: stopped by SIGHUP; the same command goes on from here\n"
+    assert (done.returncode, done.stderr) == (75, says)
+
+
+def test_what_nohup_has_told_to_ignore_is_ignored() -> None:
+    done = after_sighup("SIG_IGN")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_place_that_cannot_be_a_work_folder_is_told(

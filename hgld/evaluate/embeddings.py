@@ -28,7 +28,7 @@ from hgld.evaluate.models import Encoder, Model, loaded
 from hgld.evaluate.sides import Side
 from hgld.model.weights import choose_device
 from hgld.shards.read import ShardImages
-from hgld.tasks import map_tasks, track
+from hgld.tasks import leave_signals, map_tasks, track
 
 __all__ = ["Store"]
 
@@ -156,7 +156,9 @@ def _embed(task: EmbedTask, encoder: Encoder, device: torch.device) -> Iterator[
             yield from track(found, label, len(starts))
         return
     options = task.options
-    batches = DataLoader(images, batch_size=options.batch_size, num_workers=options.workers)
+    batches = DataLoader(
+        images, options.batch_size, num_workers=options.workers, worker_init_fn=leave_signals
+    )
     with torch.inference_mode():
         for batch, _, _ in track(batches, label, len(batches)):
             yield encoder.network(batch.to(device)).float().cpu().numpy()

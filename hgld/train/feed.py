@@ -6,7 +6,6 @@ passes between them is a number. What an image looks like depends on its step an
 global batch, never on who loads it.
 """
 
-import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from hgld.shards.damaged import DamagedImages
 from hgld.shards.decode import Decoder
 from hgld.shards.read import ShardImages
 from hgld.shards.sequence import BatchSteps, GlobalBatch
+from hgld.tasks import leave_signals
 from hgld.train.data import TrainingData, batch_options, step_seed
 from hgld.train.ranks import ALONE, Ranks
 
@@ -78,7 +78,7 @@ def feed_batches(
         num_workers=options.workers,
         prefetch_factor=AHEAD if options.workers else None,
         collate_fn=_as_it_is,
-        worker_init_fn=_ignore_interrupt,
+        worker_init_fn=leave_signals,
     )
     labels = torch.from_numpy(data.labels)
     for slot, rows, epoch, met in _one_line(loader):
@@ -143,8 +143,3 @@ class _FilledSlots(Dataset[Filled | HgldError]):
 def _as_it_is(found: Any) -> Any:
     """Arrays stay arrays: as tensors they would be handed over in shared memory, one file each."""
     return found
-
-
-def _ignore_interrupt(_: int) -> None:
-    """Leave Ctrl-C, which reaches the whole process group, to the main process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -54,7 +54,7 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
         HgldError: the loss is no number (the batch's keys are kept), or out of memory.
         InvalidData: not one batch can be made of the split, or more images are damaged than
             undecodable_budget allows each run, over all its processes and resumes.
-        Resumable: SIGTERM or SIGINT; the same call goes on.
+        Resumable: SIGTERM, SIGINT or SIGHUP; the same call goes on.
         UsageError: the split has no images, or options do not fit together or to the labels.
     """
     ranks = current()

@@ -272,17 +272,22 @@ def _checkpoint_of(run: Path) -> tuple[str | None, int]:
 
 @contextmanager
 def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Take SIGTERM and SIGINT as a wish to stop; what is yielded tells whether one came."""
+    """Take SIGTERM, SIGINT, SIGHUP as a wish to stop; what is yielded tells whether one came."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set  # only the main thread may handle signals
         return
-    wanted = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: asked.set()) for number in wanted]
+    before = {
+        number: handler
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        if (handler := signal.getsignal(number)) != signal.SIG_IGN  # as nohup has it
+    }
+    for number in before:
+        signal.signal(number, lambda *_: asked.set())
     try:
         yield asked.is_set
     finally:
-        for number, handler in zip(wanted, before, strict=True):
+        for number, handler in before.items():
             signal.signal(number, handler)
 
 

@@ -14,7 +14,7 @@ from hgld.errors import UsageError
 from hgld.model import ImageModel
 from hgld.model.transforms import evaluation_transform
 from hgld.shards.read import ShardImages
-from hgld.tasks import track
+from hgld.tasks import leave_signals, track
 from hgld.train.data import TrainingData
 
 __all__ = ["pca_whitening", "whiten_head"]
@@ -72,7 +72,12 @@ def _features(model: ImageModel, data: TrainingData, options: TrainOptions) -> T
     count = min(options.head_init_images, len(data.rows))
     chosen = np.sort(np.random.default_rng(options.seed).permutation(len(data.rows))[:count])
     images = ShardImages(data.folder, data.rows, evaluation_transform(model.config))
-    loader = DataLoader(Subset(images, chosen.tolist()), BATCH, num_workers=options.workers)
+    loader = DataLoader(
+        Subset(images, chosen.tolist()),
+        BATCH,
+        num_workers=options.workers,
+        worker_init_fn=leave_signals,
+    )
     device, training = next(model.parameters()).device, model.training
     model.eval()
     found = [

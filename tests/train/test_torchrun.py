@@ -147,6 +147,26 @@ def test_a_request_to_stop_on_one_rank_stops_all_with_a_checkpoint(pipeline: Pat
     assert state["step"] == len(losses(folder)) > 0
 
 
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_request_to_stop_that_reaches_the_loading_processes_too_leaves_a_checkpoint(
+    pipeline: Path, ending: signal.Signals
+) -> None:
+    folder = pipeline.parent
+    run = folder / "work" / "models" / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    endless = ("--set", "train.runs.run.steps=100000", "--set", "train.workers=2")
+    process = subprocess.Popen(
+        [sys.executable, *command(folder, "train", *endless)],
+        env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    wait_for(run / ".timings.jsonl", 2)
+    os.killpg(process.pid, ending)
+    text = process.communicate(timeout=120)[1]
+    assert process.returncode == 75 and "was stopped after step" in text.splitlines()[-1], text
+    state = torch.load(run / ".checkpoint.pt", weights_only=True)
+    assert state["step"] == len(losses(folder)) > 0
+
+
 def harm_first_batch(folder: Path) -> list[str]:
     """Damage an image of each rank's part of the first step; their keys."""
     options = load_pipeline(folder / "pipeline.toml").train
