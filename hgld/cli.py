@@ -19,6 +19,7 @@ import typer
 from hgld import __version__
 from hgld.errors import DISK_FULL, HgldError, Resumable, UsageError
 from hgld.stages import STAGES, stage_names
+from hgld.stopping import handle_with
 from hgld.tools import evaluations, labels, reviews, shards
 from hgld.tools.arguments import AsJson, Force, Now, PipelineFile, Settings, Work
 from hgld.tools.output import progress
@@ -46,9 +47,7 @@ def main() -> None:
     """Entry point: run a command; an error is one line on stderr and an exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a path may hold any character
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(ending) != signal.SIG_IGN:  # as nohup has it
-            signal.signal(ending, _stop)
+    handle_with(_stop, (signal.SIGTERM, signal.SIGHUP))
     code = guarded(app)
     sys.exit(guarded(_flush) or code)
 

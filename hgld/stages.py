@@ -11,6 +11,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from hgld.stopping import held_back
+
 __all__ = ["STAGES", "Balance", "Stage", "active_stages", "load_function", "stage_names"]
 
 BY_LANDMARK = ("split", "landmark_id")
@@ -362,7 +364,8 @@ def stage_names() -> list[str]:
 def load_function(name: str) -> Any:
     """The function that "module:function" names."""
     module, _, function = name.partition(":")
-    return getattr(import_module(module), function)
+    with held_back():
+        return getattr(import_module(module), function)
 
 
 def _chosen(stage: Stage, pipeline: object) -> bool:

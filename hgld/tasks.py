@@ -7,7 +7,6 @@ items only pass through and nothing is said, so that a stage never prints.
 
 import logging
 import os
-import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -21,11 +20,11 @@ from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 from hgld.errors import HgldError, Resumable
+from hgld.stopping import leave_to_main
 
 __all__ = [
     "Label",
     "ProgressSink",
-    "leave_signals",
     "map_tasks",
     "say",
     "start_workers",
@@ -156,15 +155,9 @@ def _pool(processes: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(processes, get_context("spawn"), initializer=_serve)
 
 
-def leave_signals(_: int = 0) -> None:
-    """In a worker: leave what asks the whole process group to stop to the main process."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-
-
 def _serve() -> None:
     """In a worker: end when the main process is gone, even by kill -9."""
-    leave_signals()
+    leave_to_main()
     Thread(target=_end_with_parent, daemon=True).start()
 
 

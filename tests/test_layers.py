@@ -22,7 +22,7 @@ LAYERS = [
     {"model"},
     {"ranking"},
     {"alone", "amounts", "artifacts", "credit", "figures", "resize", "tasks", "stages"},
-    {"config"},
+    {"config", "stopping"},
     {"errors", "_torchvision"},
 ]
 MODULES = sorted(PACKAGE.rglob("*.py"))

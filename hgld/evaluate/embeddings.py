@@ -28,7 +28,8 @@ from hgld.evaluate.models import Encoder, Model, loaded
 from hgld.evaluate.sides import Side
 from hgld.model.weights import choose_device
 from hgld.shards.read import ShardImages
-from hgld.tasks import leave_signals, map_tasks, track
+from hgld.stopping import leave_to_main
+from hgld.tasks import map_tasks, track
 
 __all__ = ["Store"]
 
@@ -157,7 +158,7 @@ def _embed(task: EmbedTask, encoder: Encoder, device: torch.device) -> Iterator[
         return
     options = task.options
     batches = DataLoader(
-        images, options.batch_size, num_workers=options.workers, worker_init_fn=leave_signals
+        images, options.batch_size, num_workers=options.workers, worker_init_fn=leave_to_main
     )
     with torch.inference_mode():
         for batch, _, _ in track(batches, label, len(batches)):

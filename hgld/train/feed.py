@@ -22,7 +22,7 @@ from hgld.shards.damaged import DamagedImages
 from hgld.shards.decode import Decoder
 from hgld.shards.read import ShardImages
 from hgld.shards.sequence import BatchSteps, GlobalBatch
-from hgld.tasks import leave_signals
+from hgld.stopping import leave_to_main
 from hgld.train.data import TrainingData, batch_options, step_seed
 from hgld.train.ranks import ALONE, Ranks
 
@@ -78,7 +78,7 @@ def feed_batches(
         num_workers=options.workers,
         prefetch_factor=AHEAD if options.workers else None,
         collate_fn=_as_it_is,
-        worker_init_fn=leave_signals,
+        worker_init_fn=leave_to_main,
     )
     labels = torch.from_numpy(data.labels)
     for slot, rows, epoch, met in _one_line(loader):

@@ -17,6 +17,7 @@ from hgld.config import RunOptions, StageContext, TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model import ImageModel, build_image_model, save_model
 from hgld.shards.damaged import DamagedImages
+from hgld.stopping import stop_requests
 from hgld.tasks import say, track
 from hgld.train.data import TrainingData, step_seed
 from hgld.train.feed import Batch, feed_batches
@@ -29,7 +30,6 @@ from hgld.train.runs import (
     Checkpoints,
     RunFolder,
     deterministic,
-    stop_requests,
 )
 from hgld.train.whitening import whiten_head
 
@@ -123,7 +123,10 @@ def _train(
     steps = range(start, run.steps)
     batches = feed_batches(data, model.config, options, steps, ranks, damaged)
     pace = Pace(folder, start, run.steps)
-    with folder.metrics(start, ranks.leads, options.tensorboard) as metrics, stop_requests() as ask:
+    with (
+        folder.metrics(start, ranks.leads, options.tensorboard) as metrics,
+        stop_requests() as ask,
+    ):
         for step in track(steps, f"Training {folder.path.name}"):
             began = perf_counter()
             batch = _next_batch(batches, damaged, ranks)

@@ -15,9 +15,7 @@ import io
 import json
 import os
 import shutil
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import takewhile
@@ -36,7 +34,6 @@ __all__ = [
     "Metrics",
     "RunFolder",
     "deterministic",
-    "stop_requests",
     "verify_models",
 ]
 
@@ -268,27 +265,6 @@ def _checkpoint_of(run: Path) -> tuple[str | None, int]:
         return str(found["made_from"]), int(found["step"])
     except Exception:  # torch raises whatever the damage leads to
         return None, 0
-
-
-@contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Take SIGTERM, SIGINT, SIGHUP as a wish to stop; what is yielded tells whether one came."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set  # only the main thread may handle signals
-        return
-    before = {
-        number: handler
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        if (handler := signal.getsignal(number)) != signal.SIG_IGN  # as nohup has it
-    }
-    for number in before:
-        signal.signal(number, lambda *_: asked.set())
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from hgld.errors import UsageError
 from hgld.model import ImageModel
 from hgld.model.transforms import evaluation_transform
 from hgld.shards.read import ShardImages
-from hgld.tasks import leave_signals, track
+from hgld.stopping import leave_to_main
+from hgld.tasks import track
 from hgld.train.data import TrainingData
 
 __all__ = ["pca_whitening", "whiten_head"]
@@ -76,7 +77,7 @@ def _features(model: ImageModel, data: TrainingData, options: TrainOptions) -> T
         Subset(images, chosen.tolist()),
         BATCH,
         num_workers=options.workers,
-        worker_init_fn=leave_signals,
+        worker_init_fn=leave_to_main,
     )
     device, training = next(model.parameters()).device, model.training
     model.eval()

@@ -1,0 +1,62 @@
+"""Requests to stop: Ctrl-C, SIGTERM and SIGHUP, sent to one process or to its whole group."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+__all__ = ["handle_with", "held_back", "leave_to_main", "stop_requests"]
+
+Handler = Callable[[int, FrameType | None], object]
+REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def handle_with(handler: Handler, numbers: Iterable[int]) -> dict[int, Any]:
+    """Handle these signals, but for those that are ignored, as nohup has it; what did so before."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    heeded = {number: was for number, was in before.items() if was != signal.SIG_IGN}
+    for number in heeded:
+        signal.signal(number, handler)
+    return heeded
+
+
+@contextmanager
+def _handled(handler: Handler) -> Iterator[None]:
+    """Handle requests within the block; where it is not the main thread's, others do."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = handle_with(handler, REQUESTS)
+    try:
+        yield
+    finally:
+        for number, was in before.items():
+            signal.signal(number, was)
+
+
+@contextmanager
+def stop_requests() -> Iterator[Callable[[], bool]]:
+    """Take a request as a wish; what is yielded tells whether one came."""
+    asked = threading.Event()
+    with _handled(lambda *_: asked.set()):
+        yield asked.is_set
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Hear a request when the block has ended: amid its import, torch swallows it or aborts."""
+    asked: list[int] = []
+    try:
+        with _handled(lambda number, _: asked.append(number)):
+            yield
+    finally:
+        for number in asked[:1]:
+            signal.raise_signal(number)
+
+
+def leave_to_main(_: int = 0) -> None:
+    """In a worker: leave what reaches the whole process group to the main process."""
+    for number in REQUESTS:
+        signal.signal(number, signal.SIG_IGN)

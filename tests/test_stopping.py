@@ -1,0 +1,42 @@
+"""Requests to stop: when they are heard, and by whom."""
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from hgld.stages import load_function
+from hgld.stopping import handle_with
+
+# As torch does where the import of numpy within its own fails.
+SWALLOWS = """
+import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    whole = True
+except BaseException:
+    whole = False
+"""
+
+
+class Heard(BaseException):
+    """A request to stop."""
+
+
+def hear(*_: object) -> None:
+    raise Heard
+
+
+def test_a_request_amid_an_import_is_heard_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "swallows.py").write_text(SWALLOWS)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = handle_with(hear, [signal.SIGTERM])
+    try:
+        with pytest.raises(Heard):
+            load_function("swallows:whole")
+    finally:
+        signal.signal(signal.SIGTERM, before[signal.SIGTERM])
+    assert sys.modules.pop("swallows").whole
