@@ -6,6 +6,7 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and nohup what it is named after
 
 DEFAULT_REAL_DATA = Path(__file__).parent.parent.parent / "shared" / "data"
 

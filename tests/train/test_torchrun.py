@@ -159,9 +159,12 @@ def test_a_request_to_stop_that_reaches_the_loading_processes_too_leaves_a_check
         [sys.executable, *command(folder, "train", *endless)],
         env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    wait_for(run / ".timings.jsonl", 2)
-    os.killpg(process.pid, ending)
-    text = process.communicate(timeout=120)[1]
+    try:
+        wait_for(run / ".timings.jsonl", 2)
+        os.killpg(process.pid, ending)
+        text = process.communicate(timeout=120)[1]
+    finally:
+        process.kill()
     assert process.returncode == 75 and "was stopped after step" in text.splitlines()[-1], text
     state = torch.load(run / ".checkpoint.pt", weights_only=True)
     assert state["step"] == len(losses(folder)) > 0
