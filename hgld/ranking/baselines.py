@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hgld.errors import ShapeError
-from hgld.ranking.checks import check_positive
+from hgld.ranking.checks import check_count, check_finite, check_positive
 from hgld.ranking.proxies import ProxyCalibration, cosines_with_proxies, new_proxies
 from hgld.ranking.sides import check_labels, unit_vectors
 
@@ -40,6 +40,7 @@ class Triplet(nn.Module):
 
     def __init__(self, margin: float = 0.05) -> None:
         super().__init__()
+        check_finite(margin=margin)
         from pytorch_metric_learning.distances import DotProductSimilarity
         from pytorch_metric_learning.losses import TripletMarginLoss
 
@@ -65,6 +66,7 @@ class FastAP(nn.Module):
 
     def __init__(self, bins: int = 10) -> None:
         super().__init__()
+        check_count(bins=bins)
         from pytorch_metric_learning.losses import FastAPLoss
 
         self.loss: nn.Module = FastAPLoss(num_bins=bins)

@@ -192,6 +192,8 @@ def _of_ranks(
         shifted = detached.gather(1, order) + margin * (0.5 - positive.to(scores.dtype))
         every, among = (shifted.masked_fill(~mask, -torch.inf) for mask in (present, positive))
         before = _ranks(every), _ranks(among)
+        if torch.is_inference_mode_enabled():
+            return cost(before[0] / size, before[1] / size, positive, size), torch.zeros_like(every)
         rank, rank_plus = ((ranks / size).requires_grad_() for ranks in before)
         with torch.enable_grad():
             losses = cost(rank, rank_plus, positive, size)

@@ -37,8 +37,10 @@ class ClassRanges:
         cls, query_labels: Tensor, gallery_labels: Tensor, exclude_self: bool = False
     ) -> "ClassRanges":
         """Ranges of (Q, L) query paths among (G, L) gallery paths."""
-        gallery, query = gallery_labels.cpu().numpy(), query_labels.cpu().numpy()
-        every = np.concatenate([gallery, query]).astype(np.int64)
+        gallery, query = (
+            labels.cpu().numpy().astype(np.int64) for labels in (gallery_labels, query_labels)
+        )
+        every = np.concatenate([gallery, query])
         by_path = np.lexsort(every.T[::-1])  # the coarsest label counts most
         paths = every[by_path]
         from_gallery = by_path < len(gallery)

@@ -18,7 +18,7 @@ from hgld.ranking import gpu_evaluation
 from hgld.ranking import levels as grades
 from hgld.ranking import ranked as lists
 from hgld.ranking.names import MetricName, parse
-from hgld.ranking.precision import FLOATS, whole_products
+from hgld.ranking.precision import FLOATS, check_scores, not_finite, whole_products
 from hgld.ranking.relevances import relevance_key, table_for
 from hgld.ranking.result import Result
 from hgld.ranking.threads import over_rows
@@ -66,6 +66,8 @@ def evaluate(
         >>> evaluate(vectors, labels, vectors, labels, ["R@1"], exclude_self=True).mean()
         {'R@1': 1.0}
     """
+    if isinstance(names, str):
+        raise ShapeError(f"names is {names!r}; expected a list of metrics")
     parsed = [parse(name) for name in names]
     level_names = tuple(level_names or map(str, range(1, query_labels.shape[-1] + 1)))
     _check(query, query_labels, gallery, gallery_labels, level_names, exclude_self)
@@ -170,7 +172,7 @@ def _by_kernel(
     ranks, levels = np.empty(room, np.int32), np.empty(room, np.int8)
     values = np.empty((len(query), len(parsed)))
     rows = max(1, min(BLOCK_ROWS, BLOCK_CELLS // len(gallery), len(query)))
-    scores = torch.empty(rows, len(gallery))
+    scores = query.new_empty(rows, len(gallery))
     for start in range(0, len(query), rows):
         block = slice(start, min(start + rows, len(query)))
         here = torch.mm(query[block], gallery.T, out=scores[: block.stop - start])
@@ -187,19 +189,10 @@ def _by_kernel(
         try:
             over_rows(work, len(here))
         except ValueError:  # of the kernel, which sees every score anyway
-            raise _not_finite() from None
+            raise not_finite() from None
     result = Result.of([str(i) for i in range(len(parsed))], values, counts)
     kept = Ranking(offsets, ranks, levels, counts.numpy()) if keep else None
     return result, kept
-
-
-def _check_finite(scores: Tensor) -> None:
-    if not bool(torch.isfinite(scores.sum())) and not bool(torch.isfinite(scores).all()):
-        raise _not_finite()
-
-
-def _not_finite() -> ShapeError:
-    return ShapeError("scores hold nan or inf; expected finite embeddings")
 
 
 def _by_sorting(
@@ -251,7 +244,7 @@ def _ranked_blocks(
             own = torch.arange(start, start + len(levels), device=levels.device)
             levels.scatter_(1, own[:, None], -1)
         scores = query[part] @ gallery.T
-        _check_finite(scores)
+        check_scores(scores)
         yield lists.rank_levels(scores, levels)
 
 

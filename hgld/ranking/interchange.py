@@ -4,10 +4,12 @@ All of them are lines of text; reading and writing files is left to the caller.
 """
 
 import csv
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hgld.errors import InvalidData
+from hgld.ranking.checks import check_count
 
 __all__ = [
     "KaggleScore",
@@ -32,6 +34,8 @@ def trec_run(rankings: Mapping[str, Sequence[str]], name: str = "hgld") -> Itera
         ['q Q0 b 1 2 hgld', 'q Q0 a 2 1 hgld']
     """
     for query, images in rankings.items():
+        if len(set(images)) < len(images):
+            raise InvalidData(f"query {query}: an image is there twice; expected a ranking")
         for rank, image in enumerate(images, 1):
             _one_word(query, image, name)
             yield f"{query} Q0 {image} {rank} {len(images) - rank + 1} {name}"
@@ -47,6 +51,8 @@ def trec_qrels(levels: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     for query, judged in levels.items():
         for image, level in judged.items():
             _one_word(query, image)
+            if level < 0:
+                raise InvalidData(f"query {query}, image {image}: level {level}; expected >= 0")
             yield f"{query} 0 {image} {2**level - 1}"
 
 
@@ -75,7 +81,7 @@ def read_trec_qrels(lines: Iterable[str]) -> dict[str, dict[str, int]]:
     """Gain of each judged image of each query.
 
     Raises:
-        InvalidData: a line that is none of judgements.
+        InvalidData: a line that is none of judgements, or an image judged twice for a query.
     """
     found: dict[str, dict[str, int]] = {}
     for number, line in enumerate(lines, 1):
@@ -84,8 +90,13 @@ def read_trec_qrels(lines: Iterable[str]) -> dict[str, dict[str, int]]:
             continue
         if len(fields) != 4:
             raise InvalidData(f"qrels line {number}: {len(fields)} fields; expected 4")
-        gain = _number(fields[3], f"qrels line {number}: gain")
-        found.setdefault(fields[0], {})[fields[2]] = int(gain)
+        query, _, image, text = fields
+        gain, gains = _number(text, f"qrels line {number}: gain"), found.setdefault(query, {})
+        if not gain.is_integer():
+            raise InvalidData(f"qrels line {number}: gain {text!r}; expected a whole number")
+        if image in gains:
+            raise InvalidData(f"qrels line {number}: image {image} is judged twice for {query}")
+        gains[image] = int(gain)
     return found
 
 
@@ -153,20 +164,26 @@ def kaggle_score(
         Means by usage (Public, Private), and of each query.
 
     Raises:
-        InvalidData: the solution lacks a column, or a query of the submission is not in it.
+        InvalidData: the solution lacks a column or has a query twice, or a query of the submission
+            is not in it.
 
     Example:
         >>> solution = ["id,images,Usage", "q,a b,Public", "n,None,Public"]
         >>> kaggle_score({"q": ["a", "x", "b"]}, solution).mean
         {'Public': 0.8333333333333333}
     """
+    check_count(k=k)
     values: dict[str, float] = {}
     usages: dict[str, list[float]] = {}
+    met: set[str] = set()
     missing, ignored = [], []
     for number, row in enumerate(csv.DictReader(solution), 2):
         query, images, usage = row.get("id"), row.get("images"), row.get("Usage")
         if query is None or images is None or usage is None:
             raise InvalidData(f"solution line {number}: expected the columns id, images and Usage")
+        if query in met:
+            raise InvalidData(f"solution line {number}: query {query} is there twice")
+        met.add(query)
         relevant = set(images.split()) - {"None"}
         if not relevant or usage == "Ignored":
             ignored.append(query)
@@ -175,7 +192,7 @@ def kaggle_score(
             missing.append(query)
         values[query] = _ap_at(submission.get(query, ()), relevant, k)
         usages.setdefault(usage, []).append(values[query])
-    unknown = set(submission) - set(values) - set(ignored)
+    unknown = set(submission) - met
     if unknown:
         raise InvalidData(f"submission: query {min(unknown)} is not in the solution")
     means = {usage: sum(found) / len(found) for usage, found in sorted(usages.items())}
@@ -194,12 +211,17 @@ def _ap_at(images: Sequence[str], relevant: set[str], k: int) -> float:
 
 def _one_word(*words: str) -> None:
     for word in words:
-        if not word or len(word.split()) != 1 or "," in word:
-            raise InvalidData(f"{word!r} cannot stand in a run: expected one word without comma")
+        if not word or len(word.split()) != 1 or set(word) & set(',"'):
+            raise InvalidData(
+                f"{word!r} cannot stand in a run: expected one word without comma or quote"
+            )
 
 
 def _number(text: str, what: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise InvalidData(f"{what} {text!r} is no number") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise InvalidData(f"{what} {text!r} is no number")
+    return number

@@ -101,6 +101,7 @@ def at_least(levels: Tensor, at: int) -> Tensor:
         tensor([[ 1,  0,  0, -1]], dtype=torch.int8)
     """
     check_count(level=at)
+    _check_table(levels)
     return (levels >= at).to(torch.int8) - (levels < 0).to(torch.int8)
 
 
@@ -114,7 +115,7 @@ def count_levels(levels: Tensor, num_levels: int) -> Tensor:
     if levels.device.type == "cpu" and levels.dtype == torch.int8 and levels.numel() >= 1 << 12:
         from hgld.ranking.order import count_rows
 
-        counts = torch.zeros(len(levels), num_levels + 1, dtype=torch.int64)
+        counts = levels.new_zeros(len(levels), num_levels + 1, dtype=torch.int64)
         count_rows(levels.contiguous().numpy(), counts.numpy())
         return counts
     if gpu.ready(levels.device):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from hgld.errors import ShapeError
 from hgld.ranking.checks import check_count
+from hgld.ranking.sides import check_labels
 
 __all__ = ["MemoryBank"]
 
@@ -61,16 +62,12 @@ class MemoryBank(nn.Module):
             (B + M, D) embeddings, (B + M, L) labels and (B + M,) ids for a loss's references; the
             first B ids are the batch's own (negative where none were given).
         """
-        if labels.shape != (len(embeddings), self.labels.shape[1]):
+        dim, num_levels = self.embeddings.shape[1], self.labels.shape[1]
+        if embeddings.ndim != 2 or embeddings.shape[1] != dim:
             raise ShapeError(
-                f"labels have shape {tuple(labels.shape)}; "
-                f"expected ({len(embeddings)}, {self.labels.shape[1]})"
+                f"embeddings have shape {tuple(embeddings.shape)}; expected (images, {dim})"
             )
-        if embeddings.shape[1] != self.embeddings.shape[1]:
-            raise ShapeError(
-                f"embeddings have {embeddings.shape[1]} dimensions, "
-                f"the memory {self.embeddings.shape[1]}"
-            )
+        check_labels(labels, len(embeddings), num_levels)
         own = self._own_ids(embeddings, ids)
         other = ~torch.isin(self.ids, own)
         kept = (self.embeddings[other], self.labels[other], self.ids[other])
@@ -78,20 +75,21 @@ class MemoryBank(nn.Module):
         found = [torch.cat([new, old.to(new.dtype)]) for new, old in zip(batch, kept, strict=True)]
         self.embeddings = found[0][: self.size].detach().to(self.embeddings.dtype).clone()
         self.labels, self.ids = found[1][: self.size].clone(), found[2][: self.size].clone()
-        if ids is None:
-            self.ids = torch.full_like(self.ids, -1 - len(embeddings))  # never a batch's own
+        self.ids[self.ids < 0] = torch.iinfo(torch.int64).min  # never a batch's own
         return found[0], found[1], found[2]
 
     def _own_ids(self, embeddings: Tensor, ids: Tensor | None) -> Tensor:
         if ids is None:
             return -1 - torch.arange(len(embeddings), device=embeddings.device)
-        if ids.shape != embeddings.shape[:1] or bool((ids < 0).any()):
-            raise ShapeError("ids: expected one number >= 0 for each image of the batch")
+        whole = not ids.dtype.is_floating_point and not ids.dtype.is_complex
+        if ids.shape != embeddings.shape[:1] or not whole or bool((ids < 0).any()):
+            raise ShapeError("ids: expected one whole number >= 0 for each image of the batch")
         return ids.long()
 
     def _load_from_state_dict(self, state_dict, prefix, *args):  # type: ignore[no-untyped-def]
         """Take a saved memory however full it is."""
         for name in ("embeddings", "labels", "ids"):
             if prefix + name in state_dict:
-                setattr(self, name, torch.empty_like(state_dict[prefix + name]))
+                own, saved = getattr(self, name), state_dict[prefix + name]
+                setattr(self, name, own.new_empty(len(saved), *own.shape[1:]))
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -7,7 +7,8 @@ is its own (batch-norm in training mode takes its statistics from a part, in any
 
 Both passes have to see the same network: each part's random state is kept and put back, so dropout
 and augmentation inside the model repeat, and batch-norm's running statistics move once, in the
-second pass. The paper embeds in evaluation mode in stage 1; here the mode stays, since dropout
+second pass. What else a forward pass moves (the vectors of spectral norm, numpy's random numbers)
+is not put back. The paper embeds in evaluation mode in stage 1; here the mode stays, since dropout
 would otherwise differ between the passes.
 """
 

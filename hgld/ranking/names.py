@@ -56,9 +56,9 @@ class MetricName:
     level: str | None = None
 
     def __str__(self) -> str:
-        option = "" if self.alpha is None else f"(alpha={self.alpha:g})"
+        option = "" if self.alpha is None else f"(alpha={_text(self.alpha)})"
         if self.weights:
-            option = f"(weights={'/'.join(f'{weight:g}' for weight in self.weights)})"
+            option = f"(weights={'/'.join(_text(weight) for weight in self.weights)})"
         cut = "" if self.k is None else f"@{self.k or 'R'}"
         return f"{self.metric}{option}{cut}" + ("" if self.level is None else f":{self.level}")
 
@@ -119,6 +119,10 @@ def parse(name: str) -> MetricName:
         _cut(name, match["k"]),
         match["level"],
     )
+
+
+def _text(number: float) -> str:
+    return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
 def _nearest(word: str) -> str:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.precision import whole_products, widen
+from hgld.ranking.precision import check_scores, whole_products, widen
 from hgld.ranking.rankings import Ranking
 
 __all__ = ["Positives", "count_others", "join", "positives_of", "rank_parts"]
@@ -151,4 +151,5 @@ def _rows(
                     levels[i, column] = -1
         with whole_products(query.device):
             scores = torch.mm(widen(query[rows]), wide.T) + 0.0
+        check_scores(scores)
         yield from zip(scores.cpu().numpy(), levels.cpu().numpy(), strict=True)

@@ -50,6 +50,12 @@ class Goal:
         return KINDS[self.kind]
 
 
+def require_first_derivative() -> None:
+    """Raise RuntimeError where backward is itself to be differentiated: that would be wrong."""
+    if torch.is_grad_enabled():
+        raise RuntimeError("rank losses have no second derivative; leave out create_graph=True")
+
+
 class _RowLoss(torch.autograd.Function):
     """Losses of the rows with the gradient found on the way; backward only scales its rows."""
 
@@ -60,8 +66,8 @@ class _RowLoss(torch.autograd.Function):
         return losses
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_losses: Tensor) -> tuple[Tensor, None]:
+        require_first_derivative()
         (gradient,) = ctx.saved_tensors
         return gradient * grad_losses[:, None], None
 

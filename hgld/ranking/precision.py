@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["FLOATS", "whole_products", "widen"]
+from hgld.errors import ShapeError
+
+__all__ = ["FLOATS", "check_scores", "not_finite", "whole_products", "widen"]
 
 HALVES = torch.float16, torch.bfloat16
 FLOATS = *HALVES, torch.float32, torch.float64
@@ -28,6 +30,17 @@ def widen(numbers: Tensor) -> Tensor:
         torch.float32
     """
     return numbers.float() if numbers.dtype in HALVES else numbers
+
+
+def check_scores(scores: Tensor) -> None:
+    """Raise ShapeError where a score of embeddings is nan or inf."""
+    if not bool(torch.isfinite(scores.sum())) and not bool(torch.isfinite(scores).all()):
+        raise not_finite()
+
+
+def not_finite() -> ShapeError:
+    """What to raise where a score is nan or inf."""
+    return ShapeError("scores hold nan or inf; expected finite embeddings")
 
 
 class _Rounding:

@@ -56,8 +56,8 @@ class Sides:
         """
         queries = unit_vectors(embeddings)
         own = _own_pairs(len(embeddings), ref_embeddings, ids, ref_ids)
-        if ref_embeddings is None and ref_labels is not None:
-            raise ShapeError("ref_labels without ref_embeddings; expected both or neither")
+        if (ref_embeddings is None) != (ref_labels is None):
+            raise ShapeError("one of ref_embeddings and ref_labels alone; expected both or neither")
         gallery = queries if ref_embeddings is None else unit_vectors(ref_embeddings)
         gallery_labels = labels if ref_labels is None else ref_labels
         if queries.shape[1] != gallery.shape[1]:
@@ -97,7 +97,8 @@ def unit_vectors(embeddings: Tensor) -> Tensor:
         if not math.isfinite(lengths):
             raise ShapeError("embeddings hold nan or inf; expected finite numbers")
         if abs(lengths - len(unit)) > 0.5:
-            unit = F.normalize(_near_one(wide), dim=1)
+            directed = (wide != 0).any(1, keepdim=True)  # a zero has no direction, nor a gradient
+            unit = torch.where(directed, F.normalize(_near_one(wide), dim=1), 0.0)
     return unit
 
 
@@ -127,6 +128,8 @@ def _own_pairs(
     if references is None:
         ids = torch.arange(batch) if ids is None else ids
         ref_ids = ids if ref_ids is None else ref_ids
+    if (ids is None) != (ref_ids is None):
+        raise ShapeError("one of ids and ref_ids alone; with references expected both or neither")
     if ids is None or ref_ids is None:
         return None
     if ids.shape != (batch,) or ref_ids.shape != (images,):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.checks import check_finite, check_not_negative, check_positive
+from hgld.ranking.checks import check_not_negative, check_positive
 
 __all__ = ["SigmoidStep", "Step", "UpperStep", "chosen"]
 
@@ -48,7 +48,7 @@ class UpperStep:
         check_positive(tau=self.tau)
         check_not_negative(rho=self.rho, delta=self.delta, start=self.start)
         if self.offset is not None:
-            check_finite(offset=self.offset)
+            check_not_negative(offset=self.offset)
 
     @property
     def end(self) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hgld.ranking.plain import require_first_derivative
 from hgld.ranking.precision import whole_products
 
 __all__ = ["PairsToLosses", "mean_over_queries"]
@@ -54,8 +55,8 @@ class _Streamed(torch.autograd.Function):
         return total.to(queries.dtype), counted
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        require_first_derivative()
         d_queries, d_references = ctx.gradients
         other = None if d_references is None else d_references * grad_total
         return d_queries * grad_total, other, None, None, None

@@ -86,7 +86,7 @@ def test_json_says_means_sizes_and_skipped() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "H-AP(alpha=1.23456789)", "wAP(weights=0.123456789/2)"])
 def test_a_name_parses_back(name) -> None:
     assert str(parse(name)) == name
 
@@ -139,6 +139,33 @@ def test_ids_at_the_ends_of_int64_are_told_apart() -> None:
     eye = torch.eye(4)[[0, 0, 1, 2]]
     found = metrics.evaluate(eye, ends, eye, ends, ["R@1:1"], exclude_self=True)
     assert np.array_equal(found.per_query["R@1:1"], [1, 1, np.nan, np.nan], equal_nan=True)
+
+
+def test_large_ids_of_two_types_are_told_apart() -> None:
+    near = torch.tensor([[2**60], [2**60 + 1]])
+    found = metrics.evaluate(torch.eye(2), near, torch.eye(2), near.to(torch.uint64), ["R@1"])
+    assert found.per_query["R@1"].tolist() == [1.0, 1.0]
+    ranking = metrics.rank_gallery(torch.eye(2), near, torch.eye(2), near.to(torch.uint64))
+    assert ranking.counts[:, 1].tolist() == [1, 1]
+
+
+def test_the_processs_default_precision_and_device_change_nothing() -> None:
+    (query, q_labels), (gallery, g_labels) = embeddings(90, 0), embeddings(90, 1)
+    given = query, q_labels, gallery, g_labels, ["NDCG", "AP"]
+    expected = metrics.evaluate(*given).mean()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert metrics.evaluate(*given).mean() == expected
+        with torch.device("meta"):
+            assert metrics.evaluate(*given).mean() == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_one_name_is_no_list_of_names() -> None:
+    vectors, labels = torch.eye(2), torch.tensor([[0], [1]])
+    with pytest.raises(ShapeError, match="expected a list"):
+        metrics.evaluate(vectors, labels, vectors, labels, "H-AP")
 
 
 def test_half_precision_embeddings_are_scored_in_float32() -> None:

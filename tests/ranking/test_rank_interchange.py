@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from hgld.errors import InvalidData
+from hgld.errors import InvalidData, ShapeError
 from hgld.ranking import interchange, metrics
 from hgld.ranking.levels import shared_levels
 from hgld.ranking.parts import count_others, join, positives_of, rank_parts
@@ -76,6 +76,11 @@ def test_judgements_read_back_as_integer_gains() -> None:
         (interchange.read_trec_run, "q Q0 a 1 x run"),
         (interchange.read_trec_run, "q Q0 a 1"),
         (interchange.read_trec_qrels, "q 0 a"),
+        (interchange.read_trec_qrels, "q 0 a nan"),
+        (interchange.read_trec_qrels, "q 0 a inf"),
+        (interchange.read_trec_qrels, "q 0 a 1.5"),
+        (interchange.read_trec_qrels, "q 0 a 1"),  # the second of them
+        (interchange.read_trec_run, "q Q0 a 1 nan run"),
         (interchange.read_kaggle, "id,image"),
     ],
 )
@@ -84,10 +89,43 @@ def test_a_line_of_another_form_is_refused_with_its_number(read, line) -> None:
         read([line, line])
 
 
-@pytest.mark.parametrize("image", ["two words", "a,b", ""])
+@pytest.mark.parametrize("image", ["two words", "a,b", "", 'a"b'])
 def test_names_that_break_a_line_are_refused(image) -> None:
     with pytest.raises(InvalidData, match="one word"):
         list(interchange.trec_run({"q": [image]}))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        lambda: interchange.trec_run({"q": ["a", "a"]}),
+        lambda: interchange.trec_qrels({"q": {"a": -1}}),
+    ],
+)
+def test_what_no_reader_would_take_is_not_written(lines) -> None:
+    with pytest.raises(InvalidData, match="query q"):
+        list(lines())
+
+
+def test_a_solution_with_a_query_twice_is_refused() -> None:
+    solution = ["id,images,Usage", "q,a,Public", "q,b,Private"]
+    with pytest.raises(InvalidData, match="line 3: query q is there twice"):
+        interchange.kaggle_score({}, solution)
+
+
+def test_no_cut_off_is_refused() -> None:
+    with pytest.raises(ShapeError, match="k is 0"):
+        interchange.kaggle_score({}, ["id,images,Usage", "q,a,Public"], k=0)
+
+
+@pytest.mark.parametrize("step", ["positives", "others"])
+def test_parts_with_nan_are_refused(step) -> None:
+    vectors, labels = torch.eye(2), torch.zeros(2, 1).long()
+    found = positives_of(vectors, labels, vectors, labels)
+    with pytest.raises(ShapeError, match="nan or inf"):
+        if step == "positives":
+            positives_of(vectors * torch.nan, labels, vectors, labels)
+        count_others(found, vectors * torch.nan, labels, vectors, labels)
 
 
 NAMES = ["H-AP", "NDCG", "ASI", "AP:1", "AP:3", "mAP@R:2", "R@1:3"]

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking import losses
+from hgld.ranking.steps import UpperStep
 
 CLASSES = torch.tensor([[0, 0], [0, 1], [1, 2], [1, 3]])
 
@@ -232,12 +233,57 @@ def test_embeddings_of_any_length_are_their_directions(power) -> None:
     [
         ({"ids": torch.arange(3)}, "ids have shape"),
         ({"ids": torch.arange(12), "ref_ids": torch.arange(3)}, "ids have shape"),
-        ({"ref_labels": torch.zeros(12, 2).long()}, "ref_labels without ref_embeddings"),
+        ({"ref_labels": torch.zeros(12, 2).long()}, "expected both or neither"),
+        ({"ref_embeddings": torch.randn(12, 6).double()}, "expected both or neither"),
+        (
+            {
+                "ref_embeddings": torch.randn(3, 6).double(),
+                "ref_labels": torch.zeros(3, 2).long(),
+                "ids": torch.arange(12),
+            },
+            "expected both or neither",
+        ),
     ],
 )
 def test_sides_that_do_not_fit_are_refused(given, text) -> None:
     with pytest.raises(ShapeError, match=text):
         losses.SupAP(include_self=False)(*batch(), **given)
+
+
+def test_an_embedding_of_length_0_has_no_direction_to_learn() -> None:
+    embeddings, labels = batch(dtype=torch.float32)
+    embeddings = embeddings.detach().index_fill(0, torch.tensor([3]), 0.0).requires_grad_()
+    losses.SupAP()(embeddings, labels).backward()
+    assert not embeddings.grad[3].any() and 0.0 < embeddings.grad.norm() < 1e3
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_second_derivative_is_refused_rather_than_wrong(name) -> None:
+    embeddings, labels = batch()
+    loss = MODULES[name][0](embeddings, labels)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(loss, embeddings, create_graph=True)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_losses_are_found_in_inference_mode(name) -> None:
+    embeddings, labels = batch()
+    expected = MODULES[name][0](embeddings, labels).item()
+    with torch.inference_mode():
+        assert MODULES[name][0](embeddings, labels).item() == expected
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: losses.Triplet(margin=float("nan")),
+        lambda: losses.FastAP(bins=0),
+        lambda: UpperStep(offset=-1.0),
+    ],
+)
+def test_a_parameter_that_makes_no_sense_is_refused(make) -> None:
+    with pytest.raises(ShapeError):
+        make()
 
 
 @pytest.mark.parametrize("chunk", [0, -1])

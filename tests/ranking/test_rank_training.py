@@ -159,6 +159,45 @@ def test_an_image_that_comes_again_replaces_its_old_embedding() -> None:
     assert found[:, 0].tolist() == [3.0, 1.0] and ids.tolist() == [8, 7]
 
 
+@pytest.mark.parametrize("ids", [False, True])
+def test_memory_fills_whatever_the_sizes_of_the_batches(ids) -> None:
+    bank, found = MemoryBank(size=100, dim=1, num_levels=1), []
+    for step, size in enumerate((4, 2, 4, 4, 6)):
+        own = 10 * step + torch.arange(size) if ids else None
+        found.append(len(bank.extend(torch.ones(size, 1), torch.zeros(size, 1).long(), own)[0]))
+    assert found == [4, 6, 10, 14, 20]
+
+
+def test_a_batch_without_ids_leaves_those_of_the_memory() -> None:
+    bank = MemoryBank(size=9, dim=1, num_levels=1)
+    bank.extend(torch.ones(2, 1), torch.zeros(2, 1).long(), torch.tensor([10, 11]))
+    bank.extend(torch.ones(1, 1), torch.zeros(1, 1).long())
+    assert bank.ids[1:].tolist() == [10, 11]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (torch.ones(2), torch.zeros(2, 1).long()),
+        (torch.ones(2, 1), torch.zeros(2, 1)),
+        (torch.ones(2, 1), torch.zeros(2, 1).long(), torch.tensor([0.1, 0.2])),
+    ],
+)
+def test_a_memory_refuses_what_it_would_cut(given) -> None:
+    with pytest.raises(ShapeError):
+        MemoryBank(size=4, dim=1, num_levels=1).extend(*given)
+
+
+def test_a_loaded_memory_keeps_its_own_precision_and_width() -> None:
+    bank = MemoryBank(size=4, dim=1, num_levels=1)
+    bank.extend(torch.ones(2, 1), torch.zeros(2, 1).long())
+    other = MemoryBank(size=4, dim=1, num_levels=1).double()
+    other.load_state_dict(bank.state_dict())
+    assert other.embeddings.dtype == torch.float64 and len(other) == 2
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        MemoryBank(size=4, dim=3, num_levels=1).load_state_dict(bank.state_dict())
+
+
 def test_memory_is_saved_and_loaded_as_full_as_it_is() -> None:
     bank, other = (MemoryBank(size=4, dim=1, num_levels=1) for _ in range(2))
     bank.extend(torch.tensor([[1.0], [2.0]]), torch.tensor([[0], [1]]))
