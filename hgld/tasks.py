@@ -8,6 +8,7 @@ items only pass through and nothing is said, so that a stage never prints.
 import logging
 import os
 import socket
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -27,6 +28,7 @@ __all__ = [
     "ProgressSink",
     "map_tasks",
     "say",
+    "say_or_warn",
     "start_workers",
     "track",
     "watched_by",
@@ -72,6 +74,13 @@ def say(text: str) -> None:
     note = _notes.get()
     if note is not None:
         note(text)
+
+
+def say_or_warn(text: str) -> None:
+    """Say it, or warn where nobody watches: of what a script that uses the library should know."""
+    if _notes.get() is None:
+        warnings.warn(text, stacklevel=3)
+    say(text)
 
 
 @contextmanager

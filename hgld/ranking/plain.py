@@ -16,7 +16,14 @@ from torch import Tensor
 
 from hgld.ranking.steps import Step
 
-__all__ = ["Goal", "gain_table", "ideal_dcg", "plain_loss", "row_loss"]
+__all__ = [
+    "Goal",
+    "gain_table",
+    "ideal_dcg",
+    "plain_loss",
+    "require_first_derivative",
+    "row_loss",
+]
 
 PAIRS_AT_ONCE = 1 << 22
 KINDS = {"ratio": 0, "dcg": 1, "recall": 2}  # numbers by which the kernels know them

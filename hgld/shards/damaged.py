@@ -8,8 +8,8 @@ image is told once, however many of them meet it.
 from collections.abc import Callable, Collection
 from typing import Any
 
-from hgld.errors import InvalidData
-from hgld.tasks import say
+from hgld.errors import InvalidData, UsageError
+from hgld.tasks import say_or_warn
 
 __all__ = ["DamagedImages", "exceeded"]
 
@@ -40,6 +40,8 @@ class DamagedImages:
     """
 
     def __init__(self, budget: int, name: Callable[[int], str], *, speaks: bool = True) -> None:
+        if budget < 0:
+            raise UsageError(f"undecodable_budget is {budget}; expected 0 or more")
         self.budget, self.speaks = budget, speaks
         self.rows: set[int] = set()
         self._name = name
@@ -59,7 +61,9 @@ class DamagedImages:
             )
             raise exceeded(fault, len(self.rows), self.budget)
         for row in new if self.speaks else ():
-            say(f"{self._name(row)}: cannot be decoded; another image of its class takes its place")
+            say_or_warn(
+                f"{self._name(row)}: cannot be decoded; another image of its class takes its place"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """The rows that were met."""

@@ -58,7 +58,8 @@ class Decoder:
     """Decodes and transforms the images of batches.
 
     Args:
-        transform: makes a tensor of a PIL image in RGB; may draw from torch's random numbers.
+        transform: makes a tensor of a PIL image in RGB; may draw from torch's random numbers on
+            the CPU.
         seed: the numbers that it draws depend on this, the epoch, the step and the place in the
             global batch, never on workers or ranks.
         budget: undecodable images that are borne with. A decoder counts those that its own process
@@ -94,7 +95,7 @@ class Decoder:
         images: list[Tensor | None] = [None] * len(rows)
         with torch.random.fork_rng(devices=[]):
             for place, jpeg in jpegs:
-                torch.manual_seed(self._seed_of(batch, place))
+                torch.default_generator.manual_seed(self._seed_of(batch, place))
                 rows[place], images[place] = self.image(batch, place, jpeg, source)
             blank = self._padding(batch, images, source)
         whole = [blank if image is None else image for image in images]

@@ -6,12 +6,31 @@ process that was forked from its own, since such processes may not share an open
 """
 
 import os
+import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from weakref import WeakSet
 
-from hgld.errors import InvalidData
+from hgld.errors import InvalidData, UsageError
 
-__all__ = ["FileReader"]
+__all__ = ["FileReader", "local_folder"]
+
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path of a URL has one slash
+
+
+def local_folder(folder: Path | str) -> Path:
+    """A folder that was given as a path or as text.
+
+    Raises:
+        UsageError: it is a URL.
+    """
+    if URL.match(str(folder)):
+        raise UsageError(
+            f'{folder}: a URL needs reader="stream" of BatchLoader, given as text; expected a '
+            "folder on this machine"
+        )
+    return Path(folder)
 
 
 class FileReader:
@@ -82,8 +101,9 @@ class FileReader:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def __del__(self) -> None:
-        self.close()
+    def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ends():  # then modules are gone, and the system closes what is open
+            self.close()
 
 
 _readers: WeakSet[FileReader] = WeakSet()

@@ -18,9 +18,9 @@ import pandas as pd
 from PIL import Image
 
 from hgld.artifacts import hash_file
-from hgld.errors import InvalidData
+from hgld.errors import InvalidData, UsageError
 from hgld.shards.classes import Classes, number_classes
-from hgld.shards.files import FileReader
+from hgld.shards.files import FileReader, local_folder
 from hgld.shards.index import is_export
 from hgld.shards.scan import Member, scan_tar
 from hgld.shards.sidecars import write_sidecars
@@ -29,10 +29,11 @@ from hgld.tasks import track
 __all__ = ["index_shards"]
 
 IMAGES = ("jpg", "jpeg", "png", "webp")
+PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|Z))")
 
 
 def index_shards(
-    folder: Path, levels: Sequence[str] = (), *, replace_export: bool = False
+    folder: Path | str, levels: Sequence[str] = (), *, replace_export: bool = False
 ) -> pd.DataFrame:
     """Index all tars of a folder and write the sidecars beside them.
 
@@ -45,12 +46,15 @@ def index_shards(
         The index, as ``read_index`` gives it.
 
     Raises:
-        InvalidData: a sample without image or class, with members apart, or a key used twice; no
-            sample at all; the shards are those of an export.
+        InvalidData: a sample without image or class, with members apart, or a key used twice in a
+            shard; no sample at all; compressed shards; the shards are those of an export.
+        UsageError: a level stands twice.
     """
-    tars = sorted(folder.glob("*.tar"))
-    if not tars:
-        raise InvalidData(f"{folder}: holds no tar file; expected shards of a WebDataset")
+    folder = local_folder(folder)
+    twice = [level for level in levels if list(levels).count(level) > 1]
+    if twice:
+        raise UsageError(f"the level '{twice[0]}' stands twice; give each JSON key once")
+    tars = _find_tars(folder)
     if not replace_export and is_export(folder):
         raise InvalidData(
             f"{folder}: hgld export wrote these shards and their index, which says more than "
@@ -67,6 +71,19 @@ def index_shards(
     labels = sha256(classes.table.to_csv(index=False).encode()).hexdigest()
     write_sidecars(folder, index, facts, classes, options={}, labels_sha256=labels)
     return index
+
+
+def _find_tars(folder: Path) -> list[Path]:
+    packed = sorted(path.name for path in folder.glob("*") if PACKED.fullmatch(path.name))
+    if packed:
+        raise InvalidData(
+            f"{folder / packed[0]}: is compressed ({len(packed)} such files), so its samples have "
+            "no place; unpack it to a .tar, or move it away"
+        )
+    tars = sorted(folder.glob("*.tar"))
+    if not tars:
+        raise InvalidData(f"{folder}: holds no tar file; expected shards of a WebDataset")
+    return tars
 
 
 def _index_tar(tar: Path, reader: FileReader, levels: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -109,6 +126,8 @@ def _describe_sample(
 ) -> dict[str, Any]:
     name = f"{tar}: key {key}"
     by_suffix = {m.name.rpartition("/")[2].partition(".")[2].lower(): m for m in members}
+    if len(by_suffix) < len(members):
+        raise InvalidData(f"{name}: a member stands twice; give each sample a key of its own")
     image = next((by_suffix[s] for s in IMAGES if s in by_suffix), None)
     if image is None:
         raise InvalidData(f"{name}: no image ({', '.join(IMAGES)})")
@@ -119,9 +138,9 @@ def _describe_sample(
     else:
         found = reader.read(tar.name, label.offset, label.size_bytes) if label else None
         path = [None if found is None else found.decode("utf-8", "replace").strip()]
-    if None in path:
+    if any(value is None or not str(value).strip() for value in path):
         wanted = f"the JSON keys {', '.join(levels)}" if levels else "a .cls member"
-        raise InvalidData(f"{name}: no class; expected {wanted}")
+        raise InvalidData(f"{name}: no class; expected {wanted}, not empty")
     start = members[0].start
     whole = reader.read(tar.name, start, stop - start)
     data = whole[image.offset - start : image.offset - start + image.size_bytes]

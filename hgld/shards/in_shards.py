@@ -33,8 +33,8 @@ def plan_in_shards(
     lane_of, turn_of = _deal_shards(samples, options, random)
     place = np.arange(len(samples.runs))
     order = np.lexsort((random.random(len(place)), samples.runs, turn_of[samples.shards]))
-    ordered = samples.runs[order]
-    first = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    ordered = np.column_stack([samples.shards, samples.runs])[order]
+    first = np.flatnonzero(np.r_[True, (ordered[1:] != ordered[:-1]).any(1)])
     size = np.diff(np.r_[first, len(ordered)])
     classes = samples.labels[order[first], -1]
     groups = _cap_runs(classes, _count_run_groups(classes, size, options), options)

@@ -1,30 +1,42 @@
 """Reads the index and the manifest of a folder of shards, and checks the shards against them."""
 
+import re
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 import pandas as pd
 
 from hgld.artifacts import Json, hash_file
 from hgld.errors import InvalidData, MissingInput
-from hgld.shards.files import FileReader
+from hgld.shards.files import FileReader, local_folder
 from hgld.tasks import track
 
-__all__ = ["is_export", "level_columns", "read_index", "read_manifest", "verify_shards"]
+__all__ = [
+    "is_export",
+    "labels_of",
+    "level_columns",
+    "read_index",
+    "read_manifest",
+    "require_columns",
+    "verify_shards",
+    "whole_numbers",
+]
 
 REBUILD = "delete the folder and run export again"
 
 
-def read_index(folder: Path) -> pd.DataFrame:
+def read_index(folder: Path | str) -> pd.DataFrame:
     """One row a sample, sorted by split, shard and offset.
 
     Raises:
         MissingInput: there is no index.
         InvalidData: it cannot be read.
     """
-    path = folder / "index.parquet"
+    path = local_folder(folder) / "index.parquet"
     if not path.is_file():
         raise MissingInput(f"{path}: no such file; run export first, or `hgld shards index`")
     try:
@@ -33,14 +45,14 @@ def read_index(folder: Path) -> pd.DataFrame:
         raise InvalidData(f"{path}: not a readable index ({error}); {REBUILD}") from None
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path | str) -> dict[str, Any]:
     """What the folder holds: levels, splits, shards with their hashes, options.
 
     Raises:
         MissingInput: there is no manifest, so the export is not complete.
         InvalidData: it is not a manifest.
     """
-    path = folder / "manifest.json"
+    path = local_folder(folder) / "manifest.json"
     if not path.is_file():
         raise MissingInput(f"{path}: no such file; run export (again) to complete the shards")
     manifest = Json(path.name).read(path)
@@ -59,19 +71,62 @@ def level_columns(index: pd.DataFrame) -> list[str]:
     """Names of the columns of class numbers, coarse to fine.
 
     Example:
-        >>> level_columns(pd.DataFrame(columns=["key", "level_1", "level_2"]))
+        >>> level_columns(pd.DataFrame(columns=["key", "level_1", "level_2", "level_name"]))
         ['level_1', 'level_2']
     """
-    return [f"level_{i + 1}" for i in range(sum(str(c).startswith("level_") for c in index))]
+    levels = [c for c in index if re.fullmatch(r"level_\d+", str(c))]
+    return [f"level_{i + 1}" for i in range(len(levels))]
 
 
-def verify_shards(folder: Path) -> None:
+def labels_of(rows: pd.DataFrame) -> np.ndarray:
+    """(N, L) class numbers of rows of the index, coarse to fine.
+
+    Raises:
+        InvalidData: there are no levels, one lacks, or one does not hold whole numbers.
+    """
+    return whole_numbers(rows, level_columns(rows) or ["level_1"])
+
+
+def whole_numbers(rows: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
+    """(N, C) numbers of some columns of the index.
+
+    Raises:
+        InvalidData: a column lacks, or does not hold whole numbers.
+    """
+    require_columns(rows, columns)
+    for name in columns:
+        lacking = int(rows[name].isna().sum())
+        if lacking:
+            raise InvalidData(
+                f"the rows' column '{name}' has no number in {lacking} of {len(rows)} rows; leave "
+                "these rows out, or give them one"
+            )
+        if not pd.api.types.is_integer_dtype(rows[name]):
+            raise InvalidData(
+                f"the rows' column '{name}' is of {rows[name].dtype}; expected whole numbers, as "
+                "read_index gives them (astype('int64'))"
+            )
+    return rows[list(columns)].to_numpy(np.int64, copy=True)
+
+
+def require_columns(rows: pd.DataFrame, columns: Sequence[str]) -> None:
+    """Refuse rows without these columns of the index."""
+    missing = [name for name in columns if name not in rows]
+    if missing:
+        raise InvalidData(
+            f"the rows have no column '{missing[0]}'; expected rows of read_index with all its "
+            "columns"
+        )
+
+
+def verify_shards(folder: Path | str) -> None:
     """Check that every shard and the index are byte for byte what the manifest says.
 
     Raises:
         InvalidData: a shard is missing, of another size or changed (shard and key are named), a
             tar that the manifest does not know, an index that does not match.
     """
+    folder = local_folder(folder)
     manifest = read_manifest(folder)
     if hash_file(folder / "index.parquet") != manifest.get("index_sha256"):
         raise InvalidData(

@@ -10,7 +10,7 @@ from hashlib import sha256
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -22,15 +22,18 @@ from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.shards.batches import BatchOptions, Samples, order_shards
 from hgld.shards.damaged import DamagedImages
 from hgld.shards.decode import Decoder, Transform, decode_image
+from hgld.shards.files import local_folder
 from hgld.shards.held import HeldImages
+from hgld.shards.index import require_columns, whole_numbers
 from hgld.shards.read import ShardImages
 from hgld.shards.sequence import BatchSequence, EpochPlan
 from hgld.shards.sequential import SequentialFile, join_location, open_location
-from hgld.tasks import say
+from hgld.tasks import say_or_warn
 
 __all__ = ["BatchLoader", "PlainImages", "reads_per_byte"]
 
 Batch = tuple[Tensor, Tensor, Tensor]
+Reader = Literal["indexed", "stream"]
 Found = tuple[Batch, set[int]] | HgldError  # a batch and the damaged rows that are known
 
 
@@ -57,8 +60,8 @@ class BatchLoader:
         world_size: processes that share each global batch.
         workers: processes that read and decode for this rank; 0: this one.
         undecodable_budget: damaged images that this rank bears with, over all its workers and
-            epochs; each is said once. Another image of the class takes the place, and its row
-            number is given.
+            epochs; each is said once, by a warning where no command shows it. Another image of the
+            class takes the place, and its row number is given.
     """
 
     def __init__(
@@ -69,14 +72,13 @@ class BatchLoader:
         options: BatchOptions,
         *,
         seed: int,
-        reader: Literal["indexed", "stream"] = "indexed",
+        reader: Reader = "indexed",
         rank: int = 0,
         world_size: int = 1,
         workers: int = 0,
         undecodable_budget: int = 0,
     ) -> None:
-        if reader == "stream" and options.order != "shards":
-            raise UsageError("the reader 'stream' needs the order 'shards'")
+        _require_reader(reader, folder, options)
         self.sequence = BatchSequence(
             Samples.of_index(rows),
             options,
@@ -87,7 +89,9 @@ class BatchLoader:
         )
         self.workers = workers
         if reader == "stream" and (times := reads_per_byte(options, world_size, workers)) > 1:
-            say(f"every byte of the shards is read {times:g} times an epoch; more lanes spare that")
+            say_or_warn(
+                f"every byte of the shards is read {times:g} times an epoch; more lanes spare that"
+            )
         self._reader = reader
         self._folder, self._rows = folder, rows
         self._transform = transform
@@ -137,6 +141,16 @@ class BatchLoader:
         """Shard and key of a sample."""
         row = self._rows.iloc[number]
         return f"{join_location(self._folder, row['shard'])}: key {row['key']}"
+
+
+def _require_reader(reader: str, folder: Path | str, options: BatchOptions) -> None:
+    if reader not in get_args(Reader):
+        expected = ", ".join(get_args(Reader))
+        raise UsageError(f"reader is {reader!r}; expected one of {expected}")
+    if reader == "stream" and options.order != "shards":
+        raise UsageError("the reader 'stream' needs the order 'shards'")
+    if reader == "indexed" or isinstance(folder, Path):
+        local_folder(folder)
 
 
 def _as_it_is(found: Any) -> Any:
@@ -193,13 +207,14 @@ class StreamSteps(IterableDataset[Found]):
         decoder: Decoder,
         steps: range,
     ) -> None:
+        require_columns(rows, ["key"])
         self.folder, self.decoder, self.steps = folder, decoder, steps
         self.plan = sequence.epoch_plan()
         self.labels = sequence.samples.labels
         self.shard = sequence.samples.shards
         self.names = [str(n) for n in rows["shard"].astype("category").cat.categories]
         self.keys = rows["key"].to_numpy(object)
-        self.place = rows[["offset", "size_bytes"]].to_numpy(np.int64, copy=True)
+        self.place = whole_numbers(rows, ["offset", "size_bytes"])
         self.lane_of, self.turn_of = order_shards(
             sequence.samples, sequence.options, seed=sequence.seed, epoch=sequence.epoch
         )
@@ -278,7 +293,8 @@ def reads_per_byte(options: BatchOptions, world_size: int, workers: int) -> floa
 class PlainImages(IterableDataset[tuple[Tensor, Tensor, int]]):
     """Every sample exactly once, in the order of the index, shared by ranks and workers.
 
-    For classification and embedding passes; ranks may differ by one sample.
+    For classification and embedding passes; ranks may differ by one sample, and so may the workers
+    of a rank.
 
     Args:
         folder: of the shards.
@@ -290,7 +306,7 @@ class PlainImages(IterableDataset[tuple[Tensor, Tensor, int]]):
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | str,
         rows: pd.DataFrame,
         transform: Transform,
         *,
@@ -302,10 +318,9 @@ class PlainImages(IterableDataset[tuple[Tensor, Tensor, int]]):
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, int]]:
         worker = get_worker_info()
-        part, parts = self.rank, self.world_size
+        numbers = np.array_split(np.arange(len(self.images)), self.world_size)[self.rank]
         if worker is not None:
-            part, parts = part * worker.num_workers + worker.id, parts * worker.num_workers
-        numbers = np.array_split(np.arange(len(self.images)), parts)[part]
+            numbers = np.array_split(numbers, worker.num_workers)[worker.id]
         for number, data in self.images.iterate(numbers):
             image = decode_image(data, self.images.name(number))
             yield self.images.transform(image), torch.from_numpy(self.images.labels[number]), number

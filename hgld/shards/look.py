@@ -9,7 +9,7 @@ import pandas as pd
 
 from hgld.config import nearest
 from hgld.errors import InvalidData
-from hgld.shards.files import FileReader
+from hgld.shards.files import FileReader, local_folder
 from hgld.shards.index import level_columns, read_index, read_manifest
 
 __all__ = ["Sample", "count_shards", "list_shards", "read_sample"]
@@ -24,28 +24,21 @@ class Sample:
     jpeg: bytes
 
 
-def list_shards(folder: Path) -> pd.DataFrame:
+def list_shards(folder: Path | str) -> pd.DataFrame:
     """One row a shard: file, split, samples, runs, bytes, sha256."""
     columns = ["file", "split", "samples", "runs", "bytes", "sha256"]
     return pd.DataFrame(read_manifest(folder)["shards"], columns=columns)
 
 
-def read_sample(folder: Path, key: str) -> Sample:
+def read_sample(folder: Path | str, key: str) -> Sample:
     """The sample of a key, or of an image id that stands in one split only.
 
     Raises:
-        InvalidData: there is none (the nearest is named), or several have the image id.
+        InvalidData: there is none (the nearest is named), or several have the key or image id.
     """
-    index = read_index(folder)
-    found = index[index["key"] == key]
-    found = index[index["image_id"] == key] if found.empty else found
-    if len(found) > 1:
-        keys = ", ".join(found["key"])
-        raise InvalidData(f"{folder}: the image id '{key}' has several samples; give a key: {keys}")
-    if found.empty:
-        near = nearest(key, [*index["key"].head(10_000), *index["image_id"].head(10_000)])
-        raise InvalidData(f"{folder}: no sample has the key or image id '{key}'{near}")
-    row = {str(name): value for name, value in found.iloc[0].to_dict().items()}
+    folder = local_folder(folder)
+    found = _find_row(folder, key)
+    row = {str(name): value for name, value in found.to_dict().items()}
     reader = FileReader(folder)
     jpeg = reader.read(row["shard"], row["offset"], row["size_bytes"])
     text = (
@@ -57,7 +50,26 @@ def read_sample(folder: Path, key: str) -> Sample:
     return Sample(row, json.loads(text), jpeg)
 
 
-def count_shards(folder: Path) -> dict[str, Any]:
+def _find_row(folder: Path, key: str) -> "pd.Series[Any]":
+    index = read_index(folder)
+    found = index[index["key"] == key]
+    found = index[index["image_id"] == key] if found.empty else found
+    if found.empty:
+        near = nearest(key, [*index["key"].head(10_000), *index["image_id"].head(10_000)])
+        raise InvalidData(f"{folder}: no sample has the key or image id '{key}'{near}")
+    if not found["key"].is_unique:
+        shards = ", ".join(found["shard"])
+        raise InvalidData(
+            f"{folder}: the key '{found['key'].iloc[0]}' stands in several shards: {shards}; give "
+            "read_image the row of read_index that you mean"
+        )
+    if len(found) > 1:
+        keys = ", ".join(found["key"])
+        raise InvalidData(f"{folder}: the image id '{key}' has several samples; give a key: {keys}")
+    return found.iloc[0]
+
+
+def count_shards(folder: Path | str) -> dict[str, Any]:
     """Counts of each split: samples, shards, bytes, classes and their sizes, licences."""
     index, shards = read_index(folder), list_shards(folder)
     levels = read_manifest(folder)["levels"]

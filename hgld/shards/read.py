@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from hgld.shards.decode import Transform, decode_image
-from hgld.shards.files import FileReader
-from hgld.shards.index import level_columns
+from hgld.shards.files import FileReader, local_folder
+from hgld.shards.index import labels_of, require_columns, whole_numbers
 
 __all__ = ["ShardImages", "read_image"]
 
@@ -36,16 +36,17 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         transform: makes a tensor of a PIL image in RGB.
     """
 
-    def __init__(self, folder: Path, rows: pd.DataFrame, transform: Transform) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | str, rows: pd.DataFrame, transform: Transform) -> None:
+        require_columns(rows, ["key", "shard"])
+        self.folder = local_folder(folder)
         self.transform = transform
-        self.labels = rows[level_columns(rows)].to_numpy(np.int64, copy=True)  # (N, L)
-        self._files = FileReader(folder)
+        self.labels = labels_of(rows)  # (N, L)
+        self._files = FileReader(self.folder)
         self._keys = rows["key"].to_numpy(object)
         shard = rows["shard"].astype("category")
         self._shards = [str(name) for name in shard.cat.categories]
         self._shard = shard.cat.codes.to_numpy(np.int64, copy=True)
-        self._place = rows[["offset", "size_bytes"]].to_numpy(np.int64, copy=True)  # (N, 2)
+        self._place = whole_numbers(rows, ["offset", "size_bytes"])  # (N, 2)
         # Plain arrays give a number in a third of numpy's time, and are shared by forked workers.
         columns = (self._shard, self._place[:, 0], self._place[:, 1])
         self._find = tuple(array("q", column.tobytes()) for column in columns)
@@ -109,12 +110,13 @@ def _stretches(shard: np.ndarray, begin: np.ndarray, end: np.ndarray) -> list[tu
     return ranges
 
 
-def read_image(folder: Path, row: "Mapping[str, Any] | pd.Series[Any]") -> Image.Image:
+def read_image(folder: Path | str, row: "Mapping[str, Any] | pd.Series[Any]") -> Image.Image:
     """The image of one row of the index, in RGB.
 
     Raises:
         InvalidData: it cannot be read or decoded.
     """
+    folder = local_folder(folder)
     reader = FileReader(folder)
     data = reader.read(str(row["shard"]), int(row["offset"]), int(row["size_bytes"]))
     reader.close()

@@ -1,13 +1,14 @@
 """What a batch is made of, and the cells that any plan of batches is put together from."""
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
 
 from hgld.errors import InvalidData, UsageError
-from hgld.shards.index import level_columns
+from hgld.shards.index import labels_of, require_columns, whole_numbers
 
 __all__ = [
     "BatchOptions",
@@ -54,10 +55,10 @@ class BatchOptions:
     def __post_init__(self) -> None:
         """Refuse what does not fit together."""
         for name in ("classes_per_batch", "images_per_class", "window", "lanes"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; expected 1 or more")
-        if self.groups_per_batch is not None and self.groups_per_batch < 1:
-            raise UsageError(f"groups_per_batch is {self.groups_per_batch}; expected 1 or more")
+            _require_count(name, getattr(self, name))
+        for name in ("images_cap", "groups_per_batch"):
+            if getattr(self, name) is not None:
+                _require_count(name, getattr(self, name))
         for name, words in (("order", Order), ("small_classes", SmallClasses)):
             if getattr(self, name) not in get_args(words):
                 expected = ", ".join(get_args(words))
@@ -76,6 +77,11 @@ class BatchOptions:
             )
 
 
+def _require_count(name: str, value: object) -> None:
+    if not isinstance(value, Integral) or int(value) < 1:
+        raise UsageError(f"{name} is {value!r}; expected a whole number, 1 or more")
+
+
 def _require_division(name: str, divisor: int, classes: int) -> None:
     if classes % divisor:
         raise UsageError(f"{name} {divisor} does not divide classes_per_batch {classes}")
@@ -87,7 +93,7 @@ class Samples:
 
     Attributes:
         labels: (N, L) class numbers, coarse to fine.
-        runs: (N,) number of the run of each sample; samples of a run are neighbours.
+        runs: (N,) number of the run of each sample, in its shard; samples of a run are neighbours.
         shards: (N,) number of the shard, in the order of their names.
     """
 
@@ -97,10 +103,15 @@ class Samples:
 
     @classmethod
     def of_index(cls, rows: pd.DataFrame) -> "Samples":
-        """From rows of the index, in their order."""
+        """From rows of the index, in their order.
+
+        Raises:
+            InvalidData: a column lacks, or does not hold whole numbers.
+        """
+        require_columns(rows, ["shard"])
         return cls(
-            rows[level_columns(rows)].to_numpy(np.int64, copy=True),
-            rows["run"].to_numpy(np.int64, copy=True),
+            labels_of(rows),
+            whole_numbers(rows, ["run"])[:, 0],
             rows["shard"].astype("category").cat.codes.to_numpy(np.int64),
         )
 

@@ -156,6 +156,21 @@ def test_the_order_of_shards_gives_exact_batches_too(
     assert (lane == np.arange(lanes)[:, None]).all()
 
 
+def test_splits_that_number_their_runs_alike_are_kept_apart() -> None:
+    """Shards of one class each, whose only run is number 0; then two splits of many runs."""
+    four = Samples(np.arange(16)[:, None] // 4, np.zeros(16, np.int64), np.arange(16) // 4)
+    one = samples_of([9] * 12, shards=2)
+    two = Samples(*(np.concatenate(pair) for pair in (
+        (one.labels, one.labels + 12), (one.runs, one.runs), (one.shards, one.shards + 2)
+    )))  # fmt: skip
+    for samples in (four, two):
+        for seed in range(10):
+            options = BatchOptions(4, 3, order="shards", window=16)
+            plan = plan_epoch(samples, options, seed=seed, epoch=0)
+            assert len(plan)
+            require_exact(plan, samples, options)
+
+
 def test_few_runs_are_open_in_the_order_of_shards() -> None:
     """Between its first and its last image a run is open; so many are at most."""
     samples = samples_of([24] * 60, shards=12)
@@ -399,6 +414,8 @@ def test_a_batch_that_the_ranks_cannot_share_is_refused() -> None:
         {"lanes": 0},
         {"window": 0},
         {"groups_per_batch": 0},
+        {"classes_per_batch": 2.0},
+        {"images_cap": "8"},
         {"order": "sorted"},
         {"small_classes": "keep"},
     ],

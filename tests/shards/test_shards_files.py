@@ -1,5 +1,7 @@
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,19 @@ def test_files_are_closed_with_their_reader(folder: Path) -> None:
     reader.read("1", 0, 1)
     del reader
     assert open_files() == before
+
+
+def test_a_reader_that_outlives_its_script_ends_in_silence(folder: Path) -> None:
+    code = """
+import os
+from pathlib import Path
+from hgld.shards.files import FileReader
+os.kept = FileReader(Path())  # until this module is taken apart
+os.kept.read("1", 0, 1)
+"""
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
 
 
 def test_a_range_beyond_the_end_is_told(folder: Path) -> None:

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -35,7 +36,10 @@ from tests.shards.walk_batches import noisy, walk_steps
 from tests.sources.small_disk import small_disk
 
 # more workers than cores are wanted here
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*of the shards is read|.*takes its place:UserWarning"),
+]
 
 README = Path(__file__).parent.parent.parent / "README.md"
 WALK = Path(__file__).parent / "walk_batches.py"
@@ -297,6 +301,42 @@ def test_names_with_blanks_and_letters_beyond_ascii_are_read_anywhere(tmp_path: 
     assert rows["key"].str.startswith("kl\u00f6 ").all()
 
 
+@pytest.mark.parametrize(
+    ("folder", "options", "says"),
+    [
+        ("here", {"reader": "Indexed"}, "reader is 'Indexed'; expected one of indexed, stream"),
+        ("http://host/shards", {}, 'http://host/shards: a URL needs reader="stream"'),
+        (Path("http://host/shards"), {}, 'a URL needs reader="stream"'),
+        (Path("http://host/shards"), {"reader": "stream"}, "given as text"),
+        ("here", {"undecodable_budget": -1}, "undecodable_budget is -1; expected 0 or more"),
+    ],
+    ids=str,
+)
+def test_what_a_loader_cannot_do_is_one_line(
+    rows: pd.DataFrame, folder: Any, options: Any, says: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        first_batch(folder, rows, **options)
+
+
+def test_a_script_is_warned_of_what_a_command_says(
+    damaged: tuple[Path, int], rows: pd.DataFrame
+) -> None:
+    with pytest.warns(UserWarning) as warned:
+        first_batch(damaged[0], rows, reader="stream", workers=2, undecodable_budget=1)
+    first, second = (str(warning.message) for warning in warned)
+    assert "read 2 times an epoch" in first and f"key {rows['key'][damaged[1]]}: " in second
+
+
+def test_loading_leaves_the_random_numbers_of_the_gpu(
+    shards: Path, rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    first_batch(shards, rows)
+    assert seeds == []
+
+
 @pytest.mark.parametrize(("workers", "says"), [(1, []), (3, ["3 times"])])
 def test_the_stream_says_how_often_it_reads_a_byte(shards, rows, workers, says) -> None:
     said: list[str] = []
@@ -531,14 +571,15 @@ def test_a_class_of_which_nothing_can_be_decoded_stops(copied: Path, rows: pd.Da
         first_batch(copied, rows, undecodable_budget=99)
 
 
-def test_the_example_in_the_readme_runs(shards: Path) -> None:
+def test_the_example_in_the_readme_runs_as_a_script(shards: Path, tmp_path: Path) -> None:
     code = next(c for c in README.read_text().split("```")[1::2] if "BatchLoader" in c)
     code = code.removeprefix("python\n").replace("work/quickstart/shards", str(shards))
-    names: dict[str, Any] = {}
-    exec(code.replace("workers=2", "workers=0"), names)
-    images, labels, numbers = names["images"], names["labels"], names["numbers"]
-    assert (images.shape, labels.shape, numbers.shape) == ((32, 3, 64, 64), (32, 3), (32,))
-    assert names["state"]["step"] == 1
+    spawn = "import multiprocessing\nmultiprocessing.set_start_method('spawn', force=True)\n"
+    show = "    print(*images.shape, *labels.shape, *numbers.shape, state['step'])\n"
+    (tmp_path / "script.py").write_text(spawn + code + show)
+    run = [sys.executable, tmp_path / "script.py"]
+    done = subprocess.run(run, env=_quick(), capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("32 3 64 64 32 3 32 1\n", "")
 
 
 def test_padding_is_an_image_of_zeros_without_labels(shards: Path, rows: pd.DataFrame) -> None:
@@ -579,13 +620,14 @@ def test_a_truncated_shard_is_named_by_both_readers(world: World, rows: pd.DataF
             walk(loader, 1)
 
 
-@pytest.mark.parametrize(("workers", "ranks"), [(0, 1), (3, 1), (2, 2)])
+@pytest.mark.parametrize(("workers", "ranks"), [(0, 1), (3, 1), (3, 4)])
 def test_the_plain_reader_gives_each_sample_once(
     shards: Path, rows: pd.DataFrame, workers: int, ranks: int
 ) -> None:
-    numbers = []
+    parts = []
     for rank in range(ranks):
-        plain = PlainImages(shards, rows, noisy, rank=rank, world_size=ranks)
+        plain = PlainImages(str(shards), rows, noisy, rank=rank, world_size=ranks)
         loader = DataLoader(plain, batch_size=8, num_workers=workers)
-        numbers += [n for _, _, batch in loader for n in batch.tolist()]
-    assert sorted(numbers) == list(range(len(rows)))
+        parts.append([n for _, _, batch in loader for n in batch.tolist()])
+    assert sorted(n for part in parts for n in part) == list(range(len(rows)))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1

@@ -1,5 +1,6 @@
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from hgld.errors import InvalidData
-from hgld.shards import ShardImages, read_image, read_index
+from hgld.shards import Samples, ShardImages, read_image, read_index
 from tests.shards.shard_world import World
 
 
@@ -61,3 +62,43 @@ def test_a_missing_shard_is_named(shards: Path) -> None:
     (shards / row["shard"]).unlink()
     with pytest.raises(InvalidData, match=f"{row['shard']}: no such file"):
         read_image(shards, row)
+
+
+def test_a_folder_may_be_given_as_text(shards: Path, world: World) -> None:
+    rows = read_index(str(shards))
+    assert ShardImages(str(shards), rows, to_tensor)[3][2] == 3
+    assert read_image(str(shards), rows.iloc[3]).size == (20, 15)
+
+
+def test_a_column_of_names_beside_the_levels_is_no_level(shards: Path) -> None:
+    rows = read_index(shards)
+    named = rows.assign(level_name="a", level_3_name="b")
+    assert np.array_equal(Samples.of_index(named).labels, Samples.of_index(rows).labels)
+    assert ShardImages(shards, named, to_tensor).labels.shape == (107, 3)
+
+
+LEVELS = ["level_1", "level_2", "level_3"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda rows: rows.drop(columns=LEVELS), "no column 'level_1'"),
+        (lambda rows: rows.drop(columns="level_2"), "no column 'level_2'"),
+        (lambda rows: rows.drop(columns="shard"), "no column 'shard'"),
+        (lambda rows: rows.assign(level_2=np.nan), "'level_2' has no number in 107 of 107 rows"),
+        (lambda rows: rows.assign(level_2="lake"), "'level_2' is of (object|str); expected whole"),
+    ],
+)
+def test_rows_that_are_not_those_of_an_index_are_named(
+    shards: Path, change: Any, says: str
+) -> None:
+    rows = change(read_index(shards))
+    for read in (Samples.of_index, lambda rows: ShardImages(shards, rows, to_tensor)):
+        with pytest.raises(InvalidData, match=says):
+            read(rows)
+
+
+def test_rows_without_runs_are_named(shards: Path) -> None:
+    with pytest.raises(InvalidData, match="no column 'run'; expected rows of read_index"):
+        Samples.of_index(read_index(shards).drop(columns="run"))

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import webdataset
 
-from hgld.errors import InvalidData
+from hgld.errors import InvalidData, UsageError
 from hgld.shards import read_index, verify_shards
 from hgld.shards.batches import BatchOptions, Samples, plan_epoch
 from hgld.shards.copy import copy_samples
@@ -91,19 +91,52 @@ def test_a_foreign_sample_without_class_is_named(foreign: Path) -> None:
         index_shards(foreign, levels=("species",))
 
 
-def test_members_that_stand_apart_are_refused(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "x-0.tar", "w") as tar:
-        for name in ("a.jpg", "b.jpg", "a.cls"):
-            data = draw(0) if name.endswith("jpg") else b"0"
+def write_tar(path: Path, names: str, known: bytes = b"0") -> None:
+    """Members of these names, with an image or what is known of one."""
+    with tarfile.open(path, "w") as tar:
+        for name in names.split():
+            data = draw(0) if name.endswith("jpg") else known
             info = tarfile.TarInfo(name)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
-            if name == "b.jpg":
-                cls = tarfile.TarInfo("b.cls")
-                cls.size = 1
-                tar.addfile(cls, io.BytesIO(b"0"))
-    with pytest.raises(InvalidData, match=r"key a: "):
-        index_shards(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "known", "levels", "says"),
+    [
+        ("a.jpg b.jpg b.cls a.cls", b"0", (), "key a: no class"),
+        ("a.jpg a.cls b.jpg b.cls a.jpg a.cls", b"0", (), "key a: its members stand apart"),
+        ("a.jpg a.cls a.jpg a.cls", b"0", (), "key a: a member stands twice"),
+        ("a.jpg a.cls", b" ", (), r"key a: no class; expected a \.cls member, not empty"),
+        ("a.jpg a.json", b'{"g": ""}', ("g",), "key a: no class; expected the JSON keys g, not"),
+    ],
+)
+def test_a_sample_that_is_not_whole_is_named(
+    tmp_path: Path, names: str, known: bytes, levels: tuple[str, ...], says: str
+) -> None:
+    write_tar(tmp_path / "x-0.tar", names, known)
+    with pytest.raises(InvalidData, match=rf"x-0\.tar: {says}"):
+        index_shards(tmp_path, levels)
+
+
+def test_a_level_that_is_given_twice_is_named(foreign: Path) -> None:
+    with pytest.raises(UsageError, match="the level 'family' stands twice"):
+        index_shards(foreign, levels=("family", "family"))
+
+
+@pytest.mark.parametrize("suffix", ["tar.gz", "tgz", "tar.zst"])
+def test_compressed_shards_are_not_passed_over(foreign: Path, suffix: str) -> None:
+    (foreign / f"photos-9.{suffix}").write_bytes(b"")
+    with pytest.raises(InvalidData, match=rf"photos-9\.{suffix}: is compressed .* unpack it"):
+        index_shards(foreign)
+
+
+def test_a_key_of_two_shards_names_them(tmp_path: Path) -> None:
+    for shard in ("x-0.tar", "x-1.tar"):
+        write_tar(tmp_path / shard, "a.jpg a.cls")
+    assert len(index_shards(str(tmp_path))) == 2
+    with pytest.raises(InvalidData, match=r"key 'a' stands in several shards: x-0.tar, x-1.tar;"):
+        read_sample(tmp_path, "a")
 
 
 def test_our_own_shards_can_be_indexed_again(world: World) -> None:
