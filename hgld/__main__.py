@@ -3,6 +3,7 @@
 The imports take most of the first second; an interrupt ends them in words, too.
 """
 
+import signal
 import sys
 
 __all__ = ["main"]
@@ -15,6 +16,7 @@ def main() -> None:
 
         cli.main()
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         print("hgld: interrupted before it began", file=sys.stderr)
         sys.exit(130)
     finally:

@@ -5,7 +5,6 @@ progress and notices to stderr; an error is one line. Nothing heavy is imported 
 needs it.
 """
 
-import io
 import math
 import os
 import signal
@@ -19,11 +18,11 @@ import typer
 from hgld import __version__
 from hgld.errors import DISK_FULL, HgldError, Resumable, UsageError
 from hgld.stages import STAGES, stage_names
-from hgld.stopping import handle_with
+from hgld.stopping import REQUESTS, handle_with
 from hgld.tools import evaluations, labels, reviews, shards
 from hgld.tools.arguments import AsJson, Force, Now, PipelineFile, Settings, Work
-from hgld.tools.output import progress
-from hgld.tools.runners import login_name, open_runner
+from hgld.tools.output import open_streams, progress
+from hgld.tools.runners import login_name, open_runner, require_names
 
 if TYPE_CHECKING:
     from hgld.run import Runner
@@ -45,10 +44,11 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point: run a command; an error is one line on stderr and an exit code."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a path may hold any character
+    open_streams()
     handle_with(_stop, (signal.SIGTERM, signal.SIGHUP))
     code = guarded(app)
+    for number in REQUESTS:
+        signal.signal(number, signal.SIG_IGN)  # as Python ends, any other handler is undone
     sys.exit(guarded(_flush) or code)
 
 
@@ -102,10 +102,11 @@ def _os_error(error: OSError) -> str:
 def show_version(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Print the version where it is asked for."""
+    """Print the version where it is asked for; else look whether a command has its ground."""
     if version:
         typer.echo(__version__)
         raise typer.Exit
+    require_names(sys.argv[1:])
 
 
 @app.command()

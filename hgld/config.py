@@ -493,8 +493,8 @@ class TrainOptions(Options):
     )
     backbone: str = Field("resnet50", description="a timm model, or offline:efficientnet-lite0")
     pretrained: bool = True
-    dim: int = Field(512, ge=2)
-    image_size: int = Field(224, ge=32)
+    dim: int = Field(512, ge=2, lt=2**31)
+    image_size: int = Field(224, ge=32, lt=2**20)
     pooling: Literal["default", "avg", "max", "gem"] = Field(
         "default", description='"default" is the backbone\'s own; "gem" learns p, from 3 on'
     )
@@ -525,7 +525,7 @@ class TrainOptions(Options):
     images_per_class: int = Field(4, ge=2)
     batches: SamplingOptions = SamplingOptions()
     split: str = "train"
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     workers: int = Field(0, ge=0)
     undecodable_budget: int = Field(
         0, ge=0, description="damaged images of a run that others of their class replace"

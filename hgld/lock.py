@@ -173,10 +173,10 @@ def judge(stage: Stage, lock: Lock, workspace: Workspace) -> Freshness:
     if gone:
         names = ", ".join(ARTIFACTS[name].file for name in gone)
         return Freshness("missing", (f"{names} is gone",))
-    if record.get("at_work"):
-        return Freshness("stale", (STOPPED,))
-    edited = tuple(name for name in stage.writes if outputs[name] != record["outputs"].get(name))
     reasons = _reasons(stage, record, lock, workspace)
+    if record.get("at_work"):
+        return Freshness("stale", (STOPPED, *reasons))
+    edited = tuple(name for name in stage.writes if outputs[name] != record["outputs"].get(name))
     return Freshness("stale" if reasons else "fresh", tuple(reasons), edited)
 
 

@@ -26,7 +26,7 @@ __all__ = [
     "write_workbook",
 ]
 
-UNFINISHED = ((f"{ARTIFACTS['cluster_edits'].file} changed",), (STOPPED,))  # an apply was killed
+EDITS_CHANGED = (f"{ARTIFACTS['cluster_edits'].file} changed",)
 PAGE_READS = (  # what the review page shows besides the sheet and photos
     "clusters",
     "cluster_summary",
@@ -62,7 +62,8 @@ def apply_review(runner: Runner, who: str, sheets: Sequence[Path] = ()) -> int:
         for name in stage.writes:
             if workspace.path(name).resolve() in applied:
                 runner.lock.accept(stage, name, workspace)
-        if reasons in UNFINISHED or (edited and not reasons):
+        killed = reasons == EDITS_CHANGED or STOPPED in reasons  # an apply was
+        if killed or (edited and not reasons):
             runner.run_if_needed(runner.stage("cluster"))
         elif edited:
             runner.listener.notice("clusters are edited; the next `hgld run` makes them anew")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["handle_with", "held_back", "leave_to_main", "stop_requests"]
+__all__ = ["REQUESTS", "handle_with", "held_back", "leave_to_main", "stop_requests"]
 
 Handler = Callable[[int, FrameType | None], object]
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -23,12 +23,12 @@ def handle_with(handler: Handler, numbers: Iterable[int]) -> dict[int, Any]:
 
 
 @contextmanager
-def _handled(handler: Handler) -> Iterator[None]:
-    """Handle requests within the block; where it is not the main thread's, others do."""
+def _handled(handler: Handler, numbers: Iterable[int] = REQUESTS) -> Iterator[None]:
+    """Handle signals within the block; where it is not the main thread's, others do."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = handle_with(handler, REQUESTS)
+    before = handle_with(handler, numbers)
     try:
         yield
     finally:
@@ -45,11 +45,11 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def held_back(numbers: Iterable[int] = REQUESTS) -> Iterator[None]:
     """Hear a request when the block has ended: amid its import, torch swallows it or aborts."""
     asked: list[int] = []
     try:
-        with _handled(lambda number, _: asked.append(number)):
+        with _handled(lambda number, _: asked.append(number), numbers):
             yield
     finally:
         for number in asked[:1]:

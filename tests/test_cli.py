@@ -242,6 +242,76 @@ def test_what_nohup_has_told_to_ignore_is_ignored() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_request_that_comes_while_it_exits_changes_nothing(name: str) -> None:
+    """Neither amid what runs at exit nor after that, when Python undoes its handlers."""
+    code = f"""if True:
+        import atexit, os, signal
+        from hgld import cli
+        def ask(kill=os.kill, process=os.getpid(), number=signal.{name}):
+            kill(process, number)
+        class Last:
+            def __del__(self, ask=ask):
+                ask()
+        last = Last()
+        atexit.register(ask)
+        cli.app = lambda: None
+        cli.main()"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def in_a_shell(words: str, folder: Path, rest: str) -> "subprocess.CompletedProcess[bytes]":
+    """``hgld`` with these words, and what the shell is told of its streams."""
+    command = f"{sys.executable} -m hgld {words} --work '{folder}' {rest}"
+    return subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "rest", "code"),
+    [
+        (f"status {GLDV2}", ">&-", 0),
+        (f"status {GLDV2} --json", ">&-", 0),
+        (f"status {GLDV2}", "2>&-", 0),
+        ("status nowhere.toml", ">&- 2>&-", 2),
+        ("status nowhere.toml", "2>/dev/full", 2),
+        ("status nowhere.toml", "2>&1 >&- | true", 2),
+    ],
+)
+def test_streams_that_take_nothing_change_no_exit_code(
+    words: str, rest: str, code: int, tmp_path: Path
+) -> None:
+    done = in_a_shell(words, tmp_path, rest)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
+@pytest.mark.parametrize("rest", ["2>/dev/full", "2>&1 | true", "2>&-"])
+def test_a_log_that_cannot_be_written_ends_no_work(rest: str, tmp_path: Path) -> None:
+    words = "collect pipelines/quickstart.toml --set 'source.toy={landmarks=6, images=2, size=48}'"
+    assert in_a_shell(words, tmp_path, ">/dev/null").returncode == 1  # fetch comes first
+    assert in_a_shell(words.replace("collect", "fetch", 1), tmp_path, rest).returncode == 0
+    assert in_a_shell(words, tmp_path, rest).returncode == 0
+
+
+def test_a_current_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    command = f"mkdir gone; cd gone; rmdir ../gone; {sys.executable} -m hgld status x.toml"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    says = "hgld: the current folder does not exist any more; change into another\n"
+    assert (done.returncode, done.stderr) == (1, says)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["named", "current"])
+def test_a_name_that_is_no_utf_8_is_refused(inside: bool, tmp_path: Path) -> None:
+    odd = os.fsencode(tmp_path) + b"/caf\xe9"
+    Path(os.fsdecode(odd)).mkdir()
+    command = [sys.executable, "-m", "hgld", "status", str(Path(GLDV2).absolute())]
+    extra = {"cwd": odd} if inside else {}
+    named = [] if inside else [b"--work", odd]
+    done = subprocess.run([*command, *named], capture_output=True, text=True, **extra)
+    says = "\\udce9: holds a byte that is no UTF-8; rename the file or folder\n"
+    assert done.returncode == 2 and done.stderr == f"hgld: {tmp_path}/caf{says}"
+
+
 def test_a_place_that_cannot_be_a_work_folder_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -265,6 +265,32 @@ def test_without_a_model_train_is_named(evaluate: Evaluate, tmp_path: Path) -> N
         evaluate()
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{}", "'runs' is missing or empty"),
+        ('{"runs": []}', "'runs' is missing or empty"),
+        ('{"runs": "plain"}', "'runs' is no list of names; run train again"),
+    ],
+)
+def test_a_damaged_list_of_runs_is_one_clear_line(
+    text: str, says: str, evaluate: Evaluate, tmp_path: Path
+) -> None:
+    (tmp_path / "runs.json").write_text(text)
+    evaluate.models = tmp_path
+    with pytest.raises(InvalidData, match=rf"runs\.json: {says}"):
+        evaluate()
+
+
+def test_a_gallery_of_the_query_alone_is_refused(
+    evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = "hgld.evaluate.sides.read_index"
+    monkeypatch.setattr(one, lambda folder: read_index(folder).drop_duplicates("split"))
+    with pytest.raises(UsageError, match=r"'evaluation' holds no other image than the query"):
+        evaluate()
+
+
 def test_a_model_of_another_architecture_is_one_clear_line(
     evaluate: Evaluate, models: Path, tmp_path: Path
 ) -> None:

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from hgld.config import Pipeline
-from hgld.lock import Lock, Workspace, judge, stage_options
+from hgld.lock import STOPPED, Lock, Workspace, judge, stage_options
 from hgld.stages import STAGES, active_stages
 
 
@@ -50,3 +50,20 @@ def test_a_corrected_estimate_makes_no_fetch_stale_and_another_list_does(tmp_pat
     assert found.reasons == (
         "fetch.downloads: [{'wanted_csv': 'a.csv'}] -> [{'wanted_csv': 'b.csv'}]",
     )
+
+
+def test_a_stage_that_was_stopped_names_the_options_that_changed_since(tmp_path: Path) -> None:
+    stage = next(stage for stage in STAGES if stage.name == "fetch")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "x").write_text("")
+
+    def workspace(**fetch: object) -> Workspace:
+        pipeline = Pipeline.model_validate({"labels": tmp_path, "fetch": fetch})
+        return Workspace(tmp_path / "p.toml", pipeline, tmp_path)
+
+    lock = Lock(tmp_path / "lock.json")
+    lock.finish(stage, workspace(), {}, 0.0)
+    lock.start(stage)
+    assert judge(stage, lock, workspace()).reasons == (STOPPED,)
+    found = judge(stage, lock, workspace(short_side=256))
+    assert found.reasons == (STOPPED, "fetch.short_side: None -> 256")

@@ -2,7 +2,8 @@
 
 A run that was stopped goes on with the next shard, and another set of metrics embeds nothing again.
 Shards are tasks that any process may do. A CPU embeds a few photos at a time on each thread, one
-thread to them: so neither the number of processes nor that of cores changes a byte.
+thread to them: so neither the number of processes nor that of cores changes a byte. A file
+ends with the SHA-256 of what stands before, which readers of .npy pass over.
 """
 
 import io
@@ -35,6 +36,7 @@ __all__ = ["Store"]
 
 REVISION = 2  # of the embedding: higher when the same model embeds the same shard otherwise
 TOGETHER = 8  # photos that a thread embeds at a time
+SEAL = sha256().digest_size  # bytes at a file's end
 
 
 @dataclass(frozen=True)
@@ -101,11 +103,14 @@ class EmbedTask:
     options: EvaluateOptions
 
     def is_done(self) -> bool:
-        """Whether the embeddings are there, one for each image."""
+        """Whether the embeddings are there, one for each image, as they were written."""
         try:
-            return bool(np.load(self.path, mmap_mode="r").shape[0] == len(self.rows))
+            content = memoryview(self.path.read_bytes())
+            found = np.load(self.path, mmap_mode="r")
         except (OSError, ValueError, EOFError):
             return False
+        fits = found.ndim == 2 and found.dtype == np.float32 and len(found) == len(self.rows)
+        return fits and sha256(content[:-SEAL]).digest() == content[-SEAL:]
 
 
 def embed_or_keep(task: EmbedTask) -> Path:
@@ -116,6 +121,7 @@ def embed_or_keep(task: EmbedTask) -> Path:
         buffer = io.BytesIO()
         with _memory_told(task):
             np.save(buffer, np.concatenate(list(_embed(task, encoder, device))))
+        buffer.write(sha256(buffer.getbuffer()).digest())
         with atomic_path(task.path) as temporary:
             temporary.write_bytes(buffer.getvalue())
     return task.path

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from hgld.errors import InvalidData, UsageError
-from hgld.evaluate.given import Given, unit_rows
+from hgld.evaluate.given import Given, require_finite, unit_rows
 from hgld.ranking.metrics import Result, evaluate, parse
 from hgld.sources.tables import level_columns
 
@@ -84,16 +84,12 @@ def measure_files(
     chosen = tuple(metrics) or _usual(names)
     for metric in chosen:
         parse(metric).at_level(names)
-    prepare = unit_rows if cosine else _as_they_are
-    vectors = (
-        [prepare(query.vectors)] * 2
-        if gallery is None
-        else [prepare(side.vectors) for side in (query, gallery)]
-    )
+    sides = [query] if gallery is None else [query, gallery]
+    vectors = [unit_rows(side.vectors) if cosine else _as_they_are(side) for side in sides]
     result = evaluate(
         torch.from_numpy(vectors[0]),
         torch.from_numpy(labels[0]),
-        torch.from_numpy(vectors[1]),
+        torch.from_numpy(vectors[-1]),
         torch.from_numpy(labels[1]),
         chosen,
         level_names=names,
@@ -165,8 +161,11 @@ def _usual(names: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _as_they_are(vectors: np.ndarray) -> np.ndarray:
-    return vectors.astype(np.float32)
+def _as_they_are(side: Given) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        vectors = side.vectors.astype(np.float32)
+    require_finite(vectors, f"{side.path}, as float32", side.ids)
+    return vectors
 
 
 def _unmatched(

@@ -157,16 +157,26 @@ def require_finite(vectors: np.ndarray, whose: str, ids: Sequence[str] | np.ndar
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """(N, D) unit vectors, float32; a row of zeros stays.
+    """(N, D) unit vectors, float32, of finite numbers however large; a row of zeros stays.
 
     Example:
         >>> unit_rows(np.array([[0.0, 4.0], [0.0, 0.0]])).tolist()
         [[0.0, 1.0], [0.0, 0.0]]
     """
-    unit = vectors.astype(np.float32)
+    unit = np.empty(vectors.shape, np.float32)
+    for start in range(0, len(vectors), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        unit[rows] = _near_one(vectors[rows])
     lengths = np.sqrt(np.einsum("nd,nd->n", unit, unit, dtype=np.float64))
     unit /= np.where(lengths == 0, 1, lengths)[:, None].astype(np.float32)
     return unit
+
+
+def _near_one(vectors: np.ndarray) -> np.ndarray:
+    """Each row by a power of two, which rounds nothing, so that its largest number is near 1."""
+    wide = vectors.astype(np.promote_types(vectors.dtype, np.float32), copy=False)
+    _, exponents = np.frexp(np.abs(wide).max(axis=1, keepdims=True))
+    return np.asarray(np.ldexp(wide, -exponents))
 
 
 def _read_npy(path: Path) -> Given:

@@ -52,7 +52,7 @@ def evaluate_models(
         InvalidData: embeddings that are no finite numbers; a path that leads to no model.
         MissingInput: there is no model.
         MissingWeights: weights of a pretrained model cannot be had.
-        UsageError: an unknown metric or run, or a split without samples.
+        UsageError: an unknown metric or run, or a split without samples or with one alone.
     """
     return _Evaluation.of(shards, options, None).run(models, context.state, out)
 
@@ -106,6 +106,7 @@ class _Evaluation:
         query = found.side(options.query, "query")
         gallery = found.side(options.gallery, "gallery")
         _require_metrics(options.metrics, found.levels)
+        _require_others(query, gallery)
         return cls(found.levels, query, gallery, options, official)
 
     def run(self, runs: Path, state: Path, out: Path) -> tuple[dict[str, Any], pd.DataFrame]:
@@ -222,6 +223,14 @@ def _require_metrics(names: tuple[str, ...], level_names: tuple[str, ...]) -> No
             parse(name).at_level(level_names)
         except UsageError as error:
             raise UsageError(f"evaluate.metrics: {error}") from None
+
+
+def _require_others(query: Side, gallery: Side) -> None:
+    if gallery.begins_with(query) and len(gallery.rows) == 1:
+        raise UsageError(
+            f"evaluate.gallery '{gallery.split}' holds no other image than the query itself; "
+            "export more images of it, or name another split"
+        )
 
 
 def _keep_only(out: Path, names: list[str], official: bool) -> None:

@@ -180,7 +180,10 @@ def _run_names(runs: Path) -> list[str]:
     path = runs / "runs.json"
     if not path.is_file():
         raise MissingInput(f"{runs}: holds no model; run train first")
-    return [str(name) for name in Json("runs.json").read(path)["runs"]]
+    names = Json("runs.json", keys=("runs",)).read(path)["runs"]
+    if not isinstance(names, list):
+        raise InvalidData(f"{path}: 'runs' is no list of names; run train again")
+    return [str(name) for name in names]
 
 
 def _as_pretrained(backbone: str) -> TrainOptions:

@@ -92,7 +92,9 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UsageError(f"device '{name}' is unknown; expected auto, cpu or cuda") from None
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"device '{name}' is unknown; expected auto, cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device '{name}': there is no GPU here that torch can use; try cpu")
     return device

@@ -56,12 +56,14 @@ def queries_to_measure(gallery: int) -> int:
 
 
 def measure_curves(levels: np.ndarray, num_levels: int) -> Curves:
-    """The curves of some queries.
+    """The curves of some queries; nan where their gallery is empty.
 
     Args:
         levels: (Q, G) int8 shared level by rank; -1, at the end: not in the gallery.
         num_levels: L.
     """
+    if not levels.shape[1]:
+        levels = np.full((len(levels), 1), -1, np.int8)
     size = max(1, BLOCK_PAIRS // levels.shape[1])
     blocks = [torch.from_numpy(levels[i : i + size].copy()) for i in range(0, len(levels), size)]
     precision = torch.cat([_precision_at_recalls(block, num_levels) for block in blocks])

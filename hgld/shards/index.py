@@ -79,12 +79,12 @@ def level_columns(index: pd.DataFrame) -> list[str]:
 
 
 def labels_of(rows: pd.DataFrame) -> np.ndarray:
-    """(N, L) class numbers of rows of the index, coarse to fine.
+    """(N, L) class numbers of rows of the index, coarse to fine; (N, 0) where they have none.
 
     Raises:
-        InvalidData: there are no levels, one lacks, or one does not hold whole numbers.
+        InvalidData: a level lacks, or one does not hold whole numbers.
     """
-    return whole_numbers(rows, level_columns(rows) or ["level_1"])
+    return whole_numbers(rows, level_columns(rows))
 
 
 def whole_numbers(rows: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:

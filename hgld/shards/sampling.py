@@ -108,7 +108,7 @@ class Samples:
         Raises:
             InvalidData: a column lacks, or does not hold whole numbers.
         """
-        require_columns(rows, ["shard"])
+        require_columns(rows, ["shard", "level_1"])
         return cls(
             labels_of(rows),
             whole_numbers(rows, ["run"])[:, 0],

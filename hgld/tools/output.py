@@ -4,18 +4,46 @@ Tables fit 80 columns; ``--json`` gives all of it as data. Data goes to stdout, 
 to stderr. Nothing heavy is imported before a command is at work.
 """
 
+import io
 import json
 import math
+import os
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
 
-__all__ = ["print_json", "print_rows", "progress"]
+__all__ = ["open_streams", "print_json", "print_rows", "progress"]
 
 WIDTH = 80
+
+
+class _Log(io.TextIOWrapper):
+    """stderr: where it takes no more (a full disk, a reader that has gone), the work goes on."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
+
+
+def open_streams() -> None:
+    """Make stdout and stderr take whatever is printed, also where they are closed (``>&-``)."""
+    odd = "backslashreplace"  # a path may hold any character
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _Log(sys.stderr.buffer, sys.stderr.encoding, odd, line_buffering=True)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors=odd)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", errors=odd))
 
 
 @contextmanager

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hgld.errors import UsageError
+from hgld.errors import HgldError, UsageError
 
 if TYPE_CHECKING:
     from hgld.lock import Workspace
     from hgld.run import Runner
 
-__all__ = ["login_name", "open_runner", "open_workspace"]
+__all__ = ["login_name", "open_runner", "open_workspace", "require_names"]
 
 
 def open_runner(
@@ -39,6 +39,22 @@ def open_workspace(
 
     pipeline = load_pipeline(pipeline_file, settings or ())
     return Workspace(pipeline_file, pipeline, work or default_work(pipeline_file))
+
+
+def require_names(arguments: Sequence[str]) -> None:
+    """Refuse names of files that are no UTF-8, which tables and indexes could not hold.
+
+    Raises:
+        UsageError: such an argument, or such a current folder.
+        HgldError: the current folder was deleted.
+    """
+    try:
+        current = str(Path.cwd())
+    except FileNotFoundError:
+        raise HgldError("the current folder does not exist any more; change into another") from None
+    for name in (*arguments, current):
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise UsageError(f"{name}: holds a byte that is no UTF-8; rename the file or folder")
 
 
 def login_name() -> str:

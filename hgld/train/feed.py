@@ -6,7 +6,9 @@ passes between them is a number. What an image looks like depends on its step an
 global batch, never on who loads it.
 """
 
-from collections.abc import Iterator, Sequence
+import signal
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,11 @@ from hgld.shards.damaged import DamagedImages
 from hgld.shards.decode import Decoder
 from hgld.shards.read import ShardImages
 from hgld.shards.sequence import BatchSteps, GlobalBatch
-from hgld.stopping import leave_to_main
+from hgld.stopping import held_back, leave_to_main
 from hgld.train.data import TrainingData, batch_options, step_seed
 from hgld.train.ranks import ALONE, Ranks
 
-__all__ = ["Batch", "feed_batches"]
+__all__ = ["Batch", "feed_batches", "loaded"]
 
 Batch = tuple[Tensor, Tensor, Tensor, int]
 Filled = tuple[int, np.ndarray, int, set[int]]
@@ -40,13 +42,14 @@ def feed_batches(
     steps: Sequence[int],
     ranks: Ranks = ALONE,
     damaged: DamagedImages | None = None,
-) -> Iterator[Batch]:
+) -> Generator[Batch]:
     """The batch of each step.
 
     Bytes of the images (B / ranks, 3, H, W) of this rank's slice, which hold until the next batch
     is asked for; labels (B, L) and row numbers (B,) of the whole batch; the number of its epoch.
 
     The place of a damaged image is taken by another of its class, whose row number is not given.
+    Closed, it ends the processes that load.
 
     Args:
         data: the samples.
@@ -59,6 +62,7 @@ def feed_batches(
 
     Raises:
         InvalidData: not one batch can be made, or more images are damaged than the budget allows.
+        Resumable: a process that loads died.
         UsageError: the processes do not divide it.
     """
     plan = BatchSteps(data.samples, batch_options(options), seed=options.seed)
@@ -81,25 +85,52 @@ def feed_batches(
         worker_init_fn=leave_to_main,
     )
     labels = torch.from_numpy(data.labels)
-    for slot, rows, epoch, met in _one_line(loader):
-        damaged.hold(met)
-        yield ring[slot], labels[rows], torch.from_numpy(rows), epoch
+    with closing(loaded(loader)) as filled:
+        for slot, rows, epoch, met in filled:
+            damaged.hold(met)
+            yield ring[slot], labels[rows], torch.from_numpy(rows), epoch
 
 
-def _one_line(loader: "DataLoader[Filled | HgldError]") -> Iterator[Filled]:
-    """What the loader gives; a fault in one of its processes is told as it is told in this one."""
+def loaded(loader: "DataLoader[Any]") -> Generator[Any]:
+    """What a loader gives; closed or at its end, its processes are ended whole.
+
+    Torch would raise the death of a process amid whatever the main one does, and end them where
+    a request to stop cuts it short. Here a death is told when the next item is asked for, and a
+    fault in a process as it is told in this one.
+
+    Raises:
+        HgldError: a process gave it.
+        Resumable: a process died.
+    """
+    end = _nothing
     try:
-        for found in loader:
+        with held_back():
+            items = iter(loader)
+            end = getattr(items, "_shutdown_workers", _nothing)
+        for _ in range(len(loader)):  # asked for one more, it would end them by itself
+            found = next(items)
             if isinstance(found, HgldError):
                 raise found
-            yield found
+            with held_back([signal.SIGCHLD]):
+                yield found
     except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
-        raise Resumable(
-            "a process that loads images died (out of memory, or killed); the same command goes on "
-            "from the last checkpoint; lower train.workers if it happens again"
-        ) from None
+        raise _one_line(error) from None
+    finally:
+        with held_back(), held_back([signal.SIGCHLD]):
+            end()
+
+
+def _nothing() -> None:
+    """End no processes where there are none."""
+
+
+def _one_line(error: RuntimeError) -> Exception:
+    if "DataLoader worker" not in str(error):
+        return error
+    return Resumable(
+        "a process that loads images died (out of memory, or killed); the same command goes on "
+        "from the last checkpoint; lower train.workers if it happens again"
+    )
 
 
 class _FilledSlots(Dataset[Filled | HgldError]):

@@ -6,7 +6,8 @@ can meet in one loss, and a half-precision model never sees the loss itself in h
 """
 
 import math
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -22,9 +23,10 @@ from hgld.ranking.multistage import backward_in_parts
 from hgld.train.ranks import ALONE, Ranks
 from hgld.train.rates import build_optimizers, set_rates
 
-__all__ = ["Learner", "NotANumber"]
+__all__ = ["Learner", "NotANumber", "enough_memory"]
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
+SHORT_OF_MEMORY = ("t allocate memory", "allocate shared memory", "to mmap", "size calculation")
 
 
 class NotANumber(Exception):
@@ -177,7 +179,7 @@ class Learner:
         """One clear line where memory is short or a process is gone; any other error as it is."""
         if self.ranks.lost(error):
             return self.ranks.gone()
-        if not isinstance(error, torch.OutOfMemoryError) and "t allocate memory" not in str(error):
+        if not _is_short_of_memory(error):
             return error
         now = min(self.options.micro_batch or images, images)
         return HgldError(
@@ -185,3 +187,27 @@ class Learner:
             f"train.micro_batch = {max(1, now // 2)} (the loss still sees the whole batch), or "
             "lower train.image_size"
         )
+
+
+@contextmanager
+def enough_memory(options: TrainOptions) -> Iterator[None]:
+    """One clear line where model, loss or the batches ahead find no memory.
+
+    Raises:
+        HgldError: out of memory.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _is_short_of_memory(error):
+            raise
+        raise HgldError(
+            f"out of memory with train.dim = {options.dim}, train.image_size = "
+            f"{options.image_size}, train.workers = {options.workers} and batches of "
+            f"{options.classes_per_batch} x {options.images_per_class} images; lower one of them"
+        ) from None
+
+
+def _is_short_of_memory(error: BaseException) -> bool:
+    found = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return found or any(words in str(error) for words in SHORT_OF_MEMORY)

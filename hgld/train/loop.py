@@ -7,6 +7,7 @@ very bytes of a run that was not (on CPU), and no random state has to be kept.
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from time import perf_counter
 
@@ -21,7 +22,7 @@ from hgld.stopping import stop_requests
 from hgld.tasks import say, track
 from hgld.train.data import TrainingData, step_seed
 from hgld.train.feed import Batch, feed_batches
-from hgld.train.learner import Learner, NotANumber
+from hgld.train.learner import Learner, NotANumber, enough_memory
 from hgld.train.objective import build_loss
 from hgld.train.pace import Pace
 from hgld.train.ranks import Ranks, current, give_orders, take_orders
@@ -63,8 +64,9 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
         name: RunFolder(out / name, data.fingerprint(options, run))
         for name, run in options.runs.items()
     }
-    for name in _open_runs(data, options, folders, out) if ranks.leads else take_orders():
-        _train_run(data, options, options.runs[name], folders[name], ranks)
+    with enough_memory(options):
+        for name in _open_runs(data, options, folders, out) if ranks.leads else take_orders():
+            _train_run(data, options, options.runs[name], folders[name], ranks)
     if ranks.leads:
         Json("runs.json").write({"runs": list(options.runs)}, out / "runs.json")
 
@@ -121,11 +123,12 @@ def _train(
 
     start = checkpoints.resume(device)
     steps = range(start, run.steps)
-    batches = feed_batches(data, model.config, options, steps, ranks, damaged)
+    feed = feed_batches(data, model.config, options, steps, ranks, damaged)
     pace = Pace(folder, start, run.steps)
     with (
         folder.metrics(start, ranks.leads, options.tensorboard) as metrics,
         stop_requests() as ask,
+        closing(feed) as batches,
     ):
         for step in track(steps, f"Training {folder.path.name}"):
             began = perf_counter()

@@ -182,8 +182,9 @@ def joined() -> Iterator[Ranks]:
     finally:
         # Once one process has ended, torchrun stops the others; they are ending by themselves.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _let_go(_current)
-        _leave(_current)
+        with suppress(RuntimeError):  # torchrun is gone, and its store with it
+            _let_go(_current)
+            _leave(_current)
         _current = ALONE
         dist.destroy_process_group()
 
@@ -208,7 +209,10 @@ def give_orders(names: list[str]) -> None:
 
 def take_orders() -> list[str]:
     """As another rank, wait for rank 0 to say which runs to train; none where it never does."""
-    found = str(_current.store.get(ORDERS).decode())
+    try:
+        found = str(_current.store.get(ORDERS).decode())
+    except RuntimeError:
+        raise _current.gone() from None
     return [] if found == NOTHING else found.split("\n")
 
 

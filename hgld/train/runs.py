@@ -21,12 +21,14 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TextIO
+from zipfile import ZipFile
 
 import torch
 
 from hgld.artifacts import atomic_path, hash_file
 from hgld.errors import HgldError, InvalidData
 from hgld.model.weights import one_line
+from hgld.tasks import say
 
 __all__ = [
     "UNDECODABLE",
@@ -80,11 +82,17 @@ def _count_steps(run: Path) -> int:
 
 
 def _is_step(line: bytes, number: int) -> bool:
+    record = _record(line)
+    return record.get("step") == number and "loss" in record
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    """A line of measurements; nothing where it is none."""
     try:
-        record = json.loads(line)
+        found = json.loads(line)
     except ValueError:
-        return False
-    return isinstance(record, dict) and record.get("step") == number and "loss" in record
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _read_config(run: Path) -> dict[str, Any]:
@@ -111,7 +119,7 @@ class RunFolder:
         kept = set(names)
         for path in out.iterdir():
             if path.is_dir() and path.name not in kept:
-                shutil.rmtree(path)
+                _remove(path)
 
     @property
     def has_checkpoint(self) -> bool:
@@ -129,12 +137,25 @@ class RunFolder:
 
     def prepare(self) -> None:
         """Make the folder; from here on it is unfinished. What is of another run goes."""
-        made_from, done = _checkpoint_of(self.path)
-        if made_from != self.fingerprint or _count_steps(self.path) < done:
-            shutil.rmtree(self.path, ignore_errors=True)
         self.path.mkdir(parents=True, exist_ok=True)
+        why = self._why_anew() if self.has_checkpoint else ""
+        if why:
+            say(f"{self.path.name}: {why}; it begins again")
+        if why or not self.has_checkpoint:
+            for path in self.path.iterdir():
+                _remove(path)
         for name in ("config.json", "model.safetensors"):
             (self.path / name).unlink(missing_ok=True)
+
+    def _why_anew(self) -> str:
+        """Why its checkpoint is not gone on from; empty where it is."""
+        made_from, done = _checkpoint_of(self.path)
+        if made_from is None:
+            return f"{CHECKPOINT} is damaged"
+        if made_from != self.fingerprint:
+            return f"its checkpoint at step {done} is of other options or shards"
+        kept = _count_steps(self.path)
+        return f"{METRICS} holds {kept} of {done} steps" if kept < done else ""
 
     @contextmanager
     def metrics(self, done: int, write: bool = True, curves: bool = False) -> Iterator["Metrics"]:
@@ -157,9 +178,9 @@ class RunFolder:
 
     def seconds(self, after: int, until: int) -> dict[str, float]:
         """Seconds that those steps took, by part (data, model, loss), and in all."""
-        lines = (self.path / TIMINGS).read_text(encoding="utf-8").splitlines()
-        steps = [found for found in map(json.loads, lines) if after < found["step"] <= until]
-        parts = {part: sum(found[f"{part}_s"] for found in steps) for part in PARTS}
+        lines = map(_record, (self.path / TIMINGS).read_bytes().splitlines())
+        steps = [found for found in lines if found.get("step") in range(after + 1, until + 1)]
+        parts = {part: sum(found.get(f"{part}_s", 0.0) for found in steps) for part in PARTS}
         return {**parts, "all": sum(parts.values())}
 
     @property
@@ -173,10 +194,19 @@ class RunFolder:
         self.bad_batch.write_text(text + "\n", encoding="utf-8")
 
 
+def _remove(path: Path) -> None:
+    """Remove a file or a folder; of a link, the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
 def _open_behind(path: Path, done: int) -> TextIO:
-    lines = path.read_bytes().splitlines(True)[:done] if path.is_file() else []
+    lines = path.read_bytes().splitlines()[:done] if path.is_file() else []
+    whole = [line for line in lines if _record(line).get("step") in range(1, done + 1)]
     with atomic_path(path) as temporary:
-        temporary.write_bytes(b"".join(lines))
+        temporary.write_bytes(b"".join(line + b"\n" for line in whole))
     return path.open("a", encoding="utf-8")
 
 
@@ -237,10 +267,18 @@ class Checkpoints:
             temporary.write_bytes(buffer.getvalue())
 
     def resume(self, device: torch.device) -> int:
-        """Load the latest state, if there is one; the number of steps done."""
+        """Load the latest state, if there is one; the number of steps done.
+
+        Raises:
+            InvalidData: it is the state of another run.
+        """
         if not self._path.is_file():
             return 0
         state = torch.load(self._path, map_location=device, weights_only=True)
+        if state.get("made_from") != self.folder.fingerprint:
+            raise InvalidData(
+                f"{self._path}: is of other options or shards than the run's; {TRAIN_AGAIN}"
+            )
         state.setdefault(UNDECODABLE, {"rows": []})  # one from before they were kept
         try:
             for name, part in self.parts.items():
@@ -248,7 +286,7 @@ class Checkpoints:
         except (KeyError, RuntimeError, ValueError) as error:
             raise InvalidData(
                 f"{self._path}: holds the state of another architecture than the pipeline's "
-                f"({one_line(error)}); delete the run's folder and train again"
+                f"({one_line(error)}); {TRAIN_AGAIN}"
             ) from None
         return int(state["step"])
 
@@ -258,9 +296,12 @@ class Checkpoints:
 
 
 def _checkpoint_of(run: Path) -> tuple[str | None, int]:
-    """Fingerprint and steps of a run's latest checkpoint; None where none can be read."""
+    """Fingerprint and steps of a run's latest checkpoint; None where a byte of it is changed."""
     path = run / CHECKPOINT
     try:
+        with ZipFile(path) as parts:
+            if parts.testzip() is not None:  # torch itself compares no checksum
+                return None, 0
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         return str(found["made_from"]), int(found["step"])
     except Exception:  # torch raises whatever the damage leads to

@@ -4,6 +4,8 @@ Whitened features of the pretrained backbone are already good embeddings: every 
 alike, and those that all photos share are gone. Training starts from there, not from chance.
 """
 
+from contextlib import closing
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,6 +19,7 @@ from hgld.shards.read import ShardImages
 from hgld.stopping import leave_to_main
 from hgld.tasks import track
 from hgld.train.data import TrainingData
+from hgld.train.feed import loaded
 
 __all__ = ["pca_whitening", "whiten_head"]
 
@@ -81,9 +84,10 @@ def _features(model: ImageModel, data: TrainingData, options: TrainOptions) -> T
     )
     device, training = next(model.parameters()).device, model.training
     model.eval()
-    found = [
-        model.head_input(batch.to(device)).float().cpu()
-        for batch, _, _ in track(loader, "Whitening the head", len(loader))
-    ]
+    with closing(loaded(loader)) as batches:
+        found = [
+            model.head_input(batch.to(device)).float().cpu()
+            for batch, _, _ in track(batches, "Whitening the head", len(loader))
+        ]
     model.train(training)
     return torch.cat(found)

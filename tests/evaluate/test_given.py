@@ -9,7 +9,7 @@ import torch
 
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.files import measure_files
-from hgld.evaluate.given import Given, read_given, read_labels
+from hgld.evaluate.given import Given, read_given, read_labels, unit_rows
 from hgld.ranking import metrics
 
 VECTORS = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]], np.float32)
@@ -152,6 +152,26 @@ def test_the_inner_product_counts_where_it_is_asked_for() -> None:
     given = Given(Path("x"), vectors, None, pd.DataFrame({"c": ["a", "a", "b"]}))
     assert measure_files(given, metrics=["R@1"]).result.per_query["R@1"][0] == 1
     assert measure_files(given, metrics=["R@1"], cosine=False).result.per_query["R@1"][0] == 0
+
+
+def test_unit_rows_divide_before_they_are_rounded() -> None:
+    vectors = np.random.default_rng(0).normal(size=(20, 5))
+    unit = unit_rows(vectors)
+    for scale in (1e300, 1e-300):
+        np.testing.assert_allclose(unit_rows(vectors * scale), unit, rtol=3e-7)
+    few = vectors.astype(np.float32)
+    lengths = np.sqrt((few.astype(np.float64) ** 2).sum(axis=1))[:, None].astype(np.float32)
+    np.testing.assert_array_equal(unit_rows(few), few / lengths)  # as ever, to the bit
+    np.testing.assert_array_equal(unit_rows(few * np.float32(2**125)), unit_rows(few))
+    small = np.array([[6e-8, 0], [0, 0]], np.float16)
+    assert unit_rows(small).tolist() == [[1, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.longdouble])
+def test_inner_products_beyond_float32_name_the_file(kind: type, tmp_path: Path) -> None:
+    given = read_given(write(tmp_path, "npz", VECTORS.astype(kind) * 1e300))
+    with pytest.raises(InvalidData, match=r"embeddings\.npz, as float32: 4 of 4 .*first p0"):
+        measure_files(given, cosine=False)
 
 
 def test_nan_is_told_with_the_first_image(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """However the embedding is spread, and however large the ranking, the bytes are the same."""
 
+from collections.abc import Callable
+from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -59,12 +62,35 @@ def test_processes_and_threads_change_no_byte(shards: Path, run: Path, tmp_path:
     assert len(one) >= 4 and one == threads == two
 
 
+def saved(vectors: np.ndarray) -> bytes:
+    buffer = BytesIO()
+    np.save(buffer, vectors)
+    return buffer.getvalue()
+
+
+def sealed(content: bytes) -> bytes:
+    return content + sha256(content).digest()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.read_bytes()[:50],
+        lambda path: b"",
+        lambda path: path.read_bytes()[:-96] + bytes(64) + path.read_bytes()[-32:],
+        lambda path: path.read_bytes()[:-32],
+        lambda path: saved(np.load(path)[:, :4]),
+        lambda path: sealed(saved(np.load(path)[:, 0])),
+        lambda path: sealed(saved(np.load(path).astype(np.float64))),
+    ],
+    ids=["cut", "empty", "numbers", "unsealed", "narrow", "flat", "double"],
+)
 def test_a_damaged_file_of_embeddings_is_made_again(
-    shards: Path, run: Path, tmp_path: Path
+    damage: Callable[[Path], bytes], shards: Path, run: Path, tmp_path: Path
 ) -> None:
     whole = embed(shards, run, tmp_path)
     path = next(tmp_path.rglob("*.npy"))
-    path.write_bytes(path.read_bytes()[:50])
+    path.write_bytes(damage(path))
     assert embed(shards, run, tmp_path) == whole
 
 

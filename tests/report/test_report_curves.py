@@ -75,3 +75,8 @@ def test_larger_batches_leave_a_smaller_gap() -> None:
     gaps = gaps_by_batch(ranked(200, 256, 1) == 1, batch_sizes(256))
     assert list(gaps) == [8, 16, 32, 64, 128]
     assert list(gaps.values()) == sorted(gaps.values(), reverse=True) and gaps[128] > 0
+
+
+def test_an_empty_gallery_has_no_curve_and_is_no_error() -> None:
+    found = measure_curves(np.empty((2, 0), np.int8), 2)
+    assert np.isnan(found.precision).all() and np.isnan(found.by_alpha).all() and not found.gaps

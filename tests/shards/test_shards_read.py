@@ -77,13 +77,16 @@ def test_a_column_of_names_beside_the_levels_is_no_level(shards: Path) -> None:
     assert ShardImages(shards, named, to_tensor).labels.shape == (107, 3)
 
 
-LEVELS = ["level_1", "level_2", "level_3"]
+def test_images_without_classes_are_read_but_make_no_batches(shards: Path) -> None:
+    rows = read_index(shards).drop(columns=["level_1", "level_2", "level_3"])
+    assert ShardImages(shards, rows, to_tensor)[3][1].shape == (0,)
+    with pytest.raises(InvalidData, match="no column 'level_1'"):
+        Samples.of_index(rows)
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda rows: rows.drop(columns=LEVELS), "no column 'level_1'"),
         (lambda rows: rows.drop(columns="level_2"), "no column 'level_2'"),
         (lambda rows: rows.drop(columns="shard"), "no column 'shard'"),
         (lambda rows: rows.assign(level_2=np.nan), "'level_2' has no number in 107 of 107 rows"),

@@ -1,19 +1,26 @@
 import os
 import signal
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from hgld.config import TrainOptions
 from hgld.errors import InvalidData, Resumable, UsageError
 from hgld.model import build_image_model
 from hgld.shards.index import read_index
+from hgld.stopping import handle_with
 from hgld.tasks import watched_by
 from hgld.train.data import TrainingData
 from hgld.train.feed import feed_batches
 from hgld.train.ranks import ALONE, Ranks
+from hgld.train.whitening import whiten_head
 from tests.made_shards import harm, make_shards, small_options
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*takes its place:UserWarning")
 
 
 def batches(
@@ -110,15 +117,68 @@ def test_the_budget_is_that_of_all_processes_that_load(harmed, workers: int) -> 
         batches(folder, workers=workers, steps=2, undecodable_budget=1)
 
 
-def test_a_loading_process_that_is_killed_can_be_gone_on_from(shards: Path) -> None:
-    options = small_options(workers=1)
-    data, config = TrainingData.read(shards, options), build_image_model(options).config
-    found = feed_batches(data, config, options, range(100_000))
-    next(found)
+def kill_loaders() -> None:
+    """Kill the processes that load; back when they are dead and this one has been told."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     for child in children:
         if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes():
             os.kill(int(child), signal.SIGKILL)
+            os.waitid(os.P_PID, int(child), os.WEXITED | os.WNOWAIT)
+
+
+def test_a_loading_process_that_is_killed_is_told_at_the_next_batch(shards: Path) -> None:
+    """Torch would raise it wherever the main process is: here, in the test's own loop."""
+    options = small_options(workers=1)
+    data, config = TrainingData.read(shards, options), build_image_model(options).config
+    found = feed_batches(data, config, options, range(100_000))
+    next(found)
+    kill_loaders()
+    for _ in range(100):
+        signal.raise_signal(signal.SIGCHLD)
     with pytest.raises(Resumable, match="a process that loads images died"):
-        for _ in found:
-            pass
+        next(found)
+
+
+class Heard(BaseException):
+    """A request to stop."""
+
+
+def hear(*_: object) -> None:
+    raise Heard
+
+
+def feed_one(data: TrainingData, options: TrainOptions) -> None:
+    config = build_image_model(options).config
+    with closing(feed_batches(data, config, options, range(9))) as found:
+        next(found)
+
+
+def whiten(data: TrainingData, options: TrainOptions) -> None:
+    whiten_head(build_image_model(options), data, options)
+
+
+@pytest.mark.parametrize("load", [feed_one, whiten])
+def test_a_request_to_stop_amid_the_end_of_the_loaders_is_heard_after_it(
+    shards: Path, monkeypatch: pytest.MonkeyPatch, load: Callable[..., None]
+) -> None:
+    """Cut short, they would wait forever for more to do, and the main process for them."""
+    asked, ended = [], []
+    end = _MultiProcessingDataLoaderIter._shutdown_workers
+
+    def amid_a_request(loaders: _MultiProcessingDataLoaderIter) -> None:
+        if not asked:
+            asked.append(True)
+            signal.raise_signal(signal.SIGTERM)
+        end(loaders)
+        ended.append(loaders._workers[0].is_alive())
+
+    monkeypatch.setattr(_MultiProcessingDataLoaderIter, "_shutdown_workers", amid_a_request)
+    options = small_options(workers=1, dim=2)
+    data = TrainingData.read(shards, options)
+    before = handle_with(hear, [signal.SIGTERM])
+    try:
+        with pytest.raises(Heard):
+            load(data, options)
+        assert ended and not ended[0]
+    finally:
+        signal.signal(signal.SIGTERM, before[signal.SIGTERM])

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 import torch
 
-from hgld.config import RunOptions
+from hgld.config import RunOptions, TrainOptions
 from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.model import build_image_model, load_model
 from hgld.model.transforms import normalise
@@ -19,6 +19,8 @@ from hgld.train.data import TrainingData, step_seed
 from hgld.train.feed import feed_batches
 from hgld.train.objective import build_loss
 from tests.made_shards import small_options
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*takes its place:UserWarning")
 
 SHORT = RunOptions(loss="HAPPIER", steps=6)
 
@@ -185,6 +187,24 @@ def test_a_gpu_that_is_not_there_is_named_before_anything_is_changed(train, tmp_
     with pytest.raises(UsageError, match=r"device 'cuda': there is no GPU here"):
         train({"run": SHORT}, device="cuda")
     assert not (tmp_path / "models" / "run").exists()
+
+
+@pytest.mark.parametrize("device", ["mps", "meta", "gpu"])
+def test_a_device_that_is_neither_cpu_nor_gpu_is_refused(train, device: str) -> None:
+    with pytest.raises(UsageError, match=rf"'{device}' is unknown; expected auto, cpu or cuda"):
+        train({"run": SHORT}, device=device)
+
+
+@pytest.mark.parametrize("changes", [{"dim": 10**15}, {"dim": 10**18}, {"image_size": 10**7}])
+def test_sizes_beyond_the_memory_are_one_clear_line(train, changes: dict[str, int]) -> None:
+    with pytest.raises(HgldError, match=r"^out of memory with train\.dim = [^\n]*; lower one of"):
+        train({"run": SHORT}, **changes)
+
+
+@pytest.mark.parametrize("option", ["seed", "dim", "image_size"])
+def test_numbers_beyond_what_torch_can_hold_are_refused(option: str) -> None:
+    with pytest.raises(ValueError, match=rf"{option}\n  Input should be less than"):
+        TrainOptions(**{option: 10**23})
 
 
 def test_options_that_do_not_fit_the_labels_are_named_before_any_run_trains(train, tmp_path):

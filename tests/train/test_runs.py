@@ -1,10 +1,35 @@
+import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from hgld.config import RunOptions
 from hgld.errors import InvalidData
+from hgld.tasks import watched_by
 from hgld.train import verify_models
+from hgld.train.runs import Checkpoints, RunFolder
+
+SHORT = RunOptions(loss="HAPPIER", steps=2)
+OTHER = SHORT.model_copy(update={"lr": 1e-3})
+
+
+def visible(run: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in run.iterdir() if not p.name.startswith(".")}
+
+
+def unfinished(train) -> Path:
+    """A run that has a checkpoint and no model."""
+    run = train({"run": SHORT}) / "run"
+    (run / "config.json").unlink()
+    return run
+
+
+def said_by(train, run: RunOptions) -> list[str]:
+    said: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        train({"run": run})
+    return said
 
 
 @pytest.fixture
@@ -50,3 +75,73 @@ def test_losses_that_are_not_of_every_step_are_named(train) -> None:
     metrics.write_text(metrics.read_text().splitlines(True)[0])
     with pytest.raises(InvalidData, match=r"run/metrics\.jsonl: holds 1 of 2 steps"):
         verify_models(models)
+
+
+def test_a_run_whose_folder_is_a_link_forgets_other_options_too(train, tmp_path: Path) -> None:
+    run, elsewhere = unfinished(train), tmp_path / "elsewhere"
+    run.rename(elsewhere)
+    run.symlink_to(elsewhere)
+    train({"run": OTHER})
+    assert run.is_symlink()
+    assert visible(run) == visible(train({"run": OTHER}, out=tmp_path / "fresh") / "run")
+
+
+def test_of_a_run_that_is_not_asked_for_a_link_goes_alone(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "run").symlink_to(tmp_path / "elsewhere")
+    RunFolder.remove_others(tmp_path / "out", ["other"])
+    assert list((tmp_path / "out").iterdir()) == []
+    assert (tmp_path / "elsewhere").is_dir()
+
+
+def test_a_checkpoint_of_other_options_is_never_loaded(tmp_path: Path) -> None:
+    Checkpoints(RunFolder(tmp_path, "these"), {}).save(1)
+    with pytest.raises(InvalidData, match=r"\.checkpoint\.pt: is of other options or shards"):
+        Checkpoints(RunFolder(tmp_path, "others"), {}).resume(torch.device("cpu"))
+
+
+def change_checkpoint(run: Path) -> None:
+    path = run / ".checkpoint.pt"
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 64] = bytes(byte ^ 0xFF for byte in data[middle : middle + 64])
+    path.write_bytes(data)
+
+
+def cut_metrics(run: Path) -> None:
+    (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text().splitlines(True)[0])
+
+
+@pytest.mark.parametrize(
+    ("harm", "options", "why"),
+    [
+        (change_checkpoint, SHORT, r".checkpoint.pt is damaged"),
+        (cut_metrics, SHORT, "metrics.jsonl holds 1 of 2 steps"),
+        (lambda run: None, OTHER, "its checkpoint at step 2 is of other options or shards"),
+    ],
+)
+def test_what_cannot_be_gone_on_from_begins_again_and_is_told(
+    train, tmp_path: Path, harm, options: RunOptions, why: str
+) -> None:
+    run = unfinished(train)
+    harm(run)
+    assert f"run: {why}; it begins again" in said_by(train, options)
+    assert visible(run) == visible(train({"run": options}, out=tmp_path / "fresh") / "run")
+
+
+def crash_at_the_second(items, label, total):
+    for done, item in enumerate(items):
+        if label.startswith("Training") and done == 1:
+            raise RuntimeError("as if the power went")
+        yield item
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 40, b"\xff\n[]\n", b'{"step": 1, "da', b"{}\n"])
+def test_timings_that_are_damaged_stop_nothing(train, tmp_path: Path, damage: bytes) -> None:
+    with watched_by(crash_at_the_second), pytest.raises(RuntimeError):
+        train({"run": SHORT}, checkpoint_steps=1)
+    timings = tmp_path / "models" / "run" / ".timings.jsonl"
+    timings.write_bytes(damage)
+    train({"run": SHORT})
+    assert [json.loads(line)["step"] for line in timings.read_text().splitlines()] == [2]

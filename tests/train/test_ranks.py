@@ -1,0 +1,37 @@
+"""Processes that train together, once the torchrun that started them is gone."""
+
+import pytest
+import torch.distributed as dist
+
+from hgld.errors import Resumable
+from hgld.train import ranks
+
+
+class Gone:
+    """A store that nobody keeps any more."""
+
+    def _raise(self, *_: object) -> None:
+        raise dist.DistNetworkError("failed to recv, got 0 bytes")
+
+    get = set = wait = compare_set = _raise
+
+
+@pytest.fixture(autouse=True)
+def torchrun_is_gone(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(ranks, "_meet", lambda: ranks.Ranks(rank, 2, rank, Gone()))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_training_that_is_done_ends_without_a_word() -> None:
+    with ranks.joined():
+        pass
+    assert ranks.current() is ranks.ALONE
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_waits_for_orders_ends_so_that_it_can_go_on(rank: int) -> None:
+    with pytest.raises(Resumable if rank == 0 else SystemExit), ranks.joined():
+        ranks.take_orders()
