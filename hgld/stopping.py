@@ -14,9 +14,12 @@ REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def handle_with(handler: Handler, numbers: Iterable[int]) -> dict[int, Any]:
-    """Handle these signals, but for those that are ignored, as nohup has it; what did so before."""
+    """Handle these signals; what did so before.
+
+    Those that are ignored, as nohup has it, or handled by other code than Python's stay so.
+    """
     before = {number: signal.getsignal(number) for number in numbers}
-    heeded = {number: was for number, was in before.items() if was != signal.SIG_IGN}
+    heeded = {n: was for n, was in before.items() if was not in (signal.SIG_IGN, None)}
     for number in heeded:
         signal.signal(number, handler)
     return heeded

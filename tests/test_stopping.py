@@ -28,6 +28,14 @@ def hear(*_: object) -> None:
     raise Heard
 
 
+@pytest.mark.parametrize("was", [signal.SIG_IGN, None])
+def test_what_is_ignored_or_another_languages_stays(
+    monkeypatch: pytest.MonkeyPatch, was: signal.Handlers | None
+) -> None:
+    monkeypatch.setattr(signal, "getsignal", lambda _: was)
+    assert handle_with(hear, [signal.SIGTERM]) == {}
+
+
 def test_a_request_amid_an_import_is_heard_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
