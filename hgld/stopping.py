@@ -41,10 +41,15 @@ def _handled(handler: Handler, numbers: Iterable[int] = REQUESTS) -> Iterator[No
 
 @contextmanager
 def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Take a request as a wish; what is yielded tells whether one came."""
-    asked = threading.Event()
-    with _handled(lambda *_: asked.set()):
-        yield asked.is_set
+    """Take a request as a wish; what is yielded tells whether one came.
+
+    Where the block does not stop for it, it is heard when the block has ended.
+    """
+    asked: list[int] = []
+    with _handled(lambda number, _: asked.append(number)):
+        yield lambda: bool(asked)
+    for number in asked[:1]:
+        signal.raise_signal(number)
 
 
 @contextmanager

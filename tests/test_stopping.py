@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hgld.stages import load_function
-from hgld.stopping import handle_with
+from hgld.stopping import handle_with, stop_requests
 
 # As torch does where the import of numpy within its own fails.
 SWALLOWS = """
@@ -26,6 +26,20 @@ class Heard(BaseException):
 
 def hear(*_: object) -> None:
     raise Heard
+
+
+@pytest.mark.parametrize("heeds", [False, True])
+def test_a_wish_that_nobody_heeds_is_heard_in_the_end(heeds: bool) -> None:
+    before = handle_with(hear, [signal.SIGTERM])
+    try:
+        with pytest.raises(ValueError if heeds else Heard), stop_requests() as asked:
+            assert not asked()
+            signal.raise_signal(signal.SIGTERM)
+            assert asked()
+            if heeds:
+                raise ValueError
+    finally:
+        signal.signal(signal.SIGTERM, before[signal.SIGTERM])
 
 
 @pytest.mark.parametrize("was", [signal.SIG_IGN, None])

@@ -155,7 +155,7 @@ def _train(
                     metrics.sync()
                     checkpoints.save(done)
                 ranks.any(False)  # saved, before any process ends
-            if stop and done < run.steps:
+            if stop:
                 raise ranks.told(_stopped(folder, done, run.steps))
 
 

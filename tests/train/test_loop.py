@@ -284,9 +284,10 @@ def test_a_checkpoint_from_before_damaged_images_were_kept_is_gone_on_from(train
     assert len(losses(train({"run": SHORT}) / "run")) == 6
 
 
-def test_a_request_to_stop_saves_and_says_how_to_go_on(train, tmp_path: Path) -> None:
-    handler = signal.getsignal(signal.SIGTERM)
-    with watched_by(before_step(3, stop)), pytest.raises(Resumable, match="after step 4 of 6"):
+@pytest.mark.parametrize("step", [4, 6])  # the last one, too
+def test_a_request_to_stop_saves_and_says_how_to_go_on(train, tmp_path: Path, step: int) -> None:
+    handler, says = signal.getsignal(signal.SIGTERM), f"after step {step} of 6"
+    with watched_by(before_step(step - 1, stop)), pytest.raises(Resumable, match=says):
         train({"run": SHORT}, out=tmp_path / "cut")
     assert signal.getsignal(signal.SIGTERM) == handler
     assert not (tmp_path / "cut" / "run" / "config.json").exists()
