@@ -18,7 +18,7 @@ import typer
 from hgld import __version__
 from hgld.errors import DISK_FULL, HgldError, Resumable, UsageError
 from hgld.stages import STAGES, stage_names
-from hgld.stopping import REQUESTS, handle_with
+from hgld.stopping import handle_with, ignore_requests
 from hgld.tools import evaluations, labels, reviews, shards
 from hgld.tools.arguments import AsJson, Force, Now, PipelineFile, Settings, Work
 from hgld.tools.output import open_streams, progress
@@ -47,8 +47,7 @@ def main() -> None:
     open_streams()
     handle_with(_stop, (signal.SIGTERM, signal.SIGHUP))
     code = guarded(app)
-    for number in REQUESTS:
-        signal.signal(number, signal.SIG_IGN)  # as Python ends, any other handler is undone
+    ignore_requests()  # as Python ends, any other handler is undone
     sys.exit(guarded(_flush) or code)
 
 

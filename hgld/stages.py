@@ -364,7 +364,7 @@ def stage_names() -> list[str]:
 def load_function(name: str) -> Any:
     """The function that "module:function" names."""
     module, _, function = name.partition(":")
-    with held_back():
+    with held_back():  # amid its import, torch swallows a request or aborts
         return getattr(import_module(module), function)
 
 

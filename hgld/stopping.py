@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["REQUESTS", "handle_with", "held_back", "leave_to_main", "stop_requests"]
+__all__ = ["handle_with", "held_back", "ignore_requests", "stop_requests"]
 
 Handler = Callable[[int, FrameType | None], object]
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -54,7 +54,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def held_back(numbers: Iterable[int] = REQUESTS) -> Iterator[None]:
-    """Hear a request when the block has ended: amid its import, torch swallows it or aborts."""
+    """Hear these signals when the block has ended."""
     asked: list[int] = []
     try:
         with _handled(lambda number, _: asked.append(number), numbers):
@@ -64,7 +64,7 @@ def held_back(numbers: Iterable[int] = REQUESTS) -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def leave_to_main(_: int = 0) -> None:
-    """In a worker: leave what reaches the whole process group to the main process."""
+def ignore_requests(_: int = 0) -> None:
+    """Let no request end this process: a worker, whose group is asked too, or one that ends."""
     for number in REQUESTS:
         signal.signal(number, signal.SIG_IGN)

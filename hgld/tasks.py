@@ -21,7 +21,7 @@ from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 from hgld.errors import HgldError, Resumable
-from hgld.stopping import leave_to_main
+from hgld.stopping import ignore_requests
 
 __all__ = [
     "Label",
@@ -166,7 +166,7 @@ def _pool(processes: int) -> ProcessPoolExecutor:
 
 def _serve() -> None:
     """In a worker: end when the main process is gone, even by kill -9."""
-    leave_to_main()
+    ignore_requests()
     Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from hgld.stages import load_function
 from hgld.stopping import handle_with, stop_requests
+from tests.hearing import Heard, hearing
 
 # As torch does where the import of numpy within its own fails.
 SWALLOWS = """
@@ -20,26 +21,14 @@ except BaseException:
 """
 
 
-class Heard(BaseException):
-    """A request to stop."""
-
-
-def hear(*_: object) -> None:
-    raise Heard
-
-
 @pytest.mark.parametrize("heeds", [False, True])
 def test_a_wish_that_nobody_heeds_is_heard_in_the_end(heeds: bool) -> None:
-    before = handle_with(hear, [signal.SIGTERM])
-    try:
-        with pytest.raises(ValueError if heeds else Heard), stop_requests() as asked:
-            assert not asked()
-            signal.raise_signal(signal.SIGTERM)
-            assert asked()
-            if heeds:
-                raise ValueError
-    finally:
-        signal.signal(signal.SIGTERM, before[signal.SIGTERM])
+    with hearing(), pytest.raises(ValueError if heeds else Heard), stop_requests() as asked:
+        assert not asked()
+        signal.raise_signal(signal.SIGTERM)
+        assert asked()
+        if heeds:
+            raise ValueError
 
 
 @pytest.mark.parametrize("was", [signal.SIG_IGN, None])
@@ -47,7 +36,7 @@ def test_what_is_ignored_or_another_languages_stays(
     monkeypatch: pytest.MonkeyPatch, was: signal.Handlers | None
 ) -> None:
     monkeypatch.setattr(signal, "getsignal", lambda _: was)
-    assert handle_with(hear, [signal.SIGTERM]) == {}
+    assert handle_with(print, [signal.SIGTERM]) == {}
 
 
 def test_a_request_amid_an_import_is_heard_after_it(
@@ -55,10 +44,6 @@ def test_a_request_amid_an_import_is_heard_after_it(
 ) -> None:
     (tmp_path / "swallows.py").write_text(SWALLOWS)
     monkeypatch.syspath_prepend(tmp_path)
-    before = handle_with(hear, [signal.SIGTERM])
-    try:
-        with pytest.raises(Heard):
-            load_function("swallows:whole")
-    finally:
-        signal.signal(signal.SIGTERM, before[signal.SIGTERM])
+    with hearing(), pytest.raises(Heard):
+        load_function("swallows:whole")
     assert sys.modules.pop("swallows").whole

@@ -27,9 +27,9 @@ from hgld.errors import HgldError
 from hgld.evaluate.given import read_given, require_finite, unit_rows
 from hgld.evaluate.models import Encoder, Model, loaded
 from hgld.evaluate.sides import Side
-from hgld.model.weights import choose_device
+from hgld.model.weights import choose_device, is_short_of_memory
 from hgld.shards.read import ShardImages
-from hgld.stopping import leave_to_main
+from hgld.stopping import ignore_requests
 from hgld.tasks import map_tasks, track
 
 __all__ = ["Store"]
@@ -133,7 +133,7 @@ def _memory_told(task: EmbedTask) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not isinstance(error, torch.OutOfMemoryError) and "t allocate memory" not in str(error):
+        if not is_short_of_memory(error):
             raise
         raise HgldError(
             f"evaluate: out of memory while embedding with {task.model.name}; lower "
@@ -164,7 +164,7 @@ def _embed(task: EmbedTask, encoder: Encoder, device: torch.device) -> Iterator[
         return
     options = task.options
     batches = DataLoader(
-        images, options.batch_size, num_workers=options.workers, worker_init_fn=leave_to_main
+        images, options.batch_size, num_workers=options.workers, worker_init_fn=ignore_requests
     )
     with torch.inference_mode():
         for batch, _, _ in track(batches, label, len(batches)):

@@ -16,10 +16,18 @@ from huggingface_hub.errors import EntryNotFoundError
 
 from hgld.errors import MissingWeights, UsageError
 
-__all__ = ["choose_device", "hub_file", "one_line", "package_folder", "split_name"]
+__all__ = [
+    "choose_device",
+    "hub_file",
+    "is_short_of_memory",
+    "one_line",
+    "package_folder",
+    "split_name",
+]
 
 CONNECT_S = 3.0
 ANSWER_S = 5.0
+SHORT_OF_MEMORY = ("t allocate memory", "allocate shared memory", "to mmap", "size calculation")
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -89,15 +97,22 @@ def choose_device(name: str) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    unknown = UsageError(f"device '{name}' is unknown; expected auto, cpu or cuda")
     try:
         device = torch.device(name)
     except RuntimeError:
-        device = torch.device("meta")
+        raise unknown from None
     if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"device '{name}' is unknown; expected auto, cpu or cuda")
+        raise unknown
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device '{name}': there is no GPU here that torch can use; try cpu")
     return device
+
+
+def is_short_of_memory(error: BaseException) -> bool:
+    """Whether a model, a loss or a batch found no memory, of the machine or of its GPU."""
+    found = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return found or any(words in str(error) for words in SHORT_OF_MEMORY)
 
 
 def one_line(error: Exception) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 from hgld.errors import ShapeError
 from hgld.ranking import gpu
 from hgld.ranking.checks import check_count, check_not_negative
-from hgld.ranking.precision import FLOATS, widen
+from hgld.ranking.precision import FLOATS, all_finite, widen
 
 __all__ = [
     "RelevanceWarning",
@@ -300,5 +300,4 @@ def _bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
     if gpu.ready(scores.device):
         return gpu.bounds(scores, levels)
     low, high = (int(value) for value in torch.aminmax(levels))
-    finite = bool(torch.isfinite(scores.sum())) or bool(torch.isfinite(scores).all())
-    return low, high, finite
+    return low, high, all_finite(scores)

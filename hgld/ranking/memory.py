@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from hgld.errors import ShapeError
 from hgld.ranking.checks import check_count
+from hgld.ranking.levels import as_ids
 from hgld.ranking.sides import check_labels
 
 __all__ = ["MemoryBank"]
@@ -81,10 +82,9 @@ class MemoryBank(nn.Module):
     def _own_ids(self, embeddings: Tensor, ids: Tensor | None) -> Tensor:
         if ids is None:
             return -1 - torch.arange(len(embeddings), device=embeddings.device)
-        whole = not ids.dtype.is_floating_point and not ids.dtype.is_complex
-        if ids.shape != embeddings.shape[:1] or not whole or bool((ids < 0).any()):
-            raise ShapeError("ids: expected one whole number >= 0 for each image of the batch")
-        return ids.long()
+        if ids.shape != embeddings.shape[:1] or bool((ids < 0).any()):
+            raise ShapeError("ids: expected one number >= 0 for each image of the batch")
+        return as_ids(ids[:, None], "ids")[:, 0]
 
     def _load_from_state_dict(self, state_dict, prefix, *args):  # type: ignore[no-untyped-def]
         """Take a saved memory however full it is."""

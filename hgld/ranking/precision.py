@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 
-__all__ = ["FLOATS", "check_scores", "not_finite", "whole_products", "widen"]
+__all__ = ["FLOATS", "all_finite", "check_scores", "not_finite", "whole_products", "widen"]
 
 HALVES = torch.float16, torch.bfloat16
 FLOATS = *HALVES, torch.float32, torch.float64
@@ -32,9 +32,14 @@ def widen(numbers: Tensor) -> Tensor:
     return numbers.float() if numbers.dtype in HALVES else numbers
 
 
+def all_finite(numbers: Tensor) -> bool:
+    """Whether none is nan or inf; their sum tells nearly always, without a table of answers."""
+    return bool(torch.isfinite(numbers.sum())) or bool(torch.isfinite(numbers).all())
+
+
 def check_scores(scores: Tensor) -> None:
     """Raise ShapeError where a score of embeddings is nan or inf."""
-    if not bool(torch.isfinite(scores.sum())) and not bool(torch.isfinite(scores).all()):
+    if not all_finite(scores):
         raise not_finite()
 
 

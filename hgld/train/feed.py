@@ -24,7 +24,7 @@ from hgld.shards.damaged import DamagedImages
 from hgld.shards.decode import Decoder
 from hgld.shards.read import ShardImages
 from hgld.shards.sequence import BatchSteps, GlobalBatch
-from hgld.stopping import held_back, leave_to_main
+from hgld.stopping import held_back, ignore_requests
 from hgld.train.data import TrainingData, batch_options, step_seed
 from hgld.train.ranks import ALONE, Ranks
 
@@ -82,7 +82,7 @@ def feed_batches(
         num_workers=options.workers,
         prefetch_factor=AHEAD if options.workers else None,
         collate_fn=_as_it_is,
-        worker_init_fn=leave_to_main,
+        worker_init_fn=ignore_requests,
     )
     labels = torch.from_numpy(data.labels)
     with closing(loaded(loader)) as filled:

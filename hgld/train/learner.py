@@ -18,6 +18,7 @@ from hgld.config import RunOptions, TrainOptions
 from hgld.errors import HgldError
 from hgld.model import ImageModel
 from hgld.model.transforms import normalise
+from hgld.model.weights import is_short_of_memory
 from hgld.ranking.memory import MemoryBank
 from hgld.ranking.multistage import backward_in_parts
 from hgld.train.ranks import ALONE, Ranks
@@ -26,7 +27,6 @@ from hgld.train.rates import build_optimizers, set_rates
 __all__ = ["Learner", "NotANumber", "enough_memory"]
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
-SHORT_OF_MEMORY = ("t allocate memory", "allocate shared memory", "to mmap", "size calculation")
 
 
 class NotANumber(Exception):
@@ -179,7 +179,7 @@ class Learner:
         """One clear line where memory is short or a process is gone; any other error as it is."""
         if self.ranks.lost(error):
             return self.ranks.gone()
-        if not _is_short_of_memory(error):
+        if not is_short_of_memory(error):
             return error
         now = min(self.options.micro_batch or images, images)
         return HgldError(
@@ -199,15 +199,10 @@ def enough_memory(options: TrainOptions) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not _is_short_of_memory(error):
+        if not is_short_of_memory(error):
             raise
         raise HgldError(
             f"out of memory with train.dim = {options.dim}, train.image_size = "
             f"{options.image_size}, train.workers = {options.workers} and batches of "
             f"{options.classes_per_batch} x {options.images_per_class} images; lower one of them"
         ) from None
-
-
-def _is_short_of_memory(error: BaseException) -> bool:
-    found = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    return found or any(words in str(error) for words in SHORT_OF_MEMORY)

@@ -16,7 +16,7 @@ from hgld.errors import UsageError
 from hgld.model import ImageModel
 from hgld.model.transforms import evaluation_transform
 from hgld.shards.read import ShardImages
-from hgld.stopping import leave_to_main
+from hgld.stopping import ignore_requests
 from hgld.tasks import track
 from hgld.train.data import TrainingData
 from hgld.train.feed import loaded
@@ -80,7 +80,7 @@ def _features(model: ImageModel, data: TrainingData, options: TrainOptions) -> T
         Subset(images, chosen.tolist()),
         BATCH,
         num_workers=options.workers,
-        worker_init_fn=leave_to_main,
+        worker_init_fn=ignore_requests,
     )
     device, training = next(model.parameters()).device, model.training
     model.eval()

@@ -12,12 +12,12 @@ from hgld.config import TrainOptions
 from hgld.errors import InvalidData, Resumable, UsageError
 from hgld.model import build_image_model
 from hgld.shards.index import read_index
-from hgld.stopping import handle_with
 from hgld.tasks import watched_by
 from hgld.train.data import TrainingData
 from hgld.train.feed import feed_batches
 from hgld.train.ranks import ALONE, Ranks
 from hgld.train.whitening import whiten_head
+from tests.hearing import Heard, hearing
 from tests.made_shards import harm, make_shards, small_options
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*takes its place:UserWarning")
@@ -139,14 +139,6 @@ def test_a_loading_process_that_is_killed_is_told_at_the_next_batch(shards: Path
         next(found)
 
 
-class Heard(BaseException):
-    """A request to stop."""
-
-
-def hear(*_: object) -> None:
-    raise Heard
-
-
 def feed_one(data: TrainingData, options: TrainOptions) -> None:
     config = build_image_model(options).config
     with closing(feed_batches(data, config, options, range(9))) as found:
@@ -175,10 +167,6 @@ def test_a_request_to_stop_amid_the_end_of_the_loaders_is_heard_after_it(
     monkeypatch.setattr(_MultiProcessingDataLoaderIter, "_shutdown_workers", amid_a_request)
     options = small_options(workers=1, dim=2)
     data = TrainingData.read(shards, options)
-    before = handle_with(hear, [signal.SIGTERM])
-    try:
-        with pytest.raises(Heard):
-            load(data, options)
-        assert ended and not ended[0]
-    finally:
-        signal.signal(signal.SIGTERM, before[signal.SIGTERM])
+    with hearing(), pytest.raises(Heard):
+        load(data, options)
+    assert ended and not ended[0]
