@@ -89,6 +89,11 @@ def small_options(**changes: object) -> TrainOptions:
     return small.model_copy(update=changes)
 
 
+def visible(folder: Path) -> dict[str, bytes]:
+    """The files of a folder that a person sees, such as a trained run's, by name."""
+    return {p.name: p.read_bytes() for p in folder.iterdir() if not p.name.startswith(".")}
+
+
 def _splits(place: tuple[str, int]) -> tuple[str, ...]:
     space, number = place
     if space == "index":

@@ -18,7 +18,7 @@ from hgld.tasks import watched_by
 from hgld.train.data import TrainingData, step_seed
 from hgld.train.feed import feed_batches
 from hgld.train.objective import build_loss
-from tests.made_shards import small_options
+from tests.made_shards import small_options, visible
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*takes its place:UserWarning")
 
@@ -371,10 +371,6 @@ def test_seconds_stand_in_a_hidden_file_beside_the_losses(train) -> None:
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
     assert lines[0].keys() == {"step", "data_s", "model_s", "loss_s"}
     assert all(0 <= lines[0][name] < 60 for name in ("data_s", "model_s", "loss_s"))
-
-
-def visible(run: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in run.iterdir() if not p.name.startswith(".")}
 
 
 def test_equal_trainings_end_in_equal_visible_files(train, tmp_path: Path) -> None:

@@ -9,13 +9,10 @@ from hgld.errors import InvalidData
 from hgld.tasks import watched_by
 from hgld.train import verify_models
 from hgld.train.runs import Checkpoints, RunFolder
+from tests.made_shards import visible
 
 SHORT = RunOptions(loss="HAPPIER", steps=2)
 OTHER = SHORT.model_copy(update={"lr": 1e-3})
-
-
-def visible(run: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in run.iterdir() if not p.name.startswith(".")}
 
 
 def unfinished(train) -> Path:
