@@ -17,9 +17,11 @@ quickstart: install
 test: install lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-# Long drills, each a few minutes at most: full size, kills, storms, full disks.
+# Long drills, each a few minutes at most: full size, kills, storms, full disks; then each reader of
+# untrusted files fuzzed for a minute (in `make test` for a few seconds).
 rehearse: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/rehearsal -m rehearsal -s
+	HGLD_FUZZ_SECONDS=60 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz -n auto
 
 lint: install
 	$(BIN)/ruff check .
@@ -51,7 +53,7 @@ claims: export OMP_NUM_THREADS := 1
 claims: export MALLOC_MMAP_THRESHOLD_ := 4294967296
 claims: export MALLOC_TRIM_THRESHOLD_ := 8589934592
 claims: install
-	$(BIN)/hgld run tests/real/washington.toml --until export
+	$(BIN)/hgld run tests/real/washington.toml --work work/washington --until export
 	$(BIN)/python -m pipelines.claims head
 	$(BIN)/python -m pipelines.claims finetune
 	$(BIN)/python pipelines/record.py pages

@@ -33,7 +33,8 @@ def build(folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", module="pdoc")
         warnings.filterwarnings("ignore", "The module specification")  # named twice: one page
-        warnings.filterwarnings("ignore", ".*'Series' is not subscriptable")  # shown as written
+        warnings.filterwarnings("ignore", ".*' is not subscriptable")  # shown as written
+        warnings.filterwarnings("ignore", ".*for requests.sessions.Session")  # inherited from there
         for name in modules():
             _load(name)
         pdoc.pdoc(*modules(), output_directory=folder)

@@ -7,38 +7,75 @@ blocks the next. The text in the file only names the owner.
 import fcntl
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from io import FileIO
 from pathlib import Path
+from time import sleep
 
-from hgld.errors import HgldError
+from hgld.errors import HgldError, InvalidData
 
-__all__ = ["hold"]
+__all__ = ["hold", "is_held"]
+
+TRIES, BETWEEN_TRIES_S = 5, 0.02
+
+SHOWN_BYTES = 200  # of what the lock's file says
 
 
 @contextmanager
-def hold(path: Path, taken: str, else_do: str = "") -> Iterator[None]:
+def hold(
+    path: Path, taken: str, else_do: str = "", waiting: Callable[[str], None] | None = None
+) -> Iterator[None]:
     """Hold the lock of a file while the block runs.
 
     Args:
         path: the lock's file; its folder must be there.
         taken: what to say where another process holds it.
         else_do: what else can be done than to wait.
+        waiting: if given, wait for the lock instead of raising, and report that here.
 
     Raises:
         HgldError: another process holds it; says which, and since when.
+        InvalidData: the path is a folder, a pipe or a device.
     """
+    if path.exists() and not path.is_file():
+        raise InvalidData(f"{path}: not a file; move it away")
     with path.open("a+b", buffering=0) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _take(file):
             file.seek(0)
-            owner = file.read().decode().strip() or "it does not say who"
-            raise HgldError(f"{taken} ({owner}); wait for it, {else_do}".rstrip(", ")) from None
+            text = (file.read(SHOWN_BYTES) or b"").decode(errors="replace")
+            owner = " ".join(text.split()) or "it does not say who"
+            if waiting is None:
+                raise HgldError(f"{taken} ({owner}); wait for it, {else_do}".rstrip(", "))
+            waiting(f"{taken} ({owner}); waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
         file.truncate(0)
         since = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
         who = f"process {os.getpid()} on {socket.gethostname()} since {since}\n"
         with suppress(OSError):  # a full disk is told of where something is lost
             file.write(who.encode())
         yield
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock of a file."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _take(file: FileIO) -> bool:
+    """Take the lock; a few tries, since ``is_held`` of another process takes it for a moment."""
+    for _ in range(TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            sleep(BETWEEN_TRIES_S)
+    return False

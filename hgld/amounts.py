@@ -1,19 +1,34 @@
-"""Amounts in words: a number of things, a size, a duration.
+"""Words for messages: a number of things, a size, a duration, the level that two images share.
 
 It imports nothing, so that also ``hgld doctor`` can use it where a package is missing.
 """
 
-__all__ = ["count_text", "duration_text", "size_text"]
+from collections.abc import Sequence
+
+__all__ = [
+    "count_text",
+    "duration_text",
+    "level_noun",
+    "progress_text",
+    "shared_text",
+    "size_text",
+]
+
+# names of levels that say which one, not what it is: "another coarse" lacks a noun
+WHICH = (
+    "base bottom broad coarse coarser coarsest fine finer finest first high low lower main medium "
+    "mid middle narrow second sub super third top upper"
+)
 
 
-def count_text(number: int, noun: str) -> str:
-    """A number of things, the noun in its plural where they are not one.
+def count_text(number: int, noun: str, plural: str = "") -> str:
+    """A number of things, the noun in its plural unless there is one of them.
 
     Example:
-        >>> count_text(1, "value"), count_text(1234, "value")
-        ('1 value', '1,234 values')
+        >>> count_text(1, "value"), count_text(1234, "value"), count_text(0, "class", "classes")
+        ('1 value', '1,234 values', '0 classes')
     """
-    return f"{number:,} {noun}" + "s" * (number != 1)
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def duration_text(seconds: float) -> str:
@@ -29,6 +44,16 @@ def duration_text(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
+def progress_text(done: int, total: int | None) -> str:
+    """How far something is.
+
+    Example:
+        >>> progress_text(1850, 5000), progress_text(1850, None)
+        ('37 % (1,850 of 5,000)', '1,850 done')
+    """
+    return f"{100 * done // total} % ({done:,} of {total:,})" if total else f"{done:,} done"
+
+
 def size_text(size_bytes: float) -> str:
     """A size in three digits.
 
@@ -41,3 +66,30 @@ def size_text(size_bytes: float) -> str:
             return f"{size_bytes:.3g} {unit}"
         size_bytes /= 1000
     return f"{size_bytes:.3g} TB"
+
+
+def level_noun(name: str) -> str:
+    """The name of a level as a noun.
+
+    Example:
+        >>> level_noun("landmark"), level_noun("coarse"), level_noun("level_2")
+        ('landmark', 'coarse class', 'level 2 class')
+    """
+    words = name.replace("_", " ")
+    is_noun = words.lower() not in WHICH.split() and not words[-1:].isdigit()
+    return words if is_noun else f"{words} class"
+
+
+def shared_text(level: int, names: Sequence[str]) -> str:
+    """The level that two images share.
+
+    Args:
+        level: how many levels they share.
+        names: of all levels, coarse to fine.
+
+    Example:
+        >>> names = ("kind", "supercategory", "landmark")
+        >>> shared_text(2, names), shared_text(0, names)
+        ('same supercategory', 'another kind')
+    """
+    return f"same {level_noun(names[level - 1])}" if level else f"another {level_noun(names[0])}"

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hgld import __version__
-from hgld.errors import DISK_FULL, HgldError, Resumable, UsageError
+from hgld.errors import DISK_FULL, HgldError, InvalidData, Resumable, UsageError
 from hgld.stages import STAGES, stage_names
 from hgld.stopping import handle_with, ignore_requests
 from hgld.tools import evaluations, labels, reviews, shards
 from hgld.tools.arguments import AsJson, Force, Now, PipelineFile, Settings, Work
 from hgld.tools.output import open_streams, progress
-from hgld.tools.runners import login_name, open_runner, require_names
+from hgld.tools.runners import name_to_sign, open_runner, require_names
 
 if TYPE_CHECKING:
+    from hgld.accepting import Edit
     from hgld.run import Runner
 
 __all__ = ["app", "guarded", "main"]
@@ -145,6 +146,38 @@ def status(
     from hgld.overview import print_status
 
     print_status(open_runner(pipeline, settings, work, None), as_json)
+
+
+@app.command()
+def accept(
+    pipeline: PipelineFile,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="Default: all that were changed.", show_default=False),
+    ] = None,
+    settings: Settings = None,
+    work: Work = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Take them without a question.")] = False,
+) -> None:
+    """Use tables that you edited, after showing the changed rows."""
+    from hgld.accepting import accept_edits
+
+    runner = open_runner(pipeline, settings, work, None)
+    taken = accept_edits(runner, files or (), lambda edits: _confirm(edits, yes))
+    for edit in taken:
+        typer.echo(f"accepted {runner.workspace.path(edit.name)}", err=True)
+    if not taken:
+        typer.echo("nothing was accepted", err=True)
+
+
+def _confirm(edits: "Sequence[Edit]", yes: bool) -> bool:
+    for line in (line for edit in edits for line in edit.lines):
+        typer.echo(line)
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise InvalidData("nothing was accepted: nobody can be asked here; add --yes")
+    return typer.confirm("Use these edits?")
 
 
 @app.command()
@@ -294,6 +327,9 @@ def _review_command(
     apply: Annotated[
         bool, typer.Option("--apply", help="Read the sheets back into the decisions.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --apply: replace newer decisions, too.")
+    ] = False,
     xlsx: Annotated[
         bool, typer.Option("--xlsx", help="Write the sheets as a workbook too: review.xlsx.")
     ] = False,
@@ -308,7 +344,7 @@ def _review_command(
 
     with progress():
         if apply:
-            _apply_review(runner, sheets or ())
+            _apply_review(runner, sheets or (), yes)
         if xlsx:
             typer.echo(f"workbook: {reviewing.write_workbook(runner)}")
         if html:
@@ -316,10 +352,11 @@ def _review_command(
         runner.run_one("review", force)
 
 
-def _apply_review(runner: "Runner", sheets: Sequence[Path]) -> None:
+def _apply_review(runner: "Runner", sheets: Sequence[Path], sure: bool) -> None:
     from hgld.reviewing import apply_review
 
-    added = apply_review(runner, runner.workspace.pipeline.review.who or login_name(), sheets)
+    who = name_to_sign(runner.workspace)
+    added = apply_review(runner, who, sheets, sure)
     what = "1 decision" if added == 1 else f"{added} decisions"
     typer.echo(f"{what} added to {runner.workspace.path('decisions')}", err=True)
 

@@ -2,10 +2,12 @@
 
 This is the one place for defaults: each stands here with its meaning and its source. A pipeline
 file overrides them, ``--set stage.option=value`` overrides the file, and there is no fourth place.
-Paths in a pipeline file are relative to that file and may hold ``${NAME:-default}``.
+Paths in a pipeline file are relative to that file, paths on the command line (``--set``, too) are
+relative to the current folder. Both may hold ``${NAME:-default}``.
 """
 
 import difflib
+import json
 import os
 import re
 import tomllib
@@ -13,10 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -49,6 +53,7 @@ __all__ = [
     "RunOptions",
     "SamplingOptions",
     "ScrapeOptions",
+    "Size",
     "SourceOptions",
     "StageContext",
     "ToyOptions",
@@ -71,6 +76,8 @@ class StageContext:
         source: where the data set's own files lie, and in which layout.
         labels: folder of what people decide (taxonomy, decisions, overrides, removals).
         scrape: how Wikimedia is asked, for whatever stage asks it.
+        force: a person asked to make everything again: trust no note of finished work.
+        title: of the pipeline, for pages.
     """
 
     now: str
@@ -78,6 +85,8 @@ class StageContext:
     source: "SourceOptions"
     labels: Path
     scrape: "ScrapeOptions" = field(default_factory=lambda: ScrapeOptions())
+    force: bool = False
+    title: str = ""
 
 
 def _fill_in(variable: re.Match[str]) -> str:
@@ -87,10 +96,17 @@ def _fill_in(variable: re.Match[str]) -> str:
     return os.environ.get(name) or default or ""
 
 
-def _resolve(path: Path, info: ValidationInfo) -> Path:
+class _Typed(str):
+    """Text of the command line: a path in it is relative to the current folder."""
+
+
+def _resolve(path: Any, info: ValidationInfo) -> Any:
+    """A path as one that begins at the root; anything else is left for the type to refuse."""
+    if not isinstance(path, str | Path):
+        return path
     expanded = re.sub(r"\$\{(\w+)(?::-([^}]*))?\}", _fill_in, str(path))
-    folder = (info.context or {}).get("folder", Path.cwd())
-    return Path(os.path.normpath(folder / expanded))
+    folder = None if isinstance(path, _Typed) else (info.context or {}).get("folder")
+    return Path(os.path.normpath((folder or Path.cwd()) / expanded))
 
 
 def _refuse_odd_name(name: str) -> str:
@@ -99,15 +115,33 @@ def _refuse_odd_name(name: str) -> str:
     return name
 
 
-def _resolve_model(name: str, info: ValidationInfo) -> str:
+def _resolve_model(name: Any, info: ValidationInfo) -> Any:
     """A model's name as it is, a path as one that begins at the root."""
-    if name.partition(":")[0] in ("run", "timm", "open_clip"):
+    if not isinstance(name, str) or name.partition(":")[0] in (
+        "run",
+        "timm",
+        "open_clip",
+        "offline",
+    ):
         return name
-    return str(_resolve(Path(name), info))
+    return str(_resolve(name, info))
 
 
-LocalPath = Annotated[Path, AfterValidator(_resolve)]
-ModelName = Annotated[str, AfterValidator(_resolve_model)]
+def _require_web_address(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna")
+        sound = parts.scheme in ("http", "https") and host and parts.port != 0
+    except ValueError:  # also if the port is no number, or the host cannot be a name
+        sound = False
+    if not sound:
+        raise ValueError(f"{url!r} is not an address such as https://example.org/w/api.php")
+    return url
+
+
+LocalPath = Annotated[Path, BeforeValidator(_resolve)]
+WebAddress = Annotated[str, AfterValidator(_require_web_address)]
+ModelName = Annotated[str, BeforeValidator(_resolve_model)]
 RunName = Annotated[str, AfterValidator(_refuse_odd_name)]
 
 
@@ -174,6 +208,10 @@ class SourceOptions(Options):
     kind: Literal["gldv2", "folder", "toy", "sop", "inaturalist", "cub", "dyml"] = "gldv2"
     folder: LocalPath | None = Field(None, description="default: source/ in the work folder")
     labels_csv: str = Field("labels.csv", description="folder: path, then levels coarse to fine")
+    repeated_names: Literal["refuse", "qualify"] = Field(
+        "refuse",
+        description='folder: of a class name below several parents; "qualify": NAME (PARENT)',
+    )
     class_table: LocalPath | None = Field(
         None, description="cub: CSV of class_id and one column a level, coarse to fine"
     )
@@ -188,12 +226,20 @@ class Download(Options):
     """One file, or ``count`` files numbered in ``{number}``, below ``fetch.base_url``."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
-        {"megabytes", "kept_megabytes", "shards_megabytes"}
+        {"columns", "megabytes", "kept_megabytes", "shards_megabytes"}
     )
     url: str
-    count: int = 1
-    megabytes: float = Field(description="size of one file, for the plan")
+    count: int = Field(1, ge=1)
+    megabytes: float = Field(
+        ge=0,
+        le=1e9,
+        description="size of one file, for the plan; more than four times of it (and, without "
+        "md5_url, less than a quarter) is refused as another file",
+    )
     md5_url: str = Field("", description="file whose first word is the MD5; empty: not published")
+    columns: tuple[str, ...] = Field(
+        (), description="that a CSV without md5_url has to have, or it is refused"
+    )
     wanted_csv: str = Field(
         "", description="with short_side: CSV that names the photos to keep; empty: all"
     )
@@ -215,7 +261,9 @@ class FetchOptions(Options):
     parallel: int = Field(6, ge=1, description="downloads at a time, as in GLDv2's own script")
     tars: str = Field("", description="numbers to fetch of numbered files: 0-9 or 0,5-7; all")
     short_side: int | None = Field(
-        None, ge=1, description="keep of each tar the wanted photos alone, at this size (stream)"
+        None,
+        ge=1,
+        description="keep of each tar the wanted photos alone, larger ones made smaller, to this",
     )
     jpeg_quality: int = Field(75, ge=1, le=100, description="of photos resized by short_side")
 
@@ -238,12 +286,32 @@ class CollectOptions(Options):
     test_tars: str = "test/images_*.tar"
     clean_only: bool = Field(True, description="train_clean.csv only, as the paper trains")
     evaluation_share: float = Field(
-        0.0, ge=0, lt=1, description="share of train landmarks held out for evaluation (open set)"
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of the train classes held out for evaluation (open set), exactly; of a "
+        "folder in equal parts of each coarsest class",
+    )
+    evaluation_classes: tuple[str, ...] | LocalPath = Field(
+        (),
+        description="or these classes: names of a folder's finest level, landmark ids of GLDv2; "
+        "or a text file with one a line",
     )
     validation_share: float = Field(
         0.0, ge=0, lt=1, description="share of the others held out for choosing options"
     )
-    seed: int = Field(0, description="draws the held-out landmarks")
+    seed: int = Field(0, description="draws the held-out classes")
+
+    @model_validator(mode="after")
+    def _holds_out_once(self) -> Self:
+        if self.evaluation_share and self.evaluation_classes:
+            raise ValueError("set evaluation_share or evaluation_classes, not both")
+        return self
+
+    def brought_paths(self) -> dict[str, Path]:
+        """The list of classes, if it is a file."""
+        listed = self.evaluation_classes
+        return {"evaluation_classes": listed} if isinstance(listed, Path) else {}
 
 
 class ScrapeOptions(Options):
@@ -251,17 +319,21 @@ class ScrapeOptions(Options):
 
     operational: ClassVar[frozenset[str]] = frozenset(
         {"contact", "requests_per_second", "maxlag", "batch_size", "retry", "refresh_older_than"}
+        | {"answer_timeout"}
     )
     brought: ClassVar[frozenset[str]] = frozenset(
         {"table", "html_folder", "dump_items", "dump_pages", "dump_redirects", "dump_entities"}
     )
     source: Literal["wikimedia", "table", "html", "dump"] = "wikimedia"
     stand_in: bool = Field(False, description="ask the toy world's own server on this machine")
-    commons_api: str = "https://commons.wikimedia.org/w/api.php"
-    wikidata_api: str = "https://www.wikidata.org/w/api.php"
+    commons_api: WebAddress = "https://commons.wikimedia.org/w/api.php"
+    wikidata_api: WebAddress = "https://www.wikidata.org/w/api.php"
     contact: str = Field("", description="e-mail or URL in the User-Agent; required")
     requests_per_second: float = Field(1.5, ge=0.1, le=3, description="Wikimedia allows 200/minute")
     maxlag: int = Field(5, ge=0, description="seconds of server lag to wait out; 0: do not ask")
+    answer_timeout: float = Field(
+        120, gt=0, le=3600, description="seconds for an answer, from connecting to its last byte"
+    )
     batch_size: int = Field(50, ge=1, le=50, description="titles or items a request")
     follow_topics: bool = Field(True, description="leave a category's item for its topic (P301)")
     retry: Literal["", "misses"] = Field(
@@ -337,7 +409,7 @@ class ReviewOptions(Options):
     min_coverage: float = Field(
         1.0, ge=0, le=1, description="share of labelled landmarks whose value is decided"
     )
-    who: str = Field("", description="name written into decisions; default: the login name")
+    who: str = Field("", description="name written into decisions; default: git's user.name")
     page_photos: int = Field(3, ge=0, description="--html: photos of a value, each of a landmark")
     page_megabytes: float = Field(
         12.0, gt=0, description="--html: size of the page; photos fill what the rows leave of it"
@@ -363,9 +435,18 @@ class ExportOptions(Options):
     run_length: int = Field(16, ge=1, description="consecutive images of a class in a shard")
     seed: int = Field(0, ge=0)
     short_side: int | None = Field(
-        None, ge=1, description="resize to this; default: copy the JPEG bytes"
+        None,
+        ge=1,
+        description="shrink larger images to this; smaller ones are never enlarged; "
+        "default: no image is resized",
     )
-    jpeg_quality: int = Field(90, ge=1, le=100)
+    jpeg_quality: int = Field(
+        90,
+        ge=1,
+        le=100,
+        description="of images encoded again: resized, turned upright (EXIF), or not JPEG; other "
+        "JPEGs are copied",
+    )
     decode_all: bool = Field(
         True,
         description="see of every image that it can be decoded; False: trust copied JPEGs",
@@ -477,12 +558,17 @@ class AugmentationOptions(Options):
     """What training sees of a photo; the side it ends with is ``train.image_size``."""
 
     resize: Size | None = Field(
-        None, description="first: the short side, or [height, width] (SOP: 256)"
+        None,
+        description="first: the short side, or [height, width] (SOP: 256); smaller photos are "
+        "enlarged, since a model needs one size",
     )
     crop: bool = Field(True, description="a random part; False: the whole, squeezed into a square")
     crop_scale: Range = Field((0.16, 1.0), description="share of the area (authors)")
     crop_ratio: Range = Field((0.75, 1.33), description="width by height (authors)")
     flip: bool = True
+
+
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class TrainOptions(Options):
@@ -511,8 +597,8 @@ class TrainOptions(Options):
     augmentation: AugmentationOptions = AugmentationOptions()
     eval_resize: Size | None = Field(
         None,
-        description="the short side, or [height, width] (SOP: [256, 256]); default: the whole "
-        "photo, squeezed into a square of image_size (H-GLDv2)",
+        description="the short side, or [height, width] (SOP: [256, 256]), smaller photos are "
+        "enlarged; default: the whole photo, squeezed into a square of image_size (H-GLDv2)",
     )
     eval_crop: int | None = Field(None, ge=1, description="then the centre (SOP: 224)")
     precision: Literal["float32", "bf16", "fp16"] = Field(
@@ -525,7 +611,12 @@ class TrainOptions(Options):
     images_per_class: int = Field(4, ge=2)
     batches: SamplingOptions = SamplingOptions()
     split: str = "train"
-    seed: int = Field(0, ge=0, lt=2**63)
+    seed: Seed = 0
+    seeds: tuple[Seed, ...] = Field(
+        (),
+        description="train every run once with each of these, as NAME-s0, NAME-s1 ...; evaluation, "
+        "report and comparisons then give means over the seeds; empty: once, with seed",
+    )
     workers: int = Field(0, ge=0)
     undecodable_budget: int = Field(
         0, ge=0, description="damaged images of a run that others of their class replace"
@@ -547,7 +638,29 @@ class TrainOptions(Options):
                 "eval_resize of the short side alone leaves photos of many shapes; set eval_crop "
                 "too, or eval_resize = [height, width]"
             )
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("seeds names a seed twice")
+        names = [name for models in self.models().values() for name in models]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"two models would be called {twice[0]}; rename the run of that name")
         return self
+
+    def models(self) -> dict[str, dict[str, int]]:
+        """Return the models of each run and their seeds.
+
+        A run without steps learns nothing, so it has one model whatever the seeds.
+
+        Example:
+            >>> runs = {"a": RunOptions(), "pretrained": RunOptions(steps=0)}
+            >>> TrainOptions(seeds=(0, 7), runs=runs).models()
+            {'a': {'a-s0': 0, 'a-s7': 7}, 'pretrained': {'pretrained': 0}}
+        """
+        return {
+            name: {f"{name}-s{seed}": seed for seed in self.seeds}
+            if self.seeds and run.steps
+            else {name: self.seed}
+            for name, run in self.runs.items()
+        }
 
 
 class EvaluateOptions(Options):
@@ -572,18 +685,14 @@ class EvaluateOptions(Options):
     )
     models: dict[RunName, ModelName] = Field(
         default_factory=dict,
-        description='name -> "run:NAME" of train, "timm:MODEL", "open_clip:MODEL/PRETRAINED", a '
-        "model's folder, a file of embeddings with image ids (.npz, .parquet); default: all runs",
+        description='name -> "run:NAME" of train, "timm:MODEL", "open_clip:MODEL/PRETRAINED", '
+        '"offline:efficientnet-lite0", a model\'s folder, a file of embeddings with image ids '
+        "(.npz, .parquet); default: all runs. If none of them is a run and there is no section "
+        "[train], nothing is trained",
     )
-    metrics: tuple[str, ...] = (
-        "H-AP",
-        "NDCG",
-        "ASI",
-        "AP:kind",
-        "AP:supercategory",
-        "AP:landmark",
-        "R@1:landmark",
-        "mAP@100:landmark",
+    metrics: tuple[str, ...] | None = Field(
+        None,
+        description="default: H-AP, NDCG, ASI, AP of each level, R@1 and mAP@100 of the finest",
     )
     batch_size: int = Field(64, ge=1, description="on a GPU; a CPU takes a few photos a thread")
     workers: int = Field(0, ge=0, description="processes that read photos for a GPU")
@@ -625,12 +734,26 @@ class ReportOptions(Options):
 
     grid_queries: int = Field(6, ge=0, description="queries shown with their first images")
     grid_images: int = Field(6, ge=1)
+    compared: tuple[str, str] | None = Field(
+        None,
+        description="two models whose findings are shown side by side for the same queries; "
+        "default: the best and the best of another run",
+    )
+    compared_queries: int = Field(3, ge=0, description="queries shown for both of these models")
+    vector_figures: tuple[Literal["svg", "pdf"], ...] = Field(
+        ("svg", "pdf"), description="formats of each figure beside PNG"
+    )
+    bootstrap: Literal["auto", "classes", "queries"] = Field(
+        "auto",
+        description="what the intervals draw: classes with all their queries, or queries; auto: "
+        "classes if no model was trained on a class of the queries (open set)",
+    )
 
 
 class PublishOptions(Options):
     """The release folder."""
 
-    name: str = "H-GLDv2"
+    name: str = Field("", description="of what is released; without it there is no release")
     version: str = Field(
         "1.0.0",
         pattern=r"^\d+\.\d+\.\d+$",
@@ -644,7 +767,11 @@ class PublishOptions(Options):
         "", description="of the labels, as Hugging Face names it; empty: cc-by-4.0 for landmarks"
     )
     creators: tuple[str, ...] = Field((), description="who releases it; empty: who decided")
-    url: str = Field("", description="page of the release; empty: its own card")
+    url: str = Field(
+        "",
+        pattern=r"^(https?://\S+)?$",
+        description="page of the release; empty: its own card",
+    )
 
 
 class Pipeline(Options):
@@ -668,10 +795,48 @@ class Pipeline(Options):
     report: ReportOptions = ReportOptions()
     publish: PublishOptions = PublishOptions()
 
+    @property
+    def trains(self) -> bool:
+        """Whether train is a stage: not if all models are given and there is no [train]."""
+        models = self.evaluate.models.values()
+        given = bool(models) and not any(model.startswith("run:") for model in models)
+        return not given or "train" in self.model_fields_set
+
+    @model_validator(mode="after")
+    def _names_its_runs(self) -> Self:
+        of_seeds = (name for models in self.train.models().values() for name in models)
+        known = list(dict.fromkeys([*self.train.runs, *of_seeds]))
+        for name, model in self.evaluate.models.items():
+            kind, _, run = model.partition(":")
+            if kind == "run" and run not in known:
+                raise ValueError(
+                    f"evaluate.models.{name}: train has no run '{run}' (it has {', '.join(known)})"
+                    + nearest(run, known)
+                )
+        return self
+
 
 def default_work(pipeline_file: Path) -> Path:
-    """The work folder of a pipeline file where none is named."""
-    return Path("work") / pipeline_file.stem
+    """The work folder of a pipeline file if none is named: work/NAME beside the file.
+
+    If the file is in a folder ``pipelines``, it is beside that folder. So it depends on the file
+    alone, and every command finds it from everywhere. A run of this file that an earlier version
+    left in the current folder is used on.
+    """
+    file = pipeline_file.resolve()
+    folder = file.parent.parent if file.parent.name == "pipelines" else file.parent
+    work, before = folder / "work" / file.stem, Path("work") / file.stem
+    if not (work / "lock.json").exists() and _holds_run(before, file):
+        return before
+    return work if pipeline_file.is_absolute() else Path(os.path.relpath(work))
+
+
+def _holds_run(work: Path, pipeline_file: Path) -> bool:
+    try:
+        ran = json.loads((work / "lock.json").read_text(encoding="utf-8"))["pipeline"]
+        return bool((work / ran).resolve() == pipeline_file)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def load_pipeline(path: Path, settings: Sequence[str] = ()) -> Pipeline:
@@ -696,9 +861,21 @@ def _read_toml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UsageError(f"{path}: no such pipeline file; pipelines/ holds those that ship")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return _parse_toml(path.read_text(encoding="utf-8-sig"))
+    except ValueError as error:  # TOML, UTF-8, or a number of more digits than Python reads
         raise UsageError(f"{path}: not a TOML file: {error}") from None
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    """Values of a TOML text.
+
+    Raises:
+        ValueError: not TOML, or more than Python reads of it.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _apply(values: dict[str, Any], setting: str) -> None:
@@ -712,10 +889,19 @@ def _apply(values: dict[str, Any], setting: str) -> None:
         if not isinstance(values, dict):
             raise UsageError(f"--set {setting}: '{parent}' holds a value, not options")
     try:
-        read = tomllib.loads(f"v = {text}")
-    except tomllib.TOMLDecodeError:
+        read = _parse_toml(f"v = {text}")
+    except ValueError:
         read = {}
-    values[last] = read["v"] if len(read) == 1 else text
+    values[last] = _typed(read["v"] if len(read) == 1 else text)
+
+
+def _typed(value: Any) -> Any:
+    """The value, each text in it marked as one of the command line."""
+    if isinstance(value, dict):
+        return {name: _typed(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_typed(inner) for inner in value]
+    return _Typed(value) if isinstance(value, str) else value
 
 
 def _merge_runs(values: dict[str, Any]) -> dict[str, Any]:
@@ -731,16 +917,22 @@ def _merge_runs(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe(error: ValidationError) -> str:
-    return "; ".join(_describe_one(item) for item in error.errors())
+    """What is wrong; a fault of train.defaults once, although each run inherits it."""
+    found = error.errors()
+    shared = {item["loc"][2:] for item in found if item["loc"][:2] == ("train", "defaults")}
+    inherited = [i["loc"][:2] == ("train", "runs") and i["loc"][3:] in shared for i in found]
+    own = (item for item, again in zip(found, inherited, strict=True) if not again)
+    return "; ".join(_describe_one(item) for item in own)
 
 
 def _describe_one(item: Mapping[str, Any]) -> str:
     where = ".".join(str(part) for part in item["loc"])
     if item["type"] != "extra_forbidden":
         says = re.sub(r"^Value error, | or instance of \w+$", "", item["msg"])
-        return f"{where}: {says[0].lower()}{says[1:]} (found {item['input']!r})"
+        found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r})"
+        return f"{where}: {says[0].lower()}{says[1:]}{found}".removeprefix(": ")
     *parents, key = item["loc"]
-    return f"unknown key '{where}'{nearest(str(key), _keys_at(parents))}"
+    return f"unknown key {where!r}{nearest(str(key), _keys_at(parents))}"
 
 
 def _keys_at(section: Iterable[object]) -> list[str]:
@@ -765,5 +957,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
         >>> nearest("x", ["clusters"])
         ''
     """
-    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.5)
+    words = list(words)
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    close += [other for other in words if len(word) > 2 and other.startswith(word)]  # "val"
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,12 +1,15 @@
 """What the command line shows while it works: progress bars, notes, a line a stage.
 
-Data goes to stdout, everything else to stderr; progress bars only where stderr is a terminal.
+Data goes to stdout, everything else to stderr. If stderr is no terminal, a line every 30 s takes
+the place of a progress bar.
 """
 
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
+from threading import Event, Thread
+from time import monotonic
 from typing import TypeVar
 
 from rich.console import Console
@@ -21,6 +24,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from hgld.amounts import duration_text, progress_text
 from hgld.counting import Summary
 from hgld.lock import NEVER_RUN
 from hgld.stages import Stage
@@ -37,6 +41,9 @@ __all__ = [
 
 Item = TypeVar("Item")
 NOTE_INDENT = 16  # columns before a note's text
+LINE_S = 30.0  # between two lines of progress without a terminal
+_lines: list[Event] = []  # of each progress that shows lines at the moment, its end
+_silent_since: list[float] = []  # the time of the last line, or of the first progress after a stage
 _bars: list[Console] = []  # that show a progress bar at the moment
 
 
@@ -63,10 +70,11 @@ class _Description(ProgressColumn):
 
 
 def show_progress(items: Iterable[Item], label: Label, total: int | None) -> Iterator[Item]:
-    """A progress bar on a terminal, nothing elsewhere."""
+    """A progress bar on a terminal, a line now and then elsewhere."""
     console = to_stderr()
+    size = len(items) if total is None and isinstance(items, Sized) else total
     if not console.is_terminal:
-        yield from items
+        yield from _show_lines(items, label, size, console)
         return
     columns = (
         _Description(label),
@@ -78,10 +86,44 @@ def show_progress(items: Iterable[Item], label: Label, total: int | None) -> Ite
     with Progress(*columns, console=console, transient=True) as progress:
         _bars.append(console)
         try:
-            size = len(items) if total is None and isinstance(items, Sized) else total
             yield from progress.track(items, total=size)
         finally:
             _bars.remove(console)
+
+
+def _show_lines(
+    items: Iterable[Item], label: Label, total: int | None, console: Console
+) -> Iterator[Item]:
+    """A line of progress every LINE_S seconds, also while one item takes longer than that.
+
+    The seconds are counted over all progress of a stage: ten models of 20 s each show lines, too.
+    """
+    began, done, ends = monotonic(), 0, Event()
+
+    def silent_s() -> float:
+        return monotonic() - (_silent_since or [began])[0]
+
+    def show() -> None:
+        while not ends.wait(max(LINE_S - silent_s(), LINE_S / 30)):
+            innermost = _lines[-1:] == [ends]
+            if innermost and silent_s() >= LINE_S:
+                name = label if isinstance(label, str) else label()
+                left = (monotonic() - began) / done * (total - done) if done and total else 0
+                more = f", about {duration_text(left)} left" if left else ""
+                console.print(f"{'':10}{name}: {progress_text(done, total)}{more}", style="dim")
+                _silent_since[:] = [monotonic()]
+
+    if not _silent_since:
+        _silent_since.append(began)
+    _lines.append(ends)
+    Thread(target=show, daemon=True).start()
+    try:
+        for item in items:
+            yield item
+            done += 1
+    finally:
+        ends.set()
+        _lines.remove(ends)
 
 
 def show_note(text: str) -> None:
@@ -129,6 +171,7 @@ class Printer:
     def finished(self, summary: Summary) -> None:
         """Say what came in, went on and was dropped."""
         self.console.print(f"{summary.stage:<9} {_counts(summary)}{summary.seconds:.1f} s")
+        _silent_since.clear()
 
     def fresh(self, stage: Stage) -> None:
         """Say that there is nothing to do."""

@@ -42,14 +42,24 @@ class Credit:
         return cls(title, str(row["author"]), name, address, url)
 
     @property
+    def has_author(self) -> bool:
+        """Whether the author is known."""
+        return self.author != UNKNOWN
+
+    @property
+    def has_license(self) -> bool:
+        """Whether the licence is known."""
+        return self.license != UNKNOWN
+
+    @property
     def byline(self) -> str:
         """Who made it."""
-        return "author unknown" if self.author == UNKNOWN else f"by {self.author}"
+        return f"by {self.author}" if self.has_author else "author unknown"
 
     @property
     def terms(self) -> str:
         """Under which licence."""
-        return "licence unknown" if self.license == UNKNOWN else self.license
+        return self.license if self.has_license else "licence unknown"
 
 
 def name_license(text: str) -> tuple[str, str]:

@@ -47,7 +47,7 @@ def _facts() -> dict[str, str]:
         "cores": str(len(os.sched_getaffinity(0))),
         "GPU": _gpu(),
         "disk free": size_text(shutil.disk_usage(".").free),
-        "terminal": "yes" if sys.stderr.isatty() else "no (no progress bars)",
+        "terminal": "yes" if sys.stderr.isatty() else "no (no bars, a line of progress every 30 s)",
     }
 
 

@@ -8,19 +8,26 @@ bytes again leaves everything after it fresh.
 import json
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from hgld.artifacts import ARTIFACTS, Folder, atomic_path, hash_file
+from hgld.artifacts import (
+    ARTIFACTS,
+    Folder,
+    atomic_path,
+    hash_file,
+    list_tree,
+    require_file,
+)
 from hgld.config import Download, Pipeline, default_work
-from hgld.stages import Stage
+from hgld.stages import Stage, load_function
 
 __all__ = ["NEVER_RUN", "STOPPED", "Freshness", "Lock", "Workspace", "judge", "stage_options"]
 
-State = Literal["fresh", "stale", "missing"]
+State = Literal["fresh", "stale", "missing", "running"]
 ABSENT = "absent"
 NEVER_RUN = "not yet run"
 STOPPED = "was stopped on the way"
@@ -46,6 +53,10 @@ class Workspace:
     def source(self) -> Path:
         """Folder of the data set's own files."""
         return self.pipeline.source.folder or self.work / "source"
+
+    def path_as_written(self, name: str) -> Path:
+        """Path of the copy that shows what a person changed in an editable table."""
+        return self.work / ".state" / "written" / ARTIFACTS[name].file
 
     def path(self, name: str) -> Path:
         """Path of an artifact."""
@@ -76,12 +87,17 @@ class Lock:
 
     @classmethod
     def load(cls, path: Path) -> "Lock":
-        """Read ``lock.json``; a damaged one counts as none, since everything can be made again."""
+        """Read ``lock.json``; a damaged one counts as none, since everything can be made again.
+
+        Raises:
+            InvalidData: it is a folder, a pipe or a device.
+        """
+        require_file(path)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
             stages = {n: r for n, r in document["stages"].items() if _is_record(r)}
             return cls(path, stages, dict(document["files"]), str(document.get("pipeline", "")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return cls(path)
 
     def save(self) -> None:
@@ -90,6 +106,11 @@ class Lock:
         text = json.dumps(document, indent=1)
         with atomic_path(self.path) as temporary:
             temporary.write_text(text, encoding="ascii")  # a file's name may be no valid text
+
+    def is_edited(self, stage: Stage, name: str, workspace: Workspace) -> bool:
+        """Whether an output holds a person's work: accepted, or not as the stage left it."""
+        accepted = name in self.stages.get(stage.name, {}).get("edits", ())
+        return accepted or not self.is_own(stage, name, workspace)
 
     def is_own(self, stage: Stage, name: str, workspace: Workspace) -> bool:
         """Whether an output is as the stage left it."""
@@ -102,23 +123,64 @@ class Lock:
         self.save()
 
     def finish(
-        self, stage: Stage, workspace: Workspace, inputs: Mapping[str, str], seconds: float
+        self,
+        stage: Stage,
+        workspace: Workspace,
+        inputs: Mapping[str, str],
+        seconds: float,
+        others: Collection[Path] = (),
     ) -> None:
-        """Record what the stage was made from, what it made, and how long it took."""
+        """Record what the stage was made from, what it made, and how long it took.
+
+        Args:
+            stage: it has just run.
+            workspace: of its pipeline.
+            inputs: hashes of what it read, taken before it ran.
+            seconds: how long it took.
+            others: files and folders in its output folders that hgld did not write.
+        """
         self.stages[stage.name] = {
             "function": stage.function,
             "revision": stage.revision,
             "options": stage_options(stage, workspace),
             "inputs": dict(inputs),
-            "outputs": self.hashes(stage.writes, workspace),
+            "files": self._list_files(stage, workspace, others),
             "seconds": round(seconds, 1),
         }
+        self.stages[stage.name]["outputs"] = self.hashes(stage.writes, workspace)
         self.save()
 
-    def accept(self, stage: Stage, name: str, workspace: Workspace) -> None:
-        """Take an output as it is now for the stage's own."""
+    def made_files(self, name: str) -> dict[str, str] | None:
+        """Files that hgld wrote into a folder: path below it -> SHA-256; None if not recorded."""
+        records = (record.get("files", {}) for record in self.stages.values())
+        return next((files[name] for files in records if name in files), None)
+
+    def _list_files(
+        self, stage: Stage, workspace: Workspace, others: Collection[Path]
+    ) -> dict[str, dict[str, str]]:
+        """The files in each output folder that are the stage's own, with their hashes."""
+        found = {}
+        for name in stage.writes:
+            artifact, path = ARTIFACTS[name], workspace.path(name)
+            if isinstance(artifact, Folder) and artifact.place == "work":
+                lists = load_function(artifact.lists) if artifact.lists else _files
+                own = (f for f in lists(path) if not {f, *f.parents} & set(others))
+                found[name] = {str(f.relative_to(path)): self._hash_file(f) for f in own}
+        return found
+
+    def accept(self, stage: Stage, name: str, digest: str, edited: bool = False) -> None:
+        """Take an output that has this hash for the stage's own.
+
+        Args:
+            stage: writes it.
+            name: of the artifact.
+            digest: its content hash.
+            edited: it holds a person's work, so it is copied before the stage writes it again.
+        """
         record = self.stages.setdefault(stage.name, {})
-        record.setdefault("outputs", {})[name] = self.hash(name, workspace)
+        record.setdefault("outputs", {})[name] = digest
+        if edited:
+            record["edits"] = sorted({*record.get("edits", ()), name})
         self.save()
 
     def hashes(self, names: tuple[str, ...], workspace: Workspace) -> dict[str, str]:
@@ -132,30 +194,40 @@ class Lock:
             return ABSENT
         if not isinstance(ARTIFACTS[name], Folder):
             return self._hash_file(path)
-        by_time = ARTIFACTS[name].place == "source"
+        by_time, made = ARTIFACTS[name].place == "source", self.made_files(name)
+        files = _files(path) if made is None else [path / file for file in made]
         lines = [
-            f"{file.relative_to(path)} {self._hash_file(file, by_time)}" for file in _files(path)
+            f"{file.relative_to(path)} {self._hash_file(file, by_time)}"
+            for file in files
+            if made is None or file.is_file()
         ]
         return sha256(os.fsencode("\n".join(lines))).hexdigest() if lines else ABSENT
 
     def _hash_file(self, path: Path, by_time: bool = False) -> str:
         facts = path.stat()
-        if by_time and facts.st_size > COUNTED_BY_TIME:
-            return f"{facts.st_size} {facts.st_mtime_ns}"
         stamp = [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns]
         known = self.files.get(str(path))
         if known is None or known[:-1] != stamp:
-            known = self.files[str(path)] = [*stamp, hash_file(path)]
+            large = by_time and facts.st_size > COUNTED_BY_TIME
+            digest = _size_and_times(stamp, known) if large else hash_file(path)
+            known = self.files[str(path)] = [*stamp, digest]
         return str(known[-1])
 
 
+def _size_and_times(stamp: list[int], known: list[Any] | None) -> str:
+    """What a large file counts as: its size and mtime.
+
+    The ctime changes in a copied folder, so it counts only if nothing else shows that the content
+    of a file was changed in its place.
+    """
+    size, mtime, ctime = stamp
+    in_place = known is not None and known[:2] == [size, mtime]
+    return f"{size} {mtime} {ctime}" if in_place else f"{size} {mtime}"
+
+
 def _files(folder: Path) -> list[Path]:
-    """Files below a folder, links followed, hidden files and folders left out."""
-    found: list[Path] = []
-    for root, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(root, name) for name in files if not name.startswith(".")]
-    return sorted(found)
+    """Regular files below a folder, links followed, hidden files and folders left out."""
+    return list_tree(folder, hidden=False).files
 
 
 def _is_record(record: Any) -> bool:
@@ -185,6 +257,9 @@ def stage_options(stage: Stage, workspace: Workspace) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for section in (stage.name, *stage.uses):
         options = getattr(workspace.pipeline, section)
+        if isinstance(options, str):
+            flat[section] = options
+            continue
         _flatten(section, options.decisive(), workspace.pipeline_file.resolve().parent, flat)
         for name, path in options.brought_paths().items():
             flat[f"what {section}.{name} holds"] = _stamp(path)

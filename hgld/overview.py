@@ -4,25 +4,29 @@ import json
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from hgld.amounts import duration_text, size_text
 from hgld.artifacts import ARTIFACTS, Folder
+from hgld.artifacts.evaluation import list_runs
 from hgld.console import to_stderr, to_stdout
 from hgld.errors import Resumable
+from hgld.lock import Freshness
 from hgld.plan import Plan, estimate_fetch, find_disks, foresee
 from hgld.run import Runner
-from hgld.stages import load_function
+from hgld.running import read_running
+from hgld.stages import Stage, load_function
 
 __all__ = ["print_estimate", "print_outcome", "print_plan", "print_status"]
 
 
 def print_status(runner: Runner, as_json: bool) -> None:
     """The state of every stage, and why."""
-    foreseen = list(foresee(runner.judge_all()))
+    foreseen = list(_with_running(foresee(runner.judge_all()), runner.workspace.work))
     if as_json:
         rows = {s.name: {"state": f.state, "reasons": list(f.reasons)} for s, f in foreseen}
         print(json.dumps(rows, indent=1))
@@ -30,6 +34,17 @@ def print_status(runner: Runner, as_json: bool) -> None:
     for stage, freshness in foreseen:
         reasons = "; ".join(freshness.reasons)
         to_stdout().print(f"{stage.name:<9} {freshness.state:<8} {reasons}".rstrip())
+
+
+def _with_running(
+    judged: Iterable[tuple[Stage, Freshness]], work: Path
+) -> Iterator[tuple[Stage, Freshness]]:
+    """The states; of the stage that another process runs at the moment, how far it is."""
+    running = read_running(work)
+    for stage, now in judged:
+        if running is not None and stage.name == running.stage:
+            now = Freshness("running", (running.describe(),), now.edited)
+        yield stage, now
 
 
 def print_plan(plan: Plan) -> None:
@@ -135,13 +150,19 @@ def print_outcome(runner: Runner, ran: int, until: str | None = None) -> None:
 
 
 def _metrics_table(evaluation: dict[str, Any]) -> Table:
-    """One row a metric, one column a model, values in percent."""
-    models = evaluation["models"]
+    """One row a metric, one column a run, values in percent, of several seeds with deviation."""
+    runs = list_runs(evaluation)
     table = Table(box=None, pad_edge=False)  # plain columns survive a pipe
     table.add_column("%")
-    for name in models:
+    for name in runs:
         table.add_column(name, justify="right")
     for metric in evaluation["metrics"]:
-        values = [models[name]["mean"][metric] for name in models]
-        table.add_row(metric, *("-" if v is None else f"{100 * v:.1f}" for v in values))
+        table.add_row(metric, *(_mean_in_percent(run, metric) for run in runs.values()))
     return table
+
+
+def _mean_in_percent(run: dict[str, Any], metric: str) -> str:
+    mean = run["mean"].get(metric)
+    if mean is None:
+        return "-"
+    return f"{100 * mean:.1f}" + (f" ± {100 * run['std'][metric]:.1f}" if "std" in run else "")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hgld.artifacts import ARTIFACTS, Folder
+from hgld.artifacts import ARTIFACTS, Table
 from hgld.lock import Freshness, Workspace
 from hgld.run import Runner
 from hgld.stages import Stage, load_function
@@ -62,17 +62,22 @@ def foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, 
     remade: set[str] = set()
     for stage, now in judged:
         waits = sorted(ARTIFACTS[name].file for name in set(stage.reads) & remade)
-        folders = [name for name in now.edited if isinstance(ARTIFACTS[name], Folder)]
+        edits = [name for name in now.edited if _needs_a_person(name)]
         state, reasons = now.state, [*now.reasons]
-        if state == "fresh" and (waits or folders):
+        if state == "fresh" and (waits or len(edits) < len(now.edited)):
             state = "stale"
             reasons += [f"{', '.join(waits)} may change"] * bool(waits)
         for name in now.edited:
-            how = "since" if name in folders else "by hand"
+            how = "by hand: see `hgld accept` or `hgld review`" if name in edits else "since"
             reasons.append(f"{ARTIFACTS[name].file} was changed {how}")
         if state != "fresh":
             remade |= set(stage.writes)
         yield stage, Freshness(state, tuple(reasons), now.edited)
+
+
+def _needs_a_person(name: str) -> bool:
+    artifact = ARTIFACTS[name]
+    return isinstance(artifact, Table) and (artifact.editable or artifact.spreadsheet)
 
 
 def estimate_fetch(runner: Runner) -> Any:

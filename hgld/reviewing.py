@@ -2,19 +2,23 @@
 
 Each is a few steps over the tables of one run, under the same lock as its stages, so that no sheet
 is read while it is written. Only rows are added to what people have decided: the files of decisions
-and of edited clusters keep every row and column that they have.
+and of edited clusters keep every row and column that they have. Several work folders may share
+them, so whoever adds rows also holds the lock of the labels folder, from reading to writing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from hgld.alone import hold
 from hgld.artifacts import ARTIFACTS, Table, atomic_path, hash_file, write_csv
+from hgld.edits import copy_beside
 from hgld.errors import MissingInput
 from hgld.lock import STOPPED, judge
-from hgld.run import Runner, copy_beside
+from hgld.run import Runner
 from hgld.stages import Stage, load_function
 
 __all__ = [
@@ -37,37 +41,56 @@ PAGE_READS = (  # what the review page shows besides the sheet and photos
 )
 
 
-def apply_review(runner: Runner, who: str, sheets: Sequence[Path] = ()) -> int:
+def apply_review(runner: Runner, who: str, sheets: Sequence[Path] = (), sure: bool = False) -> int:
     """Read review sheets back into the decisions; how many were added.
 
     Without ``sheets``, those of the work folder that a person has changed. Where clusters are
-    edited, they are proposed anew, unless something else would change them, too.
+    edited, they are proposed anew, unless something else would change them, too. A sheet that is
+    saved again while this is at work stays, and holds edits that are not applied.
+
+    Args:
+        runner: of the pipeline and its work folder.
+        who: written beside each decision.
+        sheets: files to apply.
+        sure: apply also what is doubtful (see ``apply_sheets``).
 
     Raises:
-        InvalidData: all faults of all sheets at once; nothing was applied.
+        InvalidData: all faults of all sheets at once, or what is doubtful; nothing was applied.
     """
     stage, workspace = runner.stage("review"), runner.workspace
     with runner.alone():
-        names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits")
-        inputs = [runner.read(name, stage) for name in (*names, "class_hints")]
+        before = runner.lock.hashes(stage.writes, workspace)  # as of before the sheets are read
         paths = sheets or _edited_sheets(runner, stage)
-        apply = load_function("hgld.hierarchy.sheet:apply_sheets")
-        after = apply(paths, *inputs, who=who, when=runner.now)
-        reasons = judge(runner.stage("cluster"), runner.lock, workspace).reasons
-        decided, edited = (
-            _append(runner, name, before, now)
-            for name, before, now in zip(names[-2:], inputs[-3:-1], after, strict=True)
-        )
+        with _labels_held(runner):
+            names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits")
+            inputs = [runner.read(name, stage) for name in (*names, "class_hints")]
+            apply = load_function("hgld.hierarchy.sheet:apply_sheets")
+            after = apply(paths, *inputs, who=who, when=runner.now, sure=sure)
+            reasons = judge(runner.stage("cluster"), runner.lock, workspace).reasons
+            decided, edited = (
+                _append(runner, name, table, now)
+                for name, table, now in zip(names[-2:], inputs[-3:-1], after, strict=True)
+            )
         applied = [path.resolve() for path in paths]
         for name in stage.writes:
             if workspace.path(name).resolve() in applied:
-                runner.lock.accept(stage, name, workspace)
+                runner.lock.accept(stage, name, before[name])
         killed = reasons == EDITS_CHANGED or STOPPED in reasons  # an apply was
         if killed or (edited and not reasons):
             runner.run_if_needed(runner.stage("cluster"))
         elif edited:
             runner.listener.notice("clusters are edited; the next `hgld run` makes them anew")
     return decided
+
+
+@contextmanager
+def _labels_held(runner: Runner) -> Iterator[None]:
+    """Hold the labels folder against other work folders that use it; wait for them."""
+    labels = runner.workspace.pipeline.labels
+    labels.mkdir(parents=True, exist_ok=True)
+    taken = f"{labels}: another hgld is adding decisions"
+    with hold(labels / ".lock", taken, waiting=runner.listener.notice):
+        yield
 
 
 def _edited_sheets(runner: Runner, stage: Stage) -> list[Path]:
@@ -91,7 +114,7 @@ def _append(runner: Runner, name: str, before: pd.DataFrame, after: pd.DataFrame
 def undo_decisions(runner: Runner, keys: Sequence[str], who: str, why: str) -> None:
     """Append, for each value, a decision that says what the one before its last one said."""
     stage = runner.stage("review")
-    with runner.alone():
+    with runner.alone(), _labels_held(runner):
         decisions = runner.read("decisions", stage)
         clusters = _clusters(runner)
         undo = load_function("hgld.hierarchy.sheets.undo:undo_decisions")
@@ -166,7 +189,6 @@ def write_review_page(runner: Runner) -> Path:
             options=pipeline.review,
             source=workspace.source,
             title=pipeline.title or workspace.work.name,
-            pipeline=workspace.work.name,
             command=f"hgld review {workspace.words} --apply review.csv",
         )
         with atomic_path(path) as temporary:

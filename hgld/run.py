@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -16,9 +15,10 @@ from typing import Any, Protocol
 import pandas as pd
 
 from hgld.alone import hold
-from hgld.artifacts import ARTIFACTS, Folder, Json, Table, atomic_path, hash_file, left_behind
+from hgld.artifacts import ARTIFACTS, Folder, Json, Table, atomic_path, left_behind
 from hgld.config import Pipeline, StageContext, nearest
 from hgld.counting import Imbalance, Summary, count_balance
+from hgld.edits import Kept, copy_beside, is_same_file, keep_others
 from hgld.errors import (
     DISK_FULL,
     HgldError,
@@ -28,9 +28,12 @@ from hgld.errors import (
     WaitingForReview,
 )
 from hgld.lock import Freshness, Lock, Workspace, judge
-from hgld.stages import Stage, active_stages, load_function
+from hgld.running import record_running
+from hgld.stages import Stage, active_stages, left_out, load_function
 
-__all__ = ["Listener", "Runner", "copy_beside"]
+__all__ = ["Listener", "Runner"]
+
+SHOWN = 3  # copies in a notice
 
 
 class Listener(Protocol):
@@ -58,6 +61,7 @@ class Runner:
         self.listener = listener
         self.lock = Lock.load(workspace.work / "lock.json")
         self.stages = active_stages(workspace.pipeline)
+        self._checked: set[str] = set()
 
     def run(self, until: str | None = None) -> int:
         """Run what is stale or missing, up to a stage; the number of stages that ran.
@@ -66,8 +70,12 @@ class Runner:
             WaitingForReview: decisions are open; the same call goes on once they are made.
         """
         last = self.stages.index(self.stage(until)) if until else len(self.stages)
+        stages = self.stages[: last + 1]
         with self.alone():
-            return sum(self.run_if_needed(stage) for stage in self.stages[: last + 1])
+            ran = sum(self.run_if_needed(s, ahead=stages[i:]) for i, s in enumerate(stages, 1))
+        for name, option in left_out(self.workspace.pipeline).items() if until is None else ():
+            self.listener.notice(f"{name} is left out: {option} is not set")
+        return ran
 
     def run_one(self, name: str, force: bool = False) -> bool:
         """Run one stage if it is not fresh, or in any case; whether it ran."""
@@ -85,6 +93,11 @@ class Runner:
             if stage.name == name:
                 return stage
         names = [stage.name for stage in self.stages]
+        if option := left_out(self.workspace.pipeline).get(name):
+            raise UsageError(
+                f"{self.workspace.pipeline_file}: {name} needs {option}; set it in the file or by "
+                f"--set {option}=..."
+            )
         raise UsageError(
             f"{self.workspace.pipeline_file}: has no stage '{name}'; its stages are "
             + ", ".join(names)
@@ -101,8 +114,8 @@ class Runner:
         left = [*left_behind(work), *left_behind(work / ".state", below=True)]
         for name, artifact in ARTIFACTS.items():
             path = self.workspace.path(name)
-            if isinstance(artifact, Folder) and path.parent == work:
-                left += filter(Path.is_file, path.rglob(".*.tmp"))
+            if isinstance(artifact, Folder) and path.parent == work and not artifact.replaced:
+                left += left_behind(path, below=True)
             elif artifact.place == "labels":
                 left += left_behind(path.parent, path.name)
         for file in left:
@@ -120,6 +133,8 @@ class Runner:
         if isinstance(artifact, Table | Json) and artifact.optional:
             return artifact.empty()
         maker = next((s for s in self.stages if name in s.writes), None)
+        if isinstance(artifact, Folder) and artifact.optional and maker is None:
+            return artifact.read(path)
         what = (
             f"run `hgld {maker.name} {self.workspace.pipeline_file}` first"
             if maker
@@ -138,57 +153,127 @@ class Runner:
         outputs = self._call(stage, self._read_inputs(stage))
         return dict(zip(stage.writes, outputs, strict=True))
 
-    def run_if_needed(self, stage: Stage, force: bool = False) -> bool:
-        """``run_one`` for whoever holds the folder already (``alone``)."""
+    def run_if_needed(self, stage: Stage, force: bool = False, ahead: Sequence[Stage] = ()) -> bool:
+        """``run_one`` for a caller that holds the folder already (``alone``).
+
+        Args:
+            stage: to run.
+            force: run it even if it is fresh.
+            ahead: stages that will run after it; before it runs, their options are checked
+                against the tables that are there already.
+        """
         freshness = judge(stage, self.lock, self.workspace)
-        freshness = self._settle_edits(stage, freshness)
+        freshness = self._settle_edits(stage, freshness, force)
         if freshness.state == "fresh" and not force:
             self._pass_gate(stage)
             self.listener.fresh(stage)
             return False
+        self._check_ahead(stage, ahead)
+        self._require_as_made(stage)
         self.listener.starts(stage, freshness.reasons or ("asked for",))
-        self._execute(stage)
+        self._execute(stage, force)
         self._pass_gate(stage)
         return True
 
-    def _settle_edits(self, stage: Stage, freshness: Freshness) -> Freshness:
-        """Check outputs that changed since they were made; keep a table, remake a folder."""
-        folders = [n for n in freshness.edited if isinstance(ARTIFACTS[n], Folder)]
-        for name in freshness.edited:
-            if name not in folders:
-                self._check_edit(stage, name, freshness)
-        reasons = (*freshness.reasons, *map(self._why_changed, folders))
-        return Freshness("stale", reasons) if folders else freshness
-
-    def _check_edit(self, stage: Stage, name: str, freshness: Freshness) -> None:
-        artifact, path = ARTIFACTS[name], self.workspace.path(name)
-        if isinstance(artifact, Table) and artifact.spreadsheet:
-            raise WaitingForReview(
-                f"{path}: holds edits that are not applied; run `hgld review "
-                f"{self.workspace.words} --apply` (with the same --set), "
-                "or delete the file to discard them"
+    def _check_ahead(self, stage: Stage, ahead: Sequence[Stage]) -> None:
+        """Check options of later stages as soon as what they are checked against is there."""
+        earlier = self.stages[: self.stages.index(stage)]
+        made = {name for other in earlier for name in other.writes}
+        tables: dict[str, Any] = {}
+        for later in ahead:
+            if later.check is None or later.check in self._checked:
+                continue
+            if not made.issuperset(later.check_reads):
+                continue
+            for name in later.check_reads:
+                tables[name] = tables[name] if name in tables else self.read(name, later)
+            options = getattr(self.workspace.pipeline, later.name)
+            load_function(later.check)(
+                *(tables[name] for name in later.check_reads),
+                options=options,
+                context=self._context(later, self.workspace.pipeline),
             )
-        if freshness.state == "fresh":
-            artifact.read(path)
-            self._check_balance(stage, path)
-            self.listener.notice(f"{artifact.file} was edited by hand and is kept as it is")
+            self._checked.add(later.check)
 
-    def _check_balance(self, stage: Stage, edited: Path) -> None:
-        if stage.balance is None:
-            return
+    def _settle_edits(self, stage: Stage, freshness: Freshness, force: bool) -> Freshness:
+        """Refuse edits that nobody has accepted; what else changed is damage and made again."""
+        editable = []
+        for name in freshness.edited:
+            artifact, path = ARTIFACTS[name], self.workspace.path(name)
+            if not isinstance(artifact, Table):
+                continue
+            if artifact.spreadsheet:
+                raise WaitingForReview(
+                    f"{path}: holds edits that are not applied; run `hgld review "
+                    f"{self.workspace.words} --apply` (with the same --set), "
+                    "or delete the file to discard them"
+                )
+            if artifact.editable:
+                editable.append(name)
+                if freshness.state == "fresh" and not force:
+                    self.check_edit(stage, name)
+                    raise self._not_accepted(path)
+        damaged = [name for name in freshness.edited if name not in editable]
+        reasons = (*freshness.reasons, *map(self._why_changed, damaged))
+        return Freshness("stale", reasons) if damaged else freshness
+
+    def _require_as_made(self, stage: Stage) -> None:
+        """Refuse inputs that are not as another stage made them, when a stage is run alone.
+
+        The files of a source folder are a person's own, and may change.
+
+        Raises:
+            HgldError: an input is damaged.
+            InvalidData: it is an edit that nobody has accepted.
+        """
+        for maker in self.stages:
+            record = self.lock.stages.get(maker.name, {})
+            finished = "inputs" in record and not record.get("at_work")
+            for name in set(stage.reads) & set(maker.writes) if finished else ():
+                artifact, path = ARTIFACTS[name], self.workspace.path(name)
+                own = self.lock.is_own(maker, name, self.workspace)
+                if own or artifact.place == "source" or not path.exists():
+                    continue
+                if isinstance(artifact, Table) and artifact.editable:
+                    raise self._not_accepted(path)
+                raise HgldError(
+                    f"{path}: was changed since {maker.name} made it; `hgld run "
+                    f"{self.workspace.words}` makes it again"
+                )
+
+    def _not_accepted(self, path: Path) -> InvalidData:
+        return InvalidData(
+            f"{path}: was changed since hgld wrote it; to use your edit, run `hgld accept "
+            f"{self.workspace.words} {path}`, or delete the file to have it made again"
+        )
+
+    def check_edit(self, stage: Stage, name: str) -> Any:
+        """Read a table that a person edited.
+
+        Raises:
+            InvalidData: it cannot be read, or its rows do not add up with those before and after.
+        """
+        path = self.workspace.path(name)
         try:
-            count_balance(stage.name, stage.balance, self.workspace, 0.0)
-        except Imbalance as error:
+            table = ARTIFACTS[name].read(path)
+        except InvalidData as error:
             raise InvalidData(
-                f"{edited}: was edited by hand and its rows no longer add up: {error}; undo the "
-                "edit, or delete the file to have it made again"
+                f"{error}; undo the edit, or delete the file to have it made again"
             ) from None
+        if stage.balance is not None:
+            try:
+                count_balance(stage.name, stage.balance, self.workspace, 0.0)
+            except Imbalance as error:
+                raise InvalidData(
+                    f"{path}: was edited by hand and its rows no longer add up: {error}; undo the "
+                    "edit, or delete the file to have it made again"
+                ) from None
+        return table
 
     def _why_changed(self, name: str) -> str:
         artifact, path = ARTIFACTS[name], self.workspace.path(name)
-        assert isinstance(artifact, Folder)
         try:
-            if artifact.verify is not None:
+            if isinstance(artifact, Folder) and artifact.verify is not None:
                 load_function(artifact.verify)(path)
         except (HgldError, OSError) as error:
             return str(error)
@@ -199,41 +284,61 @@ class Runner:
         copies = {}
         for name in stage.writes:
             path = self.workspace.path(name)
-            if path.is_file() and not self.lock.is_own(stage, name, self.workspace):
+            if path.is_file() and self.lock.is_edited(stage, name, self.workspace):
                 copies[path] = copy_beside(path)
         return copies
 
     def _tell_copies(self, copies: dict[Path, Path]) -> None:
         for path, copy in copies.items():
-            if _same(copy, path):
+            if is_same_file(copy, path):
                 copy.unlink()
             else:
-                text = f"{path.name} was not as it had been made; a copy is in {copy.name}"
+                text = f"{path.name} was not as hgld made it; a copy is in {copy.name}"
                 self.listener.notice(text)
 
-    def _execute(self, stage: Stage) -> None:
+    def _execute(self, stage: Stage, force: bool) -> None:
         start = perf_counter()
         inputs = self._read_inputs(stage)
         hashes = self.lock.hashes(stage.reads, self.workspace)
-        copies = self._copy_others(stage)
         self.lock.start(stage)
-        outputs = self._call(stage, inputs)
+        with record_running(self.workspace.work, stage.name), self._others_kept(stage) as kept:
+            outputs = self._call(stage, inputs, force)
+        copies = self._copy_others(stage)  # as late as can be: a person may have saved meanwhile
         written = self._write_outputs(stage, outputs)
         self._tell_copies(copies)
         summary = self._count(stage, written, perf_counter() - start)
-        self.lock.finish(stage, self.workspace, hashes, summary.seconds)
+        self.lock.finish(stage, self.workspace, hashes, summary.seconds, kept.returned)
         self.listener.finished(summary)
+
+    @contextmanager
+    def _others_kept(self, stage: Stage) -> Iterator[Kept]:
+        """Keep what hgld did not write in the folder that the stage replaces; report the copies."""
+        folders = {n: a for n in stage.writes if isinstance(a := ARTIFACTS[n], Folder)}
+        replaced = next((name for name, folder in folders.items() if folder.replaced), None)
+        if replaced is None:
+            yield Kept()
+            return
+        kept = keep_others(self.workspace.path(replaced), self.lock.made_files(replaced))
+        with kept as found:
+            yield found
+        if found.copies:
+            names = [str(copy.relative_to(self.workspace.work)) for copy in found.copies]
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            self.listener.notice(
+                f"{ARTIFACTS[replaced].file}: files that hgld had not written so are kept as "
+                f"{', '.join(names[:SHOWN])}{more}"
+            )
 
     def _read_inputs(self, stage: Stage) -> list[Any]:
         return [self.read(name, stage) for name in stage.reads]
 
-    def _call(self, stage: Stage, inputs: Sequence[Any]) -> Any:
+    def _call(self, stage: Stage, inputs: Sequence[Any], force: bool = False) -> Any:
         function = load_function(stage.function)
         with self._served(stage) as pipeline:
             return function(
                 *inputs,
                 options=getattr(pipeline, stage.name),
-                context=self._context(stage, pipeline),
+                context=self._context(stage, pipeline, force),
                 **self._out(stage),
             )
 
@@ -248,10 +353,12 @@ class Runner:
             urls = {"commons_api": commons, "wikidata_api": wikidata}
             yield pipeline.model_copy(update={"scrape": pipeline.scrape.model_copy(update=urls)})
 
-    def _context(self, stage: Stage, pipeline: Pipeline) -> StageContext:
+    def _context(self, stage: Stage, pipeline: Pipeline, force: bool = False) -> StageContext:
         source = pipeline.source.model_copy(update={"folder": self.workspace.source})
         state = self.workspace.work / ".state" / stage.name
-        return StageContext(self.now, state, source, pipeline.labels, pipeline.scrape)
+        title = pipeline.title or self.workspace.work.resolve().name
+        labels, scrape = pipeline.labels, pipeline.scrape
+        return StageContext(self.now, state, source, labels, scrape, force, title)
 
     def _out(self, stage: Stage) -> dict[str, Path]:
         folders = [
@@ -268,7 +375,15 @@ class Runner:
         written = dict(zip(names, values if names else (), strict=True))
         for name, value in written.items():
             self.write(name, value)
+            artifact = ARTIFACTS[name]
+            if isinstance(artifact, Table) and artifact.editable:
+                self.keep_as_written(name)
         return written
+
+    def keep_as_written(self, name: str) -> None:
+        """Copy an editable table, so that what a person changes in it can be shown."""
+        with atomic_path(self.workspace.path_as_written(name)) as temporary:
+            shutil.copyfile(self.workspace.path(name), temporary)
 
     def _count(self, stage: Stage, written: dict[str, Any], seconds: float) -> Summary:
         if stage.balance is not None:
@@ -321,20 +436,6 @@ class Runner:
                 "what differs is made anew; --work keeps pipelines apart"
             )
         self.lock.pipeline = own
-
-
-def copy_beside(path: Path) -> Path:
-    """Copy a file to a name beside it that nothing else has: clusters.edited-1.csv."""
-    names = (path.with_name(f"{path.stem}.edited-{n}{path.suffix}") for n in count(1))
-    copy = next(name for name in names if not name.exists() or _same(name, path))
-    with atomic_path(copy) as temporary:
-        shutil.copy2(path, temporary)
-    return copy
-
-
-def _same(one: Path, other: Path) -> bool:
-    """Whether two files hold the same; a run that was killed leaves the copies that it had made."""
-    return one.stat().st_size == other.stat().st_size and hash_file(one) == hash_file(other)
 
 
 def _require_writable(folder: Path) -> None:

@@ -13,7 +13,15 @@ from typing import Any
 
 from hgld.stopping import held_back
 
-__all__ = ["STAGES", "Balance", "Stage", "active_stages", "load_function", "stage_names"]
+__all__ = [
+    "STAGES",
+    "Balance",
+    "Stage",
+    "active_stages",
+    "left_out",
+    "load_function",
+    "stage_names",
+]
 
 BY_LANDMARK = ("split", "landmark_id")
 BY_IMAGE = ("split", "image_id")
@@ -39,9 +47,13 @@ class Stage:
         function: "module:function".
         help: one line for the command line.
         when: option -> value or values under which this row is part of a pipeline.
-        uses: other option sections that decide what the stage makes.
+        uses: other sections of the pipeline file, or its title, that decide what the stage makes.
         gate: "module:function" with the stage's arguments; raises while a person has to act.
+        check: "module:function" of what ``check_reads`` names and the stage's options; refuses
+            options that do not fit the data. It is called as soon as earlier stages have written
+            these tables, so that a run does not stop for a typo after hours of training.
         served_by: "module:function", a context manager that stands in for the network.
+        needs: an option that must be set; without it a pipeline leaves the stage out.
         unit: what a row of its largest table is, where there is no balance to say so.
         revision: counted up when the same input and options make something else than before.
     """
@@ -51,10 +63,13 @@ class Stage:
     help: str
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    when: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    when: Mapping[str, str | bool | tuple[str, ...]] = field(default_factory=dict)
     uses: tuple[str, ...] = ()
     gate: str | None = None
+    check: str | None = None
+    check_reads: tuple[str, ...] = ("images", "hierarchy")
     served_by: str | None = None
+    needs: str | None = None
     balance: Balance | None = None
     unit: str = ""
     revision: int = 1
@@ -67,7 +82,12 @@ _NATIVE = ("sop", "inaturalist", "cub", "dyml")  # data sets in their own publis
 def _release(function: str, source: str, *reads: str) -> tuple[Stage, Stage]:
     """The rows that release labels of a source: alone, and with the shards."""
     row = partial(
-        Stage, "publish", function, "Make the release folder; nothing is uploaded.", revision=2
+        Stage,
+        "publish",
+        function,
+        "Make the release folder; nothing is uploaded.",
+        needs="publish.name",
+        revision=3,
     )
     with_shards = (*reads, "shards", "evaluation", "export_dropped", "removals")
     chosen = {"label.source": source, "publish.parts": "labels"}
@@ -230,7 +250,7 @@ STAGES: tuple[Stage, ...] = (
         when=_FROM_WORDS,
         gate="hgld.hierarchy.review:require_decisions",
         unit="values",
-        revision=2,
+        revision=4,
     ),
     Stage(
         "label",
@@ -268,7 +288,9 @@ STAGES: tuple[Stage, ...] = (
         writes=("hierarchy", "label_dropped"),
         when={"label.source": "folder"},
         uses=("source",),
-        balance=Balance("landmarks", "hierarchy", "label_dropped"),
+        balance=Balance(  # a folder's class has one number in both id spaces
+            "landmarks", "hierarchy", "label_dropped", ("landmark_id",), "classes"
+        ),
     ),
     Stage(
         "label",
@@ -278,7 +300,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("hierarchy", "label_dropped"),
         when={"label.source": "native"},
         uses=("source",),
-        balance=Balance("landmarks", "hierarchy", "label_dropped"),
+        balance=Balance("landmarks", "hierarchy", "label_dropped", unit="classes"),
     ),
     Stage(
         "export",
@@ -287,6 +309,7 @@ STAGES: tuple[Stage, ...] = (
         reads=("source", "images", "hierarchy", "removals"),
         writes=("shards", "export_dropped"),
         balance=Balance("images", "shards", "export_dropped", BY_IMAGE, "images"),
+        revision=3,
     ),
     Stage(
         "train",
@@ -294,7 +317,9 @@ STAGES: tuple[Stage, ...] = (
         "Train the models that the pipeline compares.",
         reads=("shards",),
         writes=("models",),
-        revision=2,
+        when={"trains": True},
+        check="hgld.train:check_training",
+        revision=4,
     ),
     Stage(
         "evaluate",
@@ -303,8 +328,9 @@ STAGES: tuple[Stage, ...] = (
         reads=("shards", "models"),
         writes=("evaluation", "per_query", "ranked_levels"),
         when={"evaluate.protocol": ("auto", "all-vs-all", "query-gallery", "gldv2-paper")},
+        check="hgld.evaluate:check_evaluation",
         unit="measurements",
-        revision=2,
+        revision=3,
     ),
     Stage(
         "evaluate",
@@ -313,16 +339,26 @@ STAGES: tuple[Stage, ...] = (
         reads=("shards", "models", "source", "images", "export_dropped", "queries"),
         writes=("evaluation", "per_query", "ranked_levels"),
         when={"evaluate.protocol": "gldv2-official"},
+        check="hgld.evaluate:check_evaluation",
         unit="measurements",
-        revision=2,
+        revision=3,
     ),
     Stage(
         "report",
         "hgld.report:write_report",
         "Draw one self-contained report page.",
-        reads=("hierarchy", "shards", "models", "evaluation", "per_query", "ranked_levels"),
+        reads=(
+            "hierarchy",
+            "shards",
+            "models",
+            "evaluation",
+            "per_query",
+            "ranked_levels",
+            "landmarks",
+        ),
         writes=("report",),
-        revision=2,
+        uses=("title",),
+        revision=3,
     ),
     *_release(
         "hgld.publish:write_release",
@@ -342,13 +378,20 @@ STAGES: tuple[Stage, ...] = (
         "index_labels",
         "label_dropped",
     ),
-    *_release("hgld.publish:release_folder", "folder", "hierarchy", "label_dropped"),
+    *_release("hgld.publish:release_folder", "folder", "hierarchy", "label_dropped", "images"),
 )
 
 
 def active_stages(pipeline: object) -> tuple[Stage, ...]:
     """The rows that a pipeline's options choose, in the order of the flow."""
-    return tuple(stage for stage in STAGES if _chosen(stage, pipeline))
+    chosen = (stage for stage in STAGES if _chosen(stage, pipeline))
+    return tuple(stage for stage in chosen if not stage.needs or _option(pipeline, stage.needs))
+
+
+def left_out(pipeline: object) -> dict[str, str]:
+    """Stages that a pipeline leaves out because an option is not set, each with that option."""
+    chosen = {stage.name: stage.needs for stage in STAGES if _chosen(stage, pipeline)}
+    return {name: needs for name, needs in chosen.items() if needs and not _option(pipeline, needs)}
 
 
 def stage_names() -> list[str]:
@@ -369,10 +412,15 @@ def load_function(name: str) -> Any:
 
 
 def _chosen(stage: Stage, pipeline: object) -> bool:
-    for option, wanted in stage.when.items():
-        value: Any = pipeline
-        for part in option.split("."):
-            value = getattr(value, part)
-        if value not in ((wanted,) if isinstance(wanted, str) else wanted):
-            return False
-    return True
+    return all(
+        _option(pipeline, option) in (wanted if isinstance(wanted, tuple) else (wanted,))
+        for option, wanted in stage.when.items()
+    )
+
+
+def _option(pipeline: object, name: str) -> Any:
+    """The value of "section.option"."""
+    value: Any = pipeline
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value

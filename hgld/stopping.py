@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["handle_with", "held_back", "ignore_requests", "stop_requests"]
+__all__ = ["blocked_for_children", "handle_with", "held_back", "ignore_requests", "stop_requests"]
 
 Handler = Callable[[int, FrameType | None], object]
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -64,7 +64,22 @@ def held_back(numbers: Iterable[int] = REQUESTS) -> Iterator[None]:
             signal.raise_signal(number)
 
 
+@contextmanager
+def blocked_for_children() -> Iterator[None]:
+    """Start processes in the block: a request reaches them only after ``ignore_requests``.
+
+    Ctrl-C is sent to the whole group, and a new process would end with a traceback while it still
+    imports. It inherits the mask of the thread that starts it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def ignore_requests(_: int = 0) -> None:
     """Let no request end this process: a worker, whose group is asked too, or one that ends."""
     for number in REQUESTS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)

@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -21,11 +21,12 @@ from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 from hgld.errors import HgldError, Resumable
-from hgld.stopping import ignore_requests
+from hgld.stopping import blocked_for_children, ignore_requests
 
 __all__ = [
     "Label",
     "ProgressSink",
+    "also_watched_by",
     "map_tasks",
     "say",
     "say_or_warn",
@@ -95,6 +96,36 @@ def watched_by(sink: ProgressSink, notes: Callable[[str], object] | None = None)
 
 
 @contextmanager
+def also_watched_by(sink: ProgressSink) -> Iterator[None]:
+    """Report all progress inside the block to this sink and to the one outside of the block.
+
+    Example:
+        >>> seen = []
+        >>> def watch(items, label, total):
+        ...     for item in items:
+        ...         seen.append((label, total))
+        ...         yield item
+        >>> with watched_by(watch), also_watched_by(watch):
+        ...     list(track("ab", "Reading"))
+        ['a', 'b']
+        >>> len(seen), seen[0]
+        (4, ('Reading', 2))
+    """
+    outer = _sink.get()
+
+    def both(items: Iterable[Item], label: Label, total: int | None) -> Iterator[Item]:
+        size = len(items) if total is None and isinstance(items, Sized) else total
+        inner = sink(items, label, size)
+        return inner if outer is None else outer(inner, label, size)
+
+    token = _sink.set(both)
+    try:
+        yield
+    finally:
+        _sink.reset(token)
+
+
+@contextmanager
 def start_workers(
     function: Callable[[Any], Any], processes: int
 ) -> Iterator[ProcessPoolExecutor | None]:
@@ -106,8 +137,9 @@ def start_workers(
         yield None
         return
     with _pool(processes) as workers:
-        for _ in range(processes):
-            workers.submit(import_module, function.__module__)
+        with blocked_for_children():
+            for _ in range(processes):
+                workers.submit(import_module, function.__module__)
         yield workers
 
 
@@ -148,7 +180,9 @@ def map_tasks(
     workers = workers or _pool(processes)
     finished = False
     try:
-        results = list(track(workers.map(function, tasks), label, len(tasks)))
+        with blocked_for_children():
+            mapped = workers.map(function, tasks)
+        results = list(track(mapped, label, len(tasks)))
         finished = True
         return results
     except BrokenProcessPool:

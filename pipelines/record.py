@@ -30,6 +30,7 @@ def record(pipeline: Path) -> Path:
     """Run a pipeline and write ``results/NAME.json``."""
     work = ROOT / "work" / pipeline.stem
     command = ["hgld", "run", str(pipeline), "--now", "2026-01-01"]
+    command += ["--work", str(work.relative_to(ROOT))]
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
     )

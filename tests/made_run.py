@@ -54,6 +54,11 @@ class MadeRun:
         return self.folder / "ranked_levels"
 
     @property
+    def landmarks(self) -> pd.DataFrame:
+        names = [f"Landmark {number}" for number in PLACES]
+        return pd.DataFrame({"split": "train", "landmark_id": list(PLACES), "name": names})
+
+    @property
     def report_inputs(self) -> tuple[Any, ...]:
         return (
             self.hierarchy,
@@ -62,10 +67,12 @@ class MadeRun:
             self.evaluation,
             self.per_query,
             self.ranked_levels,
+            self.landmarks,
         )
 
     def write_index(self) -> None:
         self.index.to_parquet(self.shards / "index.parquet", index=False)
+        _write_manifest(self.shards, self.levels, self.index)
 
 
 def make_run(folder: Path, levels: Sequence[str] = LEVELS) -> MadeRun:
@@ -101,9 +108,8 @@ def make_run(folder: Path, levels: Sequence[str] = LEVELS) -> MadeRun:
         },
     }
     values = np.linspace(0.05, 0.95, len(index))  # the later the image, the better its ranking
-    per_query = pd.DataFrame(
-        {"model": "good", "image_id": index["image_id"], "metric": "H-AP", "value": values}
-    )
+    columns = {"image_id": index["image_id"], "class": index["landmark_id"].astype(str)}
+    per_query = pd.DataFrame({"model": "good", **columns, "metric": "H-AP", "value": values})
     return MadeRun(folder, tuple(levels), index, hierarchy, evaluation, per_query)
 
 
@@ -135,7 +141,7 @@ def _write_shard(folder: Path, paths: dict[int, tuple[str, ...]], depth: int) ->
             Image.new("RGB", (48, 32), colour).save(buffer, "JPEG")
             info = tarfile.TarInfo(f"evaluation-{number:016x}.jpg")
             info.size = len(buffer.getvalue())
-            offset = tar.offset + tarfile.BLOCKSIZE
+            start = tar.offset
             tar.addfile(info, io.BytesIO(buffer.getvalue()))
             path = paths[landmark]
             rows.append(
@@ -145,10 +151,13 @@ def _write_shard(folder: Path, paths: dict[int, tuple[str, ...]], depth: int) ->
                     "split": "evaluation",
                     "landmark_id": landmark,
                     "shard": "evaluation-000000.tar",
-                    "offset": offset,
+                    "offset": start + tarfile.BLOCKSIZE,
                     "size_bytes": info.size,
                     "json_offset": 0,
                     "json_size": 0,
+                    "extent_start": start,
+                    "extent_bytes": tar.offset - start,
+                    "crc32": 0,
                     "run": number // 2,
                     "sha256": "0" * 64,
                     "width": 48,
@@ -169,23 +178,31 @@ def _write_shard(folder: Path, paths: dict[int, tuple[str, ...]], depth: int) ->
 
 
 def _write_manifest(folder: Path, levels: Sequence[str], index: pd.DataFrame) -> None:
-    file = folder / "evaluation-000000.tar"
-    size = file.stat().st_size
+    shards = [
+        {
+            "file": file,
+            "split": rows["split"].iloc[0],
+            "sha256": hash_file(folder / str(file)),
+            "bytes": (folder / str(file)).stat().st_size,
+            "samples": len(rows),
+            "runs": rows["run"].nunique(),
+        }
+        for file, rows in index.groupby("shard")
+    ]
     manifest = {
         "levels": list(levels),
-        "splits": {"evaluation": {"samples": len(index), "classes": 5, "shards": 1}},
-        "shards": [
-            {
-                "file": file.name,
-                "split": "evaluation",
-                "sha256": hash_file(file),
-                "bytes": size,
-                "samples": len(index),
-                "runs": 5,
+        "splits": {
+            split: {
+                "samples": len(rows),
+                "classes": rows["landmark_id"].nunique(),
+                "shards": rows["shard"].nunique(),
             }
-        ],
+            for split, rows in index.groupby("split")
+        },
+        "shards": shards,
         "options": {},
         "labels_sha256": "0" * 64,
+        "index_sha256": hash_file(folder / "index.parquet"),
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
 

@@ -50,3 +50,20 @@ def test_a_disk_that_takes_no_more_keeps_nobody_from_a_place(tmp_path: Path) -> 
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
     command = [sys.executable, "-c", full + HOLDER.replace("60", "0"), str(tmp_path / "lock")]
     assert subprocess.run(command, capture_output=True, text=True).stdout == "held\n"
+
+
+def test_an_owner_that_wrote_no_text_is_told_too(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with hold(path, ""):
+        path.write_bytes(b"\xff\xfe \n owner")
+        with (
+            pytest.raises(HgldError, match=r"^x: taken \(.* owner\); wait"),
+            hold(path, "x: taken"),
+        ):
+            pass
+
+
+def test_a_pipe_in_the_place_of_the_lock_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    with pytest.raises(HgldError, match="not a file; move it away"), hold(tmp_path / "lock", ""):
+        pass

@@ -1,3 +1,5 @@
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from hgld.artifacts import (
     Vectors,
     atomic_folder,
     atomic_path,
+    hash_file,
     read_csv,
 )
 from hgld.errors import InvalidData
@@ -94,6 +97,11 @@ def test_bom_and_line_ends_do_not_matter(tmp_path: Path, start: bytes, end: byte
         ("", "the file is empty; expected the columns split, landmark_id"),
         ("split,landmark_id,nam,commons_url\n", "column 'name' is missing"),
         (HEADER + "train,x7,a,\n", "row 2: landmark_id is 'x7'; expected a whole number"),
+        (HEADER + "train,1_000,a,\n", "row 2: landmark_id is '1_000'; expected a whole number"),
+        (HEADER + "train,7,a,\ntrain,\u0663,a,\n", "row 3: landmark_id is '\u0663'; expected a"),
+        (HEADER.replace("commons_url", "name"), "2 columns are called 'name'; give each a name"),
+        ("c," * 1_200 + "\n", "1,201 columns or more; 1,000 are read at most"),
+        (HEADER + "train,7,a," + "," * 1_200 + "\n", "row 2: 1204 cells under 4 columns"),
         (HEADER + "trian,7,a,\n", "row 2: split is 'trian'; expected one of train, index"),
         (HEADER + "train,7,a,\ntrain,8,b,\ntrain,7,c,\n", "row 4: split train landmark_id 7 "),
         (HEADER + "train,7,a,,,,\n", "row 2: 7 cells under 4 columns"),
@@ -123,6 +131,11 @@ def test_a_row_that_is_to_be_written_counts_without_the_blank_lines_of_the_old_f
     table = LANDMARKS.read(path).assign(split="trian")
     with pytest.raises(InvalidData, match="row 2: split is 'trian'"):
         LANDMARKS.write(table, path)
+
+
+def test_columns_of_a_person_may_have_one_name(tmp_path: Path) -> None:
+    path = csv(tmp_path, "note,id,note\nx,7,y\n")
+    assert read_csv(path, {"id": "int"})["id"].tolist() == [7]
 
 
 def test_a_missing_column_names_the_nearest(tmp_path: Path) -> None:
@@ -281,3 +294,44 @@ def test_a_folder_in_the_place_of_a_file_is_told(tmp_path: Path, name: str) -> N
         ARTIFACTS[name].read(tmp_path)
     with pytest.raises(InvalidData, match="a folder stands"), atomic_path(tmp_path):
         raise AssertionError("nothing is written")
+
+
+@pytest.mark.parametrize("name", ["landmarks", "images", "evaluation", "label_vectors"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_pipe_or_device_is_refused_before_it_is_read(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    path = tmp_path / "x"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(InvalidData, match="x: a pipe or a device, where a file belongs"):
+        ARTIFACTS[name].read(path)
+    with pytest.raises(InvalidData, match="a pipe or a device"):
+        hash_file(path)
+
+
+def test_an_error_of_a_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output error") as error:
+        LANDMARKS.write(LANDMARKS.empty(), tmp_path / "landmarks.csv")
+    assert "landmarks.csv" in str(error.value.filename)
+    with pytest.raises(OSError, match="error") as error, atomic_folder(tmp_path / "new") as folder:
+        (folder / "a").write_text("")
+    assert str(tmp_path) in str(error.value.filename)
+
+
+def test_a_document_that_is_nested_too_deeply_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text("[" * 100_000)
+    with pytest.raises(InvalidData, match=r"report\.json: not a JSON document"):
+        ARTIFACTS["evaluation"].read(tmp_path / "report.json")
+
+
+def test_a_first_row_of_very_many_cells_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("path,group\n" + "x," * 1_000_000 + "y\n")
+    with pytest.raises(InvalidData, match=r"row 2: \d+ cells under 2 columns"):
+        read_csv(tmp_path / "a.csv", {"path": "text", "group": "text"})

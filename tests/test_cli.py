@@ -18,6 +18,7 @@ from hgld.console import Printer, warnings_as_notes
 from hgld.overview import print_plan
 from hgld.plan import Disk, Plan
 from hgld.stages import STAGES, stage_names
+from hgld.tools.runners import name_to_sign, open_workspace
 
 GLDV2 = "pipelines/gldv2.toml"
 
@@ -402,18 +403,27 @@ def test_decisions_are_counted_in_words_that_fit(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("hgld.reviewing.apply_review", lambda runner, who, sheets: count)
+    monkeypatch.setattr("hgld.reviewing.apply_review", lambda runner, who, sheets, sure: count)
     monkeypatch.setattr("hgld.run.Runner.run_one", lambda runner, name, force: False)
     settings = ("--set", "review.who=a person", "--work", str(tmp_path))
     assert hgld("review", GLDV2, "--apply", *settings) == 0
     assert says in capsys.readouterr().err
 
 
-def test_a_login_without_a_name_is_asked_for_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", ["Ann", ""])
+def test_decisions_are_signed_with_the_name_that_git_signs_with_or_with_none(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("os.getuid", lambda: 2**31 - 7)
-    assert hgld("review", GLDV2, "--work", str(tmp_path), "--apply") == 2
-    assert "--set review.who=NAME" in capsys.readouterr().err
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    (tmp_path / "gitconfig").write_text(f"[user]\nname = {name}\n")
+    (tmp_path / "x.toml").write_text('labels = "labels"')
+    workspace = open_workspace(tmp_path / "x.toml", None, tmp_path)
+    assert name_to_sign(workspace) == (name or "unsigned")
+    assert ("review.who=NAME" in capsys.readouterr().err) == (not name)
+
+
+def test_a_release_needs_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("publish", GLDV2, "--work", str(tmp_path), "--set", 'publish.name=""')
+    assert hgld(*words) == 2
+    assert "publish needs publish.name; set it in the file" in capsys.readouterr().err

@@ -1,8 +1,10 @@
+import json
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from hgld.config import load_pipeline, nearest
+from hgld.config import ScrapeOptions, default_work, load_pipeline, nearest
 from hgld.errors import UsageError
 
 SHIPPED = [*sorted(Path("pipelines").glob("*.toml")), Path("tests/real/washington.toml")]
@@ -115,3 +117,106 @@ def test_a_missing_pipeline_file_names_the_folder_of_those_that_ship() -> None:
 
 def test_no_word_is_near_a_strange_one() -> None:
     assert nearest("xyzzy", ["cluster", "seed"]) == ""
+
+
+def test_a_model_to_evaluate_that_no_run_trains_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('labels = "l"\n[train.runs.happier]\n[evaluate.models]\nmine = "run:hapier"\n')
+    with pytest.raises(UsageError, match=r"p\.toml: evaluate\.models\.mine: train has no run") as e:
+        load_pipeline(file)
+    assert str(e.value).endswith("(it has happier); did you mean 'happier'?")
+
+
+def test_the_model_of_one_seed_of_a_run_may_be_evaluated(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(
+        'labels = "l"\n[train]\nseeds = [0, 1]\n[evaluate.models]\nfirst = "run:model-s0"\n'
+    )
+    assert load_pipeline(file).evaluate.models == {"first": "run:model-s0"}
+
+
+@pytest.mark.parametrize(
+    ("more", "trains"),
+    [
+        ("", True),
+        ('[evaluate.models]\nmine = "timm:resnet50"\n', False),
+        ('[evaluate.models]\nmine = "timm:resnet50"\nown = "run:model"\n', True),
+        ('[evaluate.models]\nmine = "timm:resnet50"\n[train]\ndim = 64\n', True),
+    ],
+)
+def test_nothing_is_trained_if_all_models_are_given(
+    more: str, trains: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('labels = "l"\n' + more)
+    assert load_pipeline(file).trains == trains
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "9" * 5_000])
+def test_toml_beyond_what_python_reads_is_refused_in_one_line(value: str, tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(f'labels = "l"\nx = {value}')
+    with pytest.raises(UsageError, match=r"p\.toml: not a TOML file: (nested|Exceeds)"):
+        load_pipeline(file)
+    with pytest.raises(UsageError, match="unknown key 'x'"):
+        load_pipeline(Path("pipelines/quickstart.toml"), [f"x={value}"])
+
+
+def test_a_path_in_the_file_is_relative_to_it_and_one_of_the_command_line_to_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, here = tmp_path / "exp" / "p.toml", tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    file.parent.mkdir()
+    file.write_text('labels = "l"\n[source]\nfolder = "photos"\n[evaluate.models]\na = "a.npz"\n')
+    assert load_pipeline(file).source.folder == file.parent / "photos"
+    settings = ["source.folder=photos", 'evaluate.models={b = "b.npz", c = "timm:resnet50"}']
+    pipeline = load_pipeline(file, settings)
+    assert (pipeline.labels, pipeline.source.folder) == (file.parent / "l", here / "photos")
+    assert pipeline.evaluate.models == {"b": str(here / "b.npz"), "c": "timm:resnet50"}
+
+
+@pytest.mark.parametrize(
+    ("file", "current", "work"),
+    [
+        ("pipelines/a.toml", ".", "work/a"),
+        ("../pipelines/a.toml", "pipelines", "../work/a"),
+        ("a.toml", "pipelines", "../work/a"),
+        ("mine.toml", ".", "work/mine"),
+        ("exp/mine.toml", ".", "exp/work/mine"),
+    ],
+)
+def test_the_work_folder_is_beside_the_file_or_its_folder_pipelines(
+    file: str, current: str, work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pipelines").mkdir()
+    monkeypatch.chdir(tmp_path / current)
+    assert default_work(Path(file)) == Path(work)
+    assert default_work(Path(file).resolve()) == Path(work).resolve()
+
+
+def test_a_run_that_was_begun_in_the_current_folder_goes_on_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = tmp_path / "work" / "mine"
+    before.mkdir(parents=True)
+    (before / "lock.json").write_text(json.dumps({"pipeline": "../../exp/mine.toml"}))
+    assert default_work(Path("exp/mine.toml")) == Path("work/mine")
+    assert default_work(Path("other/mine.toml")) == Path("other/work/mine")
+
+
+@pytest.mark.parametrize("setting", ["train.defaults.stps=5", "train.defaults.lr=fast"])
+def test_a_fault_that_all_runs_inherit_is_told_once(setting: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_pipeline(Path("pipelines/sop.toml"), [setting])
+    assert "train.defaults." in str(caught.value) and "train.runs." not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "commons.example", "file:///x", "http://[x", "http://x:y/", "http://.a."]
+)
+def test_the_address_of_an_api_is_one(address: str) -> None:
+    with pytest.raises(ValidationError, match=r"is not an address such as https://example\.org"):
+        ScrapeOptions(commons_api=address)

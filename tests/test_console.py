@@ -5,6 +5,11 @@ import pty
 import re
 import subprocess
 import sys
+from time import sleep
+
+import pytest
+
+from hgld import console
 
 SHOW = """
 from hgld.console import show_note, show_progress
@@ -48,3 +53,43 @@ def test_a_long_note_is_broken_between_words_below_its_own_beginning() -> None:
     first, second = plain.rstrip("\n").split("\n")
     assert len(first) <= 80 and second.startswith(" " * 16 + "word that is")
     assert f"{first.removeprefix(' ' * 10 + 'note:')} {second.strip()}".split() == words.split()
+
+
+LINES = """
+import time
+from hgld import console
+console.LINE_S = 0.01
+for item in console.show_progress(range(4), "Training", None):
+    if item == 3:
+        time.sleep(0.2)
+"""
+
+
+def test_without_a_terminal_a_line_shows_the_progress_now_and_then() -> None:
+    done = subprocess.run([sys.executable, "-c", LINES], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert re.fullmatch(r" {10}Training: 75 % \(3 of 4\), about \d+ s left", lines[-1])
+
+
+def test_many_short_progresses_show_lines_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "LINE_S", 0.3)
+    monkeypatch.setattr(console, "_silent_since", [])
+    for model in range(6):
+        for _ in console.show_progress(range(1), f"Model {model}", None):
+            sleep(0.1)
+    assert "Model" in capsys.readouterr().err
+
+
+def test_of_progress_inside_of_progress_the_innermost_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "LINE_S", 0.01)
+    monkeypatch.setattr(console, "_silent_since", [])
+    for _ in console.show_progress(range(1), "Models", None):
+        for _ in console.show_progress(range(1), "Photos", None):
+            sleep(0.05)
+    written = capsys.readouterr().err
+    assert "Photos: 0 % (0 of 1)" in written

@@ -3,9 +3,10 @@
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Folder
+from hgld.artifacts import ARTIFACTS
 from hgld.config import load_pipeline
 from hgld.errors import HgldError, InvalidData, MissingInput, WaitingForReview
 from hgld.lock import Workspace
@@ -23,6 +24,7 @@ SMALL = (
 )
 WRITTEN = [name for name in ARTIFACTS if ARTIFACTS[name].place != "labels"]
 BY_PEOPLE = [name for name in ARTIFACTS if ARTIFACTS[name].place == "labels"]
+LOGIN, HOST = "xq-login-of-no-one", "xq-host-of-no-one"
 DAMAGE = b"\xff\x00 not what it was"
 
 
@@ -38,7 +40,10 @@ def runner_of(folder: Path) -> tuple[Runner, Notes]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     shutil.copytree("labels/toy", folder / "labels")
-    runner_of(folder)[0].run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOGNAME", LOGIN)
+        patch.setattr("socket.gethostname", lambda: HOST)
+        runner_of(folder)[0].run()
     return folder
 
 
@@ -84,7 +89,7 @@ def test_a_damaged_artifact_is_made_again_or_named_in_one_line(copy: Path, name:
         assert ARTIFACTS[name].file in str(error)
         assert "\n" not in str(error)
     else:
-        assert isinstance(ARTIFACTS[name], Folder) and notes.ran
+        assert notes.ran
         assert content(path) == before
 
 
@@ -133,3 +138,55 @@ def test_applied_edits_reach_the_decisions_and_the_labels(copy: Path) -> None:
     except HgldError as error:  # a world this small may have too few landmarks left for a batch
         assert "classes" in str(error)
     assert {"review", "label", "export"} <= set(notes.ran)
+
+
+@pytest.mark.parametrize("folder", ["models", "report", "release"])
+def test_files_that_a_person_puts_into_an_output_folder_stay_there(copy: Path, folder: str) -> None:
+    runner, notes = runner_of(copy)
+    path = runner.workspace.path(folder)
+    for name in ("mine/notes.txt", "mine/.git/HEAD"):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text("mine")
+    (path / "mine" / "empty").mkdir()
+    runner.run()
+    assert notes.ran == []
+    stage = next(stage for stage in runner.stages if folder in stage.writes)
+    runner.run_one(stage.name, force=True)
+    runner.run()
+    assert notes.ran == [stage.name]
+    assert (path / "mine" / "notes.txt").read_text() == "mine"
+    assert (path / "mine" / ".git" / "HEAD").exists() and (path / "mine" / "empty").is_dir()
+    assert not [*runner.workspace.work.glob("*.edited-*")]
+
+
+def test_an_edited_card_is_kept_beside_the_new_one_and_named(copy: Path) -> None:
+    runner, notes = runner_of(copy)
+    card = runner.workspace.path("release") / "README.md"
+    before = card.read_bytes()
+    card.write_text("my words")
+    runner.run()
+    assert notes.ran == ["publish"] and card.read_bytes() == before
+    kept = runner.workspace.work / "release.edited-1" / "README.md"
+    assert kept.read_text() == "my words"
+    assert any("release.edited-1/README.md" in notice for notice in notes.notices)
+
+
+def test_an_edited_card_outlives_a_lost_lock_file(copy: Path) -> None:
+    runner, _ = runner_of(copy)
+    (runner.workspace.path("release") / "README.md").write_text("my words")
+    runner.lock.path.unlink()
+    runner.run()
+    kept = runner.workspace.work / "release.edited-1"
+    assert [path.name for path in kept.iterdir()] == ["README.md"]
+
+
+@pytest.mark.parametrize("name", ["shards", "report", "release"])
+def test_nothing_that_is_passed_on_names_the_machine_or_the_login(
+    name: str, finished: Path
+) -> None:
+    secrets = [str(finished), str(Path.cwd()), f"{Path.home()}/", HOST, LOGIN]
+    files = [path for path in (finished / "work" / name).rglob("*") if path.is_file()]
+    texts = [path.read_bytes() for path in files]
+    texts += [str(pd.read_parquet(p).to_dict()).encode() for p in files if p.suffix == ".parquet"]
+    assert len(files) > 2
+    assert [s for s in secrets for text in texts if s.encode() in text] == []

@@ -1,4 +1,5 @@
 import json
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,17 @@ def average_precision(relevant_by_rank: list[bool]) -> float:
     return sum((i + 1) / rank for i, rank in enumerate(hits)) / len(hits)
 
 
+def test_files_of_a_person_among_the_rankings_stay(
+    shards: Path, models: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "ranked" / "mine").mkdir(parents=True)
+    (tmp_path / "ranked" / "notes.txt").write_text("mine")
+    (tmp_path / "ranked" / "gone.npz").write_bytes(b"of a model that is no longer asked for")
+    Evaluate(shards, models, tmp_path)()
+    found = {path.name for path in (tmp_path / "ranked").iterdir()}
+    assert found == {"mine", "notes.txt", "plain.npz", "trained.npz"}
+
+
 def test_every_image_queries_all_others_where_query_and_gallery_are_the_same(
     evaluate: Evaluate, shards: Path, models: Path
 ) -> None:
@@ -112,7 +124,59 @@ def test_every_image_queries_all_others_where_query_and_gallery_are_the_same(
         "gallery_images": 8,
         "levels": ["kind", "supercategory", "landmark"],
         "unmatched": {"queries": 0, "classes": 0},
+        "classes": {"queries": 2, "trained_on": 0},
     }
+
+
+def test_the_class_of_each_query_is_recorded(evaluate: Evaluate, shards: Path) -> None:
+    _, per_query = evaluate()
+    index = read_index(shards).set_index("image_id")
+    expected = index.loc[per_query["image_id"], "landmark_id"].astype(str)
+    assert per_query["class"].tolist() == expected.tolist()
+
+
+def test_classes_that_a_model_was_trained_on_are_counted(evaluate: Evaluate) -> None:
+    report, _ = evaluate(query="train", gallery="train")
+    assert report["protocol"]["classes"] == {"queries": 4, "trained_on": 4}
+    report, _ = evaluate(query="train", gallery="train", models={"p": "run:plain"})
+    assert report["protocol"]["classes"] == {"queries": 4, "trained_on": 0}
+
+
+@pytest.fixture(scope="module")
+def seeded(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("seeded")
+    runs = {"plain": RunOptions(steps=0), "trained": RunOptions(steps=1)}
+    options = small_options(runs=runs, seeds=(0, 5))
+    train_models(shards, options=options, context=make_context(folder), out=folder / "models")
+    return folder / "models"
+
+
+def test_a_run_of_several_seeds_has_a_mean_and_a_deviation(
+    evaluate: Evaluate, seeded: Path
+) -> None:
+    evaluate.models = seeded
+    report, per_query = evaluate()
+    assert list(report["models"]) == ["plain", "trained-s0", "trained-s5"]
+    assert [report["models"][name].get("seed") for name in report["models"]] == [None, 0, 5]
+    plain, run = report["runs"]["plain"], report["runs"]["trained"]
+    assert plain == {"models": ["plain"], "mean": report["models"]["plain"]["mean"]}
+    assert run["models"] == ["trained-s0", "trained-s5"]
+    two = [report["models"][name]["mean"]["H-AP"] for name in run["models"]]
+    assert run["mean"]["H-AP"] == pytest.approx(sum(two) / 2)
+    assert run["std"]["H-AP"] == pytest.approx(abs(two[0] - two[1]) / 2**0.5)
+    assert set(per_query["model"]) == set(report["models"])
+
+
+def test_a_run_or_the_model_of_one_seed_is_evaluated_by_name(
+    evaluate: Evaluate, seeded: Path
+) -> None:
+    evaluate.models = seeded
+    report, _ = evaluate(models={"m": "run:trained", "one": "run:trained-s5"})
+    assert list(report["runs"]) == ["m", "one"]
+    assert list(report["models"]) == ["m-s0", "m-s5", "one"]
+    assert report["models"]["one"]["mean"] == report["models"]["m-s5"]["mean"]
+    with pytest.raises(UsageError, match="two models would be called m-s0"):
+        evaluate(models={"m": "run:trained", "m-s0": "run:plain"})
 
 
 def test_the_report_says_what_each_model_is_and_its_means(evaluate: Evaluate, models: Path) -> None:
@@ -271,6 +335,8 @@ def test_without_a_model_train_is_named(evaluate: Evaluate, tmp_path: Path) -> N
         ("{}", "'runs' is missing or empty"),
         ('{"runs": []}', "'runs' is missing or empty"),
         ('{"runs": "plain"}', "'runs' is no list of names; run train again"),
+        ('{"runs": ["plain"], "seeds": []}', "'runs' is no list of names; run train again"),
+        ('{"runs": ["a"], "seeds": {"a": 1}}', "'runs' is no list of names; run train again"),
     ],
 )
 def test_a_damaged_list_of_runs_is_one_clear_line(
@@ -297,9 +363,24 @@ def test_a_model_of_another_architecture_is_one_clear_line(
     broken = tmp_path / "broken" / "plain"
     broken.mkdir(parents=True)
     config = json.loads((models / "plain" / "config.json").read_text())
+    del config["seal"], config["format"]
     (broken / "config.json").write_text(json.dumps({**config, "architecture": "test_vit"}))
     (broken / "model.safetensors").symlink_to(models / "plain" / "model.safetensors")
     (tmp_path / "broken" / "runs.json").write_text('{"runs": ["plain"]}')
     evaluate.models = tmp_path / "broken"
     with pytest.raises(InvalidData, match=r"another architecture than config\.json says"):
         evaluate()
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
+def test_a_model_folder_that_was_changed_is_not_measured(
+    evaluate: Evaluate, models: Path, tmp_path: Path, file: str
+) -> None:
+    folder = tmp_path / "folder"
+    shutil.copytree(models / "plain", folder)
+    evaluate(models={"x": str(folder)})  # its embeddings are kept
+    data = bytearray((folder / file).read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / file).write_bytes(data)
+    with pytest.raises(InvalidData, match=rf"folder/{file}: "):
+        evaluate(models={"x": str(folder)})

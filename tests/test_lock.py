@@ -1,6 +1,10 @@
+import os
 from pathlib import Path
 
+import pytest
+
 from hgld.config import Pipeline
+from hgld.errors import InvalidData
 from hgld.lock import STOPPED, Lock, Workspace, judge, stage_options
 from hgld.stages import STAGES, active_stages
 
@@ -28,6 +32,21 @@ def test_what_is_not_there_yet_is_said_to_be_absent(tmp_path: Path) -> None:
     stage = next(stage for stage in active_stages(pipeline) if stage.name == "scrape")
     options = stage_options(stage, Workspace(tmp_path / "p.toml", pipeline, tmp_path))
     assert options["what scrape.table holds"] == "absent"
+
+
+def test_links_in_loops_pipes_and_broken_links_do_not_change_the_hash_of_a_source(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "x.jpg").write_text("x")
+    pipeline = Pipeline.model_validate({"labels": tmp_path})
+    workspace = Workspace(tmp_path / "p.toml", pipeline, tmp_path)
+    before = Lock(tmp_path / "lock.json").hash("source", workspace)
+    for name, target in (("a", "."), ("b", "."), ("root", "/"), ("gone", "nowhere")):
+        (source / name).symlink_to(target)
+    os.mkfifo(source / "pipe")
+    assert Lock(tmp_path / "lock.json").hash("source", workspace) == before
 
 
 def test_a_corrected_estimate_makes_no_fetch_stale_and_another_list_does(tmp_path: Path) -> None:
@@ -67,3 +86,41 @@ def test_a_stage_that_was_stopped_names_the_options_that_changed_since(tmp_path:
     assert judge(stage, lock, workspace()).reasons == (STOPPED,)
     found = judge(stage, lock, workspace(short_side=256))
     assert found.reasons == (STOPPED, "fetch.short_side: None -> 256")
+
+
+def source_hash(folder: Path, lock: Lock) -> str:
+    pipeline = Pipeline.model_validate({"labels": folder, "source": {"folder": folder / "source"}})
+    return lock.hash("source", Workspace(folder / "p.toml", pipeline, folder))
+
+
+def test_a_large_file_that_changes_under_the_same_size_and_time_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hgld.lock.COUNTED_BY_TIME", 3)
+    file = tmp_path / "source" / "x.tar"
+    file.parent.mkdir()
+    file.write_text("right")
+    lock = Lock(tmp_path / "lock.json")
+    before, facts = source_hash(tmp_path, lock), file.stat()
+    assert source_hash(tmp_path, lock) == before
+    file.write_text("wrong")
+    os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    changed = source_hash(tmp_path, lock)
+    assert changed != before and source_hash(tmp_path, lock) == changed
+
+
+def test_links_that_lead_round_and_special_files_of_a_source_stop_nothing(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "a").mkdir(parents=True)
+    (source / "a" / "x.jpg").write_text("x")
+    before = source_hash(tmp_path, Lock(tmp_path / "lock.json"))
+    for name, target in {"one": ".", "two": ".", "root": "/", "none": "/nowhere"}.items():
+        (source / name).symlink_to(target)
+    os.mkfifo(source / "a" / "pipe")
+    assert source_hash(tmp_path, Lock(tmp_path / "lock.json")) == before
+
+
+def test_a_lock_file_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock.json")
+    with pytest.raises(InvalidData, match="a pipe or a device"):
+        Lock.load(tmp_path / "lock.json")

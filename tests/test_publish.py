@@ -288,6 +288,14 @@ def test_the_card_shows_the_evaluation(run: MadeRun) -> None:
     ]
 
 
+def test_the_card_shows_a_run_of_several_seeds_in_one_row(run: MadeRun) -> None:
+    mean = {"H-AP": 0.625, "AP:kind": 0.9, "AP:supercategory": 0.5625, "AP:landmark": None}
+    spread = {**mean, "H-AP": 0.17678, "AP:kind": 0.0}
+    run.evaluation["runs"] = {"net": {"models": ["good", "plain"], "mean": mean, "std": spread}}
+    _, body = card(release(run))
+    assert "| net | 62.5 ± 17.7 | 90.0 ± 0.0 | 56.2 ± 56.2 | – |" in body
+
+
 def test_the_shards_have_a_card_that_declares_them_as_a_webdataset(run: MadeRun) -> None:
     header, body = card(release(run) / "shards")
     (config,) = header["configs"]
@@ -351,14 +359,129 @@ def test_the_hierarchy_of_a_folder_is_released_with_a_column_a_level(tmp_path: P
     out = run.folder / "release"
     dropped = table("label_dropped")
     release_folder(
-        run.hierarchy, dropped, options=PublishOptions(), context=context(tmp_path), out=out
+        run.hierarchy,
+        dropped,
+        images_of(run),
+        options=PublishOptions(),
+        context=context(tmp_path),
+        out=out,
     )
     first, second, *_ = (out / "labels.csv").read_text().splitlines()
-    assert first == "split,landmark_id,kind,supercategory,landmark"
-    assert second == "train,1,human-made,church,train:1"
+    assert first == "split,class_id,kind,supercategory,landmark"
+    assert second == "evaluation,1,human-made,church,train:1"
     header, body = card(out)
     assert header["license"] == "unknown" and "No licence of the labels is named" in body
     assert "| church | human-made | 2 |" in body and "Wikidata" not in body
+
+
+LEVELS = ("department", "brand | maker", "item <b>")
+
+
+def release_products(run: MadeRun, folder: Path, *held: Any, **options: Any) -> Path:
+    """Release four items: 1 is in two splits, 2 is held out; a fifth has no label."""
+    paths = [
+        {"department": "=SUM(1)", "brand | maker": "<script>alert(1)</script>", LEVELS[2]: f"i{i}"}
+        for i in (1, 2, 3)
+    ] + [{"department": "-5", "brand | maker": "@home", LEVELS[2]: "i4"}]
+    hierarchy = pd.DataFrame(
+        {"split": "train", "landmark_id": [1, 2, 3, 4], "path": list(map(json.dumps, paths))}
+    )
+    splits = ["train", "test", "evaluation", "train", "train", "evaluation"]
+    images = pd.DataFrame(
+        {
+            "image_id": [f"{i}.jpg" for i in range(6)],
+            "split": splits,
+            "landmark_id": [1, 1, 2, 3, 4, 5],
+            "path": [f"{i}.jpg" for i in range(6)],
+        }
+    )
+    dropped = table("label_dropped", ("train", 5, "empty label", "row 7"))
+    out = run.folder / "release"
+    release_folder(
+        hierarchy,
+        dropped,
+        images,
+        *held,
+        options=PublishOptions(**{"name": "Products", **options}),
+        context=context(folder, "folder"),
+        out=out,
+    )
+    return out
+
+
+def test_a_release_of_a_folder_says_in_which_splits_each_class_is(
+    run: MadeRun, tmp_path: Path
+) -> None:
+    out = release_products(run, tmp_path)
+    with (out / "labels.csv").open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["split", "class_id", *LEVELS]
+    assert [row[:2] for row in rows] == [
+        ["train; test", "1"],
+        ["evaluation", "2"],
+        ["train", "3"],
+        ["train", "4"],
+    ]
+
+
+def test_a_release_of_a_folder_lists_each_image_with_its_class_and_split(
+    run: MadeRun, tmp_path: Path
+) -> None:
+    assert (release_products(run, tmp_path) / "images.csv").read_text().splitlines() == [
+        "path,split,class_id,item <b>",
+        "0.jpg,train,1,i1",
+        "1.jpg,test,1,i1",
+        "2.jpg,evaluation,2,i2",
+        "3.jpg,train,3,i3",
+        "4.jpg,train,4,i4",
+    ]
+
+
+def test_the_card_of_a_folder_speaks_of_its_levels_and_of_no_landmarks(
+    run: MadeRun, tmp_path: Path
+) -> None:
+    out = release_products(run, tmp_path)
+    _, body = card(out)
+    lines = body.splitlines()
+    start = lines.index("| | train | evaluation | test |")
+    assert lines[start + 2 : start + 5] == [
+        "| department | 2 | 1 | 1 |",
+        "| brand \\| maker | 2 | 1 | 1 |",
+        "| item &lt;b&gt; | 3 | 1 | 1 |",
+    ]
+    assert "| classes without a label | evaluation | empty label | 1 |" in lines
+    words = {word for file in ("README.md", "LICENSE-labels.md", "croissant.json")
+             for word in (out / file).read_text("utf-8").lower().split()}  # fmt: skip
+    assert not [word for word in words if "landmark" in word]
+
+
+def test_names_are_text_in_the_card_and_no_formulas_in_the_tables(
+    run: MadeRun, tmp_path: Path
+) -> None:
+    out = release_products(run, tmp_path, name="<i>Mine</i>")
+    body = card(out)[1] + (out / "LICENSE-labels.md").read_text("utf-8")
+    assert "<script>" not in body and "<i>" not in body and "&lt;script&gt;" in body
+    with (out / "labels.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["department"] for row in rows] == ["'=SUM(1)"] * 3 + ["-5"]
+    assert rows[3]["brand | maker"] == "'@home"
+
+
+def test_released_decisions_hold_no_formula(run: MadeRun) -> None:
+    evil = table("decisions", decision("=1+1", "drop"), decision("'=1", "drop", who="+A1"))
+    text = (release(run, tables_too={"decisions": evil}) / "decisions.csv").read_text()
+    assert [line.split(",")[0] for line in text.splitlines()[1:]] == ["'=1+1", "''=1"]
+    assert ",'+A1," in text
+
+
+def test_the_page_of_a_release_is_an_address_of_the_web() -> None:
+    with pytest.raises(ValueError, match="url"):
+        PublishOptions(url="javascript:alert(1)")
+
+
+def images_of(run: MadeRun) -> pd.DataFrame:
+    """The images of a made run as they were collected."""
+    return run.index[["image_id", "split", "landmark_id"]].assign(path=run.index["image_id"])
 
 
 @pytest.mark.filterwarnings("ignore")  # datasets' own
@@ -383,10 +506,12 @@ def test_a_hierarchy_with_few_levels_is_released_too(
     release_folder(
         run.hierarchy,
         table("label_dropped"),
+        images_of(run),
         *held,
         options=PublishOptions(),
         context=context(tmp_path),
         out=out,
     )
-    assert (out / "figures" / "supercategories.png").is_file() == (len(levels) > 1)
+    assert (out / "figures" / "groups.png").is_file() == (len(levels) > 1)
+    assert len((out / "images.csv").read_text().splitlines()) == 11
     assert len(card(out)[1]) > 500 and (out / "shards" / "manifest.json").is_file()

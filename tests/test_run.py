@@ -6,13 +6,15 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
+from hgld.accepting import accept_edits
 from hgld.config import load_pipeline
 from hgld.counting import count_balance
-from hgld.errors import HgldError, InvalidData, MissingInput
+from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
 from hgld.lock import Lock, Workspace, judge
 from hgld.run import Runner
 from hgld.stages import STAGES
@@ -68,6 +70,62 @@ def test_a_second_run_does_nothing(run: Callable[..., Notes]) -> None:
     assert run().ran == []
 
 
+FITTING = ("collect.evaluation_share=0.5", "train.classes_per_batch=2", "train.images_per_class=2")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ('evaluate.metrics=["AP:kind"]', "evaluate.metrics: .*'kind' is none of group, species"),
+        ("evaluate.metrics=[]", "evaluate.metrics is empty"),
+        ('evaluate.metrics=["wAP(weights=1)"]', "evaluate.metrics: .* one for each of 2 levels"),
+        (
+            "evaluate.query=test",
+            "evaluate.query 'test' has no labelled images; there are: train: 2",
+        ),
+        ("evaluate.models.mine=no.npz", "evaluate.models.mine: .*no.npz is neither"),
+        ("evaluate.models.mine=timm:resnet5", "evaluate.models.mine: timm has no model 'resnet5'"),
+        ("train.split=dev", "train.split 'dev' has no labelled images; there are: train: 2"),
+        ("train.classes_per_batch=3", "train.split 'train': 2 of 2 classes have 2 images or more"),
+        ("train.runs.model.loss_options.level=3", "have levels 1"),
+    ],
+)
+@pytest.mark.parametrize("labelled_before", [False, True])
+def test_an_option_that_does_not_fit_the_labels_stops_the_run_before_the_export(
+    run: Callable[..., Notes], pipeline: Path, setting: str, message: str, labelled_before: bool
+) -> None:
+    if labelled_before:
+        run(*FITTING, until="label")
+    notes = Notes()
+    loss = ["train.runs.model.loss=SupAP"] if "loss_options" in setting else []
+    with pytest.raises(HgldError, match=message):
+        runner_of(pipeline, notes, *FITTING, *loss, setting).run()
+    assert notes.ran == ([] if labelled_before else ["fetch", "collect", "label"])
+
+
+def test_options_that_fit_pass_the_check(run: Callable[..., Notes], pipeline: Path) -> None:
+    runner = runner_of(pipeline, Notes(), *FITTING)
+    run(*FITTING, until="label")
+    export = runner.stage("export")
+    runner._check_ahead(export, runner.stages)
+    assert {"hgld.train:check_training", "hgld.evaluate:check_evaluation"} == runner._checked
+
+
+def test_models_that_are_all_given_are_evaluated_without_training(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    ids = [f"{species}/{i}.jpg" for species in CLASSES for i in range(IMAGES)]
+    vectors = np.random.default_rng(0).normal(size=(len(ids), 4)).astype("float32")
+    np.savez(pipeline.parent / "mine.npz", vectors=vectors, ids=ids)
+    mine = f"evaluate.models.mine={pipeline.parent / 'mine.npz'}"
+    notes = run("collect.evaluation_share=0.5", mine, until="report")
+    assert notes.ran == ["fetch", "collect", "label", "export", "evaluate", "report"]
+    found = json.loads((pipeline.parent / "work" / "report.json").read_text())
+    assert list(found["models"]) == ["mine"]
+    metrics = ["H-AP", "NDCG", "ASI", "AP:group", "AP:species", "R@1:species", "mAP@100:species"]
+    assert found["metrics"] == metrics
+
+
 def test_a_removal_list_makes_a_new_export_without_the_image(run, pipeline: Path) -> None:
     run()
     listed = pd.read_parquet(pipeline.parent / "work" / "images.parquet")["image_id"]
@@ -98,17 +156,135 @@ def test_a_deleted_table_is_made_again_and_what_follows_stays_fresh(
     assert path.read_bytes() == before
 
 
-def test_a_valid_edit_is_kept_and_what_depends_on_it_is_made_again(
+def edit(pipeline: Path, old: str, new: str) -> Path:
+    path = pipeline.parent / "work" / "hierarchy.csv"
+    path.write_text(path.read_text().replace(old, new))
+    return path
+
+
+def accepted(pipeline: Path) -> list[str]:
+    """Accept all edits; the lines that are shown."""
+    edits = accept_edits(runner_of(pipeline, Notes()), [], lambda edits: True)
+    return [line for edit in edits for line in edit.lines]
+
+
+def test_an_edit_stops_the_run_until_it_is_accepted(
     run: Callable[..., Notes], pipeline: Path
 ) -> None:
     run()
-    path = pipeline.parent / "work" / "hierarchy.csv"
-    edited = path.read_text().replace("tree", "plant")
-    path.write_text(edited)
+    path = edit(pipeline, "tree", "plant")
+    edited = path.read_bytes()
+    with pytest.raises(
+        InvalidData, match=r"hierarchy\.csv: was changed since.*`hgld accept .*toml"
+    ):
+        run()
+    lines = accepted(pipeline)
+    assert lines[0] == "hierarchy.csv: 2 rows changed, 0 added, 0 removed, of 4"
+    assert lines[1].startswith("  train 1: path: ") and "plant" in lines[1]
     notes = run()
     assert notes.ran == ["export"] and "hierarchy.csv changed" in notes.why["export"]
-    assert notes.notices == ["hierarchy.csv was edited by hand and is kept as it is"]
-    assert path.read_text() == edited
+    assert path.read_bytes() == edited and run().ran == []
+
+
+def test_a_second_edit_is_shown_against_the_first(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    edit(pipeline, "tree", "plant")
+    accepted(pipeline)
+    edit(pipeline, "fish", "swimmer")
+    assert [("plant" in line, "swimmer" in line) for line in accepted(pipeline)[1:]] == [
+        (False, True),
+        (False, True),
+    ]
+
+
+def test_an_accepted_edit_is_copied_before_its_stage_runs_again(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    edited = edit(pipeline, "tree", "plant").read_text()
+    accepted(pipeline)
+    labels = pipeline.parent / "photos" / "labels.csv"
+    labels.write_text(labels.read_text().replace("fish", "swimmer"))
+    assert "label" in run().ran
+    assert (pipeline.parent / "work" / "hierarchy.edited-1.csv").read_text() == edited
+
+
+def test_an_edit_that_is_not_confirmed_is_not_taken(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    edit(pipeline, "tree", "plant")
+    assert accept_edits(runner_of(pipeline, Notes()), [], lambda edits: False) == []
+    with pytest.raises(InvalidData, match="was changed since"):
+        run()
+
+
+def test_force_makes_an_edited_table_again_and_keeps_a_copy(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    edited = edit(pipeline, "tree", "plant").read_text()
+    runner_of(pipeline, Notes()).run_one("label", force=True)
+    assert (pipeline.parent / "work" / "hierarchy.edited-1.csv").read_text() == edited
+    assert run().ran == []
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        (
+            "images.parquet",
+            "not a table of this pipeline that people may edit; these are: landm",
+        ),
+        ("landmarks.csv", "is as hgld wrote it; there is nothing to accept"),
+    ],
+)
+def test_what_cannot_be_accepted_is_named(
+    run: Callable[..., Notes], pipeline: Path, file: str, says: str
+) -> None:
+    run()
+    with pytest.raises(UsageError, match=says):
+        accept_edits(runner_of(pipeline, Notes()), [pipeline.parent / "work" / file], bool)
+
+
+@pytest.mark.parametrize("name", ["images.parquet", "queries.csv", "export_dropped.parquet"])
+def test_a_table_that_nobody_edits_is_made_again_when_a_byte_changes(
+    run: Callable[..., Notes], pipeline: Path, name: str
+) -> None:
+    run()
+    path = pipeline.parent / "work" / name
+    before = path.read_bytes()
+    damaged = before[:-1] + bytes([before[-1] ^ 1])
+    path.write_bytes(damaged)
+    notes = run()
+    assert len(notes.ran) == 1 and f"{name} was changed since it was made" in notes.why.popitem()[1]
+    assert path.read_bytes() == before
+    copy = path.with_name(f"{path.stem}.edited-1{path.suffix}")
+    assert copy.read_bytes() == damaged
+    assert notes.notices == [f"{name} was not as hgld made it; a copy is in {copy.name}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "says"),
+    [
+        (
+            "images.parquet",
+            HgldError,
+            r"was changed since collect made it; `hgld run ",
+        ),
+        ("hierarchy.csv", InvalidData, "to use your edit, run `hgld accept"),
+    ],
+)
+def test_a_stage_run_alone_takes_no_input_that_was_changed(
+    run: Callable[..., Notes], pipeline: Path, name: str, error: type[HgldError], says: str
+) -> None:
+    run()
+    path = pipeline.parent / "work" / name
+    path.write_bytes(path.read_bytes().replace(b"tree", b"bush") + b"\n")
+    with pytest.raises(error, match=rf"{name}: .*{says}"):
+        runner_of(pipeline, Notes()).run_one("export")
 
 
 def test_an_edit_that_would_be_overwritten_is_copied_first(
@@ -208,7 +384,8 @@ def test_an_edit_with_its_time_put_back_is_seen(run: Callable[..., Notes], pipel
     facts = path.stat()
     path.write_text(path.read_text().replace("tree", "bush"))
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    assert run().ran == ["export"]
+    with pytest.raises(InvalidData, match="was changed since"):
+        run()
 
 
 def test_an_image_below_a_link_is_seen_to_change(run: Callable[..., Notes], pipeline: Path) -> None:
@@ -286,7 +463,7 @@ def test_an_option_of_each_training_run_may_be_new_too_but_a_new_run_is_named(
     stage = next(stage for stage in STAGES if stage.name == "train")
     lock = Lock(tmp_path / "lock.json")
     (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "x").write_text("")
+    (tmp_path / "models" / "runs.json").write_text('{"runs": ["a"]}')
     lock.finish(stage, then, lock.hashes(stage.reads, then), 0.0)
     del lock.stages["train"]["options"]["train.runs.a.memory"]
     assert judge(stage, lock, then).state == "fresh"
@@ -363,5 +540,5 @@ def test_a_row_that_vanishes_is_noticed(run: Callable[..., Notes], pipeline: Pat
     hierarchy.write_text("\n".join(hierarchy.read_text().splitlines()[:-1]) + "\n")
     stage = runner.stage("label")
     assert stage.balance is not None
-    with pytest.raises(HgldError, match="4 landmarks in, but 3 out and 0 dropped"):
+    with pytest.raises(HgldError, match="4 classes in, but 3 out and 0 dropped"):
         count_balance(stage.name, stage.balance, runner.workspace, 0.0)

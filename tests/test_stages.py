@@ -2,7 +2,7 @@ import pytest
 
 from hgld.artifacts import ARTIFACTS, Folder
 from hgld.config import Pipeline
-from hgld.stages import STAGES, Stage, active_stages, load_function, stage_names
+from hgld.stages import STAGES, Stage, active_stages, left_out, load_function, stage_names
 
 PEOPLE_WRITE = {
     "agreement",
@@ -17,7 +17,7 @@ PEOPLE_WRITE = {
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda s: s.function)
 def test_the_function_of_a_stage_exists(stage: Stage) -> None:
-    for name in (stage.function, stage.gate, stage.served_by):
+    for name in (stage.function, stage.gate, stage.check, stage.served_by):
         assert name is None or callable(load_function(name))
 
 
@@ -50,17 +50,27 @@ def test_the_checks_of_folders_exist() -> None:
         {"scrape": {"source": "table"}},
         {"scrape": {"source": "html"}},
         {"scrape": {"source": "dump"}},
+        {"evaluate": {"models": {"given": "timm:resnet50"}}},
     ],
     ids=str,
 )
 def test_what_a_stage_reads_is_written_before_it(options: dict[str, dict[str, str]]) -> None:
     pipeline = Pipeline.model_validate({"labels": "labels", **options})
-    there = set(PEOPLE_WRITE)
+    there = PEOPLE_WRITE | (set() if pipeline.trains else {"models"})
     for stage in active_stages(pipeline):
         assert set(stage.reads) <= there, stage.name
         there |= set(stage.writes)
 
 
 def test_a_pipeline_has_each_stage_once() -> None:
-    names = [stage.name for stage in active_stages(Pipeline.model_validate({"labels": "x"}))]
+    pipeline = Pipeline.model_validate({"labels": "x", "publish": {"name": "Mine"}})
+    names = [stage.name for stage in active_stages(pipeline)]
     assert names == stage_names()
+
+
+def test_without_a_name_nothing_is_published() -> None:
+    pipeline = Pipeline.model_validate({"labels": "x"})
+    assert left_out(pipeline) == {"publish": "publish.name"}
+    assert "publish" not in [stage.name for stage in active_stages(pipeline)]
+    named = Pipeline.model_validate({"labels": "x", "publish": {"name": "Mine"}})
+    assert left_out(named) == {}

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -63,3 +65,22 @@ def test_progress_reaches_the_sink() -> None:
         assert list(track([1, 2], "Reading", 2)) == [1, 2]
     assert list(track([1], "Unwatched")) == [1]
     assert seen == [("Reading", 2)]
+
+
+INTERRUPTED = """
+import os, signal, time
+from hgld.tasks import map_tasks, start_workers
+
+signal.signal(signal.SIGINT, lambda *_: None)
+with start_workers(abs, 2) as workers:
+    for _ in range(30):
+        time.sleep(0.02)
+        os.killpg(0, signal.SIGINT)
+    print(map_tasks(abs, [-1, 2], "", 2, workers=workers))
+"""
+
+
+def test_ctrl_c_for_the_whole_group_leaves_starting_workers_silent() -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
+    assert (done.stdout, done.stderr) == ("[1, 2]\n", "")

@@ -6,7 +6,15 @@ between; a fault names the file, the row as a spreadsheet counts it, and what wa
 Writing is atomic: a temporary file in the same folder, fsync, rename.
 """
 
-from hgld.artifacts.atomic import atomic_folder, atomic_path, hash_file, left_behind
+from hgld.artifacts.arrays import read_array, read_arrays
+from hgld.artifacts.atomic import (
+    atomic_folder,
+    atomic_path,
+    hash_file,
+    left_behind,
+    named_in_errors,
+    require_file,
+)
 from hgld.artifacts.catalogue import (
     ARTIFACTS,
     CHANGES,
@@ -17,8 +25,10 @@ from hgld.artifacts.catalogue import (
     SPLITS,
 )
 from hgld.artifacts.checks import ColumnType
-from hgld.artifacts.csv_files import read_csv, row_in_file, write_csv
+from hgld.artifacts.csv_files import read_csv, read_header, row_in_file, write_csv
 from hgld.artifacts.formats import Artifact, Folder, Json, Table, VectorFile, Vectors
+from hgld.artifacts.sealed import read_sealed, write_sealed
+from hgld.artifacts.tree import Tree, list_tree, size_of_file
 
 __all__ = [
     "ARTIFACTS",
@@ -33,13 +43,23 @@ __all__ = [
     "Folder",
     "Json",
     "Table",
+    "Tree",
     "VectorFile",
     "Vectors",
     "atomic_folder",
     "atomic_path",
     "hash_file",
     "left_behind",
+    "list_tree",
+    "named_in_errors",
+    "read_array",
+    "read_arrays",
     "read_csv",
+    "read_header",
+    "read_sealed",
+    "require_file",
     "row_in_file",
+    "size_of_file",
     "write_csv",
+    "write_sealed",
 ]

@@ -11,9 +11,16 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-from hgld.errors import DISK_FULL, InvalidData
+from hgld.errors import InvalidData
 
-__all__ = ["atomic_folder", "atomic_path", "hash_file", "left_behind", "require_no_folder"]
+__all__ = [
+    "atomic_folder",
+    "atomic_path",
+    "hash_file",
+    "left_behind",
+    "named_in_errors",
+    "require_file",
+]
 
 
 @contextmanager
@@ -21,21 +28,18 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; it becomes ``path`` only when all went well.
 
     Raises:
-        InvalidData: a folder stands at ``path``.
-        OSError: it cannot be written; where the disk is full, with the name of ``path``.
+        InvalidData: ``path`` is a folder, a pipe or a device.
+        OSError: it cannot be written; names a file in any case.
     """
-    require_no_folder(path)
+    require_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
-    except OSError as error:
-        if error.errno in DISK_FULL and not error.filename:
-            error.filename = os.fspath(path)  # who writes in pieces does not know where
-        raise
+        with named_in_errors(path):
+            yield temporary
+            _sync(temporary)
+            temporary.replace(path)
+            _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -109,19 +113,36 @@ def _is_left(temporary: Path) -> bool:
     return int(process) == os.getpid()
 
 
+@contextmanager
+def named_in_errors(path: Path) -> Iterator[None]:
+    """Add the path to an OSError that names no file, as those of read, write and fsync do."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or os.fspath(path)
+        raise
+
+
 def hash_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
+    """SHA-256 of a file's bytes, in hexadecimal.
+
+    Raises:
+        InvalidData: a folder, or a pipe or a device, of which reading might never end.
+    """
+    require_file(path)
     digest = sha256()
-    with path.open("rb") as file:
+    with named_in_errors(path), path.open("rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
 
 
-def require_no_folder(path: Path) -> None:
-    """No folder stands where a file is read or written."""
+def require_file(path: Path) -> None:
+    """Refuse a path that is a folder, a pipe or a device, before it is read or written."""
     if path.is_dir():
         raise InvalidData(f"{path}: a folder stands where a file belongs; move it away")
+    if path.exists() and not path.is_file():
+        raise InvalidData(f"{path}: a pipe or a device, where a file belongs; move it away")
 
 
 def _require_no_file(path: Path) -> None:
@@ -132,6 +153,7 @@ def _require_no_file(path: Path) -> None:
 def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        with named_in_errors(path):
+            os.fsync(handle)
     finally:
         os.close(handle)

@@ -63,7 +63,11 @@ ARTIFACTS: dict[str, Artifact] = {
     "source": Folder("source", place="source"),
     # what is there: landmarks and images
     "landmarks": Table(
-        "landmarks.csv", {**_LANDMARK, "name": "text", "commons_url": "text"}, _KEY, _ID_SPACE
+        "landmarks.csv",
+        {**_LANDMARK, "name": "text", "commons_url": "text"},
+        _KEY,
+        _ID_SPACE,
+        editable=True,
     ),
     "images": Table(
         "images.parquet",
@@ -105,6 +109,7 @@ ARTIFACTS: dict[str, Artifact] = {
         },
         (*_KEY, "order"),
         _ID_SPACE,
+        editable=True,
     ),
     "misses": Table("misses.csv", _DROPPED, _KEY, _ID_SPACE),
     "values": Table(
@@ -117,6 +122,7 @@ ARTIFACTS: dict[str, Artifact] = {
         {**_LANDMARK, "order": "int", "class_id": "text", "instance_of": "text"},
         (*_KEY, "order"),
         _ID_SPACE,
+        editable=True,
     ),
     "clean_dropped": Table("clean_dropped.csv", _DROPPED, _KEY, _ID_SPACE),
     "label_vectors": VectorFile("label_vectors.npz"),
@@ -132,13 +138,14 @@ ARTIFACTS: dict[str, Artifact] = {
         },
         ("class_id",),
         optional=True,
+        editable=True,
     ),
     "superclasses": Table(
         "superclasses.csv",  # the part of Wikidata's classes that the hints rest on
         {"class_id": "text", "label": "text", "revision": "int", "superclasses": "text"},
         ("class_id",),
     ),
-    "clusters": Table("clusters.csv", _CLUSTERED, ("class_id", "instance_of")),
+    "clusters": Table("clusters.csv", _CLUSTERED, ("class_id", "instance_of"), editable=True),
     "cluster_summary": Table(
         "cluster_summary.csv",
         {
@@ -174,6 +181,7 @@ ARTIFACTS: dict[str, Artifact] = {
             "hint": "text",
             "suggestion": "text",
             "evidence": "text",
+            "base": "text",  # the decision that the row was written from, as a hash
             "status": "text",
         },
         ("key",),
@@ -271,13 +279,18 @@ ARTIFACTS: dict[str, Artifact] = {
         optional=True,
     ),
     # labels
-    "train_labels": Table("train_label_to_hierarchical.csv", _PUBLISHED, ("landmark_id",)),
-    "index_labels": Table("index_label_to_hierarchical.csv", _PUBLISHED, ("landmark_id",)),
+    "train_labels": Table(
+        "train_label_to_hierarchical.csv", _PUBLISHED, ("landmark_id",), editable=True
+    ),
+    "index_labels": Table(
+        "index_label_to_hierarchical.csv", _PUBLISHED, ("landmark_id",), editable=True
+    ),
     "hierarchy": Table(
         "hierarchy.csv",
         {**_LANDMARK, "path": "text"},  # a JSON object, level name -> class, coarse to fine
         _KEY,
         _ID_SPACE,
+        editable=True,
     ),
     "lineage": Table(
         "lineage.csv",
@@ -303,7 +316,7 @@ ARTIFACTS: dict[str, Artifact] = {
     # samples, models, measurements
     "shards": Folder(
         "shards",
-        verify="hgld.shards.index:verify_shards",
+        verify="hgld.shards.verify:verify_shards",
         index="hgld.shards.index:read_index",
     ),
     "export_dropped": Table(
@@ -311,14 +324,26 @@ ARTIFACTS: dict[str, Artifact] = {
         {"split": "text", "image_id": "text", "reason": "text", "detail": "text"},
         ("split", "image_id"),
     ),
-    "models": Folder("models", verify="hgld.train:verify_models"),
+    "models": Folder(
+        "models",
+        verify="hgld.train:verify_models",
+        lists="hgld.train:list_models",
+        optional=True,
+    ),
     "evaluation": Json("report.json", keys=("protocol", "metrics", "models")),
     "per_query": Table(
         "per_query.parquet",
-        {"model": "text", "image_id": "text", "metric": "text", "value": "float"},
+        {
+            "model": "text",
+            "image_id": "text",
+            "class": "text",  # finest class of the query, its landmark_id
+            "metric": "text",
+            "value": "float",
+        },
         ("model", "image_id", "metric"),
+        may_lack=("class",),
     ),
     "ranked_levels": Folder("ranked_levels"),
-    "report": Folder("report"),
-    "release": Folder("release"),
+    "report": Folder("report", replaced=True),
+    "release": Folder("release", replaced=True),
 }

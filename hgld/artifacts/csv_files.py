@@ -5,7 +5,8 @@ guessed; whatever pandas would take silently (a short row, other delimiters) is 
 """
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts.atomic import require_no_folder
+from hgld.artifacts.atomic import require_file
 from hgld.artifacts.checks import INT64, ColumnType, in_table, no_number, require_columns
 from hgld.errors import InvalidData
 
-__all__ = ["parse_csv", "read_csv", "row_in_file", "write_csv"]
+__all__ = ["parse_csv", "read_csv", "read_header", "row_in_file", "write_csv"]
 
 PIECE_ROWS = 250_000  # of a CSV that are parsed at a time
+MOST_COLUMNS = 1_000  # pandas needs minutes and gigabytes for a million
+LONGEST_HEADER = 1 << 20  # characters
 
 
 def read_csv(
@@ -34,14 +37,15 @@ def read_csv(
     nor an image id of digits alone is guessed to be something.
 
     Raises:
-        InvalidData: no such file, an empty file, a missing column, other delimiters than commas, a
-            row with more or fewer cells than the header, a cell that is no number where one is
-            expected.
+        InvalidData: no such file, an empty file, a column that is missing or there twice, other
+            delimiters than commas, a row with more or fewer cells than the header, a cell that is
+            not a number although one is expected.
     """
-    require_no_folder(path)
-    if not path.is_file():
-        raise InvalidData(f"{path}: no such file; expected a CSV with {', '.join(columns)}")
-    _require_commas(path)
+    header = read_header(path, columns)
+    twice = [name for name in columns if header.count(name) > 1]
+    if twice:
+        raise InvalidData(f"{path}: {header.count(twice[0])} columns are called '{twice[0]}'; "
+                          "give each a name of its own")  # fmt: skip
     even, pieces = False, []
     for piece in parse_csv(path, columns):
         piece = piece.assign(**{name: "" for name in may_lack if name not in piece})
@@ -52,6 +56,42 @@ def read_csv(
         typed = {name: _convert(piece[name], columns[name], path) for name in columns}
         pieces.append(each(pd.DataFrame(typed)))
     return pd.concat(pieces, ignore_index=True)
+
+
+def read_header(path: Path, expected: Iterable[str]) -> list[str]:
+    """Read the names of the columns, as they are in the file; none if it is empty.
+
+    Args:
+        path: the CSV.
+        expected: names of columns, for a person whose file is missing.
+
+    Raises:
+        InvalidData: no such file, other delimiters than commas, or too many columns.
+    """
+    require_file(path)
+    if not path.exists():
+        raise InvalidData(f"{path}: no such file; expected a CSV with {', '.join(expected)}")
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        start = file.read(LONGEST_HEADER)
+    try:
+        rows = csv.reader(io.StringIO(start, newline=""))
+        filled = (cells for cells in rows if not _is_blank(cells))
+        names, first = next(filled, []), next(filled, [])
+    except csv.Error:  # a cell without an end
+        names, first = [], []
+    if len(names) > MOST_COLUMNS:
+        raise InvalidData(
+            f"{path}: {len(names):,} columns or more; {MOST_COLUMNS:,} are read at most"
+        )
+    if len(first) > MOST_COLUMNS:  # pandas would take the surplus cells for names of rows
+        raise InvalidData(
+            f"{path} row {rows.line_num}: {len(first)} cells under {len(names)} columns; quote "
+            "what holds commas"
+        )
+    for mark, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(names) == 1 and mark in names[0]:
+            raise InvalidData(f"{path}: cells are parted by {name}; save it as CSV with commas")
+    return names
 
 
 def write_csv(table: pd.DataFrame, path: Path, spreadsheet: bool = False) -> None:
@@ -109,9 +149,10 @@ def _convert(column: "pd.Series[Any]", column_type: ColumnType, path: Path) -> "
         return column
     convert: Callable[[str], int | float] = int if column_type == "int" else float
     try:
-        numbers = np.fromiter(map(convert, column.to_numpy(object)), f"{column_type}64")
-        if np.isnan(numbers).any():
-            raise ValueError("the word nan is no number")
+        cells = column.to_numpy(object)
+        numbers = np.fromiter(map(convert, cells), f"{column_type}64")
+        if np.isnan(numbers).any() or not _has_plain_digits("".join(cells)):
+            raise ValueError
         return pd.Series(numbers, index=column.index, name=column.name)
     except (ValueError, OverflowError):
         row = next(i for i, cell in enumerate(column) if not _converts(cell, convert))
@@ -119,12 +160,18 @@ def _convert(column: "pd.Series[Any]", column_type: ColumnType, path: Path) -> "
         raise no_number(*where, column.iloc[row], column_type) from None
 
 
+def _has_plain_digits(text: str) -> bool:
+    """False for what Python takes for a number, and nobody writes into a table: 1_000 or \u0663."""
+    return text.isascii() and "_" not in text
+
+
 def _converts(cell: str, convert: Callable[[str], int | float]) -> bool:
     try:
         number = convert(cell)
     except ValueError:
         return False
-    return bool(abs(number) < INT64 if convert is int else not np.isnan(number))
+    fits = abs(number) < INT64 if convert is int else not np.isnan(number)
+    return bool(fits and _has_plain_digits(cell))
 
 
 def _rows_as_text(path: Path) -> Iterator[list[str]]:
@@ -137,14 +184,6 @@ def _rows_as_text(path: Path) -> Iterator[list[str]]:
 def _is_blank(cells: Sequence[str]) -> bool:
     """Whether pandas passes over it: nothing, or nothing but blanks."""
     return not cells or (len(cells) == 1 and cells[0].isspace())
-
-
-def _require_commas(path: Path) -> None:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        header = file.readline()
-    for mark, name in ((";", "semicolons"), ("\t", "tabs")):
-        if mark in header and "," not in header:
-            raise InvalidData(f"{path}: cells are parted by {name}; save it as CSV with commas")
 
 
 def _require_even_rows(path: Path) -> None:

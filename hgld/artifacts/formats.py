@@ -14,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts.atomic import atomic_path, require_no_folder
+from hgld.artifacts.arrays import read_arrays
+from hgld.artifacts.atomic import atomic_path, named_in_errors, require_file
 from hgld.artifacts.checks import (
     ColumnType,
     RowOf,
@@ -45,6 +46,8 @@ class Table:
         sorted_rows: False where the order of the rows means something.
         optional: read as empty where it has not been written.
         may_lack: text columns that an older file need not have; they are read as empty.
+        editable: people may edit the file; an edit counts once `hgld accept` has taken it. Any
+            other changed output is damage: its stage makes it again.
     """
 
     file: str
@@ -56,6 +59,7 @@ class Table:
     sorted_rows: bool = True
     optional: bool = False
     may_lack: tuple[str, ...] = ()
+    editable: bool = False
 
     def empty(self) -> pd.DataFrame:
         """The table with no rows."""
@@ -64,9 +68,12 @@ class Table:
     def read(self, path: Path) -> pd.DataFrame:
         """Read and check; extra columns of a person are left out."""
         if self.file.endswith(".parquet"):
-            return self.check(_read_parquet(path), path)
-        table = read_csv(path, self.columns, self.may_lack)
-        return self.check(table, path, partial(row_in_file, path))
+            table = _read_parquet(path)
+            lacking = {name: "" for name in self.may_lack if name not in table}
+            return self.check(table.assign(**lacking), path)
+        with named_in_errors(path):
+            table = read_csv(path, self.columns, self.may_lack)
+            return self.check(table, path, partial(row_in_file, path))
 
     def write(self, table: pd.DataFrame, path: Path) -> None:
         """Check, sort by key and write atomically; the same rows give the same bytes."""
@@ -126,13 +133,16 @@ class VectorFile:
 
     def read(self, path: Path) -> Vectors:
         """Read and check."""
-        require_no_folder(path)
+        require_file(path)
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
-                made_by = json.loads(str(data["made_by"]))
-                found = Vectors([str(i) for i in data["ids"]], data["vectors"], made_by)
+            data = read_arrays(path)
+            made_by = json.loads(str(data["made_by"]))
+            found = Vectors([str(i) for i in data["ids"]], data["vectors"], made_by)
         except Exception as error:  # numpy raises whatever the damage leads to
-            raise InvalidData(f"{path}: not a readable vector file ({error}); {_REBUILD}") from None
+            reason = " ".join(str(error).split())
+            raise InvalidData(
+                f"{path}: not a readable vector file ({reason}); {_REBUILD}"
+            ) from None
         if found.vectors.shape[:1] != (len(found.ids),):
             raise InvalidData(
                 f"{path}: {len(found.ids)} ids but vectors of shape {found.vectors.shape}; "
@@ -175,10 +185,11 @@ class Json:
 
     def read(self, path: Path) -> dict[str, Any]:
         """Read and check that it is an object with its keys."""
-        require_no_folder(path)
+        require_file(path)
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+            with named_in_errors(path):
+                document = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
             raise InvalidData(f"{path}: not a JSON document ({error}); {self._mend}") from None
         if not isinstance(document, dict):
             raise InvalidData(f"{path}: expected a JSON object; {self._mend}")
@@ -205,12 +216,19 @@ class Folder:
     Attributes:
         verify: "module:function" that checks the folder and raises InvalidData.
         index: "module:function" that lists what the folder holds as a table.
+        lists: "module:function" that lists the files which its stage wrote; None: all files that
+            are not hidden.
+        replaced: its stage replaces the folder as a whole (``atomic_folder``).
+        optional: a pipeline may have no stage that makes it; then its path leads to nothing.
     """
 
     file: str
     place: Place = "work"
     verify: str | None = None
     index: str | None = None
+    lists: str | None = None
+    replaced: bool = False
+    optional: bool = False
 
     def read(self, path: Path) -> Path:
         """The folder's path."""
@@ -221,7 +239,7 @@ Artifact = Table | VectorFile | Json | Folder
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
-    require_no_folder(path)
+    require_file(path)
     try:
         return pd.read_parquet(path)
     except Exception as error:  # pyarrow raises whatever the damage leads to

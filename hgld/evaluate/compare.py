@@ -1,24 +1,28 @@
 """Two evaluations side by side, query by query: is the one better, by how much, and where.
 
-Both were measured on the same queries, so what counts is the difference of each query: its mean
-over resampled queries (a paired bootstrap) tells how sure the difference is, where intervals of
-each alone would hide it behind what queries differ in anyway.
+Both were measured on the same queries, so what counts is the difference of each query, and of each
+training seed that both have. The bootstrap of these differences (``hgld.bootstrap``) says how sure
+their mean is; intervals of each model alone would hide it behind what queries differ in anyway.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from hgld.amounts import shared_text
+from hgld.artifacts.evaluation import bootstrap_unit, pair_seeds
+from hgld.bootstrap import DRAWS, find_ends, resample_means
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.ranking import read_top_levels
 from hgld.evaluate.results import Measured
 
-__all__ = ["Comparison", "Difference", "bootstrap_interval", "compare"]
+__all__ = ["Comparison", "Difference", "compare"]
 
-DRAWS_AT_ONCE = 1 << 22  # queries drawn at a time
+
+Pairs = Sequence[tuple[str, str]]  # a model of A and one of B
 
 
 @dataclass(frozen=True)
@@ -28,13 +32,14 @@ class Difference:
     Attributes:
         metric: its name.
         queries: how many have a value in both.
-        a: mean in A.
+        a: mean in A, over the seeds compared.
         b: mean in B.
         difference: B - A.
         low: lower end of the interval of the difference.
         high: upper end.
         gained: queries that are better in B.
         lost: queries that are worse in B.
+        by_chance: A and B differ in their seeds alone, so nothing is sure whatever the interval.
     """
 
     metric: str
@@ -46,11 +51,12 @@ class Difference:
     high: float
     gained: int
     lost: int
+    by_chance: bool = False
 
     @property
     def is_sure(self) -> bool:
-        """Whether the interval leaves out 0."""
-        return not self.low <= 0 <= self.high
+        """Whether there is an interval and it leaves out 0."""
+        return not self.by_chance and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True)
@@ -59,15 +65,21 @@ class Comparison:
 
     Attributes:
         differences: one a metric.
+        unit: what the bootstrap draws, "classes" or "queries".
+        units: how many there are.
+        seeds: pairs of trained models, one a seed.
         metric: by which queries are told.
         by_query: image_id, a, b, difference of that metric, the greatest gain first.
-        severity: level that the first image shares with the query, its name, queries in a and b;
-            the finest level is right, all others are mistakes.
+        severity: level that the first image shares with the query, its name, queries in a and b,
+            added up over the seeds; the finest level is right, all others are mistakes.
         only: queries that only A, only B has.
-        remarks: in what the two were not measured alike.
+        remarks: in what the two were not measured alike, and what the intervals leave out.
     """
 
     differences: tuple[Difference, ...]
+    unit: str
+    units: int
+    seeds: int
     metric: str
     by_query: pd.DataFrame
     severity: pd.DataFrame
@@ -78,6 +90,7 @@ class Comparison:
         """All of it, to print as JSON."""
         return {
             "differences": [{**asdict(row), "sure": row.is_sure} for row in self.differences],
+            "bootstrap": {"unit": self.unit, "units": self.units, "seeds": self.seeds},
             "metric": self.metric,
             "queries": self.by_query.to_dict("records"),
             "first_image": self.severity.to_dict("records"),
@@ -87,27 +100,39 @@ class Comparison:
 
 
 def compare(
-    a: Measured, b: Measured, metric: str = "", *, seed: int = 0, draws: int = 10_000
+    a: Measured,
+    b: Measured,
+    metric: str = "",
+    *,
+    by: str = "auto",
+    seed: int = 0,
+    draws: int = DRAWS,
 ) -> Comparison:
-    """Compare two models on the queries that both have.
+    """Compare two runs on the queries and seeds that both have.
 
     Args:
         a: the one.
         b: the other; a positive difference is its gain.
         metric: by which queries are told; default: H-AP where both have it, else the first.
+        by: what the bootstrap draws: "classes", each with all its queries, "queries", or "auto":
+            classes if no model was trained on one of them (open set), else queries.
         seed: of the bootstrap.
         draws: of the bootstrap.
 
     Raises:
-        InvalidData: no query or no metric in common, or another number of levels.
-        UsageError: not both have the metric.
+        InvalidData: no query or no metric in common, another number of levels, or the classes of
+            the queries are asked for but not recorded.
+        UsageError: not both have the metric, or no seed is in both.
     """
     if len(a.protocol["levels"]) != len(b.protocol["levels"]):
         counts = [", ".join(side.protocol["levels"]) for side in (a, b)]
         raise InvalidData(f"A was measured on other levels ({counts[0]}) than B ({counts[1]})")
-    values = a.values(), b.values()
-    shared = values[0].index.intersection(values[1].index)
-    metrics = [m for m in a.metrics if all(m in table for table in values)]
+    pairs = _pair_seeds(a, b)
+    tables = a.values(), b.values()
+    values = [(tables[0][one], tables[1][other]) for one, other in pairs]
+    queries = [_shared_queries(side) for side in zip(*values, strict=True)]
+    shared = queries[0].intersection(queries[1])
+    metrics = [m for m in a.metrics if all(m in table for pair in values for table in pair)]
     if shared.empty or not metrics:
         what = "metric" if len(shared) else "query"
         raise InvalidData(
@@ -116,63 +141,100 @@ def compare(
     chosen = metric or ("H-AP" if "H-AP" in metrics else metrics[0])
     if chosen not in metrics:
         raise UsageError(f"not both have the metric '{chosen}'; both have {', '.join(metrics)}")
-    pairs = {m: (values[0].loc[shared, m], values[1].loc[shared, m]) for m in metrics}
-    rows = [_differ(m, one, other, seed, draws) for m, (one, other) in pairs.items()]
-    told = pd.DataFrame({"a": values[0][chosen], "b": values[1][chosen]}).dropna()
-    told = told.assign(difference=told["b"] - told["a"]).rename_axis("image_id").reset_index()
-    told = told.sort_values(["difference", "image_id"], ascending=[False, True], ignore_index=True)
-    only = len(values[0]) - len(shared), len(values[1]) - len(shared)
+    unit = bootstrap_unit([a.protocol, b.protocol], by)
+    classes = a.classes(shared) if unit == "classes" else None
+    sides = [np.stack([t.loc[shared, metrics] for t in side]) for side in zip(*values, strict=True)]
+    by_chance = _is_one_training(a, b)
+    rows = _differ(metrics, sides[0], sides[1], classes, seed, draws)
+    told = _by_query(shared, *(side[:, :, metrics.index(chosen)].mean(axis=0) for side in sides))
     return Comparison(
-        tuple(rows), chosen, told, _severity(a, b, shared), only, tuple(_remarks(a, b))
+        tuple(replace(row, by_chance=by_chance) for row in rows),
+        unit,
+        len(shared) if classes is None else len(np.unique(classes)),
+        len(pairs),
+        chosen,
+        told,
+        _severity(a, b, pairs, shared),
+        (len(queries[0]) - len(shared), len(queries[1]) - len(shared)),
+        (*_remarks(a, b), *_remarks_on_spread(a, b, pairs, unit, by)),
     )
 
 
-def bootstrap_interval(
-    differences: np.ndarray, seed: int = 0, draws: int = 10_000, share: float = 0.95
-) -> tuple[float, float]:
-    """Where the mean lies in that share of draws with replacement.
+def _pair_seeds(a: Measured, b: Measured) -> Pairs:
+    pairs = pair_seeds(a.models, b.models)
+    if not pairs:
+        found = [
+            "seeds " + ", ".join(str(facts["seed"]) for facts in side.models.values())
+            for side in (a, b)
+        ]
+        raise UsageError(
+            f"no seed is in both: A has {found[0]}, B has {found[1]}; train both with the same "
+            "train.seeds, or name the model of one seed of each"
+        )
+    return pairs
 
-    Example:
-        >>> bootstrap_interval(np.array([0.5, 0.5, 0.5]))
-        (0.5, 0.5)
-    """
-    random = np.random.default_rng(seed)
-    size = len(differences)
-    step = max(1, DRAWS_AT_ONCE // size)
-    means = [
-        differences[random.integers(0, size, (min(step, draws - start), size))].mean(axis=1)
-        for start in range(0, draws, step)
-    ]
-    tail = (1 - share) / 2
-    low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
-    return float(low), float(high)
+
+def _is_one_training(a: Measured, b: Measured) -> bool:
+    """Whether the models of both differ in nothing but their seeds."""
+    recipes = {facts.get("recipe") for side in (a, b) for facts in side.models.values()}
+    return len(recipes) == 1 and None not in recipes
+
+
+def _shared_queries(tables: Sequence[pd.DataFrame]) -> pd.Index:
+    found = tables[0].index
+    for table in tables[1:]:
+        found = found.intersection(table.index)
+    return found
 
 
 def _differ(
-    metric: str, a: "pd.Series[float]", b: "pd.Series[float]", seed: int, draws: int
-) -> Difference:
-    both = pd.DataFrame({"a": a, "b": b}).dropna()
-    differences = (both["b"] - both["a"]).to_numpy(np.float64)
-    low, high = bootstrap_interval(differences, seed, draws) if len(both) else (np.nan, np.nan)
-    return Difference(
-        metric,
-        len(both),
-        float(both["a"].mean()),
-        float(both["b"].mean()),
-        float(differences.mean()) if len(both) else np.nan,
-        low,
-        high,
-        int((differences > 0).sum()),
-        int((differences < 0).sum()),
-    )
+    metrics: Sequence[str],
+    a: np.ndarray,
+    b: np.ndarray,
+    classes: np.ndarray | None,
+    seed: int,
+    draws: int,
+) -> Iterator[Difference]:
+    """Each metric from (S, Q, M) values; a query without a value in one has none in both."""
+    known = ~np.isnan(a + b).any(axis=0)  # (Q, M)
+    count = known.sum(axis=0)
+    differences = np.where(known, b - a, np.nan)
+    gain = differences.mean(axis=0)  # (Q, M), over the seeds
+    with np.errstate(invalid="ignore"):  # no query with a value: 0 / 0
+        means = [np.where(known, side, 0).sum(axis=1) / count for side in (a, b)]  # (S, M)
+    by_seed = means[1] - means[0]
+    ends = find_ends(resample_means(gain, classes, seed=seed, draws=draws), by_seed)
+    for i, metric in enumerate(metrics):
+        yield Difference(
+            metric,
+            int(count[i]),
+            float(means[0][:, i].mean()),
+            float(means[1][:, i].mean()),
+            float(by_seed[:, i].mean()),
+            float(ends[0, i]),
+            float(ends[1, i]),
+            int((gain[:, i] > 0).sum()),
+            int((gain[:, i] < 0).sum()),
+        )
 
 
-def _severity(a: Measured, b: Measured, shared: pd.Index) -> pd.DataFrame:
+def _by_query(queries: pd.Index, a: np.ndarray, b: np.ndarray) -> pd.DataFrame:
+    told = pd.DataFrame({"image_id": queries, "a": a, "b": b, "difference": b - a}).dropna()
+    return told.sort_values(["difference", "image_id"], ascending=[False, True], ignore_index=True)
+
+
+def _severity(a: Measured, b: Measured, pairs: Pairs, shared: pd.Index) -> pd.DataFrame:
     """Queries by the level that their first image shares with them, the finest first."""
     names = [str(name) for name in a.protocol["levels"]]
-    counts = [_count_first(side, shared, len(names)) for side in (a, b)]
+    models = [
+        [side.of_model(name) for name in own]
+        for side, own in zip((a, b), zip(*pairs, strict=True), strict=True)
+    ]
+    counts = [
+        np.sum([_count_first(one, shared, len(names)) for one in side], axis=0) for side in models
+    ]
     levels = range(len(names), -1, -1)
-    labels = [f"same {names[level - 1]}" if level else f"another {names[0]}" for level in levels]
+    labels = [shared_text(level, names) for level in levels]
     columns = {"level": list(levels), "first_image": labels}
     return pd.DataFrame({**columns, "a": counts[0][::-1], "b": counts[1][::-1]})
 
@@ -189,3 +251,26 @@ def _remarks(a: Measured, b: Measured) -> Iterator[str]:
         one, other = a.protocol.get(what), b.protocol.get(what)
         if one != other:
             yield f"not measured alike: {what} is {one} in A, {other} in B"
+
+
+def _remarks_on_spread(a: Measured, b: Measured, pairs: Pairs, unit: str, by: str) -> Iterator[str]:
+    """What the intervals cannot know."""
+    if by == "auto" and any("classes" not in side.protocol for side in (a, b)):
+        yield (
+            "the classes of the queries are not recorded, so queries count as independent; run "
+            "evaluate again for intervals over classes"
+        )
+    if _is_one_training(a, b):
+        yield "A and B differ in their training seeds alone, so every difference is chance"
+        return
+    trained = any(facts.get("steps") for side in (a, b) for facts in side.models.values())
+    if len(pairs) == 1 and trained:
+        yield (
+            "one training seed each: the spread between seeds is not in the intervals; see "
+            "train.seeds"
+        )
+    if len(pairs) == 2:
+        yield "two seeds say little of the spread between seeds, so the intervals are wide"
+    compared = [{name for pair in pairs for name in pair} & side.models.keys() for side in (a, b)]
+    if len(pairs) > 1 and compared != [side.models.keys() for side in (a, b)]:
+        yield f"only the {len(pairs)} seeds that both have are compared"

@@ -2,8 +2,9 @@
 
 A run that was stopped goes on with the next shard, and another set of metrics embeds nothing again.
 Shards are tasks that any process may do. A CPU embeds a few photos at a time on each thread, one
-thread to them: so neither the number of processes nor that of cores changes a byte. A file
-ends with the SHA-256 of what stands before, which readers of .npy pass over.
+thread to them: so neither the number of processes nor that of cores changes a byte. A file is
+sealed with the model and the images that it is of, so that one that was damaged, or put in the
+place of another, is made again.
 """
 
 import io
@@ -19,11 +20,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
-from hgld.artifacts import atomic_path
+from hgld.artifacts import read_sealed, write_sealed
 from hgld.config import EvaluateOptions
-from hgld.errors import HgldError
+from hgld.errors import HgldError, Resumable
 from hgld.evaluate.given import read_given, require_finite, unit_rows
 from hgld.evaluate.models import Encoder, Model, loaded
 from hgld.evaluate.sides import Side
@@ -34,9 +35,8 @@ from hgld.tasks import map_tasks, track
 
 __all__ = ["Store"]
 
-REVISION = 2  # of the embedding: higher when the same model embeds the same shard otherwise
+REVISION = 3  # of the embedding: higher when the same model embeds the same shard otherwise
 TOGETHER = 8  # photos that a thread embeds at a time
-SEAL = sha256().digest_size  # bytes at a file's end
 
 
 @dataclass(frozen=True)
@@ -102,15 +102,23 @@ class EmbedTask:
     path: Path
     options: EvaluateOptions
 
+    @property
+    def holds(self) -> str:
+        """What the file is of: the model, and the images by their key."""
+        return f"{REVISION} {self.key} {self.path.stem}"
+
     def is_done(self) -> bool:
         """Whether the embeddings are there, one for each image, as they were written."""
-        try:
-            content = memoryview(self.path.read_bytes())
-            found = np.load(self.path, mmap_mode="r")
-        except (OSError, ValueError, EOFError):
-            return False
+        return self.read() is not None
+
+    def read(self) -> np.ndarray | None:
+        """(N, D) embeddings; None unless they are there as they were written."""
+        content = read_sealed(self.path, self.holds)
+        if content is None:
+            return None
+        found = np.load(io.BytesIO(content))
         fits = found.ndim == 2 and found.dtype == np.float32 and len(found) == len(self.rows)
-        return fits and sha256(content[:-SEAL]).digest() == content[-SEAL:]
+        return np.asarray(found) if fits else None
 
 
 def embed_or_keep(task: EmbedTask) -> Path:
@@ -121,9 +129,7 @@ def embed_or_keep(task: EmbedTask) -> Path:
         buffer = io.BytesIO()
         with _memory_told(task):
             np.save(buffer, np.concatenate(list(_embed(task, encoder, device))))
-        buffer.write(sha256(buffer.getbuffer()).digest())
-        with atomic_path(task.path) as temporary:
-            temporary.write_bytes(buffer.getvalue())
+        write_sealed(task.path, buffer.getbuffer(), task.holds)
     return task.path
 
 
@@ -164,11 +170,38 @@ def _embed(task: EmbedTask, encoder: Encoder, device: torch.device) -> Iterator[
         return
     options = task.options
     batches = DataLoader(
-        images, options.batch_size, num_workers=options.workers, worker_init_fn=ignore_requests
+        _Photos(images),
+        options.batch_size,
+        num_workers=options.workers,
+        collate_fn=_collate,
+        worker_init_fn=ignore_requests,
     )
     with torch.inference_mode():
-        for batch, _, _ in track(batches, label, len(batches)):
+        for batch in track(batches, label, len(batches)):
+            if isinstance(batch, HgldError):
+                raise batch
             yield encoder.network(batch.to(device)).float().cpu().numpy()
+
+
+class _Photos(Dataset[torch.Tensor | HgldError]):
+    """The photos, or the error that a worker met: raised there, it would be pages of traceback."""
+
+    def __init__(self, images: ShardImages) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, number: int) -> torch.Tensor | HgldError:
+        try:
+            return self.images[number][0]
+        except HgldError as error:
+            return error
+
+
+def _collate(found: list[torch.Tensor | HgldError]) -> torch.Tensor | HgldError:
+    error = next((item for item in found if isinstance(item, HgldError)), None)
+    return error or torch.stack([item for item in found if isinstance(item, torch.Tensor)])
 
 
 @torch.inference_mode()
@@ -194,11 +227,17 @@ def _threads(processes: int) -> Iterator[ThreadPoolExecutor]:
 
 def _read(tasks: Sequence[EmbedTask], side: Side, model: Model) -> np.ndarray:
     """(N, D) embeddings of all tasks, one after the other."""
-    dim = np.load(tasks[0].path, mmap_mode="r").shape[1]
-    vectors = np.empty((len(side.rows), dim), np.float32)
-    start = 0
+    vectors, start = np.empty((0, 0), np.float32), 0
     for task in tasks:
-        vectors[start : start + len(task.rows)] = np.load(task.path)
-        start += len(task.rows)
+        found = task.read()
+        if found is None:
+            raise Resumable(
+                f"{task.path}: was damaged since it was written; run the same command again to "
+                "have it made again"
+            )
+        if not start:
+            vectors = np.empty((len(side.rows), found.shape[1]), np.float32)
+        vectors[start : start + len(found)] = found
+        start += len(found)
     require_finite(vectors, f"evaluate: model {model.name}, split {side.split}", side.image_ids)
     return vectors

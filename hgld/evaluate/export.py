@@ -1,52 +1,84 @@
-"""Rankings of an evaluation in the formats of others, line by line.
+"""Rankings and embeddings of an evaluation in the formats of other programs.
 
-A ranking keeps the first 100 images of each query; judgements (TREC's qrels) are of all pairs that
-share a level, and follow from the labels in the shards beside the evaluation.
+Rankings and judgements (TREC's qrels) are lines of text whose fields end at white space or a
+comma. An id that holds such a character is percent-encoded, as a query and as an image: ``a b.jpg``
+becomes ``a%20b.jpg``, and ``urllib.parse.unquote`` restores it. Judgements are of all pairs that
+share a level, and follow from the labels in the shards.
+
+A ranking file keeps the first 100 images of each query; more are ranked again from the embeddings.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
-from hgld.artifacts import ARTIFACTS
+from hgld.artifacts import ARTIFACTS, atomic_path
 from hgld.config import nearest
 from hgld.errors import InvalidData, UsageError
+from hgld.evaluate.kept import open_embedded
+from hgld.evaluate.ranking import rank_blocks
 from hgld.evaluate.results import Measured
-from hgld.evaluate.sides import Shards
+from hgld.evaluate.sides import Shards, Side
 from hgld.ranking.interchange import kaggle_lines, trec_qrels, trec_run
 from hgld.ranking.levels import shared_levels
+from hgld.tasks import say
 
-__all__ = ["FORMATS", "export_lines", "read_lines"]
+__all__ = ["FORMATS", "VECTOR_FORMATS", "encode_id", "export_lines", "read_lines", "write_vectors"]
 
 FORMATS = ("trec-run", "trec-qrels", "kaggle")
+VECTOR_FORMATS = ("npz", "parquet")
 QUERIES_AT_ONCE = 64
+SEPARATES = re.compile(r'[\s%,"\x00-\x1f\x7f]')
+
+
+def encode_id(image_id: str) -> str:
+    """Percent-encode what would end a field: white space, comma, quote, and % itself.
+
+    Example:
+        >>> encode_id("50% off/é 1.jpg")
+        '50%25%20off/é%201.jpg'
+    """
+    return SEPARATES.sub(lambda found: quote(found[0], safe=""), image_id)
 
 
 def export_lines(
-    measured: Measured, form: str, first: int = 100, at_least: int = 1
+    measured: Measured, form: str, depth: int | None = 100, at_least: int = 1
 ) -> Iterator[str]:
-    """Lines of a model's ranking.
+    """Lines of a model's ranking; all checks are made before the first line.
 
     Args:
         measured: the model.
         form: trec-run, trec-qrels or kaggle.
-        first: ranks of each query, at most 100.
+        depth: ranks of each query; None: all of the gallery.
         at_least: of qrels, the lowest level that counts as relevant.
 
     Raises:
+        InvalidData: an id is empty or occurs twice; the embeddings changed since.
+        MissingInput: there are no embeddings to rank from.
         UsageError: no such form, or no such level.
     """
     if form not in FORMATS:
+        every = FORMATS + VECTOR_FORMATS
         raise UsageError(
-            f"--format {form}: expected {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-            + nearest(form, FORMATS)
+            f"--format {form}: expected {', '.join(every[:-1])} or {every[-1]}"
+            + nearest(form, every)
         )
     if form == "trec-qrels":
         return _judgements(measured, at_least)
-    rankings = _rankings(measured, first)
-    return kaggle_lines(rankings, first) if form == "kaggle" else trec_run(rankings, measured.model)
+    rankings = _rankings(measured, depth)
+    if form == "trec-run":
+        name = encode_id(measured.run)
+        return chain.from_iterable(trec_run({q: images}, name) for q, images in rankings)
+    header = next(kaggle_lines({}))
+    rows = (list(kaggle_lines({q: images}, len(images)))[1] for q, images in rankings)
+    return chain([header], rows)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -63,15 +95,81 @@ def read_lines(path: Path) -> list[str]:
         raise InvalidData(f"{path}: not UTF-8 text") from None
 
 
-def _rankings(measured: Measured, first: int) -> dict[str, list[str]]:
+def write_vectors(measured: Measured, form: str, folder: Path) -> list[Path]:
+    """Write the embeddings of a model, one file a side: ``MODEL-SPLIT.npz`` or ``.parquet``.
+
+    The rows are in the order of the shards' index. ``hgld evaluations measure`` reads both forms:
+    .npz holds ids (N,), vectors (N, D) and labels (N, L); .parquet holds image_id, embedding and a
+    column of class numbers for each level.
+
+    Returns:
+        The files.
+    """
+    found = open_embedded(measured)
+    paths = []
+    for side in {side.split: side for side in (found.query, found.gallery)}.values():
+        path = folder / f"{measured.run}-{side.split}.{form}"
+        vectors = found.vectors[side.split]
+        with atomic_path(path) as temporary, temporary.open("wb") as file:
+            if form == "npz":
+                np.savez(file, ids=side.image_ids, vectors=vectors, labels=side.labels)
+            else:
+                pq.write_table(_vector_table(side, found.levels, vectors), file, compression="zstd")
+        paths.append(path)
+    return paths
+
+
+def _vector_table(side: Side, levels: Sequence[str], vectors: np.ndarray) -> pa.Table:
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+    classes = dict(zip(levels, side.labels.T, strict=True))
+    return pa.table({"image_id": side.image_ids, "embedding": lists, **classes})
+
+
+def _rankings(measured: Measured, depth: int | None) -> Iterator[tuple[str, list[str]]]:
     """Ids of the first images of each query; in an open set without the query itself."""
     found = measured.ranked("order", "query_ids", "gallery_ids")
+    query_ids, gallery_ids, stored = found["query_ids"], found["gallery_ids"], found["order"]
+    depth = min(depth or len(gallery_ids), len(gallery_ids))
     own = measured.protocol["query"] == measured.protocol["gallery"].split("+")[0]
-    rankings = {}
-    for query, row in zip(found["query_ids"].tolist(), found["order"], strict=True):
-        images = found["gallery_ids"][row].tolist()
-        rankings[query] = [image for image in images if not (own and image == query)][:first]
-    return rankings
+    queries = _encode_all(query_ids, "query")
+    images = _encode_all(gallery_ids, "gallery")
+    _report_encoded([*query_ids, *gallery_ids], {*queries, *images})
+    blocks = [stored] if depth <= stored.shape[1] else _rank_deeper(measured, depth)
+    return (
+        (query, [images[i] for i in row if not (own and images[i] == query)][:depth])
+        for query, row in zip(queries, chain.from_iterable(blocks), strict=True)
+    )
+
+
+def _rank_deeper(measured: Measured, depth: int) -> Iterator[np.ndarray]:
+    """Gallery rows of the first ranks, (q, depth), some queries after the other."""
+    found = open_embedded(measured)
+    blocks = rank_blocks(
+        found.vectors[found.query.split],
+        found.query.labels,
+        [found.vectors[found.gallery.split]],
+        found.gallery.labels,
+        exclude_self=found.gallery.begins_with(found.query),
+        first=depth,
+    )
+    return (order for _, order in blocks)
+
+
+def _encode_all(ids: np.ndarray, side: str) -> list[str]:
+    """The ids as words of a line, none empty and none twice."""
+    unique, counts = np.unique(ids, return_counts=True)
+    if "" in unique or counts.max(initial=1) > 1:
+        what = "an image without an id" if "" in unique else f"{unique[counts.argmax()]} twice"
+        raise InvalidData(f"the {side} holds {what}; a ranking needs an id for each image")
+    return [encode_id(str(image_id)) for image_id in ids]
+
+
+def _report_encoded(ids: Iterable[str], words: set[str]) -> None:
+    if changed := sorted({str(image_id) for image_id in ids} - words):
+        say(
+            f"{len(changed):,} ids hold white space, commas, quotes or %; they are "
+            f"percent-encoded: {changed[0]!r} is {encode_id(changed[0])}"
+        )
 
 
 def _judgements(measured: Measured, at_least: int) -> Iterator[str]:
@@ -79,16 +177,20 @@ def _judgements(measured: Measured, at_least: int) -> Iterator[str]:
     shards = Shards.read(measured.folder / ARTIFACTS["shards"].file)
     if at_least > len(shards.levels):
         raise UsageError(f"--at-least {at_least}: there are {len(shards.levels)} levels")
-    sides = [shards.side(measured.protocol[name], name) for name in ("query", "gallery")]
-    labels = [torch.from_numpy(side.labels) for side in sides]
-    queries, images = (side.image_ids for side in sides)
-    own = sides[1].begins_with(sides[0])
-    for start in range(0, len(queries), QUERIES_AT_ONCE):
-        part = slice(start, start + QUERIES_AT_ONCE)
-        levels = shared_levels(labels[0][part], labels[1]).numpy()
-        for query, row in zip(queries[part].tolist(), levels, strict=True):
-            there = np.flatnonzero(row >= at_least)
-            judged = {
-                str(images[i]): int(row[i]) for i in there if not (own and images[i] == query)
-            }
-            yield from trec_qrels({query: judged})
+    query, gallery = (shards.side(measured.protocol[name], name) for name in ("query", "gallery"))
+    queries = _encode_all(query.image_ids, "query")
+    images = _encode_all(gallery.image_ids, "gallery")
+    _report_encoded([*query.image_ids, *gallery.image_ids], {*queries, *images})
+    labels = [torch.from_numpy(side.labels) for side in (query, gallery)]
+    own = gallery.begins_with(query)
+
+    def lines() -> Iterator[str]:
+        for start in range(0, len(queries), QUERIES_AT_ONCE):
+            part = slice(start, start + QUERIES_AT_ONCE)
+            levels = shared_levels(labels[0][part], labels[1]).numpy()
+            for name, row in zip(queries[part], levels, strict=True):
+                there = np.flatnonzero(row >= at_least)
+                judged = {images[i]: int(row[i]) for i in there if not (own and images[i] == name)}
+                yield from trec_qrels({name: judged})
+
+    return lines()

@@ -1,15 +1,19 @@
 """Metrics of embeddings that lie in files, without a pipeline: H-AP of anything, in one call."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
+from hgld.bootstrap import find_ends, resample_means
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.given import Given, require_finite, unit_rows
+from hgld.ranking.levels import coarser_column
 from hgld.ranking.metrics import Result, evaluate, parse
 from hgld.sources.tables import level_columns
 
@@ -23,6 +27,7 @@ class FileResult:
     Attributes:
         result: values of each query.
         ids: (Q,) of the queries, or their row numbers.
+        classes: (Q,) finest label of each query.
         levels: names, coarse to fine.
         open_set: the gallery is the queries, each without itself.
         unmatched: level -> queries that have no other image of their class in the gallery.
@@ -30,12 +35,24 @@ class FileResult:
 
     result: Result
     ids: np.ndarray
+    classes: np.ndarray
     levels: tuple[str, ...]
     open_set: bool
     unmatched: dict[str, int]
 
+    @cached_property
+    def intervals(self) -> dict[str, tuple[float, float] | None]:
+        """The 95 % interval of each mean, by drawing classes with all their queries.
+
+        None for a metric with values in one class only.
+        """
+        values = np.stack([v.numpy() for v in self.result.per_query.values()], axis=1)
+        low, high = find_ends(resample_means(values, self.classes)).tolist()
+        ends = zip(self.result.per_query, low, high, strict=True)
+        return {name: None if math.isnan(a) else (a, b) for name, a, b in ends}
+
     def facts(self) -> dict[str, Any]:
-        """Protocol, means and skipped queries, to print as JSON."""
+        """Protocol, means with intervals and skipped queries, to print as JSON."""
         return {
             "protocol": {
                 "name": "all-vs-all" if self.open_set else "query-gallery",
@@ -45,13 +62,15 @@ class FileResult:
                 "unmatched": self.unmatched,
             },
             "mean": {n: None if v != v else v for n, v in self.result.mean().items()},
+            "interval": self.intervals,
+            "bootstrap": {"unit": "classes", "units": len(np.unique(self.classes))},
             "skipped": self.result.skipped,
         }
 
     def per_query(self) -> pd.DataFrame:
-        """A row a query, a column a metric."""
+        """A row a query: id, class, a column a metric."""
         columns = {name: values.numpy() for name, values in self.result.per_query.items()}
-        return pd.DataFrame({"image_id": self.ids, **columns})
+        return pd.DataFrame({"image_id": self.ids, "class": self.classes, **columns})
 
 
 def measure_files(
@@ -73,14 +92,15 @@ def measure_files(
         cosine: divide by the lengths first; False: the inner product as it is.
 
     Raises:
-        InvalidData: the two sides do not fit together, or have no labels; ``landmark_id``, by its
-            name the finest level, stands before another.
+        InvalidData: the two sides do not fit together, or have no labels; a level is coarser than
+            the one before it.
         UsageError: no such metric or level.
     """
     other = gallery or query
     tables = _tables(query, other, levels)
     names = tuple(levels) or tuple(map(str, tables[0].columns))
     labels = _number(tables)
+    _require_coarse_to_fine(np.concatenate(labels), names, other)
     chosen = tuple(metrics) or _usual(names)
     for metric in chosen:
         parse(metric).at_level(names)
@@ -97,7 +117,8 @@ def measure_files(
     )
     ids = np.arange(len(query)).astype(str) if query.ids is None else query.ids
     unmatched = _unmatched(labels, names, gallery is None)
-    return FileResult(result, ids, names, gallery is None, unmatched)
+    classes = tables[0].iloc[:, -1].astype(str).to_numpy(dtype=str)
+    return FileResult(result, ids, classes, names, gallery is None, unmatched)
 
 
 def _tables(query: Given, other: Given, levels: Sequence[str]) -> list[pd.DataFrame]:
@@ -128,6 +149,8 @@ def _levels_of(side: Given, levels: Sequence[str]) -> pd.DataFrame:
             f"{side.path}: has no level '{missing[0]}'; its labels are "
             + ", ".join(map(str, side.labels))
         )
+    if len(set(levels)) < len(levels):
+        raise UsageError(f"--level: a level is there twice: {', '.join(levels)}")
     return side.labels[list(levels) or _usual_levels(side.labels, side)]
 
 
@@ -141,6 +164,17 @@ def _usual_levels(labels: pd.DataFrame, side: Given) -> list[str]:
             f"(columns: {columns}); name the levels coarse to fine: --level NAME"
         )
     return found
+
+
+def _require_coarse_to_fine(labels: np.ndarray, names: Sequence[str], side: Given) -> None:
+    """Refuse levels from fine to coarse: every metric would be that of the first level."""
+    at = coarser_column(torch.from_numpy(labels))
+    if at is not None:
+        ordered = " ".join(f"--level {name}" for name in reversed(names))
+        raise InvalidData(
+            f"{side.path}: level '{names[at]}' is coarser than '{names[at - 1]}' before it; levels "
+            f"run coarse to fine: {ordered}"
+        )
 
 
 def _number(tables: Sequence[pd.DataFrame]) -> list[np.ndarray]:

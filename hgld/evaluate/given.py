@@ -11,7 +11,6 @@ Three forms, whatever made them:
 Pickles are never read.
 """
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +19,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import read_csv
+from hgld.artifacts import read_array, read_arrays, read_csv, read_header
 from hgld.errors import InvalidData
+from hgld.model.weights import one_line
 
 __all__ = ["Given", "read_given", "read_labels", "require_finite", "unit_rows"]
 
@@ -112,7 +112,7 @@ def read_given(path: Path) -> Given:
     except InvalidData:
         raise
     except Exception as error:  # numpy and pyarrow raise whatever the damage leads to
-        raise InvalidData(f"{path}: not readable as embeddings ({error})") from None
+        raise InvalidData(f"{path}: not readable as embeddings ({one_line(error)})") from None
     _require_shape(given)
     require_finite(given.vectors, str(path), given.ids)
     return given
@@ -127,16 +127,16 @@ def read_labels(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise InvalidData(f"{path}: no such file; expected labels as .csv, .parquet or .npy")
     if path.suffix == ".csv":
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            names = next(csv.reader(file), [])
-        return read_csv(path, dict.fromkeys(names, "text"))
+        return read_csv(path, dict.fromkeys(read_header(path, ()), "text"))
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
-        loaded = np.load(path, allow_pickle=False)
-        return _label_table(loaded if path.suffix == ".npy" else loaded["labels"], path)
+        loaded = read_array(path) if path.suffix == ".npy" else read_arrays(path)["labels"]
+        return _label_table(loaded, path)
+    except InvalidData:
+        raise
     except Exception as error:  # numpy and pyarrow raise whatever the damage leads to
-        raise InvalidData(f"{path}: not readable as labels ({error})") from None
+        raise InvalidData(f"{path}: not readable as labels ({one_line(error)})") from None
 
 
 def require_finite(vectors: np.ndarray, whose: str, ids: Sequence[str] | np.ndarray | None) -> None:
@@ -180,19 +180,17 @@ def _near_one(vectors: np.ndarray) -> np.ndarray:
 
 
 def _read_npy(path: Path) -> Given:
-    return Given(path, np.load(path, allow_pickle=False))
+    return Given(path, read_array(path))
 
 
 def _read_npz(path: Path) -> Given:
-    with np.load(path, allow_pickle=False) as data:
-        name = next((name for name in VECTORS if name in data), None)
-        if name is None:
-            raise InvalidData(
-                f"{path}: has no array 'vectors' (it has {', '.join(data) or 'none'})"
-            )
-        ids = next((data[name].astype(str) for name in IDS if name in data), None)
-        labels = _label_table(data["labels"], path) if "labels" in data else None
-        return Given(path, data[name], ids, labels)
+    data = read_arrays(path)
+    name = next((name for name in VECTORS if name in data), None)
+    if name is None:
+        raise InvalidData(f"{path}: has no array 'vectors' (it has {', '.join(data) or 'none'})")
+    ids = next((data[name].astype(str) for name in IDS if name in data), None)
+    labels = _label_table(data["labels"], path) if "labels" in data else None
+    return Given(path, data[name], ids, labels)
 
 
 def _read_parquet(path: Path) -> Given:

@@ -8,6 +8,7 @@ its own name, and ``gldv2-official`` gives both.
 """
 
 import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,17 @@ import numpy as np
 import pandas as pd
 import torch
 
+from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.config import EvaluateOptions, StageContext
 from hgld.errors import UsageError
 from hgld.evaluate.embeddings import Store
+from hgld.evaluate.kept import record_models
 from hgld.evaluate.models import Model, find_models
 from hgld.evaluate.official import PAPER, Official
+from hgld.evaluate.preconditions import choose_metrics, require_classes
 from hgld.evaluate.ranking import write_ranking
 from hgld.evaluate.sides import Shards, Side
-from hgld.ranking.metrics import Result, evaluate, parse
+from hgld.ranking.metrics import Result, evaluate
 from hgld.tasks import say
 
 __all__ = ["evaluate_models", "evaluate_officially"]
@@ -45,8 +49,8 @@ def evaluate_models(
         out: gets the ranking of each model.
 
     Returns:
-        The report (protocol, and the means of each model), and one row for each model, query and
-        metric that has a value.
+        The report (protocol, and the means of each model and over the seeds of each run), and one
+        row for each model, query and metric that has a value.
 
     Raises:
         InvalidData: embeddings that are no finite numbers; a path that leads to no model.
@@ -95,8 +99,10 @@ def evaluate_officially(
 @dataclass(frozen=True)
 class _Evaluation:
     levels: tuple[str, ...]
+    index: pd.DataFrame
     query: Side
     gallery: Side
+    metrics: tuple[str, ...]
     options: EvaluateOptions
     official: Official | None
 
@@ -105,24 +111,33 @@ class _Evaluation:
         found = Shards.read(shards)
         query = found.side(options.query, "query")
         gallery = found.side(options.gallery, "gallery")
-        _require_metrics(options.metrics, found.levels)
+        metrics = choose_metrics(options.metrics, found.levels)
         _require_others(query, gallery)
-        return cls(found.levels, query, gallery, options, official)
+        for option, side in (("query", query), ("gallery", gallery)):
+            require_classes(option, side.split, len(np.unique(side.labels[:, -1])))
+        return cls(found.levels, found.index, query, gallery, metrics, options, official)
 
     def run(self, runs: Path, state: Path, out: Path) -> tuple[dict[str, Any], pd.DataFrame]:
         """The report and the values of each query; rankings go to ``out``."""
         models = find_models(self.options.models, runs)
         store = Store(state, self.options)
         store.keep_only(models)
+        record_models(state, models)
         _keep_only(out, [model.name for model in models], self.official is not None)
-        protocol = self._protocol()
+        facts = {model.name: model.facts() for model in models}
+        protocol = self._protocol({one["split"] for one in facts.values() if "split" in one})
         found, tables = {}, []
         for model in models:
             means, values = self._measure(model, store, out)
-            found[model.name] = {**means, **model.facts()}
+            found[model.name] = {**means, **facts[model.name]}
             tables.append(values)
         metrics = list(next(iter(found.values()))["mean"])
-        report = {"protocol": protocol, "metrics": metrics, "models": found}
+        report = {
+            "protocol": protocol,
+            "metrics": metrics,
+            "models": found,
+            "runs": _by_run(models, found, metrics),
+        }
         return report, pd.concat(tables, ignore_index=True)
 
     @property
@@ -134,8 +149,8 @@ class _Evaluation:
             return "all-vs-all"
         return "distractors" if self.gallery.begins_with(self.query) else "query-gallery"
 
-    def _protocol(self) -> dict[str, Any]:
-        """What was measured; what a person should know of it is said."""
+    def _protocol(self, trained: Collection[str]) -> dict[str, Any]:
+        """What was measured, by models of these splits; what a person should know is printed."""
         queries, classes = self._unmatched()
         if queries:
             say(
@@ -151,6 +166,7 @@ class _Evaluation:
             "gallery_images": len(self.gallery.rows),
             "levels": list(self.levels),
             "unmatched": {"queries": queries, "classes": classes},
+            "classes": self._count_classes(trained),
         }
         if self.official is not None:
             facts["official"] = self.official.facts(self.query, self.gallery)
@@ -164,6 +180,12 @@ class _Evaluation:
         wanted = self.query.rows[places].merge(counts, how="left", left_on=places, right_index=True)
         lost = wanted[wanted["images"].fillna(0) <= own]
         return len(lost), len(lost[places].drop_duplicates())
+
+    def _count_classes(self, trained: Collection[str]) -> dict[str, int]:
+        """Finest classes of the queries, and how many of them a model was trained on."""
+        queries = _class_keys(self.query.rows)
+        seen = _class_keys(self.index[self.index["split"].isin(list(trained))])
+        return {"queries": len(queries), "trained_on": len(queries & seen)}
 
     def _measure(
         self, model: Model, store: Store, out: Path
@@ -184,13 +206,19 @@ class _Evaluation:
             score = self.official.score(vectors, self.query, self.gallery, lines)
             means |= score.means
             tables.append(_value_table(model.name, score.name, score.ids, score.values))
+        table = pd.concat(tables, ignore_index=True)
+        class_of = dict(
+            zip(self.query.image_ids, self.query.rows["landmark_id"].astype(str), strict=True)
+        )
+        # an official query that is in no shard has no label: an empty class
+        table["class"] = [class_of.get(image_id, "") for image_id in table["image_id"]]
         shown = {name: None if math.isnan(value) else value for name, value in means.items()}
         skipped = {name: int(count) for name, count in result.skipped.items()}
-        return {"mean": shown, "skipped": skipped}, pd.concat(tables, ignore_index=True)
+        return {"mean": shown, "skipped": skipped}, table
 
     def _result(self, query: np.ndarray, gallery: np.ndarray) -> Result:
         """Metrics of each query; by GLDv2's protocols the paper's mAP@100 under its name."""
-        names = {name: name for name in self.options.metrics}
+        names = {name: name for name in self.metrics}
         if self._name.startswith("gldv2"):
             names[PAPER] = f"mAP@100:{self.levels[-1]}"
         found = evaluate(
@@ -206,23 +234,37 @@ class _Evaluation:
         return Result(values, found.queries, found.gallery, found.inverted)
 
 
+def _by_run(
+    models: Sequence[Model], found: Mapping[str, Any], metrics: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Names of the models of each run, and mean and standard deviation over its seeds."""
+    names: dict[str, list[str]] = {}
+    for model in models:
+        names.setdefault(model.run, []).append(model.name)
+    runs = {}
+    for run, own in names.items():
+        values = {m: [found[name]["mean"].get(m) for name in own] for m in metrics}
+        known = {m: v for m, v in values.items() if None not in v}
+        means = {m: float(np.mean(known[m])) if m in known else None for m in metrics}
+        runs[run] = {"models": own, "mean": means}
+        if len(own) > 1:
+            spread = {m: float(np.std(known[m], ddof=1)) if m in known else None for m in metrics}
+            runs[run]["std"] = spread
+    return runs
+
+
+def _class_keys(rows: pd.DataFrame) -> set[tuple[str, int]]:
+    """Id space and landmark id of each finest class."""
+    spaces = rows["split"].map(SPACE_OF_SPLIT)
+    return set(zip(spaces, rows["landmark_id"], strict=True))
+
+
 def _value_table(
     model: str, metric: str, image_ids: np.ndarray, values: np.ndarray
 ) -> pd.DataFrame:
     """One row for each query that has a value."""
     columns = {"model": model, "image_id": image_ids, "metric": metric, "value": values}
     return pd.DataFrame(columns).astype({"value": "float64"}).dropna(subset="value")
-
-
-def _require_metrics(names: tuple[str, ...], level_names: tuple[str, ...]) -> None:
-    """Refuse a wrong name before anything is embedded."""
-    if not names:
-        raise UsageError("evaluate.metrics is empty; name at least one, e.g. H-AP")
-    for name in names:
-        try:
-            parse(name).at_level(level_names)
-        except UsageError as error:
-            raise UsageError(f"evaluate.metrics: {error}") from None
 
 
 def _require_others(query: Side, gallery: Side) -> None:
@@ -234,10 +276,10 @@ def _require_others(query: Side, gallery: Side) -> None:
 
 
 def _keep_only(out: Path, names: list[str], official: bool) -> None:
-    """Make the folder; what is of models or protocols that are no longer asked for goes."""
+    """Make the folder; remove rankings of models and protocols that are no longer asked for."""
     kept = {f"{name}.npz" for name in names}
     kept |= {f"{name}.submission.csv" for name in names if official}
     out.mkdir(parents=True, exist_ok=True)
-    for path in out.iterdir():
+    for path in [*out.glob("*.npz"), *out.glob("*.submission.csv")]:
         if path.name not in kept:
             path.unlink()

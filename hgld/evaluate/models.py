@@ -20,16 +20,17 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from hgld.artifacts import Json, hash_file
+from hgld.artifacts import hash_file
 from hgld.config import TrainOptions, nearest
-from hgld.errors import InvalidData, MissingInput, MissingWeights, UsageError
+from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model import build_image_model, load_model
 from hgld.model.backbones import find_backbone
 from hgld.model.clip import find_clip, load_clip_tower
+from hgld.model.folder import CONFIG, check_model, models_by_run
 from hgld.model.image import evaluation_transform
 from hgld.model.weights import split_name
 
-__all__ = ["Encoder", "Model", "find_models", "loaded"]
+__all__ = ["Encoder", "Model", "find_given", "find_models", "loaded"]
 
 HELPS = "download them elsewhere and name the file"
 
@@ -55,11 +56,13 @@ class Model:
         name: in tables and files.
         kind: checkpoint, timm, open_clip or given.
         source: folder, name of the pretrained model, or file of embeddings.
+        run: what the models of several seeds have in common; of one seed its name.
     """
 
     name: str
     kind: str
     source: str
+    run: str
 
     def key(self) -> str:
         """All that decides the embeddings, in one word."""
@@ -68,12 +71,14 @@ class Model:
         return sha256(facts.encode()).hexdigest()
 
     def facts(self) -> dict[str, Any]:
-        """What a report says of it: loss, steps, backbone, SHA-256 of the weights."""
+        """Return loss, steps, backbone and hash of the weights, and how it was trained."""
         file = self._decisive_file()
         if self.kind == "checkpoint":
             config = json.loads(file.read_text(encoding="utf-8"))
             facts = {name: config.get(name) for name in ("loss", "steps", "backbone")}
-            return {**facts, "steps": facts["steps"] or 0, "weights_sha256": config["sha256"]}
+            facts |= {"steps": facts["steps"] or 0, "weights_sha256": config["sha256"]}
+            trained = ("seed", "split", "recipe") if facts["steps"] else ()
+            return {**facts, **{name: config.get(name) for name in trained}}
         given = self.kind == "given"
         return {
             "loss": "given embeddings" if given else "pretrained",
@@ -81,6 +86,15 @@ class Model:
             "backbone": file.name if given else f"{self.kind}:{self.source}",
             "weights_sha256": hash_file(file),
         }
+
+    def require(self) -> None:
+        """Find the file of its weights or embeddings; those of a pretrained model are downloaded.
+
+        Raises:
+            MissingWeights: the weights are neither here nor within reach.
+            UsageError: no such architecture.
+        """
+        self._decisive_file()
 
     def load(self, device: torch.device) -> Encoder:
         """The model on a device, ready to embed."""
@@ -98,7 +112,7 @@ class Model:
         if self.kind == "given":
             return Path(self.source)
         if self.kind == "checkpoint":
-            return Path(self.source) / "config.json"
+            return Path(self.source) / CONFIG
         with self._in_its_option():
             if self.kind == "open_clip":
                 return find_clip(self.source, self._option, f"{HELPS}: open_clip:MODEL/FILE")
@@ -133,57 +147,73 @@ def loaded(model: Model, key: str, device: torch.device) -> Encoder:
 def find_models(wanted: Mapping[str, str], runs: Path) -> list[Model]:
     """The models that an evaluation names, or else all trained runs, in their order.
 
+    A run that was trained with several seeds is as many models: NAME-s0, NAME-s1 ...
+
     Args:
-        wanted: name -> ``run:NAME``, ``timm:MODEL``, ``open_clip:MODEL/PRETRAINED``, or a path.
+        wanted: name -> ``run:NAME``, ``timm:MODEL``, ``open_clip:MODEL/PRETRAINED``,
+            ``offline:MODEL``, or a path.
         runs: folder of the trained runs.
 
     Raises:
         MissingInput: nothing was trained.
-        UsageError: no such run.
+        UsageError: no such run, or two models of one name.
+        InvalidData: a path that is neither a model's folder nor a file of embeddings; a model
+            whose files are not those that were saved together.
+    """
+    wanted = wanted or {run: f"run:{run}" for run in models_by_run(runs)}
+    found = [model for name, text in wanted.items() for model in _find(name, text, runs)]
+    names = [model.name for model in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"evaluate.models: two models would be called {twice[0]}; rename one")
+    for model in found:
+        if model.kind == "checkpoint":
+            check_model(Path(model.source))
+    return found
+
+
+def find_given(wanted: Mapping[str, str]) -> list[Model]:
+    """The models that an evaluation names, without trained runs.
+
+    Raises:
         InvalidData: a path that is neither a model's folder nor a file of embeddings.
     """
-    if not wanted:
-        return [_run(name, name, runs) for name in _run_names(runs)]
-    return [_find(name, text, runs) for name, text in wanted.items()]
+    given = {name: text for name, text in wanted.items() if not text.startswith("run:")}
+    return [model for name, text in given.items() for model in _find(name, text, Path())]
 
 
-def _find(name: str, text: str, runs: Path) -> Model:
+def _find(name: str, text: str, runs: Path) -> list[Model]:
     kind, _, source = text.partition(":")
     if kind == "run":
-        return _run(name, source, runs)
+        return _find_trained(name, source, runs)
     if kind in ("timm", "open_clip"):
-        return Model(name, kind, source)
+        return [Model(name, kind, source, name)]
+    if kind == "offline":  # a backbone's name as train.backbone has it
+        return [Model(name, "timm", text, name)]
     path = Path(text)
     if path.is_file():
-        return Model(name, "given", text)
-    if not (path / "config.json").is_file():
+        return [Model(name, "given", text, name)]
+    if not (path / CONFIG).is_file():
         raise InvalidData(
             f"evaluate.models.{name}: {path} is neither a model's folder (with config.json) nor a "
-            "file of embeddings; expected run:NAME, timm:MODEL, open_clip:MODEL/PRETRAINED or a "
-            "path"
+            "file of embeddings; expected run:NAME, timm:MODEL, open_clip:MODEL/PRETRAINED, "
+            "offline:efficientnet-lite0 or a path"
         )
-    return Model(name, "checkpoint", text)
+    return [Model(name, "checkpoint", text, name)]
 
 
-def _run(name: str, run: str, runs: Path) -> Model:
-    names = _run_names(runs)
-    if run not in names:
+def _find_trained(name: str, run: str, runs: Path) -> list[Model]:
+    """The models of a run, or the one model of that name."""
+    known = models_by_run(runs)
+    known |= {model: [model] for models in known.values() for model in models}
+    if run not in known:
         raise UsageError(
-            f"evaluate.models.{name}: train has no run '{run}' (it has {', '.join(names)})"
-            + nearest(run, names)
+            f"evaluate.models.{name}: train has no run '{run}' (it has {', '.join(known)})"
+            + nearest(run, known)
         )
-    return Model(name, "checkpoint", str(runs / run))
-
-
-def _run_names(runs: Path) -> list[str]:
-    """Names of the trained runs, in the order of the pipeline file."""
-    path = runs / "runs.json"
-    if not path.is_file():
-        raise MissingInput(f"{runs}: holds no model; run train first")
-    names = Json("runs.json", keys=("runs",)).read(path)["runs"]
-    if not isinstance(names, list):
-        raise InvalidData(f"{path}: 'runs' is no list of names; run train again")
-    return [str(name) for name in names]
+    return [
+        Model(name + model.removeprefix(run), "checkpoint", str(runs / model), name)
+        for model in known[run]
+    ]
 
 
 def _as_pretrained(backbone: str) -> TrainOptions:

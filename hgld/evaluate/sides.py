@@ -14,6 +14,7 @@ import pandas as pd
 
 from hgld.errors import UsageError
 from hgld.shards.index import level_columns, read_index, read_manifest
+from hgld.shards.schema import IMAGE_CRC32
 
 __all__ = ["Part", "Shards", "Side", "side_of_files"]
 
@@ -57,9 +58,16 @@ class Side:
         return self.split.split("+")[0] == query.split
 
     def parts(self) -> Iterator[Part]:
-        """For each file its samples, in order."""
+        """For each file its samples, in order.
+
+        The key is of the file and of what is read from it: a reader refuses other bytes than the
+        rows' checksums are of, so embeddings are always those of the images that a key names.
+        """
+        columns = ["offset", "size_bytes", *([IMAGE_CRC32] if IMAGE_CRC32 in self.rows else [])]
         for file, rows in self.rows.groupby("shard", sort=False):
-            yield Part(self.folder, rows, self.hashes[str(file)][:32])
+            key = sha256(self.hashes[str(file)].encode())
+            key.update(rows[columns].to_numpy(np.int64).tobytes())
+            yield Part(self.folder, rows, key.hexdigest()[:32])
 
 
 @dataclass(frozen=True)
@@ -110,9 +118,8 @@ def side_of_files(split: str, rows: pd.DataFrame, folder: Path) -> Side:
     rows = rows.sort_values(["path", "offset"], ignore_index=True)
     rows = rows.assign(shard=rows["path"], key=rows["image_id"])
     hashes = {}
-    for path, part in rows.groupby("path"):
+    for path in rows["path"].unique():
         facts = (folder / str(path)).stat()
-        places = part[["offset", "size_bytes"]].to_numpy(np.int64).tobytes()
-        stamp = f"{path} {facts.st_size} {facts.st_mtime_ns} ".encode()
-        hashes[str(path)] = sha256(stamp + places).hexdigest()
+        times = f"{facts.st_mtime_ns} {facts.st_ctime_ns}"  # a copy may keep the former
+        hashes[str(path)] = sha256(f"{path} {facts.st_size} {times}".encode()).hexdigest()
     return Side(split, rows, np.empty((len(rows), 0), np.int64), folder, hashes)

@@ -7,21 +7,24 @@ from hgld.figures.hierarchy import Bar, draw_groups, draw_shares, draw_sunburst
 from hgld.figures.theme import (
     DARK,
     LIGHT,
+    WIDE,
     WIDTH,
+    Drawing,
     Theme,
     add_axes,
     add_legend,
     mark_of,
     open_figure,
-    png_bytes,
     scale_axis,
 )
 
 __all__ = [
     "DARK",
     "LIGHT",
+    "WIDE",
     "WIDTH",
     "Bar",
+    "Drawing",
     "Theme",
     "add_axes",
     "add_legend",
@@ -30,6 +33,5 @@ __all__ = [
     "draw_sunburst",
     "mark_of",
     "open_figure",
-    "png_bytes",
     "scale_axis",
 ]

@@ -17,17 +17,18 @@ from matplotlib.patches import Patch
 
 from hgld.figures.theme import (
     WIDTH,
+    Drawing,
     Theme,
     add_axes,
     add_legend,
     open_figure,
-    png_bytes,
     scale_axis,
 )
 
 __all__ = ["Bar", "draw_groups", "draw_shares", "draw_sunburst"]
 
 MAX_BARS = 80
+HEIGHT = 4.6  # inches of the rings with the names around them
 RINGS = 4  # of a deeper hierarchy the coarsest
 HOLE, RING = 0.36, 0.64  # radius of the hole, width of all rings together
 LETTER = 0.06  # inches that a letter of a name takes
@@ -47,7 +48,7 @@ class Bar:
     images: int
 
 
-def draw_groups(bars: Sequence[Bar], finest: str, theme: Theme) -> bytes:
+def draw_groups(bars: Sequence[Bar], finest: str, theme: Theme) -> Drawing:
     """Classes of the finest level in each group of the level above it, largest group first."""
     shown = sorted(bars, key=lambda bar: (-bar.classes, bar.name))[:MAX_BARS]
     colours = _group_colours(bars, theme)
@@ -74,7 +75,7 @@ def draw_groups(bars: Sequence[Bar], finest: str, theme: Theme) -> bytes:
             axes.barh([np.nan], [np.nan], color=colour, label=group)
         if len(colours) > 1:
             add_legend(axes, theme)
-        return png_bytes(figure)
+        return Drawing(figure, theme)
 
 
 def _group_colours(bars: Sequence[Bar], theme: Theme) -> dict[str, str]:
@@ -83,7 +84,7 @@ def _group_colours(bars: Sequence[Bar], theme: Theme) -> dict[str, str]:
     return colours if len(groups) <= len(theme.groups) else {}
 
 
-def draw_sunburst(counts: Mapping[Path, int], levels: Sequence[str], theme: Theme) -> bytes:
+def draw_sunburst(counts: Mapping[Path, int], levels: Sequence[str], theme: Theme) -> Drawing:
     """The hierarchy as rings, coarse inside; an angle is a share of all counts.
 
     Args:
@@ -93,7 +94,7 @@ def draw_sunburst(counts: Mapping[Path, int], levels: Sequence[str], theme: Them
     """
     depth = min(RINGS, len(next(iter(counts))))
     total = sum(counts.values())
-    with open_figure(theme, WIDTH, WIDTH) as figure:
+    with open_figure(theme, WIDTH, HEIGHT) as figure:
         axes: Axes = figure.add_subplot(facecolor=theme.surface)
         axes.set_aspect("equal")
         axes.set_axis_off()
@@ -101,10 +102,10 @@ def draw_sunburst(counts: Mapping[Path, int], levels: Sequence[str], theme: Them
         for ring in range(depth):
             _draw_ring(axes, _parts(counts, ring + 1), ring, depth, colours, theme)
         reach = _reach(_parts(counts, depth), total)
-        axes.set(xlim=(-reach, reach), ylim=(-reach, reach))
+        axes.set(xlim=(-reach * WIDTH / HEIGHT, reach * WIDTH / HEIGHT), ylim=(-reach, reach))
         middle = f"{total:,}\n{levels[-1]}\nclasses"
         axes.text(0, 0, middle, ha="center", va="center", fontsize=9, color=theme.ink)
-        return png_bytes(figure)
+        return Drawing(figure, theme)
 
 
 def _parts(counts: Mapping[Path, int], length: int) -> dict[Path, int]:
@@ -148,7 +149,7 @@ def _draw_ring(
     for wedge, (path, count) in zip(wedges, parts.items(), strict=True):
         wedge.set_linewidth(min(1.0, 100 * count / total))
         text = _cut(path[-1]) if last else f"{path[-1]} {count / total:.0%}"
-        arc = 2 * math.pi * outer * count / total * WIDTH / 4
+        arc = 2 * math.pi * outer * count / total * HEIGHT / 4
         if count / total >= NAMED and (last or arc > LETTER * len(text)):
             angle = (wedge.theta1 + wedge.theta2) / 2
             place = outer + 0.03 if last else outer - width / 2
@@ -163,7 +164,7 @@ def _reach(parts: Mapping[Path, int], total: int) -> float:
     """Radius, in units of the outer ring's, that the names outside it need."""
     named = [_cut(path[-1]) for path, count in parts.items() if count / total >= NAMED]
     letters = max((len(name) for name in named), default=0)
-    return 1.05 / (1 - 2 * LETTER * letters / WIDTH)
+    return 1.05 / (1 - 2 * LETTER * letters / HEIGHT)
 
 
 def _shades(
@@ -194,7 +195,7 @@ def _write(axes: Axes, text: str, angle: float, radius: float, outside: bool, th
     axes.text(x, y, text, **style)
 
 
-def draw_shares(shares: Mapping[str, Mapping[str, int]], theme: Theme) -> bytes:
+def draw_shares(shares: Mapping[str, Mapping[str, int]], theme: Theme) -> Drawing:
     """A bar for each thing counted, parted by class: where natural ends and human-made begins.
 
     Args:
@@ -218,7 +219,7 @@ def draw_shares(shares: Mapping[str, Mapping[str, int]], theme: Theme) -> bytes:
             handlelength=1.0,
             labelcolor=theme.ink,
         )
-        return png_bytes(figure)
+        return Drawing(figure, theme)
 
 
 def _draw_shares_of(

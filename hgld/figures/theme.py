@@ -1,9 +1,9 @@
-"""The look of every figure: colours for light and for dark pages, axes, legends, PNG bytes.
+"""The look of every figure: colours for light and for dark pages, axes, legends; its files.
 
-The figures use matplotlib's own font and none of a person's settings, and the files carry neither
-date nor version, so that the same numbers give the same bytes. The colours of classes are those of
-Okabe and Ito, which people who see no red or no green tell apart, and never stand alone: a line
-has its own dashes, a point its own mark, a bar its own label.
+The figures use matplotlib's own font and none of a person's settings, and the files (PNG, SVG, PDF)
+carry neither date nor version, so that the same numbers give the same bytes. The colours of
+classes are those of Okabe and Ito, which people who see no red or no green tell apart, and never
+stand alone: a line has its own dashes, a point its own mark, a bar its own label.
 """
 
 import io
@@ -20,17 +20,19 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 __all__ = [
     "DARK",
     "LIGHT",
+    "WIDE",
     "WIDTH",
+    "Drawing",
     "Theme",
     "add_axes",
     "add_legend",
     "mark_of",
     "open_figure",
-    "png_bytes",
     "scale_axis",
 ]
 
 WIDTH = 5.6  # inches; one inch is 100 px of the page
+WIDE = 2 * WIDTH + 0.2  # of a figure over both columns
 PIXELS_PER_INCH = 200  # twice the page's, for sharp screens
 PAD = 0.07  # inches around each panel
 LOG_FROM = 30.0  # an axis is logarithmic where its values span more than this factor
@@ -110,15 +112,8 @@ def mark_of(number: int, theme: Theme) -> tuple[str, str]:
 
 
 @contextmanager
-def open_figure(theme: Theme, width: float, height: float, padded: bool = True) -> Iterator[Figure]:
-    """An empty figure; the block draws on it in the theme's style.
-
-    Args:
-        theme: of the page.
-        width: in inches.
-        height: in inches.
-        padded: panels, their labels and legends are laid out so that none touches another.
-    """
+def _style(theme: Theme) -> Iterator[None]:
+    """Apply the theme's settings and none of a person's."""
     style: dict[str, Any] = {
         "font.size": 9,
         "text.parse_math": False,  # a class may be called "$"
@@ -133,8 +128,24 @@ def open_figure(theme: Theme, width: float, height: float, padded: bool = True) 
         "ytick.major.size": 0,
         "xtick.minor.size": 0,
         "ytick.minor.size": 0,
+        "svg.hashsalt": "hgld",  # ids of clip paths and markers: the same in each run
+        "pdf.fonttype": 42,  # TrueType: text stays text, and publishers refuse Type 3
     }
     with matplotlib.style.context(["default", style]):
+        yield
+
+
+@contextmanager
+def open_figure(theme: Theme, width: float, height: float, padded: bool = True) -> Iterator[Figure]:
+    """An empty figure; the block draws on it in the theme's style.
+
+    Args:
+        theme: of the page.
+        width: in inches.
+        height: in inches.
+        padded: panels, their labels and legends are laid out so that none touches another.
+    """
+    with _style(theme):
         figure = Figure((width, height), facecolor=theme.surface)
         if padded:
             figure.set_layout_engine("constrained", w_pad=PAD, h_pad=PAD)
@@ -183,15 +194,41 @@ def scale_axis(axes: Axes, axis: str, smallest: float, largest: float) -> None:
     ticks.set_minor_formatter(NullFormatter())
 
 
-def png_bytes(figure: Figure, pixels_per_inch: int = PIXELS_PER_INCH) -> bytes:
-    """The figure as a PNG file that names neither date nor version."""
-    buffer = io.BytesIO()
-    figure.savefig(
-        buffer,
-        format="png",
-        dpi=pixels_per_inch,
-        facecolor=figure.get_facecolor(),
-        metadata={"Software": None},
-        pil_kwargs={"compress_level": COMPRESSION},
-    )
-    return buffer.getvalue()
+@dataclass(frozen=True)
+class Drawing:
+    """A finished figure, to be saved in several formats."""
+
+    figure: Figure
+    theme: Theme
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        width, height = self.figure.get_size_inches()
+        return float(width), float(height)
+
+    def png(self, pixels_per_inch: int = PIXELS_PER_INCH) -> bytes:
+        """The figure as a PNG file."""
+        pil: dict[str, Any] = {"pil_kwargs": {"compress_level": COMPRESSION}}
+        return self._save("png", {"Software": None}, dpi=pixels_per_inch, **pil)
+
+    def vector(self, form: str) -> bytes:
+        """The figure as an SVG file (text as outlines) or a PDF file (text as text).
+
+        Args:
+            form: svg or pdf.
+        """
+        unnamed = {"svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer")}
+        return self._save(form, dict.fromkeys(unnamed[form]))
+
+    def _save(self, form: str, metadata: dict[str, None], **settings: Any) -> bytes:
+        buffer = io.BytesIO()
+        with _style(self.theme):  # labels of ticks are made while the figure is saved
+            self.figure.savefig(
+                buffer,
+                format=form,
+                facecolor=self.figure.get_facecolor(),
+                metadata=metadata,
+                **settings,
+            )
+        return buffer.getvalue()

@@ -6,7 +6,7 @@ the id, one that names the exact label counts, so that values without an id can 
 decisions made before the ids were known go on to hold.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -26,6 +26,7 @@ class Decision:
 
     Attributes:
         place: its place in the table, from 0 on.
+        number: how many decisions its key had with it.
         evidence: what the value was then (``evidence_of``); empty where that is not known.
     """
 
@@ -39,6 +40,7 @@ class Decision:
     when: str
     why: str
     evidence: str = ""
+    number: int = 1
 
     @property
     def places(self) -> bool:
@@ -64,11 +66,12 @@ class Decided:
     """
 
     def __init__(self, decisions: pd.DataFrame) -> None:
-        self._by_key: dict[tuple[str, str], Decision] = {}
+        self._by_key: dict[tuple[str, str], list[Decision]] = {}
         for place, row in enumerate(records(decisions)):
             key = single_blanks(row["key"])
             evidence = row.get("evidence")
-            self._by_key[row["key_type"], key] = Decision(
+            made = self._by_key.setdefault((row["key_type"], key), [])
+            decision = Decision(
                 place,
                 key,
                 row["key_type"],
@@ -79,12 +82,19 @@ class Decided:
                 row["when"],
                 row["why"],
                 evidence if isinstance(evidence, str) else "",
+                len(made) + 1,
             )
+            made.append(decision)
 
     def find(self, class_id: str, instance_of: str) -> Decision | None:
         """The decision in force for a value, or None where there is none."""
-        by_id = self._by_key.get(("qid", class_id)) if class_id else None
-        return by_id or self._by_key.get(("label", instance_of))
+        made = self.history(class_id, instance_of)
+        return made[-1] if made else None
+
+    def history(self, class_id: str, instance_of: str) -> Sequence[Decision]:
+        """All decisions on a value, the one in force last: on its label first, then on its id."""
+        by_id = self._by_key.get(("qid", class_id), []) if class_id else []
+        return [*self._by_key.get(("label", instance_of), []), *by_id]
 
     def of_values(self, values: pd.DataFrame) -> list[Decision | None]:
         """The decision in force for each row of a table of values."""
@@ -93,7 +103,8 @@ class Decided:
 
     def all(self) -> list[Decision]:
         """All decisions in force, in the order of the file."""
-        return sorted(self._by_key.values(), key=lambda decision: decision.place)
+        in_force = (made[-1] for made in self._by_key.values())
+        return sorted(in_force, key=lambda decision: decision.place)
 
 
 def kinds_of(taxonomy: pd.DataFrame) -> Mapping[str, str]:

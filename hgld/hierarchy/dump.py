@@ -116,6 +116,8 @@ def _learn_entities(
         kept = _read_items({key: e for key, e in found.items() if key in items})
         named = {key: e for key, e in found.items() if key not in items or key in classes}
         labelled = read_classes({"entities": named}, list(named))
+        _require_all(path, found.keys() & items, kept)
+        _require_all(path, found.keys() & classes, labelled)
         store.add(kept)
         store.add(labelled)
         left -= kept.keys()
@@ -124,6 +126,12 @@ def _learn_entities(
             break
     store.add({key: Item("") for key in left})
     store.add({key: WikiClass(key, key) for key in unnamed})
+
+
+def _require_all(path: Path, wanted: Collection[str], read: Collection[str]) -> None:
+    """Refuse a damaged entity, so that it does not count as a missing one."""
+    if damaged := sorted(set(wanted) - set(read)):
+        raise InvalidData(f"{path}: entity {damaged[0]} is damaged; download the file again")
 
 
 def _read_items(entities: Mapping[str, Entity]) -> dict[str, Item]:

@@ -67,7 +67,7 @@ def hint_classes(
         say("no hints: Wikidata is not asked without scrape.contact")
     if offline or not labels or not roots or not options.ask:
         return table_of("class_hints", []), table_of("superclasses", [])
-    with ApiClient(ask.contact, ask.requests_per_second, ask.maxlag) as client:
+    with ApiClient(ask.contact, ask.requests_per_second, ask.maxlag, ask.answer_timeout) as client:
         wikidata = Wikidata(client, ask, path)
         known = wikidata.learn(root.class_id for root in roots)
         roots = _still_so_named(roots, known)

@@ -14,19 +14,21 @@ import numpy as np
 import pandas as pd
 
 from hgld.amounts import count_text
+from hgld.artifacts.cells import guard_columns
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.blanks import single_blanks_all
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import columns_of, records, table_of
 from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of
-from hgld.hierarchy.sheets.cells import guard_columns
 from hgld.hierarchy.sheets.cluster_list import list_clusters
 from hgld.hierarchy.sheets.evidence import evidence_of, has_changed
+from hgld.hierarchy.sheets.row_base import EDITABLE, base_of, cells_of
 
 __all__ = ["hints_of", "in_review_order", "list_values", "require_decisions", "write_sheets"]
 
 EXAMPLES = 3
+FEWEST_VOTERS = 2  # decided values of a cluster, before they suggest something to the others
 FIRST_TO_LAST = {"open": 0, "unsure": 0, "stale": 1, "decided": 2}
 GONE = -1  # the cluster of a value that is not there any more
 
@@ -66,8 +68,9 @@ def list_values(
     label, its class or its supercategory is not what it was when it was decided, else ``decided``.
     A decision whose value is gone stands in the last rows, ``stale`` and in no cluster.
 
-    A suggestion is the supercategory that most decided values of the cluster have, weighted by
-    their landmarks; else one that has the value's very name; else what the class hints at.
+    A suggestion is the supercategory that has the value's very name; else what the class hints at;
+    else the one that most decided values of the cluster have, weighted by their landmarks. A single
+    decided value says too little of its cluster.
     """
     decided, kinds = Decided(decisions), kinds_of(taxonomy)
     in_force = decided.of_values(clusters)
@@ -83,9 +86,13 @@ def list_values(
         status=[_status(d, now, kinds) for d, now in zip(in_force, evidence, strict=True)],
     )
     examples = _examples(landmark_values, landmarks)
-    sheet = sheet.assign(examples=[examples.get(key, "") for key in sheet["key"]])
+    sheet = sheet.assign(examples=[examples.get(key, "") for key in sheet["key"]], base="")
     sheet = sheet[columns_of("review")]
-    return in_review_order(pd.concat([sheet, _gone(decided, clusters)], ignore_index=True))
+    sheet = in_review_order(pd.concat([sheet, _gone(decided, clusters)], ignore_index=True))
+    shown: dict[str, Decision | None] = {decision.key: decision for decision in decided.all()}
+    shown |= dict(zip(value_keys(clusters), in_force, strict=True))
+    bases = (base_of(key, shown[key], row) for row, key in enumerate(sheet["key"], 1))
+    return sheet.assign(base=list(map(str, bases)))
 
 
 def in_review_order(sheet: pd.DataFrame) -> pd.DataFrame:
@@ -153,13 +160,9 @@ def require_decisions(
 
 
 def _decided_cells(in_force: Sequence[Decision | None]) -> dict[str, list[str]]:
-    """What the decisions in force say, in the columns that a person edits."""
-    return {
-        "decision": [d.decision if d else "" for d in in_force],
-        "supercategory": [d.supercategory if d else "" for d in in_force],
-        "kind": [d.kind if d else "" for d in in_force],
-        "note": [d.why if d else "" for d in in_force],
-    }
+    """The cells that a person edits, filled in from the decisions in force."""
+    cells = [cells_of(decision) for decision in in_force]
+    return {name: [row[name] for row in cells] for name in EDITABLE}
 
 
 def _status(decision: Decision | None, evidence: str, kinds: Mapping[str, str]) -> str:
@@ -188,7 +191,7 @@ def _gone(decided: Decided, clusters: pd.DataFrame) -> pd.DataFrame:
             "cluster": GONE,
             "status": "stale",
             **dict.fromkeys(("landmarks", "images", "distance", "margin"), 0),
-            **dict.fromkeys(("examples", "cluster_name", "hint", "suggestion"), ""),
+            **dict.fromkeys(("examples", "cluster_name", "hint", "suggestion", "base"), ""),
         }
         for decision in gone
     ]
@@ -210,9 +213,9 @@ def _suggest(
     return [
         ""
         if decision and decision.decides
-        else favourite.get(row["cluster"])
-        or names.get(row["instance_of"].casefold())
-        or hinted.get(row["class_id"], "")
+        else names.get(row["instance_of"].casefold())
+        or hinted.get(row["class_id"])
+        or favourite.get(row["cluster"], "")
         for row, decision in zip(rows, in_force, strict=True)
     ]
 
@@ -222,12 +225,15 @@ def _favourites(
 ) -> dict[object, str]:
     """Cluster -> the supercategory that most landmarks of its decided values have."""
     votes: dict[object, Counter[str]] = defaultdict(Counter)
+    voters = Counter[object]()
     for row, decision in zip(rows, in_force, strict=True):
         if decision and decision.places:
             votes[row["cluster"]][decision.supercategory] += int(str(row["landmarks"]))
+            voters[row["cluster"]] += 1
     return {
         cluster: min(count, key=lambda name: (-count[name], name))
         for cluster, count in votes.items()
+        if voters[cluster] >= FEWEST_VOTERS
     }
 
 

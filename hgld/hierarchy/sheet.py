@@ -21,9 +21,11 @@ from hgld.hierarchy.review import hints_of
 from hgld.hierarchy.sheets.clusters import Bulk, Fault, read_bulk
 from hgld.hierarchy.sheets.evidence import evidence_of
 from hgld.hierarchy.sheets.spreadsheet import Sheet, read_sheets
-from hgld.hierarchy.sheets.values import Value, Wanted, as_wanted, keyed, read_values
+from hgld.hierarchy.sheets.values import Reading, Value, Wanted, as_wanted, keyed, read_values
 
 __all__ = ["apply_sheets"]
+
+SHOWN = 5  # rows that are named of those in doubt
 
 
 def apply_sheets(
@@ -37,6 +39,7 @@ def apply_sheets(
     *,
     who: str,
     when: str,
+    sure: bool = False,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """``decisions`` and ``cluster_edits`` with a new row for each value that the sheets change.
 
@@ -44,12 +47,16 @@ def apply_sheets(
     Each new decision names in ``supersedes`` the date of the decision that it replaces. What holds
     already is not written again: a sheet may be applied twice, as after a kill.
 
+    What is doubtful is applied only if the caller is ``sure``: rows that replace a newer decision
+    which their sheet does not show, and decisions that seem to have moved to other keys.
+
     Raises:
-        InvalidData: every fault of every sheet, with row, column, what was found and expected.
+        InvalidData: every fault of every sheet, with row, column, what was found and expected;
+            or, unless ``sure``, what is doubtful.
     """
     values = _values(clusters, decisions, hints_of(class_hints))
     kinds = kinds_of(taxonomy)
-    wanted, bulk = _read_all(sheets, values, clusters, label_vectors, kinds)
+    wanted, bulk = _read_all(sheets, values, clusters, label_vectors, kinds, sure)
     accepted = {
         key: Wanted("keep", supercategory, kinds[supercategory], why)
         for key, (supercategory, why) in bulk.accepted.items()
@@ -74,6 +81,7 @@ def _read_all(
     clusters: pd.DataFrame,
     label_vectors: Vectors,
     kinds: Mapping[str, str],
+    sure: bool,
 ) -> tuple[dict[str, Wanted], Bulk]:
     """What all sheets say of values and of clusters; raises with the faults of all of them."""
     sheets = [sheet for path in paths for sheet in read_sheets(path)]
@@ -82,14 +90,35 @@ def _read_all(
     if of_clusters:
         bulk, faults = read_bulk(of_clusters, clusters, label_vectors, kinds)
     wanted: dict[str, Wanted] = {}
+    doubts: list[str] = []
     for sheet in [keyed(sheet) for sheet in sheets if sheet not in of_clusters]:
-        found, faulty = read_values(sheet, values, kinds)
-        faults[sheet.name] = faulty + _twice(sheet, found, wanted)
-        wanted |= found
+        found = read_values(sheet, values, kinds)
+        faults[sheet.name] = found.faults + _twice(sheet, found.wanted, wanted)
+        doubts += _doubts(sheet.name, found)
+        wanted |= found.wanted
     reports = [_report(name, faulty) for name, faulty in faults.items() if faulty]
-    if reports:
-        raise InvalidData("\n".join(reports))
+    if reports or (doubts and not sure):
+        raise InvalidData("\n".join(reports or doubts))
     return wanted, bulk
+
+
+def _doubts(name: str, found: Reading) -> list[str]:
+    """What a person should look at before the sheet is applied."""
+    if found.moved:
+        return [
+            f"{name}: {found.moved}, nothing was applied; were columns sorted without the others? "
+            "Undo that, or add --yes if the rows are meant so"
+        ]
+    if not found.reverts:
+        return []
+    lines = found.reverts[:SHOWN]
+    if more := len(found.reverts) - len(lines):
+        lines.append(f"and {more:,} more")
+    return [
+        f"{name}: would replace {count_text(len(found.reverts), 'decision')} newer than the sheet, "
+        "nothing was applied; take these rows out, or add --yes to replace them\n  "
+        + "\n  ".join(lines)
+    ]
 
 
 def _values(
@@ -98,14 +127,15 @@ def _values(
     """Key -> what is known of it; decisions without a value too, since the sheet shows them."""
     decided = Decided(decisions)
     gone = {
-        d.key: Value(d.key_type, d.key if d.key_type == "label" else "", d.evidence, d, {})
+        d.key: Value(d.key_type, label, d.evidence, decided.history(d.key, label), {})
         for d in decided.all()
+        for label in [d.key if d.key_type == "label" else ""]
     }
     columns = zip(
         key_types_of(clusters),
         clusters["instance_of"],
         evidence_of(clusters, hints),
-        decided.of_values(clusters),
+        map(decided.history, clusters["class_id"], clusters["instance_of"]),
         records(clusters),
         strict=True,
     )

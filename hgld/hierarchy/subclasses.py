@@ -9,6 +9,7 @@ run that was stopped goes on.
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,7 @@ def read_superclasses(
 
     A class that is gone has none above it; one that the answer leaves out has to be asked again.
     """
-    entities = document.get("entities", {})
-    items = read_items({"entities": {k: _with_p279(e) for k, e in entities.items()}}, class_ids)
+    items = read_items(document, class_ids, statements_of="P279")
     named = read_classes(document, class_ids)
     return {
         class_id: SuperClasses(
@@ -132,19 +132,12 @@ def read_superclasses(
     }
 
 
-def _with_p279(entity: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The entity with its "subclass of" statements in the place of "instance of"."""
-    claims = entity.get("claims")
-    if not isinstance(claims, dict):  # an empty map may come as an empty list
-        return entity
-    return {**entity, "claims": {"P31": claims.get("P279", [])}}
-
-
 def _load(path: Path, server: str) -> dict[str, SuperClasses]:
     """What is kept of this server's answers; a damaged file counts as none."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        known = document["classes"] if document["server"] == server else {}
+        same = document["server"] == server and document["sha256"] == _sha256(document["classes"])
+        known = document["classes"] if same else {}
         return {class_id: SuperClasses(**cells) for class_id, cells in known.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
@@ -153,5 +146,9 @@ def _load(path: Path, server: str) -> dict[str, SuperClasses]:
 def _save(path: Path, server: str, known: Graph) -> None:
     classes = {class_id: asdict(facts) for class_id, facts in known.items()}
     with atomic_path(path) as temporary:
-        text = json.dumps({"server": server, "classes": classes}, ensure_ascii=False)
-        temporary.write_text(text, encoding="utf-8")
+        document = {"server": server, "sha256": _sha256(classes), "classes": classes}
+        temporary.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+
+
+def _sha256(classes: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(classes, sort_keys=True).encode()).hexdigest()

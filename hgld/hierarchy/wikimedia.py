@@ -47,7 +47,12 @@ def scrape(
     """
     path = context.state / "scrape.sqlite"
     with (
-        ApiClient(options.contact, options.requests_per_second, options.maxlag) as client,
+        ApiClient(
+            options.contact,
+            options.requests_per_second,
+            options.maxlag,
+            options.answer_timeout,
+        ) as client,
         open_store(path, _server(landmarks, options)) as store,
     ):
         return Scraper(client, store, options).scrape(landmarks)

@@ -132,8 +132,8 @@ def create_backbone(
     sized: dict[str, Any] = (
         {"img_size": image_size} if config is not None and config.fixed_input_size else {}
     )
-    overlay = _weights_for_timm(weights, lite0) if weights else {}
     try:
+        overlay = _weights_for_timm(weights, lite0) if weights else {}
         backbone: nn.Module = timm.create_model(
             architecture,
             pretrained=bool(overlay),
@@ -163,7 +163,9 @@ def _weights_for_timm(weights: Path, lite0: bool) -> dict[str, Any]:
     if lite0:
         state = torch.load(weights, map_location="cpu", weights_only=True)
         return {"state_dict": name_lite0_weights(state)}
-    return {"file": str(weights), "custom_load": False}
+    # Said here, so that no version of timm ever unpickles code.
+    state = timm.models.load_state_dict(str(weights), weights_only=True)
+    return {"state_dict": state, "custom_load": False}
 
 
 def name_lite0_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -6,7 +6,6 @@ embedding. A saved model is a folder of ``model.safetensors`` and ``config.json`
 with one call.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +21,7 @@ from hgld.artifacts import atomic_path, hash_file
 from hgld.config import TrainOptions
 from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model.backbones import LITE0, create_backbone, find_backbone
+from hgld.model.folder import CONFIG, WEIGHTS, check_model, write_config
 from hgld.model.image_config import ImageConfig
 from hgld.model.pooling import Pooling
 from hgld.model.transforms import (
@@ -111,14 +111,12 @@ def build_image_model(options: TrainOptions, *, head: bool = True) -> ImageModel
 
 
 def save_model(model: ImageModel, folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write ``model.safetensors``, then ``config.json`` with the facts and the weights' SHA-256."""
+    """Write ``model.safetensors``, then ``config.json`` with the facts and the files' SHA-256."""
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    weights = folder / "model.safetensors"
+    weights = folder / WEIGHTS
     with atomic_path(weights) as temporary:
         temporary.write_bytes(safetensors.torch.save(state))
-    config = {**facts, **asdict(model.config), "sha256": hash_file(weights)}
-    with atomic_path(folder / "config.json") as temporary:
-        temporary.write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_config(folder, {**facts, **asdict(model.config)})
 
 
 def load_model(folder: Path, device: torch.device | str = "cpu") -> ImageModel:
@@ -127,8 +125,8 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> ImageModel:
     Raises:
         InvalidData: a file is missing or damaged, or the weights are of another architecture.
     """
-    config = _read_config(folder / "config.json")
-    path = folder / "model.safetensors"
+    config = _config_of(check_model(folder), folder / CONFIG)
+    path = folder / WEIGHTS
     try:
         state = safetensors.torch.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
@@ -138,7 +136,7 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> ImageModel:
         backbone = create_backbone(config.architecture, config.image_size, pooled=pooled)
         model = ImageModel(config, backbone)
     except (MissingWeights, UsageError) as error:
-        raise InvalidData(f"{folder / 'config.json'}: {error}") from None
+        raise InvalidData(f"{folder / CONFIG}: {error}") from None
     _load_state(model, state, path)
     return model.eval().to(device)
 
@@ -172,10 +170,10 @@ def _pooling(config: ImageConfig, backbone: nn.Module) -> Pooling | None:
     return Pooling(config.pooling, int(backbone.num_features), tokens)  # type: ignore[arg-type]
 
 
-def _read_config(path: Path) -> ImageConfig:
+def _config_of(facts: Mapping[str, Any], path: Path) -> ImageConfig:
     try:
-        return ImageConfig.read(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return ImageConfig.read(facts)
+    except (ValueError, KeyError, TypeError) as error:
         raise InvalidData(
             f"{path}: not the config.json of a model ({one_line(error)}); train it again"
         ) from None

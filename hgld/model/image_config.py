@@ -5,8 +5,12 @@ it and whatever the pipeline says by then.
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from hgld.config import Size
 
 __all__ = ["ImageConfig"]
 
@@ -30,29 +34,29 @@ class ImageConfig:
 
     backbone: str
     architecture: str
-    dim: int | None
-    image_size: int
+    dim: Annotated[int, Field(ge=1, le=65536)] | None
+    image_size: Annotated[int, Field(ge=1, le=16384)]
     mean: tuple[float, ...]
-    std: tuple[float, ...]
-    interpolation: str
+    std: tuple[Annotated[float, Field(gt=0)], ...]
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
     freeze_batch_norm: bool
     pretrained_sha256: str
-    pooling: str = "default"
-    head_norm: str = "layer_norm"
-    eval_resize: int | tuple[int, int] | None = None
-    eval_crop: int | None = None
+    pooling: Literal["default", "avg", "max", "gem"] = "default"
+    head_norm: Literal["layer_norm", "l2", "none"] = "layer_norm"
+    eval_resize: Size | None = None
+    eval_crop: Annotated[int, Field(ge=1)] | None = None
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Self:
-        """From a ``config.json``, which holds other facts too, or, being older, not all of these.
+        """Read it from a ``config.json``, which holds other facts too.
 
-        Example:
-            >>> names = "backbone architecture image_size interpolation freeze_batch_norm"
-            >>> old = dict.fromkeys([*names.split(), "dim", "pretrained_sha256"], 1)
-            >>> ImageConfig.read({**old, "mean": [0], "std": [1], "loss": "CSL"}).pooling
-            'default'
+        Raises:
+            ValueError: a fact is missing, or is not one that a model can be built from.
         """
-        names = [f.name for f in fields(cls) if f.name in facts or f.default is MISSING]
-        values = [facts[name] for name in names]
-        found: Any = [tuple(value) if isinstance(value, list) else value for value in values]
-        return cls(**dict(zip(names, found, strict=True)))
+        own = {field.name: facts[field.name] for field in fields(cls) if field.name in facts}
+        try:
+            return TypeAdapter(cls).validate_python(own)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{where}: {first['msg']}") from None

@@ -4,8 +4,10 @@ The header names every file with its columns, rows and bytes, so that nothing is
 first rows; the body follows the headings of "Datasheets for Datasets" (Gebru et al. 2021).
 """
 
+import html
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,13 +168,14 @@ def _quoted(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    r"""Text for a cell of a Markdown table.
+    r"""Text that Markdown shows as it is, also in a table: no markup, no link, no new cell.
 
     Example:
-        >>> print(_cell("a|b"))
-        a\|b
+        >>> print(_cell("a|b <script>"))
+        a\|b &lt;script&gt;
     """
-    return " ".join(text.split()).replace("|", "\\|")
+    plain = html.escape(" ".join(text.split()), quote=False)
+    return re.sub(r"([|\[\]`*\\])", r"\\\1", plain)
 
 
 def _percent(value: float | None) -> str:

@@ -7,7 +7,7 @@ tell another story than the files.
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from hgld.config import PublishOptions, StageContext
 from hgld.shards.index import read_index, read_manifest
 
 __all__ = [
+    "LANDMARK_LEVELS",
     "Group",
     "Photos",
     "Release",
@@ -27,12 +28,15 @@ __all__ = [
     "artifact_table",
     "classes_of_labels",
     "classes_of_paths",
+    "count_levels",
+    "sheet_of_images",
     "sheet_of_paths",
+    "splits_of_classes",
 ]
 
 Road = Literal["decisions", "published", "folder"]
 LICENSE_OF_GLDV2 = "cc-by-4.0"
-_KEY_COLUMNS: dict[str, ColumnType] = {"split": "text", "landmark_id": "int"}
+LANDMARK_LEVELS = ("kind", "supercategory", "landmark")
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,10 @@ class Photos:
 
 @dataclass(frozen=True)
 class Group:
-    """A supercategory (or the level above the finest): landmarks by id space, and images."""
+    """A supercategory (or class of the level above the finest): landmarks and images.
+
+    Landmarks are counted by id space, the classes of a folder by split.
+    """
 
     name: str
     kind: str
@@ -80,7 +87,7 @@ class Group:
 
     @property
     def all_landmarks(self) -> int:
-        """Landmarks of all id spaces."""
+        """Landmarks of all id spaces, classes of all splits."""
         return sum(self.landmarks.values())
 
 
@@ -96,6 +103,8 @@ class Release:
         dropped: landmarks without a label, and why.
         agreement: what two annotators agree on; empty where it was not measured.
         photos: None where labels alone are released.
+        levels: names of the levels, coarse to fine.
+        counts: of a folder: level -> split -> how many classes have images there.
     """
 
     options: PublishOptions
@@ -106,6 +115,8 @@ class Release:
     dropped: pd.DataFrame
     agreement: Mapping[str, Any]
     photos: Photos | None
+    levels: Sequence[str] = LANDMARK_LEVELS
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def made(self) -> bool:
@@ -125,8 +136,10 @@ class Release:
 
     @property
     def spaces(self) -> list[str]:
-        """The id spaces of landmarks: both of GLDv2's, or those that a folder has."""
-        return [s for s in ID_SPACES if self.road != "folder" or (self.classes["split"] == s).any()]
+        """The id spaces of landmarks, or the splits in which a folder has classes."""
+        if self.road != "folder":
+            return list(ID_SPACES)
+        return [split for split in SPLITS if (self.classes["split"] == split).any()]
 
     def sheet(self, name: str) -> Sheet | None:
         """The table of this name, where it is released."""
@@ -153,7 +166,9 @@ class Release:
         if self.photos is None:
             return {}
         index = self.photos.index
-        spaces = index["split"].map(SPACE_OF_SPLIT)
+        spaces = index["split"]
+        if self.road != "folder":
+            spaces = spaces.map(SPACE_OF_SPLIT)
         samples = index[["landmark_id"]].assign(split=spaces).merge(classes)
         pairs = zip(samples["group"], samples["kind"], strict=True)
         return dict(Counter(pairs))
@@ -192,20 +207,91 @@ def classes_of_labels(labels: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return classes[classes["group"] != ""]
 
 
-def classes_of_paths(hierarchy: pd.DataFrame) -> pd.DataFrame:
-    """``Release.classes`` of label paths with any levels."""
-    paths = [list(json.loads(path).values()) for path in hierarchy["path"]]
-    return hierarchy[["split", "landmark_id"]].assign(
+def splits_of_classes(images: pd.DataFrame) -> pd.DataFrame:
+    """The splits in which each class of a folder has images: split, landmark_id."""
+    pairs = images[["split", "landmark_id"]].drop_duplicates()
+    order = pairs["split"].map(SPLITS.index)
+    return pairs.assign(order=order).sort_values(["landmark_id", "order"])[["split", "landmark_id"]]
+
+
+def classes_of_paths(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> pd.DataFrame:
+    """``Release.classes`` of label paths with any levels; a row a class and split."""
+    paths = [list(path.values()) for path in _paths(hierarchy)]
+    classes = hierarchy[["landmark_id"]].assign(
         kind=[path[0] if len(path) > 2 else "" for path in paths],
         group=[path[-2] if len(path) > 1 else "" for path in paths],
     )
+    return splits.merge(classes.drop_duplicates("landmark_id"), on="landmark_id")
 
 
-def sheet_of_paths(hierarchy: pd.DataFrame) -> Sheet:
-    """Label paths as a table with one column a level."""
-    paths = [json.loads(path) for path in hierarchy["path"]]
-    levels = dict.fromkeys(name for path in paths[:1] for name in path)
-    keys = ("split", "landmark_id")
-    columns: dict[str, ColumnType] = {**_KEY_COLUMNS, **dict.fromkeys(levels, "text")}
-    rows = hierarchy[list(keys)].assign(**{name: [p[name] for p in paths] for name in levels})
-    return Sheet("labels", Table("labels.csv", columns, keys), rows)
+def count_levels(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> dict[str, dict[str, int]]:
+    """``Release.counts``: level -> split -> how many classes have images there."""
+    paths = dict(zip(hierarchy["landmark_id"], _paths(hierarchy), strict=True))
+    found: dict[str, dict[str, set[tuple[str, ...]]]] = {
+        level: {split: set() for split in splits["split"].unique()} for level in _levels(hierarchy)
+    }
+    for split, number in zip(splits["split"], splits["landmark_id"], strict=True):
+        path = paths.get(number, {})
+        for depth, level in enumerate(path, 1):
+            found[level][split].add(tuple(path.values())[:depth])
+    return {
+        level: {split: len(classes) for split, classes in by_split.items()}
+        for level, by_split in found.items()
+    }
+
+
+def sheet_of_paths(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> Sheet:
+    """The classes of a folder: the splits that have images, a number, one column a level."""
+    levels = _levels(hierarchy)
+    number = _number_column(levels)
+    classes = hierarchy.drop_duplicates("landmark_id")
+    joined = splits.groupby("landmark_id")["split"].agg("; ".join)
+    rows = pd.DataFrame(_paths(classes), columns=levels, dtype="str")
+    rows.insert(0, "split", classes["landmark_id"].map(joined).fillna("").to_numpy())
+    rows.insert(1, number, classes["landmark_id"].to_numpy())
+    columns: dict[str, ColumnType] = {"split": "text", number: "int"}
+    columns |= dict.fromkeys(levels, "text")
+    return Sheet("labels", Table("labels.csv", columns, (number,)), rows)
+
+
+def sheet_of_images(
+    hierarchy: pd.DataFrame, images: pd.DataFrame, exported: pd.DataFrame | None
+) -> Sheet:
+    """The images of the classes of a folder: path, split, number and name of the class.
+
+    Args:
+        hierarchy: the label paths.
+        images: as collected.
+        exported: the index of the shards, if only its images are to be listed.
+    """
+    levels = _levels(hierarchy)
+    number, finest = _number_column(levels), levels[-1]
+    names = {
+        landmark: path[finest]
+        for landmark, path in zip(hierarchy["landmark_id"], _paths(hierarchy), strict=True)
+    }
+    rows = images[images["landmark_id"].isin(list(names))]
+    if exported is not None:
+        rows = rows.merge(exported[["split", "image_id"]], on=["split", "image_id"])
+    rows = rows[["path", "split", "landmark_id"]].rename(columns={"landmark_id": number})
+    columns: dict[str, ColumnType] = {"path": "text", "split": "text", number: "int"}
+    columns |= {finest: "text"}
+    rows = rows.assign(**{finest: rows[number].map(names).astype("str")})
+    return Sheet("image_table", Table("images.csv", columns, ("path",)), rows)
+
+
+def _paths(hierarchy: pd.DataFrame) -> list[dict[str, str]]:
+    return [json.loads(path) for path in hierarchy["path"]]
+
+
+def _levels(hierarchy: pd.DataFrame) -> list[str]:
+    """The names of the levels, coarse to fine."""
+    return list(json.loads(hierarchy["path"].iloc[0])) if len(hierarchy) else []
+
+
+def _number_column(levels: Sequence[str]) -> str:
+    """The column of a class's number: ``class_id``, unless a level has that name."""
+    name = "class_id"
+    while name in levels:
+        name += "_"
+    return name

@@ -83,7 +83,7 @@ def describe_release(release: Release, folder: Path, sums: Mapping[str, str]) ->
         "version": options.version,
         "datePublished": release.context.now,
         "creator": [{"@type": "sc:Organization", "name": name} for name in _creators(release)],
-        "keywords": ["image retrieval", "hierarchical labels", "landmarks"],
+        "keywords": ["image retrieval", "hierarchical labels", *_subjects(release)],
         "inLanguage": "en",
         "isLiveDataset": False,
     }
@@ -95,6 +95,10 @@ def describe_release(release: Release, folder: Path, sums: Mapping[str, str]) ->
     document["distribution"] = _files(release, folder, sums)
     document["recordSet"] = _record_sets(release)
     return document
+
+
+def _subjects(release: Release) -> list[str]:
+    return [] if release.road == "folder" else ["landmarks"]
 
 
 def _creators(release: Release) -> Sequence[str]:
@@ -171,10 +175,12 @@ def _attributed(release: Release) -> Json:
 
 def _responsible_ai(release: Release) -> Json:
     """What the vocabulary for responsible AI asks, as far as the run knows it."""
+    one, each = ("class", "classes") if release.road == "folder" else ("landmark", "landmarks")
+    things = "classes" if release.road == "folder" else "places"
     facts: Json = {
         "rai:dataLimitations": [
-            "One landmark has one path, though many places are several things at once.",
-            "Labels are of landmarks; images were not looked at one by one.",
+            f"One {one} has one path, though many {things} are several things at once.",
+            f"Labels are of {each}; images were not looked at one by one.",
         ],
         "rai:dataUseCases": ["training and measuring hierarchical image retrieval"],
         "rai:dataReleaseMaintenancePlan": "Corrections make a new version; an image is taken out "
@@ -185,7 +191,7 @@ def _responsible_ai(release: Release) -> Json:
         facts["rai:dataBiases"] = [biases, *_imbalance(release)]
     missing = [f"{space}: {reason}: {n}" for space, reason, n in release.dropped_landmarks()]
     if missing:
-        facts["rai:dataCollectionMissingData"] = "landmarks without a label: " + "; ".join(missing)
+        facts["rai:dataCollectionMissingData"] = f"{each} without a label: " + "; ".join(missing)
     if release.photos is not None:
         facts["rai:personalSensitiveInformation"] = [
             "Images may show people; authors of images are named, as their licences ask."

@@ -14,22 +14,23 @@ def draw_pictures(release: Release, folder: Path) -> list[tuple[str, str]]:
     groups = [group for group in release.groups if group.all_landmarks]
     if not groups:
         return []
-    finest, above = ("class", "groups") if release.road == "folder" else _WORDS
+    of_folder = release.road == "folder"
+    coarsest, above, finest = release.levels[0], release.levels[-2], release.levels[-1]
     bars = [Bar(g.name, g.kind, g.all_landmarks, g.images) for g in groups]
-    drawn = [("supercategories.png", f"{above} by size", draw_groups(bars, finest, LIGHT))]
+    file = "groups.png" if of_folder else "supercategories.png"
+    caption = f"classes of {above} by size" if of_folder else "supercategories by size"
+    drawn = [(file, caption, draw_groups(bars, finest, LIGHT))]
     if groups[0].kind:
         paths: dict[tuple[str, ...], int] = {(g.kind, g.name): g.all_landmarks for g in groups}
-        rings = draw_sunburst(paths, ("kind", above, finest), LIGHT)
-        drawn.append(("sunburst.png", "the hierarchy", rings))
-        shares = draw_shares(_shares(groups, f"{finest}s"), LIGHT)
+        names = (coarsest, above if of_folder else "supercategories", finest)
+        drawn.append(("sunburst.png", "the hierarchy", draw_sunburst(paths, names, LIGHT)))
+        counted = f"{finest} classes" if of_folder else "landmarks"
+        shares = draw_shares(_shares(groups, counted), LIGHT)
         drawn.append(("shares.png", "shares of the coarsest level", shares))
     (folder / "figures").mkdir()
-    for name, _, png in drawn:
-        (folder / "figures" / name).write_bytes(png)
+    for name, _, drawing in drawn:
+        (folder / "figures" / name).write_bytes(drawing.png())
     return [(f"figures/{name}", caption) for name, caption, _ in drawn]
-
-
-_WORDS = ("landmark", "supercategories")
 
 
 def _shares(groups: Sequence[Group], finest: str) -> dict[str, dict[str, int]]:

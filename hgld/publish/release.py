@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, Table, atomic_folder, hash_file
+from hgld.artifacts.cells import guard_formulas
 from hgld.config import PublishOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.publish.card import write_card
@@ -25,7 +26,10 @@ from hgld.publish.content import (
     artifact_table,
     classes_of_labels,
     classes_of_paths,
+    count_levels,
+    sheet_of_images,
     sheet_of_paths,
+    splits_of_classes,
 )
 from hgld.publish.croissant import describe_release
 from hgld.publish.pictures import draw_pictures
@@ -106,16 +110,44 @@ def release_published(
 def release_folder(
     hierarchy: pd.DataFrame,
     label_dropped: pd.DataFrame,
+    images: pd.DataFrame,
     *photos: Any,
     options: PublishOptions,
     context: StageContext,
     out: Path,
 ) -> None:
-    """Release the hierarchy of a folder, one column a level (see ``write_release``)."""
-    sheets = [sheet_of_paths(hierarchy)]
-    classes = classes_of_paths(hierarchy)
+    """Release the hierarchy of a folder and which image is of which class (see ``write_release``).
+
+    Label paths stand below the id space of their class; what is released names the splits in which
+    the class has images, so that held-out classes are told from those that train.
+
+    Raises:
+        InvalidData: no class has a label.
+    """
+    if hierarchy.empty:
+        raise InvalidData("no class has a label, so that there is nothing to release")
     held = Photos(*photos) if photos else None
-    _write(Release(options, context, "folder", sheets, classes, label_dropped, {}, held), out)
+    splits = splits_of_classes(images)
+    sheets = [
+        sheet_of_paths(hierarchy, splits),
+        sheet_of_images(hierarchy, images, held.index if held else None),
+    ]
+    counts = count_levels(hierarchy, splits)
+    release = Release(
+        options,
+        context,
+        "folder",
+        sheets,
+        classes_of_paths(hierarchy, splits),
+        label_dropped.drop(columns="split")
+        .drop_duplicates("landmark_id")
+        .merge(splits, on="landmark_id"),
+        {},
+        held,
+        list(counts),
+        counts,
+    )
+    _write(release, out)
 
 
 def _write(release: Release, out: Path) -> None:
@@ -123,7 +155,7 @@ def _write(release: Release, out: Path) -> None:
         _require_rights(release.photos)
     with atomic_folder(out) as folder:
         for sheet in release.sheets:
-            sheet.artifact.write(sheet.rows, folder / sheet.file)
+            sheet.artifact.write(guard_formulas(sheet.rows), folder / sheet.file)
         if release.agreement:
             _write_json(release.agreement, folder / ARTIFACTS["agreement"].file)
         sums = {}
@@ -163,7 +195,7 @@ def _add_shards(photos: Photos, folder: Path) -> dict[str, str]:
     for file in sorted(photos.folder.iterdir()):
         if file.is_file() and not file.name.startswith("."):
             _link(file, folder / SHARDS / file.name)
-    REMOVALS.write(photos.removals, folder / REMOVALS.file)
+    REMOVALS.write(guard_formulas(photos.removals), folder / REMOVALS.file)
     return {f"{SHARDS}/{shard['file']}": str(shard["sha256"]) for shard in photos.shards}
 
 

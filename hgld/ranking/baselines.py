@@ -5,6 +5,7 @@ used (it takes equal class sizes for granted). The hierarchical baselines Sigma-
 Sigma-NCA++ are sums over levels of a fine-grained loss: ``LevelSum``.
 """
 
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -12,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hgld.errors import ShapeError
-from hgld.ranking.checks import check_count, check_finite, check_positive
+from hgld.ranking.checks import NO_PARTNER, check_count, check_finite, check_positive
+from hgld.ranking.levels import finest_ids
 from hgld.ranking.proxies import ProxyCalibration, cosines_with_proxies, new_proxies
 from hgld.ranking.sides import check_labels, unit_vectors
 
@@ -27,7 +29,27 @@ def class_of(labels: Tensor) -> Tensor:
     return classes
 
 
-class Triplet(nn.Module):
+class _OfPairs(nn.Module):
+    """A loss of ``pytorch-metric-learning`` on unit vectors; 0 without positive pairs."""
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.loss = loss
+        self._checked = False
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """(B, D) and (B, L) label paths -> one number."""
+        check_labels(labels, len(embeddings), None)
+        classes = class_of(labels)
+        if not self._checked:  # as in RankLoss, only the first batch
+            self._checked = True
+            if len(torch.unique(classes)) == len(classes):
+                warnings.warn(NO_PARTNER, stacklevel=3)
+        found: Tensor = self.loss(unit_vectors(embeddings), classes)
+        return found
+
+
+class Triplet(_OfPairs):
     """Mean over all triplets of a batch that violate the margin, on cosines.
 
     Args:
@@ -39,21 +61,14 @@ class Triplet(nn.Module):
     """
 
     def __init__(self, margin: float = 0.05) -> None:
-        super().__init__()
         check_finite(margin=margin)
         from pytorch_metric_learning.distances import DotProductSimilarity
         from pytorch_metric_learning.losses import TripletMarginLoss
 
-        self.loss: nn.Module = TripletMarginLoss(margin=margin, distance=DotProductSimilarity())
-
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """(B, D) and (B, L) label paths -> one number."""
-        check_labels(labels, len(embeddings), None)
-        found: Tensor = self.loss(unit_vectors(embeddings), class_of(labels))
-        return found
+        super().__init__(TripletMarginLoss(margin=margin, distance=DotProductSimilarity()))
 
 
-class FastAP(nn.Module):
+class FastAP(_OfPairs):
     """FastAP (Cakir et al. 2019): AP by soft histograms of distances; a query is left out.
 
     Args:
@@ -65,17 +80,10 @@ class FastAP(nn.Module):
     """
 
     def __init__(self, bins: int = 10) -> None:
-        super().__init__()
         check_count(bins=bins)
         from pytorch_metric_learning.losses import FastAPLoss
 
-        self.loss: nn.Module = FastAPLoss(num_bins=bins)
-
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """(B, D) and (B, L) label paths -> one number."""
-        check_labels(labels, len(embeddings), None)
-        found: Tensor = self.loss(unit_vectors(embeddings), class_of(labels))
-        return found
+        super().__init__(FastAPLoss(num_bins=bins))
 
 
 class ProxyNCA(nn.Module):
@@ -104,7 +112,7 @@ class ProxyNCA(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(B, D) and (B, L) label paths -> one number."""
         check_labels(labels, len(embeddings), None)
-        classes = labels[:, -1].long()
+        classes = finest_ids(labels)
         cosines = cosines_with_proxies(embeddings, classes, self.proxies)
         return F.cross_entropy(2.0 * self.scale * cosines, classes)
 

@@ -1,11 +1,63 @@
-"""Numbers that losses and metrics are given: finite, above 0, or whole; one line says if not."""
+"""Check what losses and metrics are given: tensors with values, and numbers in range.
+
+All checks raise ShapeError with one line: what was found, what was expected, what to do.
+"""
 
 import math
 from numbers import Integral, Real
 
+import torch
+from torch import Tensor
+
 from hgld.errors import ShapeError
 
-__all__ = ["check_count", "check_finite", "check_not_negative", "check_positive"]
+__all__ = [
+    "NO_PARTNER",
+    "check_count",
+    "check_finite",
+    "check_not_negative",
+    "check_positive",
+    "check_tensors",
+]
+
+NO_PARTNER = (
+    "no query of this batch has a positive other than itself, so its loss teaches nothing; sample "
+    "two images or more of each class"
+)
+NOT_TRACED = (
+    "hgld.ranking reads values and ranks by kernels that torch.compile cannot trace; leave out "
+    "fullgraph=True, or call the loss or metric outside of the compiled function"
+)
+
+
+def check_tensors(**tensors: object) -> None:
+    """Raise ShapeError unless each is a torch tensor whose values can be read.
+
+    Every loss and metric calls this first, so one place refuses lists, numpy arrays, meta tensors
+    and tensors within ``torch.vmap``. ``torch.func.grad`` works. ``torch.compile`` leaves its graph
+    here; with ``fullgraph=True`` it stops with the reason.
+
+    Example:
+        >>> check_tensors(scores=torch.zeros(1, 2))
+        >>> check_tensors(ids=[0, 1])
+        Traceback (most recent call last):
+        hgld.errors.ShapeError: ids is of type list; expected a torch.Tensor: torch.as_tensor(ids)
+    """
+    if torch.compiler.is_compiling():
+        torch._dynamo.graph_break(msg=NOT_TRACED)
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise ShapeError(
+                f"{name} is of type {type(tensor).__name__}; expected a torch.Tensor: "
+                f"torch.as_tensor({name})"
+            )
+        if tensor.device.type == "meta":
+            raise ShapeError(f"{name} is a meta tensor, which holds no values; expected CPU or GPU")
+        if torch._C._functorch.is_batchedtensor(tensor):
+            raise ShapeError(
+                f"{name} is within torch.vmap, which hides its values; pass all queries at once "
+                "as a (Q, G) table, or call it in a loop"
+            )
 
 
 def check_finite(**numbers: float) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from hgld.errors import ShapeError
 from hgld.ranking import surrogates
 from hgld.ranking.checks import check_finite, check_positive
+from hgld.ranking.levels import finest_ids
 from hgld.ranking.modules import SupAP, SupHAP, SupNDCG, SupRecall
 from hgld.ranking.pooled import PairCalibration, PooledCalibration
 from hgld.ranking.proxies import new_proxies, proxy_calibration
@@ -39,7 +40,8 @@ class RobustDecomposable(nn.Module):
     Example:
         >>> import torch
         >>> loss = RobustDecomposable(SupNDCG(), lam=0.5, calibration="pair")
-        >>> loss(torch.eye(2), torch.tensor([[0], [1]])).item() < 1e-6
+        >>> embeddings = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+        >>> loss(embeddings, torch.tensor([[0], [0], [1]])).item() < 1e-6
         True
     """
 
@@ -88,8 +90,7 @@ class RobustDecomposable(nn.Module):
         given = (embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids)
         rank: Tensor = self.rank(*given)
         if self.calibration == "proxy":
-            classes = labels[:, -1].long()
-            other = proxy_calibration(embeddings, classes, self.proxies, self.eta)
+            other = proxy_calibration(embeddings, finest_ids(labels), self.proxies, self.eta)
         else:
             other = self.pairs(*given)
         return (1.0 - self.lam) * rank + self.lam * other
@@ -129,7 +130,7 @@ class RODRecall(RobustDecomposable):
     Example:
         >>> import torch
         >>> loss = RODRecall(num_classes=3, dim=4, ks=(1, 2))
-        >>> loss(torch.eye(4)[:3], torch.tensor([[0], [1], [2]])).shape
+        >>> loss(torch.eye(4)[:3], torch.tensor([[0], [1], [1]])).shape
         torch.Size([])
     """
 

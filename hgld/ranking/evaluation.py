@@ -6,6 +6,7 @@ the ranks. The similarity is the inner product: hand in unit vectors for cosines
 ranks float32 scores; elsewhere torch sorts.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from hgld.errors import ShapeError
 from hgld.ranking import gpu_evaluation
 from hgld.ranking import levels as grades
 from hgld.ranking import ranked as lists
+from hgld.ranking.checks import check_tensors
 from hgld.ranking.names import MetricName, parse
 from hgld.ranking.precision import FLOATS, check_scores, not_finite, whole_products
 from hgld.ranking.relevances import relevance_key, table_for
@@ -69,6 +71,7 @@ def evaluate(
     if isinstance(names, str):
         raise ShapeError(f"names is {names!r}; expected a list of metrics")
     parsed = [parse(name) for name in names]
+    check_tensors(query_labels=query_labels)
     level_names = tuple(level_names or map(str, range(1, query_labels.shape[-1] + 1)))
     _check(query, query_labels, gallery, gallery_labels, level_names, exclude_self)
     for name in parsed:
@@ -79,6 +82,14 @@ def evaluate(
         found = _measure(query, gallery, labels, parsed, level_names, exclude_self)
     if found.inverted:
         grades.warn_of_inverted(found.inverted, found.queries)
+    coarser = grades.coarser_column(gallery_labels)
+    if coarser is not None:
+        warnings.warn(
+            f"level {level_names[coarser]} is coarser than level {level_names[coarser - 1]} before "
+            "it: each of its classes joins several of the finer ones; levels run coarse to fine",
+            grades.RelevanceWarning,
+            stacklevel=2,
+        )
     return Result(
         {given: found.per_query[str(i)] for i, given in enumerate(names)},
         found.queries,
@@ -133,6 +144,7 @@ def rank_gallery(
         >>> ranking.evaluate(["R@1", "AP:1"]).mean()
         {'R@1': 1.0, 'AP:1': 1.0}
     """
+    check_tensors(query_labels=query_labels)
     names = tuple(map(str, range(1, query_labels.shape[-1] + 1)))
     _check(query, query_labels, gallery, gallery_labels, names, exclude_self)
     query, gallery = _alike(query, gallery, torch.device("cpu"))
@@ -286,6 +298,7 @@ def _check(
         ("query", query, query_labels),
         ("gallery", gallery, gallery_labels),
     ):
+        check_tensors(**{side: vectors, f"{side}_labels": labels})
         if vectors.ndim != 2 or 0 in vectors.shape:
             raise ShapeError(f"{side} has shape {tuple(vectors.shape)}; expected (images, dim)")
         if vectors.dtype not in FLOATS:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import gpu
-from hgld.ranking.checks import check_count, check_not_negative
+from hgld.ranking.checks import check_count, check_not_negative, check_tensors
 from hgld.ranking.precision import FLOATS, all_finite, widen
 
 __all__ = [
@@ -22,7 +22,9 @@ __all__ = [
     "at_least",
     "check_levels",
     "check_pairs",
+    "coarser_column",
     "count_levels",
+    "finest_ids",
     "inverted_queries",
     "look_up",
     "relevance",
@@ -81,6 +83,7 @@ def shared_levels(
 
 def as_ids(labels: Tensor, name: str = "labels") -> Tensor:
     """Label paths as int64; raise ShapeError unless they are (images, levels) of integers."""
+    check_tensors(**{name: labels})
     if labels.ndim != 2 or 0 in labels.shape:
         raise ShapeError(f"{name} have shape {tuple(labels.shape)}; expected (images, levels)")
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
@@ -91,6 +94,63 @@ def as_ids(labels: Tensor, name: str = "labels") -> Tensor:
     if labels.dtype == torch.uint64 and bool((ids < 0).any()):
         raise ShapeError(f"{name} hold ids above 2**63 - 1; renumber them")
     return ids
+
+
+def finest_ids(labels: Tensor) -> Tensor:
+    """The finest id of each label path, (B,) int64, for losses that learn a vector for each.
+
+    Proxies know a class by ``labels[:, -1]`` alone. If that id occurs under two parents, two
+    classes share one proxy: local ids ("species 0" of each genus), or levels from fine to coarse.
+
+    Args:
+        labels: (B, L) integer label paths, coarse to fine.
+
+    Raises:
+        ShapeError: an id has two parents in this batch.
+
+    Example:
+        >>> finest_ids(torch.tensor([[0, 0], [0, 1], [1, 2]]))
+        tensor([0, 1, 2])
+    """
+    ids = labels.long()
+    finest = ids[:, -1]
+    by_id = ids[finest.argsort()]
+    above, below = by_id[:-1], by_id[1:]
+    split = (above[:, -1] == below[:, -1]) & (above != below).any(1)
+    if bool(split.any()):
+        at = int(split.int().argmax())
+        raise ShapeError(
+            f"the finest id {int(above[at, -1])} is in two classes: {above[at].tolist()} and "
+            f"{below[at].tolist()}; number the finest classes 0..C-1 over all parents, and give "
+            "levels coarse to fine"
+        )
+    return finest
+
+
+def coarser_column(labels: Tensor) -> int | None:
+    """The first column of label paths that is coarser than the one before it, or None.
+
+    A column is coarser if the one before determines it and has more values: then its classes join
+    several of the finer ones, so the levels run fine to coarse. A level whose ids start again under
+    each parent is not taken for coarser, nor is one with a single value, which proves nothing.
+
+    Args:
+        labels: (N, L) integer label paths.
+
+    Example:
+        >>> coarser_column(torch.tensor([[0, 0], [1, 0], [2, 1]]))  # species, genus
+        1
+        >>> coarser_column(torch.tensor([[0, 0], [0, 1], [1, 2]])) is None
+        True
+    """
+    columns = [torch.unique(column, return_inverse=True) for column in labels.long().T]
+    for at in range(1, len(columns)):
+        (values, finer), (others, coarser) = columns[at - 1], columns[at]
+        if 1 < len(others) < len(values):
+            pairs = torch.unique(finer * len(others) + coarser)
+            if len(pairs) == len(values):
+                return at
+    return None
 
 
 def at_least(levels: Tensor, at: int) -> Tensor:
@@ -210,6 +270,7 @@ def weighted_relevance(levels: Tensor, weights: Tensor | list[float] | tuple[flo
         >>> weighted_relevance(torch.tensor([[2, 1, 0]]), [0.5, 0.5]).tolist()
         [[0.75, 0.25, 0.0]]
     """
+    check_tensors(levels=levels)
     tensor = torch.as_tensor(weights, dtype=torch.float64, device=levels.device)
     if tensor.ndim != 1 or not len(tensor) or not bool((tensor >= 0).all()):
         raise ShapeError(f"weights {weights}: expected one weight >= 0 for each level")
@@ -261,6 +322,7 @@ def check_levels(levels: Tensor, num_levels: int | None = None) -> None:
 
 
 def _check_table(levels: Tensor) -> None:
+    check_tensors(levels=levels)
     if levels.ndim != 2 or 0 in levels.shape:
         raise ShapeError(f"levels have shape {tuple(levels.shape)}; expected (queries, gallery)")
     if levels.dtype.is_floating_point or levels.dtype.is_complex:
@@ -280,6 +342,7 @@ def _check_range(low: int, high: int, num_levels: int | None) -> None:
 
 def check_pairs(scores: Tensor, levels: Tensor, num_levels: int | None = None) -> Tensor:
     """The scores, wide; ShapeError unless they and the levels are one finite (Q, G) table each."""
+    check_tensors(scores=scores, levels=levels)
     if scores.shape != levels.shape:
         raise ShapeError(
             f"scores have shape {tuple(scores.shape)}, levels {tuple(levels.shape)}; "

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hgld.errors import ShapeError
-from hgld.ranking.checks import check_count
+from hgld.ranking.checks import check_count, check_tensors
 from hgld.ranking.levels import as_ids
 from hgld.ranking.sides import check_labels
 
@@ -63,6 +63,7 @@ class MemoryBank(nn.Module):
             (B + M, D) embeddings, (B + M, L) labels and (B + M,) ids for a loss's references; the
             first B ids are the batch's own (negative where none were given).
         """
+        check_tensors(embeddings=embeddings, **({} if ids is None else {"ids": ids}))
         dim, num_levels = self.embeddings.shape[1], self.labels.shape[1]
         if embeddings.ndim != 2 or embeddings.shape[1] != dim:
             raise ShapeError(

@@ -16,7 +16,7 @@ from torch import Tensor
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking import ranked as lists
-from hgld.ranking.checks import check_count
+from hgld.ranking.checks import check_count, check_tensors
 from hgld.ranking.evaluation import evaluate, rank_gallery
 from hgld.ranking.names import MetricName, parse
 from hgld.ranking.result import Result
@@ -331,6 +331,7 @@ def _ranked(scores: Tensor, levels: Tensor, num_levels: int | None = None) -> tu
 
 def _ranked_relevance(scores: Tensor, levels: Tensor, relevance: Tensor) -> Tensor:
     scores = grades.check_pairs(scores, levels)
+    check_tensors(relevance=relevance)
     if relevance.shape != levels.shape:
         raise ShapeError(
             f"relevance has shape {tuple(relevance.shape)}, levels {tuple(levels.shape)}"

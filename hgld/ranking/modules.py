@@ -147,8 +147,9 @@ class SupNDCG(RankLoss):
 
     Example:
         >>> import torch
-        >>> labels = torch.tensor([[0, 0], [1, 1]])
-        >>> SupNDCG(num_levels=2)(torch.eye(2), labels).item() < 1e-6
+        >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
+        >>> embeddings = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+        >>> SupNDCG(num_levels=2)(embeddings, labels).item() < 1e-6
         True
     """
 
@@ -172,7 +173,7 @@ class SupRecall(RankLoss):
 
     Example:
         >>> import torch
-        >>> SupRecall(ks=(1,))(torch.eye(2), torch.tensor([[0], [1]])).item()
+        >>> SupRecall(ks=(2,))(torch.eye(2)[[0, 0]], torch.tensor([[0], [0]])).item()
         0.5
     """
 

@@ -134,7 +134,8 @@ def _numbers(name: str, text: str | None) -> tuple[float, ...]:
     try:
         numbers = tuple(float(part) for part in text.split("/")) if text is not None else ()
     except ValueError:
-        raise UsageError(f"metric {name!r}: {text!r} is no number") from None
+        hint = "; weights are separated by '/': wAP(weights=0.2/0.3/0.5)" if "wAP" in name else ""
+        raise UsageError(f"metric {name!r}: {text!r} is not a number{hint}") from None
     if any(not 0 <= number < float("inf") for number in numbers):
         raise UsageError(f"metric {name!r}: {text!r}; expected numbers >= 0")
     return numbers

@@ -18,10 +18,10 @@ from hgld.ranking.steps import Step
 
 __all__ = [
     "Goal",
+    "first_derivative",
     "gain_table",
     "ideal_dcg",
     "plain_loss",
-    "require_first_derivative",
     "row_loss",
 ]
 
@@ -57,31 +57,64 @@ class Goal:
         return KINDS[self.kind]
 
 
-def require_first_derivative() -> None:
-    """Raise RuntimeError where backward is itself to be differentiated: that would be wrong."""
-    if torch.is_grad_enabled():
-        raise RuntimeError("rank losses have no second derivative; leave out create_graph=True")
+class _FirstDerivative(torch.autograd.Function):
+    """A gradient as it is, bound to what it depends on; its own backward raises RuntimeError."""
+
+    @staticmethod
+    def forward(gradient: Tensor, given: Tensor) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:
+        raise RuntimeError("rank losses have no second derivative")
+
+
+def first_derivative(gradient: Tensor, given: Tensor) -> Tensor:
+    """A gradient that a backward pass returns; to differentiate it again raises RuntimeError.
+
+    The gradient was computed in the forward pass and kept as a constant, so a second derivative
+    would be silently 0. ``torch.func.grad`` and ``create_graph=True`` build its graph and may.
+
+    Args:
+        gradient: of the loss by ``given``.
+        given: an input of the loss.
+    """
+    if not torch.is_grad_enabled():
+        return gradient
+    bound: Tensor = _FirstDerivative.apply(gradient, given)  # type: ignore[no-untyped-call]
+    return bound
 
 
 class _RowLoss(torch.autograd.Function):
-    """Losses of the rows with the gradient found on the way; backward only scales its rows."""
+    """Losses of the rows with their gradient, found together; backward only scales its rows.
+
+    The gradient is an output, since ``torch.func`` lets ``setup_context`` see outputs alone.
+    """
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, solve: Callable[..., tuple[Tensor, Tensor]]) -> Tensor:
-        losses, gradient = solve(scores)
-        ctx.save_for_backward(gradient)
-        return losses
+    def forward(
+        scores: Tensor, solve: Callable[..., tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
+        return solve(scores)
 
     @staticmethod
-    def backward(ctx: Any, grad_losses: Tensor) -> tuple[Tensor, None]:
-        require_first_derivative()
-        (gradient,) = ctx.saved_tensors
-        return gradient * grad_losses[:, None], None
+    def setup_context(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1], inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, grad_losses: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        gradient, scores = ctx.saved_tensors
+        return first_derivative(gradient * grad_losses[:, None], scores), None
 
 
 def row_loss(scores: Tensor, solve: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
     """(Q, G) scores -> (Q,) losses, where ``solve`` gives losses and d loss_i / d scores_i."""
-    losses: Tensor = _RowLoss.apply(scores, solve)  # type: ignore[no-untyped-call]
+    losses: Tensor = _RowLoss.apply(scores, solve)[0]  # type: ignore[no-untyped-call]
     return losses
 
 

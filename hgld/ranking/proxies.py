@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hgld.errors import ShapeError
-from hgld.ranking.checks import check_count, check_finite, check_positive
+from hgld.ranking.checks import check_count, check_finite, check_positive, check_tensors
+from hgld.ranking.levels import finest_ids
 from hgld.ranking.precision import whole_products
 from hgld.ranking.sides import check_labels, unit_vectors
 
@@ -56,6 +57,7 @@ def proxy_calibration(
 
 def cosines_with_proxies(embeddings: Tensor, classes: Tensor, proxies: Tensor) -> Tensor:
     """(B, C) cosines, in float32 at least, after all checks."""
+    check_tensors(embeddings=embeddings, classes=classes, proxies=proxies)
     if classes.shape != embeddings.shape[:1] or classes.dtype not in INTEGERS:
         raise ShapeError(
             f"classes are {classes.dtype} of shape {tuple(classes.shape)}; "
@@ -98,7 +100,7 @@ class ProxyCalibration(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(B, D) and (B, L) label paths -> one number."""
         check_labels(labels, len(embeddings), None)
-        return proxy_calibration(embeddings, labels[:, -1].long(), self.proxies, self.eta)
+        return proxy_calibration(embeddings, finest_ids(labels), self.proxies, self.eta)
 
 
 class CSL(nn.Module):
@@ -135,6 +137,7 @@ class CSL(nn.Module):
         scale: float = 32.0,
     ) -> None:
         super().__init__()
+        check_tensors(class_labels=class_labels)
         if class_labels.shape != (num_classes, len(margins)):
             raise ShapeError(
                 f"class_labels have shape {tuple(class_labels.shape)}; expected "
@@ -153,6 +156,13 @@ class CSL(nn.Module):
         check_labels(labels, len(embeddings), len(self.margins))
         classes = labels[:, -1].long()
         scaled = self.scale * cosines_with_proxies(embeddings, classes, self.proxies)  # (B, C)
+        other = (self.class_labels[classes] != labels).any(1)
+        if bool(other.any()):
+            path = labels[int(other.int().argmax())]
+            raise ShapeError(
+                f"labels hold the path {path.tolist()}, but class {int(path[-1])} has "
+                f"{self.class_labels[path[-1]].tolist()} in class_labels; expected the same path"
+            )
         own = scaled.gather(1, classes[:, None])[:, 0]
         paths = self.class_labels
         inside = torch.ones(scaled.shape, dtype=torch.bool, device=scaled.device)

@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
-from hgld.ranking.checks import check_count
+from hgld.ranking.checks import NO_PARTNER, check_count
+from hgld.ranking.levels import coarser_column
 from hgld.ranking.sides import Sides
 from hgld.ranking.stream import PairsToLosses, mean_over_queries
 
@@ -43,7 +44,7 @@ class RankLoss(nn.Module, ABC):
         check_count(level=level, num_levels=num_levels, chunk=chunk)
         self.level, self.num_levels = level, num_levels
         self.include_self, self.chunk, self.hierarchical = include_self, chunk, hierarchical
-        self._warned = False
+        self._checked = False
 
     @abstractmethod
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
@@ -93,17 +94,24 @@ class RankLoss(nn.Module, ABC):
             return sides.levels(rows, self.include_self, None if self.hierarchical else at)
 
         losses_of = self.of_batch(len(embeddings))
-        loss, counted = mean_over_queries(
-            sides.queries, sides.gallery, levels_of, losses_of, self.chunk
-        )
-        self._warn_if_none(counted)
+        loss = mean_over_queries(sides.queries, sides.gallery, levels_of, losses_of, self.chunk)
+        if not self._checked:
+            self._checked = True
+            self._check_first_batch(sides, 1 if self.hierarchical else at)
         return loss
 
-    def _warn_if_none(self, counted: Tensor) -> None:
-        if not self._warned and not bool(counted):
-            self._warned = True
+    def _check_first_batch(self, sides: Sides, at: int) -> None:
+        """Warn of a batch that teaches nothing, or of labels whose levels run fine to coarse.
+
+        Only the first batch is checked: a sampler makes the same mistake in every batch, and the
+        check sorts all labels.
+        """
+        if not sides.any_partner(at):
+            warnings.warn(NO_PARTNER, stacklevel=4)
+        coarser = coarser_column(sides.labels) if self.hierarchical else None
+        if coarser is not None:
             warnings.warn(
-                "no query of this batch has a positive: its loss is 0 and teaches nothing "
-                "(said once)",
+                f"column {coarser} of the labels is coarser than column {coarser - 1}; the levels "
+                "of a path run coarse to fine: labels.flip(1)",
                 stacklevel=4,
             )

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
+from hgld.ranking.checks import check_tensors
 from hgld.ranking.precision import FLOATS, whole_products, widen
 
 __all__ = ["Sides", "check_labels", "unit_vectors"]
@@ -54,6 +55,9 @@ class Sides:
         Raises:
             ShapeError: what is given does not fit together.
         """
+        references = {"ref_embeddings": ref_embeddings, "ref_labels": ref_labels}
+        optional = {**references, "ids": ids, "ref_ids": ref_ids}
+        check_tensors(**{name: part for name, part in optional.items() if part is not None})
         queries = unit_vectors(embeddings)
         own = _own_pairs(len(embeddings), ref_embeddings, ids, ref_ids)
         if (ref_embeddings is None) != (ref_labels is None):
@@ -76,6 +80,17 @@ class Sides:
             levels[ids[rows][:, None] == ref_ids[None, :]] = -1
         return levels if at is None else grades.at_least(levels, at)
 
+    def any_partner(self, at: int) -> bool:
+        """Whether any query has a positive at a level other than itself."""
+        paths = torch.cat([self.labels, self.gallery_labels.to(self.labels)])[:, :at].long()
+        classes = torch.unique(paths, dim=0, return_inverse=True)[1]
+        queries, gallery = classes[: len(self.labels)], classes[len(self.labels) :]
+        positives = torch.bincount(gallery, minlength=len(classes))[queries]
+        if self.own is not None:
+            ids, ref_ids = (part.to(queries.device) for part in self.own)
+            positives = positives - torch.isin(ids, ref_ids).long()
+        return bool((positives > 0).any())
+
     def level_or_finest(self, level: int | None) -> int:
         """The level that positives share; None is the finest."""
         if level is not None and not 1 <= level <= self.labels.shape[1]:
@@ -85,6 +100,7 @@ class Sides:
 
 def unit_vectors(embeddings: Tensor) -> Tensor:
     """(B, D) embeddings scaled to unit length, in float32 at least."""
+    check_tensors(embeddings=embeddings)
     if embeddings.ndim != 2 or 0 in embeddings.shape:
         raise ShapeError(f"embeddings have shape {tuple(embeddings.shape)}; expected (images, dim)")
     if embeddings.dtype not in FLOATS:
@@ -111,6 +127,7 @@ def _near_one(embeddings: Tensor) -> Tensor:
 
 def check_labels(labels: Tensor, images: int, num_levels: int | None, name: str = "") -> None:
     """Raise ShapeError unless labels are one integer path an image with the declared levels."""
+    check_tensors(**{f"{name}labels": labels})
     if labels.ndim != 2 or len(labels) != images:
         raise ShapeError(
             f"{name}labels have shape {tuple(labels.shape)}; expected ({images}, levels)"

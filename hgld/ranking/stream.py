@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hgld.ranking.plain import require_first_derivative
+from hgld.ranking.plain import first_derivative
 from hgld.ranking.precision import whole_products
 
 __all__ = ["PairsToLosses", "mean_over_queries"]
@@ -26,14 +26,13 @@ class _Streamed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
         queries: Tensor,
         references: Tensor,
         levels_of: Callable[[slice], Tensor],
         losses_of: PairsToLosses,
         rows: int,
-    ) -> tuple[Tensor, Tensor]:
-        wanted = any(ctx.needs_input_grad)
+        wanted: bool,
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         total = torch.zeros((), dtype=torch.float64, device=queries.device)
         counted = torch.zeros((), dtype=torch.int64, device=queries.device)
         d_queries = torch.zeros_like(queries) if wanted else None
@@ -50,16 +49,22 @@ class _Streamed(torch.autograd.Function):
                 d_queries[part].addmm_(gradient, references)
                 d_references.addmm_(gradient.T, queries[part])
             del scores, gradient
-        ctx.gradients = d_queries, None if same else d_references
-        ctx.mark_non_differentiable(counted)
-        return total.to(queries.dtype), counted
+        return total.to(queries.dtype), counted, d_queries, None if same else d_references
 
     @staticmethod
-    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        require_first_derivative()
-        d_queries, d_references = ctx.gradients
-        other = None if d_references is None else d_references * grad_total
-        return d_queries * grad_total, other, None, None, None
+    def setup_context(ctx: Any, inputs: Any, output: tuple[Tensor | None, ...]) -> None:
+        queries, references = inputs[:2]
+        ctx.mark_non_differentiable(*(part for part in output[1:] if part is not None))
+        ctx.save_for_backward(queries, references, *output[2:])
+
+    @staticmethod
+    def backward(ctx: Any, grad_total: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+        queries, references, *gradients = ctx.saved_tensors
+        d_queries, d_references = (
+            None if gradient is None else first_derivative(gradient * grad_total, side)
+            for gradient, side in zip(gradients, (queries, references), strict=True)
+        )
+        return d_queries, d_references, None, None, None, None
 
 
 def _losses_of_rows(
@@ -80,8 +85,8 @@ def mean_over_queries(
     levels_of: Callable[[slice], Tensor],
     losses_of: PairsToLosses,
     chunk: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Mean loss over the queries that have a positive, and how many these are.
+) -> Tensor:
+    """Mean loss over the queries that have a positive.
 
     Args:
         queries: (Q, D) unit vectors.
@@ -92,8 +97,10 @@ def mean_over_queries(
     """
     rows = chunk or max(ROWS_AT_LEAST, CELLS_AT_ONCE // len(references))
     rows = min(rows, len(queries))
+    wanted = torch.is_grad_enabled() and (queries.requires_grad or references.requires_grad)
     with whole_products(queries.device):
-        total, counted = _Streamed.apply(  # type: ignore[no-untyped-call]
-            queries, references, levels_of, losses_of, rows
+        total, counted, *_ = _Streamed.apply(  # type: ignore[no-untyped-call]
+            queries, references, levels_of, losses_of, rows, wanted
         )
-    return total / counted.clamp(min=1), counted
+    mean: Tensor = total / counted.clamp(min=1)
+    return mean

@@ -22,7 +22,7 @@ from torch import Tensor
 from hgld.errors import ShapeError
 from hgld.ranking import dispatch
 from hgld.ranking import levels as grades
-from hgld.ranking.checks import check_count, check_positive
+from hgld.ranking.checks import check_count, check_positive, check_tensors
 from hgld.ranking.plain import Goal, gain_table
 from hgld.ranking.steps import SigmoidStep, Step, chosen
 
@@ -251,6 +251,7 @@ def _ratio(
 
 
 def _checked_relevance(relevance: Tensor, levels: Tensor) -> Tensor:
+    check_tensors(relevance=relevance)
     if relevance.shape != levels.shape:
         raise ShapeError(
             f"relevance has shape {tuple(relevance.shape)}, levels {tuple(levels.shape)}; "

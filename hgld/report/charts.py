@@ -4,14 +4,24 @@ A chart without anything in it is left out: no loss where nothing was trained, n
 hierarchy has one level only. A title is a finding where the numbers allow one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from hgld.figures import DARK, LIGHT, Theme, draw_groups, draw_shares, draw_sunburst
+from hgld.amounts import level_noun
+from hgld.figures import (
+    DARK,
+    LIGHT,
+    WIDTH,
+    Drawing,
+    Theme,
+    draw_groups,
+    draw_shares,
+    draw_sunburst,
+)
 from hgld.report.class_map import ClassMap, draw_class_maps, place_classes
 from hgld.report.confusion import count_confusion, draw_confusion
 from hgld.report.counts import Counts
@@ -22,8 +32,8 @@ from hgld.report.figures import (
     draw_loss_curves,
     model_colours,
 )
-from hgld.report.losses import read_losses
-from hgld.report.metrics import best_model, mean_of
+from hgld.report.losses import LossCurve, read_losses
+from hgld.report.metrics import best_run, mean_of
 from hgld.report.plans import Measured, Plan
 from hgld.tasks import track
 
@@ -39,7 +49,14 @@ MAPS = 6  # models with a map of their own
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart for light and for dark pages, of one of ``SECTIONS``."""
+    """A chart of one of ``SECTIONS``.
+
+    Attributes:
+        light: PNG file for light pages.
+        dark: PNG file for dark pages.
+        vectors: suffix -> SVG or PDF file, in the colours of light pages.
+        size: width and height in inches.
+    """
 
     name: str
     section: str
@@ -47,10 +64,26 @@ class Chart:
     caption: str
     light: bytes
     dark: bytes
-    wide: bool = False
+    vectors: Mapping[str, bytes]
+    size: tuple[float, float]
+
+    @classmethod
+    def of(cls, plan: Plan, vector_formats: Sequence[str]) -> "Chart":
+        """Draw a chart in all formats."""
+        light, dark = plan.draw(LIGHT), plan.draw(DARK)
+        words = plan.name, plan.section, plan.title, plan.caption
+        vectors = {form: light.vector(form) for form in vector_formats}
+        return cls(*words, light.png(), dark.png(), vectors, light.size)
+
+    @property
+    def wide(self) -> bool:
+        """Whether it is drawn over both columns of the page."""
+        return self.size[0] > WIDTH
 
 
-def draw_charts(measured: Measured, counts: Counts, runs: Path) -> list[Chart]:
+def draw_charts(
+    measured: Measured, counts: Counts, runs: Path, vector_formats: Sequence[str]
+) -> list[Chart]:
     """Every chart that there is something to draw for."""
     plans = [
         *_plan_levels(measured),
@@ -60,10 +93,7 @@ def draw_charts(measured: Measured, counts: Counts, runs: Path) -> list[Chart]:
         *_plan_losses(measured, runs),
         *_plan_counts(counts),
     ]
-    return [
-        Chart(p.name, p.section, p.title, p.caption, p.draw(LIGHT), p.draw(DARK), p.wide)
-        for p in track(plans, "Drawing charts", len(plans))
-    ]
+    return [Chart.of(plan, vector_formats) for plan in track(plans, "Drawing charts", len(plans))]
 
 
 def _plan_levels(measured: Measured) -> Iterator[Plan]:
@@ -73,22 +103,32 @@ def _plan_levels(measured: Measured) -> Iterator[Plan]:
     if not shown:
         return
     values = {
-        name: {level: mean_of(model, f"AP:{level}") for level in shown}
-        for name, model in measured.evaluation["models"].items()
+        name: {level: mean_of(run, f"AP:{level}") for level in shown}
+        for name, run in measured.runs.items()
     }
     ends = {
-        (model, metric.removeprefix("AP:")): interval
-        for (model, metric), interval in measured.intervals.items()
+        (run, metric.removeprefix("AP:")): interval
+        for (run, metric), interval in measured.intervals.ends.items()
         if metric.startswith("AP:")
     }
-    leaders = {max(values, key=lambda name: _low_if_nan(values[name][level])) for level in shown}
-    title = "Average precision at each level"
-    if len(values) > 1 and len(shown) > 1:
-        leader = leaders.pop() if len(leaders) == 1 else "No model"
-        title = f"{leader} has the highest AP at every level"
     about = "Average precision where right means the same class at that level, coarse to fine"
-    about += "; lines are 95% intervals over the queries." if ends else "."
-    yield Plan("levels", "ranking", title, about, partial(draw_level_bars, values, ends))
+    about += f"; lines are 95% intervals over the {measured.intervals.unit}." if ends else "."
+    draw = partial(draw_level_bars, values, ends)
+    yield Plan("levels", "ranking", _title_of_levels(values, measured), about, draw)
+
+
+def _title_of_levels(values: Mapping[str, Mapping[str, float]], measured: Measured) -> str:
+    """Who leads at every level, if the numbers are sure of it."""
+    shown = list(next(iter(values.values())))
+    leaders = {
+        level: max(values, key=lambda run: _low_if_nan(values[run][level])) for level in shown
+    }
+    if len(values) > 1 and len(shown) > 1:
+        if len(set(leaders.values())) > 1:
+            return "No model has the highest AP at every level"
+        if all(measured.is_surely_best(run, f"AP:{level}") for level, run in leaders.items()):
+            return f"{leaders[shown[0]]} has the highest AP at every level"
+    return "Average precision at each level"
 
 
 def _low_if_nan(value: float) -> float:
@@ -97,45 +137,49 @@ def _low_if_nan(value: float) -> float:
 
 def _plan_map(measured: Measured) -> Iterator[Plan]:
     """Class means by t-SNE, a panel a model; the best one is among them."""
-    best, maps = best_model(measured.evaluation), {}
+    best, maps = best_run(measured.evaluation), {}
     if len(measured.levels) < 2:
         return
-    first = [model for model in measured.rankings if model != best][: MAPS - 1]
+    first = [run for run in measured.runs if run != best][: MAPS - 1]
     paths = measured.gallery.paths_by_labels()
-    for model, ranking in measured.rankings.items():
+    for run, model in measured.first_models.items():
+        ranking = measured.rankings[model]
         groups = [paths[tuple(labels)][:-1] for labels in ranking.classes.tolist()]
-        found = place_classes(ranking.means, groups) if model in (best, *first) else None
+        found = place_classes(ranking.means, groups) if run in (best, *first) else None
         if found is not None:
-            maps[model] = found
+            maps[run] = found
     if maps:
         yield _plan_of_maps(maps, measured, best)
 
 
 def _plan_of_maps(maps: Mapping[str, ClassMap], measured: Measured, best: str | None) -> Plan:
     level, finest = measured.levels[-2:]
+    noun = level_noun(level)
     model = best if best is not None and best in maps else next(iter(maps))
     title = (
-        f"For {maps[model].together:.0%} of the classes the nearest one is of the same {level} "
+        f"For {maps[model].together:.0%} of the classes the nearest one is of the same {noun} "
         f"({model})"
     )
     about = (
-        f"Mean embedding of each {finest} of the gallery, by t-SNE; colour and mark are its "
-        f"{level}. Neighbours mean something here, distances across the map do not."
+        f"Mean embedding of each {level_noun(finest)} of the gallery, by t-SNE; colour and mark "
+        f"are its {noun}. Neighbours mean something here, distances across the map do not."
     )
+    about += " Of several seeds the first." if measured.has_seeds else ""
 
-    def draw(theme: Theme) -> bytes:
-        return draw_class_maps(maps, model_colours(measured.models, theme), level, theme)
+    def draw(theme: Theme) -> Drawing:
+        return draw_class_maps(maps, model_colours(list(measured.runs), theme), noun, theme)
 
-    return Plan("map", "models", title, about, draw, wide=True)
+    return Plan("map", "models", title, about, draw)
 
 
 def _plan_confusion(measured: Measured) -> Iterator[Plan]:
     """Coarse class of each query against that of the first image that the best model found."""
-    best = best_model(measured.evaluation)
-    if best is None or best not in measured.rankings:
+    run = best_run(measured.evaluation)
+    if run is None:
         return
+    best = measured.first_models[run]
     depth = max(1, len(measured.levels) - 1)
-    ranking, level = measured.rankings[best], measured.levels[depth - 1]
+    ranking, level = measured.rankings[best], level_noun(measured.levels[depth - 1])
     found = ranking.gallery_ids[ranking.order[:, 0]]
     pairs = [
         (measured.queries.path(query)[:depth], measured.gallery.path(str(image))[:depth])
@@ -151,26 +195,31 @@ def _plan_confusion(measured: Measured) -> Iterator[Plan]:
         "orange another."
     )
     draw = partial(draw_confusion, confusion, level)
-    yield Plan("confusion", "models", title, about, draw, wide=len(confusion.names) > 12)
+    yield Plan("confusion", "models", title, about, draw)
 
 
 def _plan_losses(measured: Measured, runs: Path) -> Iterator[Plan]:
-    curves = {name: c for name in measured.models if (c := read_losses(runs / name))}
+    curves = {
+        run: found
+        for run, facts in measured.runs.items()
+        if (found := [c for model in facts["models"] if (c := read_losses(runs / model))])
+    }
     if curves:
         about = "Loss of each training step, thin, and its running mean; losses differ in scale."
-        draw = partial(draw_loss_curves, curves, measured.models)
+        about += " A line a seed." if measured.has_seeds else ""
+        draw = partial(draw_loss_curves, curves, list(measured.runs))
         yield Plan(
-            "losses", "models", _training(curves, best_model(measured.evaluation)), about, draw
+            "losses", "models", _training(curves, best_run(measured.evaluation)), about, draw
         )
 
 
-def _training(curves: Mapping[str, tuple[list[float], list[float]]], best: str | None) -> str:
-    """Where the loss of the best model went, or of the last where the best was not trained."""
-    model = best if best is not None and best in curves else list(curves)[-1]
-    steps, losses = curves[model]
+def _training(curves: Mapping[str, Sequence[LossCurve]], best: str | None) -> str:
+    """Where the loss of the best run went, or of the last where the best was not trained."""
+    run = best if best is not None and best in curves else list(curves)[-1]
+    steps, losses = curves[run][0]
     few = max(1, len(losses) // 10)
     first, last = np.mean(losses[:few]), np.mean(losses[-few:])
-    return f"In {steps[-1]:,.0f} steps the loss of {model} went from {first:.2g} to {last:.2g}"
+    return f"In {steps[-1]:,.0f} steps the loss of {run} went from {first:.2g} to {last:.2g}"
 
 
 def _plan_counts(counts: Counts) -> Iterator[Plan]:
@@ -178,8 +227,8 @@ def _plan_counts(counts: Counts) -> Iterator[Plan]:
     finest, sizes = counts.levels[-1], counts.class_sizes
     split, share = counts.head_share()
     title = f"A tenth of the {split} classes holds {share:.0%} of the images"
-    about = f"The long tail: images of each {finest}, the largest first."
-    draw = partial(draw_class_sizes, sizes, finest)
+    about = f"The long tail: images of each {level_noun(finest)}, the largest first."
+    draw = partial(draw_class_sizes, sizes, level_noun(finest))
     yield Plan("sizes", "data", title, about, draw)
     if len(counts.levels) < 2:
         return
@@ -187,7 +236,7 @@ def _plan_counts(counts: Counts) -> Iterator[Plan]:
     bars = counts.bars
     largest = max(bars, key=lambda bar: (bar.classes, bar.name))
     title = f"{largest.name} is the largest of {len(bars):,} {coarse} classes"
-    about = f"Labelled classes ({finest}) of each {coarse}, and their exported images."
+    about = f"Labelled classes ({finest}) of each {level_noun(coarse)}, and their exported images."
     yield Plan("groups", "data", title, about, partial(draw_groups, bars, finest))
     if len(counts.levels) > 2:
         title = f"From {counts.levels[0]} to {coarse}"

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from hgld.figures import WIDTH, Theme, mark_of, open_figure, png_bytes
+from hgld.figures import WIDE, Drawing, Theme, mark_of, open_figure
 
 __all__ = ["ClassMap", "draw_class_maps", "place_classes"]
 
@@ -79,7 +79,7 @@ def _share_together(unit: np.ndarray, groups: Sequence[tuple[str, ...]]) -> floa
 
 def draw_class_maps(
     maps: Mapping[str, ClassMap], colours: Mapping[str, str], level: str, theme: Theme
-) -> bytes:
+) -> Drawing:
     """A panel a model; colour and mark are the coarse class.
 
     Args:
@@ -94,8 +94,7 @@ def draw_class_maps(
     columns = min(3, len(maps))
     rows = -(-len(maps) // columns)
     lines = -(-(len(named) + (len(counts) > NAMED)) // 6)
-    width = 2 * WIDTH + 0.2
-    with open_figure(theme, width, rows * (width / columns * 0.86) + 0.26 * lines + 0.2) as figure:
+    with open_figure(theme, WIDE, rows * (WIDE / columns * 0.86) + 0.26 * lines + 0.2) as figure:
         for number, (model, found) in enumerate(maps.items()):
             axes: Axes = figure.add_subplot(rows, columns, number + 1, facecolor=theme.surface)
             _draw_map(axes, found, marks, theme)
@@ -107,7 +106,7 @@ def draw_class_maps(
             handles.append(_handle(f"{len(counts) - NAMED} others", theme.grid, "o"))
         style: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": theme.ink}
         figure.legend(handles=handles, loc="outside lower center", ncols=6, **style)
-        return png_bytes(figure)
+        return Drawing(figure, theme)
 
 
 def _draw_map(

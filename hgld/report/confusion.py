@@ -9,11 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
-from hgld.figures import WIDTH, Theme, open_figure, png_bytes
+from hgld.figures import WIDE, WIDTH, Drawing, Theme, open_figure
 
 __all__ = ["Confusion", "count_confusion", "draw_confusion"]
 
 SHOWN = 20  # classes that have a row of their own
+NARROW = 12  # classes that fit into one column of the page
 
 
 @dataclass(frozen=True)
@@ -65,19 +66,18 @@ def count_confusion(
     return Confusion(tuple(names), counts, sum(a != b for a, b in pairs), left_out)
 
 
-def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> bytes:
+def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> Drawing:
     """Rows are classes of queries; a cell is the share of the row, the diagonal what is right."""
     size = len(confusion.names)
     share = confusion.counts / np.maximum(confusion.counts.sum(axis=1, keepdims=True), 1)
-    side = max(2.6, 0.3 * size)
-    with open_figure(theme, WIDTH, 1.5 + 0.68 * side) as figure:
+    width, row = (WIDTH, 0.2) if size <= NARROW else (WIDE, 0.26)
+    with open_figure(theme, width, 1.5 + row * max(9, size)) as figure:
         axes: Axes = figure.add_subplot(facecolor=theme.surface)
         diagonal = np.eye(size, dtype=bool)
         _fill(axes, share, diagonal, theme.series[0], theme, 1.0)
         _fill(axes, share, ~diagonal, theme.series[1], theme, max(0.2, share[~diagonal].max()))
         _write_shares(axes, share, theme)
-        small = 8.5 if size <= 12 else 7
-        style: dict[str, Any] = {"fontsize": small, "color": theme.ink}
+        style: dict[str, Any] = {"fontsize": 8.5, "color": theme.ink}
         axes.set_xticks(range(size), confusion.names, rotation=40, ha="right", **style)
         axes.set_xticks(np.arange(size + 1) - 0.5, minor=True)
         axes.set_yticks(np.arange(size + 1) - 0.5, minor=True)
@@ -86,9 +86,10 @@ def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> bytes:
         axes.set_yticks(range(size), rows, **style)
         axes.grid(which="minor", linewidth=0.8)
         axes.spines[:].set_visible(False)
+        axes.set(xlim=(-0.5, size - 0.5), ylim=(size - 0.5, -0.5))
         axes.set_xlabel(f"{level} of the first image found")
         axes.set_ylabel(f"{level} of the query (queries)")
-        return png_bytes(figure)
+        return Drawing(figure, theme)
 
 
 def _fill(
@@ -97,14 +98,14 @@ def _fill(
     """Colour the cells of the mask from the page's colour at 0 to their own at ``most``."""
     ramp = LinearSegmentedColormap.from_list("ramp", [theme.surface, colour])
     cells = np.ma.array(share, mask=~mask)
-    axes.imshow(cells, cmap=ramp, vmin=0, vmax=most, aspect="auto", interpolation="nearest")
+    edges = np.arange(len(share) + 1) - 0.5
+    axes.pcolormesh(edges, edges, cells, cmap=ramp, vmin=0, vmax=most, zorder=0)
 
 
 def _write_shares(axes: Axes, share: np.ndarray, theme: Theme) -> None:
     """Percent in each cell that holds half a percent or more."""
-    small = 8.0 if len(share) <= 12 else 6.0
     for row, column in np.argwhere(share >= 0.005):
         value = share[row, column]
         colour = theme.surface if row == column and value > 0.55 else theme.ink
         style: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
-        axes.text(column, row, f"{100 * value:.0f}", fontsize=small, **style)
+        axes.text(column, row, f"{100 * value:.0f}", fontsize=8, **style)

@@ -5,8 +5,17 @@ from functools import partial
 
 import numpy as np
 
-from hgld.report.curves import ALPHAS, RECALLS, Curves, measure_curves, queries_to_measure
+from hgld.amounts import level_noun
+from hgld.report.curves import (
+    ALPHAS,
+    RECALLS,
+    Curves,
+    mean_curves,
+    measure_curves,
+    queries_to_measure,
+)
 from hgld.report.figures import draw_lines
+from hgld.report.metrics import mean_of
 from hgld.report.plans import Measured, Plan
 from hgld.report.rankings import by_chance
 
@@ -19,11 +28,15 @@ def plan_curves(measured: Measured) -> Iterator[Plan]:
         return
     queries = by_chance(measured.queries.landmarks)
     some = queries[: queries_to_measure(len(measured.gallery.landmarks))]
+    depth = len(measured.levels)
     found = {
-        model: measure_curves(_inside(ranking.levels(some)), len(measured.levels))
-        for model, ranking in measured.rankings.items()
+        run: mean_curves(
+            [measure_curves(_inside(measured.rankings[m].levels(some)), depth) for m in r["models"]]
+        )
+        for run, r in measured.runs.items()
     }
     of = "" if len(some) == len(queries) else f" Over {len(some):,} of {len(queries):,} queries."
+    of += " Means over the seeds of a run." if measured.has_seeds else ""
     yield from _plan_precision(found, measured, of)
     if len(measured.levels) > 1:
         yield from _plan_alpha(found, measured, of)
@@ -36,16 +49,22 @@ def _inside(levels: np.ndarray) -> np.ndarray:
 
 
 def _plan_precision(found: Mapping[str, Curves], measured: Measured, of: str) -> Iterator[Plan]:
+    """The numbers in the legend are those of the table of metrics, over all queries."""
     at_one = {model: curves.by_alpha[ALPHAS.index(1.0)] for model, curves in found.items()}
     if any(np.isnan(value) for value in at_one.values()):
         return
     kind = "H-" if len(measured.levels) > 1 else ""
+    metric = "H-AP" if kind else f"AP:{measured.levels[0]}"
+    if metric in measured.evaluation["metrics"]:
+        at_one = {name: mean_of(run, metric) for name, run in measured.runs.items()}
+        if " Over " in of:
+            of = of.replace(" Over ", " Lines over ") + " The numbers are over all."
     lines = {model: (100 * RECALLS, 100 * curves.precision) for model, curves in found.items()}
     labels = {model: f"{model}: {kind}AP {100 * value:.1f}" for model, value in at_one.items()}
     words = "hierarchical " if kind else ""
     axis = (f"{words}recall (%)", f"{words}precision (%)")
     about = f"Precision at the rank where each recall is reached; the area is {kind}AP.{of}"
-    draw = partial(draw_lines, lines, labels, measured.models, axis, dots=False, full=True)
+    draw = partial(draw_lines, lines, labels, list(measured.runs), axis, dots=False, full=True)
     yield Plan("recall", "ranking", _lasting(found), about, draw)
 
 
@@ -63,16 +82,16 @@ def _plan_alpha(found: Mapping[str, Curves], measured: Measured, of: str) -> Ite
     leaders = {list(found)[number] for number in table.argmax(axis=0)}
     title = "Which model leads depends on alpha"
     if len(leaders) == 1:
-        title = f"{leaders.pop()} has the highest H-AP at every alpha"
-    if len(found) == 1:
-        title = "H-AP against alpha"
+        leader = leaders.pop()
+        sure = len(found) > 1 and measured.is_surely_best(leader, "H-AP")
+        title = f"{leader} has the highest H-AP at every alpha" if sure else "H-AP against alpha"
     about = (
-        f"Above 1, alpha of Eq. 20 favours the {measured.levels[-1]}; at 0 all levels weigh the "
-        f"same.{of}"
+        f"Above 1, alpha of Eq. 20 favours the {level_noun(measured.levels[-1])}; at 0 all levels "
+        f"weigh the same.{of}"
     )
     axis = ("alpha of the relevance", "H-AP (%)")
     labels = {model: model for model in found}
-    draw = partial(draw_lines, lines, labels, measured.models, axis)
+    draw = partial(draw_lines, lines, labels, list(measured.runs), axis)
     yield Plan("alpha", "ranking", title, about, draw)
 
 
@@ -93,5 +112,5 @@ def _plan_gap(found: Mapping[str, Curves], measured: Measured, of: str) -> Itera
     )
     axis = ("images in a batch", "decomposability gap (points of AP)")
     labels = {model: model for model in gaps}
-    draw = partial(draw_lines, lines, labels, measured.models, axis, powers=True)
+    draw = partial(draw_lines, lines, labels, list(measured.runs), axis, powers=True)
     yield Plan("gap", "ranking", title, about, draw)

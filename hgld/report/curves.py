@@ -19,6 +19,7 @@ __all__ = [
     "Curves",
     "batch_sizes",
     "gaps_by_batch",
+    "mean_curves",
     "measure_curves",
     "queries_to_measure",
 ]
@@ -70,6 +71,15 @@ def measure_curves(levels: np.ndarray, num_levels: int) -> Curves:
     by_alpha = torch.cat([_h_ap_at_alphas(block, num_levels) for block in blocks])
     gaps = gaps_by_batch(levels >= num_levels, batch_sizes(levels.shape[1]))
     return Curves(_means(precision.numpy()), _means(by_alpha.numpy()), gaps)
+
+
+def mean_curves(curves: Sequence[Curves]) -> Curves:
+    """The mean of the curves of several seeds."""
+    return Curves(
+        np.mean([one.precision for one in curves], axis=0),
+        np.mean([one.by_alpha for one in curves], axis=0),
+        {size: float(np.mean([one.gaps[size] for one in curves])) for size in curves[0].gaps},
+    )
 
 
 def _precision_at_recalls(levels: torch.Tensor, num_levels: int) -> torch.Tensor:

@@ -1,11 +1,10 @@
 """Picks the queries that the report shows, and what each of them found.
 
-The best, the worst and some random queries of one model. The random ones are drawn by a hash of
-the image's id, so that they stay the same whatever else is in the set. Every photo comes with its
-title, author and licence, and is never shown without them.
+The best, the worst and some random queries of one model, and those by which two models differ most.
+The random ones are drawn by a hash of the image's id, so that they stay the same whatever else is
+in the set. Every photo comes with its classes, title, author and licence as far as they are known.
 """
 
-import io
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +15,12 @@ import pandas as pd
 from PIL import Image
 
 from hgld.artifacts import SPACE_OF_SPLIT
-from hgld.credit import Credit
+from hgld.credit import UNKNOWN, Credit
 from hgld.report.rankings import Ranking, by_chance
+from hgld.shards.decode import decode_image
 from hgld.shards.files import FileReader
 from hgld.shards.index import level_columns
+from hgld.shards.schema import IMAGE_CRC32, require_intact
 
 __all__ = [
     "Example",
@@ -27,9 +28,12 @@ __all__ = [
     "Found",
     "Images",
     "Photo",
+    "Result",
+    "choose_differing",
     "choose_queries",
     "class_paths",
     "find_examples",
+    "landmark_names",
 ]
 
 THUMBNAIL = 288  # pixels; shown at half of that
@@ -37,9 +41,10 @@ THUMBNAIL = 288  # pixels; shown at half of that
 
 @dataclass(frozen=True)
 class Photo:
-    """A small copy of an image, and to whom it is owed."""
+    """A small copy of an image, its classes fine to coarse, and to whom it is owed."""
 
     image: Image.Image
+    classes: tuple[str, ...]
     credit: Credit
 
 
@@ -50,60 +55,70 @@ class Found:
     photo: Photo
     rank: int
     level: int
-    path: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Example:
-    """A query, its classes coarse to fine, its value, and the first images that it found."""
+class Result:
+    """What a model found for a query, and the query's value by that."""
 
-    photo: Photo
-    path: tuple[str, ...]
+    model: str
     value: float
     found: tuple[Found, ...]
 
 
 @dataclass(frozen=True)
+class Example:
+    """A query and what it found by each model."""
+
+    photo: Photo
+    results: tuple[Result, ...]
+
+
+@dataclass(frozen=True)
 class ExampleGroup:
-    """Examples that were chosen for the same reason: best, worst or random."""
+    """Examples that were chosen for the same reason."""
 
     name: str
     examples: tuple[Example, ...]
 
 
 def find_examples(
-    ranking: Ranking,
-    values: "pd.Series[float]",
+    chosen: Mapping[str, Sequence[str]],
+    rankings: Mapping[str, Ranking],
+    values: pd.DataFrame,
     queries: "Images",
     gallery: "Images",
-    *,
-    count: int,
     images: int,
 ) -> list[ExampleGroup]:
-    """The chosen queries of a model, each with its first images.
+    """The chosen queries with what each model found for them.
 
     Args:
-        ranking: of the model.
-        values: image_id -> value of the query, by which best and worst are meant.
+        chosen: group -> ids of its queries.
+        rankings: model -> its ranking.
+        values: image_id -> value of the query by each of these models.
         queries: images of the queries' split.
         gallery: images of the gallery's split.
-        count: queries in all.
         images: gallery images of each query.
 
     Raises:
-        InvalidData: the ranking cannot be read.
+        InvalidData: a ranking cannot be read.
     """
-    chosen = choose_queries(values, queries.groups(), count)
     ids = [image_id for group in chosen.values() for image_id in group]
-    lists = dict(zip(ids, ranking.first(ids, images), strict=True)) if ids else {}
+    lists = {
+        model: dict(zip(ids, ranking.first(ids, images), strict=True)) if ids else {}
+        for model, ranking in rankings.items()
+    }
+
+    def result(image_id: str, model: str) -> Result:
+        found = tuple(
+            Found(gallery.photo(other), rank, level)
+            for rank, (other, level) in enumerate(lists[model][image_id], start=1)
+        )
+        return Result(model, float(values[model][image_id]), found)
 
     def example(image_id: str) -> Example:
-        found = tuple(
-            Found(gallery.photo(other), rank, level, gallery.path(other))
-            for rank, (other, level) in enumerate(lists[image_id], start=1)
-        )
-        photo, path = queries.photo(image_id), queries.path(image_id)
-        return Example(photo, path, float(values[image_id]), found)
+        results = tuple(result(image_id, model) for model in rankings)
+        return Example(queries.photo(image_id), results)
 
     return [ExampleGroup(name, tuple(map(example, group))) for name, group in chosen.items()]
 
@@ -111,7 +126,7 @@ def find_examples(
 def choose_queries(
     values: "pd.Series[float]", groups: Mapping[str, Hashable], count: int
 ) -> dict[str, list[str]]:
-    """Ids of the best, worst and random queries; no query twice, one a group where it goes.
+    """Ids of the best, worst and random queries; no query twice, one a group if possible.
 
     Example:
         >>> values = pd.Series({"a": 0.9, "b": 0.1, "c": 0.5})
@@ -131,11 +146,37 @@ def choose_queries(
     return {name: ids for name, ids in chosen.items() if ids}
 
 
+def choose_differing(
+    differences: "pd.Series[float]", groups: Mapping[str, Hashable], count: int
+) -> dict[str, list[str]]:
+    """Ids of the queries with the largest gain and loss, and random ones.
+
+    Example:
+        >>> choose_differing(pd.Series({"a": 0.2, "b": 0.1}), {"a": 1, "b": 1}, 3)
+        {'gain': ['a'], 'random': ['b']}
+    """
+    chosen = choose_queries(differences, groups, count)
+    parts = {
+        "gain": [i for i in chosen.get("best", ()) if differences[i] > 0],
+        "loss": [i for i in chosen.get("worst", ()) if differences[i] < 0],
+    }
+    known = [i for i in differences.dropna().index if not any(i in part for part in parts.values())]
+    parts["random"] = by_chance(known)[: count // 3]
+    return {name: ids for name, ids in parts.items() if ids}
+
+
 def class_paths(hierarchy: pd.DataFrame) -> dict[tuple[str, int], tuple[str, ...]]:
     """(id space, landmark_id) -> names of its classes, coarse to fine."""
     keys = zip(hierarchy["split"], hierarchy["landmark_id"], strict=True)
     paths = (tuple(str(name) for name in json.loads(path).values()) for path in hierarchy["path"])
     return dict(zip(keys, paths, strict=True))
+
+
+def landmark_names(landmarks: pd.DataFrame) -> dict[str, str]:
+    """Finest class as a path of labels has it, ``train:139`` -> name, where one is known."""
+    rows = landmarks[~landmarks["name"].isin(["", UNKNOWN])]
+    keys = rows["split"] + ":" + rows["landmark_id"].astype(str)
+    return dict(zip(keys, rows["name"], strict=True))
 
 
 class Images:
@@ -147,6 +188,7 @@ class Images:
         index: pd.DataFrame,
         split: str,
         paths: Mapping[tuple[str, int], tuple[str, ...]],
+        names: Mapping[str, str],
     ) -> None:
         self.reader = FileReader(shards)
         splits = split.split("+")
@@ -155,14 +197,17 @@ class Images:
         self.landmarks = dict(zip(rows["image_id"], rows["landmark_id"], strict=True))
         self.space = SPACE_OF_SPLIT[splits[0]]
         self.paths = paths
+        self.names = names
 
     def photo(self, image_id: str) -> Photo:
-        """A small copy of the image, with its attribution."""
+        """A small copy of the image, with its classes and its attribution."""
         row: Any = self.rows.loc[image_id]
         data = self.reader.read(row["shard"], int(row["offset"]), int(row["size_bytes"]))
-        image = Image.open(io.BytesIO(data))
+        require_intact(data, row.get(IMAGE_CRC32), f"{row['shard']}: key {row['key']}")
+        image = decode_image(data, f"{row['shard']}: key {row['key']}")
         image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
-        return Photo(image, Credit.of(row))
+        *above, finest = self.path(image_id)
+        return Photo(image, (self.names.get(finest, finest), *above[::-1]), Credit.of(row))
 
     def groups(self) -> dict[str, tuple[str, ...]]:
         """image_id -> the classes above its finest one, or that one where there is no other."""

@@ -1,4 +1,4 @@
-"""Draws what was measured as PNG bytes, for a light or for a dark page.
+"""Draws what was measured, for a light or for a dark page.
 
 Plain functions of numbers and names: which figures there are is decided in ``hgld.report.charts``.
 A model keeps its colour and its dashes in all of them.
@@ -13,11 +13,11 @@ from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from hgld.figures import (
     WIDTH,
+    Drawing,
     Theme,
     add_axes,
     add_legend,
     open_figure,
-    png_bytes,
     scale_axis,
 )
 
@@ -41,7 +41,7 @@ def draw_level_bars(
     values: Mapping[str, Mapping[str, float]],
     intervals: Mapping[tuple[str, str], Interval],
     theme: Theme,
-) -> bytes:
+) -> Drawing:
     """AP at each level, one bar a model, with its interval.
 
     Args:
@@ -71,7 +71,7 @@ def draw_level_bars(
         axes.set_yticks(range(0, 101, 20))
         axes.set_ylabel("average precision (%)")
         add_legend(axes, theme)
-        return png_bytes(figure)
+        return Drawing(figure, theme)
 
 
 def draw_lines(
@@ -84,7 +84,7 @@ def draw_lines(
     dots: bool = True,
     powers: bool = False,
     full: bool = False,
-) -> bytes:
+) -> Drawing:
     """A line a model.
 
     Args:
@@ -115,18 +115,18 @@ def draw_lines(
             axes.set(xlim=(0, 100), ylim=(0, 102))
         axes.set(xlabel=axis[0], ylabel=axis[1])
         add_legend(axes, theme, columns=1 if len(lines) < 4 else 2, inside="best")
-        return png_bytes(figure)
+        return Drawing(figure, theme)
 
 
 def draw_loss_curves(
-    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    curves: Mapping[str, Sequence[Line]],
     models: Sequence[str],
     theme: Theme,
-) -> bytes:
+) -> Drawing:
     """Loss against step, a panel a model, since losses differ in scale.
 
     Args:
-        curves: model -> (steps, losses); models without a curve are left out.
+        curves: model -> (steps, losses) of each seed; models without a curve are left out.
         models: all models, so that each keeps its colour.
         theme: of the page.
     """
@@ -136,19 +136,20 @@ def draw_loss_curves(
     with open_figure(theme, WIDTH, 0.35 + 1.95 * rows) as figure:
         for number, model in enumerate(shown):
             axes = add_axes(figure, theme, (rows, columns, number + 1), grid_axis="y")
-            steps, losses = (np.asarray(part, dtype=float) for part in curves[model])
-            axes.plot(steps, losses, color=colours[model], linewidth=0.8, alpha=0.35)
-            axes.plot(steps, _running_mean(losses), color=colours[model], linewidth=1.8)
+            for curve in curves[model]:
+                steps, losses = (np.asarray(part, dtype=float) for part in curve)
+                axes.plot(steps, losses, color=colours[model], linewidth=0.8, alpha=0.35)
+                axes.plot(steps, _running_mean(losses), color=colours[model], linewidth=1.8)
             axes.set_title(model, loc="left", fontsize=10, color=colours[model], weight="bold")
             axes.set_xlim(left=0)
             if number >= len(shown) - columns:
                 axes.set_xlabel("training step")
             if number % columns == 0:
                 axes.set_ylabel("loss")
-        return png_bytes(figure)
+        return Drawing(figure, theme)
 
 
-def draw_class_sizes(sizes: Mapping[str, Sequence[int]], finest: str, theme: Theme) -> bytes:
+def draw_class_sizes(sizes: Mapping[str, Sequence[int]], finest: str, theme: Theme) -> Drawing:
     """Images of each class, largest class first; one line a split."""
     with open_figure(theme, WIDTH, 3.0) as figure:
         axes = add_axes(figure, theme, grid_axis="both")
@@ -166,7 +167,7 @@ def draw_class_sizes(sizes: Mapping[str, Sequence[int]], finest: str, theme: The
         axes.set_xlabel(f"rank of the {finest} by number of images")
         axes.set_ylabel(f"images of the {finest}")
         add_legend(axes, theme, columns=1, inside="upper right")
-        return png_bytes(figure)
+        return Drawing(figure, theme)
 
 
 def _running_mean(values: np.ndarray) -> np.ndarray:

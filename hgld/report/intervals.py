@@ -1,59 +1,140 @@
-"""How sure the means of the metrics are: bootstrap intervals over the queries.
+"""How sure the means of the metrics are, and which runs differ by more than chance.
 
-All models and metrics are resampled together, so that intervals of models are of the same
+All models and metrics are resampled together, so that a difference of two runs is that of the same
 queries; the seed is fixed, so that the same values give the same intervals.
 """
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-__all__ = ["RESAMPLES", "Intervals", "bootstrap_intervals"]
+from hgld.artifacts.evaluation import bootstrap_unit, list_runs, name_classes, pair_seeds
+from hgld.bootstrap import DRAWS, find_ends, resample_means
+from hgld.errors import InvalidData
 
-Intervals = dict[tuple[str, str], tuple[float, float]]  # (model, metric) -> lower, upper end
-RESAMPLES = 1000
-CONFIDENCE = 0.95
-BLOCK_CELLS = 1 << 24
+__all__ = ["Intervals", "measure_intervals"]
+
+Column = tuple[str, str]  # model and metric
 
 
-def bootstrap_intervals(
-    per_query: pd.DataFrame, resamples: int = RESAMPLES, seed: int = 0
+@dataclass(frozen=True)
+class Intervals:
+    """The 95 % intervals of an evaluation.
+
+    Attributes:
+        unit: what was drawn, "classes" or "queries".
+        units: how many there are.
+        ends: (run, metric) -> lower and upper end.
+        ties: metric -> the best run and those whose paired difference from it may be chance: its
+            interval includes 0, or there is none.
+        draws: number of resamples.
+    """
+
+    unit: str = "queries"
+    units: int = 0
+    ends: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
+    ties: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    draws: int = DRAWS
+
+
+def measure_intervals(
+    per_query: pd.DataFrame, evaluation: Mapping[str, Any], by: str = "auto", draws: int = DRAWS
 ) -> Intervals:
-    """The 95 % interval of each mean: percentiles of the means of resampled queries.
+    """Find the intervals of each run's means, and which runs tie with the best.
 
     Args:
-        per_query: model, image_id, metric and value; a query without a value has no row.
-        resamples: how often as many queries are drawn with replacement.
-        seed: of the draws.
+        per_query: model, image_id, class, metric and value; a query without a value has no row.
+        evaluation: protocol, metrics, models and runs.
+        by: "classes", "queries", or "auto": classes in the open set.
+        draws: number of resamples.
 
-    Returns:
-        For each model and metric with a value the interval's ends.
+    Raises:
+        InvalidData: the classes are asked for but not recorded.
 
     Example:
         >>> rows = {"model": "m", "image_id": ["a", "b"], "metric": "AP", "value": [0.5, 0.5]}
-        >>> bootstrap_intervals(pd.DataFrame(rows))
+        >>> table = pd.DataFrame({**rows, "class": ""})
+        >>> found = {"protocol": {}, "metrics": ["AP"], "models": {"m": {"mean": {"AP": 0.5}}}}
+        >>> measure_intervals(table, found).ends
         {('m', 'AP'): (0.5, 0.5)}
     """
     if per_query.empty:
-        return {}
+        return Intervals()
     table = per_query.pivot(index="image_id", columns=["model", "metric"], values="value")
-    values = table.to_numpy(np.float64)  # (Q, M)
-    known = ~np.isnan(values)
-    chance = np.random.default_rng(seed)
-    block = max(1, BLOCK_CELLS // len(values))
-    means = []
-    for start in range(0, resamples, block):
-        counts = _draw(chance, min(block, resamples - start), len(values))  # (R, Q)
-        with np.errstate(invalid="ignore"):  # a resample without any value of a rare metric
-            means.append((counts @ np.where(known, values, 0.0)) / (counts @ known.astype(float)))
-    ends = np.nanquantile(np.concatenate(means), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], 0)
-    names = [(str(name[0]), str(name[1])) for name in table.columns.to_list()]
-    return {name: (float(ends[0, i]), float(ends[1, i])) for i, name in enumerate(names)}
+    unit = bootstrap_unit([evaluation["protocol"]], by)
+    classes = name_classes(per_query, table.index) if unit == "classes" else None
+    if unit == "classes" and classes is None:
+        raise InvalidData(
+            "report.bootstrap is classes, but the evaluation records none; run evaluate again"
+        )
+    drawn = _Drawn(
+        {(str(name[0]), str(name[1])): i for i, name in enumerate(table.columns)},
+        table.mean().to_numpy(),
+        resample_means(table.to_numpy(np.float64), classes, draws=draws),
+    )
+    runs = {run: facts["models"] for run, facts in list_runs(evaluation).items()}
+    ends = {
+        (run, metric): (max(interval[0], 0.0), min(interval[1], 1.0))  # as all metrics are
+        for run, models in runs.items()
+        for metric in evaluation["metrics"]
+        if (interval := drawn.interval([(model, metric) for model in models])) is not None
+    }
+    return Intervals(
+        unit,
+        len(table) if classes is None else len(np.unique(classes)),
+        ends,
+        {metric: _ties(drawn, evaluation, metric) for metric in evaluation["metrics"]},
+        draws,
+    )
 
 
-def _draw(chance: np.random.Generator, resamples: int, queries: int) -> np.ndarray:
-    """(R, Q) how often each query was drawn."""
-    rows = [
-        np.bincount(chance.integers(queries, size=queries), minlength=queries)
-        for _ in range(resamples)
-    ]
-    return np.stack(rows).astype(float)
+@dataclass(frozen=True)
+class _Drawn:
+    """Means and resampled means of each model and metric."""
+
+    columns: dict[Column, int]
+    means: np.ndarray  # (C,)
+    resampled: np.ndarray  # (R, C)
+
+    def interval(
+        self, ours: Sequence[Column], theirs: Sequence[Column] = ()
+    ) -> tuple[float, float] | None:
+        """Interval of the mean over seeds, or of the difference from the same seeds of another run.
+
+        None if it is unknown, or a column is missing.
+        """
+        if not ours or not all(column in self.columns for column in (*ours, *theirs)):
+            return None
+        at, other = ([self.columns[column] for column in side] for side in (ours, theirs))
+        by_seed, drawn = self.means[at], self.resampled[:, at]  # (S,) and (R, S)
+        if other:
+            by_seed, drawn = by_seed - self.means[other], drawn - self.resampled[:, other]
+        low, high = find_ends(drawn.mean(axis=1, keepdims=True), by_seed[:, None])[:, 0]
+        return None if np.isnan(low) else (float(low), float(high))
+
+
+def _ties(drawn: _Drawn, evaluation: Mapping[str, Any], metric: str) -> frozenset[str]:
+    """The best run of a metric, and those that may be as good."""
+    runs, facts = list_runs(evaluation), evaluation["models"]
+    means = {run: found["mean"].get(metric) for run, found in runs.items()}
+    known = {run: mean for run, mean in means.items() if mean is not None}
+    if not known:
+        return frozenset()
+    best = max(known, key=lambda run: known[run])
+
+    def may_tie(run: str) -> bool:
+        if known[run] == known[best]:
+            return True
+        sides = [{name: facts[name] for name in runs[one]["models"]} for one in (best, run)]
+        pairs = pair_seeds(*sides)
+        if any((name, metric) not in drawn.columns for pair in pairs for name in pair):
+            return False  # measured as a whole, without a value for each query
+        found = drawn.interval(
+            [(one, metric) for one, _ in pairs], [(other, metric) for _, other in pairs]
+        )
+        return found is None or found[0] <= 0 <= found[1]
+
+    return frozenset(run for run in known if may_tie(run))

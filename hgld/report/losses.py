@@ -6,10 +6,12 @@ from typing import Any
 
 from hgld.errors import InvalidData
 
-__all__ = ["read_losses"]
+__all__ = ["LossCurve", "read_losses"]
+
+LossCurve = tuple[list[float], list[float]]  # steps and losses
 
 
-def read_losses(run: Path) -> tuple[list[float], list[float]] | None:
+def read_losses(run: Path) -> LossCurve | None:
     """Steps and losses of a run; None where it was not trained.
 
     Raises:

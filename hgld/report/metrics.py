@@ -1,19 +1,22 @@
-"""The table of metrics: a row a model, the best of each column marked, each column explained.
+"""The table of metrics: a row a run, the best of each column marked, each column explained.
 
-A model's mean is missing where no query had a value; it then counts as nan and is never the best.
+The mark of a column is shared by the best run and all whose difference from it may be chance; if
+that is every run, none is marked. A mean is missing if no query had a value; it then counts as nan
+and is never the best.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hgld.artifacts.evaluation import list_runs
 from hgld.figures import DARK, LIGHT
 from hgld.report.intervals import Intervals
 
 __all__ = [
     "Row",
-    "best_model",
+    "best_run",
     "explain_metrics",
     "first_metric",
     "mean_of",
@@ -36,50 +39,79 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One model's line in the table of metrics; an interval may be missing."""
+    """One run's line in the table of metrics.
+
+    Attributes:
+        model: name of the run.
+        colours: of the run, on light and on dark pages.
+        about: what it is.
+        values: means, over the seeds where there are several.
+        deviations: their standard deviations over the seeds; None for one seed.
+        intervals: ends of the 95 % intervals; None where it is unknown.
+        best: whether it is the best, or may be as good.
+    """
 
     model: str
     colours: tuple[str, str]
     about: str
     values: tuple[float | None, ...]
+    deviations: tuple[float | None, ...]
     intervals: tuple[tuple[float, float] | None, ...]
     best: tuple[bool, ...]
 
+    @property
+    def has_deviation(self) -> bool:
+        """Whether it is of several seeds."""
+        return any(value is not None for value in self.deviations)
+
 
 def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[Row]:
-    """The table of metrics; the best of each column is marked, several where they are equal."""
-    metrics, models = evaluation["metrics"], evaluation["models"]
-    best = {metric: _best_value(models, metric) for metric in metrics}
+    """The table of metrics."""
+    metrics, models, runs = evaluation["metrics"], evaluation["models"], list_runs(evaluation)
     rows = []
-    for number, (name, model) in enumerate(models.items()):
-        values = tuple(mean_of(model, metric) for metric in metrics)
+    for number, (name, run) in enumerate(runs.items()):
+        values = [run["mean"].get(metric) for metric in metrics]
         colours = tuple(theme.series[number % len(theme.series)] for theme in (LIGHT, DARK))
-        marks = tuple(
-            len(models) > 1 and value == best[metric]
-            for value, metric in zip(values, metrics, strict=True)
+        marks = (name in _marked(runs, metric, intervals) for metric in metrics)
+        rows.append(
+            Row(
+                name,
+                (colours[0], colours[1]),
+                _about(models[run["models"][0]], len(run["models"])),
+                tuple(values),
+                tuple(run.get("std", {}).get(metric) for metric in metrics),
+                tuple(intervals.ends.get((name, metric)) for metric in metrics),
+                tuple(marks),
+            )
         )
-        shown = tuple(None if math.isnan(value) else value for value in values)
-        ends = tuple(intervals.get((name, metric)) for metric in metrics)
-        rows.append(Row(name, (colours[0], colours[1]), _about(model), shown, ends, marks))
     return rows
 
 
-def _about(model: Mapping[str, Any]) -> str:
+def _marked(runs: Mapping[str, Any], metric: str, intervals: Intervals) -> Collection[str]:
+    """The best run and those that may be as good, unless that is all of them."""
+    best = _best_value(runs, metric)
+    highest = frozenset(name for name, run in runs.items() if mean_of(run, metric) == best)
+    ties = intervals.ties.get(metric, highest)  # without values of queries the mean decides
+    return () if len(ties) == len(runs) else ties
+
+
+def _about(model: Mapping[str, Any], seeds: int) -> str:
     if not model["steps"]:
         how = "as pretrained" if model["loss"] == "pretrained" else model["loss"]
         return f"{model['backbone']}, {how}"
-    return f"{model['backbone']}, {model['loss']}, {model['steps']:,} steps"
+    about = f"{model['backbone']}, {model['loss']}, {model['steps']:,} steps"
+    return f"{about}, {seeds} seeds" if seeds > 1 else about
 
 
-def best_model(evaluation: Mapping[str, Any]) -> str | None:
-    """The model with the highest mean of the first metric."""
-    models, metric = evaluation["models"], first_metric(evaluation)
-    best = _best_value(models, metric)
-    return next((n for n, m in models.items() if mean_of(m, metric) == best), None)
+def best_run(evaluation: Mapping[str, Any]) -> str | None:
+    """The run with the highest mean of the first metric."""
+    runs, metric = list_runs(evaluation), first_metric(evaluation)
+    best = _best_value(runs, metric)
+    return next((name for name, run in runs.items() if mean_of(run, metric) == best), None)
 
 
-def _best_value(models: Mapping[str, Any], metric: str) -> float:
-    values = [mean_of(model, metric) for model in models.values()]
+def _best_value(runs: Mapping[str, Any], metric: str) -> float:
+    values = [mean_of(run, metric) for run in runs.values()]
     return max((value for value in values if not math.isnan(value)), default=math.nan)
 
 
@@ -106,7 +138,7 @@ def explain_metrics(metrics: Sequence[str]) -> list[tuple[str, str]]:
     return [(kind, MEANINGS[kind]) for kind in kinds if kind in MEANINGS]
 
 
-def mean_of(model: Mapping[str, Any], metric: str) -> float:
-    """A model's mean of a metric, nan where it has none."""
-    value = model["mean"].get(metric)
+def mean_of(run: Mapping[str, Any], metric: str) -> float:
+    """A run's mean of a metric, nan where it has none."""
+    value = run["mean"].get(metric)
     return math.nan if value is None else float(value)

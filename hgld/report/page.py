@@ -2,10 +2,12 @@
 
 The page is for a person who wants to know what was measured on what, which model is best and how
 its mistakes look. All pictures are inside the page, once for light and once for dark screens;
-beside it they lie as files for slides. Same input, same bytes.
+beside it they are files for slides and papers (PNG, SVG, PDF), as the table is (CSV, LaTeX). Same
+input, same bytes.
 """
 
 import io
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,15 +18,25 @@ import pandas as pd
 from markupsafe import Markup
 from PIL import Image
 
-from hgld.artifacts import atomic_folder
+from hgld.amounts import level_noun, shared_text
+from hgld.artifacts import atomic_folder, write_csv
 from hgld.config import ReportOptions, StageContext
 from hgld.figures import LIGHT
 from hgld.report.charts import SECTIONS, Chart, draw_charts
 from hgld.report.counts import Counts, by_split
-from hgld.report.examples import ExampleGroup, Images, Photo, find_examples
-from hgld.report.intervals import RESAMPLES, bootstrap_intervals
+from hgld.report.examples import Images, landmark_names
+from hgld.report.galleries import (
+    Gallery,
+    draw_rows,
+    find_galleries,
+    frame_of,
+    note_unknown,
+    shorten,
+)
+from hgld.report.intervals import measure_intervals
+from hgld.report.layout import arrange
 from hgld.report.metrics import (
-    best_model,
+    Row,
     explain_metrics,
     first_metric,
     metric_rows,
@@ -32,13 +44,17 @@ from hgld.report.metrics import (
 )
 from hgld.report.plans import Measured
 from hgld.report.rankings import Ranking
-from hgld.report.sheets import Cell, draw_retrievals
+from hgld.report.sheets import draw_retrievals
+from hgld.report.tables import metrics_latex, metrics_table
 from hgld.shards.index import level_columns, read_index, read_manifest
 
 __all__ = ["write_report"]
 
-FRAMES = {"same": "#2f9e5b", "near": "#e8962e", "far": "#b3665e"}  # also in report.html
-QUERY_FRAME = "#3565c9"
+CELL = 65  # pixels that a column of the table takes at least
+DEVIATION = 30  # pixels of a deviation beside a mean
+MARK = 13  # pixels of the mark around a best value
+LETTER = 7.2  # pixels of a letter in the head of the table
+FIXED = 330  # pixels of the table's first column, and around the table
 
 
 def write_report(
@@ -48,12 +64,13 @@ def write_report(
     evaluation: Mapping[str, Any],
     per_query: pd.DataFrame,
     ranked_levels: Path,
+    landmarks: pd.DataFrame,
     *,
     options: ReportOptions,
     context: StageContext,
     out: Path,
 ) -> None:
-    """Fill ``out`` with ``report.html`` and the pictures in it as PNG files.
+    """Fill ``out`` with ``report.html``, its figures and its table as files.
 
     Args:
         hierarchy: classes of each landmark, for the names and the histogram.
@@ -62,8 +79,9 @@ def write_report(
         evaluation: protocol, metrics, and means of each model.
         per_query: value of each metric for each query.
         ranked_levels: a ranking file a model.
+        landmarks: names of the finest classes.
         options: how much is shown.
-        context: gives the date.
+        context: gives the title and the date.
         out: the report's folder; it is replaced as a whole.
 
     Raises:
@@ -72,72 +90,90 @@ def write_report(
     index = read_index(shards)
     levels = tuple(str(name) for name in read_manifest(shards)["levels"])
     counts = Counts(hierarchy, index, levels)
-    protocol = evaluation["protocol"]
+    protocol, names = evaluation["protocol"], landmark_names(landmarks)
     measured = Measured(
         evaluation,
         levels,
-        bootstrap_intervals(per_query),
+        measure_intervals(per_query, evaluation, options.bootstrap),
         {name: Ranking.load(ranked_levels / f"{name}.npz") for name in evaluation["models"]},
-        Images(shards, index, protocol["query"], counts.paths),
-        Images(shards, index, protocol["gallery"], counts.paths),
+        Images(shards, index, protocol["query"], counts.paths, names),
+        Images(shards, index, protocol["gallery"], counts.paths, names),
     )
-    groups = _examples(per_query, measured, options)
-    charts = draw_charts(measured, counts, models)
+    galleries = list(find_galleries(per_query, measured, options))
+    charts = draw_charts(measured, counts, models, options.vector_figures)
+    metrics, rows = evaluation["metrics"], metric_rows(evaluation, measured.intervals)
     with atomic_folder(out) as folder:
-        _save_pictures(folder, charts, groups, levels)
+        _save_pictures(folder, charts)
+        _save_sheets(folder, galleries, levels, first_metric(evaluation))
+        write_csv(metrics_table(metrics, rows), folder / "metrics.csv")
+        latex = metrics_latex(metrics, rows)
+        (folder / "metrics.tex").write_text(latex, encoding="utf-8")
         page = _render(
+            title=context.title or "Hierarchical retrieval",
             now=context.now,
             levels=levels,
             class_counts=_class_counts(index, levels),
             splits=_splits(index),
             images=len(index),
             protocol=protocol,
-            metrics=evaluation["metrics"],
-            meanings=explain_metrics(evaluation["metrics"]),
-            rows=metric_rows(evaluation, measured.intervals),
-            intervals=bool(measured.intervals),
-            resamples=RESAMPLES,
+            metrics=metrics,
+            meanings=explain_metrics(metrics),
+            rows=rows,
+            table_width=_table_width(metrics, rows),
+            intervals=measured.intervals,
+            seeds=_describe_seeds(measured),
             skipped=skipped_queries(evaluation),
             sections=_by_section(charts),
-            best=best_model(evaluation),
             metric=first_metric(evaluation),
-            groups=groups,
+            galleries=galleries,
+            note_unknown=note_unknown,
         )
         (folder / "report.html").write_text(page, encoding="utf-8")
 
 
-def _examples(
-    per_query: pd.DataFrame, measured: Measured, options: ReportOptions
-) -> list[ExampleGroup]:
-    """What the best model found, by its first metric; nothing where there is no model."""
-    model = best_model(measured.evaluation)
-    if model is None or not options.grid_queries:
-        return []
-    return find_examples(
-        measured.rankings[model],
-        _values_of(per_query, model, first_metric(measured.evaluation)),
-        measured.queries,
-        measured.gallery,
-        count=options.grid_queries,
-        images=options.grid_images,
-    )
+def _describe_seeds(measured: Measured) -> str:
+    """Whether the spread between training seeds is in the intervals; empty if none was trained."""
+    models = measured.evaluation["models"]
+    trained = [
+        len(run["models"]) for run in measured.runs.values() if models[run["models"][0]]["steps"]
+    ]
+    if not trained:
+        return ""
+    if max(trained) == 1:
+        return "Each model has one training seed: the spread between seeds is not in the intervals."
+    alone = " of those with several seeds; one seed alone says nothing of it"
+    return f"The spread between training seeds is in the intervals{alone if 1 in trained else ''}."
 
 
-def _by_section(charts: Sequence[Chart]) -> dict[str, list[Chart]]:
-    """Heading -> its charts, without headings that have none."""
+def _by_section(charts: Sequence[Chart]) -> dict[str, list[list[list[Chart]]]]:
+    """Heading -> its charts by row and column, without headings that have none."""
     found = {title: [c for c in charts if c.section == name] for name, title in SECTIONS.items()}
-    return {title: some for title, some in found.items() if some}
+    return {title: arrange(some) for title, some in found.items() if some}
 
 
-def _save_pictures(
-    folder: Path, charts: Sequence[Chart], groups: Sequence[ExampleGroup], levels: Sequence[str]
-) -> None:
+def _table_width(metrics: Sequence[str], rows: Sequence[Row]) -> int:
+    """About how many pixels wide a page must be to show the whole table of metrics."""
+    cell = CELL + DEVIATION * any(row.has_deviation for row in rows)
+    cell += MARK * any(any(row.best) for row in rows)
+    words = [max(map(len, re.split(r"[:(/]", metric))) for metric in metrics]
+    return round(FIXED + sum(max(cell, LETTER * letters + 20) for letters in words))
+
+
+def _save_pictures(folder: Path, charts: Sequence[Chart]) -> None:
     for chart in charts:
         (folder / f"{chart.name}.png").write_bytes(chart.light)
         (folder / f"{chart.name}-dark.png").write_bytes(chart.dark)
-    for group in groups:
-        sheet = draw_retrievals(_sheet(group, levels), LIGHT)
-        (folder / f"retrieval-{group.name}.png").write_bytes(sheet)
+        for form, content in chart.vectors.items():
+            (folder / f"{chart.name}.{form}").write_bytes(content)
+
+
+def _save_sheets(
+    folder: Path, galleries: Sequence[Gallery], levels: Sequence[str], metric: str
+) -> None:
+    for gallery in galleries:
+        for group in gallery.groups:
+            sheet = draw_retrievals(draw_rows(group, levels, metric), LIGHT)
+            (folder / f"{gallery.name}-{group.name}.png").write_bytes(sheet)
 
 
 def _class_counts(index: pd.DataFrame, levels: Sequence[str]) -> list[tuple[str, int]]:
@@ -151,53 +187,6 @@ def _splits(index: pd.DataFrame) -> list[tuple[str, int, int]]:
     return [(split, len(rows), rows["landmark_id"].nunique()) for split, rows in by_split(index)]
 
 
-def _values_of(per_query: pd.DataFrame, model: str, metric: str) -> "pd.Series[float]":
-    rows = per_query[(per_query["model"] == model) & (per_query["metric"] == metric)]
-    return rows.set_index("image_id")["value"]
-
-
-def _sheet(group: ExampleGroup, levels: Sequence[str]) -> list[tuple[str, list[Cell]]]:
-    """The group's examples as rows of a picture."""
-    rows = []
-    for example in group.examples:
-        cells = [_cell(example.photo, QUERY_FRAME, "query")]
-        for found in example.found:
-            frame = FRAMES[frame_of(found.level, levels)]
-            words = f"{found.rank}. {verdict_of(found.level, levels)}"
-            cells.append(_cell(found.photo, frame, words))
-        rows.append((" › ".join(example.path[:-1]) or example.path[-1], cells))
-    return rows
-
-
-def _cell(photo: Photo, colour: str, verdict: str) -> Cell:
-    credit = photo.credit
-    return Cell(photo.image, colour, verdict, (credit.title, credit.byline, credit.terms))
-
-
-def frame_of(level: int, levels: Sequence[str]) -> str:
-    """The kind of frame for a shared level: same finest class, the one above it, or less.
-
-    Example:
-        >>> [frame_of(level, ("kind", "supercategory", "landmark")) for level in (3, 2, 1, 0)]
-        ['same', 'near', 'far', 'far']
-    """
-    if level == len(levels):
-        return "same"
-    return "near" if level == len(levels) - 1 and level > 0 else "far"
-
-
-def verdict_of(level: int, levels: Sequence[str]) -> str:
-    """The shared level in words.
-
-    Example:
-        >>> verdict_of(2, ("kind", "supercategory", "landmark"))
-        'same supercategory'
-        >>> verdict_of(0, ("kind", "supercategory", "landmark"))
-        'another kind'
-    """
-    return f"same {levels[level - 1]}" if level else f"another {levels[0]}"
-
-
 def _render(**facts: Any) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("hgld"),
@@ -208,7 +197,8 @@ def _render(**facts: Any) -> str:
         keep_trailing_newline=True,
     )
     environment.filters.update(png=_png_source, jpeg=_jpeg_source, percent=_percent)
-    environment.globals.update(frame_of=frame_of, verdict_of=verdict_of)
+    environment.filters.update(noun=level_noun, shorten=shorten)
+    environment.globals.update(frame_of=frame_of, verdict_of=shared_text)
     return environment.get_template("report.html").render(**facts)
 
 

@@ -2,21 +2,27 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from hgld.figures import Theme
+from hgld.artifacts.evaluation import list_runs
+from hgld.figures import Drawing, Theme
 from hgld.report.examples import Images
 from hgld.report.intervals import Intervals
 from hgld.report.rankings import Ranking
 
 __all__ = ["Measured", "Plan"]
 
-Draw = Callable[[Theme], bytes]
+Draw = Callable[[Theme], Drawing]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What the evaluation found, as the charts need it."""
+    """What the evaluation found, as the charts need it.
+
+    Attributes:
+        rankings: model -> what its queries found.
+    """
 
     evaluation: Mapping[str, Any]
     levels: Sequence[str]
@@ -25,10 +31,24 @@ class Measured:
     queries: Images
     gallery: Images
 
+    @cached_property
+    def runs(self) -> dict[str, dict[str, Any]]:
+        """Run -> its models, one a seed, and their means."""
+        return list_runs(self.evaluation)
+
     @property
-    def models(self) -> list[str]:
-        """Names of the models in their order."""
-        return list(self.evaluation["models"])
+    def first_models(self) -> dict[str, str]:
+        """Run -> its first model, for what is shown of one alone."""
+        return {run: facts["models"][0] for run, facts in self.runs.items()}
+
+    @property
+    def has_seeds(self) -> bool:
+        """Whether a run has models of several seeds."""
+        return any(len(facts["models"]) > 1 for facts in self.runs.values())
+
+    def is_surely_best(self, run: str, metric: str) -> bool:
+        """Whether no other run may be as good."""
+        return self.intervals.ties.get(metric, frozenset({run})) == {run}
 
 
 @dataclass(frozen=True)
@@ -40,4 +60,3 @@ class Plan:
     title: str
     caption: str
     draw: Draw
-    wide: bool = False

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from hgld.artifacts import read_arrays
 from hgld.errors import InvalidData
 
 __all__ = ["Ranking", "by_chance"]
+
+READ = ("query_ids", "gallery_ids", "order", "classes", "class_means")  # all but the levels
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,11 @@ class Ranking:
         """
         none = np.empty((0, 0))
         try:
-            with np.load(path, allow_pickle=False) as data:
-                rows = {str(name): row for row, name in enumerate(data["query_ids"])}
-                classes, means = data.get("classes", none), data.get("class_means", none)
-                return cls(path, rows, data["order"], data["gallery_ids"], classes, means)
-        except Exception as error:  # numpy raises whatever the damage leads to
+            data = read_arrays(path, READ)
+            rows = {str(name): row for row, name in enumerate(data["query_ids"])}
+            classes, means = data.get("classes", none), data.get("class_means", none)
+            return cls(path, rows, data["order"], data["gallery_ids"], classes, means)
+        except Exception as error:  # zipfile and numpy raise whatever the damage leads to
             raise _unreadable(path, error) from None
 
     def levels(self, queries: Sequence[str]) -> np.ndarray:

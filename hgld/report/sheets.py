@@ -15,13 +15,13 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
-from hgld.figures import Theme, open_figure, png_bytes
+from hgld.figures import Drawing, Theme, open_figure
 
 __all__ = ["Cell", "draw_retrievals"]
 
 PIXELS_PER_INCH = 150
 SIDE, GAP, FRAME = 216, 18, 6  # of a photo, between photos, around a photo; in pixels
-HEADING, CREDIT = 34, 92  # above and below the photos of a row
+HEADING, CREDIT = 34, 114  # above and below the photos of a row
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def draw_retrievals(rows: Sequence[tuple[str, Sequence[Cell]]], theme: Theme) ->
                 canvas.paste(_framed(cell), place)
                 _caption(figure, size, place, cell, theme)
         figure.figimage(np.asarray(canvas), 0, 0, resize=False, zorder=-1)
-        return png_bytes(figure, PIXELS_PER_INCH)
+        return Drawing(figure, theme).png(PIXELS_PER_INCH)
 
 
 def _height() -> int:

@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from hgld.shards.copy import copy_samples
     from hgld.shards.coverage import Coverage, measure_coverage
     from hgld.shards.foreign import index_shards
-    from hgld.shards.index import read_index, read_manifest, verify_shards
+    from hgld.shards.index import read_index, read_manifest
     from hgld.shards.load import BatchLoader, PlainImages
     from hgld.shards.look import count_shards, list_shards, read_sample
     from hgld.shards.read import ShardImages, read_image
     from hgld.shards.sequence import BatchSteps
+    from hgld.shards.verify import verify_shards
     from hgld.shards.write import export_shards
 
 __all__ = [
@@ -63,7 +64,7 @@ _HOME = {
     "read_index": "index",
     "read_manifest": "index",
     "read_sample": "look",
-    "verify_shards": "index",
+    "verify_shards": "verify",
 }
 
 

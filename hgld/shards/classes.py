@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.errors import InvalidData
 
-__all__ = ["Classes", "number_classes"]
+__all__ = ["Classes", "label_images", "number_classes"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,23 @@ def number_classes(hierarchy: pd.DataFrame) -> Classes:
         landmarks[f"name_{level}"] = [n[level - 1] for n in names]
         parents = numbers
     return Classes(levels, landmarks, _class_table(rows))
+
+
+def label_images(images: pd.DataFrame, classes: Classes) -> pd.DataFrame:
+    """Give each image the classes of its landmark; nan if the landmark has none.
+
+    Args:
+        images: split, landmark_id, and any other columns.
+        classes: of all landmarks.
+
+    Returns:
+        The images, in their order, with level_1 .. level_L and name_1 .. name_L.
+    """
+    landmarks = classes.landmarks.rename(columns={"split": "space"})
+    labelled = images.assign(space=images["split"].map(SPACE_OF_SPLIT)).merge(
+        landmarks, on=["space", "landmark_id"], how="left", validate="many_to_one"
+    )
+    return labelled.drop(columns="space")
 
 
 def _common_levels(paths: Sequence[Mapping[str, str]]) -> tuple[str, ...]:

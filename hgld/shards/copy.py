@@ -6,6 +6,7 @@ that of a copy. Members that keep their JSON keep its ``run_id`` too; the index 
 
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pandas as pd
 
@@ -34,7 +35,7 @@ def copy_samples(
         The rows with their new shards and places, and what a manifest says of each shard.
 
     Raises:
-        InvalidData: ``out`` is not empty.
+        InvalidData: ``out`` is not empty, or a sample is damaged (shard and key are named).
     """
     if out.exists() and any(out.iterdir()):
         raise InvalidData(f"{out}: is not empty; give a new folder")
@@ -57,9 +58,15 @@ def _copy_shard(
     with atomic_path(path) as temporary:
         shard = ShardFile(temporary)
         try:
-            places = samples[["shard", "extent_start", "extent_bytes"]]
-            for name, at, size in places.itertuples(index=False):
-                shard.append(reader.read(name, at, size))
+            places = samples[["shard", "extent_start", "extent_bytes", "crc32", "key"]]
+            for name, at, size, checksum, key in places.itertuples(index=False):
+                members = reader.read(name, at, size)
+                if crc32(members) != checksum:
+                    raise InvalidData(
+                        f"{reader.folder / name}: key {key}: its bytes were changed (CRC-32), so "
+                        "the shard is damaged; run `hgld shards verify`"
+                    )
+                shard.append(members)
             shard.finish()
         finally:
             shard.close()

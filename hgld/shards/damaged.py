@@ -1,4 +1,4 @@
-"""Counts the images that cannot be decoded, and holds them against a budget.
+"""Counts the images that were changed or cannot be decoded, and holds them against a budget.
 
 Each process that loads images knows those that it met itself. What all of them met comes together
 where batches are given out: so the budget is that of all processes and epochs together, and each
@@ -56,13 +56,13 @@ class DamagedImages:
         self.rows.update(new)
         if met and len(self.rows) > self.budget:
             fault = (
-                f"{self._name(max(new or met))}: the image cannot be decoded, so the shard is "
-                "damaged; run `hgld shards verify`"
+                f"{self._name(max(new or met))}: the image was changed or cannot be decoded, so "
+                "the shard is damaged; run `hgld shards verify`"
             )
             raise exceeded(fault, len(self.rows), self.budget)
         for row in new if self.speaks else ():
             say_or_warn(
-                f"{self._name(row)}: cannot be decoded; another image of its class takes its place"
+                f"{self._name(row)}: is damaged; another image of its class takes its place"
             )
 
     def state_dict(self) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from PIL import Image
 from torch import Tensor
 
 from hgld.errors import InvalidData
+from hgld.images import Undecodable, decode_rgb
 from hgld.shards.damaged import exceeded
-from hgld.shards.jpeg import decode_rgb
+from hgld.shards.schema import require_intact
 from hgld.shards.sequence import GlobalBatch
 
 __all__ = ["Decoder", "Source", "Transform", "decode_image"]
@@ -26,17 +27,17 @@ Transform = Callable[[Image.Image], Tensor]
 
 
 def decode_image(data: bytes | memoryview, name: str) -> Image.Image:
-    """The image in RGB.
+    """Return an image, upright in RGB.
 
     Raises:
         InvalidData: it cannot be decoded; ``name`` says which.
     """
     try:
         return decode_rgb(data)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Undecodable as error:
         raise InvalidData(
-            f"{name}: the image cannot be decoded ({type(error).__name__}), so the shard is "
-            "damaged; run `hgld shards verify`"
+            f"{name}: the image cannot be decoded ({error}), so the shard is damaged; run `hgld "
+            "shards verify`"
         ) from None
 
 
@@ -47,6 +48,10 @@ class Source(Protocol):
 
     def read_bytes(self, number: int) -> bytes:
         """The JPEG of a row."""
+        ...
+
+    def crc32(self, number: int) -> int | None:
+        """The CRC-32 that the JPEG of a row has to have, if it is known."""
         ...
 
     def name(self, number: int) -> str:
@@ -129,8 +134,9 @@ class Decoder:
         return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
     def _make(self, jpeg: bytes | memoryview, row: int, source: Source) -> Tensor | None:
-        """The tensor of an image; None where it cannot be decoded."""
+        """The tensor of an image; None if its bytes were changed or cannot be decoded."""
         try:
+            require_intact(jpeg, source.crc32(row), source.name(row))
             image = decode_image(jpeg, source.name(row))
         except InvalidData as error:
             self.undecodable.add(row)

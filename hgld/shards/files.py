@@ -10,13 +10,26 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from stat import S_ISREG
 from weakref import WeakSet
+from zlib import crc32
 
-from hgld.errors import InvalidData, UsageError
+from hgld.errors import HgldError, InvalidData, UsageError
 
-__all__ = ["FileReader", "local_folder"]
+__all__ = ["FileReader", "is_url", "local_folder"]
 
+LARGE = 1 << 20  # bytes of a read
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path of a URL has one slash
+
+
+def is_url(folder: Path | str) -> bool:
+    """Whether a folder is behind a URL, also one that was made a Path.
+
+    Example:
+        >>> is_url("s3://bucket/shards"), is_url("work/shards")
+        (True, False)
+    """
+    return URL.match(str(folder)) is not None
 
 
 def local_folder(folder: Path | str) -> Path:
@@ -25,7 +38,7 @@ def local_folder(folder: Path | str) -> Path:
     Raises:
         UsageError: it is a URL.
     """
-    if URL.match(str(folder)):
+    if is_url(folder):
         raise UsageError(
             f'{folder}: a URL needs reader="stream" of BatchLoader, given as text; expected a '
             "folder on this machine"
@@ -47,32 +60,53 @@ class FileReader:
 
         Raises:
             InvalidData: no such file, or it ends too early.
+            HgldError: the disk fails.
         """
         handle = self._handles.get(path)
         if handle is None:
             handle = self._open(path)
-        data = os.pread(handle, size, offset)
-        if len(data) == size:
-            return data
-        while 0 < len(data) < size:  # the kernel may give less at a time, above 2 GB
-            more = os.pread(handle, size - len(data), offset + len(data))
-            if not more:
-                break
-            data += more
-        if len(data) != size:
-            raise InvalidData(
-                f"{self.folder / path}: ends {size - len(data)} bytes before byte "
-                f"{offset + size}, where its index has {size} bytes of an image; the file is "
-                "truncated, get it again"
-            )
+        if size > LARGE:  # memory is taken before anything is read
+            self._require_range(path, offset, size, os.fstat(handle).st_size)
+        try:
+            data = os.pread(handle, size, offset)
+            while len(data) < size:  # the kernel may give less at a time, above 2 GB
+                more = os.pread(handle, size - len(data), offset + len(data))
+                if not more:
+                    self._require_range(path, offset, size, offset + len(data))
+                data += more
+        except OSError as error:
+            raise self._named(error, path) from None
         return data
 
     def read_into(self, path: str, offset: int, into: memoryview) -> None:
         """Fill ``into`` with the file's bytes from ``offset`` on; as ``read``, without a copy."""
         handle = self._handles.get(path)
-        count = os.preadv(self._open(path) if handle is None else handle, [into], offset)
+        try:
+            count = os.preadv(self._open(path) if handle is None else handle, [into], offset)
+        except OSError as error:
+            raise self._named(error, path) from None
         if count < len(into):
             into[count:] = self.read(path, offset + count, len(into) - count)
+
+    def crc32(self, path: str, offset: int, size: int) -> int:
+        """Return the CRC-32 of a range of a file, however large."""
+        found = 0
+        for start in range(offset, offset + size, LARGE):
+            found = crc32(self.read(path, start, min(LARGE, offset + size - start)), found)
+        return found
+
+    def _named(self, error: OSError, path: str) -> HgldError:
+        """An error of the disk, which knows the number of the file alone, in one line."""
+        return HgldError(f"{self.folder / path}: cannot be read ({error.strerror or error})")
+
+    def _require_range(self, path: str, offset: int, size: int, end: int) -> None:
+        """Refuse a range that ends beyond a file's end."""
+        if offset + size > end:
+            raise InvalidData(
+                f"{self.folder / path}: ends {offset + size - end} bytes before byte "
+                f"{offset + size}, where its index has {size} bytes of an image; the file is "
+                "truncated, get it again"
+            )
 
     def close(self) -> None:
         """Close all files."""
@@ -87,13 +121,20 @@ class FileReader:
         if len(self._handles) >= self.limit:
             os.close(self._handles.pop(next(iter(self._handles))))
         try:
-            self._handles[path] = os.open(self.folder / path, os.O_RDONLY | os.O_CLOEXEC)
-            return self._handles[path]
+            # Not to wait for the other end of a pipe; it changes nothing for a regular file.
+            handle = os.open(self.folder / path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             raise InvalidData(
                 f"{self.folder / path}: no such file, although an index names it; bring it back, "
                 "or run again the stage that lists or writes these files"
             ) from None
+        if not S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise InvalidData(
+                f"{self.folder / path}: not a regular file; an index names files that hold images"
+            )
+        self._handles[path] = handle
+        return handle
 
     def __getstate__(self) -> dict[str, object]:
         return {"folder": self.folder, "limit": self.limit}

@@ -4,7 +4,6 @@ A sample is what shares a name up to its first dot. Its class comes from the ``.
 from named keys of its JSON, coarse to fine. The tars stay as they are; only sidecars are written.
 """
 
-import io
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -15,18 +14,19 @@ from zlib import crc32
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 
 from hgld.artifacts import hash_file
 from hgld.errors import InvalidData, UsageError
+from hgld.images import Undecodable, read_size
 from hgld.shards.classes import Classes, number_classes
 from hgld.shards.files import FileReader, local_folder
 from hgld.shards.index import is_export
 from hgld.shards.scan import Member, scan_tar
+from hgld.shards.schema import IMAGE_CRC32, MOST_IMAGE, MOST_TEXT, index_columns, is_shard_name
 from hgld.shards.sidecars import write_sidecars
 from hgld.tasks import track
 
-__all__ = ["index_shards"]
+__all__ = ["describe_tar", "index_shards", "number_rows"]
 
 IMAGES = ("jpg", "jpeg", "png", "webp")
 PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|Z))")
@@ -62,12 +62,13 @@ def index_shards(
         )
     reader = FileReader(folder)
     watched = track(tars, "Indexing shards", len(tars))
-    rows = [row for tar in watched for row in _index_tar(tar, reader, levels)]
+    rows = [row for tar in watched for row in describe_tar(tar, reader, levels)]
     reader.close()
     if not rows:
         raise InvalidData(f"{folder}: its tars hold no sample; expected images with their classes")
-    index, classes = _number(pd.DataFrame(rows), tuple(levels) or ("class",))
+    index, classes = number_rows(pd.DataFrame(rows), tuple(levels) or ("class",))
     facts = [_describe_shard(tar, index[index["shard"] == tar.name]) for tar in tars]
+    index = index[index_columns(len(classes.levels))]
     labels = sha256(classes.table.to_csv(index=False).encode()).hexdigest()
     write_sidecars(folder, index, facts, classes, options={}, labels_sha256=labels)
     return index
@@ -81,12 +82,19 @@ def _find_tars(folder: Path) -> list[Path]:
             "no place; unpack it to a .tar, or move it away"
         )
     tars = sorted(folder.glob("*.tar"))
+    for tar in tars:
+        if not tar.is_file():
+            raise InvalidData(f"{tar}: not a regular file; move it away")
+        if not is_shard_name(tar.name):
+            raise InvalidData(f"{folder}: the name {tar.name!r} is not UTF-8 or has control "
+                              "characters; rename the tar")  # fmt: skip
     if not tars:
         raise InvalidData(f"{folder}: holds no tar file; expected shards of a WebDataset")
     return tars
 
 
-def _index_tar(tar: Path, reader: FileReader, levels: Sequence[str]) -> Iterator[dict[str, Any]]:
+def describe_tar(tar: Path, reader: FileReader, levels: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """What the index says of each sample of a tar, and the path of its class."""
     split = re.sub(r"[-_]?\d*$", "", tar.stem) or tar.stem
     seen: set[str] = set()
     samples = list(_group(tar))
@@ -132,18 +140,19 @@ def _describe_sample(
     if image is None:
         raise InvalidData(f"{name}: no image ({', '.join(IMAGES)})")
     text, label = by_suffix.get("json"), by_suffix.get("cls")
-    known = _parse(reader.read(tar.name, text.offset, text.size_bytes), name) if text else {}
+    known = _parse(_read_text(reader, tar.name, text, name), name) if text else {}
     if levels:
         path = [known.get(level) for level in levels]
     else:
-        found = reader.read(tar.name, label.offset, label.size_bytes) if label else None
-        path = [None if found is None else found.decode("utf-8", "replace").strip()]
+        path = [_class_of(_read_text(reader, tar.name, label, name), name) if label else None]
     if any(value is None or not str(value).strip() for value in path):
         wanted = f"the JSON keys {', '.join(levels)}" if levels else "a .cls member"
         raise InvalidData(f"{name}: no class; expected {wanted}, not empty")
     start = members[0].start
-    whole = reader.read(tar.name, start, stop - start)
-    data = whole[image.offset - start : image.offset - start + image.size_bytes]
+    if image.size_bytes > MOST_IMAGE:
+        raise InvalidData(f"{name}: its image has {image.size_bytes:,} bytes; {MOST_IMAGE:,} are "
+                          "read at most")  # fmt: skip
+    data = reader.read(tar.name, image.offset, image.size_bytes)
     width, height = _size_of(data, name)
     credit = {name: str(known.get(name) or "unknown") for name in ("author", "license", "title")}
     return {
@@ -162,16 +171,34 @@ def _describe_sample(
         **credit,
         "url": str(known.get("source_url") or known.get("url") or "unknown"),
         "extent_start": start,
-        "extent_bytes": len(whole),
-        "crc32": crc32(whole),
+        "extent_bytes": stop - start,
+        "crc32": reader.crc32(tar.name, start, stop - start),
+        IMAGE_CRC32: crc32(data),
         "path": json.dumps(dict(zip(levels or ("class",), map(str, path), strict=True))),
     }
+
+
+def _read_text(reader: FileReader, tar: str, member: Member, name: str) -> bytes:
+    if member.size_bytes > MOST_TEXT:
+        raise InvalidData(f"{name}: its JSON or class has {member.size_bytes:,} bytes; "
+                          f"{MOST_TEXT:,} are read at most")  # fmt: skip
+    return reader.read(tar, member.offset, member.size_bytes)
+
+
+def _class_of(label: bytes, name: str) -> str:
+    """The text of a .cls member."""
+    try:
+        return label.decode().strip()
+    except UnicodeDecodeError:
+        raise InvalidData(f"{name}: its class {label[:100]!r} is not UTF-8") from None
 
 
 def _parse(text: bytes, name: str) -> dict[str, Any]:
     try:
         known = json.loads(text)
-    except ValueError:
+        if b"\\u" in text:  # half a surrogate pair, which no file can hold as text
+            json.dumps(known, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
         raise InvalidData(f"{name}: its JSON cannot be read") from None
     if not isinstance(known, dict):
         raise InvalidData(f"{name}: its JSON is no object with keys")
@@ -179,19 +206,19 @@ def _parse(text: bytes, name: str) -> dict[str, Any]:
 
 
 def _whole_number(value: object) -> int:
-    """GLDv2's number of a landmark, -1 where the JSON says something else."""
-    return int(value) if isinstance(value, int | str) and str(value).isdecimal() else -1
+    """GLDv2's number of a landmark, -1 if the JSON says something else."""
+    text = str(value) if isinstance(value, int | str) else ""
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else -1
 
 
 def _size_of(data: bytes, name: str) -> tuple[int, int]:
     try:
-        with Image.open(io.BytesIO(data)) as image:
-            return image.size
-    except OSError:
-        raise InvalidData(f"{name}: its image is of no known format") from None
+        return read_size(data)
+    except Undecodable as error:
+        raise InvalidData(f"{name}: the image cannot be decoded ({error})") from None
 
 
-def _number(rows: pd.DataFrame, levels: tuple[str, ...]) -> tuple[pd.DataFrame, Classes]:
+def number_rows(rows: pd.DataFrame, levels: Sequence[str]) -> tuple[pd.DataFrame, Classes]:
     """Give classes and runs their numbers; a run is a stretch of one class in a shard."""
     paths = pd.DataFrame({"path": sorted(rows["path"].unique())})
     classes = number_classes(paths.assign(split="", landmark_id=np.arange(len(paths))))
@@ -202,9 +229,7 @@ def _number(rows: pd.DataFrame, levels: tuple[str, ...]) -> tuple[pd.DataFrame, 
     place = rows[["split", "shard", numbers[-1]]]
     starts = (place != place.shift()).any(axis=1)
     run = starts.groupby(rows["split"]).cumsum() - 1
-    at = list(rows.columns).index("json_size") + 1
-    rows.insert(at, "run", run.astype("int64"))
-    return rows, classes
+    return rows.assign(run=run.astype("int64")), classes
 
 
 def _describe_shard(tar: Path, rows: pd.DataFrame) -> dict[str, Any]:

@@ -1,81 +1,182 @@
-"""Reads the index and the manifest of a folder of shards, and checks the shards against them."""
+"""Reads the index and the manifest of a folder of shards."""
 
-import re
-from collections.abc import Sequence
-from hashlib import sha256
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pandas as pd
+from pyarrow import parquet
 
 from hgld.artifacts import Json, hash_file
-from hgld.errors import InvalidData, MissingInput
-from hgld.shards.files import FileReader, local_folder
-from hgld.tasks import track
+from hgld.errors import HgldError, InvalidData, MissingInput
+from hgld.shards.files import is_url
+from hgld.shards.schema import (
+    INDEX_AGAIN,
+    MOST_BYTES,
+    check_index,
+    is_shard_name,
+    level_columns,
+)
+from hgld.shards.sequential import join_location, open_location
 
 __all__ = [
+    "REBUILD",
     "is_export",
     "labels_of",
     "level_columns",
     "read_index",
     "read_manifest",
     "require_columns",
-    "verify_shards",
     "whole_numbers",
 ]
 
 REBUILD = "delete the folder and run export again"
+MOST_SIDECAR = 4 << 30  # bytes of an index or manifest behind a URL
+LEAST_ROW = 8  # bytes of a row in the file: the hash of its image alone has 32
 
 
 def read_index(folder: Path | str) -> pd.DataFrame:
-    """One row a sample, sorted by split, shard and offset.
+    """Read the index: one row a sample, sorted by split, shard and offset.
+
+    Args:
+        folder: of the shards; also a URL that ``BatchLoader`` streams from.
 
     Raises:
         MissingInput: there is no index.
-        InvalidData: it cannot be read.
+        InvalidData: it cannot be read, is not the one that the manifest names, or says what cannot
+            be so, such as a shard outside the folder.
     """
-    path = local_folder(folder) / "index.parquet"
-    if not path.is_file():
-        raise MissingInput(f"{path}: no such file; run export first, or `hgld shards index`")
+    with _at_hand(folder, "index.parquet", "manifest.json") as here:
+        path = here / "index.parquet"
+        if not path.is_file():
+            raise MissingInput(f"{path}: no such file; run export first, or `hgld shards index`")
+        rows = _read_rows(path)
+        check_index(rows, path)
+        if path.with_name("manifest.json").is_file():
+            manifest = read_manifest(here)
+            if hash_file(path) != manifest.get("index_sha256"):
+                raise InvalidData(
+                    f"{path}: is not the index that manifest.json was written with; {REBUILD}, or "
+                    "`hgld shards index` for shards of others"
+                )
+            _require_known(rows, manifest, path)
+    return rows
+
+
+@contextmanager
+def _at_hand(folder: Path | str, *sidecars: str) -> Iterator[Path]:
+    """The folder, or for a URL a temporary one with these files, where they exist."""
+    if not is_url(folder):
+        yield Path(folder)
+        return
+    with TemporaryDirectory(prefix="hgld-") as name:
+        for file in sidecars:
+            with suppress(InvalidData), open_location(join_location(folder, file)) as found:
+                data = found.read(MOST_SIDECAR + 1)
+                if len(data) > MOST_SIDECAR:
+                    raise HgldError(
+                        f"{join_location(folder, file)}: more than {MOST_SIDECAR:,} bytes"
+                    )
+                (Path(name) / file).write_bytes(data)
+        try:
+            yield Path(name)
+        except HgldError as error:
+            raise type(error)(str(error).replace(name, str(folder).rstrip("/"))) from None
+
+
+def _read_rows(path: Path) -> pd.DataFrame:
     try:
+        count = parquet.read_metadata(path).num_rows
+        if count > path.stat().st_size / LEAST_ROW:  # far fewer bytes than an index has
+            raise ValueError(f"it states {count:,} rows")
         return pd.read_parquet(path)
     except Exception as error:  # pyarrow raises whatever the damage leads to
-        raise InvalidData(f"{path}: not a readable index ({error}); {REBUILD}") from None
+        what = " ".join(str(error).split())
+        raise InvalidData(f"{path}: not a readable index ({what}); {REBUILD}") from None
+
+
+def _require_known(rows: pd.DataFrame, manifest: dict[str, Any], path: Path) -> None:
+    """The index has the manifest's levels, and no shards but the manifest's, of their splits."""
+    found, levels = len(level_columns(rows)), manifest["levels"]
+    if found != len(levels):
+        raise InvalidData(
+            f"{path}: {found} levels, but manifest.json has {len(levels)}; {INDEX_AGAIN}"
+        )
+    split_of = {shard["file"]: shard["split"] for shard in manifest["shards"]}
+    pairs = rows[["shard", "split"]].drop_duplicates().itertuples(index=False)
+    for shard, split in pairs:
+        if split_of.get(shard) != split:
+            raise InvalidData(
+                f"{path}: {shard} of the split '{split}' is not in manifest.json; {INDEX_AGAIN}"
+            )
 
 
 def read_manifest(folder: Path | str) -> dict[str, Any]:
-    """What the folder holds: levels, splits, shards with their hashes, options.
+    """Read what the folder holds: levels, splits, shards with their hashes, options.
 
     Raises:
         MissingInput: there is no manifest, so the export is not complete.
         InvalidData: it is not a manifest.
     """
-    path = local_folder(folder) / "manifest.json"
-    if not path.is_file():
-        raise MissingInput(f"{path}: no such file; run export (again) to complete the shards")
-    manifest = Json(path.name).read(path)
+    with _at_hand(folder, "manifest.json") as here:
+        path = here / "manifest.json"
+        if not path.is_file():
+            raise MissingInput(f"{path}: no such file; run export (again) to complete the shards")
+        manifest = Json(path.name).read(path)
+        _check_manifest(manifest, path)
+    return manifest
+
+
+def _check_manifest(manifest: dict[str, Any], path: Path) -> None:
     missing = [name for name in ("levels", "splits", "shards") if name not in manifest]
     if missing:
         raise InvalidData(f"{path}: '{missing[0]}' is missing; {REBUILD}")
-    return manifest
+    levels, shards = manifest["levels"], manifest["shards"]
+    if not _are_names(levels) or len(set(levels)) < len(levels):
+        raise InvalidData(f"{path}: 'levels' is not a list of different names; {REBUILD}")
+    if not isinstance(manifest["splits"], dict) or not isinstance(
+        manifest.get("options", {}), dict
+    ):
+        raise InvalidData(f"{path}: 'splits' or 'options' is not an object with keys; {REBUILD}")
+    if not isinstance(shards, list) or not all(map(_is_shard, shards)):
+        raise InvalidData(
+            f"{path}: 'shards' is not a list of shards, each with file (a .tar of this folder), "
+            f"split, sha256, bytes, samples and runs; {REBUILD}"
+        )
+    files = [shard["file"] for shard in shards]
+    if len(set(files)) < len(files):
+        raise InvalidData(f"{path}: 'shards' names a file twice; {REBUILD}")
+
+
+def _are_names(names: object) -> bool:
+    """Whether it is a list of texts that can be printed in one line."""
+    return isinstance(names, list) and bool(names) and all(map(_is_name, names))
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and name != "" and name.isprintable()
+
+
+def _is_shard(shard: object) -> bool:
+    """Whether a manifest's entry has all that readers use."""
+    if not isinstance(shard, dict):
+        return False
+    file, counts = shard.get("file"), [shard.get(n) for n in ("bytes", "samples", "runs")]
+    return (
+        isinstance(file, str)
+        and is_shard_name(file)
+        and _is_name(shard.get("split"))
+        and isinstance(shard.get("sha256"), str)
+        and all(type(count) is int and 0 <= count <= MOST_BYTES for count in counts)
+    )
 
 
 def is_export(folder: Path) -> bool:
     """Whether hgld export wrote the shards of a folder, rather than only an index of them."""
     return (folder / "manifest.json").is_file() and bool(read_manifest(folder).get("options"))
-
-
-def level_columns(index: pd.DataFrame) -> list[str]:
-    """Names of the columns of class numbers, coarse to fine.
-
-    Example:
-        >>> level_columns(pd.DataFrame(columns=["key", "level_1", "level_2", "level_name"]))
-        ['level_1', 'level_2']
-    """
-    levels = [c for c in index if re.fullmatch(r"level_\d+", str(c))]
-    return [f"level_{i + 1}" for i in range(len(levels))]
 
 
 def labels_of(rows: pd.DataFrame) -> np.ndarray:
@@ -117,52 +218,3 @@ def require_columns(rows: pd.DataFrame, columns: Sequence[str]) -> None:
             f"the rows have no column '{missing[0]}'; expected rows of read_index with all its "
             "columns"
         )
-
-
-def verify_shards(folder: Path | str) -> None:
-    """Check that every shard and the index are byte for byte what the manifest says.
-
-    Raises:
-        InvalidData: a shard is missing, of another size or changed (shard and key are named), a
-            tar that the manifest does not know, an index that does not match.
-    """
-    folder = local_folder(folder)
-    manifest = read_manifest(folder)
-    if hash_file(folder / "index.parquet") != manifest.get("index_sha256"):
-        raise InvalidData(
-            f"{folder / 'index.parquet'}: is not the index that manifest.json was written with; "
-            + REBUILD
-        )
-    index = read_index(folder)
-    strange = {p.name for p in folder.glob("*.tar")} - {s["file"] for s in manifest["shards"]}
-    if strange:
-        raise InvalidData(f"{folder / min(strange)}: a shard unknown to manifest.json; remove it")
-    for shard in track(manifest["shards"], "Verifying shards"):
-        _verify_shard(folder, shard, index[index["shard"] == shard["file"]])
-
-
-def _verify_shard(folder: Path, shard: dict[str, Any], rows: pd.DataFrame) -> None:
-    path = folder / shard["file"]
-    if not path.is_file():
-        raise InvalidData(f"{path}: the shard is missing; {REBUILD}")
-    size = path.stat().st_size
-    if size != shard["bytes"]:
-        cut = rows[rows["offset"] + rows["size_bytes"] > size]
-        first = f"; the first key cut off is {cut['key'].iloc[0]}" if len(cut) else ""
-        raise InvalidData(f"{path}: {size} bytes; expected {shard['bytes']}{first}; {REBUILD}")
-    if hash_file(path) != shard["sha256"]:
-        raise InvalidData(f"{path}: {_find_damage(folder, rows)}; {REBUILD}")
-
-
-def _find_damage(folder: Path, rows: pd.DataFrame) -> str:
-    """Which sample of a shard with a wrong hash is damaged, and where in it."""
-    reader = FileReader(folder)
-    for row in rows.to_dict("records"):
-        whole = reader.read(row["shard"], row["extent_start"], row["extent_bytes"])
-        if crc32(whole) != row["crc32"]:
-            start = row["offset"] - row["extent_start"]
-            image = whole[start : start + row["size_bytes"]]
-            harmed = sha256(image).hexdigest() != row["sha256"]
-            what = "the image" if harmed else "a header, the JSON or the class"
-            return f"{what} of key {row['key']} was changed"
-    return "the end of the archive was changed; its samples are whole"

@@ -21,11 +21,13 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.shards.batches import BatchOptions, Samples, order_shards
 from hgld.shards.damaged import DamagedImages
-from hgld.shards.decode import Decoder, Transform, decode_image
+from hgld.shards.deal import count_rows
+from hgld.shards.decode import Decoder, Transform
 from hgld.shards.files import local_folder
 from hgld.shards.held import HeldImages
 from hgld.shards.index import require_columns, whole_numbers
-from hgld.shards.read import ShardImages
+from hgld.shards.read import ShardImages, checksums_of
+from hgld.shards.sampling import count_groups
 from hgld.shards.sequence import BatchSequence, EpochPlan
 from hgld.shards.sequential import SequentialFile, join_location, open_location
 from hgld.tasks import say_or_warn
@@ -96,6 +98,7 @@ class BatchLoader:
         self._folder, self._rows = folder, rows
         self._transform = transform
         self._damaged = DamagedImages(undecodable_budget, self._name)
+        self._speaks = rank == 0  # of what the options leave out; said once
 
     def __len__(self) -> int:
         """Steps of the current epoch."""
@@ -124,6 +127,7 @@ class BatchLoader:
         if self.workers:  # they hand tensors over through it, and wait for ever where it lacks
             get_temp_dir()
         steps, damaged = range(self.sequence.step, len(self)), self._damaged
+        self._tell_groups()
         decoder = Decoder(self._transform, self.sequence.seed, damaged.budget, damaged.rows)
         if self._reader == "indexed":
             images = ShardImages(Path(self._folder), self._rows, self._transform)
@@ -136,6 +140,21 @@ class BatchLoader:
             )
         stream = StreamSteps(self._folder, self._rows, self.sequence, decoder, steps)
         return DataLoader(stream, batch_size=None, num_workers=self.workers, collate_fn=_as_it_is)
+
+    def _tell_groups(self) -> None:
+        """Say once that groups leave most batches out, as few parents have enough classes."""
+        options, samples = self.sequence.options, self.sequence.samples
+        if not self._speaks or options.groups_per_batch is None:
+            return
+        self._speaks = False
+        _, size = np.unique(samples.labels[:, -1], return_counts=True)
+        possible = count_rows(count_groups(size, options), options.classes_per_batch)
+        if 2 * len(self) < possible:
+            say_or_warn(
+                f"groups_per_batch={options.groups_per_batch} makes {len(self):,} of {possible:,} "
+                "batches an epoch: the others find no group with as many classes; "
+                "measure_coverage counts what is left out"
+            )
 
     def _name(self, number: int) -> str:
         """Shard and key of a sample."""
@@ -215,6 +234,7 @@ class StreamSteps(IterableDataset[Found]):
         self.names = [str(n) for n in rows["shard"].astype("category").cat.categories]
         self.keys = rows["key"].to_numpy(object)
         self.place = whole_numbers(rows, ["offset", "size_bytes"])
+        self.checksums = checksums_of(rows)
         self.lane_of, self.turn_of = order_shards(
             sequence.samples, sequence.options, seed=sequence.seed, epoch=sequence.epoch
         )
@@ -251,6 +271,10 @@ class StreamSteps(IterableDataset[Found]):
     def name(self, number: int) -> str:
         """Shard and key of a sample, for an error."""
         return f"{self._location(self.shard[number])}: key {self.keys[number]}"
+
+    def crc32(self, number: int) -> int | None:
+        """The CRC-32 that the JPEG of a sample has to have, if the index has it."""
+        return self.checksums[number] if self.checksums else None
 
     def read_bytes(self, number: int) -> bytes:
         """The JPEG of any sample; its shard is read from the front on, so do this seldom."""
@@ -322,5 +346,5 @@ class PlainImages(IterableDataset[tuple[Tensor, Tensor, int]]):
         if worker is not None:
             numbers = np.array_split(numbers, worker.num_workers)[worker.id]
         for number, data in self.images.iterate(numbers):
-            image = decode_image(data, self.images.name(number))
+            image = self.images.decode(number, data)
             yield self.images.transform(image), torch.from_numpy(self.images.labels[number]), number

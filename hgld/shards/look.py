@@ -11,6 +11,7 @@ from hgld.config import nearest
 from hgld.errors import InvalidData
 from hgld.shards.files import FileReader, local_folder
 from hgld.shards.index import level_columns, read_index, read_manifest
+from hgld.shards.schema import IMAGE_CRC32, require_intact
 
 __all__ = ["Sample", "count_shards", "list_shards", "read_sample"]
 
@@ -31,16 +32,18 @@ def list_shards(folder: Path | str) -> pd.DataFrame:
 
 
 def read_sample(folder: Path | str, key: str) -> Sample:
-    """The sample of a key, or of an image id that stands in one split only.
+    """The sample of a key, or of an image id that is in one split only.
 
     Raises:
-        InvalidData: there is none (the nearest is named), or several have the key or image id.
+        InvalidData: there is none (the nearest is named), several have the key or image id, or
+            the bytes of its image were changed.
     """
     folder = local_folder(folder)
     found = _find_row(folder, key)
     row = {str(name): value for name, value in found.to_dict().items()}
     reader = FileReader(folder)
     jpeg = reader.read(row["shard"], row["offset"], row["size_bytes"])
+    require_intact(jpeg, row.get(IMAGE_CRC32), f"{folder / row['shard']}: key {row['key']}")
     text = (
         reader.read(row["shard"], row["json_offset"], row["json_size"])
         if row["json_size"]

@@ -20,8 +20,9 @@ from torch.utils.data import Dataset
 from hgld.shards.decode import Transform, decode_image
 from hgld.shards.files import FileReader, local_folder
 from hgld.shards.index import labels_of, require_columns, whole_numbers
+from hgld.shards.schema import IMAGE_CRC32, require_intact
 
-__all__ = ["ShardImages", "read_image"]
+__all__ = ["ShardImages", "checksums_of", "read_image"]
 
 READ_TOGETHER = 1 << 20  # bytes of one read; it stays in the processor's cache
 GAP = 16 << 10  # bytes between neighbours that are cheaper to read than to skip
@@ -47,6 +48,7 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         self._shards = [str(name) for name in shard.cat.categories]
         self._shard = shard.cat.codes.to_numpy(np.int64, copy=True)
         self._place = whole_numbers(rows, ["offset", "size_bytes"])  # (N, 2)
+        self._crc32 = checksums_of(rows)
         # Plain arrays give a number in a third of numpy's time, and are shared by forked workers.
         columns = (self._shard, self._place[:, 0], self._place[:, 1])
         self._find = tuple(array("q", column.tobytes()) for column in columns)
@@ -55,8 +57,21 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         return len(self._keys)
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor, int]:
-        image = decode_image(self.read_bytes(number), self.name(number))
+        image = self.decode(number, self.read_bytes(number))
         return self.transform(image), torch.from_numpy(self.labels[number]), number
+
+    def decode(self, number: int, data: bytes | memoryview) -> Image.Image:
+        """The image of a sample's bytes, in RGB.
+
+        Raises:
+            InvalidData: they are not what was written, or cannot be decoded.
+        """
+        require_intact(data, self.crc32(number), self.name(number))
+        return decode_image(data, self.name(number))
+
+    def crc32(self, number: int) -> int | None:
+        """The CRC-32 that the JPEG of a sample has to have, if the index has it."""
+        return self._crc32[number] if self._crc32 else None
 
     def name(self, number: int) -> str:
         """Shard and key of a sample, for an error."""
@@ -110,14 +125,23 @@ def _stretches(shard: np.ndarray, begin: np.ndarray, end: np.ndarray) -> list[tu
     return ranges
 
 
+def checksums_of(rows: pd.DataFrame) -> "array[int] | None":
+    """CRC-32 of the image of each row, if the rows have it."""
+    if IMAGE_CRC32 not in rows:
+        return None
+    return array("q", whole_numbers(rows, [IMAGE_CRC32]).tobytes())
+
+
 def read_image(folder: Path | str, row: "Mapping[str, Any] | pd.Series[Any]") -> Image.Image:
     """The image of one row of the index, in RGB.
 
     Raises:
-        InvalidData: it cannot be read or decoded.
+        InvalidData: it cannot be read or decoded, or its bytes were changed.
     """
     folder = local_folder(folder)
     reader = FileReader(folder)
     data = reader.read(str(row["shard"]), int(row["offset"]), int(row["size_bytes"]))
     reader.close()
-    return decode_image(data, f"{folder / str(row['shard'])}: key {row['key']}")
+    name = f"{folder / str(row['shard'])}: key {row['key']}"
+    require_intact(data, int(row[IMAGE_CRC32]) if IMAGE_CRC32 in row else None, name)
+    return decode_image(data, name)

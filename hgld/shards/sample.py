@@ -1,9 +1,10 @@
 """One sample as the three members of its shard: the JPEG, what is known of it, and its class.
 
-A JPEG is copied byte for byte unless a size is asked for. No image goes into a shard that cannot
-be decoded, since a training run of days must not stop on it: a baseline JPEG shows that by its
-structure, any other image is decoded once. The JSON always has the same
-keys and never a null, since readers infer their schema from the first samples.
+A JPEG is copied byte for byte unless it is larger than asked for, or its metadata turn it: that one
+is encoded again, upright, so that readers that ignore the metadata see it upright, too. An image
+that cannot be decoded goes into no shard, since a training run of days must not stop on it. The
+structure of a baseline JPEG shows that; any other image is decoded once. The JSON always has the
+same keys and never a null, since readers infer their schema from the first samples.
 """
 
 import io
@@ -14,12 +15,23 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from hgld.images import (
+    Note,
+    decoding,
+    describe_changes,
+    is_sound_jpeg,
+    is_turned,
+    is_whole_jpeg,
+    jpeg_size,
+    open_image,
+    read_headers,
+    read_note,
+    require_size,
+    resize,
+    upright_rgb,
+)
 
-from hgld.resize import Note, read_note, resize
-from hgld.shards.jpeg import MOST_PIXELS, is_sound_jpeg, is_whole_jpeg, jpeg_size
-
-__all__ = ["Encoded", "Encoding", "Undecodable", "describe", "encode_image", "sample_key"]
+__all__ = ["Encoded", "Encoding", "describe", "encode_image", "level_key", "sample_key"]
 
 LONGEST_KEY = 90  # a tar header has room for a name of 100 bytes
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -47,16 +59,14 @@ FIXED_KEYS = (
 )
 
 
-class Undecodable(Exception):
-    """The bytes are no image, or a damaged one; the text says in what way."""
-
-
 @dataclass(frozen=True)
 class Encoding:
-    """How an image's bytes are made: short side in pixels (None: copied), JPEG quality.
+    """How an image's bytes are made.
 
     Attributes:
-        decode_all: see that what is only copied can be decoded, too.
+        short_side: an image with a longer short side is made smaller, to this; None: none is.
+        jpeg_quality: of images that are encoded again.
+        decode_all: check that JPEGs that are only copied can be decoded, too.
     """
 
     short_side: int | None
@@ -66,7 +76,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A JPEG, its size, the size of its source, and what was done to it."""
+    """A JPEG, its size, the size of its source (upright), and what was done to it."""
 
     data: bytes
     width: int
@@ -93,21 +103,14 @@ def sample_key(split: str, image_id: str) -> str:
 
 
 def encode_image(data: bytes, encoding: Encoding) -> Encoded:
-    """See that an image can be decoded, and make its JPEG.
+    """Check that an image can be decoded, and make its JPEG.
 
     Raises:
         Undecodable: the bytes cannot be decoded.
     """
     note = read_note(data)
-    try:
-        made = _encode(data, encoding)
-        return made if note is None else _with_note(made, note)
-    except UnidentifiedImageError:
-        raise Undecodable("not an image of a known format") from None
-    except MemoryError:
-        raise
-    except Exception as error:  # Pillow raises whatever the damage leads to
-        raise Undecodable(f"{type(error).__name__}: {error}") from None
+    made = _encode(data, encoding)
+    return made if note is None else _with_note(made, note)
 
 
 def _with_note(made: Encoded, note: Note) -> Encoded:
@@ -118,40 +121,40 @@ def _with_note(made: Encoded, note: Note) -> Encoded:
 
 def _encode(data: bytes, encoding: Encoding) -> Encoded:
     size = jpeg_size(data)
-    if size is not None and size[0] * size[1] > MOST_PIXELS:
-        raise ValueError(f"{size[0]} x {size[1]} pixels; {MOST_PIXELS:,} are read at most")
-    copied = size is not None and _keeps_size(size, encoding)
-    if size is not None and copied and (not encoding.decode_all or _can_be_decoded(data)):
-        return Encoded(data, *size, *size, "none")
-    return _encode_by_pillow(data, encoding)
+    if size is not None:
+        require_size(size, len(data), "JPEG")
+        if _keeps_size(size, encoding) and _may_be_copied(data, encoding):
+            return Encoded(data, *size, *size, "none")
+    with decoding():
+        return _encode_by_pillow(data, encoding)
 
 
-def _can_be_decoded(data: bytes) -> bool:
-    """The quick test first; where neither one holds, Pillow's verdict counts."""
-    return is_sound_jpeg(data) or is_whole_jpeg(data)
+def _may_be_copied(data: bytes, encoding: Encoding) -> bool:
+    """Whether a JPEG is upright and decodable, by quick tests; False leaves both to Pillow."""
+    headers = read_headers(data)
+    return headers.upright and (
+        not encoding.decode_all or is_sound_jpeg(data, headers) or is_whole_jpeg(data)
+    )
 
 
 def _keeps_size(size: tuple[int, int], encoding: Encoding) -> bool:
-    return encoding.short_side is None or min(size) == encoding.short_side
+    return encoding.short_side is None or min(size) <= encoding.short_side
 
 
 def _encode_by_pillow(data: bytes, encoding: Encoding) -> Encoded:
-    with Image.open(io.BytesIO(data)) as image:
-        width, height = image.size
-        copied = image.format == "JPEG" and _keeps_size(image.size, encoding)
-        if copied and encoding.decode_all:
-            image.load()
-        if copied:
-            return Encoded(data, width, height, width, height, "none")
-        made = ImageOps.exif_transpose(image).convert("RGB")
-        changes = []
-        if encoding.short_side is not None:
-            made = resize(made, encoding.short_side)
-            changes.append(f"resized to short side {encoding.short_side}")
-        changes.append(f"JPEG quality {encoding.jpeg_quality}")
-        buffer = io.BytesIO()
-        made.save(buffer, "JPEG", quality=encoding.jpeg_quality)
-        return Encoded(buffer.getvalue(), *made.size, width, height, ", ".join(changes))
+    with open_image(data) as image:
+        turned, keeps_size = is_turned(image), _keeps_size(image.size, encoding)
+        if image.format == "JPEG" and keeps_size and not turned:
+            if encoding.decode_all:
+                image.load()
+            return Encoded(data, *image.size, *image.size, "none")
+        upright = upright_rgb(image)
+    short_side = None if keeps_size else encoding.short_side
+    made = upright if short_side is None else resize(upright, short_side)
+    buffer = io.BytesIO()
+    made.save(buffer, "JPEG", quality=encoding.jpeg_quality)
+    changes = describe_changes(turned, short_side, encoding.jpeg_quality)
+    return Encoded(buffer.getvalue(), *made.size, *upright.size, changes)
 
 
 def describe(
@@ -190,10 +193,11 @@ def describe(
         "labels_version": labels_version,
     }
     for i, (level, name) in enumerate(zip(levels[:-1], names[:-1], strict=True)):
-        known |= {_level_key(level): name, _level_key(level) + "_id": int(row[f"level_{i + 1}"])}
+        known |= {level_key(level): name, level_key(level) + "_id": int(row[f"level_{i + 1}"])}
     return _JSON.encode(known).encode()
 
 
-def _level_key(level: str) -> str:
+def level_key(level: str) -> str:
+    """The key of a level's class name in the JSON of a sample; with ``_id``, of its number."""
     taken = level in FIXED_KEYS or f"{level}_id" in FIXED_KEYS
     return f"level_{level}" if taken else level

@@ -9,6 +9,7 @@ import pandas as pd
 
 from hgld.errors import InvalidData, UsageError
 from hgld.shards.index import labels_of, require_columns, whole_numbers
+from hgld.shards.schema import MOST_CLASSES
 
 __all__ = [
     "BatchOptions",
@@ -106,11 +107,18 @@ class Samples:
         """From rows of the index, in their order.
 
         Raises:
-            InvalidData: a column lacks, or does not hold whole numbers.
+            InvalidData: a column is missing, or does not hold whole numbers that can be those of
+                classes.
         """
         require_columns(rows, ["shard", "level_1"])
+        labels = labels_of(rows)
+        if labels.size and not 0 <= labels.min() <= labels.max() < MOST_CLASSES:
+            raise InvalidData(
+                f"the rows' classes are numbered {labels.min()} to {labels.max()}; expected 0 to "
+                f"{MOST_CLASSES - 1}, as read_index gives them"
+            )
         return cls(
-            labels_of(rows),
+            labels,
             whole_numbers(rows, ["run"])[:, 0],
             rows["shard"].astype("category").cat.codes.to_numpy(np.int64),
         )

@@ -91,6 +91,8 @@ def open_location(location: str) -> BinaryIO:
     scheme, found, _ = location.partition("://")
     try:
         if not found:
+            if Path(location).exists() and not Path(location).is_file():
+                raise InvalidData(f"{location}: not a regular file; expected a file of shards")
             return Path(location).open("rb", buffering=CHUNK)
         if scheme in ("http", "https"):
             return cast(BinaryIO, urlopen(quote(location, safe=KEPT), timeout=TIMEOUT_S))

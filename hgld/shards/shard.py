@@ -1,7 +1,10 @@
 """Writes one shard, whole or not at all, and leaves a marker with its index rows.
 
 A shard is planned in full before its first image is read, so any process on any machine that sees
-the folders may write it, and write it again.
+the folders may write it, and write it again. A marker names what its shard was made from: plan and
+options by its seal, the source files by size, times and inode, and if one of these differs, the
+bytes of the images by their hash. So a photo that was replaced is exported again, even if size and
+modification time are those of the old one, and a copied source costs one reading.
 """
 
 import errno
@@ -11,30 +14,31 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pandas as pd
 import pyarrow as pa
 from pyarrow import feather
 
-from hgld.artifacts import atomic_path, hash_file
+from hgld.artifacts import atomic_path, hash_file, read_sealed, write_sealed
 from hgld.errors import Resumable
+from hgld.images import Undecodable
 from hgld.shards.files import FileReader
 from hgld.shards.permission import DROPPED
 from hgld.shards.sample import (
     Encoded,
     Encoding,
-    Undecodable,
     describe,
     encode_image,
     sample_key,
 )
+from hgld.shards.schema import IMAGE_CRC32, TEXTS, index_columns
 from hgld.shards.tar import BLOCK, ShardFile
 
 __all__ = ["ShardTask", "read_markers", "write_or_keep"]
 
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-CREDITS = ["author", "license", "title", "url"]
-TEXTS = ("key", "image_id", "split", "shard", "sha256", *CREDITS)  # the others are numbers
+PLACE = ["path", "offset", "size_bytes"]
 NOTE = b"hgld"  # key of what a marker says beside its rows
 
 
@@ -50,43 +54,78 @@ class ShardTask:
     levels: tuple[str, ...]
     labels_version: str
     encoding: Encoding
+    made_from: str
 
+    @property
+    def marker(self) -> Path:
+        """Where the marker of the finished shard is."""
+        return self.state / f"{self.file}.arrow"
 
-def _marker(task: ShardTask) -> Path:
-    return task.state / f"{task.file}.arrow"
+    @property
+    def holds(self) -> str:
+        """What the marker is of."""
+        return f"{self.made_from} {self.file}"
 
 
 def write_or_keep(task: ShardTask) -> Path:
     """The marker of a shard, which is written unless it is there as its marker says."""
-    marker, shard = _marker(task), task.out / task.file
-    if not (marker.is_file() and shard.is_file() and _is_intact(marker, shard)):
+    if not _is_intact(task):
         try:
             _write_shard(task)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
             raise Resumable(
-                f"{shard}: no space left for it ({error.strerror}); finished shards are kept, "
-                "make room and run the same command again"
+                f"{task.out / task.file}: no space left for it ({error.strerror}); finished "
+                "shards are kept, make room and run the same command again"
             ) from None
-    return marker
+    return task.marker
 
 
-def _is_intact(marker: Path, shard: Path) -> bool:
-    try:
-        facts = _read_note(marker)["facts"]
-    except Exception:  # pyarrow raises whatever the damage leads to
+def _is_intact(task: ShardTask) -> bool:
+    """Whether the shard is what its marker says, and was made from what the source holds now."""
+    kept, shard = _read_marker(task), task.out / task.file
+    if kept is None or not shard.is_file():
         return False
-    return bool(hash_file(shard) == facts["sha256"])
+    rows, note = kept
+    if hash_file(shard) != note["facts"]["sha256"]:
+        return False
+    files = _stamp_files(task)
+    if note["files"] == files:
+        return True
+    if note["source"] != _hash_source(task):
+        return False
+    _write_marker(task, rows, note | {"files": files})
+    return True
+
+
+def _stamp_files(task: ShardTask) -> str:
+    """One word for sizes, times and inodes of the shard's source files."""
+    digest = sha256()
+    for path in sorted(task.samples["path"].unique()):
+        facts = (task.source / path).stat()
+        stamp = [path, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
+        digest.update(json.dumps(stamp).encode())
+    return digest.hexdigest()
+
+
+def _hash_source(task: ShardTask) -> str:
+    """Hash of the bytes of the shard's images in the source."""
+    digest, reader = sha256(), FileReader(task.source)
+    for path, offset, size in task.samples[PLACE].itertuples(index=False):
+        digest.update(reader.read(path, offset, size))
+    reader.close()
+    return digest.hexdigest()
 
 
 def _write_shard(task: ShardTask) -> None:
     rows: list[dict[str, Any]] = []
     dropped: list[dict[str, Any]] = []
+    files = _stamp_files(task)  # before the first is read: a later change is seen
     with atomic_path(task.out / task.file) as temporary:
         shard = ShardFile(temporary)
         try:
-            _fill(shard, task, rows, dropped)
+            source = _fill(shard, task, rows, dropped)
             shard.finish()
         finally:
             shard.close()
@@ -98,7 +137,11 @@ def _write_shard(task: ShardTask) -> None:
         "samples": len(rows),
         "runs": len({row["run"] for row in rows}),
     }
-    _write_marker(_marker(task), rows, {"facts": facts, "dropped": dropped}, task.levels)
+    names = index_columns(len(task.levels))
+    kinds = [pa.string() if name in TEXTS else pa.int64() for name in names]
+    table = pa.Table.from_pylist(rows, pa.schema(list(zip(names, kinds, strict=True))))
+    note = {"facts": facts, "dropped": dropped, "files": files, "source": source}
+    _write_marker(task, table, note)
 
 
 def _fill(
@@ -106,10 +149,12 @@ def _fill(
     task: ShardTask,
     rows: list[dict[str, Any]],
     dropped: list[dict[str, Any]],
-) -> None:
-    reader = FileReader(task.source)
+) -> str:
+    """Write the samples; the hash of what was read."""
+    digest, reader = sha256(), FileReader(task.source)
     for row in _records(task.samples):
         data = reader.read(row["path"], row["offset"], row["size_bytes"])
+        digest.update(data)
         try:
             image = encode_image(data, task.encoding)
         except Undecodable as error:
@@ -118,6 +163,7 @@ def _fill(
         else:
             rows.append(_add_sample(shard, task, row, image))
     reader.close()
+    return digest.hexdigest()
 
 
 def _records(samples: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -147,42 +193,43 @@ def _add_sample(
         "extent_start": span.offsets[0] - BLOCK,
         "extent_bytes": span.extent_bytes,
         "crc32": span.crc32,
+        IMAGE_CRC32: crc32(image.data),
     }
 
 
-def _index_columns(levels: Sequence[str]) -> list[str]:
-    return [
-        *("key", "image_id", "split", "landmark_id", "shard", "offset", "size_bytes"),
-        *("json_offset", "json_size", "run", "sha256", "width", "height", *CREDITS),
-        *("extent_start", "extent_bytes", "crc32"),  # of all members of the sample together
-        *(f"level_{i + 1}" for i in range(len(levels))),
-    ]
+def _write_marker(task: ShardTask, rows: pa.Table, note: dict[str, Any]) -> None:
+    buffer = pa.BufferOutputStream()
+    feather.write_feather(rows.replace_schema_metadata({NOTE: json.dumps(note)}), buffer)
+    write_sealed(task.marker, memoryview(buffer.getvalue()), task.holds)
 
 
-def _write_marker(
-    marker: Path,
-    rows: Sequence[dict[str, Any]],
-    note: dict[str, Any],
-    levels: Sequence[str],
-) -> None:
-    names = _index_columns(levels)
-    kinds = [pa.string() if name in TEXTS else pa.int64() for name in names]
-    schema = pa.schema(list(zip(names, kinds, strict=True)))
-    table = pa.Table.from_pylist(rows, schema).replace_schema_metadata({NOTE: json.dumps(note)})
-    with atomic_path(marker) as temporary:
-        feather.write_feather(table, str(temporary))
-
-
-def _read_note(marker: Path) -> dict[str, Any]:
-    return dict(json.loads(feather.read_table(str(marker), columns=[]).schema.metadata[NOTE]))
+def _read_marker(task: ShardTask) -> tuple[pa.Table, dict[str, Any]] | None:
+    """Index rows of a shard, and what is known of it; None unless the marker is as written."""
+    content = read_sealed(task.marker, task.holds)
+    if content is None:
+        return None
+    rows = feather.read_table(pa.BufferReader(content))
+    return rows.replace_schema_metadata(), json.loads(rows.schema.metadata[NOTE])
 
 
 def read_markers(
-    markers: Sequence[Path],
+    tasks: Sequence[ShardTask],
 ) -> tuple[pd.DataFrame, list[dict[str, Any]], pd.DataFrame]:
-    """Index rows, what the manifest says of each shard, and what was left out, of all markers."""
-    tables = [feather.read_table(str(marker), memory_map=False) for marker in markers]
-    notes = [json.loads(table.schema.metadata[NOTE]) for table in tables]
-    rows = pa.concat_tables(table.replace_schema_metadata() for table in tables).to_pandas()
+    """Index rows, what the manifest says of each shard, and what was left out, of all markers.
+
+    Raises:
+        Resumable: a marker was damaged since its shard was written.
+    """
+    tables, notes = [], []
+    for task in tasks:
+        kept = _read_marker(task)
+        if kept is None:
+            raise Resumable(
+                f"{task.marker}: was damaged since its shard was written; run the same command "
+                "again to have it made again"
+            )
+        tables.append(kept[0])
+        notes.append(kept[1])
     dropped = [image for note in notes for image in note["dropped"]]
+    rows = pa.concat_tables(tables).to_pandas()
     return rows, [note["facts"] for note in notes], pd.DataFrame(dropped, columns=DROPPED)

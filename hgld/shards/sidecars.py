@@ -14,12 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.artifacts import Json, atomic_path, hash_file, write_csv
+from hgld.artifacts.cells import guard_formulas
 from hgld.shards.classes import Classes
 
 __all__ = [
     "SIDECARS",
     "brace_string",
+    "checksums",
     "write_checksums",
+    "write_credits",
     "write_descriptors",
     "write_sidecars",
     "write_texts",
@@ -59,9 +62,8 @@ def write_sidecars(
     """
     with atomic_path(out / "index.parquet") as temporary:
         rows.to_parquet(temporary, index=False, compression="zstd")
-    _write_table(classes.table, out / "classes.csv")
-    with atomic_path(out / "attribution.csv") as temporary:
-        write_texts(rows[ATTRIBUTION].sort_values(["split", "image_id"]), temporary)
+    _write_table(guard_formulas(classes.table), out / "classes.csv")
+    write_credits(rows, out)
     write_descriptors(out, shards)
     manifest = {
         "levels": list(classes.levels),
@@ -73,6 +75,13 @@ def write_sidecars(
     }
     Json("manifest.json").write(manifest, out / "manifest.json")
     write_checksums(out, shards)
+
+
+def write_credits(rows: pd.DataFrame, out: Path) -> None:
+    """Write attribution.csv: author and licence of each image of the index."""
+    with atomic_path(out / "attribution.csv") as temporary:
+        credit = guard_formulas(rows[ATTRIBUTION])  # authors and titles come from strangers
+        write_texts(credit.sort_values(["split", "image_id"]), temporary)
 
 
 def brace_string(files: Sequence[str]) -> str:
@@ -110,11 +119,17 @@ def write_descriptors(out: Path, shards: Sequence[Mapping[str, Any]]) -> None:
 
 def write_checksums(out: Path, shards: Sequence[Mapping[str, Any]]) -> None:
     """Write SHA256SUMS for `sha256sum --check`: the shards and all other sidecars."""
+    sums = checksums(out, shards)
+    with atomic_path(out / "SHA256SUMS") as temporary:
+        temporary.write_text("".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
+
+
+def checksums(out: Path, shards: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Hash of each shard, as it is known, and of each other sidecar, as it is there."""
     sums = {str(shard["file"]): str(shard["sha256"]) for shard in shards}
     others = [*out.glob("*.wids.json"), *(out / name for name in SIDECARS)]
     sums |= {p.name: hash_file(p) for p in others if p.is_file() and p.name != "SHA256SUMS"}
-    with atomic_path(out / "SHA256SUMS") as temporary:
-        temporary.write_text("".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
+    return sums
 
 
 def write_texts(table: pd.DataFrame, path: Path) -> None:

@@ -18,22 +18,23 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import SPACE_OF_SPLIT, Json
+from hgld.artifacts import Json
 from hgld.config import ExportOptions, StageContext
 from hgld.errors import HgldError, InvalidData
-from hgld.shards.classes import Classes, number_classes
+from hgld.images import Undecodable
+from hgld.shards.classes import Classes, label_images, number_classes
 from hgld.shards.files import FileReader
 from hgld.shards.index import is_export
 from hgld.shards.permission import DROPPED, count_reasons, withhold
 from hgld.shards.plan import plan_shards
-from hgld.shards.sample import Encoding, Undecodable, encode_image
+from hgld.shards.sample import Encoding, encode_image
 from hgld.shards.shard import ShardTask, read_markers, write_or_keep
 from hgld.shards.sidecars import SIDECARS, write_sidecars
 from hgld.tasks import map_tasks, start_workers
 
 __all__ = ["FORMAT", "export_shards"]
 
-FORMAT = 1  # the stage's revision: higher when the same input and options make other bytes
+FORMAT = 3  # the stage's revision: higher when the same input and options make other bytes
 WRITER = ".writer"  # the lock of a folder of shards, and the sign that it is hgld's own
 
 
@@ -94,14 +95,15 @@ def _export(
         seed=options.seed,
     )
     labels_hash = _hash_table(hierarchy.sort_values(["split", "landmark_id"]))
-    tasks = _cut_tasks(samples, classes, labels_hash, source, out, context.state, options)
+    made_from = _hash_input(samples, labels_hash, options)
+    tasks = _cut_tasks(
+        samples, classes, labels_hash, source, out, context.state, options, made_from
+    )
     with _alone(out):
         keep = {task.file for task in tasks}
-        _clear(out, context.state, _hash_input(samples, labels_hash, source, options), keep)
-        markers = map_tasks(
-            write_or_keep, tasks, "Writing shards", options.processes, options.ray, workers
-        )
-        rows, facts, undecodable = read_markers(markers)
+        _clear(out, context.state, made_from, keep, context.force)
+        map_tasks(write_or_keep, tasks, "Writing shards", options.processes, options.ray, workers)
+        rows, facts, undecodable = read_markers(tasks)
         write_sidecars(
             out,
             _sort_index(rows),
@@ -115,16 +117,13 @@ def _export(
 
 def _label(images: pd.DataFrame, classes: Classes) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Give each image the classes of its landmark; those without a landmark's row are dropped."""
-    landmarks = classes.landmarks.rename(columns={"split": "space"})
-    labelled = images.assign(space=images["split"].map(SPACE_OF_SPLIT)).merge(
-        landmarks, on=["space", "landmark_id"], how="left", validate="many_to_one"
-    )
+    labelled = label_images(images, classes)
     missing = labelled["level_1"].isna()
     dropped = labelled.loc[missing, ["split", "image_id", "landmark_id"]].assign(
         reason="unlabelled",
         detail=lambda t: "landmark " + t["landmark_id"].astype(str) + " has no hierarchy row",
     )
-    kept = labelled[~missing].drop(columns="space")
+    kept = labelled[~missing]
     numbers = {f"level_{i + 1}": "int64" for i in range(len(classes.levels))}
     kept = kept.astype(numbers).sort_values(["split", "image_id"], ignore_index=True)
     return kept, dropped[DROPPED]
@@ -167,6 +166,7 @@ def _cut_tasks(
     out: Path,
     state: Path,
     options: ExportOptions,
+    made_from: str,
 ) -> list[ShardTask]:
     return [
         ShardTask(
@@ -178,6 +178,7 @@ def _cut_tasks(
             classes.levels,
             labels_hash[:12],
             _encoding(options),
+            made_from,
         )
         for file, part in samples.groupby("shard", sort=True)
     ]
@@ -187,15 +188,11 @@ def _hash_table(table: pd.DataFrame) -> str:
     return sha256(table.to_csv(index=False, lineterminator="\n").encode()).hexdigest()
 
 
-def _hash_input(
-    samples: pd.DataFrame, labels_hash: str, source: Path, options: ExportOptions
-) -> str:
-    """What finished shards were made from; a source file counts by size and time."""
-    facts = {path: (source / path).stat() for path in samples["path"].unique()}
-    files = [[path, fact.st_size, fact.st_mtime_ns] for path, fact in sorted(facts.items())]
+def _hash_input(samples: pd.DataFrame, labels_hash: str, options: ExportOptions) -> str:
+    """What decides all shards but the bytes of the images, which each marker names itself."""
     rows = pd.util.hash_pandas_object(samples, index=False).to_numpy()
     planned = [list(samples.columns), sha256(rows.tobytes()).hexdigest()]
-    document = [FORMAT, labels_hash, planned, options.decisive(), files]
+    document = [FORMAT, labels_hash, planned, options.decisive()]
     return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
@@ -227,15 +224,16 @@ def _require_own(out: Path) -> None:
         )
 
 
-def _clear(out: Path, state: Path, input_hash: str, planned: set[str]) -> None:
-    """Remove what was not made from this input; its own finished shards and markers stay."""
+def _clear(out: Path, state: Path, input_hash: str, planned: set[str], everything: bool) -> None:
+    """Remove what was not made from this input, or everything; finished shards of it stay."""
     note = state / "input.json"
-    if _noted(note) != input_hash:
+    if everything or _noted(note) != input_hash:
         planned = set()
         shutil.rmtree(state, ignore_errors=True)
         state.mkdir(parents=True)
         Json(note.name).write({"sha256": input_hash}, note)
-    strange = [tar for tar in out.glob("*.tar") if tar.name not in planned]
+    shards = out.glob("*-" + "[0-9]" * 6 + ".tar")  # another tar is a person's
+    strange = [shard for shard in shards if shard.name not in planned]
     sidecars = [*out.glob("*.wids.json"), *(out / name for name in SIDECARS)]
     for file in [*strange, *out.glob(".*.tmp"), *sidecars]:
         file.unlink(missing_ok=True)

@@ -1,15 +1,18 @@
 """Loads one file: resumable and verified.
 
-A file is loaded under ``NAME.part`` and gets its name only when it is complete and, where its MD5
-is published, right. A partial file is continued with an HTTP range, but only while the server still
-has the same file (``If-Range``). A file that was found right is noted by size and time and not read
-again; one that has another MD5 than it should is loaded once more from its first byte.
+A file is loaded under ``NAME.part`` and gets its name only when it is complete and right: it has
+the MD5 that is published or, if none is, about the stated size, the expected columns, and it is not
+a web page (a login, an error). A partial file is continued with an HTTP range, but only while the
+server still has the same file (``If-Range``). A file that was found right is noted by its size and
+times and not read again, unless a person asks for it; one that has another MD5 than it should is
+loaded once more from its first byte.
 """
 
+import csv
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,27 +25,43 @@ import requests
 
 from hgld.artifacts import atomic_path
 from hgld.errors import HgldError, InvalidData, Resumable
+from hgld.http import Session, read_pieces
 
 __all__ = ["RemoteFile", "download", "load_part", "measure_bandwidth"]
 
 Result = TypeVar("Result")
 
 BLOCK_BYTES = 1 << 20
-TIMEOUT_S = (10, 60)  # to connect, between two reads
+TIMEOUT_S = (10, 60)  # to connect, between two bytes
+HEADERS_S = 120.0  # from connecting to the last header, redirects included
+STALL_S, LEAST_PER_S = 60.0, 1000  # fewer bytes a second for so long: the connection is given up
+LEAST_PROGRESS = 10_000  # bytes that a try has to bring for the tries to start over
 TRIES = 4
 PAUSE_S = 1.0  # before the second try; doubled each time
 TRANSIENT = {408, 429, 500, 502, 503, 504}
+MD5_FILE_BYTES = 4096  # looked at
+HEAD_BYTES = 1 << 16  # of a file, to see what it is
+SIZE_FACTOR = 4  # a stated size is for the plan; beyond this factor it is another file
+SIZE_SLACK = 16_000_000, 64_000  # bytes above and below
+WEB_PAGE = re.compile(rb"\s*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
 SAMPLE_BYTES, SAMPLE_S = 8 << 20, 5.0  # of a file, when bandwidth is measured; whichever is first
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file to be: where from, where to, where its MD5 is published (empty: nowhere)."""
+    """One file to be: where from, where to, and how to know that it is right.
+
+    Attributes:
+        size_bytes: as stated in the pipeline file.
+        md5_url: where its MD5 is published; empty: nowhere.
+        columns: that a CSV has to have.
+    """
 
     url: str
     path: Path
     size_bytes: int
     md5_url: str
+    columns: tuple[str, ...] = ()
 
     @property
     def part(self) -> Path:
@@ -50,28 +69,36 @@ class RemoteFile:
         return self.path.with_name(self.path.name + ".part")
 
     @property
+    def most_bytes(self) -> int:
+        """More is not the file that is meant."""
+        return self.size_bytes * SIZE_FACTOR + SIZE_SLACK[0]
+
+    @property
     def version(self) -> Path:
         """Beside the partial file: which version of the file on the server it is a part of."""
         return self.path.with_name(self.path.name + ".part.version")
 
 
-def download(file: RemoteFile, fetched: Path, stop: Event) -> None:
+def download(file: RemoteFile, fetched: Path, stop: Event, again: bool = False) -> None:
     """Load one file unless it is there and right.
 
     Args:
         file: where from, where to.
         fetched: folder of the notes on files that were found right.
         stop: once it is set, the download ends at its next block.
+        again: do not trust the note; compare every byte with the published MD5.
 
     Raises:
-        InvalidData: the file does not have its published MD5.
+        InvalidData: the file does not have its published MD5 or, without one, is another file.
         Resumable: the network or the disk failed; what was loaded is kept.
-        HgldError: the server does not have the file.
+        HgldError: the server does not have the file, or redirects where it may not.
     """
     with _connected(file) as session:
-        if file.path.exists() and _was_right(file, fetched):
+        if file.path.exists() and not again and _was_right(file, fetched):
             return
         wanted = _published_md5(session, file, stop)
+        if file.path.exists() and not wanted and (fault := _fault(file, file.path)):
+            raise InvalidData(f"{file.path}: {fault}; remove it to have it loaded again")
         if not file.path.exists() or (wanted and _md5(file.path, stop) != wanted):
             _load_right(session, file, wanted, stop)
             file.part.replace(file.path)
@@ -103,12 +130,8 @@ def _sample(file: RemoteFile) -> int:
     """How much of a file's beginning comes in a short time."""
     headers, end, loaded = {"Range": f"bytes=0-{SAMPLE_BYTES - 1}"}, monotonic() + SAMPLE_S, 0
     try:
-        with (
-            _session() as session,
-            session.get(file.url, headers=headers, stream=True, timeout=TIMEOUT_S) as answer,
-        ):
-            _require_good(answer)
-            for block in answer.iter_content(BLOCK_BYTES // 16):
+        with _session() as session, _get(session, file.url, headers) as answer:
+            for block in read_pieces(answer, BLOCK_BYTES // 16):
                 loaded += len(block)
                 if loaded >= SAMPLE_BYTES or monotonic() > end:
                     break
@@ -120,15 +143,32 @@ def _sample(file: RemoteFile) -> int:
     return loaded
 
 
-def _session() -> requests.Session:
-    session = requests.Session()
+def _session() -> Session:
+    session = Session()
     session.headers["Accept-Encoding"] = "identity"  # ranges count the bytes of the file
     return session
 
 
+def _get(session: Session, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
+    """A good answer, of which the body is still to be read."""
+    with session.deadline(HEADERS_S):
+        answer = session.follow(url, headers=headers, timeout=TIMEOUT_S)
+    if answer.status_code in TRANSIENT:
+        answer.close()
+        raise _Busy(f"the server answers {answer.status_code} {answer.reason}")
+    good = (requests.codes.ok, requests.codes.partial_content)
+    if answer.status_code not in (*good, requests.codes.requested_range_not_satisfiable):
+        answer.close()
+        raise HgldError(
+            f"{answer.url}: the server answers {answer.status_code} {answer.reason}; check "
+            "fetch.base_url and the file's name under fetch.downloads"
+        )
+    return answer
+
+
 @contextmanager
-def _connected(file: RemoteFile) -> Iterator[requests.Session]:
-    """A session; what the disk refuses is told with the file."""
+def _connected(file: RemoteFile) -> Iterator[Session]:
+    """A session; if the disk refuses something, the error names the file."""
     try:
         with _session() as session:
             yield session
@@ -139,16 +179,18 @@ def _connected(file: RemoteFile) -> Iterator[requests.Session]:
         ) from None
 
 
-def _load_right(session: requests.Session, file: RemoteFile, wanted: str, stop: Event) -> None:
-    """Load the partial file; where its MD5 is wrong, once more from its first byte."""
+def _load_right(session: Session, file: RemoteFile, wanted: str, stop: Event) -> None:
+    """Load the partial file; if its MD5 is wrong, once more from its first byte."""
     file.path.parent.mkdir(parents=True, exist_ok=True)
     for last in (False, True):
         _retry(lambda: _load(session, file, stop), file.url, stop, lambda: _size(file.part))
+        if not wanted and (fault := _fault(file, file.part)):
+            _discard(file)
+            raise InvalidData(f"{file.url}: {fault}; nothing of it is kept")
         found = _md5(file.part, stop) if wanted else wanted
         if found == wanted:
             return
-        file.part.unlink()
-        file.version.unlink(missing_ok=True)
+        _discard(file)
         if last:
             raise InvalidData(
                 f"{file.path}: MD5 is {found}, but {file.md5_url} says {wanted}, loaded twice; "
@@ -156,8 +198,41 @@ def _load_right(session: requests.Session, file: RemoteFile, wanted: str, stop: 
             )
 
 
+def _discard(file: RemoteFile) -> None:
+    file.part.unlink(missing_ok=True)
+    file.version.unlink(missing_ok=True)
+
+
+def _fault(file: RemoteFile, path: Path) -> str:
+    """What shows that a file without published MD5 is another than the one that is meant."""
+    with path.open("rb") as opened:
+        head = opened.read(HEAD_BYTES)
+    if WEB_PAGE.match(head) and path.suffix not in (".html", ".htm"):
+        return "is a web page (a login or an error), not the file"
+    least = file.size_bytes // SIZE_FACTOR - SIZE_SLACK[1]
+    if not least <= _size(path) <= file.most_bytes:
+        return _wrong_size(file, _size(path))
+    line = head.decode("utf-8-sig", "replace").partition("\n")[0]
+    try:
+        there = [name.strip() for name in next(csv.reader([line.rstrip("\r")]), [])]
+    except csv.Error:  # a lone carriage return, as in no CSV
+        there = []
+    if missing := [name for name in file.columns if name not in there]:
+        return f"has no column {', '.join(missing)}; it starts with {line[:80]!r}"
+    return ""
+
+
+def _wrong_size(file: RemoteFile, size: int) -> str:
+    stated = f"fetch.downloads states {file.size_bytes / 1e6:g} MB"
+    return f"has {size / 1e6:g} MB, but {stated}: correct that if the file is right"
+
+
 class _Busy(Exception):
     """The server cannot answer now, or ended too early; another try may help."""
+
+
+class _Slow(_Busy):
+    """The connection brings so little that it would never end."""
 
 
 def _retry(
@@ -172,7 +247,8 @@ def _retry(
         try:
             return attempt()
         except (requests.RequestException, _Busy) as error:
-            left = TRIES if progress() > seen else left
+            moved = progress() >= seen + LEAST_PROGRESS and not isinstance(error, _Slow)
+            left = TRIES if moved else left
             left, seen = left - 1, max(seen, progress())
             if left == 0 or stop.is_set():
                 raise Resumable(
@@ -193,54 +269,70 @@ def _in_short(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def _load(session: requests.Session, file: RemoteFile, stop: Event) -> None:
+def _load(session: Session, file: RemoteFile, stop: Event) -> None:
     """Load what is missing of the partial file."""
     version = file.version.read_text("utf-8") if file.version.exists() else ""
     start = _size(file.part) if version else 0
     headers = {"Range": f"bytes={start}-", "If-Range": version} if start else {}
-    with session.get(file.url, headers=headers, stream=True, timeout=TIMEOUT_S) as answer:
+    with _get(session, file.url, headers) as answer:
         if answer.status_code == requests.codes.requested_range_not_satisfiable:
-            if answer.headers.get("Content-Range") == f"bytes */{start}":
+            if start and answer.headers.get("Content-Range") == f"bytes */{start}":
                 return  # it was complete already
             file.version.unlink(missing_ok=True)
             raise _Busy("the partial file does not fit the server's; it is loaded anew")
-        _require_good(answer)
         continued = answer.status_code == requests.codes.partial_content
         if continued and not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
             raise _Busy("the server sent another part than was asked for")
+        start = start if continued else 0
+        length = _length(answer)
+        _require_fitting(file, start + (length or 0))
         if not continued:
-            start = 0
             file.part.unlink(missing_ok=True)  # first, lest an old part be taken for the new one's
             file.version.write_text(_version(answer), "utf-8")
-        _write_body(answer, file.part, continued, stop)
-    expected = answer.headers.get("Content-Length")
-    if expected and _size(file.part) != start + int(expected):
-        raise _Busy(f"cut short at byte {_size(file.part)} of {start + int(expected)}")
+        _write_body(answer, file, continued, stop)
+    if length is not None and _size(file.part) != start + length:
+        raise _Busy(f"cut short at byte {_size(file.part)} of {start + length}")
 
 
-def _require_good(answer: requests.Response) -> None:
-    if answer.status_code in TRANSIENT:
-        raise _Busy(f"the server answers {answer.status_code} {answer.reason}")
-    if answer.status_code not in (requests.codes.ok, requests.codes.partial_content):
-        raise HgldError(
-            f"{answer.url}: the server answers {answer.status_code} {answer.reason}; check "
-            "fetch.base_url and the file's name under fetch.downloads"
-        )
+def _length(answer: requests.Response) -> int | None:
+    """Bytes of the body, if the server states them; of a packed one it states others."""
+    text = answer.headers.get("Content-Length", "")
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) and not _is_packed(answer) else None
+
+
+def _is_packed(answer: requests.Response) -> bool:
+    return answer.headers.get("Content-Encoding", "identity").lower() not in ("", "identity")
+
+
+def _require_fitting(file: RemoteFile, size: int) -> None:
+    if size > file.most_bytes:
+        _discard(file)
+        raise InvalidData(f"{file.url}: {_wrong_size(file, size)}; nothing of it is kept")
 
 
 def _version(answer: requests.Response) -> str:
     """What ``If-Range`` may compare: a strong ETag, else the time of the last change."""
+    if _is_packed(answer):  # a range would count other bytes
+        return ""
     tag = answer.headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else answer.headers.get("Last-Modified", "")
 
 
-def _write_body(answer: requests.Response, part: Path, continued: bool, stop: Event) -> None:
-    with part.open("ab" if continued else "wb") as file:
-        for block in answer.iter_content(BLOCK_BYTES):
-            file.write(block)
+def _write_body(answer: requests.Response, file: RemoteFile, continued: bool, stop: Event) -> None:
+    size = _size(file.part) if continued else 0
+    since, before = monotonic(), size
+    with file.part.open("ab" if continued else "wb") as part:
+        for block in read_pieces(answer, BLOCK_BYTES):
+            part.write(block)
+            size += len(block)
             _end_if(stop)
-        file.flush()
-        os.fsync(file.fileno())  # it is renamed soon, and a name must not outlive its bytes
+            _require_fitting(file, size)
+            if (seconds := monotonic() - since) > STALL_S:
+                if size - before < seconds * LEAST_PER_S:
+                    raise _Slow(f"only {size - before} bytes came in {seconds:.0f} s")
+                since, before = monotonic(), size
+        part.flush()
+        os.fsync(part.fileno())  # it is renamed soon, and a name must not outlive its bytes
 
 
 def _end_if(stop: Event) -> None:
@@ -248,17 +340,22 @@ def _end_if(stop: Event) -> None:
         raise Resumable("stopped on the way; run the same command again to go on")
 
 
-def _published_md5(session: requests.Session, file: RemoteFile, stop: Event) -> str:
-    """The first word of the MD5 file; empty where there is none."""
+def _published_md5(session: Session, file: RemoteFile, stop: Event) -> str:
+    """The first word of the MD5 file; empty if there is none."""
     if not file.md5_url:
         return ""
 
-    def ask() -> str:
-        answer = session.get(file.md5_url, timeout=TIMEOUT_S)
-        _require_good(answer)
-        return answer.text
+    def ask() -> bytes:
+        with session.deadline(HEADERS_S), _get(session, file.md5_url) as answer:
+            head = b""
+            for block in read_pieces(answer, MD5_FILE_BYTES):
+                head += block
+                if len(head) >= MD5_FILE_BYTES:
+                    break
+        return head
 
-    first = next(iter(_retry(ask, file.md5_url, stop).split()), "").lower()
+    text = _retry(ask, file.md5_url, stop).decode("utf-8", "replace")
+    first = next(iter(text.split()), "").lower()
     if not re.fullmatch(r"[0-9a-f]{32}", first):
         raise InvalidData(
             f"{file.md5_url}: starts with '{first[:40]}'; expected an MD5 of 32 digits"
@@ -282,7 +379,8 @@ def _note(file: RemoteFile, fetched: Path) -> Path:
 
 def _state_of(file: RemoteFile) -> str:
     facts = file.path.stat()
-    return f"{file.md5_url}\n{facts.st_size}\n{facts.st_mtime_ns}"
+    found = (facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)  # the last is nobody's to set
+    return "\n".join(map(str, (file.md5_url, file.size_bytes, *file.columns, *found)))
 
 
 def _was_right(file: RemoteFile, fetched: Path) -> bool:

@@ -115,12 +115,16 @@ class Estimate:
 def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
     """Load every file of ``options.downloads`` that is not there yet into the source folder.
 
+    A file that was found right is not read again until its size or one of its times changes; with
+    ``context.force`` every file that has a published MD5 is compared with it.
+
     Where no downloads are listed the files are a person's own; the folder only has to hold some.
     With ``options.short_side`` a tar is replaced by its wanted photos, resized, as soon as it is
     loaded and verified. A whole tar that lies in the folder is used as it is and never removed.
 
     Raises:
-        InvalidData: a file that does not have its published MD5; no files where some should be.
+        InvalidData: a file that does not have its published MD5 or, if none is published, is not
+            what is listed; no files where some should be.
         Resumable: the network failed for longer than a few tries; partial files are kept.
         HgldError: a server that does not have the file.
         UsageError: a URL with another placeholder than ``{number}``; numbers of no tar.
@@ -133,7 +137,7 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
     planned, notes = list(_plan(options, folder)), context.state / "fetched"
     shrinking = [p for p in planned if p.shrinks and not p.file.path.exists()]
     whole = [p for p in planned if not p.shrinks or p.file.path.exists()]
-    _load_all([_whole(p, notes) for p in whole], options.parallel)
+    _load_all([_whole(p, notes, context.force) for p in whole], options.parallel)
     if shrinking:
         lists = {p.listed.url: p.listed for p in shrinking}
         wanted = {url: _read_wanted(folder, listed) for url, listed in lists.items()}
@@ -144,9 +148,9 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
 Work = Callable[[Event], Kept | None]
 
 
-def _whole(planned: _Planned, notes: Path) -> Work:
+def _whole(planned: _Planned, notes: Path, again: bool) -> Work:
     def work(stop: Event) -> None:
-        download(planned.file, notes, stop)
+        download(planned.file, notes, stop, again)
         kept_path(planned.file.path).unlink(missing_ok=True)  # or its photos would be there twice
 
     return work
@@ -289,10 +293,11 @@ def _plan(options: FetchOptions, folder: Path) -> Iterator[_Planned]:
             found |= listed.count > 1
             url, md5_url = _fill(listed.url, number), _fill(listed.md5_url, number)
             file = RemoteFile(
-                urljoin(options.base_url, url),
+                _join(options.base_url, url),
                 folder / _place(url),
                 round(listed.megabytes * 1_000_000),
-                urljoin(options.base_url, md5_url) if md5_url else "",
+                _join(options.base_url, md5_url) if md5_url else "",
+                listed.columns,
             )
             shrinks = options.short_side is not None and file.path.suffix == ".tar"
             yield _Planned(file, listed, shrinks)
@@ -326,6 +331,15 @@ def _fill(url: str, number: int) -> str:
             f"fetch.downloads: '{url}' has braces that cannot be filled in; only {{number}} is, "
             "with a format as in {number:03d} if wanted"
         ) from None
+
+
+def _join(base_url: str, url: str) -> str:
+    try:
+        if _place(url).name:
+            return urljoin(base_url, url)
+    except ValueError:  # as of http://[x
+        pass
+    raise UsageError(f"fetch.downloads: '{url}' below '{base_url}' is not the address of a file")
 
 
 def _place(url: str) -> PurePosixPath:

@@ -8,23 +8,36 @@ on the index side stands in the index id space too, under the same number.
 
 import json
 import os
-from collections.abc import Hashable, Iterator, Mapping
+import re
+import unicodedata
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import SPACE_OF_SPLIT, SPLITS, read_csv
-from hgld.config import CollectOptions, LabelOptions, StageContext, nearest
-from hgld.errors import InvalidData
-from hgld.sources.open_set import draw_splits
-from hgld.sources.tables import ABOUT, UNKNOWN, columns_of, level_columns, table_of
+from hgld.artifacts import SPACE_OF_SPLIT, SPLITS, read_csv, read_header, size_of_file
+from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext, nearest
+from hgld.errors import InvalidData, UsageError
+from hgld.sources.open_set import describe_splits, split_classes
+from hgld.sources.tables import (
+    ABOUT,
+    UNKNOWN,
+    columns_of,
+    drop_unlisted,
+    join_repeats,
+    level_columns,
+    table_of,
+)
+from hgld.tasks import say
 
 __all__ = ["collect", "read_hierarchy"]
 
 IMAGE_ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
-SHOWN_FAULTS = 10
+INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # soft hyphens, zero-width characters
+SHOWN = 3  # faults of a kind that are named
+FOLDER_SPLITS = ("train", "validation", "evaluation", "test", "index")  # the others are DyML's
 
 Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
@@ -33,27 +46,39 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     """List the classes and images of a folder.
 
     A row is one image; its id is its path. Without a ``split`` column all images are ``train``, of
-    which ``options.evaluation_share`` of the finest classes become ``evaluation``, drawn by the
-    hash of seed and class name.
+    which ``options.evaluation_share`` of the finest classes, or those that
+    ``options.evaluation_classes`` lists, become ``evaluation`` (see ``hgld.sources.open_set``).
 
     Dropped, with a reason: ``empty label`` (no finest class), ``duplicate`` (the first row is
-    kept), ``not in folder``, ``not in csv`` (an image file that no row names).
+    kept), ``not in folder``, ``not in csv`` (an image file that no row names), and what
+    ``drop_unlisted`` lists.
 
     Returns:
         landmarks, images, queries (none), images_dropped.
 
     Raises:
-        InvalidData: no level column, a class under two parents, a path that leaves the folder, a
-            split that does not exist.
+        InvalidData: no level column, a class under two parents, names that look the same, a path
+            that leaves the folder, a split that does not exist.
+        UsageError: classes to hold out, although the CSV has splits.
     """
     file = context.source.labels_csv
-    rows, levels = _read_labels(source, file)
-    has_splits = "split" in rows
-    rows = _judge(rows, levels[-1], source, file)
-    taken = rows[rows["reason"] == ""]
-    images = _images(taken, levels[-1], source, options, has_splits)
-    dropped = pd.concat([rows[rows["reason"] != ""], _strangers(rows, source, file)])
-    dropped = _join_repeats(dropped.rename(columns={"path": "image_id"}))
+    rows, levels = _read_labels(source, context.source)
+    _warn_of_case(rows, levels, source / file)
+    has_splits = "split" in rows and bool((rows["split"] != "").any())
+    if has_splits:
+        _refuse_shares(options, source / file)
+    judged = _judge(rows, levels[-1], source, file)
+    is_taken = judged["reason"] == ""
+    taken = rows[is_taken]
+    images = _images(taken, judged[is_taken], levels[-1])
+    if not has_splits:
+        images["split"] = _draw_splits(taken, levels, options)
+    say(describe_splits(images))
+    unlisted = drop_unlisted(
+        source, set(rows["path"]), IMAGE_ENDINGS, "not in csv", f"no row in {file}"
+    )
+    dropped = pd.concat([_hint_at_twins(judged[~is_taken], unlisted), unlisted])
+    dropped = join_repeats(dropped.rename(columns={"path": "image_id"}))
     return (
         _landmarks(images, taken, levels[-1]),
         images[columns_of("images")],
@@ -72,7 +97,7 @@ def read_hierarchy(
         ``not in csv`` where the CSV no longer has the class.
     """
     file = context.source.labels_csv
-    rows, levels = _read_labels(source, file)
+    rows, levels = _read_labels(source, context.source)
     rows = rows.drop_duplicates(levels[-1])
     paths = rows.set_index(levels[-1], drop=False)[levels]
     places = pd.Series(rows.index + 2, index=paths.index)
@@ -93,10 +118,12 @@ def read_hierarchy(
     return hierarchy[columns_of("hierarchy")], dropped[columns_of("label_dropped")]
 
 
-def _read_labels(source: Path, file: str) -> tuple[pd.DataFrame, list[str]]:
+def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, list[str]]:
     """All rows as stripped text, and the level columns coarse to fine."""
-    path = source / file
-    header = _read_header(path)
+    path = source / options.labels_csv
+    header = read_header(path, ["path"])
+    if "" in header:
+        raise InvalidData(f"{path}: column {header.index('') + 1} has no name; name or remove it")
     levels = level_columns(header)
     rows = read_csv(path, dict.fromkeys(["path", *header], "text"))
     if not levels:
@@ -107,39 +134,104 @@ def _read_labels(source: Path, file: str) -> tuple[pd.DataFrame, list[str]]:
         raise InvalidData(f"{path}: no rows below the header; expected one row an image")
     rows = rows.apply(lambda column: column.str.strip())
     rows["path"] = rows["path"].str.replace("\\", "/", regex=False).map(os.path.normpath)
-    faults = [*_wrong_paths(rows), *_wrong_splits(rows), *_wrong_parents(rows, levels)]
+    if options.repeated_names == "qualify":
+        rows = _qualify(rows, levels)
+    faults = [*_wrong_paths(rows), *_wrong_splits(rows)]
+    faults += [*_look_alikes(rows, levels), *_wrong_parents(rows, levels)]
     if faults:
-        more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
-        raise InvalidData(f"{path}: " + "; ".join(faults[:SHOWN_FAULTS]) + more)
+        raise InvalidData(f"{path}: {'; '.join(faults)}")
     return rows, levels
 
 
-def _read_header(path: Path) -> list[str]:
-    """The column names; whether the file can be read is told by ``read_csv``."""
-    read_csv(path, {"path": "text"})
-    header = pd.read_csv(path, dtype=str, nrows=0, encoding="utf-8-sig")
-    return [str(name) for name in header.columns]
+def _qualify(rows: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
+    """Name each class that is below several parents after its own: NAME (PARENT)."""
+    for coarse, fine in pairwise(levels):
+        pairs = rows.loc[(rows[coarse] != "") & (rows[fine] != ""), [coarse, fine]]
+        names = pairs.drop_duplicates()[fine]
+        repeated = rows[fine].isin(names[names.duplicated()])
+        named = rows[fine] + " (" + rows[coarse] + ")"
+        rows = rows.assign(**{fine: rows[fine].mask(repeated, named)})
+    return rows
 
 
-def _wrong_paths(rows: pd.DataFrame) -> Iterator[str]:
-    for row, path in rows["path"].items():
-        if path == "." or PurePosixPath(path).is_absolute() or path.startswith("../"):
-            yield f"row {_sheet_row(row)}: path '{path}' is no file inside the folder"
+def _look_alikes(rows: pd.DataFrame, levels: list[str]) -> list[str]:
+    """Names of a level that look the same but are not: other blanks, or another Unicode form."""
+    found = (
+        f"row {_sheet_row(two)}: {level} {other!a} looks like {name!a} in row {_sheet_row(one)}"
+        for level in levels
+        for (one, name), (two, other) in _twins(rows[level], _look)
+    )
+    return _told_once(found, "write each name in one way")
 
 
-def _wrong_splits(rows: pd.DataFrame) -> Iterator[str]:
-    if "split" not in rows:
-        return
-    for row, split in rows["split"].items():
-        if split and split not in SPLITS:
-            yield (
-                f"row {_sheet_row(row)}: split is '{split}'; expected one of {', '.join(SPLITS)}"
-                f"{nearest(split, SPLITS)}"
+def _look(name: str) -> str:
+    return " ".join(INVISIBLE.sub("", unicodedata.normalize("NFC", name)).split())
+
+
+def _warn_of_case(rows: pd.DataFrame, levels: list[str], path: Path) -> None:
+    """Print which names differ in case alone; they may be different classes."""
+    for level in levels:
+        twins = list(_twins(rows[level], str.casefold))
+        if twins:
+            (one, name), (two, other) = twins[0]
+            more = f", and {len(twins) - 1:,} more like these" if len(twins) > 1 else ""
+            say(
+                f"{path}: {level} '{name}' (row {_sheet_row(one)}) and '{other}' (row "
+                f"{_sheet_row(two)}) differ in case alone{more}; they are different classes"
             )
 
 
-def _wrong_parents(rows: pd.DataFrame, levels: list[str]) -> Iterator[str]:
+def _twins(names: pd.Series, look: Callable[[str], str]) -> Iterator[list[tuple[Hashable, str]]]:
+    """The first two of different names that have one look, with their rows."""
+    names = names.drop_duplicates()
+    for _, same in names.groupby(names.map(look), sort=False):
+        if len(same) > 1:
+            yield list(same.items())[:2]
+
+
+def _wrong_paths(rows: pd.DataFrame) -> list[str]:
+    wrong = (
+        f"row {_sheet_row(row)}: path '{path}' is no file inside the folder"
+        for row, path in rows["path"].items()
+        if path == "." or PurePosixPath(path).is_absolute() or path.startswith("../")
+    )
+    return _told_once(wrong)
+
+
+def _wrong_splits(rows: pd.DataFrame) -> list[str]:
+    """One fault for each word that is no split."""
+    if "split" not in rows:
+        return []
+    wrong = rows.loc[(rows["split"] != "") & ~rows["split"].isin(SPLITS), "split"]
+    found = [
+        f"row {_sheet_row(same.index[0])}: split is '{word}'"
+        + (f" (as in {len(same) - 1:,} other rows)" if len(same) > 1 else "")
+        for word, same in wrong.groupby(wrong, sort=False)
+    ]
+    hint = f"expected one of {', '.join(FOLDER_SPLITS)}"
+    return _told_once(found, hint + (nearest(wrong.iloc[0], FOLDER_SPLITS) if found else ""))
+
+
+def _wrong_parents(rows: pd.DataFrame, levels: list[str]) -> list[str]:
     """Each class has one parent; the faults name the first two rows that differ."""
+    faults, several = [], list(_several_parents(rows, levels))
+    for empty in (True, False):
+        found = [fault for is_empty, fault in several if is_empty == empty]
+        hint = "fill it in"
+        if not empty:
+            hint = "a class has one parent; " + (
+                "the columns seem to run fine to coarse: write them coarse to fine, "
+                f"{', '.join(['path', *levels[::-1]])}"
+                if not any(_several_parents(rows, levels[::-1]))
+                else "if these are different classes of one name, set source.repeated_names = "
+                '"qualify", which names them NAME (PARENT)'
+            )
+        faults += _told_once(found, hint)
+    return faults
+
+
+def _several_parents(rows: pd.DataFrame, levels: list[str]) -> Iterator[tuple[bool, str]]:
+    """For each class of several parents whether one of them is empty, and what is wrong."""
     for coarse, fine in pairwise(levels):
         pairs = rows[rows[fine] != ""].drop_duplicates([coarse, fine])
         for name, group in pairs[pairs[fine].duplicated(keep=False)].groupby(fine):
@@ -147,14 +239,23 @@ def _wrong_parents(rows: pd.DataFrame, levels: list[str]) -> Iterator[str]:
             if not (first and second):
                 empty, full = (two, one) if first else (one, two)
                 yield (
+                    True,
                     f"row {_sheet_row(empty)}: {coarse} is empty, but {fine} '{name}' stands under "
-                    f"'{first or second}' in row {_sheet_row(full)}; fill it in"
+                    f"'{first or second}' in row {_sheet_row(full)}",
                 )
                 continue
             yield (
+                False,
                 f"row {_sheet_row(two)}: {fine} '{name}' stands under {coarse} '{second}', but "
-                f"under '{first}' in row {_sheet_row(one)}; a class has one parent"
+                f"under '{first}' in row {_sheet_row(one)}",
             )
+
+
+def _told_once(faults: Iterable[str], hint: str = "") -> list[str]:
+    """Faults of one kind as one: the first of them, how many more there are, what to do."""
+    found = list(faults)
+    more = [f"and {len(found) - SHOWN:,} more like these"] if len(found) > SHOWN else []
+    return ["; ".join([*found[:SHOWN], *more, *([hint] if hint else [])])] if found else []
 
 
 def _sheet_row(index: object) -> int:
@@ -164,23 +265,34 @@ def _sheet_row(index: object) -> int:
 
 
 def _judge(rows: pd.DataFrame, finest: str, source: Path, file: str) -> pd.DataFrame:
-    """Reason and detail of each row; empty where its image is taken."""
-    absent = ~np.array([(source / path).is_file() for path in rows["path"]], dtype=bool)
-    checks = (
-        ("duplicate", rows["path"].duplicated(), f"again in {file}, first in row "),
-        ("empty label", rows[finest] == "", f"no {finest} in {file} row "),
-        ("not in folder", absent, f"no such file; {file} row "),
-    )
+    """Path, split, size, reason and detail of each row; the reason is empty if it is taken.
+
+    A table of its own, since a level may have any of these names.
+    """
+    sizes, faults = zip(*(size_of_file(source / path) for path in rows["path"]), strict=True)
     places = pd.Series((rows.index + 2).astype(str), index=rows.index)
     first = places.groupby(rows["path"]).transform("first")
-    rows = rows.assign(reason="", detail="", split=_splits(rows))
+    in_row = pd.Series(faults, rows.index) + f"; {file} row " + places
+    checks = (
+        ("duplicate", rows["path"].duplicated(), f"again in {file}, first in row " + first),
+        ("empty label", rows[finest] == "", f"no {finest} in {file} row " + places),
+        ("not in folder", np.array(sizes) < 0, in_row),
+    )
+    judged = pd.DataFrame({"path": rows["path"], "split": _splits(rows), "size_bytes": sizes})
+    judged = judged.assign(reason="", detail="")
     for reason, applies, detail in checks:
-        wrong = applies & (rows["reason"] == "")
-        rows["detail"] = rows["detail"].mask(
-            wrong, detail + (first if reason == "duplicate" else places)
-        )
-        rows["reason"] = rows["reason"].mask(wrong, reason)
-    return rows
+        wrong = applies & (judged["reason"] == "")
+        judged["detail"] = judged["detail"].mask(wrong, detail)
+        judged["reason"] = judged["reason"].mask(wrong, reason)
+    return judged
+
+
+def _hint_at_twins(dropped: pd.DataFrame, unlisted: pd.DataFrame) -> pd.DataFrame:
+    """Say of a missing file if one is there whose name only looks the same."""
+    there = set(unlisted["path"].map(_look))
+    looks = (dropped["reason"] == "not in folder") & dropped["path"].map(_look).isin(there)
+    hint = dropped["detail"] + "; a file is there whose name looks the same (another Unicode form)"
+    return dropped.assign(detail=dropped["detail"].mask(looks, hint))
 
 
 def _splits(rows: pd.DataFrame) -> pd.Series:
@@ -189,51 +301,39 @@ def _splits(rows: pd.DataFrame) -> pd.Series:
     return rows["split"].where(rows["split"] != "", "train")
 
 
-def _strangers(rows: pd.DataFrame, source: Path, file: str) -> pd.DataFrame:
-    """Image files in the folder that no row names."""
-    named = set(rows["path"])
-    found = sorted(path for path in _walk(source) if path not in named)
-    return pd.DataFrame(
-        {"path": found, "split": "train", "reason": "not in csv", "detail": f"no row in {file}"}
-    )
-
-
-def _join_repeats(dropped: pd.DataFrame) -> pd.DataFrame:
-    """One row an image and reason, with the details of all."""
-    key = ["split", "image_id", "reason"]
-    joined = dropped.groupby(key, sort=False)["detail"].agg("; ".join)
-    return joined.reset_index().astype("str")
-
-
-def _walk(source: Path) -> Iterator[str]:
-    for folder, _, files in os.walk(source):
-        for file in files:
-            if Path(file).suffix.lower() in IMAGE_ENDINGS:
-                yield (Path(folder) / file).relative_to(source).as_posix()
-
-
-def _images(
-    taken: pd.DataFrame, finest: str, source: Path, options: CollectOptions, has_splits: bool
-) -> pd.DataFrame:
+def _images(taken: pd.DataFrame, judged: pd.DataFrame, finest: str) -> pd.DataFrame:
     names = sorted(taken[finest].unique())
     images = pd.DataFrame(
         {
             "image_id": taken["path"],
-            "split": taken["split"],
+            "split": judged["split"],
             "landmark_id": taken[finest].map({name: i for i, name in enumerate(names)}),
             "path": taken["path"],
             "offset": 0,
-            "size_bytes": [(source / path).stat().st_size for path in taken["path"]],
+            "size_bytes": judged["size_bytes"],
         }
     )
     for column in ABOUT:
         given = taken.get(column, pd.Series("", index=taken.index, dtype="str"))
         images[column] = given.where(given != "", UNKNOWN)
-    if not has_splits:
-        shares = (options.evaluation_share, options.validation_share)
-        splits = dict(zip(names, draw_splits(names, *shares, options.seed), strict=True))
-        images["split"] = taken[finest].map(splits).astype("str")
     return images
+
+
+def _draw_splits(taken: pd.DataFrame, levels: list[str], options: CollectOptions) -> pd.Series:
+    """Split of each image: that of its finest class, drawn within each coarsest class."""
+    classes = taken.drop_duplicates(levels[-1]).sort_values(levels[-1])
+    names = classes[levels[-1]].tolist()
+    groups = classes[levels[0]] if len(levels) > 1 else None
+    splits = dict(zip(names, split_classes(names, options, groups), strict=True))
+    return taken[levels[-1]].map(splits).astype("str")
+
+
+def _refuse_shares(options: CollectOptions, path: Path) -> None:
+    for name in ("evaluation_share", "evaluation_classes", "validation_share"):
+        if getattr(options, name):
+            raise UsageError(
+                f"collect.{name} is set, but {path} has a column split; remove one of them"
+            )
 
 
 def _landmarks(images: pd.DataFrame, taken: pd.DataFrame, finest: str) -> pd.DataFrame:

@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from hgld.artifacts import ColumnType, Table, read_csv, row_in_file
 from hgld.config import CollectOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.sources.open_set import draw_splits
+from hgld.sources.open_set import describe_splits, split_classes
 from hgld.sources.tables import ABOUT, UNKNOWN, columns_of
 from hgld.sources.tars import index_tars
+from hgld.tasks import say
 
 __all__ = ["collect", "name_landmark"]
 
@@ -41,10 +42,10 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     retrieval solution uses; their landmark is that of the first relevant index image (the paper's
     protocol), so they carry index ids.
 
-    ``options.evaluation_share`` of the train landmarks with images become the split
-    ``evaluation``, drawn by the hash of seed and landmark id: a landmark's draw does not change
-    when others come or go (see ``hgld.sources.open_set``). ``options.validation_share`` of the
-    others become the split ``validation``, for choosing options without a look at the former.
+    ``options.evaluation_share`` of the train landmarks with images, or those that
+    ``options.evaluation_classes`` lists by id, become the split ``evaluation`` (see
+    ``hgld.sources.open_set``). ``options.validation_share`` of the others become the split
+    ``validation``, for choosing options without a look at the former.
 
     Dropped, with a reason: ``not in tar``, ``not in csv`` (in a tar, or in the clean list, but in
     no image CSV), ``not clean``, ``ignored query``, ``duplicate`` (the first one is kept).
@@ -72,6 +73,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     )
     train = _hold_out(_credit(train, source, options), options)
     images = pd.concat([train, index, test], ignore_index=True)[columns_of("images")]
+    say(describe_splits(images))
     dropped = pd.concat([train_dropped, index_dropped, test_dropped], ignore_index=True)
     return landmarks, images, _queries(solution), dropped
 
@@ -183,12 +185,25 @@ def _query_rows(
             f"{file} row {row_in_file(file, row)}: image {first.iloc[row]} is "
             f"not in {options.index_image_csv}; do the two files belong together?"
         )
+    _warn_of_unknown(solution, index, source / options.retrieval_solution_csv)
     table = pd.DataFrame({"id": solution["id"], "landmark_id": found.fillna(-1).astype("int64")})
     rows = _rows(table, options.retrieval_solution_csv)
     rows["license"] = FREE
     rows.loc[ignored, "reason"] = "ignored query"
     rows.loc[ignored, "detail"] = f"without relevant images in {options.retrieval_solution_csv}"
     return rows
+
+
+def _warn_of_unknown(solution: pd.DataFrame, index: pd.DataFrame, path: Path) -> None:
+    """Print how many relevant ids no index image has: the sign of a file that is cut in a cell."""
+    relevant = solution["images"].str.split().explode().dropna()
+    unknown = relevant[~relevant.isin(index["image_id"])]
+    if len(unknown):
+        row = row_in_file(path, int(unknown.index[0]))
+        say(
+            f"{path}: {len(unknown):,} relevant ids are those of no index image, such as "
+            f"'{unknown.iloc[0]}' in row {row}; is the file cut short?"
+        )
 
 
 def _queries(solution: pd.DataFrame) -> pd.DataFrame:
@@ -281,8 +296,7 @@ def _credit(images: pd.DataFrame, source: Path, options: CollectOptions) -> pd.D
 
 def _hold_out(images: pd.DataFrame, options: CollectOptions) -> pd.DataFrame:
     ids = images["landmark_id"].drop_duplicates()
-    shares = (options.evaluation_share, options.validation_share)
-    splits = pd.Series(draw_splits(ids.astype(str), *shares, options.seed), index=ids)
+    splits = pd.Series(split_classes(ids.astype(str).tolist(), options), index=ids)
     return images.assign(split=images["landmark_id"].map(splits).astype("str"))
 
 

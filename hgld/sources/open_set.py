@@ -1,54 +1,155 @@
-"""Which landmarks are held out for evaluation (open set: none of their images is trained on).
+"""Which classes are held out for evaluation (open set: none of their images is trained on).
 
-A landmark is drawn by the hash of the seed and its own key, compared with the share. Whether it is
-held out so depends on no other landmark: a run on more or fewer landmarks keeps every earlier
-choice. The price is that the share is met on average, not exactly.
+A share is exact: of N classes round(share * N) are held out, and if coarser classes are known, each
+of them gives its part by the method of largest remainders. Within a coarser class those are taken
+whose SHA-256 of ``SEED:KEY`` is smallest. So the draw depends on the seed and on the classes alone,
+and if some classes come or go, only a few others change their split.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-__all__ = ["draw_splits", "hold_out"]
+from hgld.amounts import count_text
+from hgld.artifacts import SPLITS
+from hgld.config import CollectOptions, nearest
+from hgld.errors import InvalidData, UsageError
+
+__all__ = ["describe_splits", "hold_out", "split_classes"]
+
+SHOWN = 3  # unknown classes in an error
 
 
-def draw_splits(keys: Iterable[str], evaluation: float, validation: float, seed: int) -> np.ndarray:
-    """Split of each landmark: train, validation (to choose options on) or evaluation.
+def split_classes(
+    keys: Sequence[str], options: CollectOptions, groups: Iterable[Hashable] | None = None
+) -> np.ndarray:
+    """Split of each class: train, validation (to choose options on) or evaluation.
 
-    Landmarks for evaluation leave first, so that no choice of options ever sees them.
+    Classes for evaluation are held out first, so that no choice of options ever sees them.
+
+    Args:
+        keys: one a class, each different.
+        options: a share or a list for evaluation, a share of the others for validation, the seed.
+        groups: the coarsest class of each; None: not known.
 
     Returns:
         (N,) text, in the order of the keys.
 
+    Raises:
+        InvalidData: the list is not readable, or names a class that is not among the keys.
+        UsageError: only one class is held out, so that there is nothing to confuse it with.
+
     Example:
-        >>> draw_splits(["0", "1", "4"], evaluation=0.3, validation=0.4, seed=0).tolist()
-        ['train', 'validation', 'evaluation']
+        >>> options = CollectOptions(evaluation_share=0.5, validation_share=0.5)
+        >>> split_classes(["a", "b", "c", "d"], options).tolist()
+        ['evaluation', 'validation', 'train', 'evaluation']
     """
-    keys = list(keys)
-    validated = hold_out([f"validation:{key}" for key in keys], validation, seed)
-    splits = np.where(validated, "validation", "train")
-    return np.where(hold_out(keys, evaluation, seed), "evaluation", splits)
+    grouped = None
+    if groups is not None:
+        grouped = np.unique([str(group) for group in groups], return_inverse=True)[1]
+    if options.evaluation_classes:
+        held = np.isin(keys, _listed(options.evaluation_classes, keys))
+    else:
+        held = hold_out(keys, options.evaluation_share, options.seed, grouped)
+    if held.sum() < 2 and (options.evaluation_classes or options.evaluation_share):
+        how = "evaluation_classes" if options.evaluation_classes else "evaluation_share"
+        raise UsageError(
+            f"collect.{how} holds out {held.sum()} of {count_text(len(keys), 'class', 'classes')}, "
+            "but an evaluation needs 2 or more to tell apart; hold out more"
+        )
+    splits = np.where(held, "evaluation", "train").astype(object)
+    rest = np.flatnonzero(~held)
+    validated = hold_out(
+        [f"validation:{key}" for key, is_held in zip(keys, held, strict=True) if not is_held],
+        options.validation_share,
+        options.seed,
+        None if grouped is None else grouped[rest],
+    )
+    splits[rest[validated]] = "validation"
+    return splits
 
 
-def hold_out(keys: Iterable[str], share: float, seed: int) -> np.ndarray:
-    """For each key whether it is held out: SHA-256 of ``SEED:KEY``, as a fraction, is below share.
+def hold_out(
+    keys: Iterable[str], share: float, seed: int, groups: np.ndarray | None = None
+) -> np.ndarray:
+    """For each key whether it is held out: round(share * N) of them, a part of each group.
 
     Args:
-        keys: one a landmark.
+        keys: one a class.
         share: in [0, 1).
         seed: another seed draws others.
+        groups: (N,) numbers; None: all keys are one group.
 
     Returns:
         (N,) bool, in the order of the keys.
 
     Example:
-        >>> hold_out(["0", "1", "2"], 0.5, seed=0).tolist()
-        [False, False, False]
-        >>> hold_out(["0", "1", "2"], 0.0, seed=0).any()
-        np.False_
+        >>> hold_out(["0", "1", "2", "3"], 0.5, seed=0).tolist()
+        [False, False, True, True]
+        >>> hold_out(["0", "1", "2", "3"], 0.5, seed=0, groups=np.array([0, 0, 1, 1])).tolist()
+        [True, False, False, True]
     """
-    return np.array([_fraction(f"{seed}:{key}") < share for key in keys], dtype=bool)
+    fractions = np.array([_fraction(f"{seed}:{key}") for key in keys])
+    groups = np.zeros(len(fractions), np.int64) if groups is None else groups
+    sizes = np.bincount(groups)
+    order = np.lexsort((fractions, groups))
+    first = (np.cumsum(sizes) - sizes)[groups[order]]
+    held = np.zeros(len(fractions), dtype=bool)
+    held[order] = np.arange(len(order)) - first < _apportion(sizes, share)[groups[order]]
+    return held
+
+
+def describe_splits(images: pd.DataFrame) -> str:
+    """Classes and images of each split, in one line.
+
+    Args:
+        images: split and landmark_id of each.
+
+    Example:
+        >>> images = pd.DataFrame({"split": ["train", "train"], "landmark_id": [7, 8]})
+        >>> describe_splits(images)
+        'train: 2 classes, 2 images'
+    """
+    found = {str(split): ids for split, ids in images.groupby("split")["landmark_id"]}
+    return "; ".join(
+        f"{split}: {count_text(found[split].nunique(), 'class', 'classes')}, "
+        f"{count_text(len(found[split]), 'image')}"
+        for split in SPLITS
+        if split in found
+    )
+
+
+def _apportion(sizes: np.ndarray, share: float) -> np.ndarray:
+    """(G,) how many of each group: their sum is exact, each within one of its own share."""
+    exact = sizes * share
+    parts = np.floor(exact).astype(np.int64)
+    missing = int(np.floor(sizes.sum() * share + 0.5)) - int(parts.sum())
+    parts[np.argsort(parts - exact, kind="stable")[:missing]] += 1
+    return parts
+
+
+def _listed(given: tuple[str, ...] | Path, keys: Sequence[str]) -> list[str]:
+    """The classes of a list, or of the lines of a file."""
+    where = "collect.evaluation_classes"
+    listed = list(given) if isinstance(given, tuple) else []
+    if isinstance(given, Path):
+        where = f"{where}: {given}"
+        try:
+            listed = [line.strip() for line in given.read_text("utf-8-sig").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidData(f"{where}: not readable ({error}); expected a class a line") from None
+    known = set(keys)
+    unknown = [name for name in dict.fromkeys(listed) if name and name not in known]
+    if unknown:
+        more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
+        raise InvalidData(
+            f"{where}: no class with images is named {', '.join(map(repr, unknown[:SHOWN]))}{more}"
+            + nearest(unknown[0], known)
+        )
+    return listed
 
 
 def _fraction(text: str) -> float:

@@ -19,9 +19,9 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts import ColumnType, atomic_path, read_csv
-from hgld.artifacts.atomic import require_no_folder
+from hgld.artifacts.atomic import require_file
 from hgld.errors import InvalidData, Resumable
-from hgld.resize import shrink_jpeg
+from hgld.images import shrink_jpeg
 from hgld.sources.download import RemoteFile, load_part
 from hgld.sources.tars import BLOCK, Member, scan_tar
 
@@ -111,7 +111,7 @@ def download_kept(
         HgldError: the server does not have the file.
     """
     kept, view = kept_path(file.path), (short_side, quality)
-    require_no_folder(kept)
+    require_file(kept)
     if is_kept(file.path, *view, wanted):
         return Kept(0, 0)
     load_part(file, stop)
@@ -151,11 +151,10 @@ def _words_of(kept: Path) -> str:
 
     Python's own reader takes a tar of nothing but this header for a damaged one.
     """
-    try:
-        with kept.open("rb") as file:
-            record = file.read(2 * BLOCK)[BLOCK:]
-    except OSError:
+    if not kept.is_file():
         return ""
+    with kept.open("rb") as file:
+        record = file.read(2 * BLOCK)[BLOCK:]
     found = re.match(rb"\d+ %s=([^\n]*)\n" % WORDS.encode(), record)
     return found[1].decode("utf-8", "replace") if found else ""
 

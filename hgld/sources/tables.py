@@ -1,10 +1,22 @@
-"""What every source has to deliver: the columns of its tables, and a word for what is not known."""
+"""What every source delivers: the columns of its tables, a word for unknown, unlisted files."""
 
-from collections.abc import Iterable
+import os
+from collections.abc import Collection, Iterable
+from pathlib import Path
 
-from hgld.artifacts import ARTIFACTS, Table
+import pandas as pd
 
-__all__ = ["ABOUT", "UNKNOWN", "columns_of", "level_columns", "table_of"]
+from hgld.artifacts import ARTIFACTS, Table, list_tree
+
+__all__ = [
+    "ABOUT",
+    "UNKNOWN",
+    "columns_of",
+    "drop_unlisted",
+    "join_repeats",
+    "level_columns",
+    "table_of",
+]
 
 UNKNOWN = "unknown"  # never null, never empty: a reader need not ask
 ABOUT = ("author", "license", "title", "url")
@@ -36,3 +48,42 @@ def level_columns(names: Iterable[object]) -> list[str]:
         ['order', 'family']
     """
     return [str(name) for name in names if name not in NO_LEVELS]
+
+
+def drop_unlisted(
+    source: Path, listed: Collection[str], endings: Collection[str], reason: str, detail: str
+) -> pd.DataFrame:
+    """List what is in a source folder but in no list of its images: path, split, reason, detail.
+
+    Args:
+        source: the folder.
+        listed: paths of the images that are listed, relative to the folder.
+        endings: file names that end so are images.
+        reason: for an image file that is not listed.
+        detail: likewise.
+
+    Returns:
+        These files; also links, pipes and devices that are passed over (``not a file``), and files
+        whose names are not UTF-8, so that no list can name them (``name not UTF-8``).
+    """
+    tree = list_tree(source)
+    rows = [(path, reason, detail) for path in tree.files if path.suffix.lower() in endings] + [
+        (path, "not a file", why) for path, why in tree.passed_over.items()
+    ]
+    found = []
+    for path, why, more in rows:
+        name = path.relative_to(source).as_posix()
+        if name in listed:
+            continue
+        readable = os.fsencode(name).decode("utf-8", "backslashreplace")
+        if readable != name:
+            why, more = "name not UTF-8", "no list can name this file; rename it"
+        found.append((readable, "train", why, more))
+    return pd.DataFrame(sorted(found), columns=["path", "split", "reason", "detail"], dtype="str")
+
+
+def join_repeats(dropped: pd.DataFrame) -> pd.DataFrame:
+    """Return one row an image and reason, with the details of all its rows."""
+    key = ["split", "image_id", "reason"]
+    joined = dropped.groupby(key, sort=False)["detail"].agg("; ".join)
+    return joined.reset_index().astype("str")

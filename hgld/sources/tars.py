@@ -1,20 +1,23 @@
-"""Where each file of a tar lies, so that images are read in place and never extracted.
+"""Finds where each file of a tar is, so that images are read in place and never extracted.
 
-Only headers are read, by jumping from one to the next; the data between them is not touched. What
-was found is kept by the tar's name, size and time, so that the next run does not open the 600 tars
-of GLDv2 again, and a scan that was killed goes on where it stopped.
+Only headers are read, by jumping from one to the next; the data between them is not touched. The
+result is kept with the tar's name, size and times and a checksum, so that the next run does not
+open the 600 tars of GLDv2 again, and a scan that was killed resumes. A kept scan that is damaged,
+or of another tar, is made again. No number in a tar is trusted: it may come from anybody.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 from zlib import adler32
 
 import pandas as pd
 
-from hgld.artifacts import atomic_path
+from hgld.artifacts import atomic_path, size_of_file
 from hgld.errors import InvalidData
 from hgld.tasks import track
 
@@ -25,7 +28,10 @@ END = bytes(BLOCK)
 FILES = (b"0", b"\0", b"7")
 LONG_NAME, EXTENDED = b"L", b"x"
 ADLER = 65_521  # the modulus of Adler-32
+LONGEST_HEADER = 1 << 20  # bytes of an extended header; a name has a few hundred
 DAMAGED = "fetch it again (delete it first)"
+OCTAL = re.compile(rb"[0-7]*")
+RECORD = re.compile(rb"([1-9]\d{0,6}) ([^=]+)=")  # of an extended header: LENGTH KEY=VALUE
 
 
 class Member(NamedTuple):
@@ -65,7 +71,9 @@ def scan_tar(path: Path) -> Iterator[Member]:
     Raises:
         InvalidData: the tar is empty, cut short, compressed or no tar.
     """
-    total = path.stat().st_size
+    total, fault = size_of_file(path)
+    if fault:
+        raise InvalidData(f"{path}: {fault}; expected a tar")
     if total == 0:
         raise InvalidData(f"{path}: the file is empty; expected a tar; {DAMAGED}")
     handle = os.open(path, os.O_RDONLY)
@@ -76,12 +84,13 @@ def scan_tar(path: Path) -> Iterator[Member]:
 
 
 def _index_tar(tar: Path, folder: Path, state: Path) -> pd.DataFrame:
-    """From the scan that is kept, or scanned and kept."""
+    """Read the scan that is kept; else scan the tar and keep the result."""
     facts, name = tar.stat(), tar.relative_to(folder).as_posix()
-    key = sha256(f"{name}\n{facts.st_size}\n{facts.st_mtime_ns}".encode()).hexdigest()
-    kept = state / "tars" / f"{key[:32]}.parquet"
-    if kept.exists():
-        return pd.read_parquet(kept)
+    identity = f"{name}\n{facts.st_size}\n{facts.st_mtime_ns}\n{facts.st_ctime_ns}\n".encode()
+    kept = state / "tars" / f"{sha256(os.fsencode(name)).hexdigest()[:32]}.scan"
+    table = _read_kept(kept, identity)
+    if table is not None:
+        return table
     members = list(scan_tar(tar))
     table = pd.DataFrame(
         {
@@ -91,9 +100,26 @@ def _index_tar(tar: Path, folder: Path, state: Path) -> pd.DataFrame:
             "size_bytes": [m.size_bytes for m in members],
         }
     )
+    buffer = BytesIO()
+    table.to_parquet(buffer, index=False)
     with atomic_path(kept) as temporary:
-        table.to_parquet(temporary, index=False)
+        temporary.write_bytes(_checksum(identity, buffer.getvalue()) + buffer.getvalue())
     return table
+
+
+def _read_kept(kept: Path, identity: bytes) -> pd.DataFrame | None:
+    """Return a kept scan; None if there is none, or if it is damaged or of another tar."""
+    if not kept.is_file():
+        return None
+    data = kept.read_bytes()
+    checksum, content = data[: sha256().digest_size], data[sha256().digest_size :]
+    if checksum != _checksum(identity, content):
+        return None
+    return pd.read_parquet(BytesIO(content))
+
+
+def _checksum(identity: bytes, content: bytes) -> bytes:
+    return sha256(identity + content).digest()
 
 
 def _scan(handle: int, path: Path, total: int) -> Iterator[Member]:
@@ -111,10 +137,15 @@ def _scan(handle: int, path: Path, total: int) -> Iterator[Member]:
                 f"{path}: the tar is cut short at byte {total}, inside "
                 f"'{name or _name(header)}' that ends at byte {data + here}; {DAMAGED}"
             )
+        if kind in (LONG_NAME, EXTENDED) and here > LONGEST_HEADER:
+            raise InvalidData(f"{path}: a name of {here} bytes at byte {position}; {DAMAGED}")
         if kind == LONG_NAME:
             name = _text(os.pread(handle, here, data))
         elif kind == EXTENDED:
-            name, size = _read_extended(os.pread(handle, here, data), name)
+            found = _read_extended(os.pread(handle, here, data), name)
+            if found is None:
+                raise InvalidData(f"{path}: not a PAX header at byte {position}; {DAMAGED}")
+            name, size = found
         else:
             if kind in FILES:
                 yield Member(name or _name(header), data, here)
@@ -143,10 +174,7 @@ def _number(field: bytes, path: Path, position: int) -> int:
 
 def _octal(field: bytes) -> int | None:
     digits = field.strip(b" \0")
-    try:
-        return int(digits, 8) if digits else 0
-    except ValueError:
-        return None
+    return int(digits or b"0", 8) if OCTAL.fullmatch(digits) else None
 
 
 def _name(header: bytes) -> str:
@@ -159,15 +187,20 @@ def _text(field: bytes) -> str:
     return field.partition(b"\0")[0].decode("utf-8", "replace")
 
 
-def _read_extended(data: bytes, name: str) -> tuple[str, int]:
-    """Path and size from the records ``LENGTH KEY=VALUE`` of a pax header; -1: no size."""
-    size = -1
-    while data:
-        length, _, _ = data.partition(b" ")
-        record, data = data[len(length) + 1 : int(length) - 1], data[int(length) :]
-        key, _, value = record.partition(b"=")
-        if key == b"path":
+def _read_extended(data: bytes, name: str) -> tuple[str, int] | None:
+    """Return path and size (-1: none) from the records of a PAX header; None if it is damaged."""
+    size, place = -1, 0
+    while place < len(data):
+        record = RECORD.match(data, place)
+        end = place + int(record[1]) if record else 0
+        if record is None or record.end() >= end or data[end - 1 : end] != b"\n":
+            return None
+        value = data[record.end() : end - 1]
+        if record[2] == b"path":
             name = value.decode("utf-8", "replace")
-        elif key == b"size":
+        elif record[2] == b"size":
+            if not re.fullmatch(rb"\d{1,18}", value):
+                return None
             size = int(value)
+        place = end
     return name, size

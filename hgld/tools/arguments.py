@@ -7,13 +7,25 @@ import typer
 
 __all__ = ["AsJson", "Force", "Now", "PipelineFile", "Settings", "Work"]
 
-PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE", help="The pipeline file (TOML).")]
+PipelineFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PIPELINE", help="The pipeline file (TOML); paths in it are relative to it."
+    ),
+]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="STAGE.OPTION=VALUE", help="Override an option; repeatable."),
+    typer.Option(
+        "--set",
+        metavar="STAGE.OPTION=VALUE",
+        help="Override an option; repeatable. A path is relative to the current folder.",
+    ),
 ]
 Work = Annotated[
-    Path | None, typer.Option("--work", help="Work folder; default work/ + the pipeline's name.")
+    Path | None,
+    typer.Option(
+        "--work", help="Work folder; default: work/NAME beside PIPELINE or its folder pipelines/."
+    ),
 ]
 Now = Annotated[
     str | None, typer.Option("--now", metavar="DATE", help="Date written into outputs.")

@@ -7,7 +7,9 @@ it as data. Nothing heavy is imported before a command runs.
 import math
 import sys
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,6 +28,15 @@ NAME = 34  # columns of a metric's name
 IMAGE = 34  # columns of an image's id
 METRIC = 24  # columns of a metric's name where much stands beside it
 
+
+class By(StrEnum):
+    """What the bootstrap draws."""
+
+    auto = "auto"
+    classes = "classes"
+    queries = "queries"
+
+
 app = typer.Typer(
     name="evaluations",
     help="Measure embeddings, compare evaluations, export rankings.",
@@ -37,7 +48,6 @@ Query = Annotated[Path, typer.Argument(metavar="QUERY", help="Embeddings: .npy, 
 Place = Annotated[
     str, typer.Argument(metavar="PLACE[:MODEL]", help="Work folder or pipeline file, and model.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Default: stdout.")]
 
 
 @app.command("measure")
@@ -105,14 +115,20 @@ def compare(
         str, typer.Option("--metric", metavar="NAME", help="By which queries are told.")
     ] = "",
     rows: Annotated[int, typer.Option("--rows", min=0, help="Queries to show.")] = 5,
-    seed: Annotated[int, typer.Option("--seed", help="Of the bootstrap.")] = 0,
+    by: Annotated[
+        By, typer.Option("--by", help="What the bootstrap draws; auto: classes in the open set.")
+    ] = By.auto,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the bootstrap.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two models query by query, with intervals."""
+    """Compare two models or runs query by query, with intervals.
+
+    A run that was trained with several seeds is compared seed by seed.
+    """
     from hgld.evaluate.compare import compare as compare_measured
     from hgld.evaluate.results import open_measured
 
-    found = compare_measured(open_measured(a), open_measured(b), metric, seed=seed)
+    found = compare_measured(open_measured(a), open_measured(b), metric, by=by, seed=seed)
     if as_json:
         print_json({"a": a, "b": b, **found.facts()})
         return
@@ -125,21 +141,41 @@ def compare(
 def export(
     place: Place,
     form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="trec-run, trec-qrels or kaggle.")
+        str, typer.Option("--format", metavar="FORMAT", help="One of those above.")
     ] = "trec-run",
-    first: Annotated[
-        int, typer.Option("--first", min=1, max=100, help="Ranks of each query.")
-    ] = 100,
+    depth: Annotated[
+        str,
+        typer.Option("--depth", "--first", metavar="N", help="Ranks of each query; all: of all."),
+    ] = "100",
     at_least: Annotated[
         int, typer.Option("--at-least", min=1, help="trec-qrels: the coarsest level, 1 is all.")
     ] = 1,
-    out: Out = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="PATH", help="File; of npz and parquet, folder."),
+    ] = None,
 ) -> None:
-    """Write a ranking for others: TREC run, qrels, Kaggle."""
-    from hgld.evaluate.export import export_lines
+    """Write a ranking or embeddings for other programs.
+
+    trec-run, trec-qrels, kaggle: lines of text, by default on stdout. White space, comma, quote
+    and % in an id are percent-encoded (a%20b.jpg; urllib.parse.unquote restores it). A ranking
+    deeper than the 100 kept ranks is computed again from the kept embeddings.
+
+    npz, parquet: embeddings, by default in the current folder, as MODEL-SPLIT.npz or .parquet, in
+    the order of the shards' index, with ids and class numbers; "measure" reads them.
+    """
+    from hgld.evaluate.export import VECTOR_FORMATS, export_lines, write_vectors
     from hgld.evaluate.results import open_measured
 
-    _write_lines(export_lines(open_measured(place), form, first, at_least), out)
+    ranks = _depth(depth)
+    with progress():
+        measured = open_measured(place)
+        if form not in VECTOR_FORMATS:
+            _write_lines(export_lines(measured, form, ranks, at_least), out)
+            return
+        paths = write_vectors(measured, form, out or Path())
+    for path in paths:
+        typer.echo(path)
 
 
 @app.command("score")
@@ -210,15 +246,19 @@ def _print_measures(found: "FileResult") -> None:
         if count:
             what = "another image" if found.open_set else "an image"
             typer.echo(f"{count:,} queries have not {what} of their {level} in the gallery")
-    typer.echo(f"\n{'metric':<{NAME}}{'mean':>7}{'queries':>10}")
+    typer.echo(f"\n{'metric':<{NAME}}{'mean':>7}{'queries':>10}   95 % interval")
     for name, mean in result.mean().items():
         counted = result.queries - result.skipped[name]
-        typer.echo(f"{name:<{NAME}}{_percent(mean):>7}{counted:>10,}")
+        interval = found.intervals[name]
+        ends = "-" if interval is None else " to ".join(map(_percent, interval))
+        typer.echo(f"{name:<{NAME}}{_percent(mean):>7}{counted:>10,}   {ends}")
+    typer.echo(f"intervals over {len(set(found.classes)):,} classes")
 
 
 def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     """The lines of a comparison."""
-    yield from found.remarks
+    for remark in found.remarks:
+        yield from wrap(f"note: {remark}", 79, subsequent_indent="      ")
     yield (
         f"{len(found.by_query):,} queries in both; only in A {found.only[0]:,}, "
         f"only in B {found.only[1]:,}"
@@ -226,11 +266,13 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     head = f"{'A':>7}{'B':>7}{'B - A':>8}  {'95 % interval':<18}{'better/worse':>13}"
     yield f"\n{'metric':<{METRIC}}{head}"
     for row in found.differences:
-        interval = f"{100 * row.low:+.1f} to {100 * row.high:+.1f}" + " *" * row.is_sure
+        ends = f"{100 * row.low:+.1f} to {100 * row.high:+.1f}" + " *" * row.is_sure
+        interval = "-" if math.isnan(row.low) else ends
         numbers = f"{_percent(row.a):>7}{_percent(row.b):>7}{100 * row.difference:>+8.1f}"
         counts = f"{row.gained:,}/{row.lost:,}"
         yield f"{row.metric:<{METRIC}}{numbers}  {interval:<18}{counts:>13}"
-    yield "* the interval leaves out 0"
+    over = f" and {found.seeds} seeds" if found.seeds > 1 else ""
+    yield f"95 % intervals over {found.units:,} {found.unit}{over}; * leaves out 0"
     gained = found.by_query[found.by_query["difference"] > 0].head(rows)
     lost = found.by_query[found.by_query["difference"] < 0].iloc[::-1].head(rows)
     for title, part in (("gained most", gained), ("lost most", lost)):
@@ -239,10 +281,22 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
         for one in part.to_dict("records"):
             values = f"{_percent(one['a']):>7}{_percent(one['b']):>7}"
             yield f"{one['image_id']:<{IMAGE}}{values}{100 * one['difference']:>+8.1f}"
-    yield f"\n{'first image found':<{IMAGE}}{'A':>7}{'B':>7}{'B - A':>8}"
+    seeds = f", {found.seeds} seeds" if found.seeds > 1 else ""
+    yield f"\n{'first image found' + seeds:<{IMAGE}}{'A':>7}{'B':>7}{'B - A':>8}"
     for one in found.severity.to_dict("records"):
         counts = f"{one['a']:>7,}{one['b']:>7,}{one['b'] - one['a']:>+8,}"
         yield f"{one['first_image']:<{IMAGE}}{counts}"
+
+
+def _depth(text: str) -> int | None:
+    """The number of ranks; None: all."""
+    from hgld.errors import UsageError
+
+    if text == "all":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"--depth {text}: expected a number from 1, or all")
+    return int(text)
 
 
 def _percent(value: float) -> str:

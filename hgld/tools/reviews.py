@@ -15,7 +15,7 @@ from hgld.amounts import count_text
 from hgld.errors import UsageError
 from hgld.tools.arguments import AsJson, Now, PipelineFile, Settings, Work
 from hgld.tools.output import print_json, progress
-from hgld.tools.runners import login_name, open_runner
+from hgld.tools.runners import name_to_sign, open_runner
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,7 +154,7 @@ def undo(
     from hgld.reviewing import undo_decisions
 
     runner = open_runner(pipeline, settings, work, now)
-    undo_decisions(runner, keys, runner.workspace.pipeline.review.who or login_name(), why)
+    undo_decisions(runner, keys, name_to_sign(runner.workspace), why)
     typer.echo(f"{count_text(len(keys), 'decision')} taken back", err=True)
 
 

@@ -3,9 +3,12 @@
 Nothing heavy is imported before it is asked for.
 """
 
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import typer
 
 from hgld.errors import HgldError, UsageError
 
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
     from hgld.lock import Workspace
     from hgld.run import Runner
 
-__all__ = ["login_name", "open_runner", "open_workspace", "require_names"]
+__all__ = ["name_to_sign", "open_runner", "open_workspace", "require_names"]
 
 
 def open_runner(
@@ -57,18 +60,22 @@ def require_names(arguments: Sequence[str]) -> None:
             raise UsageError(f"{name}: holds a byte that is no UTF-8; rename the file or folder")
 
 
-def login_name() -> str:
-    """Who is at work, for what is signed.
+def name_to_sign(workspace: "Workspace") -> str:
+    """Return the name that decisions are signed with: review.who, else git's user.name.
 
-    Raises:
-        UsageError: the login has no name.
+    Never the login name: decisions are published, and a login is not a name that a person chose to
+    publish. Without any name a decision is signed "unsigned".
     """
-    from getpass import getuser
-
+    if workspace.pipeline.review.who:
+        return workspace.pipeline.review.who
     try:
-        return getuser()
-    except (KeyError, OSError):
-        raise UsageError("this login has no name; say who decides: --set review.who=NAME") from None
+        asked = ["git", "-C", str(workspace.pipeline_file.parent), "config", "user.name"]
+        name = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        name = ""  # git is not installed
+    if not name:
+        typer.echo("decisions are signed 'unsigned'; --set review.who=NAME names you", err=True)
+    return name or "unsigned"
 
 
 def _date(now: str | None) -> str:

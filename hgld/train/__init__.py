@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hgld.train.loop import train_models
-    from hgld.train.runs import verify_models
+    from hgld.train.preconditions import check_training
+    from hgld.train.runs import list_models, verify_models
 
-__all__ = ["train_models", "verify_models"]
+__all__ = ["check_training", "list_models", "train_models", "verify_models"]
 
-_HOME = {"train_models": "loop", "verify_models": "runs"}
+_HOME = {
+    "check_training": "preconditions",
+    "list_models": "runs",
+    "train_models": "loop",
+    "verify_models": "runs",
+}
 
 
 def __getattr__(name: str) -> Any:

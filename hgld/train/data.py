@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -9,15 +10,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from hgld.artifacts import hash_file
 from hgld.config import Options, RunOptions, TrainOptions
-from hgld.errors import UsageError
+from hgld.errors import HgldError, UsageError
 from hgld.shards.batches import BatchOptions, Samples
 from hgld.shards.coverage import measure_coverage
 from hgld.shards.index import level_columns, read_index, read_manifest
+from hgld.shards.read import ShardImages
 
-__all__ = ["TrainingData", "batch_options", "step_seed"]
+__all__ = ["TrainingData", "batch_options", "number_levels", "step_seed"]
 
 REVISION = 2  # of the trainer: higher when the same options make another model
 
@@ -52,29 +55,31 @@ class TrainingData:
         """Read the index.
 
         Raises:
-            UsageError: the split has no samples.
+            UsageError: a run has to be trained and the split has no samples.
         """
         manifest, index = read_manifest(folder), read_index(folder)
         rows = index[index["split"] == options.split].reset_index(drop=True)
-        if rows.empty:
+        if rows.empty and any(run.steps for run in options.runs.values()):
             raise UsageError(
                 f"{folder}: train.split '{options.split}' has no samples; the shards hold "
                 + (", ".join(sorted(index["split"].unique())) or "none at all")
             )
-        columns = rows[level_columns(rows)].to_numpy(np.int64).T
-        labels = np.column_stack([np.unique(c, return_inverse=True)[1] for c in columns])
-        _, first = np.unique(labels[:, -1], return_index=True)
-        return cls(folder, rows, list(manifest["levels"]), labels, labels[first])
+        labels, class_labels = number_levels(rows[level_columns(rows)].to_numpy(np.int64))
+        return cls(folder, rows, list(manifest["levels"]), labels, class_labels)
 
     def fingerprint(self, options: TrainOptions, run: RunOptions) -> str:
         """Names all that decides a run's model: the shards, the options, the trainer."""
         facts = {
             "shards": hash_file(self.folder / "manifest.json"),
-            "options": _decisive(options, FIRST_OPTIONS, {"defaults", "runs"}),
+            "options": _decisive(options, FIRST_OPTIONS, {"defaults", "runs", "seeds"}),
             "run": _decisive(run, FIRST_RUN_OPTIONS),
             "revision": REVISION,
         }
         return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def recipe(self, options: TrainOptions, run: RunOptions) -> str:
+        """Name all that decides a run's model but the seed."""
+        return self.fingerprint(options.model_copy(update={"seed": 0}), run)
 
     @property
     def samples(self) -> Samples:
@@ -90,10 +95,37 @@ class TrainingData:
         """Sample keys of row numbers."""
         return [str(key) for key in self.rows["key"].iloc[rows]]
 
+    def count_whole(self, images: Collection[str | int]) -> int:
+        """How many of some images, by key or row number, can be read as they were written."""
+        if not images:
+            return 0
+        chosen = self.rows["key"].isin(list(images)) | self.rows.index.isin(list(images))
+        found = ShardImages(self.folder, self.rows[chosen], lambda image: torch.empty(0))
+        whole = 0
+        for number in range(len(found)):
+            with suppress(HgldError):
+                found.decode(number, found.read_bytes(number))
+                whole += 1
+        return whole
+
     def name(self, row: int) -> str:
         """Shard and key of a row number."""
         sample = self.rows.iloc[row]
         return f"{self.folder / sample['shard']}: key {sample['key']}"
+
+
+def number_levels(paths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Number the classes of each level 0, 1, 2 ..., as proxies need it.
+
+    Args:
+        paths: (N, L) class numbers with gaps, coarse to fine.
+
+    Returns:
+        (N, L) labels, and (C, L) labels of each finest class.
+    """
+    labels = np.column_stack([np.unique(level, return_inverse=True)[1] for level in paths.T])
+    _, first = np.unique(labels[:, -1], return_index=True)
+    return labels, labels[first]
 
 
 def step_seed(seed: int, step: int, purpose: str) -> int:

@@ -8,6 +8,7 @@ very bytes of a run that was not (on CPU), and no random state has to be kept.
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
@@ -17,6 +18,7 @@ from hgld.artifacts import Json
 from hgld.config import RunOptions, StageContext, TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model import ImageModel, build_image_model, save_model
+from hgld.model.folder import RUNS
 from hgld.shards.damaged import DamagedImages
 from hgld.stopping import stop_requests
 from hgld.tasks import say, track
@@ -38,18 +40,19 @@ __all__ = ["train_models"]
 
 
 def train_models(shards: Path, *, options: TrainOptions, context: StageContext, out: Path) -> None:
-    """Train each run of the options into a folder of its name.
+    """Train each run of the options, with each seed, into a folder of its name.
 
     A run that is already finished for the same shards and options is left as it is; one that was
-    stopped or damaged goes on from its last checkpoint. Folders of runs that are no longer asked
-    for go. Processes that torchrun started share each batch; the first of them writes.
+    stopped or damaged goes on from its last checkpoint. Other folders in ``out`` are left as they
+    are. Processes that torchrun started share each batch; the first of them writes.
 
     Args:
         shards: folder of the training images and their labels.
         options: of the trainer and of each run.
         context: not used; a run keeps its unfinished work in its own folder.
         out: gets NAME/model.safetensors, config.json, metrics.jsonl and hidden files, and
-            runs.json with the names in the order of the options.
+            runs.json with the names in the order of the options, and the names of each run that
+            is trained with several seeds.
 
     Raises:
         HgldError: the loss is no number (the batch's keys are kept), or out of memory.
@@ -60,25 +63,45 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
     """
     ranks = current()
     data = TrainingData.read(shards, options)
-    folders = {
-        name: RunFolder(out / name, data.fingerprint(options, run))
-        for name, run in options.runs.items()
+    models = {
+        model: _Model.of(data, options, run, seed, out / model)
+        for run, models in options.models().items()
+        for model, seed in models.items()
     }
     with enough_memory(options):
-        for name in _open_runs(data, options, folders, out) if ranks.leads else take_orders():
-            _train_run(data, options, options.runs[name], folders[name], ranks)
+        for name in _open_runs(data, options, models, out) if ranks.leads else take_orders():
+            _train_run(data, models[name].options, models[name].run, models[name].folder, ranks)
     if ranks.leads:
-        Json("runs.json").write({"runs": list(options.runs)}, out / "runs.json")
+        seeded = {run: list(found) for run, found in options.models().items() if run not in found}
+        names = {"runs": list(models), **({"seeds": seeded} if seeded else {})}
+        Json(RUNS).write(names, out / RUNS)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """One run with one seed."""
+
+    options: TrainOptions
+    run: RunOptions
+    folder: RunFolder
+
+    @classmethod
+    def of(
+        cls, data: TrainingData, options: TrainOptions, run: str, seed: int, path: Path
+    ) -> "_Model":
+        own = options.model_copy(update={"seed": seed})
+        fingerprint = data.fingerprint(own, options.runs[run])
+        return cls(own, options.runs[run], RunFolder(path, fingerprint, data.count_whole))
 
 
 def _open_runs(
-    data: TrainingData, options: TrainOptions, folders: dict[str, RunFolder], out: Path
+    data: TrainingData, options: TrainOptions, models: dict[str, _Model], out: Path
 ) -> list[str]:
-    """Names of the runs that are to be trained, once it is sure that all of them can be."""
+    """Names of the models that are to be trained, once it is sure that all of them can be."""
     current().device(options.device)
-    RunFolder.remove_others(out, options.runs)
-    names = [name for name, folder in folders.items() if not folder.is_finished()]
-    training = [options.runs[name] for name in names if options.runs[name].steps]
+    RunFolder.report_others(out, models)
+    names = [name for name, model in models.items() if not model.folder.is_finished()]
+    training = [models[name].run for name in names if models[name].run.steps]
     for run in training:
         build_loss(run, data.class_labels, options.dim, options.seed)
     if training:
@@ -116,7 +139,7 @@ def _train(
     device = next(model.parameters()).device
     criterion = build_loss(run, data.class_labels, model.dim, options.seed).to(device)
     if options.head_init == "pca_whitening" and not folder.has_checkpoint:
-        whiten_head(model, data, options)
+        whiten_head(model, data, options, damaged)
     model.train()
     learner = Learner(model, criterion, len(data.levels), options, run, ranks)
     checkpoints = Checkpoints(folder, {**learner.parts, UNDECODABLE: damaged})
@@ -206,6 +229,7 @@ def _facts(
         "levels": data.levels,
         "run": run.model_dump(mode="json"),
         "made_from": folder.fingerprint,
+        **({"recipe": data.recipe(options, run)} if run.steps else {}),
         **({"undecodable": {"images": len(keys), "keys": keys}} if keys else {}),
     }
 

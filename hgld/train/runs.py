@@ -15,7 +15,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import takewhile
@@ -25,8 +25,9 @@ from zipfile import ZipFile
 
 import torch
 
-from hgld.artifacts import atomic_path, hash_file
+from hgld.artifacts import atomic_path
 from hgld.errors import HgldError, InvalidData
+from hgld.model.folder import CONFIG, LOSSES, RUNS, WEIGHTS, check_model, run_names
 from hgld.model.weights import one_line
 from hgld.tasks import say
 
@@ -36,12 +37,15 @@ __all__ = [
     "Metrics",
     "RunFolder",
     "deterministic",
+    "list_models",
     "verify_models",
 ]
 
 TRAIN_AGAIN = "delete the run's folder and train again"
-METRICS, TIMINGS, CHECKPOINT = "metrics.jsonl", ".timings.jsonl", ".checkpoint.pt"
+METRICS, TIMINGS, CHECKPOINT = LOSSES, ".timings.jsonl", ".checkpoint.pt"
+BAD_BATCH = "bad_batch.json"
 CURVES, PARTS = ".tensorboard", ("data", "model", "loss")
+FILES = (METRICS, TIMINGS, CHECKPOINT, CONFIG, WEIGHTS, BAD_BATCH, CURVES)  # all that a run writes
 UNDECODABLE = "undecodable"  # the damaged images of a checkpoint
 
 
@@ -51,24 +55,25 @@ def verify_models(folder: Path) -> None:
     Raises:
         InvalidData: a file is missing, unreadable or changed.
     """
-    runs = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    if not runs:
+    if not (folder / RUNS).is_file():
         raise InvalidData(f"{folder}: holds no model; run train")
-    for run in runs:
-        _verify_run(run, _read_config(run))
+    for name in run_names(folder):
+        _verify_run(folder / name)
 
 
-def _verify_run(run: Path, config: dict[str, Any]) -> None:
-    weights = run / "model.safetensors"
-    if not weights.is_file():
-        raise InvalidData(f"{weights}: no such file; {TRAIN_AGAIN}")
-    if hash_file(weights) != config.get("sha256"):
-        raise InvalidData(
-            f"{weights}: is not the file that config.json was written for; {TRAIN_AGAIN}"
-        )
+def list_models(folder: Path) -> list[Path]:
+    """``runs.json`` and the files of the runs that it names; hidden files are left out."""
+    found = (path for name in run_names(folder) for path in sorted((folder / name).glob("[!.]*")))
+    return [folder / RUNS, *(path for path in found if path.is_file())]
+
+
+def _verify_run(run: Path) -> dict[str, Any]:
+    """The facts of a finished run, once its files are those that were saved."""
+    config = check_model(run)
     steps, found = config.get("steps", 0), _count_steps(run)
     if steps and found != steps:
         raise InvalidData(f"{run / METRICS}: holds {found} of {steps} steps; {TRAIN_AGAIN}")
+    return config
 
 
 def _count_steps(run: Path) -> int:
@@ -95,31 +100,30 @@ def _record(line: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _read_config(run: Path) -> dict[str, Any]:
-    path = run / "config.json"
-    if not path.is_file():
-        raise InvalidData(f"{path}: no such file, so the run is not finished; run train again")
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
-        raise InvalidData(f"{path}: not the config.json of a model; {TRAIN_AGAIN}") from None
-
-
 @dataclass(frozen=True)
 class RunFolder:
-    """Where one run keeps its files; ``fingerprint`` names all that decides its model."""
+    """Where one run keeps its files.
+
+    Attributes:
+        path: the folder.
+        fingerprint: names all that decides the run's model.
+        count_whole: how many of some images, by key or row number, can be read as they were
+            written; a model that was trained without these is not that of the shards.
+    """
 
     path: Path
     fingerprint: str
+    count_whole: Callable[[Collection[str | int]], int] = len
 
     @staticmethod
-    def remove_others(out: Path, names: Iterable[str]) -> None:
-        """Remove the folders of runs that are not asked for."""
-        out.mkdir(parents=True, exist_ok=True)
-        kept = set(names)
-        for path in out.iterdir():
-            if path.is_dir() and path.name not in kept:
-                _remove(path)
+    def report_others(out: Path, names: Iterable[str]) -> None:
+        """Report folders of models that no run of the pipeline has; they are left as they are."""
+        others = {path.name for path in out.glob("[!.]*/") if path.is_dir()} - set(names)
+        if others:
+            say(
+                f"{out.name}/: not in train.runs, left as they are: {', '.join(sorted(others))}; "
+                "delete what you do not need"
+            )
 
     @property
     def has_checkpoint(self) -> bool:
@@ -127,34 +131,41 @@ class RunFolder:
         return (self.path / CHECKPOINT).is_file()
 
     def is_finished(self) -> bool:
-        """Whether the model is there, whole, and made from the same things."""
+        """Whether the model is there, whole, and made from the same images and options."""
         try:
-            config = _read_config(self.path)
-            _verify_run(self.path, config)
+            config = _verify_run(self.path)
         except InvalidData:
             return False
-        return bool(config.get("made_from") == self.fingerprint)
+        replaced = config.get(UNDECODABLE, {}).get("keys", [])
+        return config.get("made_from") == self.fingerprint and not self.count_whole(replaced)
 
     def prepare(self) -> None:
-        """Make the folder; from here on it is unfinished. What is of another run goes."""
+        """Make the folder; from here on it is unfinished. Files of another run are removed."""
         self.path.mkdir(parents=True, exist_ok=True)
-        why = self._why_anew() if self.has_checkpoint else ""
+        found = _checkpoint_of(self.path) if self.has_checkpoint else None
+        why = self._why_anew(found) if self.has_checkpoint else ""
         if why:
             say(f"{self.path.name}: {why}; it begins again")
-        if why or not self.has_checkpoint:
-            for path in self.path.iterdir():
-                _remove(path)
-        for name in ("config.json", "model.safetensors"):
-            (self.path / name).unlink(missing_ok=True)
+        if why or found is None:
+            for name in FILES:
+                _remove(self.path / name)
+        elif LOSSES in found:  # damage to the file costs no step
+            with atomic_path(self.path / METRICS) as temporary:
+                temporary.write_text(found[LOSSES], encoding="utf-8")
+        for name in (CONFIG, WEIGHTS):
+            _remove(self.path / name)
 
-    def _why_anew(self) -> str:
+    def _why_anew(self, found: dict[str, Any] | None) -> str:
         """Why its checkpoint is not gone on from; empty where it is."""
-        made_from, done = _checkpoint_of(self.path)
-        if made_from is None:
+        if found is None:
             return f"{CHECKPOINT} is damaged"
-        if made_from != self.fingerprint:
+        done = int(found["step"])
+        if found["made_from"] != self.fingerprint:
             return f"its checkpoint at step {done} is of other options or shards"
-        kept = _count_steps(self.path)
+        healed = self.count_whole(found.get(UNDECODABLE, {}).get("rows", []))
+        if healed:
+            return f"{healed} images that were damaged when it was trained are whole again"
+        kept = done if LOSSES in found else _count_steps(self.path)
         return f"{METRICS} holds {kept} of {done} steps" if kept < done else ""
 
     @contextmanager
@@ -186,7 +197,7 @@ class RunFolder:
     @property
     def bad_batch(self) -> Path:
         """Where the keys of a batch are kept whose loss is no number."""
-        return self.path / "bad_batch.json"
+        return self.path / BAD_BATCH
 
     def keep_batch(self, step: int, keys: list[str]) -> None:
         """Keep the keys of a batch for a person to look at."""
@@ -195,11 +206,11 @@ class RunFolder:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder; of a link, the link alone."""
+    """Remove a file or a folder, if it exists; of a link, the link alone."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 def _open_behind(path: Path, done: int) -> TextIO:
@@ -262,7 +273,8 @@ class Checkpoints:
         """Write the state after ``done`` steps, atomically."""
         state = {name: part.state_dict() for name, part in self.parts.items()}
         buffer = io.BytesIO()
-        torch.save({"step": done, "made_from": self.folder.fingerprint, **state}, buffer)
+        facts = {"step": done, "made_from": self.folder.fingerprint, LOSSES: self._losses(done)}
+        torch.save({**facts, **state}, buffer)
         with atomic_path(self._path) as temporary:
             temporary.write_bytes(buffer.getvalue())
 
@@ -290,22 +302,28 @@ class Checkpoints:
             ) from None
         return int(state["step"])
 
+    def _losses(self, done: int) -> str:
+        """The lines of metrics.jsonl up to a step."""
+        path = self.folder.path / METRICS
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        return "".join(lines[:done])
+
     @property
     def _path(self) -> Path:
         return self.folder.path / CHECKPOINT
 
 
-def _checkpoint_of(run: Path) -> tuple[str | None, int]:
-    """Fingerprint and steps of a run's latest checkpoint; None where a byte of it is changed."""
+def _checkpoint_of(run: Path) -> dict[str, Any] | None:
+    """A run's latest checkpoint; None if a byte of it is changed."""
     path = run / CHECKPOINT
     try:
         with ZipFile(path) as parts:
             if parts.testzip() is not None:  # torch itself compares no checksum
-                return None, 0
+                return None
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        return str(found["made_from"]), int(found["step"])
+        return {**found, "made_from": str(found["made_from"]), "step": int(found["step"])}
     except Exception:  # torch raises whatever the damage leads to
-        return None, 0
+        return None
 
 
 @contextmanager

@@ -9,12 +9,13 @@ from contextlib import closing
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, Dataset
 
 from hgld.config import TrainOptions
-from hgld.errors import UsageError
+from hgld.errors import InvalidData, UsageError
 from hgld.model import ImageModel
 from hgld.model.transforms import evaluation_transform
+from hgld.shards.damaged import DamagedImages
 from hgld.shards.read import ShardImages
 from hgld.stopping import ignore_requests
 from hgld.tasks import track
@@ -61,33 +62,70 @@ def pca_whitening(features: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return weight, -weight @ mean
 
 
-def whiten_head(model: ImageModel, data: TrainingData, options: TrainOptions) -> None:
-    """Set the head by the features of some training images, as an evaluation would see them."""
+def whiten_head(
+    model: ImageModel,
+    data: TrainingData,
+    options: TrainOptions,
+    damaged: DamagedImages | None = None,
+) -> None:
+    """Set the head by the features of some training images, as an evaluation would see them.
+
+    Damaged images are left out and added to ``damaged``.
+
+    Raises:
+        InvalidData: more images are damaged than the budget allows.
+    """
     assert model.head is not None
-    weight, bias = pca_whitening(_features(model, data, options), options.dim)
+    damaged = damaged or DamagedImages(options.undecodable_budget, data.name)
+    weight, bias = pca_whitening(_features(model, data, options, damaged), options.dim)
     with torch.no_grad():
         model.head.weight.copy_(weight)
         model.head.bias.copy_(bias)
 
 
+class _Chosen(Dataset[Tensor | int]):
+    """Some of the images; of a damaged one the row number, since an error would end the loader."""
+
+    def __init__(self, images: ShardImages, rows: list[int]) -> None:
+        self.images, self.rows = images, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> Tensor | int:
+        try:
+            return self.images[self.rows[place]][0]
+        except InvalidData:
+            return self.rows[place]
+
+
+def _collate(found: list[Tensor | int]) -> tuple[list[Tensor], list[int]]:
+    images = [image for image in found if isinstance(image, Tensor)]
+    return images, [row for row in found if isinstance(row, int)]
+
+
 @torch.inference_mode()
-def _features(model: ImageModel, data: TrainingData, options: TrainOptions) -> Tensor:
+def _features(
+    model: ImageModel, data: TrainingData, options: TrainOptions, damaged: DamagedImages
+) -> Tensor:
     """(N, F) what the head would be given."""
     count = min(options.head_init_images, len(data.rows))
     chosen = np.sort(np.random.default_rng(options.seed).permutation(len(data.rows))[:count])
     images = ShardImages(data.folder, data.rows, evaluation_transform(model.config))
     loader = DataLoader(
-        Subset(images, chosen.tolist()),
+        _Chosen(images, chosen.tolist()),
         BATCH,
         num_workers=options.workers,
+        collate_fn=_collate,
         worker_init_fn=ignore_requests,
     )
     device, training = next(model.parameters()).device, model.training
     model.eval()
+    found = []
     with closing(loaded(loader)) as batches:
-        found = [
-            model.head_input(batch.to(device)).float().cpu()
-            for batch, _, _ in track(batches, "Whitening the head", len(loader))
-        ]
+        for batch, rows in track(batches, "Whitening the head", len(loader)):
+            damaged.hold(rows)
+            if batch:
+                found.append(model.head_input(torch.stack(batch).to(device)).float().cpu())
     model.train(training)
     return torch.cat(found)

@@ -75,7 +75,6 @@ def make_page(tables: Tables, source: Path, **options: Any) -> str:
         options=ReviewOptions(**options),
         source=source,
         title="5,700 values",
-        pipeline="bench",
         command="hgld review PIPELINE --apply review.csv",
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,10 +20,30 @@ def write_evaluation(
     ids: Sequence[str],
     *,
     levels: Sequence[str] = LEVELS,
+    classes: Mapping[str, str] | None = None,
+    seeds: Mapping[str, Mapping[int, str]] | None = None,
+    trained_on: int = 0,
 ) -> Path:
-    """Values of each model, metric and query; rankings where ``write_levels`` makes them."""
+    """Values of each model, metric and query; rankings where ``write_levels`` makes them.
+
+    Args:
+        folder: gets the files.
+        models: model -> metric -> values of the queries.
+        ids: of the queries.
+        levels: names.
+        classes: class of each query; default: each its own.
+        seeds: run -> training seed -> its model.
+        trained_on: classes of the queries that a model was trained on.
+    """
+    class_of = classes or dict(zip(ids, ids, strict=True))
     rows = [
-        {"model": model, "image_id": image_id, "metric": metric, "value": value}
+        {
+            "model": model,
+            "image_id": image_id,
+            "class": class_of[image_id],
+            "metric": metric,
+            "value": value,
+        }
         for model, metrics in models.items()
         for metric, values in metrics.items()
         for image_id, value in zip(ids, values, strict=True)
@@ -30,7 +51,7 @@ def write_evaluation(
     table = pd.DataFrame(rows).dropna(subset="value")
     means = table.groupby(["model", "metric"])["value"].mean()
     metrics = list(next(iter(models.values())))
-    report = {
+    report: dict[str, Any] = {
         "protocol": {
             "name": "query-gallery",
             "query": "test",
@@ -38,12 +59,23 @@ def write_evaluation(
             "queries": len(ids),
             "gallery_images": 4,
             "levels": list(levels),
+            "classes": {"queries": len(set(class_of.values())), "trained_on": trained_on},
         },
         "metrics": metrics,
         "models": {
             model: {"mean": {m: means.get((model, m)) for m in metrics}} for model in models
         },
     }
+    found = report["models"]
+    runs = {name: {"models": [name], "mean": facts["mean"]} for name, facts in found.items()}
+    for run, own in (seeds or {}).items():
+        for seed, model in own.items():
+            del runs[model]
+            found[model] |= {"steps": 1, "seed": seed}
+        table_of = table[table["model"].isin(list(own.values()))]
+        mean = table_of.groupby("metric")["value"].mean()
+        runs[run] = {"models": list(own.values()), "mean": {m: mean.get(m) for m in metrics}}
+    report["runs"] = runs
     for name, value in (("evaluation", report), ("per_query", table)):
         artifact = ARTIFACTS[name]
         artifact.write(value, folder / artifact.file)  # type: ignore[union-attr]

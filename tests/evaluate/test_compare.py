@@ -1,11 +1,14 @@
-from itertools import product
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hgld.errors import InvalidData, MissingInput, UsageError
-from hgld.evaluate.compare import bootstrap_interval, compare
+from hgld.evaluate.compare import compare
 from hgld.evaluate.ranking import read_top_levels
 from hgld.evaluate.results import Measured, open_measured
 from tests.evaluate.made_evaluation import write_evaluation, write_levels
@@ -51,15 +54,6 @@ def test_mistakes_are_counted_by_how_far_off_they_are(place: Path) -> None:
         "another kind",
     ]
     assert severity["a"].tolist() == [1, 0, 1, 2] and severity["b"].tolist() == [2, 1, 1, 0]
-
-
-def test_the_interval_is_that_of_all_draws() -> None:
-    """Of three differences there are 27 draws; the quantiles of all of them, by hand."""
-    values = np.array([0.0, 0.3, 0.9])
-    means = sorted(sum(draw) / 3 for draw in product(values, repeat=3))
-    low, high = bootstrap_interval(values, draws=20_000, share=0.8)
-    assert low == pytest.approx(np.quantile(means, 0.1), abs=1e-9)
-    assert high == pytest.approx(np.quantile(means, 0.9), abs=1e-9)
 
 
 def test_the_interval_is_the_same_for_the_same_seed(place: Path) -> None:
@@ -124,3 +118,119 @@ def test_first_levels_are_read_without_the_rest(place: Path) -> None:
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InvalidData, match="not a readable ranking"):
         read_top_levels(path)
+
+
+def seeded(folder: Path, shifts: tuple[float, ...] = (-0.1, 0, 0.1), **options: Any) -> Path:
+    """Two runs of three seeds; B gains 0.2 on the classes a and b, by seed a shift more or less."""
+    classes = [name for name in "abcdef" for _ in range(4)]
+    ids = [f"{name}{number}" for number, name in enumerate(classes)]
+    gain = np.array([0.2 if name in "ab" else 0.0 for name in classes])
+    chance = np.random.default_rng(0)
+    models, seeds = {}, {"A": {}, "B": {}}
+    for seed, shift in enumerate(shifts):
+        values = 0.4 + chance.normal(0, 0.02, 24)
+        models[f"A-s{seed}"] = {"H-AP": values}
+        models[f"B-s{seed}"] = {"H-AP": values + gain + shift}
+        seeds["A"][seed], seeds["B"][seed] = f"A-s{seed}", f"B-s{seed}"
+    class_of = dict(zip(ids, classes, strict=True))
+    write_evaluation(folder, models, ids, classes=class_of, seeds=seeds, **options)
+    for model in models:
+        write_levels(folder, model, ids, [3] * 24)
+    return folder
+
+
+def opened(folder: Path, a: str = "A", b: str = "B") -> tuple[Measured, Measured]:
+    return open_measured(f"{folder}:{a}"), open_measured(f"{folder}:{b}")
+
+
+def test_runs_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    found = compare(*opened(seeded(tmp_path)))
+    (row,) = found.differences
+    assert row.difference == pytest.approx(0.2 / 3) and found.seeds == 3
+    assert (row.queries, found.unit, found.units) == (24, "classes", 6)
+    assert found.severity["a"].tolist() == [72, 0, 0, 0]
+    assert not found.remarks
+
+
+def test_the_spread_of_seeds_is_in_the_interval(tmp_path: Path) -> None:
+    """Shifts of -0.1, 0, 0.1 have a standard error of 0.058: 4.3 of them with two degrees."""
+    with_spread = compare(*opened(seeded(tmp_path / "spread"))).differences[0]
+    without = compare(*opened(seeded(tmp_path / "none", (0, 0, 0)))).differences[0]
+    assert with_spread.low < 0.2 / 3 - 4 * 0.058 < without.low < without.high
+    assert without.high < 0.2 / 3 + 4 * 0.058 < with_spread.high
+
+
+def test_classes_that_no_model_was_trained_on_are_drawn_as_a_whole(tmp_path: Path) -> None:
+    """Two of six classes gain, so the truth may be 0; 24 independent queries would be sure."""
+    flat = (0.0, 0.0, 0.0)
+    unseen = compare(*opened(seeded(tmp_path / "unseen", flat)))
+    seen = compare(*opened(seeded(tmp_path / "seen", flat, trained_on=1)))
+    assert (unseen.unit, seen.unit, seen.units) == ("classes", "queries", 24)
+    assert not unseen.differences[0].is_sure and seen.differences[0].is_sure
+    by_queries = compare(*opened(tmp_path / "unseen"), by="queries")
+    assert by_queries.differences == seen.differences
+
+
+def test_one_seed_each_is_said_to_leave_out_the_spread_of_seeds(tmp_path: Path) -> None:
+    seeded(tmp_path)
+    for a, b in (("A-s0", "B-s0"), ("A-s0", "B-s1"), ("A", "B-s1")):
+        found = compare(*opened(tmp_path, a, b))
+        assert found.seeds == 1
+        assert "the spread between seeds is not in the intervals" in found.remarks[0]
+
+
+def test_a_training_with_another_seed_is_never_surely_better(tmp_path: Path) -> None:
+    """Every query gains 0.2 or so, and still it is the seed alone that differs."""
+    a, b = opened(seeded(tmp_path), "A-s0", "B-s2")
+    assert compare(a, b, by="queries").differences[0].is_sure
+    one, other = (
+        replace(
+            side, models={name: {**facts, "recipe": "r"} for name, facts in side.models.items()}
+        )
+        for side in (a, b)
+    )
+    found = compare(one, other, by="queries")
+    assert found.differences[0].low > 0 and not found.differences[0].is_sure
+    assert found.remarks == (
+        "A and B differ in their training seeds alone, so every difference is chance",
+    )
+
+
+def test_a_model_that_was_not_trained_is_compared_with_every_seed(tmp_path: Path) -> None:
+    folder = seeded(tmp_path / "trained")
+    ids = list(open_measured(f"{folder}:A").values()["A-s0"].index)
+    plain = write_evaluation(tmp_path / "plain", {"p": {"H-AP": [0.3] * 24}}, ids)
+    write_levels(plain, "p", ids, [3] * 24)
+    found = compare(open_measured(str(plain)), open_measured(f"{folder}:B"))
+    assert found.seeds == 3 and not found.remarks
+
+
+def test_seeds_that_only_one_has_are_left_out_and_none_in_common_is_refused(
+    tmp_path: Path,
+) -> None:
+    first = seeded(tmp_path / "first")
+    second = seeded(tmp_path / "second", (0.0, 0.1))
+    a, b = open_measured(f"{first}:A"), open_measured(f"{second}:B")
+    found = compare(a, b)
+    assert found.seeds == 2 and "only the 2 seeds that both have are compared" in found.remarks
+    others = replace(b, models={name: {**f, "seed": 9 + i} for i, (name, f) in
+                                enumerate(b.models.items())})  # fmt: skip
+    with pytest.raises(UsageError, match=r"no seed is in both: A has seeds 0, 1, 2, B has seeds 9"):
+        compare(a, others)
+
+
+def test_an_evaluation_without_classes_is_compared_by_queries(place: Path) -> None:
+    path = place / "per_query.parquet"
+    pd.read_parquet(path).drop(columns="class").to_parquet(path)
+    document = json.loads((place / "report.json").read_text())
+    del document["protocol"]["classes"], document["runs"]
+    (place / "report.json").write_text(json.dumps(document))
+    found = compare(*both(place))
+    assert found.unit == "queries" and "classes of the queries are not recorded" in found.remarks[0]
+    with pytest.raises(InvalidData, match="classes of the queries are not recorded"):
+        compare(*both(place), by="classes")
+
+
+def test_the_ranking_of_several_seeds_is_asked_for_by_seed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"a ranking for each seed; name one: .*:A-s0"):
+        open_measured(f"{seeded(tmp_path)}:A").ranked("order")

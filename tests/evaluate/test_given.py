@@ -233,7 +233,7 @@ def test_arrays_of_another_shape_are_refused(array: np.ndarray, found: str, tmp_
 
 def test_a_pickled_array_is_not_read(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{}], object), allow_pickle=True)
-    with pytest.raises(InvalidData, match="allow_pickle=False"):
+    with pytest.raises(InvalidData, match="holds Python objects"):
         read_given(tmp_path / "a.npy")
 
 
@@ -243,3 +243,11 @@ def test_the_facts_are_json(tmp_path: Path) -> None:
     facts = measure_files(alone, metrics=["R@1"]).facts()
     assert facts["mean"] == {"R@1": None} and facts["skipped"] == {"R@1": 4}
     json.dumps(facts, allow_nan=False)
+
+
+def test_levels_from_fine_to_coarse_are_refused_with_the_right_order(tmp_path: Path) -> None:
+    table = pd.DataFrame({"species": list("abcd"), "group": list("xxyy")})
+    given = Given(tmp_path / "q.npy", VECTORS, None, table)
+    with pytest.raises(InvalidData, match="coarse to fine: --level group --level species"):
+        measure_files(given)
+    assert measure_files(given, levels=["group", "species"]).levels == ("group", "species")

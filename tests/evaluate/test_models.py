@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 from time import perf_counter
 
@@ -23,13 +22,9 @@ from hgld.model.image import evaluation_transform
 from hgld.shards.index import read_index
 from hgld.shards.read import read_image
 from hgld.train import train_models
+from tests.made_clip import save_clip
 from tests.made_shards import make_context, make_shards, small_options
 
-SMALL_CLIP = {
-    "embed_dim": 16,
-    "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "patch_size": 16, "head_width": 16},
-    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
-}
 LITE0 = "timm:offline:efficientnet-lite0"
 
 
@@ -49,12 +44,7 @@ def runs(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CLIP]:
     folder = tmp_path_factory.mktemp("clip")
-    torch.manual_seed(0)
-    clip = CLIP(**SMALL_CLIP).eval()
-    save_file(clip.state_dict(), folder / "open_clip_model.safetensors")
-    config = {"model_cfg": SMALL_CLIP, "preprocess_cfg": {}}
-    (folder / "open_clip_config.json").write_text(json.dumps(config))
-    return folder, clip
+    return folder, save_clip(folder)
 
 
 def embeddings_of(folder: Path) -> np.ndarray:
@@ -67,6 +57,13 @@ def evaluate_one(shards: Path, runs: Path, folder: Path, model: str):
     options = EvaluateOptions(models={"m": model}, metrics=("H-AP", "AP:kind"), device="cpu")
     context = make_context(folder)
     return evaluate_models(shards, runs, options=options, context=context, out=folder / "ranked")
+
+
+def test_a_model_inside_a_package_has_the_name_that_training_knows() -> None:
+    (model,) = find_models({"m": "offline:efficientnet-lite0"}, Path())
+    model.require()
+    assert model.facts()["backbone"] == LITE0
+    assert model.key() == find_models({"m": LITE0}, Path())[0].key()
 
 
 def photos(shards: Path):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hgld.config import EvaluateOptions
-from hgld.errors import HgldError, UsageError
+from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.evaluate import rank_levels
 from hgld.evaluate.embeddings import Store
 from hgld.evaluate.models import Encoder, Model, find_models, loaded
@@ -19,6 +19,7 @@ from hgld.evaluate.ranking import write_ranking
 from hgld.evaluate.sides import Shards, Side
 from hgld.model import build_image_model, save_model
 from tests.made_shards import make_shards, small_options
+from tests.shards.shard_world import rot
 
 SPLITS = ("train", "index", "evaluation", "test")
 
@@ -92,6 +93,31 @@ def test_a_damaged_file_of_embeddings_is_made_again(
     path = next(tmp_path.rglob("*.npy"))
     path.write_bytes(damage(path))
     assert embed(shards, run, tmp_path) == whole
+
+
+def test_files_of_embeddings_that_were_swapped_are_made_again(
+    shards: Path, run: Path, tmp_path: Path
+) -> None:
+    whole = embed(shards, run, tmp_path)
+    same_size = [p for p in tmp_path.rglob("*.npy") if len(np.load(p)) == 4]
+    first, second = same_size[:2]
+    kept = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(kept)
+    assert embed(shards, run, tmp_path) == whole
+
+
+def test_an_image_that_changed_in_its_shard_is_named_and_not_embedded(
+    run: Path, tmp_path: Path
+) -> None:
+    shards = make_shards(tmp_path / "rotten")
+    row = Shards.read(shards).index.iloc[0].to_dict()
+    good = (shards / row["shard"]).read_bytes()
+    rot(shards, row)
+    with pytest.raises(InvalidData, match=rf"{row['shard']}: key {row['key']}: .* were changed"):
+        embed(shards, run, tmp_path / "state")
+    (shards / row["shard"]).write_bytes(good)
+    assert embed(shards, run, tmp_path / "state") == embed(shards, run, tmp_path / "new")
 
 
 class Greedy(torch.nn.Module):

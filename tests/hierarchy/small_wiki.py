@@ -48,6 +48,9 @@ class Wiki:
     def item(self, item_id: str, *classes: str, **more: Any) -> None:
         """Add an item with normal "instance of" statements."""
         claims = {"P31": [statement(c) for c in classes], **more}
+        for name, some in claims.items():
+            for claim in some:
+                claim["mainsnak"]["property"] = name
         self.entities[item_id] = {
             "pageid": 1,
             "lastrevid": 1000 + len(self.entities),

@@ -197,3 +197,12 @@ def test_all_faults_of_a_file_are_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidData) as error:
         read(tmp_path, text)
     assert str(error.value).count("\n") == 4 and "did you mean 'keep'?" in str(error.value)
+
+
+def test_a_sheet_without_kinds_and_with_a_row_twice_is_read(tmp_path: Path) -> None:
+    sheet = tmp_path / "a.csv"
+    sheet.write_text("decision,supercategory,key\nkeep,lake,pond\nkeep,lake,pond\n")
+    assert [one.place for one in read_annotations(sheet).values()] == ["lake"]
+    sheet.write_text("decision,supercategory,key\nkeep,lake,pond\ndrop,,pond\n")
+    with pytest.raises(InvalidData, match="each value once"):
+        read_annotations(sheet)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from hgld.hierarchy.subclasses import read_superclasses
 from hgld.hierarchy.wiki.answers import (
     Item,
     Page,
@@ -30,6 +31,9 @@ def query(**parts: Any) -> dict[str, Any]:
 
 def item(*statements: dict[str, Any], **claims: Any) -> Item:
     found = {"P31": list(statements), **claims}
+    for name, some in found.items():
+        for claim in some:
+            claim["mainsnak"]["property"] = name
     entity = {"type": "item", "id": "Q7", "lastrevid": 48, "claims": found}
     return read_items({"entities": {"Q7": entity}}, ["Q7"])["Q7"]
 
@@ -67,7 +71,6 @@ def test_redirects_in_a_circle_are_told() -> None:
             "bad_url",
         ),
         ({"pageid": 187, "ns": 14, "title": "A"}, "no_item"),
-        ({"pageid": 1, "title": "A", "pageprops": {"wikibase_item": "banana"}}, "no_item"),
         ({"ns": -1, "title": "A", "special": True}, "bad_url"),
     ],
 )
@@ -97,9 +100,52 @@ def test_the_only_answer_to_the_only_title_is_its_own_however_it_is_spelled() ->
     }
 
 
+@pytest.mark.parametrize("asked", ["Category:Louvre", "Category:Eiffel tower"])
+def test_the_only_answer_to_the_only_title_counts_for_no_other_title(asked: str) -> None:
+    assert read_pages(query(pages=[TOWER]), [asked]) == {}
+    step = {"fromencoded": False, "from": "Category:Tower", "to": TOWER["title"]}
+    assert read_pages(query(normalized=[step], pages=[TOWER]), [asked]) == {}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [],
+        None,
+        {"pages": {"110": TOWER}},  # formatversion 1
+        {"pages": [None]},
+        {"pages": [TOWER], "normalized": [None]},
+        {"pages": [TOWER], "redirects": None},
+        {"pages": [TOWER], "interwiki": [[]]},
+    ],
+)
+def test_a_query_of_another_shape_accounts_for_nothing(parts: Any) -> None:
+    assert read_pages({"batchcomplete": True, "query": parts}, [TOWER["title"]]) == {}
+
+
+@pytest.mark.parametrize("entities", [[], None, "x", {"Q9": None}])
+def test_entities_of_another_shape_account_for_nothing(entities: Any) -> None:
+    assert read_items({"entities": entities}, ["Q9"]) == {}
+    assert read_classes({"entities": entities}, ["Q9"]) == {}
+    assert read_superclasses({"entities": entities}, ["Q9"]) == {}
+
+
 @pytest.mark.parametrize(
     "page",
-    [{"title": "A"}, {"title": "A", "pageid": 1, "categories": None}, {"title": "A", "x": 1}],
+    [
+        {"title": "A"},
+        {"title": "A", "pageid": 1, "categories": None},
+        {"title": "A", "x": 1},
+        {"title": "A", "pageid": 1, "pageprops": {"wikibase_item": "banana"}},
+        {"title": "A", "pageid": 1, "pageprops": {"wikibase_item": "Q1; DROP TABLE"}},
+        {"title": "A", "pageid": 1, "pageprops": {"wikibase_item": "Q\uff11"}},
+        {"title": "A", "pageid": 1, "pageprops": None},
+        {"title": "A", "pageid": "1"},
+        {"title": "A", "pageid": -1},
+        {"title": "A", "missing": "no"},
+        {"title": "A", "invalid": True, "invalidreason": 7},
+        {"title": "A", "pageid": 1, "revisions": []},
+    ],
 )
 def test_a_page_that_is_not_whole_is_left_out(page: dict[str, Any]) -> None:
     assert read_pages(query(pages=[page, TOWER]), ["A", TOWER["title"]]).keys() == {TOWER["title"]}
@@ -134,10 +180,34 @@ def test_a_redirected_item_is_found_by_the_asked_id_and_keeps_its_own() -> None:
         {"claims": {"P31": "Q1"}, "lastrevid": 1},
         {"claims": {}, "lastrevid": 1, "id": "banana"},
         {"claims": {}, "lastrevid": 1, "id": None},
+        {"claims": None, "lastrevid": 1},
+        {"claims": {"P31": None}, "lastrevid": 1},
+        {"claims": {}, "lastrevid": 10**30},
+        {"claims": {}, "lastrevid": -1},
+        {"claims": {}, "lastrevid": True},
+        {"claims": {}, "lastrevid": "1"},
+        {"claims": {}, "lastrevid": 1, "missing": False},
+        {"claims": {"P31": [statement("Q1", rank="best")]}, "lastrevid": 1},
+        {"claims": {"P31": [statement("Q1", qualifiers=None)]}, "lastrevid": 1},
+        {"claims": {"P279": [statement("Q1")]}, "lastrevid": 1},  # a statement of P31
     ],
 )
 def test_an_item_that_is_not_whole_is_left_out(damage: dict[str, Any]) -> None:
     assert read_items({"entities": {"Q9": {"id": "Q9", **damage}}}, ["Q9"]) == {}
+
+
+def test_an_item_whose_statement_names_two_items_is_left_out() -> None:
+    damaged = statement("Q1")
+    damaged["mainsnak"]["datavalue"]["value"]["id"] = "Q2"
+    entity = {"id": "Q9", "lastrevid": 1, "claims": {"P31": [damaged]}}
+    assert read_items({"entities": {"Q9": entity}}, ["Q9"]) == {}
+
+
+@pytest.mark.parametrize("more", [{}, {"redirects": {"from": "Q7", "to": "Q8"}}, {"missing": ""}])
+def test_an_entity_under_the_key_of_another_is_left_out(more: dict[str, Any]) -> None:
+    entity = {"id": "Q8", "lastrevid": 1, "claims": {}, "labels": {}, **more}
+    assert read_items({"entities": {"Q9": entity}}, ["Q9"]) == {}
+    assert read_classes({"entities": {"Q9": entity}}, ["Q9"]) == {}
 
 
 def test_a_deleted_item_is_none() -> None:
@@ -217,12 +287,23 @@ def test_a_label_is_english_or_for_all_languages_or_the_id(labels: Any, label: s
     assert read_classes(document, ["Q12280"])["Q12280"].label == label
 
 
-def test_a_class_that_is_not_whole_is_left_out() -> None:
-    assert read_classes({"entities": {"Q1": {"id": "Q1"}}}, ["Q1"]) == {}
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {},
+        {"labels": None},
+        {"labels": "x"},
+        {"labels": {"en": {"value": 7}}},
+        {"labels": {"en": 7}},
+    ],
+)
+def test_a_class_that_is_not_whole_is_left_out(damage: dict[str, Any]) -> None:
+    assert read_classes({"entities": {"Q1": {"id": "Q1", **damage}}}, ["Q1"]) == {}
 
 
 def test_a_merged_class_is_the_one_that_it_became() -> None:
-    document = {"entities": {"Q1": {"id": "Q2", "labels": {"en": {"value": "pub"}}}}}
+    merged = {"id": "Q2", "redirects": {"from": "Q1", "to": "Q2"}}
+    document = {"entities": {"Q1": {**merged, "labels": {"en": {"value": "pub"}}}}}
     assert read_classes(document, ["Q1"])["Q1"] == WikiClass("Q2", "pub")
 
 

@@ -205,7 +205,7 @@ def test_the_best_statements_of_recorded_items(
     document = load(captures / "recorded" / f"{name}.json")
     entity = next(iter(document.get("entities", {"": document}).values()))
     whole = {"id": "Q0", "lastrevid": 1, **entity}
-    item = read_items({"entities": {"Q0": whole}}, ["Q0"])["Q0"]
+    (item,) = read_items({"entities": {whole["id"]: whole}}, [whole["id"]]).values()
     found = [s.class_id for s in item.best]
     assert found == best if best else len(found) == 2
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from hgld.errors import HgldError, Resumable, UsageError
+from hgld.hierarchy.wiki import client as client_module
 from hgld.hierarchy.wiki.answers import read_items
 from hgld.hierarchy.wiki.client import ApiClient
 from hgld.hierarchy.wiki.etiquette import on_this_machine, user_agent
 from hgld.tasks import watched_by
+from tests.drip import dripping
 from tests.hierarchy.small_wiki import Fault, Wiki
 
 CONTACT = "someone@example.org"
@@ -20,9 +22,15 @@ QUESTION = {"ids": "Q1"}
 class Client(ApiClient):
     """A client that notes its pauses instead of taking them."""
 
-    def __init__(self, contact: str = CONTACT, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        contact: str = CONTACT,
+        clock: Callable[[], float] = time.monotonic,
+        answer_timeout_s: float = 120.0,
+    ) -> None:
         self.pauses: list[float] = []
-        super().__init__(contact, sleep=self.pauses.append, clock=clock)
+        sleep = self.pauses.append
+        super().__init__(contact, answer_timeout_s=answer_timeout_s, sleep=sleep, clock=clock)
 
     def entity(self, wiki: Wiki) -> Mapping[str, Any]:
         return self.ask(wiki.url, "wbgetentities", QUESTION)
@@ -237,6 +245,21 @@ def test_a_warning_of_the_server_is_told_once(wiki: Wiki, client: Client) -> Non
     assert said == ["127.0.0.1 warns: Unrecognized parameter: x."]
 
 
+@pytest.mark.parametrize("warnings", [[], ["new"], "new", None, {"main": None}, {"main": [7]}])
+def test_warnings_of_any_shape_are_taken(warnings: Any, wiki: Wiki, client: Client) -> None:
+    wiki.faults = [Fault(200, json.dumps({"entities": {}, "warnings": warnings}))]
+    assert client.entity(wiki)["entities"] == {}
+
+
+@pytest.mark.parametrize(
+    "body", [r'{"a": "\ud800"}', '{"a": NaN}', "[" * 100_000, '{"a": ' + "9" * 5000]
+)
+def test_what_is_not_sound_json_is_asked_for_again(body: str, wiki: Wiki, client: Client) -> None:
+    wiki.faults = [Fault(200, body)]
+    assert client.entity(wiki)["success"] == 1
+    assert len(wiki.asked) == 2
+
+
 def test_a_proxy_is_passed_by_on_the_way_to_this_machine(
     wiki: Wiki, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,3 +275,23 @@ def test_a_server_that_has_moved_is_told_with_its_new_place(wiki: Wiki, client: 
     wiki.faults = [Fault(301, "", {"Location": "https://example.org/w/api.php"})]
     with pytest.raises(HgldError, match=r"HTTP 301: it has moved to https://example\.org"):
         client.entity(wiki)
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n{"])
+def test_an_answer_that_drips_ends_at_its_deadline_and_is_asked_again(start: bytes) -> None:
+    drops = [start, b"X: y\r\n"]
+    with (
+        dripping(*[drops] * 3) as url,
+        Client(answer_timeout_s=0.1) as client,
+        pytest.raises(Resumable, match=r"no complete answer within 0\.1 s, 3 times"),
+    ):
+        client.ask(url, "query", {})
+
+
+def test_an_answer_without_an_end_is_asked_for_again_in_smaller_parts(
+    wiki: Wiki, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "LARGEST_ANSWER", 1000)
+    wiki.faults = [Fault(200, '{"a": "' + "x" * 2000 + '"}')] * 4
+    assert sorted(fetch(wiki, client, ["Q1", "Q2"])) == ["Q1", "Q2"]
+    assert [asked["ids"] for asked in wiki.asked[4:]] == ["Q1", "Q2"]

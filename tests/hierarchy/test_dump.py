@@ -1,5 +1,6 @@
 """The road over dumps gives what the road over the API gives, for the same made wiki."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from hgld.config import ScrapeOptions, SourceOptions, StageContext, ToyOptions
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.dump import read_dump
+from hgld.hierarchy.wiki import compressed
 from hgld.hierarchy.wiki.entity_dump import read_entities
 from hgld.hierarchy.wiki.sql_dump import read_rows, table_name, text_of
 from hgld.hierarchy.wikimedia import scrape
@@ -170,6 +172,32 @@ def test_an_item_or_class_that_is_not_in_the_dump_ends_there(
     assert set(values["instance_of"][values["class_id"] == "Q8502"]) == {"Q8502"}
 
 
+@pytest.mark.parametrize("damage", [{"claims": None}, {"labels": None}])
+def test_a_damaged_entity_is_not_a_missing_one(
+    damage: dict[str, Any],
+    tmp_path: Path,
+    document: Document,
+    landmarks: pd.DataFrame,
+    context: StageContext,
+) -> None:
+    entities = {key: {**entity, **damage} for key, entity in document["entities"].items()}
+    files = write_dumps({**document, "entities": entities}, tmp_path / "dumps")
+    with pytest.raises(InvalidData, match=r"all\.json: entity Q\d+ is damaged; download"):
+        bring(landmarks, context, files, "page_props")
+
+
+def test_an_item_of_a_page_that_is_no_item_id_is_refused(
+    tmp_path: Path, document: Document, landmarks: pd.DataFrame, context: StageContext
+) -> None:
+    files = write_dumps(document, tmp_path / "dumps")
+    text = (
+        files["page_props"].read_text("utf-8").replace("'wikibase_item','Q", "'wikibase_item','X")
+    )
+    files["page_props"].write_text(text, "utf-8")
+    with pytest.raises(InvalidData, match=r"props\.sql: .* expected an id such as Q243"):
+        bring(landmarks, context, files, "page_props")
+
+
 def test_a_dump_without_revisions_gives_revision_0(
     document: Document, landmarks: pd.DataFrame, tmp_path: Path, context: StageContext
 ) -> None:
@@ -227,6 +255,11 @@ def test_files_that_are_no_dumps_are_told(tmp_path: Path) -> None:
     )
     with pytest.raises(InvalidData, match="an INSERT is cut"):
         list(read_rows(tmp_path / "cut.sql", ("b",), "x"))
+    (tmp_path / "cut.sql").write_text(
+        "CREATE TABLE `t` (\n  `b` int\n);\nINSERT INTO `t` VALUES 1);\n"
+    )
+    with pytest.raises(InvalidData, match="an INSERT is cut"):
+        list(read_rows(tmp_path / "cut.sql", ("b",), "x"))
 
 
 @pytest.mark.parametrize(
@@ -252,3 +285,14 @@ def test_a_dump_of_another_table_is_told(
     files = write_dumps(document, tmp_path / "dumps")
     with pytest.raises(InvalidData, match="holds table redirect; expected page_props or"):
         bring(landmarks, context, files, "redirect")
+
+
+def test_a_packed_line_without_an_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compressed, "BLOCK", 1 << 16)
+    monkeypatch.setattr(compressed, "LONGEST_LINE", 1 << 20)
+    path = tmp_path / "all.json.gz"
+    path.write_bytes(gzip.compress(b"[" + bytes(1 << 22)))
+    with pytest.raises(InvalidData, match=r"all\.json\.gz: a line has more than 1 MB"):
+        list(compressed.read_blocks(path, "x"))

@@ -77,6 +77,14 @@ def test_blanks_are_made_single(tmp_path: Path, context: StageContext) -> None:
     assert instance_of["instance_of"].tolist() == ["quarter of hamburg"]
 
 
+def test_control_characters_that_no_workbook_can_hold_are_removed(
+    tmp_path: Path, context: StageContext
+) -> None:
+    text = "landmark_id,supercategory\n1,a\x00b\x07c\x0bd\uffff\n"
+    found, _ = given(tmp_path, context, text)
+    assert found["instance_of"].tolist() == ["abc d"]
+
+
 def test_bom_crlf_and_other_column_names_are_read(tmp_path: Path, context: StageContext) -> None:
     text = "\ufeffid,kind of place\r\n1,None\r\n"
     names = {"table_id": "id", "table_value": "kind of place", "table_split": "index"}

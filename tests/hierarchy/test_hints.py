@@ -99,7 +99,8 @@ def test_each_class_is_asked_for_once_and_none_above_an_end() -> None:
 
 def test_the_best_rank_counts_and_a_gone_class_has_none_above_it() -> None:
     def claim(up: str, rank: str) -> dict[str, Any]:
-        snak = {"snaktype": "value", "datavalue": {"value": {"id": up}}}
+        value = {"entity-type": "item", "id": up}
+        snak = {"snaktype": "value", "property": "P279", "datavalue": {"value": value}}
         return {"mainsnak": snak, "rank": rank}
 
     entity = {
@@ -166,6 +167,15 @@ def test_a_damaged_cache_is_asked_for_again(toy: StageContext) -> None:
     first = ask_toy(toy, "Q108325")
     (toy.state / "superclasses.json").write_text('{"server": "stand-in", "classes": {"Q1"')
     assert ask_toy(toy, "Q108325") == first
+
+
+def test_a_changed_id_in_the_cache_is_noticed(toy: StageContext) -> None:
+    first, path = ask_toy(toy, "Q108325"), toy.state / "superclasses.json"
+    text = path.read_text("utf-8")
+    path.write_text(text.replace('"above": ["Q', '"above": ["Q1', 1), "utf-8")
+    assert path.read_text("utf-8") != text
+    assert ask_toy(toy, "Q108325") == first
+    assert path.read_text("utf-8") == text
 
 
 def test_a_root_of_another_name_is_left_out_and_that_is_said(toy: StageContext) -> None:

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import ARTIFACTS, Table, Vectors
+from hgld.artifacts.cells import guard_columns
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.review import list_values
 from hgld.hierarchy.sheet import apply_sheets
-from hgld.hierarchy.sheets.cells import guard_columns
 from hgld.hierarchy.sheets.workbook import write_workbook
 from hgld.tasks import watched_by
 
@@ -152,4 +152,5 @@ def test_our_workbook_saved_by_libreoffice_says_the_same(convert: Convert, tmp_p
     write_workbook({"review": rows, "review_clusters": clusters}, TAXONOMY, tmp_path / "r.xlsx")
     assert applied(tmp_path / "r.xlsx")[0] == expected
     assert applied(convert(tmp_path / "r.xlsx", "xlsx"))[0] == expected
+    assert applied(convert(tmp_path / "r.xlsx", "ods"))[0] == expected
     assert applied(convert(tmp_path / "r.xlsx", f"csv:{TEXT}:59,34,{UTF_8},1"))[0] == expected

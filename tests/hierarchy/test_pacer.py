@@ -80,12 +80,15 @@ def test_a_pause_outlives_a_restart_of_the_machine_and_then_ends(
     assert pacer_at(3).take() == 0
 
 
+@pytest.mark.parametrize(
+    "content", [b"\xff" * 200, b"nan 5", b"0 inf", b"0 nan", b"0 1e300", b"-1e300 5", b"inf 5"]
+)
 def test_a_file_that_says_nothing_holds_nobody_back(
-    pacer_at: Callable[[float], Pacer], clock: Clock
+    content: bytes, pacer_at: Callable[[float], Pacer], clock: Clock
 ) -> None:
     pacer = pacer_at(2)
     pacer.path.parent.mkdir()
-    pacer.path.write_bytes(b"\xff" * 200)
+    pacer.path.write_bytes(content)
     assert [clock.wait(pacer), clock.wait(pacer)] == [1000.0, 1000.5]
 
 

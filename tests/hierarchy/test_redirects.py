@@ -67,3 +67,21 @@ def test_an_unfinished_answer_accounts_only_for_what_its_texts_say() -> None:
 def test_a_page_that_has_gone_meanwhile_has_no_target() -> None:
     gone = {"ns": 14, "title": "A", "missing": True}
     assert read_redirects(document(gone, page("B")), ["A", "B"])["A"] == Redirect("")
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"pageid": 1, "title": "A", "pageprops": {"wikibase_item": "Q1"}},  # another question's
+        {"pageid": 1, "title": "A", "revisions": []},
+        {"pageid": 1, "title": "A", "revisions": [{"slots": {"main": {"content": None}}}]},
+        {"pageid": 1, "title": "A", "revisions": [{"slots": []}]},
+    ],
+)
+def test_a_damaged_page_is_left_out(damaged: dict[str, Any]) -> None:
+    assert read_redirects(document(damaged, page("B")), ["A", "B"]).keys() == {"B"}
+
+
+@pytest.mark.parametrize("text", ["<!--" * 250_000, "{{" + " " * 10**6, "{{cat redirect|" * 70_000])
+def test_a_hostile_text_is_read_in_linear_time(text: str) -> None:
+    assert target_of_text(text) == ""

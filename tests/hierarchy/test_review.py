@@ -4,11 +4,11 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts.cells import unguard
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.columns import columns_of, records, table_of
 from hgld.hierarchy.review import in_review_order, list_values, require_decisions, write_sheets
-from hgld.hierarchy.sheets.cells import unguard
 
 TAXONOMY = table_of(
     "taxonomy",
@@ -205,7 +205,7 @@ def test_clusters_are_listed_with_what_is_open_decided_and_near(context: StageCo
     assert rows[1] == {
         "cluster": 0, "cluster_name": "c0", "values": 2, "open": 1, "landmarks": 11, "images": 22,
         "decided_as": "church 1", "largest": "basilica (9); chapel (2)", "nearest": "1 c1",
-        "suggestion": "church",
+        "suggestion": "",
     }  # fmt: skip
     assert clusters["cluster"].tolist() == [1, 0, 2]  # 8, 4 and 2 images are open
 
@@ -226,17 +226,34 @@ def test_a_value_without_id_is_keyed_by_its_label(context: StageContext) -> None
 
 
 def test_most_landmarks_of_the_cluster_suggest_a_supercategory(context: StageContext) -> None:
-    table = clusters(("a", 3, 0), ("b", 3, 0), ("c", 5, 0), ("lake", 1, 0), ("church", 1, 1))
+    table = clusters(("a", 3, 0), ("b", 3, 0), ("c", 5, 0), ("mere", 1, 0), ("church", 1, 1))
     decided = decisions(
         ("Q1", "keep", "church", "human-made", ""),
         ("Q2", "move", "church", "human-made", ""),
         ("Q3", "keep", "parks", "natural", ""),
     )
     suggested = sheet_of(table, decided, context)["suggestion"].to_dict()
-    assert suggested == {"a": "", "b": "", "c": "", "lake": "church", "church": "church"}
+    assert suggested == {"a": "", "b": "", "c": "", "mere": "church", "church": "church"}
 
 
-def test_else_a_supercategory_of_that_very_name_is_suggested(context: StageContext) -> None:
+def test_a_single_decided_value_suggests_nothing_to_its_cluster(context: StageContext) -> None:
+    decided = decisions(("Q2", "keep", "church", "human-made", ""))
+    assert sheet_of(VALUES, decided, context).loc["chapel", "suggestion"] == ""
+
+
+def test_the_own_name_goes_before_the_hint_and_the_hint_before_the_cluster(
+    context: StageContext,
+) -> None:
+    table = clusters(("a", 3, 0), ("b", 3, 0), ("lake", 1, 0), ("tarn", 1, 0), ("inn", 1, 0))
+    decided = decisions(
+        ("Q1", "keep", "church", "human-made", ""), ("Q2", "keep", "church", "human-made", "")
+    )
+    hints = hints_of(("Q3", "natural", "parks"), ("Q4", "natural", "lake"))
+    suggested = sheet_of(table, decided, context, hints)["suggestion"]
+    assert suggested[["lake", "tarn", "inn"]].tolist() == ["lake", "lake", "church"]
+
+
+def test_a_supercategory_of_that_very_name_is_suggested(context: StageContext) -> None:
     decided = decisions(("Q4", "drop", "", "", ""))
     suggested = sheet_of(VALUES, decided, context)["suggestion"].to_dict()
     assert suggested == {"chapel": "", "basilica": "", "lake": "lake", "pond": ""}

@@ -103,7 +103,7 @@ def photograph(source: Path, count: int) -> pd.DataFrame:
 def render(tables: dict[str, Any], folder: Path, **options: Any) -> str:
     return render_page(
         **tables, options=ReviewOptions(**options), source=folder / "source", title="Seven values",
-        pipeline="seven", command="hgld review seven.toml --apply review.csv",
+        command="hgld review seven.toml --apply review.csv",
     )  # fmt: skip
 
 
@@ -355,6 +355,14 @@ def test_keep_without_a_suggestion_asks_for_the_supercategory(curator: Curator) 
     assert curator.decisions()["Q3"] == ["keep", "church", "human-made", ""]
 
 
+def test_enter_takes_no_supercategory_by_the_alphabet(curator: Curator) -> None:
+    curator.press("j", "j", "K", "Enter")
+    assert curator.decisions()["Q3"] == ["", "", "", ""]
+    curator.view.click("#chooser")
+    curator.press("ArrowDown", "Enter")
+    assert curator.decisions()["Q3"] == ["move", "castle / fort", "human-made", ""]
+
+
 def test_z_undoes_step_by_step_and_x_takes_one_row_back(curator: Curator) -> None:
     curator.press("K", "d", "z")
     assert curator.decisions()["Q2"] == ["", "", "", ""]
@@ -380,6 +388,19 @@ def test_shift_a_keeps_all_open_values_of_the_cluster_in_one_step(curator: Curat
     curator.press("z")
     found = curator.decisions()
     assert found["Q1"] == found["Q2"] == ["", "", "", ""]
+
+
+def test_shift_a_leaves_values_that_have_the_name_of_another_supercategory(
+    curator: Curator,
+) -> None:
+    curator.view.click("#row-1")  # =1+1, in the cluster of lake
+    curator.press("m")
+    curator.type("castle")
+    curator.press("Enter")
+    curator.view.click("#row-1")
+    assert "open values" not in curator.text("#panel")
+    curator.press("A")
+    assert curator.decisions()["Q1"] == ["", "", "", ""]
 
 
 def test_a_note_is_guarded_and_makes_an_open_value_unsure(curator: Curator) -> None:
@@ -426,6 +447,16 @@ def test_edits_outlive_the_page(curator: Curator) -> None:
     assert curator.decisions()["Q1"] == ["keep", "lake", "natural", ""]
 
 
+def test_z_undoes_edits_from_before_a_reload_the_last_one_first(curator: Curator) -> None:
+    curator.press("K", "d")
+    curator.view.reload()
+    curator.press("z")
+    assert curator.decisions()["Q1"] == ["keep", "lake", "natural", ""]
+    assert curator.decisions()["Q2"] == ["", "", "", ""]
+    curator.press("z")
+    assert curator.view.is_hidden("#edited") and curator.view.is_disabled("#undo")
+
+
 def test_edits_of_an_earlier_sheet_are_offered_and_taken_over(
     curator: Curator, tables: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -438,6 +469,18 @@ def test_edits_of_an_earlier_sheet_are_offered_and_taken_over(
     curator.view.click("text=Take over")
     assert curator.decisions()["Q2"] == ["drop", "", "", ""]
     assert curator.view.is_hidden("#banner")
+
+
+def test_a_copy_of_the_page_elsewhere_has_its_own_edits(curator: Curator, tmp_path: Path) -> None:
+    curator.press("K", "d")
+    (tmp_path / "theirs").mkdir()
+    copy = shutil.copy(tmp_path / "review.html", tmp_path / "theirs" / "review.html")
+    curator.view.goto(copy.as_uri())
+    assert curator.view.is_hidden("#edited") and curator.view.is_hidden("#banner")
+    curator.view.goto(curator.address)
+    assert curator.text("#edited") == "2"
+    curator.asked.clear()
+    curator.asked.append(curator.address)
 
 
 def test_what_the_browser_kept_is_not_trusted(curator: Curator) -> None:
@@ -498,12 +541,33 @@ def test_groups_are_clusters_with_their_counts_and_neighbours(curator: Curator) 
 
 
 def test_progress_is_counted_in_images(curator: Curator) -> None:
-    assert curator.text("#share") == "14.0 % decided"  # 20 + 10 of 215
+    assert curator.text("#share") == "14.0 % of images, 18.2 % of landmarks"  # 20 + 10 of 215
     assert curator.text("#curve-words") == (
         "2 values of 7 decided, 14.0 % of the images. The next 2 values would bring it to 50 %."
     )
     curator.press("K")
-    assert curator.text("#share") == "41.9 % decided"  # 90 of 215
+    assert curator.text("#share") == "41.9 % of images, 45.5 % of landmarks"  # 90 of 215
+
+
+def test_the_page_counts_landmarks_as_the_gate_does(curator: Curator) -> None:
+    # 2 + 1 + 1 of 22; a stale decision counts
+    words = "once 100 % of the 22 landmarks are decided, with all their values; 18 are open."
+    assert words in curator.text("#gate")
+
+
+def test_a_landmark_counts_as_decided_with_all_its_values(
+    chromium: Any, tables: dict[str, Any], tmp_path: Path
+) -> None:
+    values = tables["landmark_values"]
+    both = values[values["landmark_id"] == 20].assign(class_id="Q1", instance_of="lake")
+    values = pd.concat([values, both], ignore_index=True)
+    page = tmp_path / "review.html"
+    page.write_text(render({**tables, "landmark_values": values}, tmp_path), encoding="utf-8")
+    person = Curator(chromium, page)
+    assert "19 are open" in person.text("#gate")  # of landmark 20, thing is dropped and lake open
+    person.press("K")
+    assert "12 are open" in person.text("#gate")
+    person.tab.close()
 
 
 def test_the_map_is_sized_by_images_and_coloured_by_status(curator: Curator) -> None:
@@ -589,7 +653,7 @@ NAMELESS = """() => {
 }"""
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (420, "light"), (420, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "light"), (420, "dark")])
 def test_everything_fits_and_has_a_name(
     chromium: Any, tables: dict[str, Any], tmp_path: Path, width: int, scheme: str
 ) -> None:

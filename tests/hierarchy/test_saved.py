@@ -215,3 +215,17 @@ def test_a_real_infobox_is_read(real_data: Path, tmp_path: Path, context: StageC
     file.write_bytes(recorded.read_bytes())
     values, _ = bring(context, tmp_path, "Happy_Valley_Racecourse")
     assert values == [[0, 0, "horse racing venue"]]
+
+
+def test_a_link_that_is_not_a_url_leads_nowhere(tmp_path: Path) -> None:
+    box = '<div class="category-redirect-header"><a href="http://[x">x</a></div>'
+    link = '<link rel="canonical" href="http://[x">'
+    assert read(tmp_path, f"<html><head>{link}</head><body>{box}</body></html>").redirect == ""
+
+
+def test_a_page_of_a_size_that_no_page_has_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "Category:A.html"
+    with file.open("wb") as opened:
+        opened.truncate(1 << 40)
+    page = read_page(file, "Instance of")
+    assert (page.reason, page.detail) == ("not_a_page", "Category:A.html has more than 32 MB")

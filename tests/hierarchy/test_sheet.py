@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.artifacts import Vectors
+from hgld.artifacts.cells import guard, unguard
 from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.sheet import apply_sheets
-from hgld.hierarchy.sheets.cells import guard, unguard
 from hgld.hierarchy.sheets.evidence import evidence_of
 from hgld.tasks import watched_by
 
@@ -309,6 +309,22 @@ def test_a_column_that_stands_there_twice_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf_16_that_does_not_say_so_is_read(encoding: str, tmp_path: Path) -> None:
     assert short(apply(tmp_path, as_csv("\t", "\r\n").encode(encoding))) == MEANT
+
+
+def test_a_zero_byte_near_the_start_makes_no_utf_16_of_a_sheet(tmp_path: Path) -> None:
+    assert short(apply(tmp_path, f"{HEADER}\ndrop,,,a\0b,Q1\n")) == [["Q1", "drop", "", "", "ab"]]
+
+
+def test_rows_that_say_the_same_twice_are_accepted(tmp_path: Path) -> None:
+    row = "keep,church,,so,Q1"
+    assert short(apply(tmp_path, f"{HEADER}\n{row}\n{row}\n")) == [
+        ["Q1", "keep", "church", "human-made", "so"]
+    ]
+
+
+def test_a_damaged_workbook_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match=r"not a readable workbook .*; save it as CSV"):
+        apply(tmp_path, b"PK\x03\x04 no more")
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

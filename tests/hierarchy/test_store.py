@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.wiki.answers import Item, Page, Statement, WikiClass
 from hgld.hierarchy.wiki.redirects import Redirect
 from hgld.hierarchy.wiki.store import Store, open_store
+from hgld.tasks import watched_by
 
 ITEM = Item("Q2", 7, (Statement(0, "Q16970", "normal", "{}"),), "Q3")
 
@@ -167,3 +169,52 @@ def test_a_second_process_is_told_who_is_there_and_a_killed_one_does_not_block(
         store.add({"A": Page("Q1")})
     named = (tmp_path / "scrape.lock").read_text()
     assert re.match(rf"process {os.getpid()} on ", named)
+
+
+def cells(path: Path, question: str, *values: object) -> list[tuple[Any, ...]]:
+    connection = sqlite3.connect(path)
+    with connection:
+        found = connection.execute(question, values).fetchall()
+    connection.close()
+    return found
+
+
+def test_every_changed_bit_of_a_fact_is_noticed_and_asked_for_again(tmp_path: Path) -> None:
+    path, said = tmp_path / "s", list[str]()
+    with open_store(path, "wiki") as store:
+        store.add({"Q1": ITEM})
+    ((text, digest),) = cells(path, "SELECT fact, digest FROM facts")
+    flipped = [
+        (f"Q{i}", text[:i] + chr(ord(text[i]) ^ 1) + text[i + 1 :], digest)
+        for i in range(len(text))
+    ]
+    with sqlite3.connect(path) as connection:
+        insert = "INSERT OR REPLACE INTO facts VALUES ('Item', ?, ?, 0, ?, 0)"
+        connection.executemany(insert, flipped)
+    connection.close()
+    cells(path, "INSERT INTO facts VALUES ('Item', 'Q999', ?, 0, ?, 0)", text, digest)  # another's
+    cells(path, "INSERT INTO facts VALUES ('Item', 'Q998', CAST(x'ff' AS TEXT), 0, ?, 0)", digest)
+    with (
+        watched_by(lambda items, label, total: iter(items), said.append),
+        open_store(path, "wiki") as store,
+    ):
+        assert store.load(Item, [f"Q{i}" for i in range(1000)]) == {}
+    assert said == [f"{path}: {len(text) + 2} facts are damaged and are asked for again"]
+    assert cells(path, "SELECT count(*) FROM facts") == [(0,)]
+
+
+@pytest.mark.parametrize("place", range(0, 31, 3))
+def test_a_store_with_a_damaged_name_is_refused_and_not_started_over(
+    place: int, tmp_path: Path
+) -> None:
+    with open_store(tmp_path / "s", "a.example b.example") as store:
+        store.add({"A": Page("Q1")})
+    ((about,),) = cells(tmp_path / "s", "SELECT server FROM about")
+    damaged = about[:place] + chr(ord(about[place]) ^ 1) + about[place + 1 :]
+    cells(tmp_path / "s", "UPDATE about SET server = ?", damaged)
+    with (
+        pytest.raises(HgldError, match=r"is damaged; delete the file to start the scrape over"),
+        open_store(tmp_path / "s", "a.example b.example"),
+    ):
+        pass
+    assert cells(tmp_path / "s", "SELECT key FROM facts") == [("A",)]

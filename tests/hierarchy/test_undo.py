@@ -1,5 +1,7 @@
 import pandas as pd
+import pytest
 
+from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.sheets.undo import undo_decisions
 
@@ -45,3 +47,31 @@ def test_a_value_that_is_decided_by_its_label_is_known_by_its_key_in_the_sheet()
 def test_without_clusters_only_the_keys_of_the_file_are_known() -> None:
     found = undone("pond", BY_LABEL, clusters=table_of("clusters", []))
     assert (found["key"], found["decision"]) == ("pond", "unsure")
+
+
+def undo_often(rows: list[tuple[str, ...]], whys: list[str]) -> list[str]:
+    """What holds after each undoing."""
+    table = decisions(*rows)
+    for why in whys:
+        table = undo_decisions(table, CLUSTERS, ["Q2"], who="b", when="2026-03-03", why=why)
+    return [row["supercategory"] or row["decision"] for row in records(table[len(rows) :])]
+
+
+THREE = [
+    ("Q2", "qid", "keep", place, "natural", f"2026-02-0{i}")
+    for i, place in enumerate(("lake", "parks", "canal"), 1)
+]
+
+
+@pytest.mark.parametrize("whys", [["taken back"] * 3, ["looked", "looked again", "no"]])
+def test_undoing_three_times_goes_back_three_decisions(whys: list[str]) -> None:
+    assert undo_often(THREE, whys) == ["parks", "lake", "unsure"]
+
+
+def test_a_value_whose_decisions_are_all_taken_back_has_none_to_take_back() -> None:
+    with pytest.raises(InvalidData, match="every decision on 'Q2' is taken back already"):
+        undo_often(THREE[:1], ["taken back"] * 2)
+
+
+def test_a_decision_made_again_is_the_one_that_is_taken_back() -> None:
+    assert undo_often([THREE[0], THREE[1], THREE[0]], ["taken back"]) == ["parks"]

@@ -1,4 +1,6 @@
 import json
+from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -6,9 +8,11 @@ import pytest
 from hgld.config import StageContext
 from hgld.errors import UsageError
 from hgld.hierarchy.columns import columns_of, records
-from hgld.hierarchy.wikimedia import scrape
+from hgld.hierarchy.wiki.client import ApiClient
+from hgld.hierarchy.wiki.store import open_store
+from hgld.hierarchy.wikimedia import Scraper, scrape
 from tests.hierarchy.scraping import big_world, landmarks, options, scraped
-from tests.hierarchy.small_wiki import Fault, Wiki, statement
+from tests.hierarchy.small_wiki import Fault, Wiki, serve, statement
 
 
 def reason_of(wiki: Wiki, name: str, context: StageContext) -> str:
@@ -238,3 +242,35 @@ def test_faults_on_the_way_change_nothing(church: Wiki, context: StageContext) -
     instance_of, misses = scraped(church, landmarks("St_Mary", "Nope"), context)
     assert instance_of["instance_of"].tolist() == ["church building"]
     assert misses["reason"].tolist() == ["no_page"]
+
+
+@dataclass
+class Replaying(Wiki):
+    """A wiki behind a cache that answers every third request with its last answer but one."""
+
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+    def answer(self, question: dict[str, str]) -> dict[str, Any]:
+        self.answers.append(super().answer(question))
+        replays = len(self.answers) % 3 == 0
+        return self.answers[-3] if replays else self.answers[-1]
+
+
+@pytest.mark.parametrize("batch_size", [1, 7])
+def test_replayed_answers_are_asked_again_and_change_nothing(
+    batch_size: int, context: StageContext
+) -> None:
+    plain, replaying = Wiki(), Replaying()
+    table = big_world(plain, 20)
+    big_world(replaying, 20)
+    with serve(plain):
+        expected = scraped(plain, table, context)
+    with (
+        serve(replaying),
+        ApiClient("someone@example.org", sleep=lambda _: None) as client,
+        open_store(context.state / "other.sqlite", "wiki") as store,
+    ):
+        chosen = options(replaying, batch_size=batch_size)
+        found = Scraper(client, store, chosen).scrape(table)
+    for table_found, table_expected in zip(found, expected, strict=True):
+        pd.testing.assert_frame_equal(table_found, table_expected)

@@ -104,11 +104,27 @@ def test_the_same_model_is_saved_in_the_same_bytes(model: ImageModel, tmp_path: 
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
 
+def without_seal(folder: Path) -> dict[str, object]:
+    """The facts of a model, as an earlier version or a person writes them."""
+    config = json.loads((folder / "config.json").read_text())
+    return {name: fact for name, fact in config.items() if name not in ("seal", "format")}
+
+
+def test_a_changed_fact_or_weight_is_not_loaded(model: ImageModel, tmp_path: Path) -> None:
+    save_model(model, tmp_path, {"loss": "HAPPIER"})
+    for file, says in (("config.json", "was changed"), ("model.safetensors", "is not the file")):
+        data = (tmp_path / file).read_bytes()
+        (tmp_path / file).write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+        with pytest.raises(InvalidData, match=rf"{file}: {says}"):
+            load_model(tmp_path)
+        (tmp_path / file).write_bytes(data)
+
+
 def test_weights_of_another_architecture_are_one_clear_line(
     model: ImageModel, tmp_path: Path
 ) -> None:
     save_model(model, tmp_path, {})
-    config = json.loads((tmp_path / "config.json").read_text())
+    config = without_seal(tmp_path)
     config["architecture"] = "test_vit"
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(InvalidData, match=r"another architecture than config.json says \(test_vit"):
@@ -119,7 +135,7 @@ def test_a_head_of_another_size_is_named_with_both_shapes(
     model: ImageModel, tmp_path: Path
 ) -> None:
     save_model(model, tmp_path, {})
-    config = json.loads((tmp_path / "config.json").read_text())
+    config = without_seal(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({**config, "dim": 16}))
     with pytest.raises(InvalidData, match=r"head\.bias: expected \(16,\), found \(8,\)"):
         load_model(tmp_path)
@@ -157,7 +173,7 @@ def test_the_head_gets_features_normed_as_the_options_say(norm: str) -> None:
 
 def test_a_model_saved_before_an_option_came_loads_as_it_was(model, tmp_path: Path) -> None:
     save_model(model, tmp_path, {})
-    config = json.loads((tmp_path / "config.json").read_text())
+    config = without_seal(tmp_path)
     for name in ("pooling", "head_norm", "eval_resize", "eval_crop"):
         del config[name]
     (tmp_path / "config.json").write_text(json.dumps(config))

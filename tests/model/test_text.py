@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from open_clip.model import CLIP
-from safetensors.torch import save_file
 from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -16,12 +15,8 @@ from hgld.artifacts import hash_file
 from hgld.errors import MissingWeights, UsageError
 from hgld.model import TextEncoder, load_text_encoder
 from hgld.model.weights import package_folder
+from tests.made_clip import SMALL_CLIP, save_clip
 
-SMALL_CLIP = {
-    "embed_dim": 16,
-    "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "patch_size": 16, "head_width": 16},
-    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2},
-}
 TEXTS = ["A picture of a church building", "A picture of a chapel", "A picture of a lake"]
 
 
@@ -32,13 +27,7 @@ def minilm() -> TextEncoder:
 
 @pytest.fixture
 def small_clip(tmp_path: Path) -> tuple[Path, CLIP]:
-    """A CLIP drawn at random, saved as open_clip saves one."""
-    torch.manual_seed(0)
-    clip = CLIP(**SMALL_CLIP).eval()
-    save_file(clip.state_dict(), tmp_path / "open_clip_model.safetensors")
-    config = {"model_cfg": SMALL_CLIP, "preprocess_cfg": {}}
-    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
-    return tmp_path, clip
+    return tmp_path, save_clip(tmp_path)
 
 
 def test_minilm_puts_a_chapel_nearer_to_a_church_than_a_lake(minilm: TextEncoder) -> None:

@@ -96,7 +96,8 @@ def test_a_name_parses_back(name) -> None:
     [
         ("MAP@R", "nearest is 'mAP'"), ("R", "needs @k"), ("AP@5", "takes no @k"),
         ("ASI:kind", "takes no level"), ("R@0", "1 or more"), ("NDCG(alpha=1)", "takes no option"),
-        ("R@R", "only mAP"), ("H-AP(alpha=x)", "no number"),
+        ("R@R", "only mAP"), ("H-AP(alpha=x)", "not a number"),
+        ("wAP(weights=0.2,0.8)", "separated by '/'"),
     ],
 )  # fmt: skip
 def test_a_name_that_says_no_metric_is_refused(name, text) -> None:

@@ -261,8 +261,9 @@ def test_an_embedding_of_length_0_has_no_direction_to_learn() -> None:
 def test_a_second_derivative_is_refused_rather_than_wrong(name) -> None:
     embeddings, labels = batch()
     loss = MODULES[name][0](embeddings, labels)
+    (gradient,) = torch.autograd.grad(loss, embeddings, create_graph=True)
     with pytest.raises(RuntimeError, match="no second derivative"):
-        torch.autograd.grad(loss, embeddings, create_graph=True)
+        gradient.square().sum().backward()
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -292,14 +293,23 @@ def test_a_chunk_without_rows_is_refused(chunk) -> None:
         losses.SupAP(chunk=chunk)
 
 
-def test_a_batch_without_any_positive_is_0_with_gradient_0_and_says_so_once() -> None:
+@pytest.mark.parametrize("include_self", [True, False])
+def test_a_batch_of_one_image_a_class_is_warned_of_once(include_self) -> None:
     embeddings = torch.eye(3, requires_grad=True)
-    labels, module = torch.tensor([[0], [1], [2]]), losses.SupAP(include_self=False)
+    labels, module = torch.tensor([[0], [1], [2]]), losses.SupAP(include_self=include_self)
     with pytest.warns(UserWarning, match="no query of this batch has a positive"):
         found = module(embeddings, labels)
     found.backward()
     assert found.item() == 0.0 and not embeddings.grad.any()
     module(embeddings, labels)  # a second warning would be an error here
+
+
+@pytest.mark.parametrize("baseline", [losses.Triplet, losses.FastAP])
+def test_a_baseline_warns_once_of_a_batch_of_one_image_a_class(baseline) -> None:
+    module, labels = baseline(), torch.tensor([[0], [1], [2]])
+    with pytest.warns(UserWarning, match="no query of this batch has a positive"):
+        assert module(torch.eye(3), labels).item() == 0.0
+    module(torch.eye(3), labels)  # a second warning would be an error here
 
 
 def test_half_precision_and_autocast_score_in_float32() -> None:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -179,12 +180,22 @@ class Road:
             *SMALL,
             f"labels={self.folder / 'labels'}",
             f"fetch.base_url={self.servers.files_url}",
+            f"fetch.downloads={self._downloads()}",
             *(f"scrape.{name}={self.servers.wiki_url}" for name in ("commons_api", "wikidata_api")),
         ]
         verb, *more = leg.words
         words = [word for setting in settings for word in ("--set", setting)]
         hgld = [sys.executable, "-m", "hgld", verb, PIPELINE, "--work", str(self.work)]
         return [*hgld, "--now", "2026-11-21", *words, *more]
+
+    def _downloads(self) -> str:
+        """The pipeline's downloads as TOML, with the sizes that the made files have."""
+        listed = tomllib.loads(Path(PIPELINE).read_text("utf-8"))["fetch"]["downloads"]
+        for one in listed:
+            if one["url"] in self.servers.files.data:  # a file without a published MD5
+                one["megabytes"] = len(self.servers.files.data[one["url"]]) / 1e6
+        inline = (", ".join(f"{k} = {json.dumps(v)}" for k, v in one.items()) for one in listed)
+        return f"[{', '.join(f'{{{one}}}' for one in inline)}]"
 
     def outputs(self) -> dict[str, str]:
         """What the run and the person have made, by name; without what is hidden."""

@@ -17,13 +17,13 @@ def fill_the_disk(
     template: Path,
     folder: Path,
     landmarks: int = 4_000,
-    shares: Sequence[float] = (0.3, 0.9, 1.8, 2.8),
+    shares: Sequence[float] = (0.3, 0.8, 1.4, 2.0),
 ) -> list[Figures]:
     """The disk fills up in mid-run, at several points; the same command finishes afterwards.
 
     Args:
         shares: of what an undisturbed scrape leaves on the disk, that there is room for; while it
-            runs it needs three times as much, for SQLite's log and the tables half written.
+            runs it needs more than twice as much, for SQLite's log and the tables half written.
     """
     scene = set_up(template, folder, landmarks)
     with serve(scene.wiki) as wiki:

@@ -58,7 +58,8 @@ def test_a_hierarchy_of_your_own_goes_the_whole_way(tmp_path: Path) -> None:
         assert done.returncode == 0, f"{command}: {done.stderr}"
     release = tmp_path / "work" / "mine" / "release"
     header, *rows = (release / "labels.csv").read_text().splitlines()
-    assert header == "split,landmark_id,order,family,species" and len(rows) == 16
+    assert header == "split,class_id,order,family,species" and len(rows) == 16
+    assert len((release / "images.csv").read_text().splitlines()) == 81
     assert (release / "shards" / "attribution.csv").is_file()
 
 

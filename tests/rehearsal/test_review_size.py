@@ -9,14 +9,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
-from sklearn.feature_extraction.text import HashingVectorizer
 
-from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors, read_csv
+from hgld.artifacts import ARTIFACTS, Table, read_csv
 from hgld.cli import app, guarded
 from hgld.hierarchy.columns import table_of
+from tests.made_clip import save_clip
 
 VALUES = 5_700
 LANDMARKS_OF_A_VALUE = 12  # at most
@@ -137,21 +136,14 @@ def test_5700_values_go_from_a_table_to_labels_and_no_clustering_loses_a_decisio
     assert hgld(tmp_path, "review") == 0
     assert decided(tmp_path) == first
 
-    replace_encoder(tmp_path)
-    assert hgld(tmp_path, "cluster", "--force") == 0
+    (tmp_path / "clip").mkdir()
+    save_clip(tmp_path / "clip")
+    other = f"embed.encoder=local-dir:{tmp_path / 'clip'}"
+    assert hgld(tmp_path, "embed", "--set", other) == 0
+    assert hgld(tmp_path, "cluster", "--set", other) == 0
     assert "clusters against those before" in capsys.readouterr().err
     assert hgld(tmp_path, "review") == 0
     assert decided(tmp_path) == first
     assert hgld(tmp_path, "label") == 0
     assert (tmp_path / "work" / "train_label_to_hierarchical.csv").read_bytes() == labels
     assert time.perf_counter() - start < LIMIT_S
-
-
-def replace_encoder(folder: Path) -> None:
-    """Vectors of another encoder: which letters follow each other."""
-    path = folder / "work" / "label_vectors.npz"
-    file = VectorFile(path.name)
-    ids = file.read(path).ids
-    encoder = HashingVectorizer(analyzer="char_wb", ngram_range=(2, 3), n_features=256)
-    vectors = encoder.transform(ids).toarray().astype(np.float32)
-    file.write(Vectors(ids, vectors, {"encoder": "letters"}), path)

@@ -13,8 +13,9 @@ CHARTS = {"levels", "recall", "alpha", "map", "confusion", "losses"}
 CHARTS |= {"sizes", "groups", "sunburst", "shares"}
 
 
-def write(run: MadeRun, out: Path | None = None, **options: int) -> Path:
+def write(run: MadeRun, out: Path | None = None, **options: Any) -> Path:
     out = out or run.folder / "report"
+    options.setdefault("vector_figures", ())  # half of the time
     write_report(
         *run.report_inputs,
         options=ReportOptions(**options),
@@ -24,7 +25,7 @@ def write(run: MadeRun, out: Path | None = None, **options: int) -> Path:
     return out
 
 
-def page(run: MadeRun, **options: int) -> Any:
+def page(run: MadeRun, **options: Any) -> Any:
     return parse(write(run, **options))
 
 

@@ -1,3 +1,7 @@
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +11,14 @@ from PIL import Image
 from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.errors import InvalidData
 from hgld.evaluate.class_means import mean_classes
+from hgld.figures import LIGHT, WIDE, WIDTH
 from hgld.report.class_map import place_classes
-from hgld.report.confusion import count_confusion
+from hgld.report.confusion import count_confusion, draw_confusion
 from hgld.report.counts import Counts
+from hgld.report.curve_charts import plan_curves
+from hgld.report.examples import Images, class_paths
+from hgld.report.intervals import Intervals
+from hgld.report.plans import Measured
 from hgld.report.rankings import Ranking
 from tests.made_run import MadeRun, make_run
 from tests.report.reading import CHARTS, page, parse, text, write
@@ -119,7 +128,9 @@ def test_a_ranking_of_before_there_were_class_means_has_no_map(run: MadeRun) -> 
 def test_a_gallery_of_queries_and_distractors_is_shown_with_the_classes_of_both(
     run: MadeRun,
 ) -> None:
-    run.index.loc[run.index.index >= 6, "split"] = "validation"
+    others = run.index.index >= 6
+    shutil.copy(run.shards / "evaluation-000000.tar", run.shards / "validation-000000.tar")
+    run.index.loc[others, ["split", "shard"]] = ["validation", "validation-000000.tar"]
     assert SPACE_OF_SPLIT["validation"] == SPACE_OF_SPLIT["evaluation"]
     run.write_index()
     run.evaluation["protocol"]["gallery"] = "evaluation+validation"
@@ -152,3 +163,79 @@ def test_charts_are_as_wide_as_the_page_needs_at_twice_its_pixels(report: Path) 
         for scheme in ("", "-dark"):
             with Image.open(report / f"{name}{scheme}.png") as image:
                 assert image.width == (2280 if name == "map" else 1120), name
+
+
+def test_every_chart_is_there_as_svg_and_pdf_with_its_words(report: Path) -> None:
+    for name in CHARTS:
+        assert (report / f"{name}.svg").read_bytes().startswith(b"<?xml")
+        pdf = (report / f"{name}.pdf").read_bytes()
+        assert pdf.startswith(b"%PDF") and b"/Type3" not in pdf
+
+
+def test_another_process_writes_the_same_vector_files(tmp_path: Path) -> None:
+    script = (
+        "import sys; from hgld.figures import LIGHT, draw_shares\n"
+        "drawing = draw_shares({'images é': {'natural': 3, 'human-made': 1}}, LIGHT)\n"
+        "sys.stdout.buffer.write(drawing.vector('svg') + drawing.vector('pdf'))"
+    )
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed, "SOURCE_DATE_EPOCH": seed},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert found[0] == found[1] and b"Date" not in found[0].replace(b"dc:date", b"Date")
+
+
+def test_confusion_of_many_classes_keeps_the_font_and_takes_both_columns() -> None:
+    pairs = [((f"c{i:02}",), (f"c{i:02}",)) for i in range(20)]
+    wide = draw_confusion(count_confusion(pairs), "group", LIGHT)
+    narrow = draw_confusion(count_confusion(pairs[:4]), "group", LIGHT)
+    assert (narrow.size[0], wide.size[0]) == (WIDTH, WIDE)
+    sizes = {
+        text.get_fontsize()
+        for drawing in (narrow, wide)
+        for text in drawing.figure.axes[0].get_xticklabels()
+    }
+    assert sizes == {8.5}
+
+
+def measure(run: MadeRun) -> Measured:
+    images = Images(run.shards, run.index, "evaluation", class_paths(run.hierarchy), {})
+    rankings = {p.stem: Ranking.load(p) for p in sorted(run.ranked_levels.iterdir())}
+    return Measured(run.evaluation, run.levels, Intervals(), rankings, images, images)
+
+
+def test_the_numbers_beside_the_curves_are_those_of_the_table(
+    run: MadeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Curves of some of the queries have another mean than the table, which is of all."""
+    monkeypatch.setattr("hgld.report.curve_charts.queries_to_measure", lambda gallery: 4)
+    recall = next(plan for plan in plan_curves(measure(run)) if plan.name == "recall")
+    legend = recall.draw(LIGHT).figure.axes[0].get_legend()
+    assert legend is not None
+    words = [line.get_text() for line in legend.get_texts()]
+    assert words == ["good: H-AP 75.0", "plain: H-AP 50.0"]
+    assert recall.caption.endswith("Lines over 4 of 10 queries. The numbers are over all.")
+
+
+def test_a_run_of_several_seeds_is_one_row_one_line_and_one_panel(run: MadeRun) -> None:
+    spread = {"H-AP": 0.17678, "AP:kind": 0.0, "AP:supercategory": 0.08839, "AP:landmark": None}
+    mean = {"H-AP": 0.625, "AP:kind": 0.9, "AP:supercategory": 0.5625, "AP:landmark": None}
+    run.evaluation["runs"] = {
+        "net": {"models": ["good", "plain"], "mean": mean, "std": spread},
+    }
+    document = page(run, grid_queries=1)
+    (row,) = document.xpath("//tbody/tr")
+    assert text(row.xpath("th")[0]).startswith("net test_resnet, HAPPIER, 3 steps, 2 seeds")
+    cells = [text(cell) for cell in row.xpath("td")]
+    assert cells == ["62.5 ± 17.7", "90.0 ± 0.0", "56.2 ± 8.8", "–"]
+    words = text(document)
+    assert "and over the training seeds, ± their standard deviation" in words
+    assert "What good finds" in words  # the first of its models
+    (plan, *_) = plan_curves(measure(run))
+    assert len(plan.draw(LIGHT).figure.axes[0].lines) == 1
+    assert "Means over the seeds of a run." in plan.caption

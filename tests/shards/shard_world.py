@@ -3,7 +3,9 @@
 import io
 import json
 import tarfile
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from hgld.artifacts import hash_file
 from hgld.config import ExportOptions, SourceOptions, StageContext
 from hgld.shards import export_shards
 
@@ -43,7 +46,11 @@ class World:
         return StageContext("2026-01-01", self.folder / name, source, self.folder)
 
     def export(
-        self, out: str = "shards", removals: pd.DataFrame | None = None, **options: Any
+        self,
+        out: str = "shards",
+        removals: pd.DataFrame | None = None,
+        force: bool = False,
+        **options: Any,
     ) -> tuple[Path, pd.DataFrame]:
         """Export with small shards; the folder and what was dropped."""
         chosen = ExportOptions(**{"shard_megabytes": 0.09, **options})
@@ -53,7 +60,7 @@ class World:
             self.hierarchy,
             removals,
             options=chosen,
-            context=self.context(f"{out}-state"),
+            context=replace(self.context(f"{out}-state"), force=force),
             out=self.folder / out,
         )
         return self.folder / out, dropped
@@ -89,3 +96,31 @@ def make_world(folder: Path, sizes: list[int], **images: Any) -> World:
     }
     hierarchy = pd.DataFrame(paths, columns=["split", "landmark_id", "path"])
     return World(folder, table.assign(**credit), hierarchy, data)
+
+
+def rot(folder: Path, row: "Mapping[str, Any] | pd.Series[Any]") -> None:
+    """Flip a bit of an image, so that its pixels change and nothing else does."""
+    path = folder / row["shard"]
+    start, size = row["offset"], row["size_bytes"]
+    good = path.read_bytes()
+    before = np.asarray(Image.open(io.BytesIO(good[start : start + size])))
+    for place in range(start + size - 20, start, -1):
+        bad = bytearray(good)
+        bad[place] ^= 4
+        with warnings.catch_warnings(action="error"):
+            try:
+                after = np.asarray(Image.open(io.BytesIO(bad[start : start + size])))
+            except Exception:
+                continue
+        if after.shape == before.shape and not np.array_equal(before, after):
+            path.write_bytes(bad)
+            return
+    raise AssertionError("no bit changes the pixels alone")
+
+
+def put_index(folder: Path, rows: pd.DataFrame) -> None:
+    """Write an index that the manifest vouches for, as somebody may who means harm."""
+    rows.to_parquet(folder / "index.parquet", index=False)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["index_sha256"] = hash_file(folder / "index.parquet")
+    (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hgld.errors import InvalidData
+from hgld.errors import HgldError, InvalidData
 from hgld.shards import ShardImages, read_index
 from hgld.shards.files import FileReader
 from tests.shards.shard_world import World
@@ -63,6 +63,23 @@ os.kept.read("1", 0, 1)
 def test_a_range_beyond_the_end_is_told(folder: Path) -> None:
     with pytest.raises(InvalidData, match=r"2: ends 3 bytes before byte 13, .* truncated"):
         FileReader(folder).read("2", 5, 8)
+
+
+@pytest.mark.parametrize("size", [1 << 40, 1 << 62])
+def test_no_memory_is_taken_for_bytes_that_are_not_there(folder: Path, size: int) -> None:
+    with pytest.raises(InvalidData, match=r"2: ends .* truncated"):
+        FileReader(folder).read("2", 5, size)
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_at_once(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(InvalidData, match="pipe: not a regular file"):
+        FileReader(folder).read("pipe", 0, 1)
+
+
+def test_an_error_of_the_disk_names_the_file(folder: Path) -> None:
+    with pytest.raises(HgldError, match=rf"^{folder}/2: cannot be read \(Invalid argument\)$"):
+        FileReader(folder).read("2", -1, 1)
 
 
 def test_a_forked_process_opens_files_of_its_own(folder: Path) -> None:

@@ -7,7 +7,7 @@ import webdataset
 
 from hgld.errors import InvalidData, MissingInput
 from hgld.shards import read_index, read_manifest, verify_shards
-from tests.shards.shard_world import World
+from tests.shards.shard_world import World, put_index
 
 
 @pytest.fixture
@@ -85,6 +85,38 @@ def test_any_flipped_byte_is_found_in_its_key(shards: Path) -> None:
         key = index[index["offset"] - 512 <= place]["key"].iloc[-1]
         with pytest.raises(InvalidData, match=f"of key {key} was changed"):
             verify_shards(shards)
+
+
+SIDECARS = ["attribution.csv", "classes.csv", "sizes.json", "__len__", "train.wids.json"]
+
+
+@pytest.mark.parametrize("name", [*SIDECARS, "SHA256SUMS"])
+def test_a_sidecar_with_a_flipped_bit_or_that_is_gone_is_named(shards: Path, name: str) -> None:
+    data = bytearray((shards / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (shards / name).write_bytes(data)
+    with pytest.raises(InvalidData, match=name if name != "SHA256SUMS" else "SHA256SUMS|listed"):
+        verify_shards(shards)
+    (shards / name).unlink()
+    with pytest.raises(InvalidData, match=name):
+        verify_shards(shards)
+
+
+@pytest.mark.parametrize("column", ["author", "landmark_id", "sha256", "image_crc32", "level_3"])
+def test_an_index_that_says_something_else_than_the_shards_is_found(
+    shards: Path, column: str
+) -> None:
+    rows = read_index(shards)
+    wrong = {
+        "author": rows["author"].str.upper(),
+        "landmark_id": rows["landmark_id"] + 1,
+        "sha256": rows["sha256"].str[::-1],
+        "image_crc32": rows["image_crc32"] ^ 1,
+        "level_3": rows["level_3"] * 2,
+    }
+    put_index(shards, rows.assign(**{column: wrong[column]}))
+    with pytest.raises(InvalidData, match=rf"\.tar: key .*: {column} is .* in the shard, but "):
+        verify_shards(shards)
 
 
 def test_sha256sum_accepts_the_folder(shards: Path) -> None:

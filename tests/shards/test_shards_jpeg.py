@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from hgld.errors import InvalidData
+from hgld.images import Undecodable, decode_rgb, is_sound_jpeg, is_whole_jpeg, jpeg_size
 from hgld.shards.decode import decode_image
-from hgld.shards.jpeg import decode_rgb, is_sound_jpeg, is_whole_jpeg, jpeg_size
 
 
 def encode(mode: str, side: int = 37, **options: object) -> bytes:
@@ -37,7 +37,7 @@ def test_a_size_is_read_of_plain_jpegs_only() -> None:
 def test_a_truncated_jpeg_is_not_whole() -> None:
     data = encode("RGB", 200)
     assert is_whole_jpeg(data) and not is_whole_jpeg(data[: len(data) // 2])
-    with pytest.raises(OSError, match="truncated"):
+    with pytest.raises(Undecodable, match="truncated"):
         decode_rgb(data[: len(data) // 2])
 
 
@@ -46,7 +46,7 @@ def test_a_jpeg_that_claims_to_be_enormous_is_refused_in_one_line() -> None:
     frame = data.index(b"\xff\xc0")
     data[frame + 5 : frame + 9] = b"\xea\x60\xea\x60"  # height and width
     assert jpeg_size(bytes(data)) == (60_000, 60_000)
-    with pytest.raises(InvalidData, match=r"^here: the image cannot be decoded \(Decompression"):
+    with pytest.raises(InvalidData, match=r"^here: the image cannot be decoded \(60000 x 60000"):
         decode_image(bytes(data), "here")
 
 
@@ -82,4 +82,4 @@ def test_a_sound_jpeg_is_one_that_pillow_decodes(
     for place, value in spots:
         data[min(int(place * reach), reach - 1)] = value
     if jpeg_size(bytes(data)) is not None and is_sound_jpeg(bytes(data)):
-        decode_rgb(bytes(data))
+        Image.open(io.BytesIO(data)).load()  # without hgld's own bound on the size

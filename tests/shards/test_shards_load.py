@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import re
@@ -25,8 +26,8 @@ import torch
 import webdataset
 from torch.utils.data import DataLoader
 
-from hgld.errors import HgldError, InvalidData, Resumable, UsageError
-from hgld.shards import index_shards, read_index, verify_shards
+from hgld.errors import HgldError, InvalidData, MissingInput, Resumable, UsageError
+from hgld.shards import index_shards, read_index, read_manifest, verify_shards
 from hgld.shards.batches import BatchOptions, plan_epoch
 from hgld.shards.held import HeldImages
 from hgld.shards.load import BatchLoader, PlainImages, reads_per_byte
@@ -248,6 +249,52 @@ def test_the_stream_reads_from_a_web_server(shards: Path, rows: pd.DataFrame, ur
     near = BatchLoader(shards, rows, noisy, IN_SHARDS, seed=3, reader="stream")
     far = BatchLoader(url, rows, noisy, IN_SHARDS, seed=3, reader="stream")
     assert same(walk(far, 6), walk(near, 6))
+
+
+def test_the_index_is_read_from_a_web_server_too(shards: Path, url: str) -> None:
+    assert read_index(url).equals(read_index(shards))
+    assert read_manifest(url) == read_manifest(shards)
+    with pytest.raises(MissingInput, match=rf"^{url}/nowhere/index\.parquet: no such file"):
+        read_index(f"{url}/nowhere")
+
+
+def test_groups_that_leave_most_batches_out_are_said_once(shards: Path, rows: pd.DataFrame) -> None:
+    size = rows.groupby("level_3").size()
+    rare = rows["level_3"] == size[size >= 2].idxmin()
+    kept = rows.assign(level_2=rare.astype("int64"), level_1=0)
+    loader = BatchLoader(shards, kept, noisy, BatchOptions(2, 2, groups_per_batch=2), seed=0)
+    with pytest.warns(UserWarning, match=r"groups_per_batch=2 makes \d+ of \d+ batches an epoch"):
+        walk(loader, len(loader) + 1)
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 40])
+def test_classes_that_are_no_numbers_of_an_index_are_refused(
+    shards: Path, rows: pd.DataFrame, number: int
+) -> None:
+    wrong = rows.assign(level_3=rows["level_3"].where(rows.index > 0, number))
+    with pytest.raises(InvalidData, match=r"the rows' classes are numbered .*; expected 0 to "):
+        BatchLoader(shards, wrong, noisy, IN_SHARDS, seed=0)
+
+
+def test_a_disk_that_fails_in_a_worker_is_one_line(
+    shards: Path, rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pread", fail)
+    loader = BatchLoader(shards, rows, noisy, IN_SHARDS, seed=0, workers=1)
+    with pytest.raises(HgldError, match=r"^[^\n]*\.tar: cannot be read \(Input/output error\)$"):
+        walk(loader, 1)
+
+
+def test_a_pipe_in_place_of_a_shard_is_refused_at_once(
+    shards: Path, rows: pd.DataFrame, tmp_path: Path
+) -> None:
+    for name in rows["shard"].unique():
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(InvalidData, match=r"\.tar: not a regular file"):
+        walk(BatchLoader(tmp_path, rows, noisy, IN_SHARDS, seed=0, reader="stream"), 1)
 
 
 def test_a_shard_that_the_server_does_not_have_is_named(rows: pd.DataFrame, url: str) -> None:
@@ -485,7 +532,7 @@ def watched_epochs(
     with watched_by(lambda items, label, total: iter(items), said.append):
         for _ in range(epochs):
             walk(loader, len(loader))
-    return [line for line in said if "cannot be decoded" in line], loader.state_dict()
+    return [line for line in said if "is damaged" in line], loader.state_dict()
 
 
 @pytest.mark.parametrize("reader", ["indexed", "stream"])
@@ -497,7 +544,7 @@ def test_a_damaged_image_is_said_once_over_all_workers_and_epochs(
     options = {"reader": reader, "workers": workers, "undecodable_budget": 1}
     said, state = watched_epochs(folder, rows, 3, **options)
     assert said == [
-        f"{folder / rows['shard'][row]}: key {rows['key'][row]}: cannot be decoded; another image "
+        f"{folder / rows['shard'][row]}: key {rows['key'][row]}: is damaged; another image "
         "of its class takes its place"
     ]
     saved = json.loads(json.dumps(state))

@@ -1,5 +1,6 @@
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from hgld.shards.foreign import index_shards
 from hgld.shards.look import count_shards, list_shards, read_sample
 from hgld.shards.read import ShardImages
 from hgld.shards.scan import scan_tar
-from tests.shards.shard_world import World, draw
+from tests.shards.shard_world import World, draw, put_index
 
 SIZES = [0, 1, 511, 512, 513, 70_000, 3_000_000, 5]
 
@@ -58,6 +59,64 @@ def test_what_is_no_tar_is_said_to_be_none(tmp_path: Path) -> None:
         list(scan_tar(tmp_path / "x.tar"))
 
 
+def with_size(shard: Path, field: bytes) -> bytes:
+    """A tar whose first header has another size, and the right checksum."""
+    header = bytearray(shard.read_bytes())
+    header[124:136], header[148:156] = field, b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header[:512])
+    return bytes(header)
+
+
+@pytest.mark.parametrize(
+    "field", [b"\xff" * 12, b"\xff" * 10 + b"\xfe\0", b"\x80" + b"\xff" * 11, b"-0000000512\0"]
+)
+def test_a_size_that_is_negative_or_beyond_all_files_is_no_header(
+    tmp_path: Path, world: World, field: bytes
+) -> None:
+    path = tmp_path / "x.tar"
+    path.write_bytes(with_size(next(world.export()[0].glob("train-*.tar")), field))
+    with pytest.raises(InvalidData, match=r"x\.tar: byte 0 is no tar header"):
+        list(scan_tar(path))
+
+
+def test_a_header_with_a_flipped_bit_is_no_header(tmp_path: Path, world: World) -> None:
+    shard = bytearray(next(world.export()[0].glob("train-*.tar")).read_bytes())
+    shard[3] ^= 1
+    (tmp_path / "x.tar").write_bytes(shard)
+    with pytest.raises(InvalidData, match=r"x\.tar: byte 0 is no tar header"):
+        list(scan_tar(tmp_path / "x.tar"))
+
+
+@pytest.mark.parametrize(
+    "records", [b"0 path=a\n", b"999 path=a\n", b"path", b"99999999999999 p=a\n"]
+)
+def test_pax_records_that_cannot_be_read_are_named(tmp_path: Path, records: bytes) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        info = tarfile.TarInfo("pax")
+        info.type, info.size = tarfile.XHDTYPE, len(records)
+        tar.addfile(info, io.BytesIO(records))
+        tar.addfile(tarfile.TarInfo("a.jpg"))
+    with pytest.raises(InvalidData, match=r"x\.tar: byte 0: the extended header cannot be read"):
+        list(scan_tar(tmp_path / "x.tar"))
+
+
+def test_a_size_above_8_gb_in_pax_is_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("a.jpg")
+        info.pax_headers = {"size": "9000000000"}
+        tar.addfile(info)
+    with pytest.raises(InvalidData, match=r"x\.tar: byte 1024: PAX members above 8 GB"):
+        list(scan_tar(tmp_path / "x.tar"))
+
+
+@pytest.mark.parametrize("name", [b"\xff.jpg", b"a\nb.jpg"])
+def test_a_name_that_cannot_be_printed_is_refused(tmp_path: Path, name: bytes) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        tar.addfile(tarfile.TarInfo(name.decode(errors="surrogateescape")))
+    with pytest.raises(InvalidData, match=r"x\.tar: byte 0: the member's name b'.*' is not UTF-8"):
+        list(scan_tar(tmp_path / "x.tar"))
+
+
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
     """Shards as webdataset's own ShardWriter makes them, classes mixed."""
@@ -78,6 +137,13 @@ def test_a_foreign_webdataset_gives_exact_batches(foreign: Path) -> None:
     assert all(np.bincount(index["level_1"].to_numpy()[b]).max() == 3 for b in plan)
     images = ShardImages(foreign, index, lambda image: image)  # type: ignore[arg-type,return-value]
     assert images.read_bytes(0) == draw(int(index["key"][0][1:]))
+
+
+def test_classes_of_a_foreign_index_that_are_not_those_of_the_tars_are_found(foreign: Path) -> None:
+    index = index_shards(foreign, levels=("family", "animal"))
+    put_index(foreign, index.assign(level_1=2 - index["level_1"]))
+    with pytest.raises(InvalidData, match=r"key s000: level_1 is 0 in the shard, but 2 in index"):
+        verify_shards(foreign)
 
 
 def test_a_foreign_hierarchy_comes_from_the_json(foreign: Path) -> None:
@@ -117,6 +183,39 @@ def test_a_sample_that_is_not_whole_is_named(
     write_tar(tmp_path / "x-0.tar", names, known)
     with pytest.raises(InvalidData, match=rf"x-0\.tar: {says}"):
         index_shards(tmp_path, levels)
+
+
+@pytest.mark.parametrize("known", [b"[" * 100_000, b'{"g": "\\ud800"}', b"9" * 5000])
+def test_json_that_no_file_can_hold_is_named(tmp_path: Path, known: bytes) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.json", known)
+    with pytest.raises(InvalidData, match=r"x-0\.tar: key a: its JSON (cannot be read|is no obj)"):
+        index_shards(tmp_path, ("g",))
+
+
+@pytest.mark.parametrize(
+    "number", ["9223372036854775808", '"' + "9" * 5000 + '"', '"\u0663"', "-1"]
+)
+def test_a_landmark_id_that_is_none_is_left_out(tmp_path: Path, number: str) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.json", f'{{"g": 1, "landmark_id": {number}}}'.encode())
+    assert index_shards(tmp_path, ("g",))["landmark_id"].tolist() == [-1]
+
+
+def test_a_class_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.cls", b"\xff")
+    with pytest.raises(InvalidData, match=r"key a: its class b'\\xff' is not UTF-8"):
+        index_shards(tmp_path)
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x-0.tar")
+    with pytest.raises(InvalidData, match=r"x-0\.tar: not a regular file"):
+        index_shards(tmp_path)
+
+
+def test_a_tar_whose_name_cannot_be_printed_is_refused(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x\ny.tar", "a.jpg a.cls")
+    with pytest.raises(InvalidData, match="has control characters; rename the tar"):
+        index_shards(tmp_path)
 
 
 def test_a_level_that_is_given_twice_is_named(foreign: Path) -> None:

@@ -21,11 +21,11 @@ import webdataset
 from PIL import Image
 
 from hgld.errors import HgldError, InvalidData, Resumable
-from hgld.shards import read_image, read_index, read_manifest, verify_shards
+from hgld.shards import read_image, read_index, read_manifest, read_sample, verify_shards
 from hgld.shards.write import FORMAT
 from hgld.stages import STAGES
 from hgld.tasks import watched_by
-from tests.shards.shard_world import World, draw
+from tests.shards.shard_world import World, draw, rot
 
 # webdataset 1.0.2 leaves the files that it reads to the garbage collector
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -153,6 +153,14 @@ def test_shared_levels_follow_the_parents(world: World) -> None:
         assert (index[f"level_{level}"].map(parent) == index[f"level_{level - 1}"]).all()
 
 
+def test_the_credits_hold_no_formula(world: World) -> None:
+    world.images["author"] = "=HYPERLINK(1)"
+    folder, _ = world.export()
+    credit = pd.read_csv(folder / "attribution.csv")
+    assert set(credit["author"]) == {"'=HYPERLINK(1)"}
+    assert set(read_index(folder)["author"]) == {"=HYPERLINK(1)"}
+
+
 def test_an_undecodable_image_is_dropped_with_its_reason(world: World) -> None:
     row = world.images.index[3]
     world.images.loc[row, "size_bytes"] -= 100
@@ -264,6 +272,68 @@ def test_markers_of_shards_that_another_input_planned_are_not_used(world: World)
     world.export()
     verify_shards(folder)
     assert "File:Other.jpg" in (folder / "attribution.csv").read_text(encoding="utf-8")
+
+
+def test_a_tar_of_a_person_among_the_shards_outlives_another_export(world: World) -> None:
+    folder, _ = world.export()
+    (folder / "backup.tar").write_bytes(b"mine")
+    (folder / "train-000099.tar").write_bytes(b"of an earlier plan")
+    world.export(shard_megabytes=0.02)
+    assert (folder / "backup.tar").read_bytes() == b"mine"
+    assert not (folder / "train-000099.tar").exists()
+
+
+def times(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.tar")}
+
+
+def test_a_photo_that_changed_under_the_same_size_and_time_is_exported_again(world: World) -> None:
+    folder, _ = world.export()
+    before, image = times(folder), world.images.iloc[5]
+    tar = world.source / "images.tar"
+    facts = tar.stat()
+    rot(world.source, image.to_dict() | {"shard": "images.tar"})
+    os.utime(tar, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert tar.stat().st_mtime_ns == facts.st_mtime_ns and tar.stat().st_size == facts.st_size
+    world.export()
+    row = read_index(folder).query(f"image_id == '{image['image_id']}'").iloc[0]
+    bytes_now = tar.read_bytes()[image["offset"] : image["offset"] + image["size_bytes"]]
+    assert read_sample(folder, row["key"]).jpeg == bytes_now != world.data[image["image_id"]]
+    assert [name for name, time in times(folder).items() if time != before[name]] == [row["shard"]]
+
+
+def test_a_source_that_was_copied_is_read_once_and_nothing_is_written(world: World) -> None:
+    folder, _ = world.export()
+    before, tar = times(folder), world.source / "images.tar"
+    copy = world.folder / "copy.tar"
+    copy.write_bytes(tar.read_bytes())
+    copy.replace(tar)
+    world.export()
+    markers = {m: m.stat().st_mtime_ns for m in (world.folder / "shards-state").glob("*.arrow")}
+    world.export()
+    assert times(folder) == before
+    assert {marker: marker.stat().st_mtime_ns for marker in markers} == markers
+
+
+def test_force_makes_everything_again(world: World) -> None:
+    folder, _ = world.export()
+    before, held = times(folder), content(folder)
+    world.export(force=True)
+    assert all(time > before[name] for name, time in times(folder).items())
+    assert content(folder) == held
+
+
+def test_markers_that_were_damaged_or_swapped_are_not_believed(world: World) -> None:
+    folder, _ = world.export()
+    held = content(folder)
+    first, second, third, *_ = sorted((world.folder / "shards-state").glob("*.arrow"))
+    marker = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(marker)
+    third.write_bytes(third.read_bytes().replace(b"train-", b"trait-", 1))
+    (folder / "manifest.json").unlink()
+    world.export()
+    assert content(folder) == held
 
 
 def test_a_folder_with_tars_of_others_is_refused_and_left_alone(world: World) -> None:

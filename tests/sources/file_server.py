@@ -26,6 +26,7 @@ class Files:
         resets: likewise, but the connection is reset.
         stalls: likewise, but nothing comes any more and the connection stays open.
         wrong: path -> at which byte each coming answer has another bit than the file; -1: none.
+        moved: path -> where it redirects to.
         statuses: path -> statuses of the coming answers, before the file is served.
         pace: seconds between two pieces of 10 kB.
         asked: path and Range header of each request.
@@ -38,6 +39,7 @@ class Files:
     resets: dict[str, list[int]] = field(default_factory=dict)
     stalls: dict[str, list[int]] = field(default_factory=dict)
     wrong: dict[str, list[int]] = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
     statuses: dict[str, list[int]] = field(default_factory=dict)
     pace: float = 0.0
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -76,6 +78,10 @@ def serve_files(files: Files) -> Iterator[str]:
         def _answer(self, path: str, asked: str) -> None:
             if files.statuses.get(path):
                 self.send_error(files.statuses[path].pop(0))
+            elif path in files.moved:
+                self.send_response(302)
+                self.send_header("Location", files.moved[path])
+                self.end_headers()
             elif path not in files.data:
                 self.send_error(404)
             else:

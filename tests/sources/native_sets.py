@@ -71,6 +71,19 @@ def write_sop(folder: Path, photos: int = 4) -> Path:
     return folder
 
 
+def write_photos(folder: Path, photos: int = 4) -> Path:
+    """Any folder with labels.csv: 8 species of 4 families of 2 orders."""
+    lines = ["path,order,family,species"]
+    for number in range(8):
+        for shot in range(photos):
+            draw(folder / f"{number}/{shot}.jpg", 100 * number + shot)
+            lines.append(
+                f"{number}/{shot}.jpg,order {number % 2},family {number % 4},species {number}"
+            )
+    write(folder / "labels.csv", lines)
+    return folder
+
+
 def write_cub(folder: Path, photos: int = 4) -> Path:
     """Eight of the species, the first four of which train."""
     names = "Black_footed_Albatross Laysan_Albatross Sooty_Albatross Groove_billed_Ani "

@@ -1,23 +1,29 @@
+import os
 import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import md5
 from pathlib import Path
 from random import Random
 from time import sleep
+from typing import Any
 
 import pytest
+import requests
 
 from hgld.config import Download, FetchOptions, StageContext
 from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.sources import download
+from hgld.sources.download import RemoteFile
 from hgld.sources.fetch import (
     estimate_fetch,
     fetch_files,
     plan_downloads,
     sample_bandwidth,
 )
+from tests.drip import dripping
 from tests.sources.file_server import Files, serve_files
 from tests.sources.small_disk import small_disk
 
@@ -393,3 +399,171 @@ def test_a_fetch_that_is_killed_again_and_again_goes_on_where_it_was(
     assert content(context)["train/images_000.tar"] == big
     assert set(content(context)) == {"meta/train.csv", "train/images_000.tar",
                                      "train/images_001.tar"}  # fmt: skip
+
+
+def only(url: str, **more: Any) -> FetchOptions:
+    """One CSV without MD5."""
+    return options(url, Download(url="meta/train.csv", **{"megabytes": 0.001, **more}))
+
+
+@pytest.mark.parametrize("page", [b"<!DOCTYPE html><title>Log in</title>", b"\n<HTML lang=en>"])
+def test_a_web_page_is_not_taken_for_a_file_without_md5(
+    page: bytes, files: Files, url: str, context: StageContext
+) -> None:
+    files.data["meta/train.csv"] = page
+    with pytest.raises(InvalidData, match=r"train\.csv: is a web page \(a login or an error\)"):
+        fetch_files(options=only(url), context=context)
+    assert content(context) == {}
+
+
+def test_a_csv_without_md5_has_its_expected_columns(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.data["meta/train.csv"] = b'\xef\xbb\xbfid,"url"\r\n1,http://a.example/\r\n'
+    fetch_files(options=only(url, columns=("url", "id")), context=context)
+    (folder_of(context) / "meta/train.csv").unlink()
+    with pytest.raises(InvalidData, match=r"has no column landmark_id; it starts with 'id,"):
+        fetch_files(options=only(url, columns=("id", "landmark_id")), context=context)
+
+
+@pytest.mark.parametrize(("stated_mb", "found"), [(1.0, "0.007 MB"), (0.001, "0.007 MB")])
+def test_a_file_of_quite_another_size_than_stated_is_refused(
+    stated_mb: float,
+    found: str,
+    files: Files,
+    url: str,
+    context: StageContext,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(download, "SIZE_SLACK", (1000, 1000))
+    files.data["meta/train.csv"] = b"id,url\n" * 1000
+    with pytest.raises(
+        InvalidData, match=rf"has {found}, but fetch\.downloads states {stated_mb:g} MB"
+    ):
+        fetch_files(options=only(url, megabytes=stated_mb), context=context)
+    assert content(context) == {}
+
+
+def test_a_body_without_an_end_is_refused_when_it_is_too_large(context: StageContext) -> None:
+    endless = [b"HTTP/1.1 200 OK\r\n\r\n", bytes(1 << 20)]
+    with (
+        dripping(endless, pause_s=0) as url,
+        pytest.raises(InvalidData, match=r"but fetch\.downloads states 0\.001 MB"),
+    ):
+        fetch_files(options=only(url), context=context)
+    assert content(context) == {}
+
+
+def test_an_md5_file_without_an_end_is_refused(
+    files: Files, url: str, context: StageContext
+) -> None:
+    with dripping([b"HTTP/1.1 200 OK\r\n\r\n", b"0" * 1000], pause_s=0) as endless:
+        listed = Download(url="train/images_000.tar", megabytes=0.3, md5_url=f"{endless}md5")
+        with pytest.raises(InvalidData, match=r"starts with '0{40}'; expected an MD5"):
+            fetch_files(options=options(url, listed), context=context)
+
+
+def test_a_connection_that_drips_is_given_up_at_last(
+    context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "PAUSE_S", 0.01)
+    monkeypatch.setattr(download, "STALL_S", 0.05)
+    monkeypatch.setattr(download, "LEAST_PER_S", 10**9)
+    drops = [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"x" * 10]
+    with dripping(*[drops] * 4) as url, pytest.raises(Resumable, match=r"only \d+ bytes came in"):
+        fetch_files(options=only(url), context=context)
+
+
+def test_headers_that_drip_end_at_their_deadline(
+    context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "PAUSE_S", 0.01)
+    monkeypatch.setattr(download, "HEADERS_S", 0.1)
+    with (
+        dripping(*[[b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"]] * 4) as url,
+        pytest.raises(Resumable, match="no answer in time"),
+    ):
+        fetch_files(options=only(url), context=context)
+
+
+def test_what_came_before_a_cut_is_kept_to_the_byte(
+    files: Files, url: str, context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "BLOCK_BYTES", 1 << 20)
+    files.cuts["train/images_000.tar"] = [123_456]
+    fetch_files(options=options(url), context=context)
+    assert content(context)["train/images_000.tar"] == TAR
+    assert ("train/images_000.tar", "bytes=123456-") in files.asked
+
+
+def test_a_redirect_to_a_private_address_is_refused(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.moved["meta/train.csv"] = "http://169.254.169.254/latest/meta-data"
+    with pytest.raises(HgldError, match=r"train\.csv: redirects to .* not a public address"):
+        fetch_files(options=only(url), context=context)
+
+
+def test_a_redirect_on_the_same_host_is_followed(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.moved["meta/train.csv"] = "other.csv"
+    files.data["meta/other.csv"] = b"id\n"
+    fetch_files(options=only(url), context=context)
+    assert content(context) == {"meta/train.csv": b"id\n"}
+
+
+def damage(path: Path) -> None:
+    """Flip a bit and set the time of the last change back, as a bad disk does."""
+    facts, data = path.stat(), bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+def test_a_damaged_file_with_its_old_time_is_loaded_again(url: str, context: StageContext) -> None:
+    fetch_files(options=options(url), context=context)
+    damage(folder_of(context) / "train/images_000.tar")
+    fetch_files(options=options(url), context=context)
+    assert content(context)["train/images_000.tar"] == TAR
+
+
+def test_force_compares_every_byte_whatever_was_noted(url: str, context: StageContext) -> None:
+    listed = options(url)
+    fetch_files(options=listed, context=context)
+    path = folder_of(context) / "train/images_000.tar"
+    damage(path)
+    base = Path(context.state / "fetched")
+    md5_url, tar_url = f"{url}md5/images_000.txt", f"{url}train/images_000.tar"
+    download._note_right(RemoteFile(tar_url, path, 300_000, md5_url), base)  # as if never noticed
+    fetch_files(options=listed, context=context)
+    assert path.read_bytes() != TAR
+    fetch_files(options=listed, context=replace(context, force=True))
+    assert path.read_bytes() == TAR
+
+
+def test_a_file_of_a_persons_own_that_is_not_what_is_listed_is_refused_and_kept(
+    url: str, context: StageContext
+) -> None:
+    own = folder_of(context) / "meta/train.csv"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"name\n")
+    with pytest.raises(
+        InvalidData, match=r"has no column id; .* remove it to have it loaded again"
+    ):
+        fetch_files(options=only(url, columns=("id",)), context=context)
+    assert own.read_bytes() == b"name\n"
+
+
+@pytest.mark.parametrize("length", ["many", "-1", "1e9", "٣", "9" * 30])
+def test_a_stated_length_that_is_none_counts_for_nothing(length: str) -> None:
+    answer = requests.Response()
+    answer.headers["Content-Length"] = length
+    assert download._length(answer) is None
+
+
+@pytest.mark.parametrize("listed", ["http://[x", "https://a.example/", ""])
+def test_an_address_of_no_file_is_a_usage_error(listed: str) -> None:
+    given = options("https://a.example/", Download(url=listed, megabytes=1))
+    with pytest.raises(UsageError, match="is not the address of a file"):
+        plan_downloads(given, Path("s"))

@@ -1,9 +1,12 @@
 import re
+from hashlib import md5
 from pathlib import Path
 
 import pytest
 
 from hgld.cli import app, guarded
+from hgld.sources import download
+from hgld.sources.download import RemoteFile
 from tests.sources.file_server import Files, serve_files
 
 GLDV2 = "pipelines/gldv2.toml"
@@ -89,3 +92,21 @@ def test_a_bandwidth_without_use_is_a_usage_error(
 ) -> None:
     assert hgld("fetch", GLDV2, *given, "--work", str(tmp_path)) == 2
     assert "--bandwidth: expected megabytes a second above 0" in capsys.readouterr().err
+
+
+def test_force_finds_what_no_note_shows(tmp_path: Path) -> None:
+    data = bytes(1000)
+    files = Files({"a.bin": data, "a.md5": md5(data).hexdigest().encode()})
+    pipeline = tmp_path / "own.toml"
+    own = ("fetch", str(pipeline), "--work", str(tmp_path / "work"))
+    path, notes = tmp_path / "work/source/a.bin", tmp_path / "work/.state/fetch/fetched"
+    with serve_files(files) as url:
+        pipeline.write_text(
+            f'labels = "labels"\n[fetch]\nbase_url = "{url}"\n'
+            'downloads = [{ url = "a.bin", megabytes = 0.001, md5_url = "a.md5" }]\n'
+        )
+        assert hgld(*own) == 0
+        path.write_bytes(b"x" * 1000)
+        download._note_right(RemoteFile(f"{url}a.bin", path, 1000, f"{url}a.md5"), notes)
+        assert hgld(*own, "--force") == 0
+    assert path.read_bytes() == data

@@ -1,4 +1,6 @@
+import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -6,8 +8,9 @@ import pytest
 
 from hgld.artifacts import ARTIFACTS, Table
 from hgld.config import CollectOptions, LabelOptions, StageContext
-from hgld.errors import InvalidData
+from hgld.errors import InvalidData, UsageError
 from hgld.sources.folder import collect, read_hierarchy
+from hgld.tasks import watched_by
 
 LABELS = (
     "path,order,family,species,split,author\n"
@@ -132,10 +135,33 @@ def test_a_class_that_the_csv_lost_is_told(context: StageContext) -> None:
 def test_without_a_split_column_classes_are_held_out_by_name(context: StageContext) -> None:
     lines = [line.split(",")[:4] for line in LABELS.splitlines()]
     folder = write_folder(context, "\n".join(",".join(cells) for cells in lines) + "\n")
-    _, images, _, _ = collected(context, folder, share=0.85)
+    _, images, _, _ = collected(context, folder, share=0.6)
     by_class = images.groupby("landmark_id")["split"].nunique()
     assert (by_class == 1).all()
     assert set(images["split"]) == {"train", "evaluation"}
+
+
+def test_each_coarsest_class_gives_its_part_of_the_evaluation(context: StageContext) -> None:
+    names = [f"{order}{n}" for order in "ab" for n in range(4)]
+    rows = "".join(f"birds/{name}.jpg,{name[0]},{name}\n" for name in names)
+    folder = write_folder(context, "path,order,species\n" + rows, " ".join(names))
+    _, images, _, _ = collected(context, folder, share=0.5)
+    held = images[images["split"] == "evaluation"]["image_id"]
+    assert sorted(held.str[6]) == ["a", "a", "b", "b"]
+
+
+def test_a_share_beside_a_column_split_is_refused(context: StageContext) -> None:
+    with pytest.raises(UsageError, match=r"evaluation_share is set, but .*labels.csv has a column"):
+        collected(context, write_folder(context), share=0.5)
+
+
+def test_collect_reports_the_sizes_of_the_splits(context: StageContext) -> None:
+    notes: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), notes.append):
+        collected(context, write_folder(context))
+    assert notes == [
+        "train: 2 classes, 2 images; evaluation: 1 class, 1 image; index: 1 class, 1 image"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -175,3 +201,134 @@ def test_all_faults_of_the_csv_are_told_at_once(context: StageContext) -> None:
     folder = write_folder(context, LABELS.replace("index", "indx").replace("evaluation", "eval"))
     with pytest.raises(InvalidData, match=r"row 3: split is 'indx'.*row 4: split is 'eval'"):
         collected(context, folder)
+
+
+def test_pipes_links_and_stray_names_are_dropped_with_a_reason(context: StageContext) -> None:
+    more = "birds/p1.jpg,Anseriformes,Anatidae,teal,train,\n"
+    folder = write_folder(context, LABELS + more)
+    os.mkfifo(folder / "birds/p1.jpg")
+    os.mkfifo(folder / "birds/p2.jpg")
+    (folder / "gone.jpg").symlink_to("nowhere")
+    (folder / "loop").symlink_to(".")
+    Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.jpg")).write_bytes(b"x")
+    _, images, _, dropped = collected(context, folder)
+    assert len(images) == 4
+    assert {(r["image_id"], r["reason"], r["detail"]) for _, r in dropped.iterrows()} == {
+        ("birds/p1.jpg", "not in folder", "a named pipe, not a file; labels.csv row 6"),
+        ("birds/p2.jpg", "not a file", "a named pipe, not a file"),
+        ("gone.jpg", "not a file", "a broken link"),
+        ("loop", "not a file", "a link to a folder above it"),
+        ("caf\\xe9.jpg", "name not UTF-8", "no list can name this file; rename it"),
+    }
+    ARTIFACTS["images_dropped"].write(dropped, folder / "dropped.parquet")  # type: ignore[union-attr]
+
+
+def test_a_path_that_is_too_long_is_dropped(context: StageContext) -> None:
+    folder = write_folder(context, LABELS + f"{'x' * 300}.jpg,Anseriformes,Anatidae,teal,train,\n")
+    _, _, _, dropped = collected(context, folder)
+    assert dropped["detail"].tolist() == ["File name too long; labels.csv row 6"]
+
+
+@pytest.mark.parametrize("name", ["reason", "detail", "size_bytes"])
+def test_a_level_may_have_the_name_of_a_column_of_hgld(name: str, context: StageContext) -> None:
+    folder = write_folder(context, LABELS.replace("species", name))
+    landmarks, images, _, _ = collected(context, folder)
+    assert len(images) == 4
+    assert set(landmarks["name"]) == {"mallard", "raven", "teal"}
+
+
+def many(rows: list[str]) -> str:
+    return "path,order,species\n" + "".join(f"birds/{i}.jpg,{row}\n" for i, row in enumerate(rows))
+
+
+def fault_of(context: StageContext, labels: str) -> str:
+    with pytest.raises(InvalidData) as caught:
+        collected(context, write_folder(context, labels))
+    return str(caught.value).partition("labels.csv: ")[2]
+
+
+def test_a_wrong_split_of_many_rows_is_told_once(context: StageContext) -> None:
+    labels = "path,species,split\n" + "".join(f"birds/{i}.jpg,teal,val\n" for i in range(1_200))
+    assert fault_of(context, labels) == (
+        "row 2: split is 'val' (as in 1,199 other rows); expected one of train, validation, "
+        "evaluation, test, index; did you mean 'validation'?"
+    )
+
+
+def test_columns_that_run_fine_to_coarse_are_told_once(context: StageContext) -> None:
+    fault = fault_of(context, many([f"teal{i},{'ab'[i % 2]}" for i in range(20)]))
+    assert fault.count("stands under") == 2
+    assert fault.endswith(
+        "a class has one parent; the columns seem to run fine to coarse: write them coarse to "
+        "fine, path, species, order"
+    )
+
+
+def test_names_that_repeat_below_several_parents_are_told_with_the_option(
+    context: StageContext,
+) -> None:
+    fault = fault_of(context, many([f"{order},class{i}" for i in range(9) for order in "ab"]))
+    assert fault.count("stands under") == 3 and "; and 6 more like these; a class has" in fault
+    assert 'source.repeated_names = "qualify", which names them NAME (PARENT)' in fault
+
+
+def test_repeated_names_may_be_qualified_by_their_parents(context: StageContext) -> None:
+    rows = ("m1.jpg,a,x,s", "m2.jpg,b,x,s", "t1.jpg,b,y,s", "r1.jpg,b,y,t")
+    labels = "path,order,family,species\n" + "".join(f"birds/{row}\n" for row in rows)
+    folder = write_folder(context, labels)
+    source = context.source.model_copy(update={"repeated_names": "qualify"})
+    context = dataclasses.replace(context, source=source)
+    landmarks, *_ = collected(context, folder)
+    hierarchy, _ = read_hierarchy(folder, landmarks, options=LabelOptions(), context=context)
+    assert [tuple(json.loads(path).values()) for path in hierarchy["path"]] == [
+        ("a", "x (a)", "s (x (a))"),
+        ("b", "x (b)", "s (x (b))"),
+        ("b", "y", "s (y)"),
+        ("b", "y", "t"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "twin"),
+    [("caf\u00e9", "cafe\u0301"), ("a b", "a\u00a0b"), ("a b", "a  b"), ("ab", "a\u200bb")],
+)
+def test_names_that_look_the_same_are_refused(name: str, twin: str, context: StageContext) -> None:
+    labels = LABELS.replace("mallard,train", f"{name},train").replace("mallard,index", f"{twin},")
+    folder = write_folder(context, labels)
+    with pytest.raises(InvalidData) as caught:
+        collected(context, folder)
+    assert f"row 3: species {twin!a} looks like {name!a} in row 2; write each" in str(caught.value)
+
+
+def test_names_that_differ_in_case_are_classes_of_their_own_and_printed(
+    context: StageContext,
+) -> None:
+    folder = write_folder(context, LABELS.replace("mallard,index", "Mallard,index"))
+    said: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        landmarks, *_ = collected(context, folder)
+    assert {"mallard", "Mallard"} <= set(landmarks["name"])
+    assert "'mallard' (row 2) and 'Mallard' (row 3) differ in case" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [("path,a,a", "2 columns are called 'a'"), ("path,a,", "column 3 has no name")],
+)
+def test_every_level_has_a_name_of_its_own(
+    header: str, message: str, context: StageContext
+) -> None:
+    folder = write_folder(context, f"{header}\nbirds/m1.jpg,x,y\n")
+    with pytest.raises(InvalidData, match=message):
+        collected(context, folder)
+
+
+def test_a_file_whose_name_has_another_unicode_form_is_hinted_at(context: StageContext) -> None:
+    folder = write_folder(
+        context, LABELS + "birds/caf\u00e9.jpg,Anseriformes,Anatidae,teal,train,\n"
+    )
+    (folder / "birds/cafe\u0301.jpg").write_bytes(b"x")
+    _, _, _, dropped = collected(context, folder)
+    details = dict(zip(dropped["reason"], dropped["detail"], strict=True))
+    assert "a file is there whose name looks the same" in details["not in folder"]
+    assert set(details) == {"not in folder", "not in csv"}

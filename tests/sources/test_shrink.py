@@ -18,7 +18,7 @@ from PIL import Image
 from hgld.artifacts import ARTIFACTS, Table
 from hgld.config import Download, FetchOptions, StageContext
 from hgld.errors import InvalidData, Resumable
-from hgld.resize import read_note, resize, shrink_jpeg
+from hgld.images import read_note, resize, shrink_jpeg
 from hgld.shards.sample import Encoding, encode_image
 from hgld.sources import download
 from hgld.sources.download import RemoteFile

@@ -1,4 +1,5 @@
 import io
+import os
 import tarfile
 from pathlib import Path
 
@@ -88,3 +89,104 @@ def test_damage_in_the_middle_is_told_with_its_place(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(InvalidData, match="not a tar header at byte 1536"):
         list(scan_tar(path))
+
+
+def pax_tar(path: Path, records: bytes) -> Path:
+    """A tar whose first member has these bytes for a PAX header."""
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, kind, data in (("x", tarfile.XHDTYPE, records), ("a.jpg", tarfile.REGTYPE, b"x")):
+            member = tarfile.TarInfo(name)
+            member.type, member.size = kind, len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+@pytest.mark.parametrize(
+    "records",
+    [b"0 path=a\n", b"-9 path=a\n", b" path=a\n", b"x path=a\n", b"999 path=a\n", b"9 path", b"9",
+     b"11 size=-1\n", b"10 size=x\n", b"30 size=99999999999999999999\n", b"7 path=\n",
+     b"9 path=a\n0 a=\n"],
+)  # fmt: skip
+def test_a_damaged_pax_header_is_one_line(records: bytes, tmp_path: Path) -> None:
+    path = pax_tar(tmp_path / "x.tar", records)
+    with pytest.raises(InvalidData, match=r"x\.tar: (not a PAX header at byte 0|the tar is cut)"):
+        list(scan_tar(path))
+
+
+def test_a_name_of_other_bytes_than_utf8_is_read(tmp_path: Path) -> None:
+    path = pax_tar(tmp_path / "x.tar", b"14 path=\xff.jpg\n")
+    assert [m.name for m in scan_tar(path)] == ["\ufffd.jpg"]
+
+
+@pytest.mark.parametrize("size", [b"-0000001000", b"+0000000001", b"0o000000001", b"0000_000001"])
+def test_a_size_is_digits_alone(size: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    write_tar(path, ["abcd"])
+    data = bytearray(path.read_bytes())
+    data[124:136] = size.ljust(12, b"\0")
+    data[148:156] = b"        "
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    path.write_bytes(data)
+    with pytest.raises(InvalidData, match="no size in the tar header at byte 0"):
+        list(scan_tar(path))
+
+
+def test_a_header_of_a_name_is_bounded(tmp_path: Path) -> None:
+    path = pax_tar(tmp_path / "x.tar", bytes(2 << 20))
+    with pytest.raises(InvalidData, match="a name of 2097152 bytes at byte 0"):
+        list(scan_tar(path))
+
+
+def test_a_pipe_in_place_of_a_tar_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x_0.tar")
+    with pytest.raises(InvalidData, match=r"x_0\.tar: a named pipe, not a file; expected a tar"):
+        index_tars(tmp_path, "x_*.tar", tmp_path / "state")
+
+
+def kept_scans(folder: Path) -> list[Path]:
+    return sorted((folder / "state").rglob("*.scan"))
+
+
+def test_a_kept_scan_is_used_while_it_is_whole(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x.tar", ["abcd"])
+    first = index_tars(tmp_path, "x.tar", tmp_path / "state")
+    (kept,) = kept_scans(tmp_path)
+    before = kept.stat().st_mtime_ns
+    assert index_tars(tmp_path, "x.tar", tmp_path / "state").equals(first)
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_a_damaged_scan_is_made_again(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x.tar", ["abcd", "efgh"])
+    first = index_tars(tmp_path, "x.tar", tmp_path / "state")
+    (kept,) = kept_scans(tmp_path)
+    whole = kept.read_bytes()
+    for place in [*range(0, len(whole), 97), len(whole) - 1]:
+        kept.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert index_tars(tmp_path, "x.tar", tmp_path / "state").equals(first)
+        assert kept.read_bytes() == whole
+    for part in (b"", whole[:10], whole[:100]):
+        kept.write_bytes(part)
+        assert index_tars(tmp_path, "x.tar", tmp_path / "state").equals(first)
+
+
+def test_scans_that_change_places_are_made_again(tmp_path: Path) -> None:
+    for name, ids in (("x_0", ["abcd"]), ("x_1", ["efgh"])):
+        write_tar(tmp_path / f"{name}.tar", ids)
+    first = index_tars(tmp_path, "x_*.tar", tmp_path / "state")
+    one, other = kept_scans(tmp_path)
+    swapped = one.read_bytes(), other.read_bytes()
+    other.write_bytes(swapped[0])
+    one.write_bytes(swapped[1])
+    assert index_tars(tmp_path, "x_*.tar", tmp_path / "state").equals(first)
+
+
+def test_a_tar_that_changed_with_its_size_and_time_kept_is_scanned_again(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    write_tar(path, ["abcd"])
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    index_tars(tmp_path, "x.tar", tmp_path / "state")
+    write_tar(path, ["efgh"])
+    os.utime(path, ns=times)
+    found = index_tars(tmp_path, "x.tar", tmp_path / "state")
+    assert found["image_id"].tolist() == ["efgh"]

@@ -1,16 +1,20 @@
 import csv
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from hgld.artifacts import hash_file
 from hgld.cli import app, guarded
 from hgld.ranking.interchange import read_kaggle, read_trec_qrels, read_trec_run
 from tests.evaluate.made_evaluation import write_evaluation, write_levels
 
 IDS = ("a", "b", "c", "d")
+ODD_IDS = ("my cat.jpg", "50% off.jpg", 'a,"b".jpg', "caf\u00e9\u00a0x.jpg")
 
 
 def hgld(*arguments: object) -> int:
@@ -19,18 +23,32 @@ def hgld(*arguments: object) -> int:
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
+    return write_work(tmp_path, IDS)
+
+
+def write_work(tmp_path: Path, ids: Sequence[str]) -> Path:
     values = {"old": {"H-AP": (0.5, 0.5, 0.5, 0.5)}, "new": {"H-AP": (0.9, 0.4, 0.5, 0.7)}}
-    write_evaluation(tmp_path, values, IDS)
-    write_levels(tmp_path, "old", IDS, [3, 0, 0, 1])
-    write_levels(tmp_path, "new", IDS, [3, 3, 2, 1])
-    labels = [[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]
-    rows = [("test", name, labels[0]) for name in IDS]
+    write_evaluation(tmp_path, values, ids)
+    write_levels(tmp_path, "old", ids, [3, 0, 0, 1])
+    write_levels(tmp_path, "new", ids, [3, 3, 2, 1])
+    labels = [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]]
+    rows = [("test", name, labels[0]) for name in ids]
     rows += [("index", name, label) for name, label in zip("wxyz", labels, strict=True)]
-    index = pd.DataFrame([{"split": s, "image_id": i, "level_1": a, "level_2": b, "level_3": c}
-                          for s, i, (a, b, c) in rows])  # fmt: skip
+    texts = dict.fromkeys(("author", "license", "title", "url"), "unknown")
+    index = pd.DataFrame([{"key": f"{s}-{number}", "image_id": i, "split": s, "landmark_id": number,
+                           "shard": f"{s}-000000.tar", "offset": 1024 * number + 512,
+                           "size_bytes": 9, "json_offset": 0, "json_size": 0,
+                           "extent_start": 1024 * number, "extent_bytes": 1024, "crc32": 0,
+                           "run": number, "sha256": "0" * 64, "width": 1, "height": 1, **texts,
+                           "level_1": a, "level_2": b, "level_3": c}
+                          for number, (s, i, (a, b, c)) in enumerate(rows)])  # fmt: skip
     (tmp_path / "shards").mkdir()
     index.to_parquet(tmp_path / "shards" / "index.parquet")
-    manifest = {"levels": ["kind", "supercategory", "landmark"], "splits": {}, "shards": []}
+    shards = [{"file": file, "split": part["split"].iloc[0], "sha256": "0" * 64, "bytes": 9216,
+               "samples": len(part), "runs": len(part)}
+              for file, part in index.groupby("shard")]  # fmt: skip
+    manifest = {"levels": ["kind", "supercategory", "landmark"], "splits": {}, "shards": shards,
+                "index_sha256": hash_file(tmp_path / "shards" / "index.parquet")}  # fmt: skip
     (tmp_path / "shards" / "manifest.json").write_text(json.dumps(manifest))
     return tmp_path
 
@@ -53,7 +71,9 @@ def test_measure_prints_the_metrics_of_embeddings(embeddings: Path, capsys) -> N
         "2 queries have not another image of their place in the gallery",
     ]
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines()[3:]}
-    assert rows["H-AP"] == ["100.0", "4"] and rows["AP:place"] == ["100.0", "2"]
+    assert rows["H-AP"] == ["100.0", "4", "100.0", "to", "100.0"]
+    assert rows["AP:place"] == ["100.0", "2", "-"]  # two queries of one class
+    assert text.splitlines()[-1] == "intervals over 3 classes"
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -65,8 +85,11 @@ def test_measure_as_data_and_query_by_query(embeddings: Path, capsys) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["mean"] == {"R@1:place": 1.0, "AP:kind": 1.0}
     assert found["protocol"]["name"] == "query-gallery"
+    assert found["interval"] == {"R@1:place": [1.0, 1.0], "AP:kind": [1.0, 1.0]}
     with out.open() as file:
-        assert [row["image_id"] for row in csv.DictReader(file)] == ["0", "1", "2", "3"]
+        rows = list(csv.DictReader(file))
+    assert [row["image_id"] for row in rows] == ["0", "1", "2", "3"]
+    assert [row["class"] for row in rows] == ["lake", "lake", "mill", "dam"]
 
 
 def test_measure_by_chosen_levels(embeddings: Path, capsys) -> None:
@@ -83,6 +106,11 @@ def test_measure_by_chosen_levels(embeddings: Path, capsys) -> None:
         (("vectors.npy", "--labels", "labels.csv", "--metric", "H-AB"), 2, "nearest is 'H-AP'"),
         (("vectors.npy", "--labels", "labels.csv", "--metric", "AP:town"), 2, "level 'town'"),
         (("vectors.npy", "--labels", "labels.csv", "--level", "town"), 2, "no level 'town'"),
+        (
+            ("vectors.npy", "--labels", "labels.csv", "--level", "place", "--level", "place"),
+            2,
+            "a level is there twice: place, place",
+        ),
         (("vectors.npy", "--labels", "none.csv"), 3, "none.csv: no such file"),
     ],
 )
@@ -135,6 +163,40 @@ def test_export_writes_what_the_readers_of_others_read(work: Path, capsys) -> No
     assert read_trec_qrels(capsys.readouterr().out.splitlines())["a"] == {"w": 7}
 
 
+def test_ids_that_hold_spaces_are_encoded_alike_in_run_qrels_and_submission(
+    tmp_path: Path, capsys
+) -> None:
+    place = f"{write_work(tmp_path, ODD_IDS)}:new"
+    found = []
+    for form, read in (
+        ("trec-run", read_trec_run),
+        ("trec-qrels", read_trec_qrels),
+        ("kaggle", read_kaggle),
+    ):
+        assert hgld("evaluations", "export", place, "--format", form) == 0
+        text = capsys.readouterr()
+        assert "4 ids hold white space" in text.err and "'50% off.jpg'" in text.err
+        found.append(list(read(text.out.splitlines())))
+    assert found[0] == found[1] == found[2]
+    assert [unquote(query) for query in found[0]] == list(ODD_IDS)
+
+
+@pytest.mark.parametrize("form", ["trec-run", "trec-qrels", "kaggle"])
+def test_what_cannot_be_exported_is_refused_before_the_first_line(
+    form: str, tmp_path: Path, capsys
+) -> None:
+    place = f"{write_work(tmp_path, ('a', 'b', 'c', ''))}:new"
+    assert hgld("evaluations", "export", place, "--format", form) == 3
+    text = capsys.readouterr()
+    assert text.out == "" and "the query holds an image without an id" in text.err
+
+
+@pytest.mark.parametrize("depth", ["0", "-1", "ten", "1.5"])
+def test_a_depth_is_a_number_from_1_or_all(work: Path, depth: str, capsys) -> None:
+    assert hgld("evaluations", "export", f"{work}:new", f"--depth={depth}") == 2
+    assert "expected a number from 1, or all" in capsys.readouterr().err
+
+
 def test_a_kaggle_file_is_scored_by_the_official_rules(work: Path, capsys) -> None:
     out, solution = work / "submission.csv", work / "solution.csv"
     assert hgld("evaluations", "export", f"{work}:new", "--format", "kaggle", "-o", out) == 0
@@ -155,7 +217,7 @@ def test_a_kaggle_file_is_scored_by_the_official_rules(work: Path, capsys) -> No
 
 def test_an_unknown_format_is_named(work: Path, capsys) -> None:
     assert hgld("evaluations", "export", f"{work}:new", "--format", "trec") == 2
-    assert "expected trec-run, trec-qrels or kaggle" in capsys.readouterr().err
+    assert "expected trec-run, trec-qrels, kaggle, npz or parquet" in capsys.readouterr().err
 
 
 def test_revisited_prints_the_three_protocols(tmp_path: Path, capsys) -> None:

@@ -8,15 +8,26 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors
 from hgld.cli import app, guarded
-from hgld.hierarchy.columns import table_of
+from hgld.errors import WaitingForReview
+from hgld.hierarchy.columns import columns_of, table_of
+from hgld.hierarchy.sheets.spreadsheet import read_sheets
+from hgld.hierarchy.sheets.workbook import write_workbook
+from hgld.reviewing import apply_review
+from hgld.run import Runner
+from hgld.tools.runners import open_runner, open_workspace
+from tests.listening import Notes
 
 PIPELINE = """
 labels = "labels"
@@ -156,6 +167,89 @@ def test_a_sheet_from_anywhere_is_applied(desk: Path, tmp_path: Path) -> None:
     fill(tmp_path / "mine.csv", {"inn": "drop"})
     assert hgld(desk, "review", str(tmp_path / "mine.csv"), "--apply") == 20  # five are open
     assert decided(desk) == {"inn": "drop"}
+
+
+def test_an_older_sheet_replaces_newer_decisions_only_with_yes(
+    desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older = shutil.copy(desk / "work" / "review.csv", tmp_path / "older.csv")
+    fill(desk / "work" / "review.csv", {"inn": "drop", "pub": "restaurant"})
+    hgld(desk, "review", "--apply")
+    fill(older, {"inn": "restaurant"})
+    capsys.readouterr()
+    assert hgld(desk, "review", str(older), "--apply") == 3
+    said = capsys.readouterr().err
+    assert "would replace 1 decision newer than the sheet" in said and "--yes" in said
+    assert "inn: 'drop' (decided by a person, 2026-11-21) would become 'keep restaurant'" in said
+    assert decided(desk) == {"inn": "drop", "pub": "restaurant"}
+    assert hgld(desk, "review", str(older), "--apply", "--yes") == 20
+    assert decided(desk) == {"inn": "restaurant", "pub": "restaurant"}
+
+
+def test_a_sheet_that_is_saved_while_it_is_applied_keeps_its_edits(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(desk / "work" / "review.csv", {"inn": "drop"})
+    runner = open_runner(desk / "pipeline.toml", None, desk / "work", "2026-11-21")
+    append = Table.append
+
+    def append_and_save(table: Table, rows: pd.DataFrame, path: Path) -> None:
+        append(table, rows, path)
+        fill(desk / "work" / "review.csv", {"pub": "restaurant"})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "append", append_and_save)
+        assert apply_review(runner, "ann") == 1
+    assert hgld(desk, "review") == 20  # edits that are not applied
+    assert hgld(desk, "review", "--apply") == 20
+    assert decided(desk) == {"inn": "drop", "pub": "restaurant"}
+
+
+def test_a_sheet_that_is_saved_while_it_is_made_again_is_kept_as_a_copy(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = open_runner(desk / "pipeline.toml", None, desk / "work", "2026-11-21")
+    call = Runner._call
+
+    def save_and_call(self: Runner, *words: Any) -> object:
+        outputs = call(self, *words)
+        fill(desk / "work" / "review.csv", {"pub": "restaurant"})
+        return outputs
+
+    monkeypatch.setattr(Runner, "_call", save_and_call)
+    with pytest.raises(WaitingForReview):
+        runner.run_one("review", force=True)
+    copy = rows_of(desk / "work" / "review.edited-1.csv")
+    assert {row["instance_of"] for row in copy if row["decision"]} == {"pub"}
+
+
+def test_two_applies_on_one_labels_folder_both_land(
+    desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(desk / "work", tmp_path / "other")
+    works = {"inn": desk / "work", "pub": tmp_path / "other"}
+    for value, work in works.items():
+        fill(work / "review.csv", {value: "drop"})
+    append, waits, notes = Table.append, threading.Event(), Notes()
+    notice = notes.notice
+
+    def hear(text: str) -> None:
+        notice(text)
+        if "is adding decisions" in text:
+            waits.set()
+
+    def wait_and_append(table: Table, rows: pd.DataFrame, path: Path) -> None:
+        waits.wait(120)  # until the other has read what there is, or waits for it
+        append(table, rows, path)
+
+    monkeypatch.setattr(Table, "append", wait_and_append)
+    monkeypatch.setattr(notes, "notice", hear)
+    workspaces = [open_workspace(desk / "pipeline.toml", None, work) for work in works.values()]
+    runners = [Runner(workspace, "2026-11-21", notes) for workspace in workspaces]
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(lambda runner: apply_review(runner, "ann"), runners)) == [1, 1]
+    assert decided(desk) == {"inn": "drop", "pub": "drop"}
+    assert any("is adding decisions" in text for text in notes.notices)
 
 
 def test_a_sheet_without_apply_is_a_usage_error(
@@ -309,6 +403,21 @@ def test_a_workbook_is_written_and_applied(desk: Path) -> None:
     book.save(path)
     assert hgld(desk, "review", str(path), "--apply") == 20
     assert decided(desk) == {"inn": "drop"}
+
+
+def test_control_characters_stop_no_workbook_and_are_removed_from_what_is_read(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("openpyxl")
+    rows = [dict.fromkeys(columns_of("review"), "") | {"key": "bell\x07 _x0041_"}]
+    sheets = {
+        "review": pd.DataFrame(rows, dtype="str"),
+        "review_clusters": table_of("review_clusters", []),
+    }
+    taxonomy = pd.DataFrame({"supercategory": ["a\x01b"]}, dtype="str")
+    write_workbook(sheets, taxonomy, tmp_path / "r.xlsx")
+    (sheet, _) = read_sheets(tmp_path / "r.xlsx")
+    assert sheet.rows[0]["key"] == "bell _x0041_"
 
 
 def test_an_edited_workbook_is_not_overwritten_without_a_copy(desk: Path) -> None:

@@ -260,8 +260,31 @@ def test_replaced_images_stand_in_the_config_also_of_a_run_that_was_stopped(
     said: list[str] = []
     with watched_by(lambda items, label, total: iter(items), said.append):
         cut = train({"run": SHORT}, out=tmp_path / "cut", workers=workers, **options)
-    assert not [line for line in said if "cannot be decoded" in line]  # it was said before
+    assert not [line for line in said if "is damaged" in line]  # it was said before
     assert visible(cut / "run") == visible(whole / "run")
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_model_that_missed_damaged_images_is_trained_again_once_they_are_whole(
+    train, harmed, shards: Path, tmp_path: Path, finished: bool
+) -> None:
+    runs, options = {"run": SHORT}, {"shards": harmed[0], "undecodable_budget": 2}
+    if finished:
+        train(runs, **options)
+        before = visible(tmp_path / "models" / "run")
+        assert visible(train(runs, **options) / "run") == before
+    else:
+        with watched_by(before_step(4, crash)), pytest.raises(RuntimeError):
+            train(runs, checkpoint_steps=1, **options)
+    for tar in shards.glob("*.tar"):
+        (harmed[0] / tar.name).write_bytes(tar.read_bytes())
+    said: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        healed = train(runs, **options)
+    assert visible(healed / "run") == visible(train(runs, out=tmp_path / "new") / "run")
+    assert "run: 2 images that were damaged when it was trained are whole again; it begins" in str(
+        said
+    )
 
 
 def test_the_budget_is_not_new_after_a_resume(train, harmed) -> None:
@@ -326,16 +349,64 @@ def test_a_changed_option_trains_the_run_from_its_start(train, tmp_path: Path) -
         assert (models / "a" / file).read_bytes() == (fresh / "a" / file).read_bytes()
 
 
-def test_the_folder_of_a_run_that_is_not_asked_for_goes(train) -> None:
+def test_a_model_that_is_not_asked_for_stays_and_is_named(train) -> None:
     models = train({"a": RunOptions(steps=0), "b": RunOptions(steps=0)})
-    train({"b": RunOptions(steps=0)})
-    assert sorted(path.name for path in models.iterdir()) == ["b", "runs.json"]
+    before, said = (models / "a" / "model.safetensors").read_bytes(), list[str]()
+    with watched_by(lambda items, label, total: iter(items), said.append):
+        train({"b": RunOptions(steps=0)})
+    assert (models / "a" / "model.safetensors").read_bytes() == before
     assert json.loads((models / "runs.json").read_text()) == {"runs": ["b"]}
+    assert "models/: not in train.runs, left as they are: a; " in " ".join(said)
 
 
 def test_runs_are_listed_in_the_order_they_are_asked_for(train) -> None:
     models = train({"b": RunOptions(steps=0), "a": RunOptions(steps=0)})
     assert json.loads((models / "runs.json").read_text()) == {"runs": ["b", "a"]}
+
+
+def test_a_run_is_trained_with_each_seed_as_if_it_were_the_only_one(train, tmp_path: Path) -> None:
+    runs = {"plain": RunOptions(steps=0), "a": RunOptions(loss="HAPPIER", steps=2)}
+    models = train(runs, seeds=(3, 0))
+    assert json.loads((models / "runs.json").read_text()) == {
+        "runs": ["plain", "a-s3", "a-s0"],
+        "seeds": {"a": ["a-s3", "a-s0"]},
+    }
+    for seed in (3, 0):
+        alone = train({"a": runs["a"]}, out=tmp_path / f"alone {seed}", seed=seed)
+        assert visible(models / f"a-s{seed}") == visible(alone / "a")
+
+
+def test_models_of_one_run_name_one_recipe(train) -> None:
+    """By it a comparison knows that two models differ in their seeds alone."""
+    runs = {"a": RunOptions(loss="HAPPIER", steps=1), "b": RunOptions(loss="SupAP", steps=1)}
+    models = train(runs, seeds=(0, 1))
+    names = ("a-s0", "a-s1", "b-s0")
+    configs = [json.loads((models / name / "config.json").read_text()) for name in names]
+    first, second, other = (config["recipe"] for config in configs)
+    assert first == second != other
+
+
+def test_a_run_of_another_seed_is_added_without_training_the_first_again(train) -> None:
+    run = RunOptions(loss="HAPPIER", steps=2)
+    models = train({"a": run}, seeds=(0,))
+    before = (models / "a-s0" / "model.safetensors").stat().st_mtime_ns
+    train({"a": run}, seeds=(0, 1))
+    assert (models / "a-s0" / "model.safetensors").stat().st_mtime_ns == before
+    assert losses(models / "a-s1") != losses(models / "a-s0")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"seeds": [1, 1]}, "seeds names a seed twice"),
+        ({"seeds": [1], "runs": {"a": {}, "a-s1": {"steps": 0}}}, "two models .* called a-s1"),
+    ],
+)
+def test_seeds_that_give_two_models_one_name_are_refused(
+    options: dict[str, object], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        TrainOptions.model_validate(options)
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_keys_of_its_batch(train, tmp_path, shards):
@@ -352,6 +423,12 @@ def test_a_split_without_samples_names_those_there_are(train) -> None:
         UsageError, match=r"'dev' has no samples; the shards hold evaluation, index"
     ):
         train({"run": SHORT}, split="dev")
+
+
+def test_untrained_runs_need_no_samples_of_their_split(train) -> None:
+    models = train({"run": RunOptions(steps=0)}, split="dev")
+    config = json.loads((models / "run" / "config.json").read_text())
+    assert config["classes"] == 0
 
 
 def test_too_few_classes_for_a_batch_are_one_clear_line(train) -> None:

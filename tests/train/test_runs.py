@@ -70,7 +70,7 @@ def test_losses_that_are_not_of_every_step_are_named(train) -> None:
     verify_models(models)
     metrics = models / "run" / "metrics.jsonl"
     metrics.write_text(metrics.read_text().splitlines(True)[0])
-    with pytest.raises(InvalidData, match=r"run/metrics\.jsonl: holds 1 of 2 steps"):
+    with pytest.raises(InvalidData, match=r"run/metrics\.jsonl: is not the file that"):
         verify_models(models)
 
 
@@ -83,13 +83,17 @@ def test_a_run_whose_folder_is_a_link_forgets_other_options_too(train, tmp_path:
     assert visible(run) == visible(train({"run": OTHER}, out=tmp_path / "fresh") / "run")
 
 
-def test_of_a_run_that_is_not_asked_for_a_link_goes_alone(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "run").symlink_to(tmp_path / "elsewhere")
-    RunFolder.remove_others(tmp_path / "out", ["other"])
-    assert list((tmp_path / "out").iterdir()) == []
-    assert (tmp_path / "elsewhere").is_dir()
+def test_files_of_a_person_in_the_folder_of_a_run_stay(train) -> None:
+    models = train({"run": SHORT})
+    (models / "run" / "notes.txt").write_text("mine")
+    train({"run": OTHER})
+    assert (models / "run" / "notes.txt").read_text() == "mine"
+
+
+def test_only_the_runs_of_the_pipeline_are_checked(models: Path) -> None:
+    (models / "mine").mkdir()
+    (models / "mine" / "notes.txt").write_text("")
+    verify_models(models)
 
 
 def test_a_checkpoint_of_other_options_is_never_loaded(tmp_path: Path) -> None:
@@ -106,15 +110,25 @@ def change_checkpoint(run: Path) -> None:
     path.write_bytes(data)
 
 
-def cut_metrics(run: Path) -> None:
-    (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text().splitlines(True)[0])
+def change_metrics(run: Path, cut: bool = False) -> None:
+    path = run / "metrics.jsonl"
+    text = path.read_text()
+    path.write_text(text.splitlines(True)[0] if cut else text.replace("1", "7"))
+
+
+def make_old(run: Path) -> None:
+    """The checkpoint of a version that kept no losses in it, with fewer losses than steps."""
+    state = torch.load(run / ".checkpoint.pt", weights_only=True)
+    del state["metrics.jsonl"]
+    torch.save(state, run / ".checkpoint.pt")
+    change_metrics(run, cut=True)
 
 
 @pytest.mark.parametrize(
     ("harm", "options", "why"),
     [
         (change_checkpoint, SHORT, r".checkpoint.pt is damaged"),
-        (cut_metrics, SHORT, "metrics.jsonl holds 1 of 2 steps"),
+        (make_old, SHORT, "metrics.jsonl holds 1 of 2 steps"),
         (lambda run: None, OTHER, "its checkpoint at step 2 is of other options or shards"),
     ],
 )
@@ -125,6 +139,32 @@ def test_what_cannot_be_gone_on_from_begins_again_and_is_told(
     harm(run)
     assert f"run: {why}; it begins again" in said_by(train, options)
     assert visible(run) == visible(train({"run": options}, out=tmp_path / "fresh") / "run")
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_changed_losses_come_back_from_the_checkpoint(train, cut: bool) -> None:
+    run = train({"run": SHORT}) / "run"
+    before = visible(run)
+    change_metrics(run, cut)
+    assert not [line for line in said_by(train, SHORT) if "begins again" in line]
+    assert visible(run) == before
+
+
+CHANGES = [('"classes": 4', '"classes": 5'), ('"HAPPIER"', '"CSL"'), ("seal", "sfal")]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_fact_of_a_model_is_named_and_made_again(train, change) -> None:
+    models = train({"run": SHORT})
+    config, before = models / "run" / "config.json", visible(models / "run")
+    assert change[0] in config.read_text()
+    config.write_text(config.read_text().replace(*change, 1))
+    with pytest.raises(
+        InvalidData, match=r"run/config\.json: was changed since the model was saved"
+    ):
+        verify_models(models)
+    train({"run": SHORT})
+    assert visible(models / "run") == before
 
 
 def crash_at_the_second(items, label, total):

@@ -16,19 +16,17 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import cohen_kappa_score
 
+from hgld.artifacts.cells import guard_columns, unguard
+from hgld.bootstrap import CONFIDENCE, DRAWS, count_draws, find_ends
 from hgld.errors import InvalidData
 from hgld.hierarchy.sheets.annotations import Annotation
-from hgld.hierarchy.sheets.cells import guard_columns, unguard
+from hgld.hierarchy.sheets.row_base import EDITABLE
 from hgld.tasks import say
 
 __all__ = ["disagreements", "measure_agreement"]
 
-DRAWS = 2_000
-AT_A_TIME = 100  # draws
-LEVEL = 0.95
 EXAMPLES = 3
 DIGITS = 6
-EDITABLE = ("decision", "supercategory", "kind", "note")
 
 Annotations = Mapping[str, Annotation]
 Pairs = Sequence[tuple[str, str]]
@@ -57,7 +55,7 @@ def measure_agreement(
         "annotators": list(names),
         "values": len(keys),
         "one_alone": _count_alone(a, b, names),
-        "bootstrap": {"draws": DRAWS, "seed": seed, "level": LEVEL},
+        "bootstrap": {"draws": DRAWS, "seed": seed, "level": CONFIDENCE},
         "measures": list(_measure_all(a, b, keys, seed)),
         "supercategories": _by_supercategory(places),
         "confused": _confused(places, [a[key].label for key in keys]),
@@ -174,17 +172,15 @@ def _interval(
     first: np.ndarray, second: np.ndarray, weights: np.ndarray, seed: int
 ) -> tuple[float, float]:
     """Percentiles of kappa over values drawn with replacement."""
-    random = np.random.default_rng(seed)
-    same, count = (first * second).sum(axis=1), len(weights)
+    same = (first * second).sum(axis=1)
     kappas = []
-    for _ in range(DRAWS // AT_A_TIME):
-        drawn = random.multinomial(count, np.full(count, 1 / count), size=AT_A_TIME) * weights
+    for counts in count_draws(len(weights), seed=seed):
+        drawn = counts * weights
         drawn = drawn / np.maximum(drawn.sum(axis=1, keepdims=True), 1e-300)
         chance = ((drawn @ first) * (drawn @ second)).sum(axis=1)
         defined = chance < 1
         kappas.append((drawn[defined] @ same - chance[defined]) / (1 - chance[defined]))
-    outside = 100 * (1 - LEVEL) / 2
-    low, high = np.percentile(np.concatenate(kappas), [outside, 100 - outside])
+    low, high = find_ends(np.concatenate(kappas)[:, None])[:, 0]
     return round(float(low), DIGITS), round(float(high), DIGITS)
 
 

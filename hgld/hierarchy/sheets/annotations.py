@@ -76,13 +76,13 @@ def read_annotations(path: Path, by_label: bool = False) -> dict[str, Annotation
     """What a file says, by key (by label where it has none, or if so wanted), in its order.
 
     Raises:
-        InvalidData: no such file, a missing column, a decision that is none, a value that stands
-            there twice.
+        InvalidData: no such file, a missing column, a decision that is none, two rows of a value
+            that say two things.
     """
     sheet = read_sheets(path)[0]
     by_label = by_label and "instance_of" in sheet.columns  # where not, keys may be labels
     name = "instance_of" if by_label or "key" not in sheet.columns else "key"
-    sheet.require((name, "decision", "supercategory", "kind"))
+    sheet.require((name, "decision", "supercategory"))
     history = "supersedes" in sheet.columns
     found: dict[str, Annotation] = {}
     faults = []
@@ -125,8 +125,8 @@ def _fault(row: Row, name: str, found: Mapping[str, Annotation]) -> str:
     decision = row["decision"].casefold()
     if not row[name]:
         return row.fault(name, "the value that the row is about")
-    if row[name] in found:
-        return row.fault(name, "each value once")
+    if row[name] in found and found[row[name]].cells != row.cells:
+        return row.fault(name, "each value once, or the same row again")
     if decision and decision not in DECISIONS:
         near = nearest(decision, DECISIONS)
         return row.fault("decision", f"one of {', '.join(DECISIONS)}, or nothing") + near

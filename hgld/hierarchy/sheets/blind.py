@@ -7,8 +7,8 @@ so that what an annotator decides when tired is not the same for all.
 import numpy as np
 import pandas as pd
 
+from hgld.artifacts.cells import guard_columns
 from hgld.hierarchy.review import list_values
-from hgld.hierarchy.sheets.cells import guard_columns
 
 __all__ = ["blind_sheet"]
 
@@ -30,5 +30,5 @@ def blind_sheet(
     none = decisions[:0]
     sheet = list_values(clusters, landmark_values, landmarks, taxonomy, none, class_hints)
     order = np.random.default_rng(seed).permutation(len(sheet))
-    left_out = ["status", *([] if hints else HINTS)]
+    left_out = ["base", "status", *([] if hints else HINTS)]
     return guard_columns(sheet.iloc[order].drop(columns=left_out))

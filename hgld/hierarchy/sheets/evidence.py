@@ -10,11 +10,11 @@ from hashlib import sha256
 
 import pandas as pd
 
-__all__ = ["evidence_of", "has_changed", "short_hash"]
+__all__ = ["LETTERS", "PART", "evidence_of", "has_changed", "short_hash"]
 
 LENGTH = 6
 LETTERS = str.maketrans("0123456789", "ghijklmnop")
-PART = "-"  # between the label's hash and the hint's
+PART = "-"  # between the parts of an evidence
 
 
 def evidence_of(values: pd.DataFrame, hints: Mapping[str, str]) -> list[str]:

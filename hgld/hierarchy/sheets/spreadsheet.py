@@ -2,26 +2,41 @@
 
 Spreadsheets change encodings, delimiters and line ends, capitalise words, add blanks, and lose
 nothing on purpose; people sort, filter, move and add columns. All of that is read as it was meant:
-CSV in UTF-8, UTF-16 or (with a note) Windows-1252, parted by commas, semicolons or tabs, and
-``.xlsx``. Columns are found by their names.
+CSV in UTF-8, UTF-16 or (with a note) Windows-1252, parted by commas, semicolons or tabs, and the
+workbooks ``.xlsx`` and ``.ods``. Columns are found by their names.
 """
 
 import csv
 import io
+import re
+import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lxml import etree
+
+from hgld.artifacts.cells import unguard
 from hgld.config import nearest
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.blanks import single_blanks
-from hgld.hierarchy.sheets.cells import unguard
 from hgld.tasks import say
 
-__all__ = ["Row", "Sheet", "read_sheets"]
+__all__ = ["Row", "Sheet", "escape_controls", "read_sheets"]
 
 FAULTY = ("#NAME?", "#REF!", "#VALUE!", "#NUM!", "#DIV/0!", "#N/A", "#NULL!", "Err:")
 CUT_AT = 32_767  # characters that Excel keeps of a cell
+NO_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # characters that XML cannot hold
+ESCAPED = re.compile(r"_x(00[01][0-9A-Fa-f]|[Ff]{3}[EFef])_")  # the same, as .xlsx writes them
+LARGEST_ODS = 1 << 28  # bytes of its XML; more than a sheet of all values needs
+MOST_CELLS = 1 << 10  # of a row, and times that a filled cell or row is repeated
+MOST_ROWS = 1 << 20  # blank ones
+ODS = {
+    "office": "urn:oasis:names:tc:opendocument:xmlns:office:1.0",
+    "style": "urn:oasis:names:tc:opendocument:xmlns:style:1.0",
+    "table": "urn:oasis:names:tc:opendocument:xmlns:table:1.0",
+    "text": "urn:oasis:names:tc:opendocument:xmlns:text:1.0",
+}
 MISREAD = "\ufeff".encode().decode("cp1252")  # the mark of UTF-8, where it was taken for letters
 
 
@@ -142,7 +157,7 @@ def _is_preface(row: Sequence[str]) -> bool:
 def _cell(row: Sequence[str], place: int) -> str:
     if place >= len(row):
         return ""
-    return single_blanks(unguard(row[place].replace("\0", "").strip()))  # git takes \0 for binary
+    return single_blanks(unguard(single_blanks(row[place])))
 
 
 def _decode(path: Path, data: bytes) -> str:
@@ -160,8 +175,10 @@ def _decode(path: Path, data: bytes) -> str:
 def _unicode(data: bytes) -> str:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "utf-16"
-    if b"\0" in data[:200]:  # UTF-16 that does not say so
-        return "utf-16-be" if data[:1] == b"\0" else "utf-16-le"
+    first = data[:200]
+    for encoding, zeros in (("utf-16-be", first[::2]), ("utf-16-le", first[1::2])):
+        if zeros.count(0) > len(zeros) // 2:  # without a mark; a few stray zeros are no UTF-16
+            return encoding
     return "utf-8-sig"
 
 
@@ -185,6 +202,12 @@ def _unfold(row: list[str], delimiter: str) -> list[str]:
 def _read_workbook(path: Path) -> list[tuple[str, list[list[str]]]]:
     """Name and rows of each worksheet that is shown."""
     try:
+        with zipfile.ZipFile(path) as parts:
+            if "content.xml" in parts.namelist():
+                return _read_ods(parts)
+    except Exception as error:  # a damaged workbook raises whatever its parts raise
+        raise InvalidData(f"{path}: not a readable workbook ({error}); save it as CSV") from None
+    try:
         from openpyxl import load_workbook
     except ImportError:
         raise UsageError(
@@ -204,4 +227,68 @@ def _text(cell: object) -> str:
         return ""
     if isinstance(cell, float) and cell.is_integer():
         return str(int(cell))
-    return str(cell)
+    return ESCAPED.sub(lambda code: chr(int(code[1], 16)), str(cell))
+
+
+def escape_controls(text: str) -> str:
+    r"""The text as ``.xlsx`` holds it: XML has no control characters, so they become ``_x0007_``.
+
+    Example:
+        >>> escape_controls("bell\x07")
+        'bell_x0007_'
+    """
+    return NO_XML.sub(lambda found: f"_x{ord(found[0]):04X}_", text)
+
+
+def _read_ods(book: zipfile.ZipFile) -> list[tuple[str, list[list[str]]]]:
+    """Name and rows of each table that is shown, of an OpenDocument spreadsheet."""
+    if book.getinfo("content.xml").file_size > LARGEST_ODS:
+        raise ValueError("too large")
+    parser = etree.XMLParser(resolve_entities=False, no_network=True)
+    root = etree.fromstring(book.read("content.xml"), parser)
+    styles = root.iterfind("office:automatic-styles/style:style", ODS)
+    hidden = {
+        style.get(_ods("style:name"))
+        for style in styles
+        if any(part.get(_ods("table:display")) == "false" for part in style)
+    }
+    tables = root.iterfind("office:body/office:spreadsheet/table:table", ODS)
+    return [
+        (table.get(_ods("table:name"), ""), _ods_rows(table))
+        for table in tables
+        if table.get(_ods("table:style-name")) not in hidden
+    ]
+
+
+def _ods_rows(table: "etree._Element") -> list[list[str]]:
+    """The cells of each row; equal rows and cells are stored once, with their number."""
+    rows: list[list[str]] = []
+    blank = 0
+    for row in table.iter(_ods("table:table-row")):
+        times, cells = int(row.get(_ods("table:number-rows-repeated"), "1")), _ods_cells(row)
+        if not cells:
+            blank += times  # up to a million below the last filled row
+            continue
+        rows += [[] for _ in range(min(blank, MOST_ROWS))] + [cells] * min(times, MOST_CELLS)
+        blank = 0
+    return rows
+
+
+def _ods_cells(row: "etree._Element") -> list[str]:
+    """The texts of a row up to its last filled cell."""
+    cells: list[str] = []
+    blank = 0
+    for cell in row.iterchildren(_ods("table:table-cell"), _ods("table:covered-table-cell")):
+        times = int(cell.get(_ods("table:number-columns-repeated"), "1"))
+        text = "\n".join("".join(map(str, p.itertext())) for p in cell.iterfind("text:p", ODS))
+        if not text:
+            blank += times
+            continue
+        cells += [""] * min(blank, MOST_CELLS) + [text] * min(times, MOST_CELLS)
+        blank = 0
+    return cells
+
+
+def _ods(name: str) -> str:
+    prefix, _, local = name.partition(":")
+    return f"{{{ODS[prefix]}}}{local}"

@@ -1,45 +1,66 @@
 """Read a sheet of values: what each row says, and what is wrong with it.
 
-Of the columns that are only there to be read, one is held to what it was: a label that is not its
-key's tells of columns that were sorted apart from each other, and every decision would go to a
-wrong value. All others are spoilt by spreadsheets as a matter of course (``0,25``), and decide
-nothing; where they differ, a note says so.
+Of the columns that are only there to be read, two are compared with what they should be: a label
+or a base that belongs to another key shows that columns were sorted apart from each other, and
+every decision would go to a wrong value. All others are spoilt by spreadsheets as a matter of
+course (``0,25``), and decide nothing; if they differ, a note says so.
+
+A row that is as it was written says nothing, whatever was decided since. What a person should look
+at before it is applied is a doubt: a row that replaces a decision which its sheet does not show,
+and a sheet whose decisions have moved to other keys.
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import pairwise
+from math import factorial, prod
 
+from hgld.amounts import count_text
 from hgld.artifacts import DECISIONS, KINDS
 from hgld.config import nearest
 from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.decisions import PLACING, Decision
 from hgld.hierarchy.sheets.evidence import has_changed
+from hgld.hierarchy.sheets.row_base import EDITABLE, Base, base_of, cells_of, hash_cells
 from hgld.hierarchy.sheets.spreadsheet import Row, Sheet
 from hgld.tasks import say
 
-__all__ = ["Value", "Wanted", "as_wanted", "keyed", "read_values"]
+__all__ = ["Reading", "Value", "Wanted", "as_wanted", "keyed", "read_values"]
 
-EDITABLE = ("decision", "supercategory", "kind", "note")
-NEEDED = ("key", *EDITABLE)
+NEEDED = ("key", "decision", "supercategory")
 HINTED = 20  # unknown keys for which the nearest is looked up, among thousands
 COMPARED = ("landmarks", "images", "cluster")  # read-only cells that are told of when they differ
+MOVED_FROM = 6  # rows; fewer may well be a person's corrections
+MOVED_SHARE = 0.75  # of the changed rows; sorted apart, all of them say what another row said
+BY_CHANCE = Fraction(1, 100_000)  # the largest probability at which an order counts as sorted
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value, or a decision without one: what the sheet's row of this key is held against."""
+    """A value, or a decision without one: what the sheet's row of this key is compared with.
+
+    Attributes:
+        history: all decisions on it, the one in force last.
+    """
 
     key_type: str
     label: str
     evidence: str
-    in_force: Decision | None
+    history: Sequence[Decision]
     cells: Mapping[str, object]
+
+    @property
+    def in_force(self) -> Decision | None:
+        """The decision in force, if there is one."""
+        return self.history[-1] if self.history else None
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a row of the sheet says, made whole from the taxonomy.
+    """What a row of the sheet says, completed from the taxonomy.
 
     ``confirmed``: it says again what holds, though the value is not what it was.
     """
@@ -50,25 +71,119 @@ class Wanted:
     why: str
     confirmed: bool = field(default=False, compare=False)
 
+    @property
+    def words(self) -> str:
+        """The decision in words."""
+        return " ".join(filter(None, (self.decision, self.supercategory)))
 
-def read_values(
-    sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, str]
-) -> tuple[dict[str, Wanted], list[tuple[int, str]]]:
-    """What the rows of a sheet of values (``keyed``) say, and what is wrong with them."""
+
+@dataclass
+class Reading:
+    """What the rows of a sheet say, by key; by row what is wrong, and what is doubtful."""
+
+    wanted: dict[str, Wanted] = field(default_factory=dict)
+    faults: list[tuple[int, str]] = field(default_factory=list)
+    reverts: list[str] = field(default_factory=list)
+    moved: str = ""
+
+
+def read_values(sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, str]) -> Reading:
+    """Read the rows of a sheet of values (``keyed``)."""
     sheet.require(NEEDED)
-    faults = _key_faults(sheet.rows, values)
-    wanted: dict[str, Wanted] = {}
-    for row in sheet.rows:
-        value = values.get(row["key"])
-        spoilt = row.damaged(EDITABLE) + (_mismatch(row, value) if value else [])
-        found = _untouched(row, value, kinds) or _read_decision(row, kinds)
+    rows = [_completed(row, sheet.columns, values.get(row["key"])) for row in sheet.rows]
+    reading = Reading(faults=_key_faults(rows, values))
+    outdated = 0
+    for row in rows:
+        value, base = values.get(row["key"]), Base.parse(row["base"])
+        spoilt = row.damaged(EDITABLE) + (_mismatch(row, base, value) if value else [])
+        found: Wanted | str | None = _untouched(row, value, kinds)
+        if found is None and base and hash_cells(row.cells) == base.cells:
+            outdated += value is not None and not base.shows(value.in_force)
+        elif found is None:
+            found = _read_decision(row, kinds)
         if isinstance(found, Wanted):
-            wanted[row["key"]] = found
+            reading.wanted[row["key"]] = found
+            reading.reverts += _reverted(row, found, base, value, kinds)
         elif found:
             spoilt.append(found)
-        faults += [(row.number, fault) for fault in spoilt]
-    _say_differences(sheet, values)
-    return wanted, faults
+        reading.faults += [(row.number, fault) for fault in spoilt]
+    reading.moved = _moved(rows, values)
+    _say_differences(replace(sheet, rows=rows), values, outdated)
+    return reading
+
+
+def _completed(row: Row, columns: Collection[str], value: Value | None) -> Row:
+    """The row with the editable columns that its sheet lacks: as shown, if it still says that."""
+    cells = {name: row[name] for name in EDITABLE}
+    missing = [name for name in EDITABLE if name not in columns]
+    shown = cells_of(_shown(Base.parse(row["base"]), value)) if missing and value else cells
+    same = all(cells[name].casefold() == shown[name].casefold() for name in NEEDED[1:])
+    cells |= {name: shown[name] for name in missing if same}
+    return replace(row, cells={**row.cells, **cells})
+
+
+def _shown(base: Base, value: Value) -> Decision | None:
+    """The decision that the row was written from; without a base, the one in force."""
+    if not base:
+        return value.in_force
+    return next((decision for decision in value.history if base.shows(decision)), None)
+
+
+def _reverted(
+    row: Row, wanted: Wanted, base: Base, value: Value | None, kinds: Mapping[str, str]
+) -> list[str]:
+    """A line, if the row replaces a decision that its sheet does not show, or takes one back."""
+    decision = value.in_force if value else None
+    if value is None or decision is None or wanted == as_wanted(decision, kinds):
+        return []
+    before = [as_wanted(earlier, kinds) for earlier in value.history[:-1]]
+    if base.shows(decision) if base else wanted not in before:
+        return []
+    name = value.label or row["key"]
+    was = as_wanted(decision, kinds)
+    assert was is not None
+    made = f"decided by {decision.who}, {decision.when}"
+    return [f"row {row.number}, {name}: '{was.words}' ({made}) would become '{wanted.words}'"]
+
+
+def _moved(rows: Sequence[Row], values: Mapping[str, Value]) -> str:
+    """What shows that the decisions were sorted apart from their keys; empty if nothing does."""
+    now, was = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    for row in rows:
+        value, base = values.get(row["key"]), Base.parse(row["base"])
+        shown = _shown(base, value) if value else None
+        one, other = _place(row.cells), _place(cells_of(shown))
+        if one != other and (base or (one[0] and other[0])):
+            now[one] += 1
+            was[other] += 1
+    changed = now.total()
+    if changed >= MOVED_FROM and (now & was).total() >= MOVED_SHARE * changed:
+        return f"{count_text(changed, 'row')} hold the decisions of other rows"
+    said = [_place(row.cells) for row in rows if row["supercategory"]]
+    if _ascend(rows) and (_is_sorted(said) or _is_sorted([names[1:] for names in said])):
+        return "the decisions are sorted, while the keys are in the order of writing"
+    return ""
+
+
+def _place(cells: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(cells[name].casefold() for name in NEEDED[1:])
+
+
+def _ascend(rows: Sequence[Row]) -> bool:
+    """Whether all rows have the order in which they were written."""
+    places = [Base.parse(row["base"]).row for row in rows]
+    return all(places) and all((len(a), a) < (len(b), b) for a, b in pairwise(places))
+
+
+def _is_sorted(said: Sequence[tuple[str, ...]]) -> bool:
+    """Whether the decisions have an order that sorting leaves, and chance hardly ever does."""
+    count_of = Counter(said)
+    changes = sum(one != other for one, other in pairwise(said))
+    in_order = list(said) in (sorted(said), sorted(said, reverse=True))
+    if not in_order and changes >= len(count_of):
+        return False
+    orders = 2 if in_order else factorial(len(count_of))  # of the groups of equal decisions
+    return orders * prod(map(factorial, count_of.values())) < BY_CHANCE * factorial(len(said))
 
 
 def keyed(sheet: Sheet) -> Sheet:
@@ -79,9 +194,12 @@ def keyed(sheet: Sheet) -> Sheet:
     return replace(sheet, columns=[*sheet.columns, "key"], rows=rows)
 
 
-def _mismatch(row: Row, value: Value) -> list[str]:
-    """A label that is not its key's, or a value that has become another since the sheet."""
+def _mismatch(row: Row, base: Base, value: Value) -> list[str]:
+    """A label or a base that is not its key's, or a value that has changed since the sheet."""
     label = single_blanks(value.label)
+    if base and base.key != base_of(row["key"], None).key:
+        why = f"the base of {row['key']}; was a column sorted or pasted by itself?"
+        return [row.fault("base", why)]
     if row["instance_of"] and label and row["instance_of"] != label:
         why = f"{label!r}, the label of {row['key']}; was a column sorted or pasted by itself?"
         return [row.fault("instance_of", why)]
@@ -92,13 +210,12 @@ def _mismatch(row: Row, value: Value) -> list[str]:
 
 
 def _untouched(row: Row, value: Value | None, kinds: Mapping[str, str]) -> Wanted | None:
-    """The decision in force, where the row says it word for word: it need not fit any more."""
+    """The decision in force, if the row says it word for word: it need not fit any more."""
     decision = value.in_force if value else None
     wanted = as_wanted(decision, kinds)
     if value is None or decision is None or wanted is None:
         return None
-    then = (decision.decision, decision.supercategory, decision.kind, single_blanks(decision.why))
-    same = tuple(row[column] for column in EDITABLE) == then
+    same = {column: row[column] for column in EDITABLE} == cells_of(decision)
     return replace(wanted, confirmed=_confirms(row, value, decision)) if same else None
 
 
@@ -142,8 +259,8 @@ def _read_place(row: Row, decision: str, kinds: Mapping[str, str]) -> "Wanted | 
 
 
 def _key_faults(rows: Sequence[Row], known: Collection[str]) -> list[tuple[int, str]]:
-    """Keys that are no value of this run, or that stand there twice."""
-    seen: dict[str, int] = {}
+    """Keys that are no value of this run, and keys of two rows that say two things."""
+    seen: dict[str, Row] = {}
     faults: list[tuple[int, str]] = []
     for row in rows:
         key = row["key"]
@@ -151,10 +268,10 @@ def _key_faults(rows: Sequence[Row], known: Collection[str]) -> list[tuple[int, 
             near = nearest(key, sorted(known)) if len(faults) < HINTED else ""
             fault = row.fault("key", "the key of a value in clusters.csv") + near
             faults.append((row.number, fault))
-        elif key in seen:
-            fault = row.fault("key", f"each key once; it stands in row {seen[key]} too")
+        elif any(row[name] != seen.get(key, row)[name] for name in EDITABLE):
+            fault = row.fault("key", f"each key once; it stands in row {seen[key].number} too")
             faults.append((row.number, fault))
-        seen.setdefault(key, row.number)
+        seen.setdefault(key, row)
     return faults
 
 
@@ -167,7 +284,12 @@ def as_wanted(decision: Decision | None, kinds: Mapping[str, str]) -> Wanted | N
     return Wanted(decision.decision, decision.supercategory, kind, why)
 
 
-def _say_differences(sheet: Sheet, values: Mapping[str, Value]) -> None:
+def _say_differences(sheet: Sheet, values: Mapping[str, Value], outdated: int) -> None:
+    if outdated:
+        say(
+            f"{sheet.name}: was written before {count_text(outdated, 'newer decision')} on values "
+            "that it leaves as they were; the newer ones hold"
+        )
     for column in COMPARED:
         rows = [
             row.number

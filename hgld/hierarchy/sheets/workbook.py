@@ -17,6 +17,7 @@ from hgld.artifacts import DECISIONS, KINDS
 from hgld.errors import UsageError
 from hgld.hierarchy.columns import records
 from hgld.hierarchy.sheets.clusters import ACTIONS
+from hgld.hierarchy.sheets.spreadsheet import escape_controls
 
 if TYPE_CHECKING:
     from openpyxl.workbook.workbook import Workbook
@@ -33,6 +34,7 @@ WIDTHS = {
     "nearest": 40,
     "note": 30,
     "instance_of": 30,
+    "base": 25,
 }
 EDITABLE = 4  # columns
 DATE = datetime(1980, 1, 1)  # of every part; the first date that a zip knows
@@ -71,7 +73,7 @@ def _fill(page: "Worksheet", sheet: pd.DataFrame, lists: Mapping[str, Sequence[s
 
     page.append(list(sheet.columns))
     for row in records(sheet):
-        page.append(list(row.values()))
+        page.append([escape_controls(c) if isinstance(c, str) else c for c in row.values()])
     for column, name in enumerate(sheet.columns, 1):
         letter = get_column_letter(column)
         page.column_dimensions[letter].width = WIDTHS.get(name, max(10, len(name) + 2))
@@ -111,7 +113,7 @@ def _choose_from(page: "Worksheet", letter: str, column: int, count: int) -> Non
 def _fill_lists(page: "Worksheet", lists: Mapping[str, Sequence[str]]) -> None:
     for column, names in enumerate(lists.values(), 1):
         for row, name in enumerate(names, 1):
-            cell = page.cell(row, column, name)
+            cell = page.cell(row, column, escape_controls(name))
             cell.data_type = "s"
     page.sheet_state = "hidden"
 

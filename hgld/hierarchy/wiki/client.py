@@ -17,6 +17,7 @@ from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.wiki.etiquette import on_this_machine, user_agent
 from hgld.hierarchy.wiki.pacer import Pacer, duration, pause_before
 from hgld.hierarchy.wiki.verdict import Answer, classify
+from hgld.http import Session, TooLarge, read_all
 from hgld.tasks import say
 
 __all__ = ["ApiClient", "TooMuchAsked"]
@@ -30,7 +31,8 @@ FAILURES_BEFORE_STOP = 20  # in a row, over all requests
 FAILURES_BEFORE_FIRST_ANSWER = 3  # of connecting to a server that has not answered yet
 FAILURES_BEFORE_SPLIT = 4  # of one batch that the server chokes on
 WAIT_S = 5.0  # where the server asks to wait but does not say how long
-TIMEOUT_S = (10, 60)  # connect, read
+TIMEOUT_S = (10, 60)  # to connect, between two bytes
+LARGEST_ANSWER = 64_000_000  # bytes, unpacked; Wikimedia's limit for a result is 13 MB
 LONGEST_TURN_S = 10.0  # between two requests; what takes longer is a pause, and told
 CUT_OFF = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
 DIRECTLY = {"http": "", "https": ""}  # past any proxy
@@ -50,6 +52,7 @@ class ApiClient:
         contact: e-mail or URL of whoever runs this; goes into the User-Agent.
         requests_per_second: over all hosts, 3 at most; hosts on this machine are not paced.
         maxlag: seconds of server lag from which the server shall say no; 0: not sent.
+        answer_timeout_s: for one answer, from connecting to its last byte.
         sleep: waits; a parameter so that tests need not.
         clock: seconds that no one sets; likewise.
     """
@@ -59,10 +62,12 @@ class ApiClient:
         contact: str,
         requests_per_second: float = 1.5,
         maxlag: int = 5,
+        answer_timeout_s: float = 120.0,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.maxlag = maxlag
+        self.answer_timeout_s = answer_timeout_s
         self.sleep = sleep
         self.clock = clock
         self.pacer = Pacer(requests_per_second, clock=clock)
@@ -70,7 +75,7 @@ class ApiClient:
         self.failures = 0  # in a row
         self.reached: set[str] = set()  # URLs that have answered
         self._warned: set[str] = set()
-        self.session = requests.Session()
+        self.session = Session()
         self.session.headers["User-Agent"] = user_agent(contact)
         self.session.headers["Promise-Non-Write-API-Action"] = "true"
 
@@ -109,8 +114,8 @@ class ApiClient:
                 return found
             self.sleep(pause_before(tries, 0.0))
         raise Resumable(
-            f"the server answers, but not for '{keys[0]}'; what is finished is kept, run the same "
-            "command again later"
+            f"the server answers, but not for '{keys[0]}' (it is left out, or damaged); what is "
+            "finished is kept, run the same command again later"
         )
 
     def ask(
@@ -166,22 +171,31 @@ class ApiClient:
     def _post(self, url: str, action: str, parameters: Mapping[str, str]) -> Answer:
         lag = {"maxlag": str(self.maxlag)} if self.maxlag else {}
         try:
-            response = self.session.post(
-                url,
-                params={"action": action, "format": "json", "formatversion": "2"},
-                data={**parameters, **lag},
-                timeout=TIMEOUT_S,
-                allow_redirects=False,
-                proxies=DIRECTLY if on_this_machine(url) else None,
-            )
+            with self.session.deadline(self.answer_timeout_s):
+                response = self.session.post(
+                    url,
+                    params={"action": action, "format": "json", "formatversion": "2"},
+                    data={**parameters, **lag},
+                    timeout=TIMEOUT_S,
+                    allow_redirects=False,
+                    stream=True,
+                    proxies=DIRECTLY if on_this_machine(url) else None,
+                )
+                body = read_all(response, LARGEST_ANSWER)
         except CUT_OFF:
             answer = Answer("transient", reason="the answer was cut off", heavy=True)
-        except (requests.ConnectionError, requests.Timeout) as error:
+        except TooLarge as error:
+            answer = Answer("transient", reason=str(error), heavy=True)
+        except (requests.ConnectTimeout, requests.ConnectionError) as error:
             return Answer("transient", reason=f"no connection ({type(error).__name__})")
+        except requests.ReadTimeout:
+            return Answer("transient", reason=f"no byte for {TIMEOUT_S[1]} s", heavy=True)
+        except requests.Timeout as error:
+            return Answer("transient", reason=str(error), heavy=True)
         except requests.RequestException as error:
             return Answer("fatal", reason=single_blanks(str(error)))
         else:
-            answer = classify(response.status_code, response.headers, response.content)
+            answer = classify(response.status_code, response.headers, body)
         self.reached.add(url)
         return answer
 
@@ -227,9 +241,12 @@ class ApiClient:
         self.sleep(pause)
 
     def _tell_warnings(self, document: Mapping[str, Any], url: str) -> None:
-        """Say once what the server warns of: a warning that is new may mean a changed API."""
-        for module, found in document.get("warnings", {}).items():
-            text = single_blanks(str(found.get("warnings", found.get("*", found))))
+        """Report each warning of the server once: a new one may mean a changed API."""
+        warnings = document.get("warnings")
+        named = warnings if isinstance(warnings, dict) else {"": warnings} if warnings else {}
+        for module, found in named.items():
+            parts = found if isinstance(found, dict) else {}
+            text = single_blanks(str(parts.get("warnings", parts.get("*", found))))
             if text not in self._warned and module != "result":  # a cut result is asked for again
                 self._warned.add(text)
                 say(f"{urlsplit(url).hostname} warns: {text}")

@@ -19,6 +19,7 @@ from hgld.tasks import say, track
 __all__ = ["read_blocks"]
 
 BLOCK = 1 << 24
+LONGEST_LINE = 1 << 28  # bytes; those of Wikimedia have a few million
 MB = 1_000_000
 NOTE_EVERY_S = 60.0
 TOLD_ABOVE = 1 << 30  # bytes of a file that takes long enough to tell its speed
@@ -56,6 +57,11 @@ class _Blocks:
             unpacked += len(data)
             cut = data.rfind(b"\n") + 1
             self.block, rest = (rest + data[:cut], data[cut:]) if cut else (b"", rest + data)
+            if len(rest) > LONGEST_LINE:  # a packed file of a few kilobytes may hold it
+                raise InvalidData(
+                    f"{self.path}: a line has more than {LONGEST_LINE >> 20} MB; expected a dump "
+                    "of Wikimedia, download it again"
+                )
             yield step
             self.block = b""
             here = self.raw.tell() // MB

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hgld.config import ScrapeOptions
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.wiki.answers import Page
+from hgld.hierarchy.wiki.answers import Page, is_item_id
 from hgld.hierarchy.wiki.sql_dump import read_rows, table_name, text_of
 from hgld.hierarchy.wiki.titles import as_stored
 
@@ -128,20 +128,28 @@ def _find_items(
     assert path is not None
     table = table_name(path)
     if table == "wb_items_per_site":
-        return _by_sitelink(titles, path)
-    if table == "page_props":
+        found = _by_sitelink(titles, path)
+    elif table == "page_props":
         if options.dump_pages is None:
             raise UsageError(
                 "scrape.dump_pages is not set; page_props.sql names pages by their ids in page.sql"
             )
-        return _by_property({ids[title]: title for title in titles if title in ids}, path)
-    raise InvalidData(f"{path}: holds table {table}; expected page_props or wb_items_per_site")
+        found = _by_property({ids[title]: title for title in titles if title in ids}, path)
+    else:
+        raise InvalidData(f"{path}: holds table {table}; expected page_props or wb_items_per_site")
+    for title, item_id in found.items():
+        if not is_item_id(item_id):
+            raise InvalidData(
+                f"{path}: '{title}' has the item {item_id[:40]!r}; expected an id such as Q243, "
+                "download the file again"
+            )
+    return found
 
 
 def _by_sitelink(titles: set[str], path: Path) -> dict[str, str]:
     columns = ("ips_site_id", "ips_item_id", "ips_site_page")
     pairs = (
-        (text_of(cell).replace("_", " "), f"Q{number.decode()}")
+        (text_of(cell).replace("_", " "), f"Q{number.decode(errors='replace')}")
         for site, number, cell in read_rows(path, columns, "Sitelinks")
         if site == SITE
     )

@@ -3,7 +3,6 @@
 Only the lines of wanted entities are parsed; the id of all others is read off the line's start.
 """
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from hgld.errors import InvalidData
 from hgld.hierarchy.wiki.compressed import read_blocks
+from hgld.hierarchy.wiki.strict_json import parse_json
 
 __all__ = ["Entity", "read_entities"]
 
@@ -57,7 +57,9 @@ def _parse_odd(line: bytes, path: Path) -> Entity | None:
 
 def _parse(line: bytes, path: Path) -> Entity:
     try:
-        entity: Entity = json.loads(line.strip().rstrip(b","))
+        entity = parse_json(line.strip().rstrip(b","))
+        if not isinstance(entity, dict) or not isinstance(entity.get("id", ""), str):
+            raise ValueError
         return entity
     except ValueError:
         raise InvalidData(

@@ -18,6 +18,7 @@ from hgld.hierarchy.wiki.titles import as_stored, title_of_url
 
 __all__ = ["SavedPage", "read_page"]
 
+LARGEST_PAGE = 32 << 20  # bytes; those of Commons have a tenth of a million
 NO_VALUES = ("unknown value", "no value")
 SITE = "https://commons.wikimedia.org/"
 _TITLE = re.compile(r"(.+) [-–—] Wikimedia Commons", re.DOTALL)
@@ -49,8 +50,11 @@ class SavedPage:
 
 def read_page(path: Path, row: str) -> SavedPage:
     """Read one file, whatever it holds; ``row`` is the infobox row's head as the page shows it."""
-    data = _as_utf8(path.read_bytes())
     from_name = as_stored(unquote(_SUFFIX.sub("", path.name)))
+    if path.stat().st_size > LARGEST_PAGE:
+        detail = f"{path.name} has more than {LARGEST_PAGE >> 20} MB"
+        return SavedPage("", (from_name,), reason="not_a_page", detail=detail)
+    data = _as_utf8(path.read_bytes())
     page = _parse(data)
     if page is None:
         return SavedPage("", (from_name,), reason="not_a_page", detail=f"{path.name} is no HTML")
@@ -97,9 +101,8 @@ def _title(page: html.HtmlElement, data: bytes) -> str:
     saved = _SAVED_FROM.search(data[:4096])
     if saved is not None:
         urls.append(saved[1].decode("utf-8", "replace"))
-    titles = (title_of_url(urljoin(SITE, url).partition("?")[0]) for url in urls)
-    if title := next(filter(None, titles), None):
-        return as_stored(title)
+    if title := next(filter(None, map(_title_at, urls)), ""):
+        return title
     head = _TITLE.fullmatch(single_blanks(page.findtext(".//title") or ""))
     return as_stored(head[1]) if head else ""
 
@@ -113,8 +116,16 @@ def _led_here(page: html.HtmlElement) -> Iterator[str]:
 def _redirect(page: html.HtmlElement) -> str:
     """Title that a soft redirect's box leads to."""
     boxes = "//div[contains(@class, 'category-redirect-header')]//a/@href"
-    titles = [title_of_url(urljoin(SITE, url)) for url in page.xpath(boxes)]
-    return next((as_stored(title) for title in titles if title), "")
+    return next(filter(None, map(_title_at, page.xpath(boxes))), "")
+
+
+def _title_at(url: str) -> str:
+    """The title of the page that a link leads to; empty if it is not a page of Commons."""
+    try:
+        title = title_of_url(urljoin(SITE, url).partition("?")[0])
+    except ValueError:  # not a URL
+        return ""
+    return as_stored(title) if title else ""
 
 
 def _item_id(page: html.HtmlElement) -> str:

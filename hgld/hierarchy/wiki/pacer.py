@@ -8,6 +8,7 @@ come out longer than asked but never shorter.
 """
 
 import fcntl
+import math
 import os
 import random
 import time
@@ -24,6 +25,7 @@ __all__ = ["MOST_PER_SECOND", "Pacer", "duration", "pause_before", "turn_file"]
 MOST_PER_SECOND = 3.0  # Wikimedia allows 200 a minute
 LEAST_PER_SECOND = 0.1
 LONGEST_BACKOFF_S = 120.0
+LONGEST_PAUSE_S = 1e9
 LINE = 60  # bytes of the file
 
 
@@ -91,7 +93,9 @@ class Pacer:
         file.seek(0)
         try:
             written, pause = map(float, file.read(LINE).split())
-        except ValueError:  # new
+        except ValueError:  # new, or damaged
+            return 0.0
+        if not (0 <= written < math.inf and 0 <= pause <= LONGEST_PAUSE_S):  # damaged; also if nan
             return 0.0
         if written > self.clock():
             self._write(file, pause)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from math import ceil
 
+from hgld.amounts import count_text
 from hgld.hierarchy.wiki.client import ApiClient
 from hgld.hierarchy.wiki.pacer import duration
 from hgld.tasks import say, track
@@ -59,7 +60,7 @@ class Progress:
 
     def label(self) -> str:
         """Requests and their rate, beside the bar that counts the landmarks."""
-        return f"{self.client.requests:,} requests, {self.rate():.1f}/s"
+        return f"{count_text(self.client.requests, 'request')}, {self.rate():.1f}/s"
 
     def rate(self) -> float:
         """Requests a second so far."""

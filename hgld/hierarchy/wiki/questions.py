@@ -40,7 +40,7 @@ REDIRECTS = {
     "redirects": "1",
 }
 ITEMS = {"props": "info|claims"}
-CLASSES = {"props": "labels", "languages": "|".join(LANGUAGES), "languagefallback": "1"}
+CLASSES = {"props": "info|labels", "languages": "|".join(LANGUAGES), "languagefallback": "1"}
 
 
 def ask_for(

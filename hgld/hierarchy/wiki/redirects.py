@@ -18,7 +18,7 @@ from hgld.hierarchy.wiki.answers import answered_pages
 __all__ = ["Redirect", "read_redirects", "target_of_text"]
 
 _TEMPLATE = re.compile(
-    r"\{\{\s*(?:template:)?\s*"
+    r"\{\{\s*(?:template:\s*)?"
     r"(?:soft[ _-]?)?(?:cat(?:egory)?[ _-]*redir(?:ect)?|redirect[ _-]?cat(?:egory)?"
     r"|see[ _-]?cat(?:egory)?|cat[ _-]?red)"
     r"\s*\|([^{}]*)\}\}",
@@ -39,10 +39,13 @@ def read_redirects(document: Mapping[str, Any], titles: Sequence[str]) -> dict[s
 
     Links of an unfinished answer may be lacking, so it accounts only for what its texts say.
     """
-    whole = bool(document.get("batchcomplete")) or len(titles) == 1
+    whole = document.get("batchcomplete") is True or len(titles) == 1
     found: dict[str, Redirect] = {}
     for title, page in answered_pages(document, titles).items():
-        target = target_of_text(_text(page)) or (_only_link(page) if whole else "")
+        try:
+            target = target_of_text(_text(page)) or (_only_link(page) if whole else "")
+        except (AttributeError, IndexError, KeyError, TypeError):
+            continue  # damaged, or the answer to another question
         if target or whole:
             found[title] = Redirect(target)
     return found
@@ -57,7 +60,7 @@ def target_of_text(text: str) -> str:
         >>> target_of_text("{{Category redirect}}")
         ''
     """
-    template = _TEMPLATE.search(re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL))
+    template = _TEMPLATE.search(_without_comments(text))
     if template is None:
         return ""
     named, plain = {}, []
@@ -76,10 +79,27 @@ def _category(text: str) -> str:
     return f"Category:{name[0].upper()}{name[1:]}" if _NAME.fullmatch(name) else ""
 
 
+def _without_comments(text: str) -> str:
+    """Remove the comments; as in MediaWiki, one without an end reaches to the end of the text."""
+    start, *parts = text.split("<!--")
+    return start + "".join(part.partition("-->")[2] for part in parts)
+
+
 def _text(page: Mapping[str, Any]) -> str:
-    for revision in page.get("revisions", []):
-        return str(revision.get("slots", {}).get("main", {}).get("content", ""))
-    return ""
+    """The page's text, empty if there is no such page, or its text is hidden or was not asked for.
+
+    Raises:
+        KeyError: neither text nor links: this is the answer to another question.
+    """
+    if page.get("missing") is True or page.get("invalid") is True:
+        return ""
+    if "revisions" not in page and "links" in page:
+        return ""
+    slot = page["revisions"][0]["slots"]["main"]
+    text: str = "" if slot.get("texthidden") is True else slot["content"]
+    if not isinstance(text, str):
+        raise TypeError
+    return text
 
 
 def _only_link(page: Mapping[str, Any]) -> str:

@@ -48,7 +48,7 @@ def read_rows(path: Path, columns: Sequence[str], label: str) -> Iterator[tuple[
     for block in read_blocks(path, label):
         for line in block.split(b"\n"):
             if line.startswith(b"INSERT INTO"):
-                if not line.rstrip().endswith(b");"):
+                if b"(" not in line or not line.rstrip().endswith(b");"):
                     raise InvalidData(f"{path}: an INSERT is cut; download the file again")
                 for cells in row.findall(line, line.index(b"(")):
                     yield tuple(cells[place] for place in order)

@@ -13,7 +13,6 @@ and its body may be JSON with status 500 or HTML with status 200. One whose word
 stops the run: nothing tells whether to wait, to ask again or to ask for less.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
 from hgld.hierarchy.blanks import single_blanks
+from hgld.hierarchy.wiki.strict_json import parse_json
 
 __all__ = ["Answer", "classify"]
 
@@ -113,8 +113,8 @@ def _date(text: str) -> datetime | None:
 
 def _parse(body: bytes) -> dict[str, Any] | None:
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
+        document = parse_json(body)
+    except ValueError:
         return None
     return document if isinstance(document, dict) else None
 

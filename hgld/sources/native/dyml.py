@@ -75,7 +75,7 @@ def read_glued(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
 
 def _read_row(path: Path, number: int, line: str, names: list[str]) -> list[str | int]:
     fname, *cells = [cell.strip() for cell in line.split(",")]
-    if len(cells) != len(names) or not all(re.fullmatch(r"-?\d+", cell) for cell in cells):
+    if len(cells) != len(names) or not all(re.fullmatch(r"-?[0-9]+", cell) for cell in cells):
         raise InvalidData(
             f"{path} line {number}: '{line.strip()}'; expected fname, {', '.join(names)}, and "
             "whole numbers behind the file name"

@@ -6,19 +6,20 @@ is held out for evaluation stands in its files, and is not drawn here.
 """
 
 import json
-import os
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from hgld.artifacts import SPACE_OF_SPLIT
+from hgld.artifacts import SPACE_OF_SPLIT, size_of_file
 from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
 from hgld.errors import UsageError
 from hgld.sources.native import cub, dyml, inaturalist, sop
 from hgld.sources.native.listing import CLASS, Listing
-from hgld.sources.open_set import hold_out
-from hgld.sources.tables import ABOUT, UNKNOWN, columns_of, table_of
+from hgld.sources.open_set import describe_splits, split_classes
+from hgld.sources.tables import ABOUT, UNKNOWN, columns_of, drop_unlisted, join_repeats, table_of
+from hgld.tasks import say
 
 __all__ = ["collect", "read_hierarchy"]
 
@@ -37,35 +38,44 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     """List the classes and images of a data set in its own layout.
 
     A row is one image; its id is its path. ``options.validation_share`` of the training classes
-    become the split ``validation``, drawn by the hash of seed and class number.
+    become the split ``validation``, drawn within each coarsest class.
 
     Dropped, with a reason: ``duplicate`` (the first line is kept), ``is a query`` (a gallery image
     with the bytes of a query, which stands among the queries), ``not in folder``, ``not in list``
-    (an image file that no line names).
+    (an image file that no line names), and what ``drop_unlisted`` lists.
 
     Returns:
         landmarks, images, queries (none), images_dropped.
 
     Raises:
         InvalidData: a file is missing or has another form.
-        UsageError: an evaluation share: the data set has its own split.
+        UsageError: classes to hold out for evaluation: the data set has its own split.
     """
-    if options.evaluation_share:
-        raise UsageError(
-            f"collect.evaluation_share is {options.evaluation_share:g}, but {context.source.kind} "
-            "has its own evaluation split; leave it at 0 (validation_share may be set)"
-        )
+    for name in ("evaluation_share", "evaluation_classes"):
+        if getattr(options, name):
+            raise UsageError(
+                f"collect.{name} is set, but {context.source.kind} has its own evaluation split; "
+                "remove it (validation_share may be set)"
+            )
     listing = _read(source, context)
-    rows = _judge(_hold_out(listing.images, options), source)
+    rows = _judge(_hold_out(listing, options), source)
     taken = rows[rows["reason"] == ""]
-    dropped = pd.concat([rows[rows["reason"] != ""], _strangers(rows, source)])
+    unlisted = drop_unlisted(
+        source,
+        set(rows["path"]),
+        IMAGE_ENDINGS,
+        "not in list",
+        f"no line in {', '.join(rows['file'].unique())}",
+    )
+    dropped = pd.concat([rows[rows["reason"] != ""], unlisted])
     dropped = dropped.rename(columns={"path": "image_id"})
+    say(describe_splits(taken))
     assert len(rows) == len(taken) + (rows["reason"] != "").sum(), "lines in = out + dropped"
     return (
         _landmarks(taken, listing),
         _images(taken, source),
         table_of("queries").empty(),
-        _join_repeats(dropped)[columns_of("images_dropped")],
+        join_repeats(dropped)[columns_of("images_dropped")],
     )
 
 
@@ -92,11 +102,15 @@ def _read(source: Path, context: StageContext) -> Listing:
     return READERS[context.source.kind](source, context.source)
 
 
-def _hold_out(rows: pd.DataFrame, options: CollectOptions) -> pd.DataFrame:
-    """Training classes for validation; the draw of a class depends on no other."""
-    ids = rows["landmark_id"].drop_duplicates()
-    drawn = ids[hold_out([f"validation:{i}" for i in ids], options.validation_share, options.seed)]
-    moves = (rows["split"] == "train") & rows["landmark_id"].isin(drawn)
+def _hold_out(listing: Listing, options: CollectOptions) -> pd.DataFrame:
+    """The lines, some of the training classes moved to validation."""
+    rows, classes = listing.images, listing.classes
+    ids = rows.loc[rows["split"] == "train", "landmark_id"].unique()
+    trained = classes[(classes["space"] == "train") & classes["landmark_id"].isin(ids)]
+    keys = trained["landmark_id"].astype(str).tolist()
+    splits = split_classes(keys, options, trained[listing.levels[0]])
+    moved = trained["landmark_id"][splits == "validation"]
+    moves = (rows["split"] == "train") & rows["landmark_id"].isin(moved)
     return rows.assign(split=rows["split"].mask(moves, "validation"))
 
 
@@ -104,49 +118,19 @@ def _judge(rows: pd.DataFrame, source: Path) -> pd.DataFrame:
     """Size, reason and detail of each line; the reason is empty where its image is taken."""
     rows = rows.reset_index(drop=True)
     place = rows["file"] + " line " + rows["line"].astype("str")
-    sizes = pd.Series([_size(source / path) for path in rows["path"]], dtype="int64")
-    again, absent = rows.duplicated(["split", "path"]), sizes < 0
+    sizes, faults = zip(*(size_of_file(source / path) for path in rows["path"]), strict=True)
+    again, absent = rows.duplicated(["split", "path"]), np.array(sizes) < 0
     first = place.groupby([rows["split"], rows["path"]]).transform("first")
     reason = pd.Series("", index=rows.index, dtype="str")
     reason = reason.mask(absent, "not in folder").mask(again, "duplicate")
-    detail = ("no such file; " + place).mask(again, "again in " + place + ", first in " + first)
+    detail = (pd.Series(faults) + "; " + place).mask(
+        again, "again in " + place + ", first in " + first
+    )
     if "copy_of" in rows:
         copy = (rows["copy_of"].fillna("") != "") & (reason == "")
         reason = reason.mask(copy, "is a query")
         detail = detail.mask(copy, place + " has the bytes of " + rows["copy_of"].astype("str"))
     return rows.assign(size_bytes=sizes, reason=reason, detail=detail.where(reason != "", ""))
-
-
-def _size(path: Path) -> int:
-    """Bytes of a file; -1: there is none."""
-    try:
-        return path.stat().st_size if path.is_file() else -1
-    except OSError:
-        return -1
-
-
-def _strangers(rows: pd.DataFrame, source: Path) -> pd.DataFrame:
-    """Image files below the source folder that no line names."""
-    named = set(rows["path"])
-    found = sorted(path for path in _walk(source) if path not in named)
-    detail = f"no line in {', '.join(rows['file'].unique())}"
-    return pd.DataFrame(
-        {"path": found, "split": "train", "reason": "not in list", "detail": detail}
-    )
-
-
-def _walk(source: Path) -> Iterator[str]:
-    for folder, _, files in os.walk(source):
-        for file in files:
-            if Path(file).suffix.lower() in IMAGE_ENDINGS:
-                yield (Path(folder) / file).relative_to(source).as_posix()
-
-
-def _join_repeats(dropped: pd.DataFrame) -> pd.DataFrame:
-    """One row an image and reason, with the details of all."""
-    key = ["split", "image_id", "reason"]
-    joined = dropped.groupby(key, sort=False)["detail"].agg("; ".join)
-    return joined.reset_index().astype("str")
 
 
 def _images(taken: pd.DataFrame, source: Path) -> pd.DataFrame:

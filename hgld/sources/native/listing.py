@@ -4,6 +4,7 @@ A data set says things in its own way, once: in a line an image, or in a table o
 brings both into one shape, so that nothing behind it knows the data set.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from hgld.errors import InvalidData
 
 __all__ = ["CLASS", "Listing", "read_words", "require_file"]
 
+WHOLE = re.compile(r"-?[0-9]{1,18}")  # and not 1_000, which Python takes for a number
 CLASS = ["space", "landmark_id"]  # ids of train and index are different numbers
 
 
@@ -121,12 +123,12 @@ def _cells(path: Path, number: int, line: str, columns: dict[str, ColumnType]) -
             f"{path} line {number}: '{line}' has {len(words)} of {len(columns)} words; expected "
             + " ".join(columns)
         )
-    try:
-        kinds = columns.values()
-        return [int(w) if kind == "int" else w for w, kind in zip(words, kinds, strict=True)]
-    except ValueError:
+    numbers = [kind == "int" for kind in columns.values()]
+    pairs = list(zip(words, numbers, strict=True))
+    if not all(WHOLE.fullmatch(word) for word, is_number in pairs if is_number):
         raise InvalidData(
             f"{path} line {number}: '{line}'; expected {' '.join(columns)}, of which "
             + ", ".join(name for name, kind in columns.items() if kind == "int")
             + " are whole numbers"
-        ) from None
+        )
+    return [int(word) if is_number else word for word, is_number in pairs]

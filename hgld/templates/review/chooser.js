@@ -27,8 +27,9 @@ function openChooser(decision) {
     input.select();
   }
   const untouched = input.value === now(selected).supercategory;
-  chooser.options = rank(untouched ? "" : input.value);
-  chooser.active = 0;
+  const typed = untouched ? "" : input.value;
+  chooser.options = rank(typed);
+  chooser.active = typed || suggestionOf(selected) ? 0 : -1; // Enter takes no name by the alphabet
   list.hidden = false;
   input.setAttribute("aria-expanded", "true");
   drawOptions();
@@ -55,7 +56,7 @@ function drawOptions() {
   const nothing = "No supercategory has these letters";
   const none = make("li", { role: "option", "aria-disabled": "true" }, nothing);
   list.replaceChildren(...(options.length ? options.map(optionNode) : [none]));
-  if (options.length) input.setAttribute("aria-activedescendant", `option-${active}`);
+  if (options[active]) input.setAttribute("aria-activedescendant", `option-${active}`);
   else input.removeAttribute("aria-activedescendant");
   byId(`option-${active}`)?.scrollIntoView({ block: "nearest" });
 }
@@ -83,7 +84,8 @@ function chooserKey(event) {
   if (moves) {
     event.preventDefault();
     if (list.hidden) return openChooser(chooser.decision);
-    chooser.active = (active + moves + options.length) % Math.max(1, options.length);
+    const from = active < 0 && moves < 0 ? 0 : active;
+    chooser.active = (from + moves + options.length) % Math.max(1, options.length);
     drawOptions();
   } else if (event.key === "Enter") {
     event.preventDefault();

@@ -23,7 +23,8 @@ function revert(row) {
   say(`${row.label}: as it was`);
 }
 
-// The same supercategory for every value of the cluster that is still open.
+// The same supercategory for every value of the cluster that is still open; a value that has the
+// very name of another one is left alone.
 function keepCluster() {
   const [name, open] = clusterOffer(selected);
   if (!name || !open.length) return;
@@ -34,7 +35,9 @@ function keepCluster() {
 function clusterOffer(row) {
   if (!row) return ["", []];
   const members = row.cluster === "" ? [] : membersOf.get(row.cluster);
-  return [leaning(row), members.filter((other) => statusOf(other) === "open")];
+  const name = leaning(row);
+  const fits = (other) => other === row || [undefined, name].includes(namesake(other));
+  return [name, members.filter((other) => statusOf(other) === "open" && fits(other))];
 }
 
 // A note needs a decision beside it, so an open value with a note counts as unsure.

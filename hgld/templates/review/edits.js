@@ -1,6 +1,6 @@
 // What the person has decided here: kept in this browser, undone step by step.
 
-const PREFIX = `hgld review ${data.pipeline} `;
+const PREFIX = `hgld review ${location.pathname} `; // another folder's page has its own edits
 const STORE = PREFIX + data.hash;
 const STATUSES = ["open", "unsure", "stale", "decided", "dropped"];
 const edits = new Map(); // value key -> its four editable cells
@@ -18,6 +18,8 @@ function statusOf(row) {
   return decision ? "decided" : "open";
 }
 
+// As the gate of the run counts: a stale decision still decides.
+const decides = (row) => ["keep", "move", "drop"].includes(now(row).decision);
 const isSettled = (row) => ["decided", "dropped"].includes(statusOf(row));
 const sameCells = (one, other) => EDITABLE.every((name) => one[name] === other[name]);
 

@@ -13,13 +13,15 @@ const ORDERS = {
   label: (one, other) => one.label.localeCompare(other.label, "en"),
 };
 
-let votes = null; // cluster -> supercategory -> landmarks of the values decided so
+const FEWEST_VOTERS = 2; // decided values of a cluster, before they suggest something
+let votes = null; // cluster -> the decided values, and supercategory -> their landmarks
 
 // The sheet's suggestion, else what most decided values of the cluster have by now.
 function suggestionOf(row) {
   if (row.suggestion) return row.suggestion;
   votes ??= countVotes();
-  const found = [...(votes.get(row.cluster) || [])];
+  const { voters, names } = votes.get(row.cluster) || { voters: 0, names: [] };
+  const found = voters < FEWEST_VOTERS ? [] : [...names];
   const best = found.sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1))[0];
   return best ? best[0] : "";
 }
@@ -29,9 +31,10 @@ function countVotes() {
   for (const row of rows) {
     const { decision, supercategory } = now(row);
     if (!["keep", "move"].includes(decision)) continue;
-    if (!found.has(row.cluster)) found.set(row.cluster, new Map());
-    const names = found.get(row.cluster);
-    names.set(supercategory, (names.get(supercategory) || 0) + row.landmarks);
+    if (!found.has(row.cluster)) found.set(row.cluster, { voters: 0, names: new Map() });
+    const cluster = found.get(row.cluster);
+    cluster.voters += 1;
+    cluster.names.set(supercategory, (cluster.names.get(supercategory) || 0) + row.landmarks);
   }
   return found;
 }

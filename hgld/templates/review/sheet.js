@@ -5,8 +5,9 @@ const EDITABLE = ["decision", "supercategory", "kind", "note"];
 const place = Object.fromEntries(data.columns.map((name, i) => [name, i]));
 const GONE = "-1"; // the cluster of a decision whose value is not there any more
 const kindOf = new Map(data.taxonomy.map((row) => [row.supercategory, row.kind]));
+const namedOf = new Map(data.taxonomy.map((row) => [row.supercategory.toLowerCase(), row.supercategory]));
 
-// As hgld.hierarchy.sheets.cells does: no cell may look like a formula to a spreadsheet.
+// As hgld.artifacts.cells does: no cell may look like a formula to a spreadsheet.
 const guard = (cell) => (/^'*[=+\-@\t\r\0＝＋－＠]/.test(cell) ? `'${cell}` : cell);
 
 const rows = data.rows.map(readRow);
@@ -74,6 +75,9 @@ function lowestFifth(margins) {
   const sorted = margins.sort((a, b) => a - b);
   return sorted.length ? sorted[Math.floor((sorted.length - 1) / 5)] : -Infinity;
 }
+
+// The supercategory that has the very name of a value.
+const namesake = (row) => namedOf.get(row.label.toLowerCase());
 
 const clusterName = (id) => data.clusters[id]?.name || `cluster ${id}`;
 const sizeOf = (some) => some.reduce((sum, row) => sum + row[unit], 0);

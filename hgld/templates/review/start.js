@@ -15,11 +15,35 @@ function drawBar() {
     make("span", { style: flex("open") }),
   );
   byId("gauge").setAttribute("aria-label", `${percent(done, total)} of the ${unit} are decided`);
-  byId("share").replaceChildren(make("b", {}, percent(done, total)), " decided");
+  byId("share").replaceChildren(...shareWords(done));
+  byId("gate").textContent = gateWords();
   byId("edited").textContent = count(edits.size);
   byId("edited").hidden = !edits.size;
   byId("save").setAttribute("aria-label", `Download review.csv, ${counted(edits.size, "edit")}`);
   byId("undo").disabled = !steps.length;
+}
+
+// Both shares, since the gate of the run counts landmarks and the sheet is ordered by images.
+function shareWords(done) {
+  const wide = (...words) => make("span", { class: "wide" }, ...words);
+  const images = unit === "images" ? wide(bold(percent(done, total)), " of images, ") : "";
+  const gate = bold(percent(...decidedLandmarks()));
+  return [images, gate, wide(" of landmarks"), make("span", { class: "narrow" }, " decided")];
+}
+
+function gateWords() {
+  const [done, all] = decidedLandmarks();
+  const share = `${(100 * data.landmarks.needed).toFixed(1).replace(/\.0$/, "")} %`;
+  return `The run goes on once ${share} of the ${count(all)} landmarks are decided, with all their `
+    + `values; ${count(all - done)} are open.`;
+}
+
+// How many landmarks have all their values decided, of how many.
+function decidedLandmarks() {
+  const { alone, shared, total: all } = data.landmarks;
+  const single = rows.filter(decides).reduce((sum, row) => sum + alone[row.number], 0);
+  const whole = shared.filter(([places]) => places.every((i) => decides(rows[i])));
+  return [single + whole.reduce((sum, [, here]) => sum + here, 0), all];
 }
 
 function drawLegend() {
@@ -64,6 +88,7 @@ function footing() {
 
 function start() {
   takeIn(STORE);
+  for (const key of edits.keys()) steps.push([[key, undefined]]); // undo also after a reload
   keep();
   votes = null;
   byId("counts").textContent = [

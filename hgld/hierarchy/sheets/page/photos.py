@@ -6,7 +6,6 @@ most have them; the next page, with those decided, shows the photos of the next 
 """
 
 import io
-import warnings
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.credit import Credit
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records
+from hgld.images import Undecodable, decode_rgb
 from hgld.tasks import track
 
 __all__ = ["Photo", "choose_images", "read_photos"]
@@ -83,14 +83,10 @@ def _read(rows: Sequence[dict[str, Any]], source: Path) -> Iterator[tuple[dict[s
 
 
 def _shrink(data: bytes) -> bytes | None:
-    """A small JPEG of the image; None where it cannot be decoded."""
+    """Return a small JPEG of the image; None if it cannot be decoded."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about odd metadata, which is not kept
-            image: Image.Image = Image.open(io.BytesIO(data))
-            image.draft("RGB", (2 * SIDE, 2 * SIDE))
-            image = image.convert("RGB")
-    except Exception:  # Pillow raises whatever the damage leads to
+        image = decode_rgb(data, at_least=2 * SIDE)
+    except Undecodable:
         return None
     image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()

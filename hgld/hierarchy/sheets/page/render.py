@@ -10,6 +10,7 @@ import csv
 import io
 import json
 from base64 import b64encode
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
@@ -21,10 +22,11 @@ import pandas as pd
 from markupsafe import Markup
 
 from hgld.artifacts import ARTIFACTS, Table, Vectors
+from hgld.artifacts.cells import unguard
 from hgld.config import ReviewOptions
 from hgld.hierarchy.blanks import single_blanks
+from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records
-from hgld.hierarchy.sheets.cells import unguard
 from hgld.hierarchy.sheets.page.nearest import find_next_clusters
 from hgld.hierarchy.sheets.page.photos import Photo, choose_images, read_photos
 from hgld.tasks import say
@@ -63,7 +65,6 @@ def render_page(
     options: ReviewOptions,
     source: Path,
     title: str,
-    pipeline: str,
     command: str,
 ) -> str:
     """The page as HTML; the same tables and files give the same text.
@@ -80,19 +81,21 @@ def render_page(
         options: photos of a value, and the size of the page.
         source: the folder that ``images.path`` is relative to.
         title: the pipeline's title.
-        pipeline: its name; the browser keeps edits under it.
         command: what applies the file that the page saves.
 
     Returns:
         HTML of at most ``review.page_megabytes``, unless the rows alone take more.
     """
     facts = {
-        "pipeline": pipeline,
         "title": title,
         "command": command,
         **_sheet_facts(_csv_text(sheet), find_next_clusters(clusters, label_vectors)),
         "clusters": _cluster_facts(cluster_summary),
         "taxonomy": _taxonomy_facts(taxonomy),
+    }
+    facts["landmarks"] = {
+        **_landmark_facts(landmark_values, _keys(facts)),
+        "needed": options.min_coverage,
     }
     bare = _fill_in({**facts, "photos": {}}, title)
     chosen = choose_images(landmark_values, landmarks, images, per_value=options.page_photos)
@@ -149,6 +152,22 @@ def _taxonomy_facts(taxonomy: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {**row, "supercategory": single_blanks(row["supercategory"])} for row in records(taxonomy)
     ]
+
+
+def _landmark_facts(landmark_values: pd.DataFrame, keys: Sequence[str]) -> dict[str, Any]:
+    """Landmarks of each row alone, and those that several rows share, by the rows' numbers."""
+    row_of = {key: row for row, key in enumerate(keys)}
+    places: dict[tuple[str, int], set[int | None]] = defaultdict(set)
+    columns = (landmark_values[name] for name in ("split", "landmark_id"))
+    for split, landmark, key in zip(*columns, value_keys(landmark_values), strict=True):
+        places[split, landmark].add(row_of.get(key))
+    known = (rows for rows in places.values() if None not in rows)
+    groups = Counter(tuple(sorted(row for row in rows if row is not None)) for rows in known)
+    return {
+        "alone": [groups.pop((row,), 0) for row in row_of.values()],
+        "shared": [[list(rows), count] for rows, count in sorted(groups.items())],
+        "total": len(places),
+    }
 
 
 def _keys(facts: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ import re
 
 import pandas as pd
 
-__all__ = ["guard", "guard_columns", "unguard"]
+__all__ = ["guard", "guard_columns", "guard_formulas", "unguard"]
 
 _MONTH = r"(?:jan|feb|m[aä]r|mrz|apr|ma[iy]|ju[nl]|jui|aug|ao[uû]|sep|o[ck]t|nov|de[cz]|f[eé]v|avr)"
 _NUMBER = r"[\d\s.,:/%€$£()'+\-]*\d[\d\s.,:/%€$£()'+\-]*(?:e[+\-]?\d+)?"
@@ -17,6 +17,8 @@ _DATE = rf"\d{{1,4}}[\s./\-]*{_MONTH}\w*\W*\d*|{_MONTH}\w*[\s./\-]*\d[\d\s,./\-]
 _TRUTH = r"true|false|wahr|falsch|vrai|faux"
 _ODD = rf"(?:[=+\-@\t\r\x00＝＋－＠].*|{_NUMBER}|{_DATE}|{_TRUTH})"
 _CHANGED = re.compile(rf"'*{_ODD}", re.IGNORECASE | re.DOTALL)
+_SIGNED = r"[+\-＋－]\s*[\d.,]+"  # a plain number is no formula
+_FORMULA = re.compile(rf"'*(?!{_SIGNED}$)[=+\-@\t\r\x00＝＋－＠].*", re.DOTALL)
 _GUARDED = re.compile(rf"'+{_ODD}", re.IGNORECASE | re.DOTALL)
 
 
@@ -44,3 +46,23 @@ def guard_columns(table: pd.DataFrame) -> pd.DataFrame:
     """The table with every text cell guarded."""
     texts = [str(name) for name in table if str(table[name].dtype) in ("str", "object")]
     return table.assign(**{name: table[name].map(guard) for name in texts})
+
+
+def guard_formulas(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with an apostrophe in front of texts that a spreadsheet would run.
+
+    For files that programs read, too: numbers and dates stay as they are.
+
+    Example:
+        >>> guard_formulas(pd.DataFrame({"name": ["=1+1", "@home", "-5"]}))["name"].tolist()
+        ["'=1+1", "'@home", '-5']
+    """
+    texts = [str(name) for name in table if str(table[name].dtype) in ("str", "object")]
+    found = {name: table[name].astype("str").str.fullmatch(_FORMULA) for name in texts}
+    return table.assign(
+        **{
+            n: table[n].mask(runs, "'" + table[n].astype("str"))
+            for n, runs in found.items()
+            if runs.any()
+        }
+    )

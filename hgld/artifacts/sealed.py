@@ -1,0 +1,40 @@
+"""Kept files that only hgld reads: each ends with a hash of its bytes and of what it holds.
+
+A file that was damaged, cut short, or put in the place of another is not read but made again.
+"""
+
+from hashlib import sha256
+from pathlib import Path
+
+from hgld.artifacts.atomic import atomic_path
+
+__all__ = ["read_sealed", "write_sealed"]
+
+SEAL = sha256().digest_size  # bytes at the file's end, which readers of .npy pass over
+
+
+def write_sealed(path: Path, content: bytes | memoryview, holds: str) -> None:
+    """Write atomically; ``holds`` says what is in the file and what it was made from."""
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        file.write(content)
+        file.write(_seal(content, holds))
+        file.flush()
+
+
+def read_sealed(path: Path, holds: str) -> memoryview | None:
+    """Return the content, or None if it is missing, damaged, or of something else."""
+    if not path.is_file():  # reading a pipe or a device might never end
+        return None
+    try:
+        whole = memoryview(path.read_bytes())
+    except OSError:
+        return None
+    content = whole[:-SEAL]
+    return content if _seal(content, holds) == whole[-SEAL:] else None
+
+
+def _seal(content: bytes | memoryview, holds: str) -> bytes:
+    digest = sha256(holds.encode())
+    digest.update(b"\0")
+    digest.update(content)
+    return digest.digest()

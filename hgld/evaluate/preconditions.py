@@ -1,0 +1,88 @@
+"""What an evaluation needs of the data: metrics of its levels, two sides, models that are there.
+
+The stage itself checks it on the shards. ``check_evaluation`` checks the same on the tables from
+which the shards will be made, so that a run does not train for hours and then stop for a typo.
+"""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from hgld.config import EvaluateOptions, StageContext
+from hgld.errors import UsageError
+from hgld.evaluate.models import find_given
+from hgld.ranking.metrics import parse
+from hgld.ranking.relevances import relevance_key
+from hgld.shards.classes import label_images, number_classes
+from hgld.sources.open_set import describe_splits
+
+__all__ = ["check_evaluation", "choose_metrics", "require_classes"]
+
+
+def check_evaluation(
+    images: pd.DataFrame,
+    hierarchy: pd.DataFrame,
+    *,
+    options: EvaluateOptions,
+    context: StageContext,
+) -> None:
+    """Refuse options that do not fit the labelled images.
+
+    Raises:
+        InvalidData: a path among the models leads to no model.
+        MissingWeights: the weights of a pretrained model cannot be had.
+        UsageError: an unknown metric, level or model; a split without images or with one class.
+    """
+    classes = number_classes(hierarchy)
+    choose_metrics(options.metrics, classes.levels)
+    finest = f"name_{len(classes.levels)}"
+    labelled = label_images(images[["split", "landmark_id"]], classes).dropna(subset=finest)
+    for option, split in (("query", options.query), ("gallery", options.gallery)):
+        for name in split.split("+"):
+            if not (labelled["split"] == name).any():
+                found = describe_splits(labelled) or "none at all"
+                raise UsageError(
+                    f"evaluate.{option} '{name}' has no labelled images; there are: {found}; name "
+                    "one of these, or hold classes out with collect.evaluation_share"
+                )
+        side = labelled[labelled["split"].isin(split.split("+"))]
+        require_classes(option, split, side[finest].nunique())
+    for model in find_given(options.models):
+        model.require()
+
+
+def choose_metrics(names: Sequence[str] | None, levels: tuple[str, ...]) -> tuple[str, ...]:
+    """The metrics to measure; None: over all levels, of each level, and of the finest.
+
+    Raises:
+        UsageError: no name, an unknown metric or level, or weights that do not fit the levels.
+
+    Example:
+        >>> choose_metrics(None, ("group", "species"))[3:]
+        ('AP:group', 'AP:species', 'R@1:species', 'mAP@100:species')
+    """
+    if names is None:
+        each = (f"AP:{level}" for level in levels)
+        return ("H-AP", "NDCG", "ASI", *each, f"R@1:{levels[-1]}", f"mAP@100:{levels[-1]}")
+    if not names:
+        raise UsageError("evaluate.metrics is empty; name at least one, e.g. H-AP")
+    for name in names:
+        try:
+            parse(name).at_level(levels)
+            relevance_key(parse(name), len(levels))  # checks the weights of wAP
+        except UsageError as error:
+            raise UsageError(f"evaluate.metrics: {error}") from None
+    return tuple(names)
+
+
+def require_classes(option: str, split: str, classes: int) -> None:
+    """Refuse a side of one class, on which no metric tells anything.
+
+    Raises:
+        UsageError: the images of the side are of one class.
+    """
+    if classes == 1:
+        raise UsageError(
+            f"evaluate.{option} '{split}' has images of one class only, so that any model finds "
+            "the right class; put more classes into it"
+        )

@@ -1,0 +1,230 @@
+"""HTTP with bounds: a deadline for a whole answer, a limit on its size, redirects that are checked.
+
+The timeouts of requests count from byte to byte, so a server that sends one byte now and then holds
+a request for as long as it likes; its bodies have no limit, and its redirects lead anywhere. Here a
+timer cuts the connection, bodies are read in pieces, and a redirect may lead only to the host that
+was asked or to a public address. The address is that of the open connection, since a name may
+resolve differently from one look-up to the next.
+"""
+
+import socket
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from ipaddress import IPv6Address, ip_address
+from threading import Event, Timer
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
+
+from hgld.errors import HgldError
+
+__all__ = ["Session", "TooLarge", "read_all", "read_pieces"]
+
+PIECE_BYTES = 1 << 20
+MOST_REDIRECTS = 10
+
+
+class TooLarge(requests.RequestException):
+    """The answer is larger than its limit."""
+
+
+class Session(requests.Session):
+    """A session of one thread, whose connections can be cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked_host = ""  # a person named it, so it may have any address
+        self._expired = Event()
+        self._handles: dict[HTTPConnection, socket.socket] = {}
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, _Adapter(self._opened, self._connected))
+
+    @contextmanager
+    def deadline(self, seconds: float) -> Iterator[None]:
+        """Cut all connections after so many seconds.
+
+        Raises:
+            requests.Timeout: the block was not done by then.
+        """
+        expired = self._expired = Event()
+        timer = Timer(seconds, self._cut, [expired])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except (requests.RequestException, OSError):
+            if not expired.is_set():
+                raise
+        finally:
+            timer.cancel()
+        if expired.is_set():  # a cut body without a stated length looks complete
+            raise requests.Timeout(f"no complete answer within {seconds:g} s")
+
+    def resolve_redirects(self, *_: Any, **__: Any) -> Generator[requests.Response, None, None]:
+        """Follow nothing: requests would read the whole body of a redirect, if only to name it."""
+        yield from ()
+
+    def follow(self, url: str, **more: Any) -> requests.Response:
+        """GET without the body, over redirects.
+
+        Args:
+            url: what a person asked for.
+            more: passed on to ``get``.
+
+        Raises:
+            HgldError: an address that is not HTTP, or a redirect that leads where it may not.
+        """
+        start, target = url, url
+        for _ in range(MOST_REDIRECTS + 1):
+            try:
+                url = urljoin(url, target)
+                if url == start:
+                    self._asked_host = urlsplit(url).hostname or ""
+                else:
+                    self._require_allowed(start, url)
+                answer = self.get(url, stream=True, allow_redirects=False, **more)
+            except ValueError:  # of urllib, urllib3 and requests: no URL, or not of HTTP
+                way = "" if url == start and target == start else f" redirects to {target[:200]!r};"
+                raise HgldError(
+                    f"{start}:{way} expected an address that starts with http or https"
+                ) from None
+            moved_to = self.get_redirect_target(answer)
+            if moved_to is None:
+                return answer
+            target = moved_to
+            answer.close()
+        raise HgldError(f"{start}: redirects more than {MOST_REDIRECTS} times")
+
+    def _require_allowed(self, start: str, url: str) -> None:
+        """Refuse a redirect by its URL alone; names are checked when they are connected to."""
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        if parts.scheme not in ("http", "https"):
+            raise HgldError(f"{start}: redirects to {url[:200]}, which is not http or https")
+        if host != self._asked_host and (host == "localhost" or not _is_public(host, unknown=True)):
+            raise HgldError(f"{start}: redirects to {url[:200]}, which is not a public address")
+
+    def _opened(self, connection: HTTPConnection, opened: socket.socket) -> None:
+        """Take note of a connection that has just been opened, or refuse it."""
+        address = opened.getpeername()[0]
+        redirected = connection.proxy is None and connection.host != self._asked_host
+        if self._asked_host and redirected and not _is_public(address):
+            opened.close()
+            raise HgldError(
+                f"{self._asked_host}: redirects to {connection.host}, whose address {address} is "
+                "not public"
+            )
+        self._handles[connection] = opened.dup()  # TLS takes the original over, to shake hands
+        if self._expired.is_set():
+            self._cut(self._expired)
+
+    def _connected(self, connection: HTTPConnection) -> None:
+        """Take the finished connection for the one that was opened."""
+        if opened := self._handles.pop(connection, None):
+            opened.close()
+        if connection.sock is not None:
+            self._handles[connection] = connection.sock
+
+    def _cut(self, expired: Event) -> None:
+        expired.set()
+        for handle in list(self._handles.values()):
+            with suppress(OSError):
+                handle.shutdown(socket.SHUT_RDWR)
+
+
+def _is_public(host: str, unknown: bool = False) -> bool:
+    """Whether an address can be reached by anyone; ``unknown`` is the answer for a name."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return unknown
+    if isinstance(address, IPv6Address):
+        address = address.ipv4_mapped or address
+    return address.is_global
+
+
+class _Adapter(HTTPAdapter):
+    """Reports connections when they are opened and when they are ready, also those to a proxy."""
+
+    def __init__(
+        self,
+        opened: Callable[[HTTPConnection, socket.socket], None],
+        connected: Callable[[HTTPConnection], None],
+    ) -> None:
+        self._pools = {
+            "http": _reporting(HTTPConnectionPool, HTTPConnection, opened, connected),
+            "https": _reporting(HTTPSConnectionPool, HTTPSConnection, opened, connected),
+        }
+        super().__init__()
+
+    def init_poolmanager(self, *arguments: Any, **more: Any) -> None:
+        super().init_poolmanager(*arguments, **more)
+        self.poolmanager.pool_classes_by_scheme = self._pools
+
+    def proxy_manager_for(self, proxy: str, **more: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **more)
+        if not proxy.lower().startswith("socks"):
+            manager.pool_classes_by_scheme = self._pools
+        return manager
+
+
+def _reporting(
+    pool: type[HTTPConnectionPool],
+    connection: type[HTTPConnection],
+    opened: Callable[[HTTPConnection, socket.socket], None],
+    connected: Callable[[HTTPConnection], None],
+) -> type[HTTPConnectionPool]:
+    """The pool, with connections that report."""
+
+    def open_socket(self: HTTPConnection) -> socket.socket:
+        found = connection._new_conn(self)
+        opened(self, found)
+        return found
+
+    def connect(self: HTTPConnection) -> None:
+        try:
+            connection.connect(self)
+        finally:
+            connected(self)
+
+    made = type(connection.__name__, (connection,), {"_new_conn": open_socket, "connect": connect})
+    return type(pool.__name__, (pool,), {"ConnectionCls": made})
+
+
+def read_pieces(answer: requests.Response, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
+    """The body as it comes in, unpacked; nothing that came is lost where the connection ends.
+
+    Raises:
+        requests.RequestException: the connection was cut, or no byte came in time.
+    """
+    try:
+        while piece := answer.raw.read1(piece_bytes, decode_content=True):
+            yield piece
+    except ReadTimeoutError as error:
+        raise requests.ReadTimeout(str(error)) from None
+    except DecodeError as error:
+        raise requests.exceptions.ContentDecodingError(str(error)) from None
+    except HTTPError as error:
+        raise requests.exceptions.ChunkedEncodingError(str(error)) from None
+
+
+def read_all(answer: requests.Response, most_bytes: int) -> bytes:
+    """The whole body, unpacked.
+
+    Raises:
+        TooLarge: it has more bytes than that.
+        requests.RequestException: as ``read_pieces``.
+    """
+    pieces, size = [], 0
+    for piece in read_pieces(answer):
+        size += len(piece)
+        if size > most_bytes:
+            answer.close()
+            raise TooLarge(f"the answer is larger than {most_bytes / 1e6:,.0f} MB")
+        pieces.append(piece)
+    return b"".join(pieces)

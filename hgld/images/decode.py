@@ -1,0 +1,177 @@
+"""Image bytes to upright RGB pixels.
+
+Plain JPEGs are decoded by libjpeg-turbo directly (``hgld.images.jpeg``). Pillow decodes everything
+else, and its verdict counts where the two differ.
+"""
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+from hgld.images.jpeg import decode_plain_jpeg, jpeg_size, read_headers
+
+__all__ = [
+    "MOST_PIXELS",
+    "Undecodable",
+    "decode_rgb",
+    "decoding",
+    "is_turned",
+    "open_image",
+    "read_size",
+    "require_size",
+    "upright_rgb",
+]
+
+MOST_PIXELS = 178_956_970  # Pillow's own limit against attacks on the memory
+# A Huffman-coded JPEG has at least one bit for a block of 8 x 8 pixels, and deflate makes at most
+# 1,032 bytes of one. A decoder would take the memory for what a small file states, and paints
+# missing blocks of a JPEG grey without a word.
+PIXELS_PER_BYTE = {"JPEG": 8 * 64, "PNG": 8 * 1032}
+# Pillow warns of damaged metadata, photo by photo. Ignored once and for all, since catch_warnings
+# changes the filters of all threads.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\..*ImagePlugin")
+NO_RANGE = {"I": "32-bit integers", "F": "floats"}
+TURNS = {  # EXIF orientation -> what makes the image upright
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+BITS_PER_SAMPLE, PHOTOMETRIC, WHITE_IS_ZERO = 258, 262, 0  # TIFF tags, and a value
+
+
+class Undecodable(Exception):
+    """The bytes are not an image that hgld can decode; the text says why."""
+
+
+def decode_rgb(data: bytes | memoryview, at_least: int | None = None) -> Image.Image:
+    """Decode an image to upright RGB.
+
+    Args:
+        data: an image file.
+        at_least: the sides of a JPEG may be divided by 2, 4 or 8 while it is decoded, as long as
+            they stay at least this long; much faster if only a small copy is wanted.
+
+    Raises:
+        Undecodable: damaged, too large, or pixels without a known range.
+    """
+    size = jpeg_size(data)
+    if size is not None:
+        require_size(size, len(data), "JPEG")
+        if at_least is None and read_headers(data).upright:
+            pixels = decode_plain_jpeg(data)
+            if pixels is not None:
+                return Image.fromarray(pixels)
+    with decoding(), open_image(data) as image:
+        if at_least is not None:
+            image.draft("RGB", (at_least, at_least))
+        return upright_rgb(image)
+
+
+def read_size(data: bytes | memoryview) -> tuple[int, int]:
+    """Return width and height of an image as it is seen upright, from its headers alone.
+
+    Raises:
+        Undecodable: the headers are damaged, or state a size that cannot be.
+    """
+    with decoding(), open_image(data) as image:
+        width, height = image.size
+        # Pillow swaps the sides of a turned TIFF when it opens it
+        swapped = _orientation(image) > 4 and image.format != "TIFF"
+        return (height, width) if swapped else (width, height)
+
+
+@contextmanager
+def decoding() -> Iterator[None]:
+    """Raise ``Undecodable`` for whatever a decoder raises: Pillow raises almost anything."""
+    try:
+        yield
+    except (MemoryError, Undecodable):
+        raise
+    except UnidentifiedImageError:  # its text holds a memory address
+        raise Undecodable("not an image of a known format") from None
+    except Exception as error:
+        raise Undecodable(f"{type(error).__name__}: {error}") from None
+
+
+def open_image(data: bytes | memoryview) -> Image.Image:
+    """Open an image with Pillow and check its stated size; its pixels are not decoded yet."""
+    image: Image.Image = Image.open(io.BytesIO(data))
+    require_size(image.size, len(data), image.format)
+    return image
+
+
+def require_size(size: tuple[int, int], size_bytes: int, file_format: str | None) -> None:
+    """Check that an image of this size can be in so many bytes, and is not too large.
+
+    Raises:
+        Undecodable: it is too large, or its bytes cannot hold so many pixels.
+    """
+    width, height = size
+    if width * height > MOST_PIXELS:
+        raise Undecodable(f"{width} x {height} pixels; {MOST_PIXELS:,} are read at most")
+    most = PIXELS_PER_BYTE.get(file_format or "")
+    if most is not None and width * height > (size_bytes + 1) * most:
+        raise Undecodable(f"{width} x {height} pixels cannot be in {size_bytes:,} bytes")
+
+
+def is_turned(image: Image.Image) -> bool:
+    """Whether the metadata of an opened image say that it is to be turned or mirrored."""
+    return _orientation(image) in TURNS
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except MemoryError:
+        raise
+    except Exception:  # damaged metadata do not make the pixels undecodable
+        return 1
+
+
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """Decode an opened image: its orientation applied, 8-bit RGB, white where transparent.
+
+    Raises:
+        Undecodable: its pixels have no known range.
+    """
+    image.load()  # Pillow turns a TIFF here
+    turn = TURNS.get(_orientation(image))  # exif_transpose would write the EXIF data again, too
+    rgb = _to_rgb(image)
+    return rgb if turn is None else rgb.transpose(turn)
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        return _from_16_bits(image)  # Pillow may open 16-bit PNG and PGM as "I"
+    if image.mode in NO_RANGE:
+        raise Undecodable(
+            f"its pixels are {NO_RANGE[image.mode]} without a known range; save it with 8 or 16 "
+            "bits a channel"
+        )
+    if image.mode == "La":
+        image = image.convert("LA")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        opaque = Image.new("RGB", image.size, "white")
+        opaque.paste(image, mask=image.getchannel("A"))
+        return opaque
+    return image.convert("RGB")
+
+
+def _from_16_bits(image: Image.Image) -> Image.Image:
+    """Scale 0..65535 to 0..255; a TIFF may state fewer bits, or that 0 is white."""
+    tags = getattr(image, "tag_v2", {})
+    white = 2 ** int(tags.get(BITS_PER_SAMPLE, (16,))[0]) - 1
+    values = np.minimum(np.arange(1 << 16), white)
+    table = ((2 * 255 * values + white) // (2 * white)).astype(np.uint8)
+    if tags.get(PHOTOMETRIC) == WHITE_IS_ZERO:
+        table = 255 - table
+    return Image.fromarray(table[np.asarray(image)]).convert("RGB")

@@ -1,0 +1,117 @@
+"""The files of trained models: which runs a folder of models holds, and whether they are whole.
+
+``runs.json`` names the runs of the pipeline, in its order. Folders of other names are not looked
+at: they are models of earlier options, or of a person.
+
+A model's ``config.json`` names the SHA-256 of its weights and, if it was trained, of its losses; a
+seal over all of it shows that no fact was changed since. So a model folder can be checked wherever
+it is copied to.
+"""
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from hgld.artifacts import Json, atomic_path, hash_file, named_in_errors, require_file
+from hgld.errors import InvalidData, MissingInput
+
+__all__ = [
+    "CONFIG",
+    "LOSSES",
+    "RUNS",
+    "WEIGHTS",
+    "check_model",
+    "models_by_run",
+    "run_names",
+    "write_config",
+]
+
+RUNS, CONFIG, WEIGHTS, LOSSES = "runs.json", "config.json", "model.safetensors", "metrics.jsonl"
+SEALED = 2  # the first format whose config.json always has a seal
+RESTORE = "restore it from a copy, or delete the model's folder and train again"
+
+
+def models_by_run(models: Path) -> dict[str, list[str]]:
+    """Names of the models of each trained run, one a seed, in the order of the pipeline file.
+
+    Raises:
+        InvalidData: ``runs.json`` is damaged.
+        MissingInput: there is no ``runs.json``.
+    """
+    path = models / RUNS
+    if not path.is_file():
+        raise MissingInput(f"{models}: holds no model; run train first")
+    found = Json(RUNS, keys=("runs",)).read(path)
+    names, seeds = found["runs"], found.get("seeds", {})
+    listed = isinstance(seeds, dict) and all(isinstance(own, list) for own in seeds.values())
+    if not isinstance(names, list) or not listed:
+        raise InvalidData(f"{path}: 'runs' is no list of names; run train again")
+    run_of = {model: run for run, own in seeds.items() for model in own}
+    runs_in_order = dict.fromkeys(run_of.get(str(name), str(name)) for name in names)
+    return {run: seeds.get(run, [run]) for run in runs_in_order}
+
+
+def run_names(models: Path) -> list[str]:
+    """Names of all trained models.
+
+    Raises:
+        InvalidData: ``runs.json`` is damaged.
+        MissingInput: there is no ``runs.json``.
+    """
+    return [str(name) for own in models_by_run(models).values() for name in own]
+
+
+def write_config(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Write ``config.json`` with the facts, the hashes of the other files and the seal."""
+    losses = folder / LOSSES
+    hashes = {"sha256": hash_file(folder / WEIGHTS)}
+    if losses.is_file():
+        hashes["metrics_sha256"] = hash_file(losses)
+    document = {**facts, **hashes, "format": SEALED}
+    document["seal"] = _seal(document)
+    with atomic_path(folder / CONFIG) as temporary:
+        text = json.dumps(document, indent=1, sort_keys=True)
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def check_model(folder: Path) -> dict[str, Any]:
+    """The facts of a model, once its files are those that were saved together.
+
+    A ``config.json`` of an earlier version or of a person has no seal; then the weights alone are
+    compared.
+
+    Raises:
+        InvalidData: a file is missing, unreadable or changed.
+    """
+    facts = _read_config(folder / CONFIG)
+    unsealed = "seal" not in facts and "format" not in facts
+    if not unsealed and facts.get("seal") != _seal(facts):
+        raise InvalidData(f"{folder / CONFIG}: was changed since the model was saved; {RESTORE}")
+    if not (folder / WEIGHTS).is_file():
+        raise InvalidData(f"{folder / WEIGHTS}: no such file; {RESTORE}")
+    named = {WEIGHTS: facts.get("sha256"), LOSSES: facts.get("metrics_sha256")}
+    for path in (folder / name for name, digest in named.items() if digest or name == WEIGHTS):
+        if path.exists() and hash_file(path) != named[path.name]:
+            raise InvalidData(f"{path}: is not the file that {CONFIG} was written for; {RESTORE}")
+    return facts
+
+
+def _seal(facts: Mapping[str, Any]) -> str:
+    others = {name: value for name, value in facts.items() if name != "seal"}
+    return sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise InvalidData(f"{path}: no such file, so the run is not finished; run train again")
+    require_file(path)
+    try:
+        with named_in_errors(path):
+            facts = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
+        raise InvalidData(f"{path}: not the config.json of a model; {RESTORE}")
+    return facts

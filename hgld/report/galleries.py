@@ -1,0 +1,186 @@
+"""The pictures of retrieval: what the best model finds, and the same queries under two models."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from hgld.amounts import shared_text
+from hgld.config import ReportOptions, nearest
+from hgld.errors import UsageError
+from hgld.report.examples import (
+    Example,
+    ExampleGroup,
+    Photo,
+    choose_differing,
+    choose_queries,
+    find_examples,
+)
+from hgld.report.metrics import best_run, first_metric, mean_of
+from hgld.report.plans import Measured
+from hgld.report.sheets import Cell
+
+__all__ = ["Gallery", "draw_rows", "find_galleries", "frame_of", "note_unknown", "shorten"]
+
+FRAMES = {"same": "#2f9e5b", "near": "#e8962e", "far": "#b3665e"}  # also in report.html
+QUERY_FRAME = "#3565c9"
+LONGEST = 44  # letters of a photo's title or author
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """A section of examples.
+
+    Attributes:
+        name: of its pictures.
+        heading: of the section.
+        about: how the queries were chosen.
+        titles: group -> its heading.
+        groups: the examples.
+    """
+
+    name: str
+    heading: str
+    about: str
+    titles: Mapping[str, str]
+    groups: Sequence[ExampleGroup]
+
+
+def find_galleries(
+    per_query: pd.DataFrame, measured: Measured, options: ReportOptions
+) -> Iterator[Gallery]:
+    """What the best model finds, and what two models find for the same queries.
+
+    Raises:
+        UsageError: ``report.compared`` names a model that was not measured.
+    """
+    run, metric = best_run(measured.evaluation), first_metric(measured.evaluation)
+    best = None if run is None else measured.first_models[run]
+    rows = per_query[per_query["metric"] == metric]
+    values = rows.pivot(index="image_id", columns="model", values="value")
+    groups = measured.queries.groups()
+
+    def find(chosen: Mapping[str, Sequence[str]], models: Sequence[str]) -> list[ExampleGroup]:
+        rankings = {model: measured.rankings[model] for model in models}
+        sides = measured.queries, measured.gallery
+        return find_examples(chosen, rankings, values, *sides, options.grid_images)
+
+    if best is not None and best in values and options.grid_queries:
+        yield Gallery(
+            "retrieval",
+            f"What {best} finds",
+            f"Queries of the model with the highest {metric}, each with its first images in order "
+            "of rank.",
+            {"best": "Best queries", "worst": "Worst queries", "random": "Random queries"},
+            find(choose_queries(values[best], groups, options.grid_queries), [best]),
+        )
+    _require_models(options.compared, measured.evaluation)
+    pair = options.compared or _two_best(measured, run, metric)
+    if pair is not None and {*pair} <= {*values} and options.compared_queries:
+        a, b = pair
+        difference = values[a] - values[b]
+        yield Gallery(
+            "comparison",
+            f"The same queries under {a} and {b}",
+            f"Queries by the difference of their {metric}, each with the first images of both "
+            "models in order of rank.",
+            {"gain": f"Better under {a}", "loss": f"Better under {b}", "random": "Random queries"},
+            find(choose_differing(difference, groups, options.compared_queries), pair),
+        )
+
+
+def _two_best(measured: Measured, best: str | None, metric: str) -> tuple[str, str] | None:
+    """The first models of the best run and of the second best."""
+    means = {run: mean_of(facts, metric) for run, facts in measured.runs.items() if run != best}
+    known = {run: mean for run, mean in means.items() if not math.isnan(mean)}
+    if best is None or not known:
+        return None
+    first = measured.first_models
+    return first[best], first[max(known, key=lambda run: known[run])]
+
+
+def _require_models(names: Sequence[str] | None, evaluation: Mapping[str, Any]) -> None:
+    measured = list(evaluation["models"])
+    for name in names or ():
+        if name not in measured:
+            raise UsageError(
+                f"report.compared: no model '{name}' was measured (there are "
+                f"{', '.join(measured)}){nearest(name, measured)}"
+            )
+
+
+def frame_of(level: int, levels: Sequence[str]) -> str:
+    """The kind of frame for a shared level: same finest class, the one above it, or less.
+
+    Example:
+        >>> [frame_of(level, ("kind", "supercategory", "landmark")) for level in (3, 2, 1, 0)]
+        ['same', 'near', 'far', 'far']
+    """
+    if level == len(levels):
+        return "same"
+    return "near" if level == len(levels) - 1 and level > 0 else "far"
+
+
+def shorten(text: str, longest: int = LONGEST) -> str:
+    """The text without its middle if it is long: a path's end says most.
+
+    Example:
+        >>> shorten("photos/2019/summer/street-0001.jpg", 24)
+        'photos/…/street-0001.jpg'
+    """
+    head = (longest - 1) // 3
+    return text if len(text) <= longest else f"{text[:head]}…{text[head + 1 - longest :]}"
+
+
+def note_unknown(gallery: Gallery) -> str:
+    """How many photos have no author or no licence on record, once for all; may be empty."""
+    photos = [
+        photo
+        for group in gallery.groups
+        for example in group.examples
+        for photo in (example.photo, *(f.photo for r in example.results for f in r.found))
+    ]
+    missing = {
+        "the author": sum(not photo.credit.has_author for photo in photos),
+        "the licence": sum(not photo.credit.has_license for photo in photos),
+    }
+    if not any(missing.values()):
+        return ""
+    if len({*missing.values()}) == 1:
+        missing = {"author and licence": missing["the author"]}
+    counted = {len(photos): "these"}
+    parts = [
+        f"{what} of {counted.get(count, f'{count:,} of the {len(photos):,}')} photos"
+        for what, count in missing.items()
+        if count
+    ]
+    return f"Not on record: {', '.join(parts)}."
+
+
+def draw_rows(
+    group: ExampleGroup, levels: Sequence[str], metric: str
+) -> list[tuple[str, list[Cell]]]:
+    """The group's examples as rows of a picture, one for each model."""
+    return [row for example in group.examples for row in _rows_of_example(example, levels, metric)]
+
+
+def _rows_of_example(
+    example: Example, levels: Sequence[str], metric: str
+) -> Iterator[tuple[str, list[Cell]]]:
+    for result in example.results:
+        cells = [_cell(example.photo, QUERY_FRAME, "query")]
+        for found in result.found:
+            frame = FRAMES[frame_of(found.level, levels)]
+            cells.append(
+                _cell(found.photo, frame, f"{found.rank}. {shared_text(found.level, levels)}")
+            )
+        yield f"{result.model}: {metric} {100 * result.value:.1f}", cells
+
+
+def _cell(photo: Photo, colour: str, verdict: str) -> Cell:
+    credit = photo.credit
+    lines = [" · ".join(photo.classes), shorten(credit.title)]
+    lines += [credit.byline] * credit.has_author + [credit.terms] * credit.has_license
+    return Cell(photo.image, colour, verdict, lines)

@@ -1,0 +1,181 @@
+"""Checks a folder of shards: every byte, and whether index and sidecars say what the shards hold.
+
+A shard is compared with its hash in the manifest. The index is then compared with what is found in
+the tars, since a wrong row could be in index and manifest alike; the other sidecars are made again
+from the index and compared, and all of them with SHA256SUMS.
+"""
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+
+from hgld.artifacts import hash_file
+from hgld.errors import InvalidData
+from hgld.shards.files import FileReader, local_folder
+from hgld.shards.foreign import describe_tar, number_rows
+from hgld.shards.index import REBUILD, is_export, read_index, read_manifest
+from hgld.shards.sample import level_key
+from hgld.shards.schema import CREDITS, IMAGE_CRC32, INDEX_AGAIN, level_columns
+from hgld.shards.sidecars import checksums, write_credits, write_descriptors
+from hgld.tasks import track
+
+__all__ = ["verify_shards"]
+
+FOUND = [  # what a shard itself says of each sample
+    *("key", "image_id", "split", "landmark_id", "offset", "size_bytes", "json_offset"),
+    *("json_size", "sha256", "width", "height", *CREDITS),
+    *("extent_start", "extent_bytes", "crc32", IMAGE_CRC32),
+]
+PLACE = ["split", "shard", "offset"]
+
+
+def verify_shards(folder: Path | str) -> None:
+    """Check that shards, index and sidecars are what the manifest says, and agree.
+
+    Raises:
+        InvalidData: a shard is missing, of another size or changed (shard and key are named), a
+            tar that the manifest does not know, an index that does not match manifest or tars, a
+            sidecar that is missing or says something else.
+    """
+    folder = local_folder(folder)
+    manifest, index = read_manifest(folder), read_index(folder)
+    strange = {p.name for p in folder.glob("*.tar")} - {s["file"] for s in manifest["shards"]}
+    if strange:
+        raise InvalidData(f"{folder / min(strange)}: a shard unknown to manifest.json; remove it")
+    exported = is_export(folder)
+    keys, found = _level_keys(manifest["levels"], exported), []
+    for shard in track(manifest["shards"], "Verifying shards"):
+        rows = index[index["shard"] == shard["file"]]
+        _verify_shard(folder, shard, rows)
+        found.append(_verify_rows(folder, shard["file"], rows, keys))
+    _verify_classes(folder, index, pd.concat(found, ignore_index=True), exported)
+    _verify_sidecars(folder, manifest, index)
+
+
+def _verify_shard(folder: Path, shard: dict[str, Any], rows: pd.DataFrame) -> None:
+    path = folder / shard["file"]
+    if not path.is_file():
+        raise InvalidData(f"{path}: the shard is missing; {REBUILD}")
+    size = path.stat().st_size
+    if size != shard["bytes"]:
+        cut = rows[rows["offset"] + rows["size_bytes"] > size]
+        first = f"; the first key cut off is {cut['key'].iloc[0]}" if len(cut) else ""
+        raise InvalidData(f"{path}: {size} bytes; expected {shard['bytes']}{first}; {REBUILD}")
+    if hash_file(path) != shard["sha256"]:
+        raise InvalidData(f"{path}: {_find_damage(folder, rows)}; {REBUILD}")
+    if len(rows) != shard["samples"]:
+        raise InvalidData(
+            f"{path}: {len(rows)} samples in index.parquet, {shard['samples']} in manifest.json; "
+            + INDEX_AGAIN
+        )
+
+
+def _find_damage(folder: Path, rows: pd.DataFrame) -> str:
+    """Which sample of a shard with a wrong hash is damaged, and where in it."""
+    reader = FileReader(folder)
+    for row in rows.to_dict("records"):
+        if reader.crc32(row["shard"], row["extent_start"], row["extent_bytes"]) != row["crc32"]:
+            image = reader.read(row["shard"], row["offset"], row["size_bytes"])
+            harmed = sha256(image).hexdigest() != row["sha256"]
+            what = "the image" if harmed else "a header, the JSON or the class"
+            return f"{what} of key {row['key']} was changed"
+    return "the end of the archive was changed; its samples are whole"
+
+
+def _level_keys(levels: Sequence[str], exported: bool) -> tuple[str, ...]:
+    """Keys of the JSON that hold a sample's classes, coarse to fine; none: the .cls member."""
+    if exported:
+        return (*(f"{level_key(level)}_id" for level in levels[:-1]), "label")
+    return () if list(levels) == ["class"] else tuple(levels)
+
+
+def _verify_rows(
+    folder: Path, file: str, rows: pd.DataFrame, keys: tuple[str, ...]
+) -> pd.DataFrame:
+    """Compare the rows of a shard with what is found in it; return where classes were found."""
+    reader = FileReader(folder)
+    found = pd.DataFrame(
+        describe_tar(folder / file, reader, keys), columns=[*FOUND, "shard", "path"]
+    )
+    reader.close()
+    if len(found) != len(rows):
+        raise InvalidData(
+            f"{folder / file}: {len(found)} samples, but {len(rows)} in index.parquet; "
+            + INDEX_AGAIN
+        )
+    for name in FOUND:
+        if name in rows:  # checksums of images are not in every index
+            said = rows[name].replace("", "unknown") if name in CREDITS else rows[name]
+            _require_same(folder, rows, name, said, found[name])
+    return found[[*PLACE, "path"]]
+
+
+def _verify_classes(folder: Path, index: pd.DataFrame, found: pd.DataFrame, exported: bool) -> None:
+    """Compare the class numbers of the index with the tars, which name the classes or number them.
+
+    Args:
+        folder: of the shards.
+        index: in the order of the shards in the manifest.
+        found: split, shard, offset and path of each sample, likewise.
+        exported: whether the paths are the numbers themselves.
+    """
+    levels = level_columns(index)
+    rows = index.sort_values(PLACE, ignore_index=True)
+    if exported:
+        found = found.sort_values(PLACE, ignore_index=True)
+        paths = found["path"].map(lambda path: tuple(json.loads(path).values()))
+        found = found.assign(**{name: [path[i] for path in paths] for i, name in enumerate(levels)})
+        rows = rows.astype(dict.fromkeys(levels, "str"))
+    else:
+        found, levels = number_rows(found, levels)[0], [*levels, "run"]
+    for name in levels:
+        _require_same(folder, rows, name, rows[name], found[name])
+
+
+def _verify_sidecars(folder: Path, manifest: dict[str, Any], index: pd.DataFrame) -> None:
+    """Compare the other sidecars with those that the index makes, and all with SHA256SUMS."""
+    with TemporaryDirectory() as name:
+        made = Path(name)
+        write_credits(index, made)
+        write_descriptors(made, manifest["shards"])
+        for file in sorted(made.iterdir()):
+            if not (folder / file.name).is_file():
+                raise InvalidData(f"{folder / file.name}: is missing; {INDEX_AGAIN}")
+            if (folder / file.name).read_bytes() != file.read_bytes():
+                raise InvalidData(
+                    f"{folder / file.name}: says something else than index.parquet; {INDEX_AGAIN}"
+                )
+    sums = checksums(folder, manifest["shards"])
+    try:
+        text = (folder / "SHA256SUMS").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        raise InvalidData(f"{folder / 'SHA256SUMS'}: cannot be read; {INDEX_AGAIN}") from None
+    lines = dict(line.split("  ", 1)[::-1] for line in text.splitlines() if "  " in line)
+    for listed in sorted(sums.keys() | lines.keys()):
+        if lines.get(listed) != sums.get(listed):
+            raise InvalidData(
+                f"{folder / listed}: is not the file that SHA256SUMS lists; {INDEX_AGAIN}"
+            )
+
+
+def _require_same(
+    folder: Path,
+    rows: pd.DataFrame,
+    name: str,
+    said: "pd.Series[Any]",
+    found: "pd.Series[Any]",
+) -> None:
+    by_index, by_tar = said.to_numpy(object), found.to_numpy(object)
+    wrong = by_index != by_tar
+    if wrong.any():
+        row = int(wrong.argmax())
+        where = f"{folder / rows['shard'].iloc[row]}: key {rows['key'].iloc[row]}"
+        raise InvalidData(
+            f"{where}: {name} is {by_tar[row]!r} in the shard, but {by_index[row]!r} in "
+            f"index.parquet; {INDEX_AGAIN}"
+        )

@@ -1,0 +1,52 @@
+"""What training needs of the data, checked on the tables from which the shards will be made.
+
+Training checks it again on the shards. Here it is checked before the export, so that a run does not
+stop for an option after hours.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from hgld.config import StageContext, TrainOptions
+from hgld.errors import InvalidData, UsageError
+from hgld.shards.batches import Samples, plan_epoch
+from hgld.shards.classes import label_images, number_classes
+from hgld.sources.open_set import describe_splits
+from hgld.train.data import batch_options, number_levels
+from hgld.train.objective import build_loss
+
+__all__ = ["check_training"]
+
+
+def check_training(
+    images: pd.DataFrame, hierarchy: pd.DataFrame, *, options: TrainOptions, context: StageContext
+) -> None:
+    """Refuse options that do not fit the labelled images.
+
+    Raises:
+        InvalidData: not one batch can be made of the split.
+        UsageError: the split has no labelled images, or a loss does not fit the levels.
+    """
+    training = [run for run in options.runs.values() if run.steps]
+    if not training:
+        return
+    classes = number_classes(hierarchy)
+    levels = [f"level_{i + 1}" for i in range(len(classes.levels))]
+    labelled = label_images(images[["split", "landmark_id"]], classes).dropna(subset=levels)
+    rows = labelled[labelled["split"] == options.split]
+    if rows.empty:
+        raise UsageError(
+            f"train.split '{options.split}' has no labelled images; there are: "
+            f"{describe_splits(labelled) or 'none at all'}"
+        )
+    labels, class_labels = number_levels(rows[levels].to_numpy(np.int64))
+    for run in training:
+        build_loss(run, class_labels, options.dim, options.seed)
+    nowhere = np.zeros(len(labels), np.int64)
+    batches = replace(batch_options(options), order="random")
+    try:
+        plan_epoch(Samples(labels, nowhere, nowhere), batches, seed=options.seed, epoch=0)
+    except InvalidData as error:
+        raise InvalidData(f"train.split '{options.split}': {error}") from None

@@ -1,0 +1,226 @@
+"""Older sheets, and sheets whose columns were sorted apart, against newer decisions."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hgld.artifacts import ARTIFACTS, Table, Vectors
+from hgld.artifacts.cells import unguard
+from hgld.errors import InvalidData
+from hgld.hierarchy.columns import records, table_of
+from hgld.hierarchy.review import write_sheets
+from hgld.hierarchy.sheet import apply_sheets
+from hgld.hierarchy.sheets.undo import undo_decisions
+from tests.hierarchy.test_review import (
+    NO_HINTS,
+    TAXONOMY,
+    clusters,
+    decisions,
+    landmarks_of,
+    summary_of,
+)
+
+PLACES = ("church", "lake", "parks")
+LABELS = [f"{place} {i}" for i in range(12) for place in PLACES]
+VALUES = clusters(*((label, 99 - i, 0) for i, label in enumerate(LABELS)))
+KEYS = VALUES["class_id"].tolist()
+RIGHT = {key: label.split()[0] for key, label in zip(KEYS, LABELS, strict=True)}
+NONE = decisions()
+COLUMNS = ["decision", "supercategory", "kind"]
+WIDE = table_of(
+    "taxonomy",
+    [{"supercategory": f"place {i}", "kind": "natural", "definition": ""} for i in range(8)],
+)
+
+
+def keep(**places: str) -> pd.DataFrame:
+    rows = [(key, "keep", place, "natural", "") for key, place in places.items()]
+    return decisions(*rows)
+
+
+def written(decided: pd.DataFrame, taxonomy: pd.DataFrame = TAXONOMY) -> pd.DataFrame:
+    """The sheet that is written while these decisions hold, by key."""
+    values, places = landmarks_of(VALUES)
+    sheet, _ = write_sheets(
+        VALUES, summary_of(VALUES), values, places, taxonomy, decided, NO_HINTS,
+        options=None, context=None,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return sheet.set_index("key", drop=False)
+
+
+@pytest.fixture
+def apply(tmp_path: Path) -> Callable[..., list[list[str]]]:
+    """Save a sheet and apply it; key and supercategory (or decision) of what is new."""
+
+    def run(
+        sheet: pd.DataFrame,
+        decided: pd.DataFrame,
+        taxonomy: pd.DataFrame = TAXONOMY,
+        without: Sequence[str] = (),
+        sure: bool = False,
+    ) -> list[list[str]]:
+        sheet.drop(columns=list(without)).to_csv(tmp_path / "mine.csv", index=False)
+        after, _ = apply_sheets(
+            [tmp_path / "mine.csv"], VALUES, Vectors(KEYS, pd.DataFrame(index=KEYS).to_numpy(), {}),
+            taxonomy, decided, table_of("cluster_edits", []), NO_HINTS,
+            who="anna", when="2026-02-02", sure=sure,
+        )  # fmt: skip
+        new = records(after[len(decided) :])
+        return [[row["key"], row["supercategory"] or row["decision"]] for row in new]
+
+    return run
+
+
+Apply = Callable[..., list[list[str]]]
+
+
+def change(sheet: pd.DataFrame, key: str, place: str) -> pd.DataFrame:
+    return sheet.assign(
+        decision=sheet["decision"].where(sheet["key"] != key, "keep"),
+        supercategory=sheet["supercategory"].where(sheet["key"] != key, place),
+        kind=sheet["kind"].where(sheet["key"] != key, ""),
+    )
+
+
+def test_an_older_sheet_changes_only_what_its_person_changed(apply: Apply) -> None:
+    first = keep(Q1="lake", Q2="lake", Q3="lake")
+    newer = pd.concat([first, keep(Q1="parks")], ignore_index=True)
+    assert apply(change(written(first), "Q2", "parks"), newer) == [["Q2", "parks"]]
+
+
+def test_an_older_sheet_that_shows_an_open_value_takes_no_decision_back(apply: Apply) -> None:
+    assert apply(written(NONE), keep(Q1="parks")) == []
+
+
+def test_replacing_a_newer_decision_is_refused_and_both_are_named(apply: Apply) -> None:
+    first = keep(Q1="lake")
+    newer = pd.concat([first, keep(Q1="parks")], ignore_index=True)
+    mine = change(written(first), "Q1", "church").assign(kind="")
+    with pytest.raises(InvalidData) as error:
+        apply(mine, newer)
+    head, line = str(error.value).split("\n")
+    assert "would replace 1 decision newer than the sheet, nothing was applied" in head
+    assert "--yes" in head
+    assert line.endswith(
+        "church 0: 'keep parks' (decided by a, 2026-01-01) would become 'keep church'"
+    )
+    assert apply(mine, newer, sure=True) == [["Q1", "church"]]
+
+
+def test_an_old_sheet_does_not_redo_what_was_undone(apply: Apply) -> None:
+    first = keep(Q1="lake")
+    mine = change(written(first), "Q1", "parks")
+    applied = pd.concat([first, keep(Q1="parks")], ignore_index=True)
+    undone = undo_decisions(applied, VALUES, ["Q1"], who="b", when="2026-01-01", why="no")
+    with pytest.raises(InvalidData, match="would replace 1 decision"):
+        apply(mine, undone)
+    fresh = change(written(undone), "Q1", "parks")
+    assert apply(fresh, undone) == [["Q1", "parks"]]
+
+
+def test_without_the_base_a_decision_that_was_replaced_is_not_brought_back(apply: Apply) -> None:
+    first = keep(Q1="lake")
+    newer = pd.concat([first, keep(Q1="parks")], ignore_index=True)
+    with pytest.raises(InvalidData, match="would replace 1 decision"):
+        apply(written(first), newer, without=["base"])
+    assert apply(change(written(first), "Q1", "church"), newer, without=["base"]) == [
+        ["Q1", "church"]
+    ]
+
+
+def test_ten_reverts_are_counted_and_some_are_named(apply: Apply) -> None:
+    first = keep(**dict.fromkeys(KEYS[:10], "lake"))
+    newer = pd.concat([first, keep(**dict.fromkeys(KEYS[:10], "parks"))], ignore_index=True)
+    with pytest.raises(InvalidData, match=r"10 decisions newer[^\n]*(\n  row.*){5}\n  and 5 more$"):
+        apply(written(first), newer, without=["base"])
+
+
+def sort_apart(sheet: pd.DataFrame) -> pd.DataFrame:
+    """Sort three columns by themselves, as a spreadsheet does with a selection."""
+    alone = sheet[COLUMNS].sort_values(COLUMNS).reset_index(drop=True)
+    return sheet.assign(**{name: alone[name].to_numpy() for name in COLUMNS})
+
+
+@pytest.mark.parametrize("without", [(), ("base",)])
+def test_decided_columns_that_were_sorted_without_their_keys_are_refused(
+    apply: Apply, without: tuple[str, ...]
+) -> None:
+    decided = keep(**RIGHT).assign(kind="")
+    with pytest.raises(InvalidData, match="hold the decisions of other rows, nothing was applied"):
+        apply(sort_apart(written(decided)), decided, without=without)
+
+
+def test_a_half_decided_sheet_that_was_sorted_apart_is_refused(apply: Apply) -> None:
+    decided = keep(**dict(list(RIGHT.items())[:15])).assign(kind="")
+    with pytest.raises(InvalidData, match="hold the decisions of other rows"):
+        apply(sort_apart(written(decided)), decided)
+
+
+def test_columns_that_were_filled_in_and_then_sorted_apart_are_refused(apply: Apply) -> None:
+    sheet = written(NONE, WIDE)
+    places = [f"place {(5 * i) % 8}" for i in range(len(sheet))]
+    filled = sheet.assign(decision="keep", supercategory=places, kind="natural")
+    assert len(apply(filled, NONE, WIDE)) == len(sheet)
+    assert len(apply(filled.sort_values("supercategory"), NONE, WIDE)) == len(sheet)
+    with pytest.raises(InvalidData, match="the decisions are sorted, while the keys are"):
+        apply(sort_apart(filled), NONE, WIDE)
+
+
+@pytest.mark.parametrize("filled", [range(10), range(12, 24), range(0, 36, 3)])
+@pytest.mark.parametrize("upwards", [True, False])
+def test_the_first_ten_decisions_sorted_apart_are_refused(
+    apply: Apply, filled: range, upwards: bool
+) -> None:
+    sheet = written(NONE, WIDE)
+    cells = {key: f"place {(5 * i) % 8}" for i, key in enumerate(sheet["key"]) if i in filled}
+    right = sheet.assign(supercategory=sheet["key"].map(cells).fillna(""))
+    right["decision"] = right["supercategory"].map(lambda place: "keep" if place else "")
+    assert len(apply(right, NONE, WIDE)) == len(filled)
+    names = sorted(cells.values(), reverse=not upwards)
+    blank = [""] * (len(sheet) - len(names))  # spreadsheets put empty cells last
+    apart = right.assign(supercategory=names + blank, decision=["keep"] * len(names) + blank)
+    with pytest.raises(InvalidData, match="the decisions are sorted, while the keys are"):
+        apply(apart, NONE, WIDE)
+
+
+@pytest.mark.parametrize("places", [["lake"] * 12, ["church"] * 3 + ["lake"] * 3, ["church"]])
+def test_few_different_decisions_in_a_row_are_no_sign_of_sorting(
+    apply: Apply, places: list[str]
+) -> None:
+    sheet = written(NONE)
+    places += [""] * (len(sheet) - len(places))
+    mine = sheet.assign(supercategory=places, decision=["keep" if p else "" for p in places])
+    assert len(apply(mine, NONE)) == sum(map(bool, places))
+
+
+def test_a_base_that_belongs_to_another_key_is_a_fault(apply: Apply) -> None:
+    sheet = written(NONE)
+    sheet = sheet.assign(base=sheet["base"].to_numpy()[::-1])
+    with pytest.raises(InvalidData, match=r"row 2, column base: .*was a column sorted or pasted"):
+        apply(sheet, NONE)
+
+
+def test_correcting_many_rows_is_no_sign_of_sorting(apply: Apply) -> None:
+    decided = keep(**dict.fromkeys(KEYS[:20], "lake"))
+    sheet = written(decided)
+    for key in KEYS[:20]:
+        sheet = change(sheet, key, "parks")
+    assert len(apply(sheet, decided)) == 20
+
+
+@pytest.mark.parametrize("without", [("kind",), ("note",), ("kind", "note")])
+def test_columns_that_were_left_out_change_nothing(apply: Apply, without: tuple[str, ...]) -> None:
+    decided = decisions(("Q1", "keep", "lake", "natural", "seen"), ("Q2", "drop", "", "", "so"))
+    sheet = change(written(decided), "Q3", "parks")
+    assert apply(sheet, decided, without=without) == [["Q3", "parks"]]
+
+
+def test_the_base_reads_as_it_was_written_and_no_spreadsheet_changes_it(tmp_path: Path) -> None:
+    artifact = ARTIFACTS["review"]
+    assert isinstance(artifact, Table)
+    artifact.write(written(keep(Q1="lake")), tmp_path / "review.csv")
+    bases = artifact.read(tmp_path / "review.csv")["base"]
+    assert bases.is_unique and bases.str.fullmatch(r"[a-p]{6}-[a-p]{6}-[a-p]+-[a-p]+").all()
+    assert (bases.map(unguard) == bases).all()

@@ -1,0 +1,81 @@
+"""A byte of a photo that changed on the disk, so that it still decodes, to another picture."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from hgld.errors import InvalidData
+from hgld.shards import BatchLoader, BatchOptions, PlainImages, ShardImages, read_index, read_sample
+from hgld.shards.copy import copy_samples
+from hgld.shards.read import read_image
+from tests.shards.shard_world import World, rot
+
+OPTIONS = BatchOptions(4, 2, order="shards")
+
+
+def tensor(image: Image.Image) -> Tensor:
+    return torch.from_numpy(np.asarray(image).copy())
+
+
+@pytest.fixture
+def shards(world: World) -> Path:
+    return world.export()[0]
+
+
+@pytest.fixture
+def rows(shards: Path) -> pd.DataFrame:
+    return read_index(shards).query("split == 'train'").reset_index(drop=True)
+
+
+READERS: dict[str, Callable[[Path, pd.DataFrame, int], object]] = {
+    "item": lambda shards, rows, n: ShardImages(shards, rows, tensor)[n],
+    "plain": lambda shards, rows, n: list(PlainImages(shards, rows, tensor)),
+    "image": lambda shards, rows, n: read_image(shards, rows.iloc[n]),
+    "cat": lambda shards, rows, n: read_sample(shards, rows["key"][n]),
+    "copy": lambda shards, rows, n: copy_samples(shards, rows, shards / "copy"),
+    "indexed": lambda shards, rows, n: list(BatchLoader(shards, rows, tensor, OPTIONS, seed=0)),
+    "stream": lambda shards, rows, n: list(
+        BatchLoader(shards, rows, tensor, OPTIONS, seed=0, reader="stream")
+    ),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_names_the_image_whose_bytes_changed(
+    shards: Path, rows: pd.DataFrame, reader: str
+) -> None:
+    number = int(next(iter(BatchLoader(shards, rows, tensor, OPTIONS, seed=0)))[2][3])
+    rot(shards, rows.iloc[number])
+    shard, key = rows["shard"][number], rows["key"][number]
+    with pytest.raises(InvalidData, match=rf"{shard}: key {key}: .*changed"):
+        READERS[reader](shards, rows, number)
+
+
+@pytest.mark.parametrize("reader", ["indexed", "stream"])
+def test_within_the_budget_another_image_takes_the_place_of_a_changed_one(
+    shards: Path, rows: pd.DataFrame, reader: str
+) -> None:
+    number = int(next(iter(BatchLoader(shards, rows, tensor, OPTIONS, seed=0)))[2][3])
+    rot(shards, rows.iloc[number])
+    loader = BatchLoader(
+        *(shards, rows, tensor, OPTIONS),
+        seed=0,
+        reader=reader,
+        undecodable_budget=1,  # type: ignore[arg-type]
+    )
+    with pytest.warns(UserWarning, match=rf"key {rows['key'][number]}: is damaged; another"):
+        given = torch.cat([batch[2] for batch in loader])
+    assert number not in given.tolist()
+
+
+def test_rows_without_checksums_are_read_as_before(shards: Path, rows: pd.DataFrame) -> None:
+    rot(shards, rows.iloc[0])
+    old = rows.drop(columns="image_crc32")
+    assert len(list(PlainImages(shards, old, tensor))) == len(rows)
+    assert list(BatchLoader(shards, old, tensor, OPTIONS, seed=0, reader="stream"))

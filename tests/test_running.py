@@ -1,0 +1,106 @@
+"""What ``hgld status`` shows of a stage that runs in another process."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from hgld import running
+from hgld.alone import hold, is_held
+from hgld.cli import app, guarded
+from hgld.running import RunningStage, read_running, record_running
+from hgld.tasks import track
+
+AT_WORK = """
+import sys, time
+from pathlib import Path
+from hgld import running
+from hgld.alone import hold
+from hgld.tasks import track
+running.EVERY_S = 0
+work = Path(sys.argv[1])
+with hold(work / ".lock", ""), running.record_running(work, "collect"):
+    for number in track(range(100), "Reading tars"):
+        if number == 37:
+            print("there", flush=True)
+            time.sleep(60)
+"""
+
+
+@contextmanager
+def at_work(work: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs the stage collect and has done 37 of 100."""
+    command = [sys.executable, "-c", AT_WORK, str(work)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_status_says_since_when_a_stage_runs_and_how_far_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = ["status", "pipelines/quickstart.toml", "--work", str(tmp_path), "--json"]
+    with at_work(tmp_path):
+        assert guarded(lambda: app(status)) == 0
+    shown = json.loads(capsys.readouterr().out)["collect"]
+    assert shown["state"] == "running"
+    assert shown["reasons"][0].startswith("since ")
+    assert shown["reasons"][0].endswith("; Reading tars: 37 % (37 of 100)")
+
+
+def test_a_killed_stage_does_not_count_as_running(tmp_path: Path) -> None:
+    with at_work(tmp_path) as process:
+        assert read_running(tmp_path) is not None
+        process.kill()
+        process.wait()
+        assert (tmp_path / ".state" / "running.json").exists()
+        assert read_running(tmp_path) is None
+
+
+def test_the_first_item_is_shown_however_long_it_takes(tmp_path: Path) -> None:
+    with hold(tmp_path / ".lock", ""), record_running(tmp_path, "train"):
+        next(iter(track(range(3), "Training")))
+        found = read_running(tmp_path)
+    assert found is not None and (found.label, found.done, found.total) == ("Training", 0, 3)
+
+
+def test_the_file_goes_with_its_stage(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), record_running(tmp_path, "collect"):
+        assert list((tmp_path / ".state").iterdir())
+        _ = 1 / 0
+    assert not list((tmp_path / ".state").iterdir())
+
+
+def test_a_disk_that_takes_no_more_does_not_stop_the_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "EVERY_S", 0)
+    (tmp_path / ".state").write_text("no folder")
+    with record_running(tmp_path, "collect"):
+        assert list(track("ab", "Reading")) == ["a", "b"]
+
+
+def test_a_stage_without_progress_says_only_since_when() -> None:
+    stage = RunningStage("embed", "2026-01-31T08:41:00+00:00")
+    assert stage.describe().startswith("since 2026-01-3") and ";" not in stage.describe()
+
+
+def test_a_look_at_the_lock_keeps_nobody_from_taking_it(tmp_path: Path) -> None:
+    path, looks = tmp_path / "lock", []
+    path.touch()
+    looking = Thread(target=lambda: looks.extend(is_held(path) for _ in range(300)))
+    looking.start()
+    for _ in range(30):
+        with hold(path, "taken"):
+            pass
+    looking.join()
+    assert len(looks) == 300 and not is_held(path)
