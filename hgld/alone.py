@@ -15,6 +15,7 @@ from pathlib import Path
 from time import sleep
 
 from hgld.errors import HgldError, InvalidData
+from hgld.words import single_blanks
 
 __all__ = ["hold", "is_held"]
 
@@ -45,7 +46,7 @@ def hold(
         if not _take(file):
             file.seek(0)
             text = (file.read(SHOWN_BYTES) or b"").decode(errors="replace")
-            owner = " ".join(text.split()) or "it does not say who"
+            owner = single_blanks(text) or "it does not say who"
             if waiting is None:
                 raise HgldError(f"{taken} ({owner}); wait for it, {else_do}".rstrip(", "))
             waiting(f"{taken} ({owner}); waiting for it")

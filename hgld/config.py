@@ -6,7 +6,6 @@ Paths in a pipeline file are relative to that file, paths on the command line (`
 relative to the current folder. Both may hold ``${NAME:-default}``.
 """
 
-import difflib
 import json
 import os
 import re
@@ -29,6 +28,7 @@ from pydantic import (
 )
 
 from hgld.errors import UsageError
+from hgld.words import nearest
 
 __all__ = [
     "LEVEL_NAMES",
@@ -60,7 +60,6 @@ __all__ = [
     "TrainOptions",
     "default_work",
     "load_pipeline",
-    "nearest",
 ]
 
 LEVEL_NAMES = ("kind", "supercategory", "landmark")  # coarse to fine, as H-GLDv2 publishes them
@@ -946,18 +945,3 @@ def _keys_at(section: Iterable[object]) -> list[str]:
         if not isinstance(model, type) or not issubclass(model, Options):
             return []
     return list(model.model_fields)
-
-
-def nearest(word: str, words: Iterable[str]) -> str:
-    """A "did you mean" clause, or nothing where no word is near.
-
-    Example:
-        >>> nearest("cluster", ["clusters", "seed"])
-        "; did you mean 'clusters'?"
-        >>> nearest("x", ["clusters"])
-        ''
-    """
-    words = list(words)
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    close += [other for other in words if len(word) > 2 and other.startswith(word)]  # "val"
-    return f"; did you mean '{close[0]}'?" if close else ""

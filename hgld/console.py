@@ -24,11 +24,11 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from hgld.amounts import duration_text, progress_text
 from hgld.counting import Summary
 from hgld.lock import NEVER_RUN
 from hgld.stages import Stage
 from hgld.tasks import Label
+from hgld.words import duration_text, progress_text
 
 __all__ = [
     "Printer",

@@ -12,7 +12,7 @@ import shutil
 import sys
 
 from hgld import __version__
-from hgld.amounts import size_text
+from hgld.words import size_text
 
 __all__ = ["print_doctor"]
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.table import Table
 
-from hgld.amounts import duration_text, size_text
 from hgld.artifacts import ARTIFACTS, Folder
 from hgld.artifacts.evaluation import list_runs
 from hgld.console import to_stderr, to_stdout
@@ -20,6 +19,7 @@ from hgld.plan import Plan, estimate_fetch, find_disks, foresee
 from hgld.run import Runner
 from hgld.running import read_running
 from hgld.stages import Stage, load_function
+from hgld.words import duration_text, size_text
 
 __all__ = ["print_estimate", "print_outcome", "print_plan", "print_status"]
 

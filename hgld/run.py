@@ -16,7 +16,7 @@ import pandas as pd
 
 from hgld.alone import hold
 from hgld.artifacts import ARTIFACTS, Folder, Json, Table, atomic_path, left_behind
-from hgld.config import Pipeline, StageContext, nearest
+from hgld.config import Pipeline, StageContext
 from hgld.counting import Imbalance, Summary, count_balance
 from hgld.edits import Kept, copy_beside, is_same_file, keep_others
 from hgld.errors import (
@@ -30,6 +30,7 @@ from hgld.errors import (
 from hgld.lock import Freshness, Lock, Workspace, judge
 from hgld.running import record_running
 from hgld.stages import Stage, active_stages, left_out, load_function
+from hgld.words import nearest
 
 __all__ = ["Listener", "Runner"]
 

@@ -14,8 +14,8 @@ from time import monotonic
 from typing import TypeVar
 
 from hgld.alone import is_held
-from hgld.amounts import progress_text
 from hgld.tasks import Label, also_watched_by
+from hgld.words import progress_text
 
 __all__ = ["RunningStage", "read_running", "record_running"]
 

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from hgld.config import ScrapeOptions, default_work, load_pipeline, nearest
+from hgld.config import ScrapeOptions, default_work, load_pipeline
 from hgld.errors import UsageError
+from hgld.words import nearest
 
 SHIPPED = [*sorted(Path("pipelines").glob("*.toml")), Path("tests/real/washington.toml")]
 

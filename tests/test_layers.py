@@ -23,7 +23,6 @@ LAYERS = [
     {"ranking"},
     {
         "alone",
-        "amounts",
         "artifacts",
         "bootstrap",
         "credit",
@@ -34,7 +33,7 @@ LAYERS = [
         "stages",
     },
     {"config", "stopping"},
-    {"errors", "_torchvision"},
+    {"errors", "words", "_torchvision"},
 ]
 MODULES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = {"torch", "pandas", "numpy", "open_clip", "timm", "sklearn", "webdataset", "matplotlib"}

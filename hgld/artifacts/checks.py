@@ -11,8 +11,8 @@ from typing import Literal
 
 import pandas as pd
 
-from hgld.config import nearest
 from hgld.errors import InvalidData
+from hgld.words import nearest
 
 __all__ = [
     "INT64",

@@ -28,6 +28,7 @@ from hgld.artifacts.checks import (
 )
 from hgld.artifacts.csv_files import parse_csv, read_csv, row_in_file, write_csv
 from hgld.errors import InvalidData
+from hgld.words import single_blanks
 
 __all__ = ["Artifact", "Folder", "Json", "Table", "VectorFile", "Vectors"]
 
@@ -139,7 +140,7 @@ class VectorFile:
             made_by = json.loads(str(data["made_by"]))
             found = Vectors([str(i) for i in data["ids"]], data["vectors"], made_by)
         except Exception as error:  # numpy raises whatever the damage leads to
-            reason = " ".join(str(error).split())
+            reason = single_blanks(str(error))
             raise InvalidData(
                 f"{path}: not a readable vector file ({reason}); {_REBUILD}"
             ) from None

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hgld.amounts import shared_text
 from hgld.artifacts.evaluation import bootstrap_unit, pair_seeds
 from hgld.bootstrap import DRAWS, find_ends, resample_means
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.ranking import read_top_levels
 from hgld.evaluate.results import Measured
+from hgld.words import shared_text
 
 __all__ = ["Comparison", "Difference", "compare"]
 

@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 import torch
 
 from hgld.artifacts import ARTIFACTS, atomic_path
-from hgld.config import nearest
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.kept import open_embedded
 from hgld.evaluate.ranking import rank_blocks
@@ -29,6 +28,7 @@ from hgld.evaluate.sides import Shards, Side
 from hgld.ranking.interchange import kaggle_lines, trec_qrels, trec_run
 from hgld.ranking.levels import shared_levels
 from hgld.tasks import say
+from hgld.words import nearest
 
 __all__ = ["FORMATS", "VECTOR_FORMATS", "encode_id", "export_lines", "read_lines", "write_vectors"]
 

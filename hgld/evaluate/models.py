@@ -21,7 +21,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from hgld.artifacts import hash_file
-from hgld.config import TrainOptions, nearest
+from hgld.config import TrainOptions
 from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model import build_image_model, load_model
 from hgld.model.backbones import find_backbone
@@ -29,6 +29,7 @@ from hgld.model.clip import find_clip, load_clip_tower
 from hgld.model.folder import CONFIG, check_model, models_by_run
 from hgld.model.image import evaluation_transform
 from hgld.model.weights import split_name
+from hgld.words import nearest
 
 __all__ = ["Encoder", "Model", "find_given", "find_models", "loaded"]
 

@@ -11,9 +11,10 @@ import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, Folder, read_arrays
 from hgld.artifacts.evaluation import list_runs, name_classes
-from hgld.config import default_work, nearest
+from hgld.config import default_work
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.model.weights import one_line
+from hgld.words import nearest
 
 __all__ = ["Measured", "open_measured"]
 

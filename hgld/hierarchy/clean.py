@@ -13,11 +13,11 @@ import pandas as pd
 
 from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.config import CleanOptions, StageContext
-from hgld.hierarchy.blanks import single_blanks, single_blanks_all
-from hgld.hierarchy.columns import columns_of
+from hgld.hierarchy.columns import columns_of, single_blanks_all
 from hgld.hierarchy.funnel import describe_funnel
 from hgld.hierarchy.years import with_years
 from hgld.tasks import say
+from hgld.words import single_blanks
 
 __all__ = ["clean_values", "value_keys"]
 

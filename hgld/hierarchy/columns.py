@@ -6,8 +6,9 @@ from typing import Any
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, Table
+from hgld.words import single_blanks
 
-__all__ = ["columns_of", "records", "table_of"]
+__all__ = ["columns_of", "records", "single_blanks_all", "table_of"]
 
 
 def columns_of(name: str) -> list[str]:
@@ -29,6 +30,11 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows, each with its cells by column."""
     names = [str(name) for name in table.columns]
     return [dict(zip(names, row, strict=True)) for row in table.itertuples(index=False)]
+
+
+def single_blanks_all(column: "pd.Series[str]") -> "pd.Series[str]":
+    """``single_blanks`` of each cell; each distinct text is worked on once."""
+    return column.map({text: single_blanks(text) for text in column.unique()}).astype("str")
 
 
 def _table(name: str) -> Table:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.columns import records
+from hgld.words import single_blanks
 
 __all__ = ["PLACING", "Decided", "Decision", "key_types_of", "kinds_of"]
 

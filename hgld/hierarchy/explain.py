@@ -16,12 +16,11 @@ from typing import Any
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, ID_SPACES, row_in_file
-from hgld.config import nearest
 from hgld.errors import UsageError
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.columns import records
 from hgld.hierarchy.decisions import Decided, Decision
 from hgld.hierarchy.wiki.titles import as_stored, title_of_url
+from hgld.words import nearest, single_blanks
 
 __all__ = ["TABLES", "Step", "explain", "find_landmark"]
 

@@ -9,8 +9,7 @@ import pandas as pd
 from hgld.artifacts import ColumnType, read_csv, row_in_file
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.blanks import single_blanks_all
-from hgld.hierarchy.columns import columns_of
+from hgld.hierarchy.columns import columns_of, single_blanks_all
 from hgld.hierarchy.wiki.accounts import tell_reasons
 
 __all__ = ["read_given"]

@@ -13,14 +13,14 @@ from typing import Any
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS
-from hgld.config import HintOptions, StageContext, nearest
+from hgld.config import HintOptions, StageContext
 from hgld.errors import InvalidData
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import kinds_of
 from hgld.hierarchy.subclasses import Graph, Wikidata, steps_to, walk_up
 from hgld.hierarchy.wiki.client import ApiClient
 from hgld.tasks import say
+from hgld.words import nearest, single_blanks
 
 __all__ = ["Root", "hint_classes", "hints_above"]
 

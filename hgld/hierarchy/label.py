@@ -12,12 +12,12 @@ from typing import Any
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, ID_SPACES, row_in_file
-from hgld.config import LabelOptions, StageContext, nearest
+from hgld.config import LabelOptions, StageContext
 from hgld.errors import InvalidData
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.columns import columns_of, records, table_of
 from hgld.hierarchy.decisions import Decided, Decision, kinds_of
 from hgld.hierarchy.published import hierarchy_of, read_published
+from hgld.words import nearest, single_blanks
 
 __all__ = ["build_labels", "read_published"]
 

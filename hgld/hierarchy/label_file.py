@@ -13,10 +13,9 @@ from pathlib import Path
 import pandas as pd
 
 from hgld.artifacts import KINDS, ColumnType, atomic_path, read_csv
-from hgld.config import nearest
 from hgld.errors import InvalidData
-from hgld.hierarchy.blanks import single_blanks_all
-from hgld.hierarchy.columns import columns_of
+from hgld.hierarchy.columns import columns_of, single_blanks_all
+from hgld.words import nearest
 
 __all__ = ["COLUMNS", "LabelFile", "read_label_file"]
 

@@ -13,17 +13,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from hgld.amounts import count_text
 from hgld.artifacts.cells import guard_columns
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
-from hgld.hierarchy.blanks import single_blanks_all
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.columns import columns_of, records, table_of
+from hgld.hierarchy.columns import columns_of, records, single_blanks_all, table_of
 from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of
 from hgld.hierarchy.sheets.cluster_list import list_clusters
 from hgld.hierarchy.sheets.evidence import evidence_of, has_changed
 from hgld.hierarchy.sheets.row_base import EDITABLE, base_of, cells_of
+from hgld.words import count_text
 
 __all__ = ["hints_of", "in_review_order", "list_values", "require_decisions", "write_sheets"]
 

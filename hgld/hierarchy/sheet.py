@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.amounts import count_text
 from hgld.artifacts import Vectors
 from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
@@ -22,6 +21,7 @@ from hgld.hierarchy.sheets.clusters import Bulk, Fault, read_bulk
 from hgld.hierarchy.sheets.evidence import evidence_of
 from hgld.hierarchy.sheets.spreadsheet import Sheet, read_sheets
 from hgld.hierarchy.sheets.values import Reading, Value, Wanted, as_wanted, keyed, read_values
+from hgld.words import count_text
 
 __all__ = ["apply_sheets"]
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from hgld.artifacts import atomic_path
 from hgld.config import ScrapeOptions
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.wiki.answers import LANGUAGES, read_classes, read_items
 from hgld.hierarchy.wiki.client import ApiClient
 from hgld.hierarchy.wiki.crawl import in_parts
 from hgld.hierarchy.wiki.questions import ask_entities
 from hgld.tasks import track
+from hgld.words import single_blanks
 
 __all__ = ["Graph", "SuperClasses", "Wikidata", "read_superclasses", "steps_to", "walk_up"]
 

@@ -13,9 +13,10 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from hgld.config import TrainOptions, nearest
+from hgld.config import TrainOptions
 from hgld.errors import MissingWeights, UsageError
 from hgld.model.weights import hub_file, one_line, package_folder, split_name
+from hgld.words import nearest
 
 __all__ = ["LITE0", "create_backbone", "find_backbone", "name_lite0_weights"]
 

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from open_clip.constants import HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
 from torch import Tensor, nn
 
-from hgld.config import nearest
 from hgld.errors import MissingWeights, UsageError
 from hgld.model.transforms import ImageTransform
 from hgld.model.weights import hub_file, one_line, split_name
+from hgld.words import nearest
 
 __all__ = ["ClipTower", "architecture_of", "create_clip", "find_clip", "load_clip_tower"]
 

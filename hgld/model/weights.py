@@ -15,6 +15,7 @@ from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError
 
 from hgld.errors import MissingWeights, UsageError
+from hgld.words import single_blanks
 
 __all__ = [
     "choose_device",
@@ -122,7 +123,7 @@ def one_line(error: Exception) -> str:
         >>> one_line(ValueError("so\n  it is. And more."))
         'so it is'
     """
-    return " ".join(str(error).split()).split(". ")[0][:300] or type(error).__name__
+    return single_blanks(str(error)).split(". ")[0][:300] or type(error).__name__
 
 
 def _require_hub(repo: str, name: str, helps: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import jinja2
 
 from hgld.publish.content import Photos, Release, Sheet
+from hgld.words import single_blanks
 
 __all__ = ["write_card"]
 
@@ -174,7 +175,7 @@ def _cell(text: str) -> str:
         >>> print(_cell("a|b <script>"))
         a\|b &lt;script&gt;
     """
-    plain = html.escape(" ".join(text.split()), quote=False)
+    plain = html.escape(single_blanks(text), quote=False)
     return re.sub(r"([|\[\]`*\\])", r"\\\1", plain)
 
 

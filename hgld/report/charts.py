@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from hgld.amounts import level_noun
 from hgld.figures import (
     DARK,
     LIGHT,
@@ -36,6 +35,7 @@ from hgld.report.losses import LossCurve, read_losses
 from hgld.report.metrics import best_run, mean_of
 from hgld.report.plans import Measured, Plan
 from hgld.tasks import track
+from hgld.words import level_noun
 
 __all__ = ["SECTIONS", "Chart", "draw_charts"]
 

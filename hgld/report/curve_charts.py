@@ -5,7 +5,6 @@ from functools import partial
 
 import numpy as np
 
-from hgld.amounts import level_noun
 from hgld.report.curves import (
     ALPHAS,
     RECALLS,
@@ -18,6 +17,7 @@ from hgld.report.figures import draw_lines
 from hgld.report.metrics import mean_of
 from hgld.report.plans import Measured, Plan
 from hgld.report.rankings import by_chance
+from hgld.words import level_noun
 
 __all__ = ["plan_curves"]
 

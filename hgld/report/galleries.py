@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.amounts import shared_text
-from hgld.config import ReportOptions, nearest
+from hgld.config import ReportOptions
 from hgld.errors import UsageError
 from hgld.report.examples import (
     Example,
@@ -21,6 +20,7 @@ from hgld.report.examples import (
 from hgld.report.metrics import best_run, first_metric, mean_of
 from hgld.report.plans import Measured
 from hgld.report.sheets import Cell
+from hgld.words import nearest, shared_text
 
 __all__ = ["Gallery", "draw_rows", "find_galleries", "frame_of", "note_unknown", "shorten"]
 

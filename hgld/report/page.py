@@ -18,7 +18,6 @@ import pandas as pd
 from markupsafe import Markup
 from PIL import Image
 
-from hgld.amounts import level_noun, shared_text
 from hgld.artifacts import atomic_folder, write_csv
 from hgld.config import ReportOptions, StageContext
 from hgld.figures import LIGHT
@@ -47,6 +46,7 @@ from hgld.report.rankings import Ranking
 from hgld.report.sheets import draw_retrievals
 from hgld.report.tables import metrics_latex, metrics_table
 from hgld.shards.index import level_columns, read_index, read_manifest
+from hgld.words import level_noun, shared_text
 
 __all__ = ["write_report"]
 

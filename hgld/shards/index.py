@@ -21,6 +21,7 @@ from hgld.shards.schema import (
     level_columns,
 )
 from hgld.shards.sequential import join_location, open_location
+from hgld.words import single_blanks
 
 __all__ = [
     "REBUILD",
@@ -94,7 +95,7 @@ def _read_rows(path: Path) -> pd.DataFrame:
             raise ValueError(f"it states {count:,} rows")
         return pd.read_parquet(path)
     except Exception as error:  # pyarrow raises whatever the damage leads to
-        what = " ".join(str(error).split())
+        what = single_blanks(str(error))
         raise InvalidData(f"{path}: not a readable index ({what}); {REBUILD}") from None
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.config import nearest
 from hgld.errors import InvalidData
 from hgld.shards.files import FileReader, local_folder
 from hgld.shards.index import level_columns, read_index, read_manifest
 from hgld.shards.schema import IMAGE_CRC32, require_intact
+from hgld.words import nearest
 
 __all__ = ["Sample", "count_shards", "list_shards", "read_sample"]
 

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts import SPACE_OF_SPLIT, SPLITS, read_csv, read_header, size_of_file
-from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext, nearest
+from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.sources.open_set import describe_splits, split_classes
 from hgld.sources.tables import (
@@ -31,6 +31,7 @@ from hgld.sources.tables import (
     table_of,
 )
 from hgld.tasks import say
+from hgld.words import nearest
 
 __all__ = ["collect", "read_hierarchy"]
 

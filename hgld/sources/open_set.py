@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hgld.amounts import count_text
 from hgld.artifacts import SPLITS
-from hgld.config import CollectOptions, nearest
+from hgld.config import CollectOptions
 from hgld.errors import InvalidData, UsageError
+from hgld.words import count_text, nearest
 
 __all__ = ["describe_splits", "hold_out", "split_classes"]
 

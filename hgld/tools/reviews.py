@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.amounts import count_text
 from hgld.errors import UsageError
 from hgld.tools.arguments import AsJson, Now, PipelineFile, Settings, Work
 from hgld.tools.output import print_json, progress
 from hgld.tools.runners import name_to_sign, open_runner
+from hgld.words import count_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from hgld.amounts import size_text
 from hgld.tools.arguments import AsJson
 from hgld.tools.output import print_json, print_rows, progress
+from hgld.words import size_text
 
 __all__ = ["app"]
 

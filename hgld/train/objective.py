@@ -10,11 +10,12 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from hgld.config import RunOptions, nearest
+from hgld.config import RunOptions
 from hgld.errors import ShapeError, UsageError
 from hgld.ranking import baselines, losses
 from hgld.ranking.presets import preset
 from hgld.ranking.steps import UpperStep
+from hgld.words import nearest
 
 __all__ = ["build_loss", "csl_margins", "takes_references"]
 

@@ -69,8 +69,8 @@ def test_every_five_minutes_it_says_how_far_it_is(
     progress.landmarks = 60
     progress.watch(titles(), lambda title: 10)
     assert said == [
-        "21 of 60 landmarks, 495 requests, 1.5/s,\n10 min to go",  # 39 x 330 s / 21
-        "51 of 60 landmarks, 990 requests, 1.5/s,\n2 min to go",  # 9 x 660 s / 51
+        "21 of 60 landmarks, 495 requests, 1.5/s,\n10 min 13 s to go",  # 39 x 330 s / 21
+        "51 of 60 landmarks, 990 requests, 1.5/s,\n1 min 56 s to go",  # 9 x 660 s / 51
     ]
 
 

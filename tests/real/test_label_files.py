@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import ARTIFACTS, Table, hash_file, read_csv
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.decisions import Decided, kinds_of
 from hgld.hierarchy.sheets.agreement import measure_agreement
 from hgld.hierarchy.sheets.annotations import read_annotations
+from hgld.words import single_blanks
 
 pytestmark = pytest.mark.real
 LABELS = Path("labels/gldv2")

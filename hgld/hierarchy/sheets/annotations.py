@@ -12,10 +12,10 @@ from pathlib import Path
 import pandas as pd
 
 from hgld.artifacts import DECISIONS
-from hgld.config import nearest
 from hgld.errors import InvalidData
 from hgld.hierarchy.decisions import PLACING, kinds_of
 from hgld.hierarchy.sheets.spreadsheet import Row, Sheet, read_sheets
+from hgld.words import nearest
 
 __all__ = ["Annotation", "complete", "read_annotations", "read_both", "weigh"]
 

@@ -18,12 +18,12 @@ import pandas as pd
 from scipy.spatial.distance import cdist
 
 from hgld.artifacts import Vectors
-from hgld.config import nearest
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.cluster import vectors_of
 from hgld.hierarchy.clusters.k_means import count_different, k_means, nearest_to_mean
 from hgld.hierarchy.sheets.cluster_list import members_hash
 from hgld.hierarchy.sheets.spreadsheet import Row, Sheet
+from hgld.words import nearest
 
 __all__ = ["ACTIONS", "Bulk", "Fault", "read_bulk"]
 

@@ -13,9 +13,9 @@ part says whether rows still have the order in which they were written.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.decisions import Decision
 from hgld.hierarchy.sheets.evidence import LETTERS, PART, short_hash
+from hgld.words import single_blanks
 
 __all__ = ["EDITABLE", "Base", "base_of", "cells_of", "hash_cells"]
 

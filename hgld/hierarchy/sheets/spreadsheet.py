@@ -17,10 +17,9 @@ from pathlib import Path
 from lxml import etree
 
 from hgld.artifacts.cells import unguard
-from hgld.config import nearest
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.blanks import single_blanks
 from hgld.tasks import say
+from hgld.words import nearest, single_blanks
 
 __all__ = ["Row", "Sheet", "escape_controls", "read_sheets"]
 

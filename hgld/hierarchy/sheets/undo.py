@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from hgld.config import nearest
 from hgld.errors import InvalidData
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.columns import records, table_of
+from hgld.words import nearest, single_blanks
 
 __all__ = ["undo_decisions"]
 

@@ -18,15 +18,13 @@ from fractions import Fraction
 from itertools import pairwise
 from math import factorial, prod
 
-from hgld.amounts import count_text
 from hgld.artifacts import DECISIONS, KINDS
-from hgld.config import nearest
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.decisions import PLACING, Decision
 from hgld.hierarchy.sheets.evidence import has_changed
 from hgld.hierarchy.sheets.row_base import EDITABLE, Base, base_of, cells_of, hash_cells
 from hgld.hierarchy.sheets.spreadsheet import Row, Sheet
 from hgld.tasks import say
+from hgld.words import count_text, nearest, single_blanks
 
 __all__ = ["Reading", "Value", "Wanted", "as_wanted", "keyed", "read_values"]
 

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 import requests
 
 from hgld.errors import HgldError, Resumable
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.wiki.etiquette import on_this_machine, user_agent
-from hgld.hierarchy.wiki.pacer import Pacer, duration, pause_before
+from hgld.hierarchy.wiki.pacer import Pacer, pause_before
 from hgld.hierarchy.wiki.verdict import Answer, classify
 from hgld.http import Session, TooLarge, read_all
 from hgld.tasks import say
+from hgld.words import duration_text, single_blanks
 
 __all__ = ["ApiClient", "TooMuchAsked"]
 
@@ -155,7 +155,7 @@ class ApiClient:
     def _take_turn(self, url: str) -> None:
         """Wait until a request may be sent, as this process or another one was told."""
         while (left := self.pacer.take()) > 0:
-            pause = f"a pause that was asked for lasts for {duration(left)} more"
+            pause = f"a pause that was asked for lasts for {duration_text(left)} more"
             if left > LONGEST_PAUSE_S:
                 kept = f"it is kept in {self.pacer.path}"
                 raise Resumable(f"{url}: {pause}; run the same command again after it ({kept})")
@@ -208,7 +208,7 @@ class ApiClient:
         pause_s = answer.pause_s or 0.0
         if pause_s > LONGEST_PAUSE_S:
             raise Resumable(
-                f"{url}: {answer.reason}; the server asks for a pause of {duration(pause_s)}; "
+                f"{url}: {answer.reason}; the server asks for a pause of {duration_text(pause_s)}; "
                 "what is finished is kept, run the same command again after it"
             )
         if answer.kind == "wait":
@@ -234,7 +234,7 @@ class ApiClient:
         waits = answer.kind == "wait"
         asked_s = answer.pause_s if answer.pause_s is not None else WAIT_S if waits else 0.0
         pause = pause_before(tries if waits else self.failures, asked_s)
-        busy = f" (busy for {duration(waited_s)})" if waited_s > 60 else ""
+        busy = f" (busy for {duration_text(waited_s)})" if waited_s > 60 else ""
         reason = answer.reason.rstrip(".") + busy
         say(f"{urlsplit(url).hostname}: {reason}; attempt {tries + 1} in {pause:.0f} s")
         self._hold_back(url, pause)

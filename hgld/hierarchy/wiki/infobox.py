@@ -13,8 +13,8 @@ from urllib.parse import unquote, urljoin
 
 from lxml import etree, html
 
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.wiki.titles import as_stored, title_of_url
+from hgld.words import single_blanks
 
 __all__ = ["SavedPage", "read_page"]
 

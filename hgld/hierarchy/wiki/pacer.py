@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hgld.errors import DISK_FULL, HgldError, Resumable
 
-__all__ = ["MOST_PER_SECOND", "Pacer", "duration", "pause_before", "turn_file"]
+__all__ = ["MOST_PER_SECOND", "Pacer", "pause_before", "turn_file"]
 
 MOST_PER_SECOND = 3.0  # Wikimedia allows 200 a minute
 LEAST_PER_SECOND = 0.1
@@ -133,16 +133,3 @@ def pause_before(times: int, asked_s: float) -> float:
     """
     backoff = min(LONGEST_BACKOFF_S, 2.0 ** min(times - 1, 10))
     return max(asked_s, backoff, 1.0) * random.uniform(1.0, 1.1)
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it.
-
-    Example:
-        >>> duration(4740), duration(170), duration(5)
-        ('1 h 19 min', '3 min', '5 s')
-    """
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from math import ceil
 
-from hgld.amounts import count_text
 from hgld.hierarchy.wiki.client import ApiClient
-from hgld.hierarchy.wiki.pacer import duration
 from hgld.tasks import say, track
+from hgld.words import count_text, duration_text
 
 __all__ = ["Progress"]
 
@@ -47,7 +46,7 @@ class Progress:
         known = f", {titles - new_titles:,} of them known" if new_titles < titles else ""
         text = f"{titles:,} titles to look up{known}: about {requests:,} requests"
         if requests_per_second is not None:
-            hours = duration(requests / requests_per_second)
+            hours = duration_text(requests / requests_per_second)
             text += f",\nat least {hours} at {requests_per_second:g} a second; it may be stopped"
             text += "\nat any time (Ctrl-C), the same command goes on"
         say(text)
@@ -88,7 +87,7 @@ class Progress:
 
     def _note(self) -> str:
         elapsed = self.clock() - self.start
-        left = duration((self.landmarks - self.done) * elapsed / (self.done - self.known))
+        left = duration_text((self.landmarks - self.done) * elapsed / (self.done - self.known))
         return (
             f"{self.done:,} of {self.landmarks:,} landmarks, {self.client.requests:,} requests,"
             f" {self.rate():.1f}/s,\n{left} to go"

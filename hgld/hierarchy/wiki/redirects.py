@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.wiki.answers import answered_pages
+from hgld.words import single_blanks
 
 __all__ = ["Redirect", "read_redirects", "target_of_text"]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.wiki.answers import Statement, WikiClass
 from hgld.hierarchy.wiki.route import Ending
+from hgld.words import single_blanks
 
 __all__ = ["Rows"]
 

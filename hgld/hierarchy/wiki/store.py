@@ -22,11 +22,11 @@ from typing import Any, TypeVar
 
 from hgld.alone import hold
 from hgld.errors import HgldError, Resumable, UsageError
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.wiki.answers import Item, Statement
 from hgld.hierarchy.wiki.etiquette import on_this_machine
 from hgld.hierarchy.wiki.route import Fact
 from hgld.tasks import say
+from hgld.words import single_blanks
 
 __all__ = ["Store", "open_store"]
 

@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.wiki.strict_json import parse_json
+from hgld.words import single_blanks
 
 __all__ = ["Answer", "classify"]
 
@@ -148,4 +148,4 @@ def _meaning(status: int, headers: Mapping[str, str], body: bytes) -> str:
 
 
 def _excerpt(body: bytes) -> str:
-    return " ".join(body[:300].decode("utf-8", "replace").split())[:120]
+    return single_blanks(body[:300].decode("utf-8", "replace"))[:120]

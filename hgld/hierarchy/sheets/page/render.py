@@ -24,12 +24,12 @@ from markupsafe import Markup
 from hgld.artifacts import ARTIFACTS, Table, Vectors
 from hgld.artifacts.cells import unguard
 from hgld.config import ReviewOptions
-from hgld.hierarchy.blanks import single_blanks
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records
 from hgld.hierarchy.sheets.page.nearest import find_next_clusters
 from hgld.hierarchy.sheets.page.photos import Photo, choose_images, read_photos
 from hgld.tasks import say
+from hgld.words import single_blanks
 
 __all__ = ["render_page"]
 

@@ -1,18 +1,24 @@
-"""Words for messages: a number of things, a size, a duration, the level that two images share.
+"""Words for messages: a number of things, a size, a duration, one line, a "did you mean".
 
-It imports nothing, so that also ``hgld doctor`` can use it where a package is missing.
+It imports the standard library only, so that ``hgld doctor`` can use it if a package is missing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 __all__ = [
     "count_text",
     "duration_text",
     "level_noun",
+    "nearest",
     "progress_text",
     "shared_text",
+    "single_blanks",
     "size_text",
 ]
+
+# control characters: no workbook can hold them, so a label with one would never match its row again
+CONTROLS = {code: None for code in (*range(32), 0xFFFE, 0xFFFF) if not chr(code).isspace()}
 
 # names of levels that say which one, not what it is: "another coarse" lacks a noun
 WHICH = (
@@ -32,16 +38,19 @@ def count_text(number: int, noun: str, plural: str = "") -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """A duration in two parts.
+    """A duration in at most two parts.
 
     Example:
-        >>> duration_text(59_700), duration_text(200), duration_text(0.2)
-        ('16 h 35 min', '3 min 20 s', '1 s')
+        >>> duration_text(59_700), duration_text(200), duration_text(120), duration_text(0.2)
+        ('16 h 35 min', '3 min 20 s', '2 min', '1 s')
     """
     minutes, rest = divmod(max(1, round(seconds)), 60)
     if minutes >= 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+        hours, minutes = divmod(round(seconds / 60), 60)
+        return f"{hours} h {minutes} min"
+    if minutes:
+        return f"{minutes} min {rest} s".removesuffix(" 0 s")
+    return f"{rest} s"
 
 
 def progress_text(done: int, total: int | None) -> str:
@@ -93,3 +102,31 @@ def shared_text(level: int, names: Sequence[str]) -> str:
         ('same supercategory', 'another kind')
     """
     return f"same {level_noun(names[level - 1])}" if level else f"another {level_noun(names[0])}"
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """A "did you mean" clause, or nothing where no word is near.
+
+    Example:
+        >>> nearest("cluster", ["clusters", "seed"])
+        "; did you mean 'clusters'?"
+        >>> nearest("x", ["clusters"])
+        ''
+    """
+    words = list(words)
+    close = get_close_matches(word, words, n=1, cutoff=0.5)
+    close += [other for other in words if len(word) > 2 and other.startswith(word)]  # "val"
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def single_blanks(text: str) -> str:
+    r"""Return the text on one line: each run of blanks one plain blank, no control characters.
+
+    All Unicode blanks count as one, since labels come with no-break, thin and double blanks, and
+    two spellings of one label must not become two values.
+
+    Example:
+        >>> single_blanks("quarter\u00a0 of\x07\n hamburg ")
+        'quarter of hamburg'
+    """
+    return " ".join((text if text.isprintable() else text.translate(CONTROLS)).split())
