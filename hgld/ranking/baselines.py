@@ -5,7 +5,6 @@ used (it takes equal class sizes for granted). The hierarchical baselines Sigma-
 Sigma-NCA++ are sums over levels of a fine-grained loss: ``LevelSum``.
 """
 
-import warnings
 from collections.abc import Sequence
 
 import torch
@@ -13,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hgld.errors import ShapeError
-from hgld.ranking.checks import NO_PARTNER, check_count, check_finite, check_positive
+from hgld.ranking.checks import check_count, check_finite, check_positive
 from hgld.ranking.levels import finest_ids
 from hgld.ranking.proxies import ProxyCalibration, cosines_with_proxies, new_proxies
-from hgld.ranking.sides import check_labels, unit_vectors
+from hgld.ranking.sides import Sides, check_labels
 
 __all__ = ["FastAP", "LevelSum", "NormSoftmax", "ProxyNCA", "Triplet"]
 
@@ -39,13 +38,11 @@ class _OfPairs(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(B, D) and (B, L) label paths -> one number."""
-        check_labels(labels, len(embeddings), None)
-        classes = class_of(labels)
-        if not self._checked:  # as in RankLoss, only the first batch
+        sides = Sides.of(embeddings, labels)
+        found: Tensor = self.loss(sides.queries, class_of(labels))
+        if not self._checked:
             self._checked = True
-            if len(torch.unique(classes)) == len(classes):
-                warnings.warn(NO_PARTNER, stacklevel=3)
-        found: Tensor = self.loss(unit_vectors(embeddings), classes)
+            sides.check_first_batch(labels.shape[1])
         return found
 
 

@@ -21,8 +21,8 @@ __all__ = [
 ]
 
 NO_PARTNER = (
-    "no query of this batch has a positive other than itself, so its loss teaches nothing; sample "
-    "two images or more of each class"
+    "no query of this batch has a positive other than itself, so nothing draws images of a class "
+    "together; sample two images or more of each class"
 )
 NOT_TRACED = (
     "hgld.ranking reads values and ranks by kernels that torch.compile cannot trace; leave out "
@@ -34,8 +34,9 @@ def check_tensors(**tensors: object) -> None:
     """Raise ShapeError unless each is a torch tensor whose values can be read.
 
     Every loss and metric calls this first, so one place refuses lists, numpy arrays, meta tensors
-    and tensors within ``torch.vmap``. ``torch.func.grad`` works. ``torch.compile`` leaves its graph
-    here; with ``fullgraph=True`` it stops with the reason.
+    and tensors within ``torch.vmap`` or a trace (``torch.func.linearize``, ``make_fx``).
+    ``torch.func.grad``, ``vjp`` and ``jacrev`` work. ``torch.compile`` leaves its graph here; with
+    ``fullgraph=True`` it stops with the reason.
 
     Example:
         >>> check_tensors(scores=torch.zeros(1, 2))
@@ -45,7 +46,13 @@ def check_tensors(**tensors: object) -> None:
     """
     if torch.compiler.is_compiling():
         torch._dynamo.graph_break(msg=NOT_TRACED)
+    traced = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
     for name, tensor in tensors.items():
+        if traced:
+            raise ShapeError(
+                f"{name} is within a trace (torch.func.linearize, make_fx), which hides its values;"
+                " call the loss or metric outside of it"
+            )
         if not isinstance(tensor, Tensor):
             raise ShapeError(
                 f"{name} is of type {type(tensor).__name__}; expected a torch.Tensor: "

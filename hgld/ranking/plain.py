@@ -18,6 +18,7 @@ from hgld.ranking.steps import Step
 
 __all__ = [
     "Goal",
+    "RankFunction",
     "first_derivative",
     "gain_table",
     "ideal_dcg",
@@ -26,6 +27,10 @@ __all__ = [
 ]
 
 PAIRS_AT_ONCE = 1 << 22
+NO_FORWARD_MODE = (
+    "rank losses find value and gradient in one pass and have no forward-mode derivative (jvp, "
+    "jacfwd, hessian); use backward, torch.func.grad, vjp or jacrev"
+)
 KINDS = {"ratio": 0, "dcg": 1, "recall": 2}  # numbers by which the kernels know them
 
 
@@ -57,7 +62,24 @@ class Goal:
         return KINDS[self.kind]
 
 
-class _FirstDerivative(torch.autograd.Function):
+class RankFunction(torch.autograd.Function):
+    """Base of the autograd functions of rank losses; refuses forward mode in one line.
+
+    Value and gradient are computed in one pass, so only reverse mode has a derivative.
+    """
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        """Raise RuntimeError with what to use instead."""
+        raise RuntimeError(NO_FORWARD_MODE)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
+        """Raise it, too: torch batches the tangents of jacfwd before it asks for ``jvp``."""
+        raise RuntimeError(NO_FORWARD_MODE)
+
+
+class _FirstDerivative(RankFunction):
     """A gradient as it is, bound to what it depends on; its own backward raises RuntimeError."""
 
     @staticmethod
@@ -71,6 +93,11 @@ class _FirstDerivative(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:
         raise RuntimeError("rank losses have no second derivative")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
+        # torch.func.jacrev batches the gradient; the binding does not depend on its shape
+        return first_derivative(*inputs), in_dims[0]
 
 
 def first_derivative(gradient: Tensor, given: Tensor) -> Tensor:
@@ -89,7 +116,7 @@ def first_derivative(gradient: Tensor, given: Tensor) -> Tensor:
     return bound
 
 
-class _RowLoss(torch.autograd.Function):
+class _RowLoss(RankFunction):
     """Losses of the rows with their gradient, found together; backward only scales its rows.
 
     The gradient is an output, since ``torch.func`` lets ``setup_context`` see outputs alone.

@@ -70,6 +70,7 @@ class _Pooled(nn.Module, ABC):
     def __init__(self, level: int | None, include_self: bool) -> None:
         super().__init__()
         self.level, self.include_self = level, include_self
+        self._checked = False
 
     @abstractmethod
     def pooled(self, scores: Tensor, levels: Tensor) -> Tensor:
@@ -89,7 +90,11 @@ class _Pooled(nn.Module, ABC):
         at = sides.level_or_finest(self.level)
         levels = sides.levels(slice(None), self.include_self, at)
         with whole_products(sides.queries.device):
-            return self.pooled(sides.queries @ sides.gallery.T, levels)
+            loss = self.pooled(sides.queries @ sides.gallery.T, levels)
+        if not self._checked:
+            self._checked = True
+            sides.check_first_batch(at)
+        return loss
 
 
 class PooledCalibration(_Pooled):

@@ -5,13 +5,11 @@ taken over the queries that have a positive. By default a query is its own rank-
 the authors' code; ``include_self=False`` takes it out.
 """
 
-import warnings
 from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
-from hgld.ranking.checks import NO_PARTNER, check_count
-from hgld.ranking.levels import coarser_column
+from hgld.ranking.checks import check_count
 from hgld.ranking.sides import Sides
 from hgld.ranking.stream import PairsToLosses, mean_over_queries
 
@@ -97,21 +95,5 @@ class RankLoss(nn.Module, ABC):
         loss = mean_over_queries(sides.queries, sides.gallery, levels_of, losses_of, self.chunk)
         if not self._checked:
             self._checked = True
-            self._check_first_batch(sides, 1 if self.hierarchical else at)
+            sides.check_first_batch(1 if self.hierarchical else at, self.hierarchical)
         return loss
-
-    def _check_first_batch(self, sides: Sides, at: int) -> None:
-        """Warn of a batch that teaches nothing, or of labels whose levels run fine to coarse.
-
-        Only the first batch is checked: a sampler makes the same mistake in every batch, and the
-        check sorts all labels.
-        """
-        if not sides.any_partner(at):
-            warnings.warn(NO_PARTNER, stacklevel=4)
-        coarser = coarser_column(sides.labels) if self.hierarchical else None
-        if coarser is not None:
-            warnings.warn(
-                f"column {coarser} of the labels is coarser than column {coarser - 1}; the levels "
-                "of a path run coarse to fine: labels.flip(1)",
-                stacklevel=4,
-            )

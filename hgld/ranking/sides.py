@@ -7,6 +7,7 @@ part of the batch) replace the batch as gallery; where they hold the queries the
 """
 
 import math
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
-from hgld.ranking.checks import check_tensors
+from hgld.ranking.checks import NO_PARTNER, check_tensors
 from hgld.ranking.precision import FLOATS, whole_products, widen
 
 __all__ = ["Sides", "check_labels", "unit_vectors"]
@@ -90,6 +91,26 @@ class Sides:
             ids, ref_ids = (part.to(queries.device) for part in self.own)
             positives = positives - torch.isin(ids, ref_ids).long()
         return bool((positives > 0).any())
+
+    def check_first_batch(self, at: int, hierarchical: bool = False) -> None:
+        """Warn of a batch without positive pairs, or of labels whose levels run fine to coarse.
+
+        A module calls this for its first batch alone: a sampler makes the same mistake in every
+        batch, and the check sorts all labels.
+
+        Args:
+            at: positives share at least this level.
+            hierarchical: whether the loss uses all levels, so that their order counts.
+        """
+        if not self.any_partner(at):
+            warnings.warn(NO_PARTNER, stacklevel=4)
+        coarser = grades.coarser_column(self.labels) if hierarchical else None
+        if coarser is not None:
+            warnings.warn(
+                f"column {coarser} of the labels is coarser than column {coarser - 1}; the levels "
+                "of a path run coarse to fine: labels.flip(1)",
+                stacklevel=4,
+            )
 
     def level_or_finest(self, level: int | None) -> int:
         """The level that positives share; None is the finest."""

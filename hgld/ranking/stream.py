@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hgld.ranking.plain import first_derivative
+from hgld.ranking.plain import RankFunction, first_derivative
 from hgld.ranking.precision import whole_products
 
 __all__ = ["PairsToLosses", "mean_over_queries"]
@@ -21,7 +21,7 @@ CELLS_AT_ONCE = 1 << 24
 ROWS_AT_LEAST = 256
 
 
-class _Streamed(torch.autograd.Function):
+class _Streamed(RankFunction):
     """Sum of the queries' losses, with the gradients of queries and references."""
 
     @staticmethod

@@ -89,6 +89,33 @@ def test_torch_func_grad_gives_the_gradient_of_backward(name) -> None:
     torch.testing.assert_close(found, embeddings.grad, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_torch_func_jacrev_gives_the_gradient_of_backward(name) -> None:
+    module, embeddings = MODULES[name](), EMBEDDINGS.clone().requires_grad_()
+    module(embeddings, PATHS).backward()
+    found = torch.func.jacrev(lambda given: module(given, PATHS))(EMBEDDINGS)
+    torch.testing.assert_close(found, embeddings.grad)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own
+@pytest.mark.parametrize("name", ["SupAP", "BlackBoxAP", "SoftBinAP", "HAPPIER"])
+@pytest.mark.parametrize(
+    "transform",
+    [torch.func.hessian, torch.func.jacfwd, lambda f: lambda e: torch.func.jvp(f, (e,), (e,))],
+    ids=["hessian", "jacfwd", "jvp"],
+)
+def test_forward_mode_of_rank_losses_is_refused_in_words(transform, name) -> None:
+    module = MODULES[name]()
+    with pytest.raises(RuntimeError, match="no forward-mode derivative"):
+        transform(lambda given: module(given, PATHS))(EMBEDDINGS)
+
+
+@pytest.mark.parametrize("loss", [losses.SupAP(), losses.NormSoftmax(4, 4)])
+def test_a_trace_is_refused_in_words(loss) -> None:
+    with pytest.raises(ShapeError, match="is within a trace"):
+        torch.func.linearize(lambda given: loss(given, PATHS), EMBEDDINGS)
+
+
 def test_vmap_is_refused_in_words() -> None:
     with pytest.raises(ShapeError, match=r"within torch\.vmap"):
         torch.vmap(lambda row: losses.sup_ap(row[None], LEVELS))(SCORES)
