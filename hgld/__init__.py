@@ -1,9 +1,5 @@
 """hgld: hierarchical image retrieval data, and its exact measurement."""
 
-from hgld import _torchvision
-
 __all__ = ["__version__"]
 
-__version__ = "0.1.0"
-
-_torchvision.install()
+__version__ = "0.2.0"

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+import hgld.model  # noqa: F401  first: its import hook has to precede torchvision, timm, open_clip
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and nohup what it is named after

@@ -33,7 +33,7 @@ LAYERS = [
         "stages",
     },
     {"config", "stopping"},
-    {"errors", "words", "_torchvision"},
+    {"errors", "words"},
 ]
 MODULES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = {"torch", "pandas", "numpy", "open_clip", "timm", "sklearn", "webdataset", "matplotlib"}

@@ -11,11 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from math import floor
 from pathlib import Path
 from typing import Any
 
-import timm
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -24,7 +22,7 @@ from hgld.artifacts import hash_file
 from hgld.config import TrainOptions
 from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model import build_image_model, load_model
-from hgld.model.backbones import find_backbone
+from hgld.model.backbones import find_backbone, pretrained_view
 from hgld.model.clip import find_clip, load_clip_tower
 from hgld.model.folder import CONFIG, check_model, models_by_run
 from hgld.model.image import evaluation_transform
@@ -105,7 +103,7 @@ class Model:
         with self._in_its_option():
             if self.kind == "open_clip":
                 return Encoder(*load_clip_tower(self.source, self._decisive_file(), device))
-            network = build_image_model(_as_pretrained(self.source), head=False).eval().to(device)
+            network = build_image_model(pretrained_view(self.source), head=False).eval().to(device)
             return Encoder(network, evaluation_transform(network.config))
 
     def _decisive_file(self) -> Path:
@@ -215,14 +213,3 @@ def _find_trained(name: str, run: str, runs: Path) -> list[Model]:
         Model(name + model.removeprefix(run), "checkpoint", str(runs / model), name)
         for model in known[run]
     ]
-
-
-def _as_pretrained(backbone: str) -> TrainOptions:
-    """A pretrained model's own view of a photo: short side, then the centre."""
-    config = timm.get_pretrained_cfg(find_backbone(TrainOptions(backbone=backbone))[0])
-    assert config is not None  # as its weights were found
-    side = int(config.input_size[-1])
-    if config.crop_mode == "squash":
-        return TrainOptions(backbone=backbone, image_size=side)
-    resize = floor(side / config.crop_pct)
-    return TrainOptions(backbone=backbone, image_size=side, eval_resize=resize, eval_crop=side)

@@ -1,11 +1,14 @@
 """Text and image encoders, and where their weights come from.
 
 Names are loaded when they are used, so that a text encoder does not load timm, nor an image
-encoder open_clip.
+encoder open_clip. Both import torchvision; this package is the only one that imports the three, so
+the import hook for torchvision is installed here and not by ``import hgld``.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from hgld.model.torchvision_operators import install_hook
 
 if TYPE_CHECKING:
     from hgld.model.image import ImageModel, build_image_model, load_model, save_model
@@ -28,6 +31,8 @@ _HOME = {
     "load_text_encoder": "text",
     "save_model": "image",
 }
+
+install_hook()
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ names of another implementation; those are mapped by name, every one of them.
 
 import re
 from collections.abc import Mapping
+from math import floor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hgld.errors import MissingWeights, UsageError
 from hgld.model.weights import hub_file, one_line, package_folder, split_name
 from hgld.words import nearest
 
-__all__ = ["LITE0", "create_backbone", "find_backbone", "name_lite0_weights"]
+__all__ = ["LITE0", "create_backbone", "find_backbone", "name_lite0_weights", "pretrained_view"]
 
 LITE0 = "offline:efficientnet-lite0"
 LITE0_ARCHITECTURE = "tf_efficientnet_lite0"
@@ -71,6 +72,22 @@ def find_backbone(options: TrainOptions) -> tuple[str, Path | None]:
     if not options.pretrained:
         return architecture, None
     return architecture, Path(file) if file else _timm_file(architecture)
+
+
+def pretrained_view(backbone: str) -> TrainOptions:
+    """Options that resize and crop a photo as the pretrained model of this name expects it.
+
+    Raises:
+        MissingWeights: the weights are neither here nor can be downloaded.
+        UsageError: timm has no such model.
+    """
+    config = timm.get_pretrained_cfg(find_backbone(TrainOptions(backbone=backbone))[0])
+    assert config is not None  # as its weights were found
+    side = int(config.input_size[-1])
+    if config.crop_mode == "squash":
+        return TrainOptions(backbone=backbone, image_size=side)
+    resize = floor(side / config.crop_pct)
+    return TrainOptions(backbone=backbone, image_size=side, eval_resize=resize, eval_crop=side)
 
 
 def _require_architecture(name: str) -> None:

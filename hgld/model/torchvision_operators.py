@@ -1,16 +1,16 @@
-"""Lets torchvision be imported beside a torch of another build (CPU torch, CUDA torchvision).
+"""Declares torchvision's operators if its build does not fit torch's (CPU torch, CUDA torchvision).
 
-Such a torchvision cannot load its compiled operators, and its import then fails with "operator
-torchvision::nms does not exist", which takes open_clip and timm with it although neither calls
-the operator. Declaring the two schemas that its Python part registers against is enough. The hook
-waits until torchvision has tried its own library, so nothing is declared where builds match.
+Such a torchvision cannot load its compiled operators. Its import then fails with "operator
+torchvision::nms does not exist", and timm and open_clip fail with it although neither calls the
+operator. Declaring the two schemas that torchvision's Python code registers against is enough. The
+import hook waits until torchvision has tried its own library, so builds that fit are not touched.
 """
 
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 
-__all__ = ["install"]
+__all__ = ["declare_missing_operators", "install_hook"]
 
 _REGISTRATIONS = {"torchvision._autograd_registrations", "torchvision._meta_registrations"}
 _SCHEMAS = {
@@ -35,7 +35,7 @@ def declare_missing_operators() -> None:
             torch.library.define(f"torchvision::{name}", schema.removeprefix(name))
 
 
-def install() -> None:
-    """Put the hook in place once; imports nothing."""
+def install_hook() -> None:
+    """Install the import hook once; imports neither torch nor torchvision."""
     if not any(isinstance(finder, _DeclareBeforeRegistrations) for finder in sys.meta_path):
         sys.meta_path.insert(0, _DeclareBeforeRegistrations())
