@@ -5,5 +5,5 @@ from importlib.util import find_spec
 collect_ignore = (
     []
     if find_spec("triton")
-    else [f"hgld/ranking/gpu_{name}.py" for name in ("checks", "counting", "measuring", "pairs")]
+    else [f"hgld/ranking/kernels/{name}_triton.py" for name in ("loss", "rank")]
 )

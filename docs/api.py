@@ -17,7 +17,7 @@ import pdoc.render
 
 import hgld
 
-LEFT_OUT = ("hgld.__main__", "hgld.ranking.gpu")  # GPU kernels are written in another language
+LEFT_OUT = "hgld.__main__", "hgld.ranking.kernels"  # kernels have no users but this package
 
 
 def modules() -> list[str]:

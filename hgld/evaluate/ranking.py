@@ -18,8 +18,8 @@ from hgld.artifacts import atomic_path
 from hgld.errors import InvalidData
 from hgld.evaluate.class_means import mean_classes
 from hgld.evaluate.sides import Side
+from hgld.ranking.kernels.threads import over_rows
 from hgld.ranking.levels import shared_levels
-from hgld.ranking.threads import over_rows
 from hgld.tasks import track
 
 __all__ = ["rank_blocks", "rank_levels", "read_top_levels", "write_ranking"]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hgld.ranking.compiled import Array
+from hgld.ranking.kernels.compiled import Array
 
 __all__ = ["ClassRanges"]
 

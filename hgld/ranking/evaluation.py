@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking import gpu_evaluation
 from hgld.ranking import levels as grades
 from hgld.ranking import ranked as lists
 from hgld.ranking.checks import check_tensors
+from hgld.ranking.kernels import rank_gpu
+from hgld.ranking.kernels.threads import over_rows
 from hgld.ranking.names import MetricName, parse
 from hgld.ranking.precision import FLOATS, check_scores, not_finite, whole_products
 from hgld.ranking.relevances import relevance_key, table_for
 from hgld.ranking.result import Result
-from hgld.ranking.threads import over_rows
 
 if TYPE_CHECKING:
     from hgld.ranking.rankings import Ranking
@@ -107,8 +107,8 @@ def _measure(
     exclude_self: bool,
 ) -> Result:
     """Metrics under the names "0", "1", ..., on the machine that fits."""
-    if gpu_evaluation.counts(query, gallery):
-        return gpu_evaluation.measure(query, gallery, labels, parsed, level_names, exclude_self)
+    if rank_gpu.counts(query, gallery):
+        return rank_gpu.measure(query, gallery, labels, parsed, level_names, exclude_self)
     if query.device.type == "cpu" and query.dtype == gallery.dtype == torch.float32:
         return _by_kernel(query, gallery, labels, parsed, level_names, exclude_self, keep=False)[0]
     return _by_sorting(query, gallery, labels, parsed, level_names, exclude_self)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking import gpu
 from hgld.ranking.checks import check_count, check_not_negative, check_tensors
+from hgld.ranking.kernels import loss_gpu
 from hgld.ranking.precision import FLOATS, all_finite, widen
 
 __all__ = [
@@ -173,13 +173,13 @@ def count_levels(levels: Tensor, num_levels: int) -> Tensor:
         tensor([[1, 2, 1]])
     """
     if levels.device.type == "cpu" and levels.dtype == torch.int8 and levels.numel() >= 1 << 12:
-        from hgld.ranking.order import count_rows
+        from hgld.ranking.kernels.sort import count_rows
 
         counts = levels.new_zeros(len(levels), num_levels + 1, dtype=torch.int64)
         count_rows(levels.contiguous().numpy(), counts.numpy())
         return counts
-    if gpu.ready(levels.device):
-        return gpu.count_levels(levels, num_levels)
+    if loss_gpu.ready(levels.device):
+        return loss_gpu.count_levels(levels, num_levels)
     per_level = [(levels == level).sum(1) for level in range(num_levels + 1)]
     return torch.stack(per_level, 1)
 
@@ -360,7 +360,7 @@ def check_pairs(scores: Tensor, levels: Tensor, num_levels: int | None = None) -
 
 def _bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
     """Least and greatest level, and whether all scores are finite."""
-    if gpu.ready(scores.device):
-        return gpu.bounds(scores, levels)
+    if loss_gpu.ready(scores.device):
+        return loss_gpu.bounds(scores, levels)
     low, high = (int(value) for value in torch.aminmax(levels))
     return low, high, all_finite(scores)

@@ -7,7 +7,7 @@ one pass over nested lists gives all metrics of all levels. Sums are float64.
 
 import numpy as np
 
-from hgld.ranking.compiled import Array, fast, kernel
+from hgld.ranking.kernels.compiled import Array, fast, kernel
 
 __all__ = ["metric_row"]
 

@@ -16,8 +16,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hgld.ranking import gpu, gpu_evaluation, metrics
 from hgld.ranking import losses as rank_losses
+from hgld.ranking import metrics
+from hgld.ranking.kernels import loss_gpu, rank_gpu
 from hgld.ranking.levels import RelevanceWarning, count_levels, relevance_table, shared_levels
 from hgld.ranking.plain import Goal
 from hgld.ranking.steps import UpperStep
@@ -127,7 +128,7 @@ def kernels_alone(scores: Tensor, levels: Tensor):
     num_levels = int(levels.max())
     table = relevance_table(count_levels(levels, num_levels))
     goal = Goal("ratio", UpperStep())
-    return lambda: gpu.solve_rows(scores, levels, table, goal)
+    return lambda: loss_gpu.solve_rows(scores, levels, table, goal)
 
 
 def sop(size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -159,7 +160,7 @@ def evaluation(
     finest = q_labels.shape[1]
     each = ("AP", "mAP@R", "R@1", "R@10", "R@100", "R@1000")
     names = ["H-AP", "NDCG", "ASI", *(f"{n}:{at}" for at in range(1, finest + 1) for n in each)]
-    rows = max(1, gpu_evaluation.CELLS_AT_ONCE // len(gallery))
+    rows = max(1, rank_gpu.CELLS_AT_ONCE // len(gallery))
 
     def products() -> None:
         for start in range(0, len(query), rows):
@@ -198,12 +199,12 @@ def sweep_losses() -> list[dict[str, object]]:
     table = []
     for cells, widest, registers in product((2048, 4096, 8192, 16_384), (4096, 8), (None, 96, 128)):
         found = {"CELLS": cells, "WIDEST": widest, "REGISTERS": registers}
-        before = {name: getattr(gpu, name) for name in found}
-        settings(gpu, found)
+        before = {name: getattr(loss_gpu, name) for name in found}
+        settings(loss_gpu, found)
         works = {"work": kernels_alone(scores, levels), "p": lambda: three_products(vectors)}
         best = fastest(works)
         table.append(row(f"B=1024 {found}", best["work"], best["p"]))
-        settings(gpu, before)
+        settings(loss_gpu, before)
     return table
 
 
@@ -211,9 +212,9 @@ def sweep_evaluation() -> list[dict[str, object]]:
     """A SOP-like gallery with other bins and tiles."""
     given, table = sop(60_500), []
     for bins, block in product((1, 2, 4), (512, 1024, 2048)):
-        settings(gpu_evaluation, {"BINS": bins, "BLOCK": block})
+        settings(rank_gpu, {"BINS": bins, "BLOCK": block})
         table += evaluation(f"SOP BINS={bins} BLOCK={block}", *given)[:1]
-    settings(gpu_evaluation, {"BINS": 2, "BLOCK": 1024})
+    settings(rank_gpu, {"BINS": 2, "BLOCK": 1024})
     return table
 
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from hgld.errors import ShapeError
-from hgld.ranking import gpu_evaluation, metrics
-from hgld.ranking.gpu_ranges import Ranges
+from hgld.ranking import metrics
+from hgld.ranking.kernels import rank_gpu
+from hgld.ranking.kernels.rank_gpu import Ranges
 from hgld.ranking.levels import shared_levels
 from hgld.ranking.names import parse
 from tests.gpu.devices import DEVICE, INTERPRETED, needs_cpu_kernels, needs_triton, quiet
@@ -49,7 +50,7 @@ def grid_vectors(count, seed, dim=4):
 
 def measured(query, gallery, labels, exclude_self=False, names=NAMES):
     parsed, levels = [parse(name) for name in names], ("1", "2", "3")
-    found = gpu_evaluation.measure(
+    found = rank_gpu.measure(
         query.to(DEVICE), gallery.to(DEVICE), labels, parsed, levels, exclude_self
     )
     return {name: found.per_query[str(i)].numpy() for i, name in enumerate(names)}
@@ -65,8 +66,8 @@ def agree(found, scores, levels) -> None:
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Several tiles and blocks of queries in a small gallery."""
-    monkeypatch.setattr(gpu_evaluation, "BLOCK", 16)
-    monkeypatch.setattr(gpu_evaluation, "CELLS_AT_ONCE", 200)
+    monkeypatch.setattr(rank_gpu, "BLOCK", 16)
+    monkeypatch.setattr(rank_gpu, "CELLS_AT_ONCE", 200)
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -88,7 +89,7 @@ def test_each_query_is_taken_out_by_index() -> None:
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("same", [False, True])
 def test_crowded_bins_are_sorted_to_the_same_ranks(same, monkeypatch) -> None:
-    monkeypatch.setattr(gpu_evaluation, "CROWDED", 0)
+    monkeypatch.setattr(rank_gpu, "CROWDED", 0)
     gallery, labels = grid_vectors(40, 2)
     query, q_labels = (gallery, labels) if same else grid_vectors(5, 0)
     found = measured(query, gallery, (q_labels, labels), exclude_self=same)
@@ -151,8 +152,8 @@ def test_scores_that_are_no_numbers_are_refused(bad) -> None:
 
 
 def test_the_public_evaluation_goes_through_the_kernels(monkeypatch) -> None:
-    calls, measure = [], gpu_evaluation.measure
-    monkeypatch.setattr(gpu_evaluation, "measure", lambda *a: calls.append(1) or measure(*a))
+    calls, measure = [], rank_gpu.measure
+    monkeypatch.setattr(rank_gpu, "measure", lambda *a: calls.append(1) or measure(*a))
     gallery, labels = grid_vectors(20, 5)
     found = metrics.evaluate(gallery.to(DEVICE), labels, gallery.to(DEVICE), labels, ["AP:3"])
     assert calls == [1]

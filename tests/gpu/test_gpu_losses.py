@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from hgld.errors import ShapeError
-from hgld.ranking import gpu, losses
 from hgld.ranking import levels as grades
+from hgld.ranking import losses
+from hgld.ranking.kernels import loss_gpu
 from hgld.ranking.plain import Goal, gain_table
 from hgld.ranking.steps import SigmoidStep, UpperStep
 from tests.gpu.devices import DEVICE, needs_cpu_kernels, needs_triton, quiet
@@ -49,7 +50,7 @@ def by_kernel(scores, levels, kind, step, num_levels=3):
         table = gain_table(num_levels).expand(len(scores), -1)
     goal = Goal(kind, step, ks=KS if kind == "recall" else ())
     given = (part.to(DEVICE) for part in (scores, levels, table))
-    return tuple(part.cpu().double().numpy() for part in gpu.solve_rows(*given, goal))
+    return tuple(part.cpu().double().numpy() for part in loss_gpu.solve_rows(*given, goal))
 
 
 def agree(found, truth, dtype) -> None:
@@ -63,7 +64,7 @@ def agree(found, truth, dtype) -> None:
 @pytest.mark.parametrize("wide", [False, True], ids=["one walk", "two walks"])
 def test_losses_and_gradients_are_those_of_the_loop(kind, dtype, wide, monkeypatch) -> None:
     if wide:
-        monkeypatch.setattr(gpu, "WIDEST", 8)
+        monkeypatch.setattr(loss_gpu, "WIDEST", 8)
     scores, levels = random_pairs(1, queries=3, gallery=70)
     scores = scores.to(dtype)
     found = by_kernel(scores, levels, kind, UpperStep())
@@ -104,7 +105,7 @@ def test_any_range_of_scores(low_high) -> None:
 @pytest.mark.parametrize("wide", [False, True], ids=["one walk", "two walks"])
 def test_a_query_without_a_positive_has_loss_0_and_no_gradient(wide, monkeypatch) -> None:
     if wide:
-        monkeypatch.setattr(gpu, "WIDEST", 2)
+        monkeypatch.setattr(loss_gpu, "WIDEST", 2)
     scores = torch.tensor([[0.1, 0.9, 0.3], [0.5, 0.5, 0.4]])
     levels = torch.tensor([[0, -1, 0], [1, 0, 0]], dtype=torch.int8)
     loss, slope = by_kernel(scores, levels, "ratio", UpperStep(), 1)
@@ -141,8 +142,8 @@ LOSSES = {
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_public_losses_go_through_the_kernels(name, monkeypatch) -> None:
     public, kind, num_levels = LOSSES[name]
-    calls, solve = [], gpu.solve_rows
-    monkeypatch.setattr(gpu, "solve_rows", lambda *given: calls.append(1) or solve(*given))
+    calls, solve = [], loss_gpu.solve_rows
+    monkeypatch.setattr(loss_gpu, "solve_rows", lambda *given: calls.append(1) or solve(*given))
     scores, levels = random_pairs(6, queries=2, gallery=40)
     leaf = scores.clone().to(DEVICE).requires_grad_()
     loss = public(leaf, levels.to(DEVICE))
@@ -170,7 +171,7 @@ def test_a_relevance_of_each_pair() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_whole_batch_is_that_of_the_cpu_kernels_bit_by_bit_again(size, kind) -> None:
     needs_cpu_kernels()
-    from hgld.ranking import cpu
+    from hgld.ranking.kernels import loss_cpu
 
     scores, levels = random_pairs(8, queries=64, gallery=size)
     found = by_kernel(scores.float(), levels, kind, UpperStep())
@@ -179,7 +180,7 @@ def test_a_whole_batch_is_that_of_the_cpu_kernels_bit_by_bit_again(size, kind) -
     table = grades.relevance_table(grades.count_levels(levels, 3))
     table = gain_table(3).expand(len(scores), -1) if kind == "dcg" else table
     goal = Goal(kind, UpperStep(), ks=KS if kind == "recall" else ())
-    truth = cpu.solve_rows(scores.float().double(), levels, table, goal)
+    truth = loss_cpu.solve_rows(scores.float().double(), levels, table, goal)
     agree(found, tuple(part.numpy() for part in truth), torch.float32)
 
 

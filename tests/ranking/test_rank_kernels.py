@@ -14,13 +14,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.ranking import compiled, cpu, losses
+from hgld.ranking import dispatch, losses
 from hgld.ranking import levels as grades
-from hgld.ranking.order import new_row, sort_row
+from hgld.ranking.kernels import compiled, loss_cpu
+from hgld.ranking.kernels.loss_cpu import loss_rows, run_rows
+from hgld.ranking.kernels.sort import new_row, sort_row
+from hgld.ranking.kernels.step_sums import fit_tail
 from hgld.ranking.plain import Goal, gain_table, plain_loss
-from hgld.ranking.rows import loss_rows, solve_rows
 from hgld.ranking.steps import SigmoidStep, Step, UpperStep
-from hgld.ranking.sums import fit_tail
 from tests.ranking.ranking_oracles import random_pairs, rel_of, rows, sup_loss
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +53,7 @@ def both(scores, levels, goal, num_levels):
         table = gain_table(num_levels).expand(len(scores), -1)
     rel = grades.look_up(table, levels)
     return (
-        cpu.solve_rows(scores, levels, table, goal),
+        loss_cpu.solve_rows(scores, levels, table, goal),
         plain_loss(scores.double(), levels, rel, goal),
     )
 
@@ -145,7 +146,7 @@ def test_grid_is_the_plain_loss(goal, num_levels) -> None:
     found = torch.empty(40, dtype=torch.float64), torch.empty_like(scores)
     span = float((scores.amax(1) - scores.amin(1)).max()) / goal.step.tau
     loss_rows(
-        scores.numpy(), levels.numpy(), table.contiguous().numpy(), cpu.rule_of(goal, 300),
+        scores.numpy(), levels.numpy(), table.contiguous().numpy(), loss_cpu.rule_of(goal, 300),
         found[0].numpy(), found[1].numpy(), span,
     )  # fmt: skip
     truth = plain_loss(scores.double(), levels, grades.look_up(table, levels), goal)
@@ -156,11 +157,11 @@ def test_the_grid_is_taken_where_windows_are_full() -> None:
     make = torch.Generator().manual_seed(13)
     scores = 0.01 * torch.randn(256, 4096, generator=make)
     levels = torch.randint(0, 2, scores.shape, generator=make).to(torch.int8)
-    rule = cpu.rule_of(goal_of("ratio"), 4096)
-    assert cpu.grid_span(scores.numpy(), levels.numpy(), 1, rule) > 0
+    rule = loss_cpu.rule_of(goal_of("ratio"), 4096)
+    assert loss_cpu.grid_span(scores.numpy(), levels.numpy(), 1, rule) > 0
     few = levels * (torch.arange(4096) % 64 == 0)
-    assert cpu.grid_span(scores.numpy(), few.to(torch.int8).numpy(), 1, rule) == 0
-    assert cpu.grid_span(scores.double().numpy(), levels.numpy(), 1, rule) == 0
+    assert loss_cpu.grid_span(scores.numpy(), few.to(torch.int8).numpy(), 1, rule) == 0
+    assert loss_cpu.grid_span(scores.double().numpy(), levels.numpy(), 1, rule) == 0
 
 
 @pytest.mark.parametrize("edge", [4.5, 5.5, 10.0])
@@ -191,14 +192,14 @@ def test_a_row_is_sorted_whatever_stretches_its_range(far, size) -> None:
 def test_a_kernel_is_compiled_anew_when_any_file_with_kernels_changes(
     tmp_path, monkeypatch
 ) -> None:
-    assert solve_rows._cache._cache_file._source_stamp == compiled.STAMP
-    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
-    (tmp_path / "one.py").write_text("from hgld.ranking.compiled import kernel\n")
+    assert run_rows._cache._cache_file._source_stamp == compiled.STAMP
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "kernels" / "compiled.py"))
+    (tmp_path / "one.py").write_text("from hgld.ranking.kernels.compiled import kernel\n")
     (tmp_path / "other.py").write_text("1\n")
     before = compiled._stamp()
     (tmp_path / "other.py").write_text("2\n")
     assert compiled._stamp() == before
-    (tmp_path / "one.py").write_text("from hgld.ranking.compiled import fast\n")
+    (tmp_path / "one.py").write_text("from hgld.ranking.kernels.compiled import fast\n")
     assert compiled._stamp() != before
 
 
@@ -240,7 +241,7 @@ def test_any_small_case_is_exact(seed, gallery, num_levels, ties, kind) -> None:
 
 def test_the_public_losses_use_the_kernel_and_pass_finite_differences() -> None:
     scores, levels = random_pairs(9, queries=2, gallery=2048)
-    assert cpu.fits(scores)
+    assert dispatch.fits_cpu(scores)
     leaf = scores[:, :].clone().requires_grad_()
     (gradient,) = torch.autograd.grad(losses.sup_h_ap(leaf, levels, 3).sum(), leaf)
     direction = torch.randn(
@@ -258,7 +259,7 @@ def test_a_forked_process_computes_losses_too() -> None:
     program = (  # two threads, so that there is a pool to be left behind
         "import os, sys, torch, warnings\n"
         "warnings.simplefilter('ignore')\n"
-        "from hgld.ranking.threads import over_rows\n"
+        "from hgld.ranking.kernels.threads import over_rows\n"
         "torch.set_num_threads(2)\n"
         "over_rows(lambda _: None, 64)\n"
         "child = os.fork()\n"
@@ -274,7 +275,7 @@ def test_a_forked_process_computes_losses_too() -> None:
 @pytest.mark.parametrize(
     ("part", "program", "says"),
     [
-        ("ranking", "from hgld.ranking.order import count_rows as f", 1),
+        ("ranking/kernels", "from hgld.ranking.kernels.sort import count_rows as f", 1),
         ("shards", "from hgld.shards.window import _play as f", 0),
     ],
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hgld.ranking import gpu
+from hgld.ranking.kernels import loss_gpu
 from hgld.ranking.plain import Goal
 from hgld.ranking.steps import UpperStep
 
@@ -24,21 +24,22 @@ STEP = {"TAU": 0.01, "RHO": 100.0, "DELTA": 0.05, "START": 0.5, "LINE": -3.51}
 PAIRS = {"KIND": 0, "BY_LEVEL": True, "TEMPERATURE": 1.0, **STEP, "TARGETS": 4, "SOURCES": 1024}
 COUNTING = {"LEVELS": 3, "BINS": 2, "BLOCK": 1024}
 CONSTANTS = {
-    "gpu_checks": {"bound_rows": {"BLOCK": 1024}, "count_images": {"STEPS": 4, "BLOCK": 1024}},
-    "gpu_pairs": {
+    "loss_triton": {
+        "bound_rows": {"BLOCK": 1024},
+        "count_images": {"STEPS": 4, "BLOCK": 1024},
         "list_positives": {"KIND": 1, "BY_LEVEL": True, "LEVELS": 4, "BLOCK": 1024},
         "whole_rows": PAIRS,
         "weigh_positives": {**PAIRS, "PARTS": 16},
         "spread_slopes": {**PAIRS, "PARTS": 16},
     },
-    "gpu_counting": dict.fromkeys(
-        (
-            "span_scores", "count_bins", "start_bins", "fill_bins", "settle_bins", "count_others",
-            "sum_ranks",
+    "rank_triton": {
+        **dict.fromkeys(
+            (
+                "span_scores", "count_bins", "start_bins", "fill_bins", "settle_bins",
+                "count_others", "sum_ranks",
+            ),
+            COUNTING,
         ),
-        COUNTING,
-    ),
-    "gpu_measuring": {
         "measure_level": {"LEVELS": 3, "BLOCK": 1024},
         "measure_levels": {"LEVELS": 3, "STEPS": 4, "BLOCK": 256},
     },
@@ -46,7 +47,7 @@ CONSTANTS = {
 CASES = [
     (m, name, kind) for m, names in CONSTANTS.items() for name in names for kind in ("", "ones")
 ]
-CASES += [("gpu_pairs", name, "float64") for name in CONSTANTS["gpu_pairs"]]
+CASES += [("loss_triton", name, "float64") for name in CONSTANTS["loss_triton"]]
 TYPES = {
     "*fp32": ("scores", "ks", "parts", "weights", "gradient", "losses", "scales", "spans"),
     "*fp64": ("rel", "tables", "logs", "discounts", "harmonic", "values"),
@@ -106,7 +107,7 @@ def test_a_kernel_compiles_for_hopper(module, name, special, tmp_path, monkeypat
     from triton.compiler import ASTSource
     from triton.compiler import compile as assemble
 
-    function = getattr(importlib.import_module(f"hgld.ranking.{module}"), name)
+    function = getattr(importlib.import_module(f"hgld.ranking.kernels.{module}"), name)
     given = {**dict.fromkeys(ONES, 1), **CONSTANTS[module][name]}
     signature = {argument: type_of(argument, special) for argument in function.arg_names}
     constants = {
@@ -123,16 +124,16 @@ def test_a_kernel_compiles_for_hopper(module, name, special, tmp_path, monkeypat
 @needs_triton
 def test_every_kernel_is_compiled_above() -> None:
     for module, names in CONSTANTS.items():
-        assert set(names) == set(importlib.import_module(f"hgld.ranking.{module}").__all__)
+        assert set(names) == set(importlib.import_module(f"hgld.ranking.kernels.{module}").__all__)
 
 
 def test_triton_is_not_asked_where_there_is_no_gpu() -> None:
     goal = Goal("ratio", UpperStep())
-    assert os.environ.get("TRITON_INTERPRET") == "1" or not gpu.fits(torch.zeros(2, 2), goal)
+    assert os.environ.get("TRITON_INTERPRET") == "1" or not loss_gpu.fits(torch.zeros(2, 2), goal)
     script = (
         "import sys, torch; from hgld.ranking import losses, metrics; "
         "losses.sup_ap(torch.rand(2, 4), torch.tensor([[1, 0, 0, 1]] * 2)); "
-        "sys.exit('hgld.ranking.gpu_pairs' in sys.modules)"
+        "sys.exit('hgld.ranking.kernels.loss_triton' in sys.modules)"
     )
     env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=env).returncode == 0

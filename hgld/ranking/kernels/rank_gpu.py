@@ -1,7 +1,9 @@
-"""Metrics of whole galleries on a GPU: a block of queries is scored, ranked and measured there.
+"""Metrics of whole galleries on a GPU: each block of queries is scored, ranked and measured there.
 
-Of a block comes back how full its fullest bin is, and nothing else before the last one is under
-way: sizes are known from the labels alone, since the gallery is sorted by label path first.
+Per block, the GPU sends back only how full its fullest bin is, and the next block starts before the
+last one is done: sizes are known from the labels alone, since the gallery is sorted by label path
+first. That sort (``Ranges``) is on the GPU too: with a million images, a CPU would take longer to
+sort than the GPU for the whole evaluation.
 """
 
 from collections.abc import Sequence
@@ -12,13 +14,12 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.gpu import on, ready
-from hgld.ranking.gpu_ranges import Ranges
+from hgld.ranking.kernels.loss_gpu import on, ready
 from hgld.ranking.names import KINDS, MetricName
 from hgld.ranking.relevances import relevance_key, table_for
 from hgld.ranking.result import Result
 
-__all__ = ["counts", "measure"]
+__all__ = ["Ranges", "counts", "measure"]
 
 CELLS_AT_ONCE = 1 << 27  # 512 MB of scores
 ROWS_AT_ONCE = 1 << 15  # a grid's second side ends at 65,535
@@ -121,7 +122,7 @@ def _rank(
     faults: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Ranks (int32) and levels (int8) of the relevant images of a block, row after row."""
-    from hgld.ranking import gpu_counting as kernels
+    from hgld.ranking.kernels import rank_triton as kernels
 
     starts, ends, own, offsets = where
     (rows, width), num_levels = scores.shape, starts.shape[1]
@@ -177,7 +178,7 @@ def _measure(
     values: Tensor,
 ) -> None:
     """Values of a block's metrics, into its rows of ``values``."""
-    from hgld.ranking import gpu_measuring as kernels
+    from hgld.ranking.kernels import rank_triton as kernels
 
     rows, num_levels = len(counts), counts.shape[1] - 1
     given = ranks, levels, offsets, counts
@@ -193,3 +194,67 @@ def _measure(
             values[part], base, values.shape[1], len(plan.logs) - 1, plan.tables.shape[1],
             LEVELS=num_levels, STEPS=steps, BLOCK=max(32, BLOCK // steps),
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Where each query's own classes lie in a gallery sorted by label path, as ``ClassRanges``.
+
+    Args:
+        order: (G,) gallery rows in the order of their paths.
+        starts: (Q, L) int32 first place of the query's class at each level, coarse to fine.
+        ends: (Q, L) int32 place after the last.
+        own: (Q,) int32 place of the query itself, -1 where it is not in the gallery.
+    """
+
+    order: Tensor
+    starts: Tensor
+    ends: Tensor
+    own: Tensor
+
+    @classmethod
+    def of(cls, query_labels: Tensor, gallery_labels: Tensor, exclude_self: bool) -> "Ranges":
+        """Ranges of (Q, L) query paths among (G, L) gallery paths, on their device.
+
+        Example:
+            >>> found = Ranges.of(torch.tensor([[1, 1]]), torch.tensor([[1, 1], [0, 0]]), False)
+            >>> found.starts.tolist(), found.ends.tolist(), found.order.tolist()
+            ([[1, 1]], [[2, 2]], [1, 0])
+        """
+        size = len(gallery_labels)
+        every = torch.cat([gallery_labels, query_labels]).long()
+        by_path = torch.arange(len(every), device=every.device)
+        for column in every.T.flip(0):  # the coarsest label counts most
+            by_path = by_path[column[by_path].argsort(stable=True)]
+        paths, rows = every[by_path], by_path.argsort()[size:]
+        from_gallery = by_path < size
+        before = torch.cat([from_gallery.new_zeros(1).long(), from_gallery.cumsum(0)])
+        new = torch.zeros(len(paths), dtype=torch.bool, device=paths.device)
+        new[0] = True
+        starts, ends = [], []
+        places = torch.arange(len(paths), device=paths.device)
+        for level in range(every.shape[1]):
+            new[1:] |= paths[1:, level] != paths[:-1, level]
+            head = torch.where(new, places, 0).cummax(0).values
+            after = torch.where(new, places, len(paths)).flip(0).cummin(0).values.flip(0)
+            tail = torch.cat([after[1:], after.new_full((1,), len(paths))])
+            starts.append(before[head[rows]])
+            ends.append(before[tail[rows]])
+        order = by_path[from_gallery]
+        own = torch.full_like(rows, -1)
+        if exclude_self:
+            own = order.argsort()[: len(rows)]
+        return cls(order, _narrow(starts), _narrow(ends), own.int())
+
+    def counts(self) -> Tensor:
+        """(Q, L + 1) int64 images on each level, level 0 first, without the query itself."""
+        widths = (self.ends - self.starts).long()
+        whole = widths.new_full((len(widths), 1), len(self.order))
+        edges = torch.cat([whole, widths, widths.new_zeros(len(widths), 1)], 1)
+        found = edges[:, :-1] - edges[:, 1:]
+        found[:, -1] -= (self.own >= 0).long()
+        return found
+
+
+def _narrow(columns: list[Tensor]) -> Tensor:
+    return torch.stack(columns, 1).int().contiguous()

@@ -10,7 +10,7 @@ the key sort all of it, since a place never falls as the bits of the score grow.
 
 import numpy as np
 
-from hgld.ranking.compiled import Array, fast, kernel
+from hgld.ranking.kernels.compiled import Array, fast, kernel
 
 __all__ = ["rank_row"]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hgld.ranking.compiled import Array, fast, kernel
+from hgld.ranking.kernels.compiled import Array, fast, kernel
 
 __all__ = ["Row", "count_rows", "new_row", "sort_row"]
 

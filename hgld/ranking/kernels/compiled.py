@@ -65,8 +65,8 @@ def _warn_uncached() -> None:
 
 def _stamp() -> str:
     """Hash of the files of this package that hold kernels."""
-    sources = (file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
-    kernels = (source for source in sources if b"hgld.ranking.compiled" in source)
+    sources = (file.read_bytes() for file in sorted(Path(__file__).parent.parent.rglob("*.py")))
+    kernels = (source for source in sources if b"hgld.ranking.kernels.compiled" in source)
     return sha256(b"".join(kernels)).hexdigest()
 
 

@@ -52,7 +52,7 @@ def fits(scores: Tensor, goal: "Goal") -> bool:
 
 def bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
     """Least and greatest level, and whether all scores are finite; one wait for the GPU."""
-    from hgld.ranking import gpu_checks as kernels
+    from hgld.ranking.kernels import loss_triton as kernels
 
     found = torch.empty(len(scores), 3, dtype=torch.int64, device=scores.device)
     s, x = scores.detach().contiguous(), levels.contiguous()
@@ -64,7 +64,7 @@ def bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
 
 def count_levels(levels: Tensor, num_levels: int) -> Tensor:
     """(Q, L + 1) int64 images on each level, level 0 first."""
-    from hgld.ranking import gpu_checks as kernels
+    from hgld.ranking.kernels import loss_triton as kernels
 
     counts = torch.empty(len(levels), num_levels + 1, dtype=torch.int64, device=levels.device)
     steps = _power(num_levels + 1)
@@ -111,7 +111,7 @@ def _positives(
     scores: Tensor, levels: Tensor, rel: Tensor, goal: "Goal", num_levels: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Columns (Q, N) and number (Q,) of the positives, and the scale of each row's sum."""
-    from hgld.ranking import gpu_pairs as kernels
+    from hgld.ranking.kernels import loss_triton as kernels
 
     rows, width = scores.shape
     columns = torch.empty(rows, width, dtype=torch.int32, device=scores.device)
@@ -134,7 +134,7 @@ def _walk_once(
     losses: Tensor,
     gradient: Tensor,
 ) -> None:
-    from hgld.ranking import gpu_pairs as kernels
+    from hgld.ranking.kernels import loss_triton as kernels
 
     sources = max(32, _power(sizes[0]))
     warps = max(1, min(8, sources // 256))
@@ -152,7 +152,7 @@ def _walk_twice(
     losses: Tensor,
     gradient: Tensor,
 ) -> None:
-    from hgld.ranking import gpu_pairs as kernels
+    from hgld.ranking.kernels import loss_triton as kernels
 
     scores, levels, _, columns, counts, scales, _ = given
     parts, weights = losses.new_empty(len(losses), PARTS), torch.empty_like(gradient)

@@ -1,0 +1,545 @@
+"""Rank losses of rows of CPU scores, and their gradients, in numba.
+
+Each row is sorted once, then walked once over its positives, best first. The weight of a positive's
+gradient depends on its rank alone, so forward and backward are one walk and no pair is kept. A row
+depends on no other, so the rows are split among threads.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hgld.ranking.kernels.compiled import Array, kernel, part
+from hgld.ranking.kernels.sort import Row, new_row, sort_row
+from hgld.ranking.kernels.step_sums import (
+    DOUBLE,
+    LEAST_DELTA,
+    SINGLE,
+    Groups,
+    Nodes,
+    Pairs,
+    Reach,
+    add_scaled,
+    add_sums,
+    count_all,
+    count_pairs,
+    edge_above,
+    edge_below,
+    exponentials,
+    fit_tail,
+    leave_powers,
+    new_groups,
+    new_nodes,
+    new_pairs,
+    nodes_for,
+    powers_of,
+    prepare_sums,
+    pull_all,
+)
+from hgld.ranking.kernels.threads import over_rows
+from hgld.ranking.plain import Goal
+from hgld.ranking.steps import UpperStep
+
+__all__ = ["grid_span", "loss_rows", "rule_of", "run_rows", "solve_rows", "table_of"]
+
+CELLS_TO_CHOOSE = 1 << 19  # below, pairs always win
+SAMPLED_ROWS = 4
+RATIO, DCG, RECALL = 0, 1, 2
+REACH = {np.dtype(np.float32): 7.0, np.dtype(np.float64): 14.0}  # window / tau
+FULL = 35.0  # the same where no power of an exponential can be had
+NOTHING = np.zeros(4)
+
+
+class Rule(NamedTuple):
+    """What a kernel computes.
+
+    Args:
+        kind: RATIO, DCG or RECALL.
+        smooth: whether the step counts all images, not those of a lower level alone.
+        soft: whether the step is the sigmoid above ``delta`` too.
+        tau: temperature of the step.
+        rho: slope above ``delta``.
+        delta: where the step goes on straight.
+        jump: what is added at 0.
+        end: value just above ``delta``.
+        ks: cut-offs of RECALL, float64.
+        temperature: of RECALL, in ranks.
+        clip: whether at most k count for a cut-off.
+        discounts: (N + 1,) running sums of 1 / log2(1 + rank), for DCG.
+    """
+
+    kind: int
+    smooth: bool
+    soft: bool
+    tau: float
+    rho: float
+    delta: float
+    jump: float
+    end: float
+    ks: Array
+    temperature: float
+    clip: bool
+    discounts: Array
+
+
+class Case(NamedTuple):
+    """What holds for all positives of a row.
+
+    Args:
+        present: scores in the gallery.
+        scale: what the sum over positives is divided by.
+        on_grid: whether near scores are read off the grid.
+        single: whether their exponentials are in the scores' dtype.
+    """
+
+    present: int
+    scale: float
+    on_grid: bool
+    single: bool
+
+
+def solve_rows(scores: Tensor, levels: Tensor, table: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
+    """Losses (Q,) and gradients (Q, G) of CPU scores with relevance by level."""
+    s = scores.detach().contiguous()
+    compact = levels.to(torch.int8).contiguous()
+    given = s.numpy(), compact.numpy(), _doubles(table)
+    losses, gradient = np.empty(len(s)), torch.empty_like(s)
+    rule = rule_of(goal, s.shape[1])
+    span = grid_span(given[0], given[1], table.shape[1] - 1, rule)
+
+    def work(part: slice) -> None:
+        s_part, x_part, t_part = (array[part] for array in given)
+        found = losses[part], gradient.numpy()[part]
+        loss_rows(s_part, x_part, t_part, rule, *found, span)
+
+    over_rows(work, len(s))
+    return torch.from_numpy(losses).to(s.dtype), gradient
+
+
+def _doubles(table: Tensor) -> Array:
+    return table.detach().to("cpu", torch.float64).contiguous().numpy()
+
+
+def rule_of(goal: Goal, size: int) -> Rule:
+    """The goal in numbers, for rows of this many scores."""
+    step = goal.step
+    straight = 0.0, 0.0, 0.0, 1.0  # the sigmoid has neither a slope, an edge nor a jump
+    if isinstance(step, UpperStep):
+        straight = step.rho, step.delta, step.start, step.end
+    rho, delta, jump, end = map(float, straight)
+    return Rule(
+        kind=goal.number,
+        smooth=goal.smooth,
+        soft=not isinstance(step, UpperStep),
+        tau=float(step.tau),
+        rho=rho,
+        delta=delta,
+        jump=jump,
+        end=end,
+        ks=np.array(goal.ks, dtype=np.float64),
+        temperature=float(goal.temperature),
+        clip=goal.clip,
+        discounts=_discounts(size + 1) if goal.kind == "dcg" else np.zeros(1),
+    )
+
+
+@lru_cache(maxsize=4)
+def _discounts(size: int) -> Array:
+    """Running sums of 1 / log2(1 + rank), from 0."""
+    places = np.arange(2, size + 1, dtype=np.float64)
+    return np.concatenate([[0.0], np.cumsum(1.0 / np.log2(places))])
+
+
+def grid_span(scores: Array, levels: Array, num_levels: int, rule: Rule) -> float:
+    """Widest range of a row over tau where the grid is the cheaper way; 0 where it is not.
+
+    Costs in ns of a row, measured: pairs cost what lies in the windows; the grid costs each score
+    and each node.
+    """
+    if scores.size < CELLS_TO_CHOOSE or scores.dtype != np.float32:
+        return 0.0
+    if not rule.soft and rule.delta < LEAST_DELTA * rule.tau:
+        return 0.0
+    span = float((scores.max(1) - scores.min(1)).max()) / rule.tau
+    if span > DOUBLE:
+        return 0.0
+    some = np.linspace(0, len(scores) - 1, SAMPLED_ROWS).astype(np.int64)
+    visits, pairs = _count_pairs(scores[some], levels[some], num_levels, rule)
+    by_pairs = 28.0 * visits + 0.17 * pairs
+    fields = num_levels + rule.smooth
+    by_nodes = 10.0 * scores.shape[1] + 20.0 * visits + 22.0 * fields * nodes_for(span)
+    return span if by_nodes < by_pairs else 0.0
+
+
+def _count_pairs(scores: Array, levels: Array, num_levels: int, rule: Rule) -> tuple[float, float]:
+    """Windows of a row, and the pairs in them: means over the given rows."""
+    visits, pairs = 0, 0
+    below = REACH[scores.dtype] * rule.tau
+    above = below if rule.soft else rule.delta
+    for row, level in zip(scores, levels, strict=True):
+        by_level = [np.sort(row[level == v]) for v in range(num_levels + 1)]
+        for at, targets in enumerate(by_level[1:], 1):
+            for sources in by_level if rule.smooth else by_level[:at]:
+                high = np.searchsorted(sources, targets + above)
+                pairs += int((high - np.searchsorted(sources, targets - below)).sum())
+                visits += len(targets)
+    return visits / len(scores), pairs / len(scores)
+
+
+def table_of(levels: Tensor, rel: Tensor, num_levels: int) -> Tensor | None:
+    """(Q, L + 1) relevance by level where it is a function of the level in each row, else None."""
+    columns = [torch.zeros(len(levels), dtype=torch.float64)]
+    for level in range(1, num_levels + 1):
+        here = levels == level
+        low = torch.where(here, rel, torch.inf).amin(1).double()
+        high = torch.where(here, rel, -torch.inf).amax(1).double()
+        if bool((low < high).any()):
+            return None
+        columns.append(torch.where(torch.isfinite(low), low, 0.0))
+    return torch.stack(columns, 1)
+
+
+@kernel
+def normaliser(rel: Array, counts: Array, rule: Rule) -> float:
+    """What the sum over positives is divided by: all relevance, or the ideal DCG."""
+    total = 0.0
+    if rule.kind == RECALL:
+        return 1.0
+    if rule.kind == RATIO:
+        for level in range(1, rel.shape[0]):
+            total += rel[level] * counts[level]
+        return total
+    place = 0
+    for level in range(rel.shape[0] - 1, 0, -1):
+        total += rel[level] * (rule.discounts[place + counts[level]] - rule.discounts[place])
+        place += counts[level]
+    return total
+
+
+@part
+def worth(
+    rank: float,
+    shared: float,
+    gain: float,
+    scale: float,
+    kind: int,
+    ks: Array,
+    temperature: float,
+    shares: Array,
+    found: Array,
+) -> tuple[float, float]:
+    """Value of one positive, and minus its slope by the rank.
+
+    Args:
+        rank: R, at least 1 but for rounding.
+        shared: H.
+        gain: relevance of the positive itself.
+        scale: the ``normaliser``.
+        kind: as in ``Rule``, like ``ks`` and ``temperature``.
+        ks: the cut-offs.
+        temperature: in ranks.
+        shares: for each cut-off what a positive found counts; 0 once it is full.
+        found: for each cut-off how many were found; added to.
+    """
+    if kind == RATIO:
+        value = shared / rank / scale
+        return value, value / rank
+    if kind == DCG:
+        log = np.log(1.0 + rank)
+        value = gain * np.log(2.0) / log / scale
+        return value, value / ((1.0 + rank) * log)
+    value, slope = 0.0, 0.0
+    for c in range(ks.shape[0]):
+        if rank - ks[c] > 700.0 * temperature:  # below what a float64 holds
+            continue
+        x = 1.0 / (1.0 + np.exp(-(ks[c] - rank) / temperature))
+        found[c] += x
+        value += x * shares[c]
+        slope += x * (1.0 - x) / temperature * shares[c]
+    return value, slope
+
+
+@kernel
+def shares_of(rule: Rule, positives: int) -> Array:
+    """What a positive found counts for each cut-off: 1 / min(k, P), of their mean."""
+    shares = np.empty(rule.ks.shape[0])
+    for c in range(shares.shape[0]):
+        shares[c] = 1.0 / (min(rule.ks[c], np.float64(positives)) * shares.shape[0])
+    return shares
+
+
+@kernel
+def close_full(rule: Rule, found: Array, shares: Array) -> float:
+    """Close the cut-offs that found more than k, where that is all that counts; what they give."""
+    given = 0.0
+    for c in range(shares.shape[0]):
+        if rule.clip and shares[c] > 0.0 and found[c] > rule.ks[c]:
+            given += rule.ks[c] * shares[c]
+            shares[c] = 0.0
+        found[c] = 0.0
+    return given
+
+
+def loss_rows(
+    scores: Array,
+    levels: Array,
+    table: Array,
+    rule: Rule,
+    losses: Array,
+    gradient: Array,
+    span: float = 0.0,
+) -> None:
+    """Losses (Q,) and gradients (Q, N) of rows of scores, written in place.
+
+    Args:
+        scores: (Q, N) float32 or float64, finite.
+        levels: (Q, N) int8; -1 is not in the gallery.
+        table: (Q, L + 1) float64 relevance or gain of each level.
+        rule: what is computed.
+        losses: (Q,) float64, written.
+        gradient: (Q, N) in the dtype of the scores, written.
+        span: widest range of a row over tau, where a grid is wanted; 0 counts in pairs.
+    """
+    n, num_levels, dtype = scores.shape[1], table.shape[1] - 1, scores.dtype
+    reach = _on_grid(rule) if span else _in_pairs(rule, REACH[dtype])
+    run_rows(
+        scores,
+        levels,
+        table,
+        rule,
+        span > 0.0,
+        reach,
+        _in_pairs(rule, 0.0),
+        new_row(n, num_levels, dtype),
+        new_groups(n, num_levels, dtype),
+        new_pairs(n, dtype),
+        new_nodes(n if span else 0, num_levels, span),
+        losses,
+        gradient,
+    )
+
+
+def _in_pairs(rule: Rule, window: float) -> Reach:
+    """A window of pairs; 0 is one that needs nothing below it."""
+    tail = fit_tail(window) if window else NOTHING
+    below, has = (window or FULL) * rule.tau, bool(window)
+    if rule.soft:
+        return Reach(below, below, 1.0, has, tail, has, tail * [-1.0, -1.0, 1.0, 1.0])
+    return Reach(below, rule.delta, rule.end, has, tail, False, NOTHING)
+
+
+def _on_grid(rule: Rule) -> Reach:
+    """The grid counts a sigmoid of every score; beyond delta the straight part takes its place."""
+    if rule.soft:
+        return Reach(np.inf, np.inf, 1.0, False, NOTHING, False, NOTHING)
+    tail = fit_tail(rule.delta / rule.tau) * [1.0, 1.0, -1.0, -1.0]
+    return Reach(np.inf, rule.delta, rule.end - 1.0, False, NOTHING, True, tail)
+
+
+@kernel
+def run_rows(
+    scores: Array,
+    levels: Array,
+    table: Array,
+    rule: Rule,
+    on_grid: bool,
+    reach: Reach,
+    wide: Reach,
+    row: Row,
+    groups: Groups,
+    pairs: Pairs,
+    nodes: Nodes,
+    losses: Array,
+    gradient: Array,
+) -> None:
+    """``loss_rows`` with room for one row; ``wide`` is the reach where powers overflow."""
+    for i in range(scores.shape[0]):
+        present = sort_row(scores[i], levels[i], row)
+        gradient[i, :] = 0
+        losses[i] = 0.0
+        scale = normaliser(table[i], row.counts, rule)
+        if present == row.counts[0] or scale <= 0.0:
+            continue
+        for j in range(present):
+            groups.val[row.spot[j]] = row.val[j]
+        low = np.float64(row.val[0])
+        span = (np.float64(row.val[present - 1]) - low) / rule.tau
+        exponentials(rule.tau, low, span, row, groups)
+        here = reach if on_grid or span <= DOUBLE else wide
+        single = bool(span <= SINGLE and groups.near.itemsize == 4)
+        case = Case(present, scale, on_grid, single)
+        losses[i] = solve_row(case, table[i], rule, here, row, groups, pairs, nodes)
+        for j in range(present):
+            gradient[i, row.col[j]] = groups.own[row.spot[j]]
+
+
+@kernel
+def solve_row(
+    case: Case,
+    rel: Array,
+    rule: Rule,
+    reach: Reach,
+    row: Row,
+    groups: Groups,
+    pairs: Pairs,
+    nodes: Nodes,
+) -> float:
+    """Loss of a row in order; its gradient is left in ``groups.own``."""
+    shares, found = shares_of(rule, case.present - row.counts[0]), np.zeros(rule.ks.shape[0])
+    low = np.float64(row.val[0])
+    value, full, more = 0.0, 0.0, 1.0
+    while more > 0.0:  # again without the cut-offs that are full, where these are clipped
+        prepare_sums(reach, row, groups)
+        pairs.gathered[: case.present] = 0
+        if case.on_grid:
+            count_all(rule.tau, low, rule.smooth, row, groups, nodes)
+        value = walk(case, rel, rule, reach, row, groups, pairs, nodes, shares, found)
+        more = close_full(rule, found, shares)
+        full += more
+    if case.on_grid:
+        pull_all(rule.tau, rule.smooth, row, groups, nodes)
+    else:
+        for p in range(case.present):
+            groups.own[p] += np.float64(pairs.gathered[p])
+    add_sums(reach, row, groups)
+    return 1.0 - value - full
+
+
+@kernel
+def walk(
+    case: Case,
+    rel: Array,
+    rule: Rule,
+    reach: Reach,
+    row: Row,
+    groups: Groups,
+    pairs: Pairs,
+    nodes: Nodes,
+    shares: Array,
+    found: Array,
+) -> float:
+    """Value of all positives; their weights are left for the scores that they counted.
+
+    Args:
+        case: what holds for the row.
+        rel: (L + 1,) float64 relevance or gain of each level.
+        rule: what is computed.
+        reach: where windows end.
+        row: the row in order.
+        groups: the same by level, with running sums.
+        pairs: room for pairs.
+        nodes: the row on the grid.
+        shares: for each cut-off what a positive found counts.
+        found: for each cut-off how many were found; added to.
+    """
+    # Fields are read once: numba copies a whole tuple for each call that takes one.
+    val, lev, spot, starts = row.val, row.lev, row.spot, row.starts
+    by_level, down_of, near, own = groups.val, groups.down, groups.near, groups.own
+    above, below = groups.above, groups.below
+    to_above, to_below = groups.to_above, groups.to_below
+    slope_of, gathered = pairs.slope, pairs.gathered
+    grid_sums, grid_slopes, grid_weights = nodes.sums, nodes.slopes, nodes.weights
+    kind, smooth, ks, temperature = rule.kind, rule.smooth, rule.ks, rule.temperature
+    tau, rho, delta, jump = rule.tau, rule.rho, rule.delta, rule.jump
+    window, edge, end = reach.window, reach.edge, reach.end
+    powers_below, powers_above = reach.powers_below, reach.powers_above
+    b0, b1, b2, b3 = reach.below[0], reach.below[1], reach.below[2], reach.below[3]
+    a0, a1, a2, a3 = reach.above[0], reach.above[1], reach.above[2], reach.above[3]
+    scale, on_grid, single = case.scale, case.on_grid, case.single
+
+    size = rel.shape[0]
+    seen = np.zeros(size, np.int64)  # scores at or above the current one, by level
+    lows, highs = starts[1:].copy(), starts[1:].copy()  # first in the window, first beyond it
+    begins = lows.copy()  # first counted in pairs
+    slopes = np.zeros(size)
+    total, equals = 0.0, case.present
+    down, up = 0.0, 0.0
+    for k in range(case.present - 1, -1, -1):
+        if k < equals:
+            equals = see_equals(val, lev, k, seen)
+        level = np.int64(lev[k])
+        if level == 0:
+            continue
+        p, s = spot[k], np.float64(val[k])
+        if powers_below or powers_above:
+            down = down_of[p]
+            up = 1.0 / down
+        rank, shared = exact_counts(level, rel, smooth, seen)
+        top = size if smooth else level
+        for v in range(top):
+            first, beyond = starts[v], starts[v + 1]
+            hi = edge_above(by_level, s, edge, first, highs[v])
+            highs[v] = hi
+            beyond -= hi
+            if on_grid:
+                number = max(np.float64(grid_sums[v, p]), 0.0)
+                slope = max(np.float64(grid_slopes[v, p]), 0.0)
+            else:
+                lo = edge_below(by_level, s, window, first, lows[v])
+                lows[v] = lo
+                lo = max(first, hi - ((hi - lo + 7) & ~7))  # whole vectors
+                begins[v] = lo
+                number, slope = count_pairs(
+                    near, down_of, by_level, s, up, tau, single, lo, hi, slope_of
+                )
+                if powers_below:
+                    more, steep = powers_of(below, lo + v, 0, down, b0, b1, b2, b3)
+                    number += more
+                    slope += steep
+            number += jump * (seen[v] - beyond) + end * beyond
+            if beyond > 0:
+                number += rho * (above[hi + v, 0] - beyond * (s + delta))
+                if powers_above:
+                    more, steep = powers_of(above, hi + v, 1, up, a0, a1, a2, a3)
+                    number += more
+                    slope += steep
+            slopes[v] = slope / tau + rho * beyond
+            rank += number
+            if smooth:
+                shared += number * min(rel[v], rel[level])
+        value, weight = worth(rank, shared, rel[level], scale, kind, ks, temperature, shares, found)
+        total += value
+        for v in range(top):
+            w = weight
+            if smooth and kind == RATIO:
+                w -= min(rel[v], rel[level]) / rank / scale
+            if w == 0.0:
+                continue
+            own[p] -= w * slopes[v]
+            lo, hi = begins[v], highs[v]
+            if on_grid:
+                grid_weights[v, p] = w
+            else:
+                add_scaled(gathered, slope_of, w / tau, lo, hi)
+                if powers_below:
+                    leave_powers(to_below, lo + v, 0, down, w / tau, b2, b3)
+            to_above[hi + v, 0] += w * rho
+            if powers_above:
+                leave_powers(to_above, hi + v, 1, up, w / tau, a2, a3)
+    return total
+
+
+@part
+def see_equals(val: Array, lev: Array, k: int, seen: Array) -> int:
+    """Count all scores equal to the k-th, of which it is the last; the first of them."""
+    s = val[k]
+    while k >= 0 and val[k] == s:
+        seen[lev[k]] += 1
+        k -= 1
+    return k + 1
+
+
+@part
+def exact_counts(level: int, rel: Array, smooth: bool, seen: Array) -> tuple[float, float]:
+    """The part of rank and of shared relevance that no step makes smooth."""
+    if smooth:  # a score's own step counts a half
+        return 0.5, 0.5 * rel[level]
+    rank, shared = 0.0, 0.0
+    for v in range(1, rel.shape[0]):
+        if v >= level:
+            rank += seen[v]
+        shared += seen[v] * min(rel[v], rel[level])
+    return rank, shared

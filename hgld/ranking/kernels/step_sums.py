@@ -1,0 +1,567 @@
+"""Sums of the step over the scores around a positive: in pairs, by powers, or on a grid; in numba.
+
+Three ways give the same sums, each where it is cheapest:
+
+- **Pairs** near a positive. One exponential per score serves every pair:
+  sigma((s_j - s_k) / tau) = 1 / (1 + F_k G_j) with G_j = exp(-s_j / tau) and F_k = 1 / G_k. A row
+  whose range is too wide for that takes one exponential per pair. The slope of each pair is kept
+  until the positive's weight is known.
+- **Powers** outside the window. Far above, the step is straight. Far below (and far above for a
+  sigmoid), sigma is a polynomial of x = exp(-|t| / tau), and x is a product of one exponential of
+  each side: running sums of the powers of one side serve every score of the other. Two powers with
+  fitted coefficients are enough. The way back is a difference array: a positive leaves its weight
+  at the window's edge, and every score beyond it picks the weight up.
+- **A grid** where windows hold most scores, so that no cost grows with the pairs. sigma(x / tau) is
+  analytic up to +-i pi tau, so eight-point interpolation on nodes tau / 4 apart is exact to 1e-7.
+  The scores of a level are laid on the nodes; sigma and its slope go from all nodes to all nodes; a
+  positive reads them off eight nodes, and its weight goes the same way back. For float32, and steps
+  that are smooth where they are not straight.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hgld.ranking.kernels.compiled import Array, fast, kernel, part
+from hgld.ranking.kernels.sort import Row
+
+__all__ = [
+    "DOUBLE",
+    "LEAST_DELTA",
+    "SINGLE",
+    "Groups",
+    "Nodes",
+    "Pairs",
+    "Reach",
+    "add_scaled",
+    "add_sums",
+    "count_all",
+    "count_pairs",
+    "edge_above",
+    "edge_below",
+    "exponentials",
+    "fit_tail",
+    "leave_powers",
+    "new_groups",
+    "new_nodes",
+    "new_pairs",
+    "nodes_for",
+    "powers_of",
+    "prepare_sums",
+    "pull_all",
+]
+
+
+class Pairs(NamedTuple):
+    """Room for the pairs of one positive.
+
+    Args:
+        slope: (N,) slope of each pair.
+        gathered: (N,) slope of the loss by pairs.
+    """
+
+    slope: Array
+    gathered: Array
+
+
+def new_pairs(size: int, dtype: "np.dtype[np.floating]") -> Pairs:
+    """Room for the pairs of a row of this many scores."""
+    return Pairs(np.empty(size, dtype), np.empty(size, dtype))
+
+
+@part
+def edge_above(val: Array, s: float, edge: float, first: int, at: int) -> int:
+    """First place from ``first`` on whose score is more than ``edge`` above s, at most ``at``."""
+    while at > first and np.float64(val[at - 1]) - s > edge:
+        at -= 1
+    return at
+
+
+@part
+def edge_below(val: Array, s: float, window: float, first: int, at: int) -> int:
+    """First place from ``first`` on whose score is no more than ``window`` below s."""
+    while at > first and np.float64(val[at - 1]) - s >= -window:
+        at -= 1
+    return at
+
+
+@part
+def count_pairs(
+    near: Array,
+    down: Array,
+    val: Array,
+    s: float,
+    up: float,
+    tau: float,
+    single: bool,
+    lo: int,
+    hi: int,
+    slope: Array,
+) -> tuple[float, float]:
+    """Sums over lo..hi of sigma and of its slope.
+
+    near, down: exp(-s / tau) in the scores' dtype, where ``single``, and in float64; up: its
+    inverse for the score itself, 0 where there is none.
+    """
+    number, slopes = 0.0, 0.0
+    if lo >= hi:
+        return number, slopes
+    if single:
+        number, slopes = sigmoids(near, up, lo, hi, slope)
+    elif up > 0.0:
+        number, slopes = sigmoids(down, up, lo, hi, slope)
+    else:
+        number, slopes = sigmoids_each(val, s, tau, lo, hi, slope)
+    return number, slopes
+
+
+@fast
+def sigmoids(g: Array, f: float, lo: int, hi: int, slope: Array) -> tuple[float, float]:
+    """Sums of sigma and of sigma (1 - sigma); each slope is kept."""
+    one = g.dtype.type(1)
+    total, slopes = g.dtype.type(0), g.dtype.type(0)
+    f = g.dtype.type(f)
+    for j in range(np.uint64(lo), np.uint64(hi)):  # unsigned: no place counts from the end
+        x = one / (one + f * g[j])
+        y = x - x * x
+        slope[j] = y
+        total += x
+        slopes += y
+    return np.float64(total), np.float64(slopes)
+
+
+@kernel
+def sigmoids_each(
+    val: Array, s: float, tau: float, lo: int, hi: int, slope: Array
+) -> tuple[float, float]:
+    """As ``sigmoids`` with an exponential for each pair."""
+    total, slopes = 0.0, 0.0
+    for j in range(lo, hi):
+        x = 1.0 / (1.0 + np.exp(-(np.float64(val[j]) - s) / tau))
+        slope[j] = x - x * x
+        total += x
+        slopes += x - x * x
+    return total, slopes
+
+
+@fast
+def add_scaled(target: Array, slope: Array, weight: float, lo: int, hi: int) -> None:
+    """Add weight * slope to the target at lo..hi."""
+    w = target.dtype.type(weight)
+    for j in range(np.uint64(lo), np.uint64(hi)):
+        target[j] += w * slope[j]
+
+
+QUARTERS = np.exp(-np.arange(700) / 4.0)
+SINGLE, DOUBLE = 170.0, 680.0  # range / tau that exponentials in float32, and squares, can bear
+
+
+class Reach(NamedTuple):
+    """Where a window ends, and what stands beyond it.
+
+    Args:
+        window: how far below a positive scores count in pairs.
+        edge: how far above.
+        end: what each score beyond the edge counts.
+        powers_below: whether what lies below the window counts by powers of x.
+        below: (4,) what x and x^2 count there, and the slopes that they give.
+        powers_above: whether what lies beyond the edge does.
+        above: (4,) what x and x^2 count there, and the slopes that they give.
+    """
+
+    window: float
+    edge: float
+    end: float
+    powers_below: bool
+    below: Array
+    powers_above: bool
+    above: Array
+
+
+class Groups(NamedTuple):
+    """Room for a row by level and score. Lists of sums have a spot more for each level.
+
+    Args:
+        val: (N,) scores.
+        down: (N,) float64 exp(-s / tau) up to a factor of the row; 1 where the range is too wide.
+        near: (N,) the same in the scores' dtype.
+        own: (N,) float64 slope of the loss.
+        above: (N + L + 1, 3) float64 sums over the scores from here on: s, down, down^2.
+        below: (N + L + 1, 2) float64 sums over the scores before: 1/down, 1/down^2.
+        to_above: (N + L + 1, 3) float64 weights that go to the scores from here on.
+        to_below: (N + L + 1, 2) float64 weights that go to the scores before.
+    """
+
+    val: Array
+    down: Array
+    near: Array
+    own: Array
+    above: Array
+    below: Array
+    to_above: Array
+    to_below: Array
+
+
+def new_groups(size: int, num_levels: int, dtype: "np.dtype[np.floating]") -> Groups:
+    """Room for a row of this many scores."""
+    each = (np.empty(size, kind) for kind in (dtype, np.float64, dtype, np.float64))
+    lists = (np.empty((size + num_levels + 1, width)) for width in (3, 2, 3, 2))
+    return Groups(*each, *lists)
+
+
+def fit_tail(edge: float) -> Array:
+    """Factors of x and x^2 in x / (1 + x) and in x / (1 + x)^2 for x in 0..exp(-edge)."""
+    high = np.exp(-edge)
+    nodes = high * (0.5 + np.array([-1.0, 1.0]) / np.sqrt(8.0))  # of Chebyshev
+    found = []
+    for values in (1.0 / (1.0 + nodes), 1.0 / (1.0 + nodes) ** 2):
+        slope = (values[1] - values[0]) / (nodes[1] - nodes[0])
+        found += [values[0] - slope * nodes[0], slope]
+    return np.array(found)
+
+
+@kernel
+def exponentials(tau: float, low: float, span: float, row: Row, groups: Groups) -> None:
+    """exp(-s / tau) up to a factor of the row, for all its scores by level."""
+    start = np.exp(span / 2.0)
+    for p in range(row.starts[row.starts.shape[0] - 1]):
+        place = (np.float64(groups.val[p]) - low) / tau
+        if span > DOUBLE:
+            groups.down[p] = 1.0
+        elif span > SINGLE or groups.near.itemsize == 8:
+            groups.down[p] = np.exp(span / 2.0 - place)
+        else:  # quarters of tau from a table, the rest by a series
+            quarter = np.uint64(place * 4.0)
+            e = start * QUARTERS[quarter] * small_exp(np.float64(quarter) * 0.25 - place)
+            groups.down[p] = e
+            groups.near[p] = e
+
+
+@part
+def small_exp(x: float) -> float:
+    """exp(x) for x in (-1/4, 0], to 1e-11."""
+    y = 1.0 / 5040.0 + x * (1.0 / 40320.0)
+    y = 1.0 / 120.0 + x * (1.0 / 720.0 + x * y)
+    y = 1.0 / 6.0 + x * (1.0 / 24.0 + x * y)
+    return 1.0 + x * (1.0 + x * (0.5 + x * y))
+
+
+@kernel
+def prepare_sums(reach: Reach, row: Row, groups: Groups) -> None:
+    """Running sums of each level, and zeros where slopes will be gathered."""
+    groups.own[: row.starts[row.starts.shape[0] - 1]] = 0.0
+    for v in range(row.counts.shape[0]):
+        first, last = row.starts[v], row.starts[v + 1]
+        a, b = first + v, last + v + 1
+        groups.to_below[a:b] = 0.0
+        groups.to_above[a:b] = 0.0
+        sum_values(groups.val[first:last], groups.above[a:b])
+        if reach.powers_below:
+            sum_below(groups.down[first:last], groups.below[a:b])
+        if reach.powers_above:
+            sum_above(groups.down[first:last], groups.above[a:b])
+
+
+@kernel
+def sum_below(down: Array, below: Array) -> None:
+    """Sums of 1/down and its square over what stands before."""
+    a, b = 0.0, 0.0
+    for p in range(down.shape[0]):
+        below[p, 0] = a
+        below[p, 1] = b
+        x = 1.0 / down[p]
+        a += x
+        b += x * x
+    below[down.shape[0], 0] = a
+    below[down.shape[0], 1] = b
+
+
+@kernel
+def sum_values(val: Array, above: Array) -> None:
+    """Sums of scores over what stands from here on."""
+    s = 0.0
+    above[val.shape[0], 0] = 0.0
+    for p in range(val.shape[0] - 1, -1, -1):
+        s += np.float64(val[p])
+        above[p, 0] = s
+
+
+@kernel
+def sum_above(down: Array, above: Array) -> None:
+    """Sums of down and its square over what stands from here on."""
+    a, b = 0.0, 0.0
+    above[down.shape[0], 1:] = 0.0
+    for p in range(down.shape[0] - 1, -1, -1):
+        a += down[p]
+        b += down[p] * down[p]
+        above[p, 1] = a
+        above[p, 2] = b
+
+
+@part
+def powers_of(
+    sums: Array, at: int, column: int, x: float, a: float, b: float, c: float, d: float
+) -> tuple[float, float]:
+    """What sums of powers count for one score, whose own factor is x, and the slope they give."""
+    first, second = sums[at, column] * x, sums[at, column + 1] * x * x
+    return a * first + b * second, c * first + d * second
+
+
+@part
+def leave_powers(
+    left: Array, at: int, column: int, x: float, weight: float, c: float, d: float
+) -> None:
+    """Leave a weight for all scores that ``powers_of`` counted."""
+    left[at, column] += weight * c * x
+    left[at, column + 1] += weight * d * x * x
+
+
+@kernel
+def add_sums(reach: Reach, row: Row, groups: Groups) -> None:
+    """Add to each score's slope what positives left for it."""
+    for v in range(row.counts.shape[0]):
+        first, last = row.starts[v], row.starts[v + 1]
+        a, b = first + v, last + v + 1
+        own, down = groups.own[first:last], groups.down[first:last]
+        add_flat(groups.to_above[a:b], own)
+        if reach.powers_below:
+            add_from_above(groups.to_below[a:b], down, own)
+        if reach.powers_above:
+            add_from_below(groups.to_above[a:b], down, own)
+
+
+@kernel
+def add_flat(left: Array, own: Array) -> None:
+    """Slope of the straight part, left at the first score that it goes to."""
+    run = 0.0
+    for p in range(own.shape[0]):
+        run += left[p, 0]
+        own[p] += run
+
+
+@kernel
+def add_from_above(left: Array, down: Array, own: Array) -> None:
+    """Slopes by powers of x, left one behind the last score that they go to."""
+    a, b = 0.0, 0.0
+    for p in range(own.shape[0] - 1, -1, -1):
+        a += left[p + 1, 0]
+        b += left[p + 1, 1]
+        up = 1.0 / down[p]
+        own[p] += (a + b * up) * up
+
+
+@kernel
+def add_from_below(left: Array, down: Array, own: Array) -> None:
+    """Slopes by powers of x, left at the first score that they go to."""
+    a, b = 0.0, 0.0
+    for p in range(own.shape[0]):
+        a += left[p, 1]
+        b += left[p, 2]
+        own[p] += (a + b * down[p]) * down[p]
+
+
+PER_TAU = 4  # nodes in a temperature
+LEAST_DELTA = 4.5  # delta / tau: below, two powers of exp(-t / tau) are not enough
+NEAR = 31  # nodes to each side that the filter reaches
+TAIL = fit_tail(NEAR / PER_TAU)
+PLACES = np.arange(-NEAR, NEAR + 1) / PER_TAU
+SIGMA = (1.0 / (1.0 + np.exp(-PLACES))).astype(np.float32)
+SLOPE = (1.0 / (2.0 + 2.0 * np.cosh(PLACES))).astype(np.float32)
+DECAY = np.exp(-1.0 / PER_TAU)
+FAR = np.exp(-(NEAR + 1.0) / PER_TAU)  # x of the first node out of reach
+
+
+class Nodes(NamedTuple):
+    """Room for a row on the grid.
+
+    Args:
+        first: (N,) int32 first of the eight nodes of a score.
+        between: (N,) float32 where it lies between the middle two.
+        share: (8, N + 16) float32 share of each of the nodes.
+        mass: (A + 2 NEAR,) float32 what lies on the nodes, with empty ones at both ends.
+        field: (A,) float32 sums over the mass, at the nodes.
+        sums: (L + 1, N) float32 sum of sigma over a level's scores, for each positive.
+        slopes: (L + 1, N) float32 the same of its slope.
+        weights: (L + 1, N) float32 what each positive leaves for a level's scores.
+    """
+
+    first: Array
+    between: Array
+    share: Array
+    mass: Array
+    field: Array
+    sums: Array
+    slopes: Array
+    weights: Array
+
+
+def nodes_for(span: float) -> int:
+    """Nodes that rows with a range of ``span`` tau need."""
+    return int(span * PER_TAU) + 10
+
+
+def new_nodes(size: int, num_levels: int, span: float) -> Nodes:
+    """Room for rows of this many scores, with a range of at most ``span`` tau."""
+    nodes = nodes_for(span)
+    by_score = (np.empty((num_levels + 1, size), np.float32) for _ in range(3))
+    return Nodes(
+        np.empty(size, np.int32),
+        np.empty(size, np.float32),
+        np.empty((8, size + 16), np.float32),  # rows apart in the cache
+        np.empty(nodes + 2 * NEAR, np.float32),
+        np.empty(nodes, np.float32),
+        *by_score,
+    )
+
+
+@kernel
+def count_all(tau: float, low: float, smooth: bool, row: Row, groups: Groups, nodes: Nodes) -> None:
+    """Sums of sigma and of its slope over the scores of each level, for each positive."""
+    n = row.starts[row.starts.shape[0] - 1]
+    place(groups.val[:n], low, PER_TAU / tau, nodes.first, nodes.between)
+    for i in range(8):
+        lagrange(nodes.between[:n], i, nodes.share[i])
+    nodes.weights[:] = 1.0
+    for v in range(row.counts.shape[0]):
+        first, last = row.starts[v], row.starts[v + 1]
+        start = row.starts[1] if smooth else last  # first of the positives that count this level
+        if first == last or start == n:
+            nodes.sums[v, start:n] = 0.0
+            nodes.slopes[v, start:n] = 0.0
+            continue
+        nodes.mass[:] = 0.0
+        lay(nodes.share, nodes.first, nodes.weights[v], nodes.mass, first, last)
+        sum_sigma(nodes.mass, nodes.field)
+        nodes.sums[v, start:n] = 0.0
+        read(nodes.share, nodes.first, nodes.field, start, n, 1.0, nodes.sums[v])
+        sum_slopes(nodes.mass, nodes.field)
+        nodes.slopes[v, start:n] = 0.0
+        read(nodes.share, nodes.first, nodes.field, start, n, 1.0, nodes.slopes[v])
+    nodes.weights[:] = 0.0
+
+
+@kernel
+def pull_all(tau: float, smooth: bool, row: Row, groups: Groups, nodes: Nodes) -> None:
+    """Slope of every score, from what the positives left for its level."""
+    n = row.starts[row.starts.shape[0] - 1]
+    for v in range(row.counts.shape[0]):
+        first, last = row.starts[v], row.starts[v + 1]
+        start = row.starts[1] if smooth else last
+        if first == last or start == n:
+            continue
+        nodes.mass[:] = 0.0
+        lay(nodes.share, nodes.first, nodes.weights[v], nodes.mass, start, n)
+        sum_slopes(nodes.mass, nodes.field)
+        read(nodes.share, nodes.first, nodes.field, first, last, 1.0 / tau, groups.own)
+
+
+@fast
+def place(val: Array, low: float, scale: float, first: Array, between: Array) -> None:
+    """Node below each score, and how far it lies above it, 0..1."""
+    for p in range(val.shape[0]):
+        at = (np.float64(val[p]) - low) * scale
+        first[p] = np.int32(at)
+        between[p] = np.float32(at - np.float64(np.int32(at)))
+
+
+@fast
+def lagrange(between: Array, node: int, ways: Array) -> None:
+    """Share of one of the eight nodes -3..4: a product of the ways to the others."""
+    scale = np.float32(1.0)
+    for other in range(8):
+        if other != node:
+            scale /= np.float32(node - other)
+    for p in range(between.shape[0]):
+        ways[p] = scale
+    for other in range(8):
+        if other != node:
+            add = np.float32(3 - other)
+            for p in range(between.shape[0]):
+                ways[p] *= between[p] + add
+
+
+@fast
+def lay(share: Array, firsts: Array, weight: Array, mass: Array, first: int, last: int) -> None:
+    """Lay down the weights of the scores first..last, those on the same nodes together."""
+    p = first
+    while p < last:
+        node, q = firsts[p], p + 1
+        while q < last and firsts[q] == node:
+            q += 1
+        for i in range(8):
+            total = np.float32(0)
+            for j in range(np.uint64(p), np.uint64(q)):
+                total += weight[j] * share[np.uint64(i), j]
+            mass[node + NEAR + i] += total
+        p = q
+
+
+@fast
+def read(
+    share: Array, firsts: Array, field: Array, first: int, last: int, scale: float, out: Array
+) -> None:
+    """Add the field at the places of the scores first..last, each from its eight nodes."""
+    for p in range(np.uint64(first), np.uint64(last)):
+        node = np.uint64(firsts[p])
+        total = np.float32(0)
+        for i in range(np.uint64(8)):
+            total += share[i, p] * field[node + i]
+        out[p] += total * scale
+
+
+@kernel
+def sum_sigma(mass: Array, out: Array) -> None:
+    """Sums of sigma over the mass, at every node."""
+    filter_near(mass, SIGMA, out)
+    add_below(mass, out, TAIL[0], TAIL[1])
+    add_above(mass, out, 1.0, -TAIL[0], -TAIL[1])
+
+
+@kernel
+def sum_slopes(mass: Array, out: Array) -> None:
+    """Sums of sigma (1 - sigma) over the mass, at every node: the same to and fro."""
+    filter_near(mass, SLOPE, out)
+    add_below(mass, out, TAIL[2], TAIL[3])
+    add_above(mass, out, 0.0, TAIL[2], TAIL[3])
+
+
+@kernel
+def filter_near(mass: Array, taps: Array, out: Array) -> None:
+    """Sum over the 63 nodes within reach, seven at a time."""
+    out[:] = 0
+    for i in range(0, taps.shape[0], 7):
+        add_seven(mass[i : i + out.shape[0] + 6], taps[i : i + 7], out)
+
+
+@fast
+def add_seven(mass: Array, taps: Array, out: Array) -> None:
+    """Add seven taps times as many shifted masses."""
+    t0, t1, t2, t3, t4, t5, t6 = taps[0], taps[1], taps[2], taps[3], taps[4], taps[5], taps[6]
+    for b in range(np.uint64(out.shape[0])):
+        c = np.uint64(b)
+        near = t0 * mass[c] + t1 * mass[c + np.uint64(1)] + t2 * mass[c + np.uint64(2)]
+        far = t3 * mass[c + np.uint64(3)] + t4 * mass[c + np.uint64(4)]
+        out[c] += near + far + t5 * mass[c + np.uint64(5)] + t6 * mass[c + np.uint64(6)]
+
+
+@kernel
+def add_below(mass: Array, out: Array, first: float, second: float) -> None:
+    """Add what lies out of reach below each node."""
+    x, y = 0.0, 0.0
+    for b in range(NEAR + 1, out.shape[0]):
+        here = np.float64(mass[b - 1])  # node b - NEAR - 1
+        x = x * DECAY + here * FAR
+        y = y * (DECAY * DECAY) + here * (FAR * FAR)
+        out[b] += np.float32(first * x + second * y)
+
+
+@kernel
+def add_above(mass: Array, out: Array, each: float, first: float, second: float) -> None:
+    """Add what lies out of reach above each node."""
+    number, x, y = 0.0, 0.0, 0.0
+    for b in range(out.shape[0] - NEAR - 2, -1, -1):
+        here = np.float64(mass[b + 2 * NEAR + 1])  # node b + NEAR + 1
+        number += here
+        x = x * DECAY + here * FAR
+        y = y * (DECAY * DECAY) + here * (FAR * FAR)
+        out[b] += np.float32(each * number + first * x + second * y)
