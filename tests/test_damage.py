@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import ARTIFACTS
+from hgld.cli.reviewing import apply_review
 from hgld.config import load_pipeline
 from hgld.errors import HgldError, InvalidData, MissingInput, WaitingForReview
 from hgld.lock import Workspace
-from hgld.reviewing import apply_review
 from hgld.run import Runner
 from tests.listening import Notes
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hgld.accepting import accept_edits
+from hgld.cli.accepting import accept_edits
 from hgld.config import load_pipeline
 from hgld.counting import count_balance
 from hgld.errors import HgldError, InvalidData, MissingInput, UsageError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.test_commands import QUICKSTART, blocks, commands
+from tests.cli.test_commands import QUICKSTART, blocks, commands
 
 pytestmark = pytest.mark.rehearsal
 SMALL = [

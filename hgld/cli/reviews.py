@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hgld.cli.arguments import AsJson, Now, PipelineFile, Settings, Work
+from hgld.cli.output import print_json, progress
+from hgld.cli.runners import name_to_sign, open_runner
 from hgld.errors import UsageError
-from hgld.tools.arguments import AsJson, Now, PipelineFile, Settings, Work
-from hgld.tools.output import print_json, progress
-from hgld.tools.runners import name_to_sign, open_runner
 from hgld.words import count_text
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def write_blind_copy(
     work: Work = None,
 ) -> None:
     """Write the review sheet for one of several annotators: no decisions, an order of its own."""
-    from hgld.reviewing import blind_sheet
+    from hgld.cli.reviewing import blind_sheet
 
     _refuse_to_overwrite(out)
     sheet = blind_sheet(open_runner(pipeline, settings, work), seed, hints=not no_hints)
@@ -151,7 +151,7 @@ def undo(
     now: Now = None,
 ) -> None:
     """Take the last decision on a value back, by a new one that says what held before."""
-    from hgld.reviewing import undo_decisions
+    from hgld.cli.reviewing import undo_decisions
 
     runner = open_runner(pipeline, settings, work, now)
     undo_decisions(runner, keys, name_to_sign(runner.workspace), why)

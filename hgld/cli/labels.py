@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.tools.arguments import AsJson, PipelineFile, Settings, Work
-from hgld.tools.output import print_json, print_rows
-from hgld.tools.runners import open_workspace
+from hgld.cli.arguments import AsJson, PipelineFile, Settings, Work
+from hgld.cli.output import print_json, print_rows
+from hgld.cli.runners import open_workspace
 
 if TYPE_CHECKING:
     from hgld.hierarchy.compare import Comparison

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from hgld.tools.arguments import AsJson
-from hgld.tools.output import print_json, print_rows, progress
+from hgld.cli.arguments import AsJson
+from hgld.cli.output import print_json, print_rows, progress
 from hgld.words import size_text
 
 __all__ = ["app"]

@@ -20,13 +20,13 @@ import pytest
 
 from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors
 from hgld.cli import app, guarded
+from hgld.cli.reviewing import apply_review
+from hgld.cli.runners import open_runner, open_workspace
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.columns import columns_of, table_of
 from hgld.hierarchy.sheets.spreadsheet import read_sheets
 from hgld.hierarchy.sheets.workbook import write_workbook
-from hgld.reviewing import apply_review
 from hgld.run import Runner
-from hgld.tools.runners import open_runner, open_workspace
 from tests.listening import Notes
 
 PIPELINE = """

@@ -26,7 +26,7 @@ def open_runner(
     now: str | None = None,
 ) -> "Runner":
     """The runner of a pipeline file with its settings, in its work folder, as of a date."""
-    from hgld.console import Printer
+    from hgld.cli.console import Printer
     from hgld.run import Runner
 
     workspace = open_workspace(pipeline_file, settings, work)

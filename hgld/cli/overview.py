@@ -12,7 +12,7 @@ from rich.table import Table
 
 from hgld.artifacts import ARTIFACTS, Folder
 from hgld.artifacts.evaluation import list_runs
-from hgld.console import to_stderr, to_stdout
+from hgld.cli.console import to_stderr, to_stdout
 from hgld.errors import Resumable
 from hgld.lock import Freshness
 from hgld.plan import Plan, estimate_fetch, find_disks, foresee

@@ -1,8 +1,7 @@
 """The command line: one verb a stage, ``run``, ``status``, ``doctor`` and the tool groups.
 
-Only this and the modules up to ``hgld.console`` print, and only this exits. Data goes to stdout,
-progress and notices to stderr; an error is one line. Nothing heavy is imported before a command
-needs it.
+Only this package prints, and only this module exits. Data goes to stdout, progress and notices to
+stderr; an error is one line. Nothing heavy is imported before a command needs it.
 """
 
 import math
@@ -16,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hgld import __version__
+from hgld.cli import evaluations, labels, reviews, shards
+from hgld.cli.arguments import AsJson, Force, Now, PipelineFile, Settings, Work
+from hgld.cli.output import open_streams, progress
+from hgld.cli.runners import name_to_sign, open_runner, require_names
 from hgld.errors import DISK_FULL, HgldError, InvalidData, Resumable, UsageError
 from hgld.stages import STAGES, stage_names
 from hgld.stopping import handle_with, ignore_requests
-from hgld.tools import evaluations, labels, reviews, shards
-from hgld.tools.arguments import AsJson, Force, Now, PipelineFile, Settings, Work
-from hgld.tools.output import open_streams, progress
-from hgld.tools.runners import name_to_sign, open_runner, require_names
 
 if TYPE_CHECKING:
-    from hgld.accepting import Edit
+    from hgld.cli.accepting import Edit
     from hgld.run import Runner
 
 __all__ = ["app", "guarded", "main"]
@@ -121,7 +120,7 @@ def run(
     ] = None,
 ) -> None:
     """Run every stage that is not fresh, in order."""
-    from hgld.overview import print_outcome, print_plan
+    from hgld.cli.overview import print_outcome, print_plan
     from hgld.plan import plan
 
     runner = open_runner(pipeline, settings, work, now)
@@ -143,7 +142,7 @@ def status(
     pipeline: PipelineFile, settings: Settings = None, work: Work = None, as_json: AsJson = False
 ) -> None:
     """Show which stages are fresh, stale (and why) or missing."""
-    from hgld.overview import print_status
+    from hgld.cli.overview import print_status
 
     print_status(open_runner(pipeline, settings, work, None), as_json)
 
@@ -160,7 +159,7 @@ def accept(
     yes: Annotated[bool, typer.Option("--yes", help="Take them without a question.")] = False,
 ) -> None:
     """Use tables that you edited, after showing the changed rows."""
-    from hgld.accepting import accept_edits
+    from hgld.cli.accepting import accept_edits
 
     runner = open_runner(pipeline, settings, work, None)
     taken = accept_edits(runner, files or (), lambda edits: _confirm(edits, yes))
@@ -183,7 +182,7 @@ def _confirm(edits: "Sequence[Edit]", yes: bool) -> bool:
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
     """Show versions, cores, GPU and disk, and what is missing."""
-    from hgld.doctor import print_doctor
+    from hgld.cli.doctor import print_doctor
 
     print_doctor(as_json)
 
@@ -235,7 +234,7 @@ def _fetch_command(
     if bandwidth is not None and not (estimate and 0 < bandwidth < math.inf):
         raise UsageError("--bandwidth: expected megabytes a second above 0, with --estimate")
     if estimate:
-        from hgld.overview import print_estimate
+        from hgld.cli.overview import print_estimate
 
         print_estimate(runner, bandwidth)
         return
@@ -302,7 +301,7 @@ def _cluster_command(
         with progress():
             runner.run_one("cluster", force)
         return
-    from hgld.reviewing import suggest_clusters
+    from hgld.cli.reviewing import suggest_clusters
 
     with progress():
         measured, (best, why), path = suggest_clusters(runner, suggest)
@@ -340,7 +339,7 @@ def _review_command(
     runner = open_runner(pipeline, settings, work, now)
     if sheets and not apply:
         raise UsageError(f"{sheets[0]}: a sheet is only read with --apply")
-    from hgld import reviewing
+    from hgld.cli import reviewing
 
     with progress():
         if apply:
@@ -353,7 +352,7 @@ def _review_command(
 
 
 def _apply_review(runner: "Runner", sheets: Sequence[Path], sure: bool) -> None:
-    from hgld.reviewing import apply_review
+    from hgld.cli.reviewing import apply_review
 
     who = name_to_sign(runner.workspace)
     added = apply_review(runner, who, sheets, sure)

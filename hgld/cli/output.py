@@ -49,7 +49,7 @@ def open_streams() -> None:
 @contextmanager
 def progress() -> Iterator[None]:
     """Progress bars, notes and warnings on stderr while something is at work."""
-    from hgld.console import show_note, show_progress, warnings_as_notes
+    from hgld.cli.console import show_note, show_progress, warnings_as_notes
     from hgld.tasks import watched_by
 
     with watched_by(show_progress, show_note), warnings_as_notes():

@@ -9,10 +9,10 @@ from time import sleep
 
 import pytest
 
-from hgld import console
+from hgld.cli import console
 
 SHOW = """
-from hgld.console import show_note, show_progress
+from hgld.cli.console import show_note, show_progress
 for number in show_progress(range(3), lambda: f"{number} requests" if number else "none", 3):
     if number == 1:
         show_note("first line\\nsecond line")
@@ -48,7 +48,7 @@ def test_a_bar_with_a_label_that_changes_shows_the_last_one() -> None:
 
 def test_a_long_note_is_broken_between_words_below_its_own_beginning() -> None:
     words = "a word that is told " * 5
-    written = on_a_terminal(f"from hgld.console import show_note\nshow_note({words!r})")
+    written = on_a_terminal(f"from hgld.cli.console import show_note\nshow_note({words!r})")
     plain = re.sub(r"\x1b\[[\d;]*m", "", written).replace("\r\n", "\n")
     first, second = plain.rstrip("\n").split("\n")
     assert len(first) <= 80 and second.startswith(" " * 16 + "word that is")
@@ -57,7 +57,7 @@ def test_a_long_note_is_broken_between_words_below_its_own_beginning() -> None:
 
 LINES = """
 import time
-from hgld import console
+from hgld.cli import console
 console.LINE_S = 0.01
 for item in console.show_progress(range(4), "Training", None):
     if item == 3:

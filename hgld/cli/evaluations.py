@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.tools.arguments import AsJson
-from hgld.tools.output import print_json, progress
+from hgld.cli.arguments import AsJson
+from hgld.cli.output import print_json, progress
 
 if TYPE_CHECKING:
     from hgld.evaluate.compare import Comparison
