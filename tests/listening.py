@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from hgld.counting import Summary
-from hgld.stages import Stage
+from hgld.pipeline.counting import Summary
+from hgld.pipeline.stages import Stage
 
 
 class Notes:

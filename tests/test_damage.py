@@ -10,8 +10,8 @@ from hgld.artifacts import ARTIFACTS
 from hgld.cli.reviewing import apply_review
 from hgld.config import load_pipeline
 from hgld.errors import HgldError, InvalidData, MissingInput, WaitingForReview
-from hgld.lock import Workspace
-from hgld.run import Runner
+from hgld.pipeline.lock import Workspace
+from hgld.pipeline.run import Runner
 from tests.listening import Notes
 
 SMALL = (

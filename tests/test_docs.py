@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hgld.cli import app, guarded
-from hgld.stages import stage_names
+from hgld.pipeline.stages import stage_names
 
 README = Path("README.md").read_text(encoding="utf-8")
 PAGES = [Path("README.md"), *Path("docs").glob("*.md"), *Path("pipelines").glob("*.md")]

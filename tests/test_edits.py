@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hgld.artifacts import atomic_folder
-from hgld.edits import keep_others
+from hgld.pipeline.edits import keep_others
 
 REPLACE = """
 import os, sys

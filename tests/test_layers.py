@@ -10,15 +10,10 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "hgld"
 LAYERS = [
     {"cli"},
-    {"plan"},
-    {"run"},
-    {"running"},
-    {"counting"},
-    {"edits", "lock"},
-    {"train", "evaluate", "report", "publish"},
+    {"pipeline"},
+    {"train", "evaluate", "report", "publish", "review"},
     {"sources", "hierarchy", "shards"},
     {"model"},
-    {"ranking"},
     {
         "alone",
         "artifacts",
@@ -27,8 +22,8 @@ LAYERS = [
         "figures",
         "http",
         "images",
+        "ranking",
         "tasks",
-        "stages",
     },
     {"config", "stopping"},
     {"errors", "words"},
@@ -71,7 +66,8 @@ def test_imports_point_down(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["cli/__init__", "cli/labels", "cli/shards", "stages", "config", "errors", "tasks"]
+    "name",
+    ["cli/__init__", "cli/labels", "cli/shards", "pipeline/stages", "config", "errors", "tasks"],
 )
 def test_the_command_line_starts_light(name: str) -> None:
     tree = ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8"))

@@ -5,8 +5,8 @@ import pytest
 
 from hgld.config import Pipeline
 from hgld.errors import InvalidData
-from hgld.lock import STOPPED, Lock, Workspace, judge, stage_options
-from hgld.stages import STAGES, active_stages
+from hgld.pipeline.lock import STOPPED, Lock, Workspace, judge, stage_options
+from hgld.pipeline.stages import STAGES, active_stages
 
 
 def test_a_changed_file_that_a_person_brought_makes_its_stage_stale(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def source_hash(folder: Path, lock: Lock) -> str:
 def test_a_large_file_that_changes_under_the_same_size_and_time_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hgld.lock.COUNTED_BY_TIME", 3)
+    monkeypatch.setattr("hgld.pipeline.lock.COUNTED_BY_TIME", 3)
     file = tmp_path / "source" / "x.tar"
     file.parent.mkdir()
     file.write_text("right")

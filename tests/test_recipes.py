@@ -16,7 +16,7 @@ from hgld.config import Pipeline, RunOptions, StageContext, load_pipeline
 from hgld.evaluate.preconditions import choose_metrics
 from hgld.model import build_image_model
 from hgld.model.backbones import find_backbone
-from hgld.stages import Stage, active_stages, load_function
+from hgld.pipeline.stages import Stage, active_stages, load_function
 from hgld.train.data import TrainingData
 from hgld.train.feed import feed_batches
 from hgld.train.learner import Learner

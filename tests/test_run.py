@@ -13,11 +13,11 @@ from PIL import Image
 
 from hgld.cli.accepting import accept_edits
 from hgld.config import load_pipeline
-from hgld.counting import count_balance
 from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
-from hgld.lock import Lock, Workspace, judge
-from hgld.run import Runner
-from hgld.stages import STAGES
+from hgld.pipeline.counting import count_balance
+from hgld.pipeline.lock import Lock, Workspace, judge
+from hgld.pipeline.run import Runner
+from hgld.pipeline.stages import STAGES
 from tests.listening import Notes
 
 CLASSES = {"oak": "tree", "elm": "tree", "carp": "fish", "pike": "fish"}

@@ -10,16 +10,16 @@ from threading import Thread
 
 import pytest
 
-from hgld import running
 from hgld.alone import hold, is_held
 from hgld.cli import app, guarded
-from hgld.running import RunningStage, read_running, record_running
+from hgld.pipeline import running
+from hgld.pipeline.running import RunningStage, read_running, record_running
 from hgld.tasks import track
 
 AT_WORK = """
 import sys, time
 from pathlib import Path
-from hgld import running
+from hgld.pipeline import running
 from hgld.alone import hold
 from hgld.tasks import track
 running.EVERY_S = 0

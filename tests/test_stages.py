@@ -2,7 +2,7 @@ import pytest
 
 from hgld.artifacts import ARTIFACTS, Folder
 from hgld.config import Pipeline
-from hgld.stages import STAGES, Stage, active_stages, left_out, load_function, stage_names
+from hgld.pipeline.stages import STAGES, Stage, active_stages, left_out, load_function, stage_names
 
 PEOPLE_WRITE = {
     "agreement",

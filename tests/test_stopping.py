@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hgld.stages import load_function
+from hgld.pipeline.stages import load_function
 from hgld.stopping import handle_with, stop_requests
 from tests.hearing import Heard, hearing
 

@@ -20,12 +20,12 @@ from hgld.cli.arguments import AsJson, Force, Now, PipelineFile, Settings, Work
 from hgld.cli.output import open_streams, progress
 from hgld.cli.runners import name_to_sign, open_runner, require_names
 from hgld.errors import DISK_FULL, HgldError, InvalidData, Resumable, UsageError
-from hgld.stages import STAGES, stage_names
+from hgld.pipeline.stages import STAGES, stage_names
 from hgld.stopping import handle_with, ignore_requests
 
 if TYPE_CHECKING:
     from hgld.cli.accepting import Edit
-    from hgld.run import Runner
+    from hgld.pipeline.run import Runner
 
 __all__ = ["app", "guarded", "main"]
 
@@ -121,7 +121,7 @@ def run(
 ) -> None:
     """Run every stage that is not fresh, in order."""
     from hgld.cli.overview import print_outcome, print_plan
-    from hgld.plan import plan
+    from hgld.pipeline.plan import plan
 
     runner = open_runner(pipeline, settings, work, now)
     if dry_run:

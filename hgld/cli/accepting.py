@@ -12,9 +12,9 @@ import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, Table, hash_file
 from hgld.errors import InvalidData, UsageError
-from hgld.lock import judge
-from hgld.run import Runner
-from hgld.stages import Stage
+from hgld.pipeline.lock import judge
+from hgld.pipeline.run import Runner
+from hgld.pipeline.stages import Stage
 
 __all__ = ["Edit", "accept_edits"]
 

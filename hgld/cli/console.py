@@ -24,9 +24,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from hgld.counting import Summary
-from hgld.lock import NEVER_RUN
-from hgld.stages import Stage
+from hgld.pipeline.counting import Summary
+from hgld.pipeline.lock import NEVER_RUN
+from hgld.pipeline.stages import Stage
 from hgld.tasks import Label
 from hgld.words import duration_text, progress_text
 

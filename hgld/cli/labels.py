@@ -17,7 +17,7 @@ from hgld.cli.runners import open_workspace
 
 if TYPE_CHECKING:
     from hgld.hierarchy.compare import Comparison
-    from hgld.lock import Workspace
+    from hgld.pipeline.lock import Workspace
 
 __all__ = ["app"]
 
@@ -119,7 +119,7 @@ def _tables(workspace: "Workspace") -> dict[str, Any]:
     from hgld.artifacts import ARTIFACTS
     from hgld.errors import MissingInput
     from hgld.hierarchy.explain import TABLES
-    from hgld.stages import active_stages
+    from hgld.pipeline.stages import active_stages
 
     stages = active_stages(workspace.pipeline)
     used = {name for stage in stages for name in (*stage.reads, *stage.writes)}

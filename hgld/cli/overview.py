@@ -14,11 +14,11 @@ from hgld.artifacts import ARTIFACTS, Folder
 from hgld.artifacts.evaluation import list_runs
 from hgld.cli.console import to_stderr, to_stdout
 from hgld.errors import Resumable
-from hgld.lock import Freshness
-from hgld.plan import Plan, estimate_fetch, find_disks, foresee
-from hgld.run import Runner
-from hgld.running import read_running
-from hgld.stages import Stage, load_function
+from hgld.pipeline.lock import Freshness
+from hgld.pipeline.plan import Plan, estimate_fetch, find_disks, foresee
+from hgld.pipeline.run import Runner
+from hgld.pipeline.running import read_running
+from hgld.pipeline.stages import Stage, load_function
 from hgld.words import duration_text, size_text
 
 __all__ = ["print_estimate", "print_outcome", "print_plan", "print_status"]

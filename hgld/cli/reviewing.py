@@ -15,11 +15,11 @@ import pandas as pd
 
 from hgld.alone import hold
 from hgld.artifacts import ARTIFACTS, Table, atomic_path, hash_file, write_csv
-from hgld.edits import copy_beside
 from hgld.errors import MissingInput
-from hgld.lock import STOPPED, judge
-from hgld.run import Runner
-from hgld.stages import Stage, load_function
+from hgld.pipeline.edits import copy_beside
+from hgld.pipeline.lock import STOPPED, judge
+from hgld.pipeline.run import Runner
+from hgld.pipeline.stages import Stage, load_function
 
 __all__ = [
     "apply_review",
@@ -64,7 +64,7 @@ def apply_review(runner: Runner, who: str, sheets: Sequence[Path] = (), sure: bo
         with _labels_held(runner):
             names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits")
             inputs = [runner.read(name, stage) for name in (*names, "class_hints")]
-            apply = load_function("hgld.hierarchy.sheet:apply_sheets")
+            apply = load_function("hgld.review.apply:apply_sheets")
             after = apply(paths, *inputs, who=who, when=runner.now, sure=sure)
             reasons = judge(runner.stage("cluster"), runner.lock, workspace).reasons
             decided, edited = (
@@ -117,7 +117,7 @@ def undo_decisions(runner: Runner, keys: Sequence[str], who: str, why: str) -> N
     with runner.alone(), _labels_held(runner):
         decisions = runner.read("decisions", stage)
         clusters = _clusters(runner)
-        undo = load_function("hgld.hierarchy.sheets.undo:undo_decisions")
+        undo = load_function("hgld.review.undo:undo_decisions")
         after = undo(decisions, clusters, keys, who=who, when=runner.now, why=why)
         _append(runner, "decisions", decisions, after)
 
@@ -132,7 +132,7 @@ def _clusters(runner: Runner) -> Any:
 def suggest_clusters(runner: Runner, text: str) -> tuple[pd.DataFrame, tuple[int, str], Path]:
     """Measure a range of numbers of clusters, as CSV and PNG; which stands out and why."""
     stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
-    module = "hgld.hierarchy.clusters.choice"
+    module = "hgld.hierarchy.cluster_choice"
     numbers = load_function(f"{module}:in_range")(text)
     path = runner.workspace.work / "cluster_range.png"
     with runner.alone():
@@ -151,7 +151,7 @@ def blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
     names = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
     with runner.alone():
         tables = [runner.read(name, stage) for name in names]
-    blind = load_function("hgld.hierarchy.sheets.blind:blind_sheet")
+    blind = load_function("hgld.review.blind:blind_sheet")
     sheet: pd.DataFrame = blind(*tables, seed=seed, hints=hints)
     return sheet
 
@@ -162,7 +162,7 @@ def write_workbook(runner: Runner) -> Path:
     path, mark = work / "review.xlsx", work / ".state" / "review" / "review.xlsx.sha256"
     with runner.alone():
         sheets = runner.make(stage)
-        write = load_function("hgld.hierarchy.sheets.workbook:write_workbook")
+        write = load_function("hgld.review.workbook:write_workbook")
         if path.exists() and not (mark.exists() and mark.read_text() == hash_file(path)):
             copy = copy_beside(path)
             runner.listener.notice(f"{path.name} held edits; a copy is in {copy.name}")
@@ -182,7 +182,7 @@ def write_review_page(runner: Runner) -> Path:
     stage, workspace = runner.stage("review"), runner.workspace
     pipeline, path = workspace.pipeline, workspace.work / "review.html"
     with runner.alone():
-        page = load_function("hgld.hierarchy.sheets.page:render_page")(
+        page = load_function("hgld.review.page:render_page")(
             runner.make(stage)["review"],
             *(runner.read(name, stage) for name in PAGE_READS),
             _shown_images(runner, stage),

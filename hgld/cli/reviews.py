@@ -20,7 +20,7 @@ from hgld.words import count_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hgld.hierarchy.sheets.annotations import Annotation
+    from hgld.review.annotations import Annotation
 
 __all__ = ["app"]
 
@@ -46,8 +46,8 @@ def show_differences(
     as_json: AsJson = False,
 ) -> None:
     """Tell in words which values B decides in another way than A."""
-    from hgld.hierarchy.sheets.annotations import read_both
-    from hgld.hierarchy.sheets.differences import compare_annotations
+    from hgld.review.annotations import read_both
+    from hgld.review.differences import compare_annotations
 
     with progress():
         both = read_both(before, after)
@@ -106,7 +106,7 @@ def show_agreement(
 
     Redirect --json to labels/SET/agreement.json for the card of a release.
     """
-    from hgld.hierarchy.sheets.agreement import disagreements, measure_agreement
+    from hgld.review.agreement import disagreements, measure_agreement
 
     names = _names(one, other)
     with progress():
@@ -128,7 +128,7 @@ def _read_annotators(
 ) -> "Sequence[Mapping[str, Annotation]]":
     """What both say, weighed and completed from the files that are given."""
     from hgld.artifacts import ARTIFACTS, Table
-    from hgld.hierarchy.sheets.annotations import complete, read_annotations, read_both, weigh
+    from hgld.review.annotations import complete, read_annotations, read_both, weigh
 
     a, b = read_both(one, other)
     if counts is not None:

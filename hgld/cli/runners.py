@@ -13,8 +13,8 @@ import typer
 from hgld.errors import HgldError, UsageError
 
 if TYPE_CHECKING:
-    from hgld.lock import Workspace
-    from hgld.run import Runner
+    from hgld.pipeline.lock import Workspace
+    from hgld.pipeline.run import Runner
 
 __all__ = ["name_to_sign", "open_runner", "open_workspace", "require_names"]
 
@@ -27,7 +27,7 @@ def open_runner(
 ) -> "Runner":
     """The runner of a pipeline file with its settings, in its work folder, as of a date."""
     from hgld.cli.console import Printer
-    from hgld.run import Runner
+    from hgld.pipeline.run import Runner
 
     workspace = open_workspace(pipeline_file, settings, work)
     return Runner(workspace, _date(now), Printer())
@@ -38,7 +38,7 @@ def open_workspace(
 ) -> "Workspace":
     """Where the files of a pipeline with its settings lie."""
     from hgld.config import default_work, load_pipeline
-    from hgld.lock import Workspace
+    from hgld.pipeline.lock import Workspace
 
     pipeline = load_pipeline(pipeline_file, settings or ())
     return Workspace(pipeline_file, pipeline, work or default_work(pipeline_file))

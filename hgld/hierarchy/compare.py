@@ -16,7 +16,7 @@ import pandas as pd
 from hgld.artifacts import ARTIFACTS, ID_SPACES
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.label_file import LabelFile, read_label_file
-from hgld.hierarchy.wiki.titles import as_stored, title_of_url
+from hgld.hierarchy.scrape.titles import as_stored, title_of_url
 
 __all__ = ["CHANGES", "Comparison", "compare_labels", "read_labels"]
 

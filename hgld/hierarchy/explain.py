@@ -19,7 +19,7 @@ from hgld.artifacts import ARTIFACTS, ID_SPACES, row_in_file
 from hgld.errors import UsageError
 from hgld.hierarchy.columns import records
 from hgld.hierarchy.decisions import Decided, Decision
-from hgld.hierarchy.wiki.titles import as_stored, title_of_url
+from hgld.hierarchy.scrape.titles import as_stored, title_of_url
 from hgld.words import nearest, single_blanks
 
 __all__ = ["TABLES", "Step", "explain", "find_landmark"]

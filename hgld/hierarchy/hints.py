@@ -17,8 +17,8 @@ from hgld.config import HintOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import kinds_of
-from hgld.hierarchy.subclasses import Graph, Wikidata, steps_to, walk_up
-from hgld.hierarchy.wiki.client import ApiClient
+from hgld.hierarchy.scrape.client import ApiClient
+from hgld.hierarchy.scrape.subclasses import Graph, Wikidata, steps_to, walk_up
 from hgld.tasks import say
 from hgld.words import nearest, single_blanks
 

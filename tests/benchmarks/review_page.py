@@ -24,7 +24,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from hgld.artifacts import ARTIFACTS, Table, Vectors
 from hgld.config import ReviewOptions
 from hgld.hierarchy.columns import columns_of, table_of
-from hgld.hierarchy.sheets.page import render_page
+from hgld.review.page import render_page
 from tests.benchmarks.shards import draw_photo
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from hgld.cli import app, guarded
 from hgld.cli.console import Printer, warnings_as_notes
 from hgld.cli.overview import print_plan
 from hgld.cli.runners import name_to_sign, open_workspace
-from hgld.plan import Disk, Plan
-from hgld.stages import STAGES, stage_names
+from hgld.pipeline.plan import Disk, Plan
+from hgld.pipeline.stages import STAGES, stage_names
 
 GLDV2 = "pipelines/gldv2.toml"
 
@@ -404,7 +404,7 @@ def test_decisions_are_counted_in_words_that_fit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("hgld.cli.reviewing.apply_review", lambda runner, who, sheets, sure: count)
-    monkeypatch.setattr("hgld.run.Runner.run_one", lambda runner, name, force: False)
+    monkeypatch.setattr("hgld.pipeline.run.Runner.run_one", lambda runner, name, force: False)
     settings = ("--set", "review.who=a person", "--work", str(tmp_path))
     assert hgld("review", GLDV2, "--apply", *settings) == 0
     assert says in capsys.readouterr().err

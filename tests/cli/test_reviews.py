@@ -24,9 +24,9 @@ from hgld.cli.reviewing import apply_review
 from hgld.cli.runners import open_runner, open_workspace
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.columns import columns_of, table_of
-from hgld.hierarchy.sheets.spreadsheet import read_sheets
-from hgld.hierarchy.sheets.workbook import write_workbook
-from hgld.run import Runner
+from hgld.pipeline.run import Runner
+from hgld.review.spreadsheet import read_sheets
+from hgld.review.workbook import write_workbook
 from tests.listening import Notes
 
 PIPELINE = """

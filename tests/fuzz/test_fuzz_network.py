@@ -13,15 +13,22 @@ from typing import Any
 import pytest
 
 from hgld.config import ScrapeOptions
-from hgld.hierarchy.subclasses import read_superclasses
-from hgld.hierarchy.wiki.answers import Item, Page, WikiClass, read_classes, read_items, read_pages
-from hgld.hierarchy.wiki.client import ApiClient
-from hgld.hierarchy.wiki.dump_pages import read_dumped_pages
-from hgld.hierarchy.wiki.entity_dump import read_entities
-from hgld.hierarchy.wiki.infobox import read_page
-from hgld.hierarchy.wiki.redirects import read_redirects
-from hgld.hierarchy.wiki.store import open_store
-from hgld.hierarchy.wiki.verdict import classify
+from hgld.hierarchy.scrape.answers import (
+    Item,
+    Page,
+    WikiClass,
+    read_classes,
+    read_items,
+    read_pages,
+)
+from hgld.hierarchy.scrape.client import ApiClient
+from hgld.hierarchy.scrape.dump_pages import read_dumped_pages
+from hgld.hierarchy.scrape.entity_dump import read_entities
+from hgld.hierarchy.scrape.infobox import read_page
+from hgld.hierarchy.scrape.redirects import read_redirects
+from hgld.hierarchy.scrape.store import open_store
+from hgld.hierarchy.scrape.subclasses import read_superclasses
+from hgld.hierarchy.scrape.verdict import classify
 from hgld.sources import download
 from hgld.sources.download import RemoteFile
 from hgld.tasks import watched_by

@@ -6,7 +6,7 @@ import pandas as pd
 
 from hgld.config import ScrapeOptions, StageContext
 from hgld.hierarchy.columns import table_of
-from hgld.hierarchy.wikimedia import scrape
+from hgld.hierarchy.scrape.wikimedia import scrape
 from tests.hierarchy.small_wiki import Wiki, statement
 
 COMMONS = "http://commons.wikimedia.org/wiki/"

@@ -1,9 +1,9 @@
 import pytest
 
 from hgld.errors import HgldError
-from hgld.hierarchy.wiki.accounts import REASONS, Accounts
-from hgld.hierarchy.wiki.answers import WikiClass
-from hgld.hierarchy.wiki.route import Ending
+from hgld.hierarchy.scrape.accounts import REASONS, Accounts
+from hgld.hierarchy.scrape.answers import WikiClass
+from hgld.hierarchy.scrape.route import Ending
 
 
 def accounts(*endings: Ending) -> Accounts:

@@ -10,8 +10,8 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from hgld.errors import InvalidData
-from hgld.hierarchy.sheets.agreement import disagreements, measure_agreement
-from hgld.hierarchy.sheets.annotations import (
+from hgld.review.agreement import disagreements, measure_agreement
+from hgld.review.annotations import (
     Annotation,
     complete,
     read_annotations,

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from hgld.hierarchy.subclasses import read_superclasses
-from hgld.hierarchy.wiki.answers import (
+from hgld.hierarchy.scrape.answers import (
     Item,
     Page,
     Statement,
@@ -15,6 +14,7 @@ from hgld.hierarchy.wiki.answers import (
     read_items,
     read_pages,
 )
+from hgld.hierarchy.scrape.subclasses import read_superclasses
 from tests.hierarchy.small_wiki import statement
 
 TOWER: dict[str, Any] = {

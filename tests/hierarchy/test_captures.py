@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hgld.hierarchy.wiki.answers import judge_item, read_classes, read_items, read_pages
-from hgld.hierarchy.wiki.redirects import read_redirects
-from hgld.hierarchy.wiki.titles import title_of_url
-from hgld.hierarchy.wiki.verdict import Answer, classify
+from hgld.hierarchy.scrape.answers import judge_item, read_classes, read_items, read_pages
+from hgld.hierarchy.scrape.redirects import read_redirects
+from hgld.hierarchy.scrape.titles import title_of_url
+from hgld.hierarchy.scrape.verdict import Answer, classify
 
 pytestmark = pytest.mark.real
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.hierarchy.clusters.ids import Before, Change, keep_ids, tell_changes
+from hgld.hierarchy.cluster_ids import Before, Change, keep_ids, tell_changes
 
 KEYS = [f"v{i}" for i in range(12)]
 partitions = st.lists(st.integers(0, 3), min_size=12, max_size=12)

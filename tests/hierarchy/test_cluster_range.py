@@ -8,7 +8,7 @@ from PIL import Image
 from hgld.artifacts import Vectors
 from hgld.config import ClusterOptions
 from hgld.errors import UsageError
-from hgld.hierarchy.clusters.choice import draw_range, in_range, measure_range, suggested
+from hgld.hierarchy.cluster_choice import draw_range, in_range, measure_range, suggested
 from hgld.hierarchy.columns import table_of
 
 OPTIONS = ClusterOptions(clusters=2, restarts=3)

@@ -11,9 +11,9 @@ from hgld.config import ClusterOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.cluster import propose_clusters
 from hgld.hierarchy.columns import table_of
-from hgld.hierarchy.review import list_values
-from hgld.hierarchy.sheet import apply_sheets
-from hgld.hierarchy.sheets.cluster_list import list_clusters
+from hgld.review.apply import apply_sheets
+from hgld.review.cluster_list import list_clusters
+from hgld.review.sheets import list_values
 
 DEGREES = {"lake": 0, "pond": 10, "sea": -10, "church": 90, "chapel": 96, "pub": 200, "inn": 240}
 COUNTS = {"lake": 9, "pond": 1, "sea": 1, "church": 30, "chapel": 2, "pub": 7, "inn": 1}

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from hgld.hierarchy.wiki.answers import Item, Page, Statement
-from hgld.hierarchy.wiki.crawl import AT_ONCE, Crawl
-from hgld.hierarchy.wiki.facts import MOST_AT_HAND, Facts, Trail
-from hgld.hierarchy.wiki.redirects import Redirect
-from hgld.hierarchy.wiki.route import Fact
-from hgld.hierarchy.wiki.store import open_store
+from hgld.hierarchy.scrape.answers import Item, Page, Statement
+from hgld.hierarchy.scrape.crawl import AT_ONCE, Crawl
+from hgld.hierarchy.scrape.facts import MOST_AT_HAND, Facts, Trail
+from hgld.hierarchy.scrape.redirects import Redirect
+from hgld.hierarchy.scrape.route import Fact
+from hgld.hierarchy.scrape.store import open_store
 
 
 class Server:

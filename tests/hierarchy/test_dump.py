@@ -11,11 +11,11 @@ import pytest
 from hgld.config import ScrapeOptions, SourceOptions, StageContext, ToyOptions
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import table_of
-from hgld.hierarchy.dump import read_dump
-from hgld.hierarchy.wiki import compressed
-from hgld.hierarchy.wiki.entity_dump import read_entities
-from hgld.hierarchy.wiki.sql_dump import read_rows, table_name, text_of
-from hgld.hierarchy.wikimedia import scrape
+from hgld.hierarchy.scrape import compressed
+from hgld.hierarchy.scrape.dump import read_dump
+from hgld.hierarchy.scrape.entity_dump import read_entities
+from hgld.hierarchy.scrape.sql_dump import read_rows, table_name, text_of
+from hgld.hierarchy.scrape.wikimedia import scrape
 from hgld.sources.toy import stand_in
 from hgld.sources.toy.wiki import describe_wiki
 from hgld.sources.toy.world import imagine

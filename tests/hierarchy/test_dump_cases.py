@@ -8,7 +8,7 @@ import pytest
 
 from hgld.config import ScrapeOptions, StageContext
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.dump import read_dump
+from hgld.hierarchy.scrape.dump import read_dump
 from hgld.tasks import watched_by
 from tests.hierarchy.made_dump import Document, write_dumps
 from tests.mediawiki.cases import Cases, all_cases

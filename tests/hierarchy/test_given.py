@@ -7,7 +7,7 @@ import pytest
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import columns_of, records, table_of
-from hgld.hierarchy.given import read_given
+from hgld.hierarchy.scrape.given import read_given
 from hgld.tasks import watched_by
 
 LANDMARKS = table_of(

@@ -14,9 +14,9 @@ import pytest
 from hgld.artifacts import ARTIFACTS, Table, Vectors
 from hgld.artifacts.cells import guard_columns
 from hgld.hierarchy.columns import table_of
-from hgld.hierarchy.review import list_values
-from hgld.hierarchy.sheet import apply_sheets
-from hgld.hierarchy.sheets.workbook import write_workbook
+from hgld.review.apply import apply_sheets
+from hgld.review.sheets import list_values
+from hgld.review.workbook import write_workbook
 from hgld.tasks import watched_by
 
 OFFICE = shutil.which("soffice")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import HgldError
-from hgld.hierarchy.wiki.pacer import Pacer, pause_before, turn_file
+from hgld.hierarchy.scrape.pacer import Pacer, pause_before, turn_file
 
 
 class Clock:

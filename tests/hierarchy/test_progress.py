@@ -3,8 +3,8 @@ from collections.abc import Iterator
 import pytest
 
 from hgld.errors import Resumable
-from hgld.hierarchy.wiki.client import ApiClient
-from hgld.hierarchy.wiki.progress import Progress
+from hgld.hierarchy.scrape.client import ApiClient
+from hgld.hierarchy.scrape.progress import Progress
 from hgld.tasks import watched_by
 
 

@@ -8,7 +8,7 @@ from hgld.artifacts.cells import unguard
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.columns import columns_of, records, table_of
-from hgld.hierarchy.review import in_review_order, list_values, require_decisions, write_sheets
+from hgld.review.sheets import in_review_order, list_values, require_decisions, write_sheets
 
 TAXONOMY = table_of(
     "taxonomy",

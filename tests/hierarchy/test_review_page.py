@@ -21,8 +21,8 @@ from PIL import Image
 from hgld.artifacts import ARTIFACTS, Table, Vectors
 from hgld.config import ReviewOptions
 from hgld.hierarchy.columns import columns_of, table_of
-from hgld.hierarchy.sheets.page import render_page
-from hgld.hierarchy.sheets.page.nearest import find_next_clusters
+from hgld.review.page import render_page
+from hgld.review.page.nearest import find_next_clusters
 from tests.benchmarks.review_page import make_page, make_tables
 
 CHROMIUM = shutil.which("chromium")

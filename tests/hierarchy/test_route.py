@@ -2,9 +2,9 @@ from typing import TypeVar
 
 import pytest
 
-from hgld.hierarchy.wiki.answers import Item, Page, Statement
-from hgld.hierarchy.wiki.redirects import Redirect
-from hgld.hierarchy.wiki.route import Ending, Fact, Wanted, follow
+from hgld.hierarchy.scrape.answers import Item, Page, Statement
+from hgld.hierarchy.scrape.redirects import Redirect
+from hgld.hierarchy.scrape.route import Ending, Fact, Wanted, follow
 
 SomeFact = TypeVar("SomeFact", bound=Fact)
 

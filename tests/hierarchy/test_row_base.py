@@ -10,9 +10,9 @@ from hgld.artifacts import ARTIFACTS, Table, Vectors
 from hgld.artifacts.cells import unguard
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.review import write_sheets
-from hgld.hierarchy.sheet import apply_sheets
-from hgld.hierarchy.sheets.undo import undo_decisions
+from hgld.review.apply import apply_sheets
+from hgld.review.sheets import write_sheets
+from hgld.review.undo import undo_decisions
 from tests.hierarchy.test_review import (
     NO_HINTS,
     TAXONOMY,

@@ -9,8 +9,8 @@ import pytest
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import columns_of, table_of
-from hgld.hierarchy.saved import read_saved
-from hgld.hierarchy.wiki.infobox import SavedPage, read_page
+from hgld.hierarchy.scrape.infobox import SavedPage, read_page
+from hgld.hierarchy.scrape.saved import read_saved
 
 ONE = '<div class="plainlist"><ul><li><a href="/wiki/Category:X">racing venue</a></li></ul></div>'
 URL = "http://commons.wikimedia.org/wiki/Category:"

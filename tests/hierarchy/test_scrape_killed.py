@@ -14,7 +14,7 @@ import sys, json
 from pathlib import Path
 import pandas as pd
 from hgld.config import ScrapeOptions, SourceOptions, StageContext
-from hgld.hierarchy.wikimedia import scrape
+from hgld.hierarchy.scrape.wikimedia import scrape
 url, folder = sys.argv[1], Path(sys.argv[2])
 context = StageContext("2026-11-21", folder / "killed", SourceOptions(), folder)
 options = ScrapeOptions(

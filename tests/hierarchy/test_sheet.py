@@ -16,8 +16,8 @@ from hgld.artifacts.cells import guard, unguard
 from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.sheet import apply_sheets
-from hgld.hierarchy.sheets.evidence import evidence_of
+from hgld.review.apply import apply_sheets
+from hgld.review.evidence import evidence_of
 from hgld.tasks import watched_by
 
 TAXONOMY = table_of(

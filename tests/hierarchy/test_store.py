@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from hgld.errors import HgldError, Resumable, UsageError
-from hgld.hierarchy.wiki.answers import Item, Page, Statement, WikiClass
-from hgld.hierarchy.wiki.redirects import Redirect
-from hgld.hierarchy.wiki.store import Store, open_store
+from hgld.hierarchy.scrape.answers import Item, Page, Statement, WikiClass
+from hgld.hierarchy.scrape.redirects import Redirect
+from hgld.hierarchy.scrape.store import Store, open_store
 from hgld.tasks import watched_by
 
 ITEM = Item("Q2", 7, (Statement(0, "Q16970", "normal", "{}"),), "Q3")
@@ -145,7 +145,7 @@ def test_outdated_facts_that_nobody_asks_for_can_be_let_go(aged: Store) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from hgld.hierarchy.wiki.store import open_store
+from hgld.hierarchy.scrape.store import open_store
 with open_store(Path(sys.argv[1]), "wiki"):
     print("open", flush=True)
     time.sleep(60)

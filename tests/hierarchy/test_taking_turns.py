@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import HgldError, Resumable
-from hgld.hierarchy.wiki.client import ApiClient, TooMuchAsked
-from hgld.hierarchy.wiki.pacer import Pacer, turn_file
+from hgld.hierarchy.scrape.client import ApiClient, TooMuchAsked
+from hgld.hierarchy.scrape.pacer import Pacer, turn_file
 from hgld.tasks import watched_by
 from tests.hierarchy.small_wiki import Fault, Wiki
 

@@ -3,7 +3,7 @@ test_captures.py."""
 
 import pytest
 
-from hgld.hierarchy.wiki.titles import title_of_url
+from hgld.hierarchy.scrape.titles import title_of_url
 
 WIKI = "http://commons.wikimedia.org/wiki/"
 

@@ -3,7 +3,7 @@ import pytest
 
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.sheets.undo import undo_decisions
+from hgld.review.undo import undo_decisions
 
 CLUSTERS = table_of(
     "clusters",

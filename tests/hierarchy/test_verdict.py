@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from hgld.hierarchy.wiki.verdict import classify
+from hgld.hierarchy.scrape.verdict import classify
 
 MAXLAG = {"error": {"code": "maxlag", "info": "Waiting for all: 5.3 seconds lagged.", "lag": 5.3}}
 INTERNAL = {"error": {"code": "internal_api_error_DBQueryError", "info": "Exception caught"}}

@@ -8,9 +8,9 @@ import pytest
 from hgld.config import StageContext
 from hgld.errors import UsageError
 from hgld.hierarchy.columns import columns_of, records
-from hgld.hierarchy.wiki.client import ApiClient
-from hgld.hierarchy.wiki.store import open_store
-from hgld.hierarchy.wikimedia import Scraper, scrape
+from hgld.hierarchy.scrape.client import ApiClient
+from hgld.hierarchy.scrape.store import open_store
+from hgld.hierarchy.scrape.wikimedia import Scraper, scrape
 from tests.hierarchy.scraping import big_world, landmarks, options, scraped
 from tests.hierarchy.small_wiki import Fault, Wiki, serve, statement
 

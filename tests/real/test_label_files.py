@@ -9,8 +9,8 @@ import pytest
 
 from hgld.artifacts import ARTIFACTS, Table, hash_file, read_csv
 from hgld.hierarchy.decisions import Decided, kinds_of
-from hgld.hierarchy.sheets.agreement import measure_agreement
-from hgld.hierarchy.sheets.annotations import read_annotations
+from hgld.review.agreement import measure_agreement
+from hgld.review.annotations import read_annotations
 from hgld.words import single_blanks
 
 pytestmark = pytest.mark.real

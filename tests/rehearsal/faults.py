@@ -24,8 +24,8 @@ from pathlib import Path
 
 from hgld.artifacts import ARTIFACTS
 from hgld.config import load_pipeline
-from hgld.lock import Workspace
-from hgld.stages import active_stages
+from hgld.pipeline.lock import Workspace
+from hgld.pipeline.stages import active_stages
 
 PIPELINE = Path("pipelines/quickstart.toml")
 SMALL = (

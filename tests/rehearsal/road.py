@@ -21,7 +21,7 @@ from math import inf
 from pathlib import Path
 
 from hgld.artifacts import hash_file
-from hgld.stages import stage_names
+from hgld.pipeline.stages import stage_names
 from tests.mediawiki.scraping import environment
 from tests.rehearsal.road_scene import Servers, decide, prepare_labels
 

@@ -13,9 +13,9 @@ from typing import Any
 import pandas as pd
 
 from hgld.config import ScrapeOptions
-from hgld.hierarchy.wiki.client import ApiClient
-from hgld.hierarchy.wiki.store import open_store
-from hgld.hierarchy.wikimedia import Scraper
+from hgld.hierarchy.scrape.client import ApiClient
+from hgld.hierarchy.scrape.store import open_store
+from hgld.hierarchy.scrape.wikimedia import Scraper
 from tests.mediawiki.patience import early_requests, pause_of
 from tests.mediawiki.wiki import Wiki, serve
 from tests.rehearsal.scrape_scene import Figures, Scene, set_up

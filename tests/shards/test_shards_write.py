@@ -21,9 +21,9 @@ import webdataset
 from PIL import Image
 
 from hgld.errors import HgldError, InvalidData, Resumable
+from hgld.pipeline.stages import STAGES
 from hgld.shards import read_image, read_index, read_manifest, read_sample, verify_shards
 from hgld.shards.write import FORMAT
-from hgld.stages import STAGES
 from hgld.tasks import watched_by
 from tests.shards.shard_world import World, draw, rot
 

@@ -1,0 +1,149 @@
+"""How many clusters? k-means over a range of k, so that a person sees before choosing.
+
+Two figures tell of each k. Inertia (the squared distances to the centres) always falls; where its
+curve bends, more clusters begin to gain little. The silhouette (how much nearer a value lies to
+its own cluster than to the next one) is largest where the clusters are most distinct. One k is
+suggested; the pipeline file says which one is taken, since what it makes must not depend on a look.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from sklearn.metrics import silhouette_score
+from threadpoolctl import threadpool_limits
+
+from hgld.artifacts import Vectors
+from hgld.config import ClusterOptions
+from hgld.errors import UsageError
+from hgld.hierarchy.clean import value_keys
+from hgld.hierarchy.cluster import vectors_of
+from hgld.hierarchy.k_means import count_different, k_means
+from hgld.tasks import track
+
+__all__ = ["draw_range", "in_range", "measure_range", "suggested"]
+
+STEPS = 20  # parts of a range where the range does not say
+SAMPLE = 4_000  # values of which the silhouette is taken, where there are more
+DIGITS = 6
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
+
+
+def in_range(text: str) -> list[int]:
+    """The numbers of clusters that "FIRST:LAST" or "FIRST:LAST:STEP" means.
+
+    Example:
+        >>> in_range("20:100:40"), len(in_range("20:200"))
+        ([20, 60, 100], 21)
+
+    Raises:
+        UsageError: no such range.
+    """
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not all(part.isdecimal() for part in parts):
+        raise UsageError(f"--suggest {text}: expected FIRST:LAST or FIRST:LAST:STEP, as 20:200")
+    first, last, *step = map(int, parts)
+    step = step or [max(1, -(-(last - first) // STEPS))]
+    if not 2 <= first <= last or step[0] < 1:
+        raise UsageError(f"--suggest {text}: expected a range that starts at 2 or more and rises")
+    return list(range(first, last + 1, step[0]))
+
+
+def measure_range(
+    values: pd.DataFrame, label_vectors: Vectors, clusters: Sequence[int], options: ClusterOptions
+) -> pd.DataFrame:
+    """A row for each number of clusters: clusters, inertia, silhouette.
+
+    Raises:
+        UsageError: the range goes beyond the different values.
+    """
+    vectors = vectors_of(sorted(value_keys(values)), label_vectors)
+    most = count_different(vectors) - 1
+    if max(clusters) > most:
+        raise UsageError(
+            f"--suggest goes up to {max(clusters)} clusters, but {most + 1} different values have "
+            f"a silhouette for {most} at most"
+        )
+    rows = [
+        {"clusters": k, **_measure(vectors, k, options)}
+        for k in track(clusters, "Numbers of clusters", len(clusters))
+    ]
+    return pd.DataFrame(rows)
+
+
+def _measure(vectors: np.ndarray, clusters: int, options: ClusterOptions) -> dict[str, float]:
+    found = k_means(vectors, clusters, seed=options.seed, restarts=options.restarts)
+    sample = min(len(vectors), SAMPLE) if len(vectors) > SAMPLE else None
+    with threadpool_limits(limits=1):
+        silhouette = silhouette_score(
+            vectors, found.labels, sample_size=sample, random_state=options.seed
+        )
+    return {
+        "inertia": round(found.inertia, DIGITS),
+        "silhouette": round(float(silhouette), DIGITS),
+    }
+
+
+def suggested(measured: pd.DataFrame) -> tuple[int, str]:
+    """A number of clusters and why: that of largest silhouette, the smallest among equals.
+
+    On words the silhouette often rises as far as one looks. A largest one at the end of the range
+    says nothing; then it is the number at which the inertia bends.
+
+    Example:
+        >>> suggested(pd.DataFrame({"clusters": [2, 3, 4], "silhouette": [0.1, 0.3, 0.2]}))
+        (3, 'its silhouette is the largest')
+    """
+    silhouette = measured["silhouette"].to_numpy()
+    at, last = int(silhouette.argmax()), len(silhouette) - 1
+    if at < last or last < 2:
+        return int(measured["clusters"].iloc[at]), "its silhouette is the largest"
+    why = "the inertia bends there; the silhouette still rises at the end of the range"
+    return int(measured["clusters"].iloc[_bend(measured)]), why
+
+
+def _bend(measured: pd.DataFrame) -> int:
+    """The row that lies farthest below the line from the first to the last inertia."""
+    across, down = (
+        (measured[name] - measured[name].iloc[0])
+        / (measured[name].iloc[-1] - measured[name].iloc[0])
+        for name in ("clusters", "inertia")
+    )
+    return int((down - across).to_numpy().argmax())
+
+
+def draw_range(measured: pd.DataFrame, now: int, path: Path) -> None:
+    """Draw both curves, the suggested number and that of the pipeline, as a PNG."""
+    figure = Figure(figsize=(8, 6), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    top, bottom = figure.subplots(2, 1, sharex=True)
+    best, _ = suggested(measured)
+    for axes, name, colour, title in (
+        (top, "silhouette", BLUE, "Silhouette: how distinct the clusters are"),
+        (bottom, "inertia", ORANGE, "Inertia: squared distances to the centres"),
+    ):
+        axes.plot(measured["clusters"], measured[name], color=colour, marker="o", markersize=4)
+        axes.set_title(title, loc="left", fontsize=11)
+        axes.grid(color="#dddddd", linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        marks = {now: f"cluster.clusters = {now}", best: f"suggested: {best}"}
+        _mark(axes, marks if axes is top else dict.fromkeys(marks, ""), measured)
+    bottom.set_xlabel("number of clusters")
+    figure.savefig(path, metadata={"Software": None}, format="png")
+
+
+def _mark(axes: Axes, marks: dict[int, str], measured: pd.DataFrame) -> None:
+    """A dashed line with its name at each number that lies within the range."""
+    first, last = measured["clusters"].min(), measured["clusters"].max()
+    for number, text in marks.items():
+        if first <= number <= last:
+            axes.axvline(number, color=GREY, linestyle="--", linewidth=1)
+            axes.annotate(
+                text, (number, 0.03), xycoords=("data", "axes fraction"), rotation=90,
+                ha="right", va="bottom", fontsize=9, color=GREY, textcoords="offset points",
+                xytext=(-3, 0),
+            )  # fmt: skip

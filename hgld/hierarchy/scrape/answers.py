@@ -1,0 +1,335 @@
+"""What Commons and Wikidata say about pages, items and classes, read out of their JSON.
+
+Each reader gets a whole answer and the keys that were asked for, and returns a fact for every key
+that the answer accounts for. The answer may leave a key out (large results are cut without an
+error), may be an answer to another request (caches replay them), and may be damaged. So the title
+or id of each part is compared with what was asked, and a part counts only if all that is read from
+it has the expected type. A key without such a part is asked for again and never becomes a "no".
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+from hgld.hierarchy.scrape.titles import as_stored
+
+__all__ = [
+    "CATEGORY_CLASS",
+    "LANGUAGES",
+    "SOFT_REDIRECTS",
+    "Item",
+    "Page",
+    "Statement",
+    "WikiClass",
+    "answered_pages",
+    "is_item_id",
+    "judge_item",
+    "read_classes",
+    "read_items",
+    "read_pages",
+]
+
+CATEGORY_CLASS = "Q4167836"  # "Wikimedia category": the item describes the page, not its topic
+SOFT_REDIRECTS = "Category:Category redirects"  # {{Category redirect}} puts its pages in here
+LANGUAGES = ("en", "mul", "en-gb", "en-ca")  # of a label, the best first
+RANKS = ("preferred", "normal", "deprecated")
+NO_VALUE = ("somevalue", "novalue")
+HIGHEST_REVISION = 2**63 - 1  # what a column of whole numbers can hold
+_ITEM_ID = re.compile(r"Q[1-9][0-9]{0,18}")
+_DAMAGED = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
+
+Fact = TypeVar("Fact")
+
+
+@dataclass(frozen=True)
+class Page:
+    """A Commons page: its item, or why it has none (a reason word and a detail).
+
+    ``moved_softly`` says that a template on it, which the API does not follow, leads elsewhere.
+    """
+
+    item_id: str = ""
+    reason: str = ""
+    detail: str = ""
+    moved_softly: bool = False
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One "instance of" statement; ``class_id`` is empty where the value is unknown or none."""
+
+    order: int
+    class_id: str
+    rank: str
+    qualifiers: str
+
+
+@dataclass(frozen=True)
+class Item:
+    """A Wikidata item; ``item_id`` is empty where there is none (any more)."""
+
+    item_id: str
+    revision: int = 0
+    statements: tuple[Statement, ...] = ()
+    topic_id: str = ""  # of a category item: what the category is about (P301)
+
+    @property
+    def best(self) -> tuple[Statement, ...]:
+        """The preferred statements that name a class, else the normal ones."""
+        for rank in ("preferred", "normal"):
+            named = tuple(s for s in self.statements if s.rank == rank and s.class_id)
+            if named:
+                return named
+        return ()
+
+    @property
+    def is_category(self) -> bool:
+        """Says of itself that it describes a category page, and nothing else."""
+        return bool(self.best) and all(s.class_id == CATEGORY_CLASS for s in self.best)
+
+
+@dataclass(frozen=True)
+class WikiClass:
+    """A Wikidata class; ``class_id`` is where a merged class now stands."""
+
+    class_id: str
+    label: str  # the id where there is none
+
+
+def read_pages(document: Mapping[str, Any], titles: Sequence[str]) -> dict[str, Page]:
+    """Facts of the asked titles from ``action=query&prop=pageprops|categories&redirects=1``.
+
+    A page of an unfinished answer may lack its item, so such an answer accounts for nothing.
+    """
+    if document.get("batchcomplete") is not True:
+        return {}
+    return _read_each(lambda page, _: _read_page(page), answered_pages(document, titles), titles)
+
+
+def answered_pages(
+    document: Mapping[str, Any], titles: Sequence[str]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the answer's page for each asked title; nothing if the answer is damaged.
+
+    From asked to answered title leads the way over ``normalized``, then ``redirects``. If the
+    answer does not report a normalisation, the title is compared as MediaWiki would store it.
+    """
+    try:
+        query = _map(document.get("query", {}))
+        spelled = {_plain(step): _text(step["to"]) for step in query.get("normalized", [])}
+        moved = {_text(step["from"]): _text(step["to"]) for step in query.get("redirects", [])}
+        pages = {_text(page["title"]): page for page in query.get("pages", [])}
+        pages |= {_text(page["title"]): page for page in query.get("interwiki", [])}
+    except _DAMAGED:
+        return {}
+    stored = {as_stored(title): title for title in (*pages, *moved)}
+    found: dict[str, Mapping[str, Any]] = {}
+    for title in titles:
+        start = spelled.get(title, title)
+        known = start in pages or start in moved
+        page = _follow(start if known else stored.get(as_stored(title), ""), moved, pages)
+        found |= {} if page is None else {title: page}
+    return found
+
+
+def read_items(
+    document: Mapping[str, Any], item_ids: Sequence[str], statements_of: str = "P31"
+) -> dict[str, Item]:
+    """Facts of the asked items from ``action=wbgetentities&props=info|claims``.
+
+    Args:
+        document: the answer.
+        item_ids: what was asked.
+        statements_of: property whose statements are read.
+    """
+    return _read_each(
+        lambda entity, asked: _read_item(entity, asked, statements_of),
+        document.get("entities"),
+        item_ids,
+    )
+
+
+def read_classes(document: Mapping[str, Any], class_ids: Sequence[str]) -> dict[str, WikiClass]:
+    """Labels of the asked classes from ``action=wbgetentities&props=info|labels``.
+
+    English, else the one for all languages, else another English, else the id itself.
+    """
+    return _read_each(_read_class, document.get("entities"), class_ids)
+
+
+def is_item_id(text: str) -> bool:
+    """Whether a text is the id of a Wikidata item.
+
+    Example:
+        >>> is_item_id("Q243"), is_item_id("P31")
+        (True, False)
+    """
+    return bool(_ITEM_ID.fullmatch(text))
+
+
+def judge_item(item: Item) -> str:
+    """Why the item has no class to go by, as a reason word; empty where it has one."""
+    if not item.item_id:
+        return "no_item"
+    if not item.statements:
+        return "no_p31"
+    if item.best:
+        return ""
+    return (
+        "only_deprecated"
+        if all(s.rank == "deprecated" for s in item.statements)
+        else "unknown_value"
+    )
+
+
+def _plain(step: Mapping[str, Any]) -> str:
+    """The asked title; it is percent-encoded in the answer if it was not NFC."""
+    return unquote(step["from"]) if step.get("fromencoded") else _text(step["from"])
+
+
+def _follow(
+    title: str, moved: Mapping[str, str], pages: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Any] | None:
+    way = [title]
+    while way[-1] in moved:
+        way.append(moved[way[-1]])
+        if way[-1] in way[:-1]:
+            return {"title": title, "loop": " > ".join(way)}
+    return pages.get(way[-1])
+
+
+def _read_each(
+    read: Callable[[Mapping[str, Any], str], Fact], answers: Any, keys: Sequence[str]
+) -> dict[str, Fact]:
+    """Read a fact for each key whose answer is there and not damaged."""
+    found: dict[str, Fact] = {}
+    for key in keys:
+        try:
+            found[key] = read(answers[key], key)
+        except _DAMAGED:
+            continue
+    return found
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    """A map; PHP writes an empty one as an empty list."""
+    if value != [] and not isinstance(value, dict):
+        raise TypeError
+    return value or {}
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= HIGHEST_REVISION:
+        raise ValueError
+    return int(value)
+
+
+def _item_id(value: Any) -> str:
+    if not is_item_id(value):
+        raise ValueError
+    return str(value)
+
+
+def _flag(page: Mapping[str, Any], name: str) -> bool:
+    if not isinstance(value := page.get(name, False), bool):
+        raise TypeError
+    return value
+
+
+def _read_page(page: Mapping[str, Any]) -> Page:
+    title = page["title"]
+    if "loop" in page:
+        return Page(reason="redirect_loop", detail=_text(page["loop"]))
+    if "iw" in page:
+        return Page(reason="bad_url", detail=f"a page of another wiki ({_text(page['iw'])})")
+    if _flag(page, "invalid") or _flag(page, "special"):
+        return Page(reason="bad_url", detail=_text(page.get("invalidreason", title)))
+    if _flag(page, "missing"):
+        return Page(reason="no_page", detail=f"'{title}' does not exist")
+    if not _whole(page["pageid"]) or "revisions" in page:
+        raise ValueError  # no page, or the answer to a question that does not ask for the item
+    if "wikibase_item" in (properties := _map(page.get("pageprops", {}))):
+        return Page(_item_id(properties["wikibase_item"]))
+    softly = SOFT_REDIRECTS in {_text(one["title"]) for one in page.get("categories", [])}
+    return Page("", "no_item", f"'{title}' has no Wikidata item", softly)
+
+
+def _read_item(entity: Mapping[str, Any], asked: str, statements_of: str) -> Item:
+    item_id = _require_id(entity, asked)
+    if _is_missing(entity):
+        return Item("")
+    claims = _map(entity["claims"])
+    for name, some in claims.items():
+        if any(claim["mainsnak"]["property"] != name for claim in some):
+            raise ValueError
+    topic = Item("topic", statements=_read_statements(claims, "P301")).best
+    return Item(
+        item_id,
+        _whole(entity["lastrevid"]),
+        _read_statements(claims, statements_of),
+        topic[0].class_id if topic else "",
+    )
+
+
+def _require_id(entity: Mapping[str, Any], asked: str) -> str:
+    """The entity's id; if it is not the asked one, the entity has to say that it was merged."""
+    item_id = _item_id(entity["id"])
+    if item_id != asked and entity["redirects"] != {"from": asked, "to": item_id}:
+        raise ValueError
+    return item_id
+
+
+def _is_missing(entity: Mapping[str, Any]) -> bool:
+    if "missing" in entity and entity["missing"] not in ("", True):
+        raise ValueError
+    return "missing" in entity
+
+
+def _read_statements(claims: Mapping[str, Any], name: str) -> tuple[Statement, ...]:
+    return tuple(_read_statement(i, claim) for i, claim in enumerate(claims.get(name, [])))
+
+
+def _read_statement(order: int, claim: Mapping[str, Any]) -> Statement:
+    qualifiers = {
+        name: [_value(snak) for snak in snaks]
+        for name, snaks in _map(claim.get("qualifiers", {})).items()
+    }
+    text = json.dumps(qualifiers, sort_keys=True, ensure_ascii=False)
+    if claim["rank"] not in RANKS:
+        raise ValueError
+    return Statement(order, _target(claim["mainsnak"]), claim["rank"], text)
+
+
+def _value(snak: Mapping[str, Any]) -> Any:
+    """A snak's value, or the word ``somevalue`` or ``novalue``."""
+    kind = snak["snaktype"]
+    if kind != "value" and kind not in NO_VALUE:
+        raise ValueError
+    return snak["datavalue"]["value"] if kind == "value" else kind
+
+
+def _target(snak: Mapping[str, Any]) -> str:
+    """The item that a snak names, empty if it is unknown or none; old answers hold its number."""
+    value = _value(snak)
+    if value in NO_VALUE:
+        return ""
+    by_number = f"Q{value['numeric-id']}" if "numeric-id" in value else value["id"]
+    if value["entity-type"] != "item" or value.get("id", by_number) != by_number:
+        raise ValueError
+    return _item_id(by_number)
+
+
+def _read_class(entity: Mapping[str, Any], asked: str) -> WikiClass:
+    class_id = _require_id(entity, asked)
+    labels = {} if _is_missing(entity) else _map(entity["labels"])
+    named = [_text(labels[language]["value"]) for language in LANGUAGES if language in labels]
+    return WikiClass(class_id, next(iter(named), class_id))

@@ -1,0 +1,260 @@
+"""A polite client of the MediaWiki API: one pacer, one loop, every answer classified.
+
+urllib3's own retries cannot do this: maxlag, API errors, HTML pages and truncated results all come
+with status 200, or fail while the body is read. So each answer gets a verdict (see
+``hgld.hierarchy.scrape.verdict``), every pause is taken here, and every asked key is accounted for.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import requests
+
+from hgld.errors import HgldError, Resumable
+from hgld.hierarchy.scrape.etiquette import on_this_machine, user_agent
+from hgld.hierarchy.scrape.pacer import Pacer, pause_before
+from hgld.hierarchy.scrape.verdict import Answer, classify
+from hgld.http import Session, TooLarge, read_all
+from hgld.tasks import say
+from hgld.words import duration_text, single_blanks
+
+__all__ = ["ApiClient", "TooMuchAsked"]
+
+Found = TypeVar("Found")
+Ask = Callable[[Sequence[str]], Mapping[str, Any]]
+Read = Callable[[Mapping[str, Any], Sequence[str]], dict[str, Found]]
+
+LONGEST_PAUSE_S = 900.0  # a longer Retry-After ends the run; the same command goes on later
+FAILURES_BEFORE_STOP = 20  # in a row, over all requests
+FAILURES_BEFORE_FIRST_ANSWER = 3  # of connecting to a server that has not answered yet
+FAILURES_BEFORE_SPLIT = 4  # of one batch that the server chokes on
+WAIT_S = 5.0  # where the server asks to wait but does not say how long
+TIMEOUT_S = (10, 60)  # to connect, between two bytes
+LARGEST_ANSWER = 64_000_000  # bytes, unpacked; Wikimedia's limit for a result is 13 MB
+LONGEST_TURN_S = 10.0  # between two requests; what takes longer is a pause, and told
+CUT_OFF = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
+DIRECTLY = {"http": "", "https": ""}  # past any proxy
+
+
+class TooMuchAsked(Exception):
+    """The batch has to be asked for in smaller parts; ``code`` is the server's word for it."""
+
+    def __init__(self, code: str = "") -> None:
+        self.code = code
+
+
+class ApiClient:
+    """Asks one or more MediaWiki APIs, one request at a time.
+
+    Args:
+        contact: e-mail or URL of whoever runs this; goes into the User-Agent.
+        requests_per_second: over all hosts, 3 at most; hosts on this machine are not paced.
+        maxlag: seconds of server lag from which the server shall say no; 0: not sent.
+        answer_timeout_s: for one answer, from connecting to its last byte.
+        sleep: waits; a parameter so that tests need not.
+        clock: seconds that no one sets; likewise.
+    """
+
+    def __init__(
+        self,
+        contact: str,
+        requests_per_second: float = 1.5,
+        maxlag: int = 5,
+        answer_timeout_s: float = 120.0,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.maxlag = maxlag
+        self.answer_timeout_s = answer_timeout_s
+        self.sleep = sleep
+        self.clock = clock
+        self.pacer = Pacer(requests_per_second, clock=clock)
+        self.requests = 0  # sent so far
+        self.failures = 0  # in a row
+        self.reached: set[str] = set()  # URLs that have answered
+        self._warned: set[str] = set()
+        self.session = Session()
+        self.session.headers["User-Agent"] = user_agent(contact)
+        self.session.headers["Promise-Non-Write-API-Action"] = "true"
+
+    def __enter__(self) -> "ApiClient":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.session.close()
+
+    def fetch_batch(
+        self,
+        keys: Sequence[str],
+        ask: Ask,
+        read: Read[Found],
+    ) -> dict[str, Found]:
+        """What the server knows of each key: none is left out, whatever it leaves out at first.
+
+        A result that is too large is cut by the server without an error; what it does not account
+        for is asked for again, in halves where it accounted for nothing.
+
+        Raises:
+            Resumable: a single key that the server does not account for, however often asked.
+        """
+        if len(keys) == 1:
+            return self._insist(keys, ask, read)
+        found = _attempt(keys, ask, read)
+        left = [key for key in keys if key not in found]
+        half = len(left) if found else (len(left) + 1) // 2
+        for part in (left[:half], left[half:]):
+            found |= self.fetch_batch(part, ask, read) if part else {}
+        return found
+
+    def _insist(self, keys: Sequence[str], ask: Ask, read: Read[Found]) -> dict[str, Found]:
+        for tries in range(1, FAILURES_BEFORE_SPLIT + 1):
+            if found := _attempt(keys, ask, read):
+                return found
+            self.sleep(pause_before(tries, 0.0))
+        raise Resumable(
+            f"the server answers, but not for '{keys[0]}' (it is left out, or damaged); what is "
+            "finished is kept, run the same command again later"
+        )
+
+    def ask(
+        self, url: str, action: str, parameters: Mapping[str, str], may_split: bool = False
+    ) -> Mapping[str, Any]:
+        """The JSON answer to one question.
+
+        Where ``may_split`` holds, less is asked for rather than the same again and again.
+
+        Raises:
+            TooMuchAsked: the same would be answered in smaller parts.
+            Resumable: the server fails again and again, or asks for a long pause.
+            HgldError: the server refuses.
+        """
+        tries, choked, since = 0, 0, self.clock()
+        while (answer := self._send(url, action, parameters)).kind != "ok":
+            tries += 1
+            self._settle(answer, url)
+            self._pause(answer, url, tries, self.clock() - since)
+            choked += answer.heavy
+            if may_split and choked >= FAILURES_BEFORE_SPLIT:
+                raise TooMuchAsked
+        self.failures = 0
+        self.pacer.speed_up()
+        self._tell_warnings(answer.document, url)
+        return answer.document
+
+    def _send(self, url: str, action: str, parameters: Mapping[str, str]) -> Answer:
+        """What one request comes to, sent when it may be sent."""
+        if not on_this_machine(url):
+            self._take_turn(url)
+        self.requests += 1
+        answer = self._post(url, action, parameters)
+        self._hold_back(url, answer.pause_s or 0.0)
+        return answer
+
+    def _take_turn(self, url: str) -> None:
+        """Wait until a request may be sent, as this process or another one was told."""
+        while (left := self.pacer.take()) > 0:
+            pause = f"a pause that was asked for lasts for {duration_text(left)} more"
+            if left > LONGEST_PAUSE_S:
+                kept = f"it is kept in {self.pacer.path}"
+                raise Resumable(f"{url}: {pause}; run the same command again after it ({kept})")
+            if left > LONGEST_TURN_S:
+                say(f"{urlsplit(url).hostname}: {pause}")
+            self.sleep(left)
+
+    def _hold_back(self, url: str, pause_s: float) -> None:
+        """Keep to a pause however this process ends, and have others keep to it."""
+        if pause_s and not on_this_machine(url):
+            self.pacer.hold_back(pause_s)
+
+    def _post(self, url: str, action: str, parameters: Mapping[str, str]) -> Answer:
+        lag = {"maxlag": str(self.maxlag)} if self.maxlag else {}
+        try:
+            with self.session.deadline(self.answer_timeout_s):
+                response = self.session.post(
+                    url,
+                    params={"action": action, "format": "json", "formatversion": "2"},
+                    data={**parameters, **lag},
+                    timeout=TIMEOUT_S,
+                    allow_redirects=False,
+                    stream=True,
+                    proxies=DIRECTLY if on_this_machine(url) else None,
+                )
+                body = read_all(response, LARGEST_ANSWER)
+        except CUT_OFF:
+            answer = Answer("transient", reason="the answer was cut off", heavy=True)
+        except TooLarge as error:
+            answer = Answer("transient", reason=str(error), heavy=True)
+        except (requests.ConnectTimeout, requests.ConnectionError) as error:
+            return Answer("transient", reason=f"no connection ({type(error).__name__})")
+        except requests.ReadTimeout:
+            return Answer("transient", reason=f"no byte for {TIMEOUT_S[1]} s", heavy=True)
+        except requests.Timeout as error:
+            return Answer("transient", reason=str(error), heavy=True)
+        except requests.RequestException as error:
+            return Answer("fatal", reason=single_blanks(str(error)))
+        else:
+            answer = classify(response.status_code, response.headers, body)
+        self.reached.add(url)
+        return answer
+
+    def _settle(self, answer: Answer, url: str) -> None:
+        """Raise where asking the same again makes no sense; count the failures in a row."""
+        if answer.kind == "split":
+            raise TooMuchAsked(answer.code)
+        if answer.kind == "fatal":
+            raise HgldError(f"{url}: {answer.reason}; what is finished is kept")
+        pause_s = answer.pause_s or 0.0
+        if pause_s > LONGEST_PAUSE_S:
+            raise Resumable(
+                f"{url}: {answer.reason}; the server asks for a pause of {duration_text(pause_s)}; "
+                "what is finished is kept, run the same command again after it"
+            )
+        if answer.kind == "wait":
+            self.pacer.slow_down()
+        else:
+            self._count_failure(answer.reason, url)
+
+    def _count_failure(self, reason: str, url: str) -> None:
+        """Count one more in a row; raise where there are too many."""
+        self.failures += 1
+        if self.failures >= FAILURES_BEFORE_FIRST_ANSWER and url not in self.reached:
+            raise Resumable(
+                f"{url}: {reason}, {self.failures} times and never an answer; check the "
+                "network and the URL, then run the same command again"
+            )
+        if self.failures >= FAILURES_BEFORE_STOP:
+            raise Resumable(
+                f"{url}: {reason}, {self.failures} times in a row; "
+                "what is finished is kept, run the same command again later"
+            )
+
+    def _pause(self, answer: Answer, url: str, tries: int, waited_s: float) -> None:
+        waits = answer.kind == "wait"
+        asked_s = answer.pause_s if answer.pause_s is not None else WAIT_S if waits else 0.0
+        pause = pause_before(tries if waits else self.failures, asked_s)
+        busy = f" (busy for {duration_text(waited_s)})" if waited_s > 60 else ""
+        reason = answer.reason.rstrip(".") + busy
+        say(f"{urlsplit(url).hostname}: {reason}; attempt {tries + 1} in {pause:.0f} s")
+        self._hold_back(url, pause)
+        self.sleep(pause)
+
+    def _tell_warnings(self, document: Mapping[str, Any], url: str) -> None:
+        """Report each warning of the server once: a new one may mean a changed API."""
+        warnings = document.get("warnings")
+        named = warnings if isinstance(warnings, dict) else {"": warnings} if warnings else {}
+        for module, found in named.items():
+            parts = found if isinstance(found, dict) else {}
+            text = single_blanks(str(parts.get("warnings", parts.get("*", found))))
+            if text not in self._warned and module != "result":  # a cut result is asked for again
+                self._warned.add(text)
+                say(f"{urlsplit(url).hostname} warns: {text}")
+
+
+def _attempt(keys: Sequence[str], ask: Ask, read: Read[Found]) -> dict[str, Found]:
+    """What one answer accounts for; nothing where too much was asked for."""
+    try:
+        return read(ask(keys), keys)
+    except TooMuchAsked:
+        return {}

@@ -1,0 +1,150 @@
+"""Bring in "instance of" statements from Wikimedia's dumps, with no request at all.
+
+The way is that of the API road: page, item, topic (P301), classes, over the same facts, so the same
+wiki gives the same rows. A JSON dump can only be read from end to end, which takes hours, and what
+an item leads to may stand before it: so the dump is read as often as something is still wanted.
+The first time brings the items and, as these are likely classes, everything that is a subclass of
+something; the second the topics. What was found is kept, so a run that was stopped reads only the
+dump again that it was at, and that for what is still wanted.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from itertools import count
+from pathlib import Path
+
+import pandas as pd
+
+from hgld.config import ScrapeOptions, StageContext
+from hgld.errors import InvalidData, UsageError
+from hgld.hierarchy.scrape.answers import Item, Page, WikiClass, read_classes, read_items
+from hgld.hierarchy.scrape.crawl import AT_ONCE, in_parts
+from hgld.hierarchy.scrape.dump_pages import read_dumped_pages
+from hgld.hierarchy.scrape.endings import settle
+from hgld.hierarchy.scrape.entity_dump import Entity, read_entities
+from hgld.hierarchy.scrape.facts import Facts
+from hgld.hierarchy.scrape.route import Wanted, follow
+from hgld.hierarchy.scrape.store import Store, open_store
+from hgld.hierarchy.scrape.titles import title_of_url
+from hgld.tasks import say
+
+__all__ = ["read_dump"]
+
+KEPT_AT_ONCE = 5000  # facts a transaction
+SUBCLASS = b'"P279":['
+UNTOLD = "soft redirects are among no_item, as\ndumps do not tell where they lead"
+
+
+def read_dump(
+    landmarks: pd.DataFrame, *, options: ScrapeOptions, context: StageContext
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row a landmark before; one row a statement after, or one row a landmark without any.
+
+    Returns:
+        ``instance_of`` and ``misses``; for the reasons see
+        ``hgld.hierarchy.scrape.accounts.REASONS``.
+
+    Raises:
+        UsageError: a dump is needed and not named.
+        InvalidData: a file that is no dump, or a damaged one.
+        Resumable: the disk is full; what was found is kept.
+    """
+    entities = options.dump_entities
+    if entities is None:
+        raise UsageError(
+            'scrape.dump_entities is not set; scrape.source = "dump" needs the JSON dump of '
+            "Wikidata (latest-all.json.bz2 or .gz as it is)"
+        )
+    titles = sorted({title_of_url(url) or "" for url in landmarks["commons_url"]} - {""})
+    with open_store(context.state / "dump.sqlite", _which(options)) as store:
+        _learn_pages(titles, store, options)
+        for reading in count(1):
+            items, used = _survey(titles, store, options.follow_topics)
+            known = store.load(WikiClass, used)
+            if not items and len(known) == len(used):
+                break
+            _learn_entities(entities, items, used - known.keys(), store, reading)
+        facts = Facts(store)
+        accounts, instance_of, misses = settle(landmarks, facts, known, options.follow_topics)
+    say(accounts.describe(known, UNTOLD))
+    return instance_of, misses
+
+
+def _which(options: ScrapeOptions) -> str:
+    """Whose facts the store holds: other files, or newer ones, start it over."""
+    names = ("dump_items", "dump_pages", "dump_redirects", "dump_entities")
+    paths: list[Path] = [path for name in names if (path := getattr(options, name)) is not None]
+    return "dump " + " ".join(map(_stamp, paths))
+
+
+def _stamp(path: Path) -> str:
+    if not path.is_file():
+        raise InvalidData(f"{path}: no such file; see scrape.dump_* in the pipeline file")
+    facts = path.stat()
+    return f"{path.name}:{facts.st_size}:{facts.st_mtime_ns}"
+
+
+def _learn_pages(titles: Iterable[str], store: Store, options: ScrapeOptions) -> None:
+    titles = set(titles)
+    new = titles - store.load(Page, titles).keys()
+    if new:
+        store.add(read_dumped_pages(new, options))
+
+
+def _survey(titles: Iterable[str], store: Store, follow_topics: bool) -> tuple[set[str], set[str]]:
+    """Ids of the items that the ways from the titles still need, and of the classes reached."""
+    facts, items, classes = Facts(store), set[str](), set[str]()
+    for some in in_parts(titles, AT_ONCE):
+        facts.preload(some)
+        for title in some:
+            ending = follow(title, facts, follow_topics)
+            if isinstance(ending, Wanted):
+                items.add(ending.key)
+            else:
+                classes |= {statement.class_id for statement in ending.item.statements}
+    return items, classes - {""}
+
+
+def _learn_entities(
+    path: Path, items: Collection[str], classes: Collection[str], store: Store, reading: int
+) -> None:
+    """Read the dump once for these; what is not in it is kept as missing."""
+    say(f"{path.name}, reading {reading}: for {len(items):,} items and {len(classes):,} classes")
+    left, unnamed = set(items), set(classes)
+    also = _may_be_class if reading == 1 else _is_nothing
+    entities = read_entities(path, left | unnamed, f"Reading {reading}", also)
+    for some in in_parts(entities, KEPT_AT_ONCE):
+        found = dict(some)
+        kept = _read_items({key: e for key, e in found.items() if key in items})
+        named = {key: e for key, e in found.items() if key not in items or key in classes}
+        labelled = read_classes({"entities": named}, list(named))
+        _require_all(path, found.keys() & items, kept)
+        _require_all(path, found.keys() & classes, labelled)
+        store.add(kept)
+        store.add(labelled)
+        left -= kept.keys()
+        unnamed -= labelled.keys()
+        if not left and not unnamed and also is _is_nothing:
+            break
+    store.add({key: Item("") for key in left})
+    store.add({key: WikiClass(key, key) for key in unnamed})
+
+
+def _require_all(path: Path, wanted: Collection[str], read: Collection[str]) -> None:
+    """Refuse a damaged entity, so that it does not count as a missing one."""
+    if damaged := sorted(set(wanted) - set(read)):
+        raise InvalidData(f"{path}: entity {damaged[0]} is damaged; download the file again")
+
+
+def _read_items(entities: Mapping[str, Entity]) -> dict[str, Item]:
+    """Facts of items; a dump that does not tell revisions gives 0."""
+    document = {"entities": {key: {"lastrevid": 0, **e} for key, e in entities.items()}}
+    return read_items(document, list(entities))
+
+
+def _may_be_class(line: bytes) -> bool:
+    """Whether an entity is a subclass of something, as nearly all classes of landmarks are."""
+    return SUBCLASS in line
+
+
+def _is_nothing(line: bytes) -> bool:
+    return False

@@ -1,0 +1,121 @@
+"""Bring in "instance of" values from saved Commons pages, the road that the paper went.
+
+No request is made: a folder of category pages, saved by a browser or by wget, is read for the row
+of the Wikidata infobox. Pages hold no class ids, ranks or revisions, so values go by their text; a
+landmark whose page was not saved, or says nothing, is listed with the reason.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from hgld.config import ScrapeOptions, StageContext
+from hgld.errors import InvalidData, UsageError
+from hgld.hierarchy.columns import records, table_of
+from hgld.hierarchy.scrape.accounts import tell_reasons
+from hgld.hierarchy.scrape.infobox import SavedPage, read_page
+from hgld.hierarchy.scrape.route import MOST_HOPS
+from hgld.hierarchy.scrape.titles import as_stored, title_of_url
+from hgld.tasks import track
+
+__all__ = ["read_saved"]
+
+_PAGE_FILE = re.compile(r".*\.x?html?|category:[^/]*", re.IGNORECASE)
+
+
+def read_saved(
+    landmarks: pd.DataFrame, *, options: ScrapeOptions, context: StageContext
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row a landmark before; one row a shown value after, or one row a landmark without any.
+
+    A file belongs to the landmark whose title the page says, else to the one whose title the
+    page was redirected from or the file is named after. Soft redirects lead on where their target
+    was saved too.
+
+    Returns:
+        ``instance_of`` and ``misses``, with the reasons bad_url, not_saved, not_a_page, no_page,
+        no_infobox, no_p31, unknown_value and redirect_loop.
+
+    Raises:
+        UsageError: ``scrape.html_folder`` is not set.
+        InvalidData: there is no such folder, or no page in it.
+    """
+    pages = _by_title(_read_all(options))
+    values: list[dict[str, object]] = []
+    misses: list[dict[str, object]] = []
+    for landmark in records(landmarks):
+        key = {"split": landmark["split"], "landmark_id": landmark["landmark_id"]}
+        page = _find(landmark["commons_url"], pages)
+        if page.reason:
+            misses.append({**key, "reason": page.reason, "detail": page.detail})
+        for order, value in enumerate(page.values):
+            values.append({**key, **_statement(page, order, value)})
+    tell_reasons(len(landmarks), (str(miss["reason"]) for miss in misses), "on their pages")
+    return table_of("instance_of", values), table_of("misses", misses)
+
+
+def _read_all(options: ScrapeOptions) -> list[SavedPage]:
+    folder = options.html_folder
+    if folder is None:
+        raise UsageError(
+            'scrape.html_folder is not set; scrape.source = "html" needs a folder of saved pages'
+        )
+    if not folder.is_dir():
+        raise InvalidData(f"{folder}: no such folder; expected saved pages of Wikimedia Commons")
+    files = sorted(path for path in folder.rglob("*") if _is_page(path, folder))
+    if not files:
+        raise InvalidData(f"{folder}: no page in it; expected files such as 'Category:X.html'")
+    return [read_page(path, options.html_row) for path in track(files, "Pages", len(files))]
+
+
+def _is_page(path: Path, folder: Path) -> bool:
+    """Whether a file is a page by its name, and not a part that a browser saved beside one."""
+    parents = path.relative_to(folder).parent.parts
+    beside = any(name.endswith(("_files", "_data")) for name in parents)
+    return bool(_PAGE_FILE.fullmatch(path.name)) and path.is_file() and not beside
+
+
+def _by_title(pages: Iterable[SavedPage]) -> Mapping[str, SavedPage]:
+    """The pages by title: what a page says itself goes before what leads to it or names it."""
+    pages = list(pages)
+    found: dict[str, SavedPage] = {}
+    for page in pages:
+        if page.title:
+            found.setdefault(page.title, page)
+    for page in pages:
+        for title in page.other_titles:
+            found.setdefault(title, page)
+    return found
+
+
+def _find(url: str, pages: Mapping[str, SavedPage]) -> SavedPage:
+    """The page that speaks for a landmark, over soft redirects."""
+    title = title_of_url(url)
+    if title is None:
+        return SavedPage(reason="bad_url", detail=f"not the URL of a Commons page: {url!r}")
+    way = [as_stored(title)]
+    while True:
+        page = pages.get(way[-1])
+        if page is None:
+            return SavedPage(reason="not_saved", detail=f"no file for '{way[-1]}'")
+        if not page.redirect:
+            return page
+        again = page.redirect in way
+        way.append(page.redirect)
+        if again or len(way) > MOST_HOPS + 1:
+            return SavedPage(reason="redirect_loop", detail=" > ".join(way))
+
+
+def _statement(page: SavedPage, order: int, value: str) -> dict[str, object]:
+    """What other roads know of a statement is plainly unknown here."""
+    return {
+        "item_id": page.item_id,
+        "revision": 0,
+        "order": order,
+        "class_id": "",
+        "instance_of": value,
+        "rank": "normal",
+        "qualifiers": "{}",
+    }

@@ -1,0 +1,195 @@
+"""What the scrape has learnt so far, in one SQLite file, so that a killed run resumes.
+
+A batch is one transaction, synced to the disk before the next is asked for; only facts read out of
+whole answers get here. When each was retrieved stays here and reaches no output. A fact that is to
+be asked for again is marked as outdated and stays until the new one takes its place, so a refresh
+that is stopped goes on as well. SQLite does not notice a changed bit in a fact, so each has a
+digest of its kind, key and content; a fact with another digest is dropped and asked for again.
+
+Against a second process stands a lock of the kernel's (see ``hgld.alone``) and not a row of the
+database: a row outlives a killed owner, and nothing tells for sure whether its process is alive.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hgld.alone import hold
+from hgld.errors import HgldError, Resumable, UsageError
+from hgld.hierarchy.scrape.answers import Item, Statement
+from hgld.hierarchy.scrape.etiquette import on_this_machine
+from hgld.hierarchy.scrape.route import Fact
+from hgld.tasks import say
+from hgld.words import single_blanks
+
+__all__ = ["Store", "open_store"]
+
+SomeFact = TypeVar("SomeFact", bound=Fact)
+
+VERSION = 3  # of what a fact holds; a store of another version starts over
+OLDER = ""  # the digest of a server's name that had none
+DAY_S = 86400
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS about (server TEXT NOT NULL, digest TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (
+    kind TEXT NOT NULL, key TEXT NOT NULL, fact TEXT NOT NULL, retrieved INTEGER NOT NULL,
+    digest TEXT NOT NULL, outdated INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (kind, key)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS outdated ON facts (outdated) WHERE outdated;
+"""
+_AMONG = "kind = ? AND key IN (SELECT value FROM json_each(?))"
+
+
+class Store:
+    """Facts by kind and key: pages and redirects by title, items and classes by id."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+
+    def load(self, kind: type[SomeFact], keys: Iterable[str]) -> dict[str, SomeFact]:
+        """The facts of those keys that are known and not outdated; damaged ones are dropped."""
+        question = f"SELECT key, fact, digest FROM facts WHERE NOT outdated AND {_AMONG}"
+        with _explained(self._path), self._connection:
+            rows = self._connection.execute(
+                question, (kind.__name__, json.dumps(list(keys)))
+            ).fetchall()
+            sound = {key: fact for key, fact, d in rows if d == _digest(kind.__name__, key, fact)}
+            if damaged := [key for key, *_ in rows if key not in sound]:
+                drop = f"DELETE FROM facts WHERE {_AMONG}"
+                self._connection.execute(drop, (kind.__name__, json.dumps(damaged)))
+                say(f"{self._path}: {len(damaged):,} facts are damaged and are asked for again")
+        return {key: _decode(kind, json.loads(fact)) for key, fact in sound.items()}
+
+    def add(self, facts: Mapping[str, Fact]) -> None:
+        """Keep a batch: all of it or, if the process dies, nothing of it."""
+        now = int(time.time())
+        rows = []
+        for key, fact in facts.items():
+            kind, text = type(fact).__name__, json.dumps(asdict(fact), ensure_ascii=False)
+            rows.append((kind, key, text, now, _digest(kind, key, text)))
+        with _explained(self._path), self._connection:
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, 0)", rows
+            )
+
+    def outdate(self, keys: Mapping[type[Fact], Iterable[str]]) -> None:
+        """Have these facts asked for again."""
+        with _explained(self._path), self._connection:
+            for kind, some in keys.items():
+                question = f"UPDATE facts SET outdated = 1 WHERE {_AMONG}"
+                self._connection.execute(question, (kind.__name__, json.dumps(list(some))))
+
+    def outdate_older(self, days: float) -> None:
+        """Have all facts asked for again that were retrieved more than so many days ago."""
+        limit = int(time.time() - days * DAY_S)
+        with _explained(self._path), self._connection:
+            self._connection.execute("UPDATE facts SET outdated = 1 WHERE retrieved < ?", (limit,))
+
+    def is_outdated(self) -> bool:
+        """Whether facts wait to be asked for again: a refresh was stopped on the way."""
+        with _explained(self._path):
+            found = self._connection.execute("SELECT 1 FROM facts WHERE outdated LIMIT 1")
+            return found.fetchone() is not None
+
+    def forget_outdated(self) -> None:
+        """Let go of outdated facts that no landmark leads to any more."""
+        with _explained(self._path), self._connection:
+            self._connection.execute("DELETE FROM facts WHERE outdated")
+
+    def start_over_unless(self, server: str) -> None:
+        """Forget what another server on this machine said; what others said took hours to get.
+
+        Raises:
+            UsageError: it holds what another server said that is not on this machine.
+            HgldError: the server's name is damaged; to start over would lose hours of answers.
+        """
+        about = f"{server} (version {VERSION})"
+        with _explained(self._path), self._connection:
+            rows = self._connection.execute("SELECT server, digest FROM about").fetchall()
+            if any(digest not in (OLDER, _digest("about", "", name)) for name, digest in rows):
+                raise sqlite3.DatabaseError("is damaged")
+            known = [name for name, _ in rows]
+            if known != [about]:
+                self._require_no_other(" ".join(known).partition(" (version")[0], server)
+                self._connection.execute("DELETE FROM facts")
+                self._connection.execute("DELETE FROM about")
+                self._connection.execute(
+                    "INSERT INTO about VALUES (?, ?)", (about, _digest("about", "", about))
+                )
+
+    def _require_no_other(self, known: str, server: str) -> None:
+        here = any(on_this_machine(f"//{host}") for host in known.split())
+        if known not in ("", server) and not here:
+            raise UsageError(
+                f"{self._path}: holds what {known} said, and now {server} is to be asked; give "
+                "--work another folder, or delete the file to start the scrape over"
+            )
+
+
+@contextmanager
+def open_store(path: Path, server: str) -> Iterator[Store]:
+    """Open the store of what ``server`` said, or start one.
+
+    Raises:
+        HgldError: the file is no database, or another process is at work on it.
+        UsageError: it holds what another server said.
+        Resumable: the disk is full.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with hold(path.with_suffix(".lock"), f"{path}: another scrape is at work on it"):
+        with _explained(path):
+            connection = sqlite3.connect(path, timeout=10)
+        try:
+            with _explained(path):
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                _set_up(connection)
+            store = Store(connection, path)
+            store.start_over_unless(server)
+            yield store
+        finally:
+            connection.close()
+
+
+def _set_up(connection: sqlite3.Connection) -> None:
+    """Make the tables; facts of an older version are dropped."""
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")  # damage: see load
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(facts)")}
+    if columns and "digest" not in columns:
+        connection.execute(f"ALTER TABLE about ADD COLUMN digest TEXT NOT NULL DEFAULT '{OLDER}'")
+        connection.execute("DROP TABLE facts")
+    connection.executescript(_SCHEMA)
+
+
+def _digest(kind: str, key: str, fact: str) -> str:
+    return blake2b(f"{kind}\n{key}\n{fact}".encode(), digest_size=16).hexdigest()
+
+
+def _decode(kind: Callable[..., SomeFact], fact: Mapping[str, Any]) -> SomeFact:
+    if kind is Item:
+        fact = {**fact, "statements": tuple(Statement(**s) for s in fact["statements"])}
+    return kind(**fact)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        text = single_blanks(str(error))  # it may quote what is damaged
+        what = "the disk is full; make space" if "is full" in text else f"{text}; mend that"
+        raise Resumable(
+            f"{path}: {what} and run the same command again, finished batches are kept"
+        ) from None
+    except sqlite3.DatabaseError as error:
+        text = single_blanks(str(error))
+        raise HgldError(f"{path}: {text}; delete the file to start the scrape over") from None

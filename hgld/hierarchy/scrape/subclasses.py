@@ -1,0 +1,154 @@
+"""The part of Wikidata's classes that lies above some classes, asked for and kept.
+
+The way up goes over "subclass of" (P279), breadth first and with a visited set, since these
+statements form many circles, and ends at given classes: those above them swallow everything. What
+was learnt is kept and not asked again, so that it stays as it is though the wiki is edited, and a
+run that was stopped goes on.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from hgld.artifacts import atomic_path
+from hgld.config import ScrapeOptions
+from hgld.hierarchy.scrape.answers import LANGUAGES, read_classes, read_items
+from hgld.hierarchy.scrape.client import ApiClient
+from hgld.hierarchy.scrape.crawl import in_parts
+from hgld.hierarchy.scrape.questions import ask_entities
+from hgld.tasks import track
+from hgld.words import single_blanks
+
+__all__ = ["Graph", "SuperClasses", "Wikidata", "read_superclasses", "steps_to", "walk_up"]
+
+QUESTION = {
+    "props": "info|labels|claims",
+    "languages": "|".join(LANGUAGES),
+    "languagefallback": "1",
+}
+
+
+@dataclass(frozen=True)
+class SuperClasses:
+    """A class's label, revision, and the classes it is directly a subclass of."""
+
+    label: str
+    revision: int
+    above: Sequence[str]
+
+
+Graph = Mapping[str, SuperClasses]
+
+
+class Wikidata:
+    """Classes by id, asked for where they are not known yet.
+
+    Args:
+        path: the JSON file in which they are kept.
+    """
+
+    def __init__(self, client: ApiClient, options: ScrapeOptions, path: Path) -> None:
+        self.client = client
+        self.options = options
+        self.path = path
+        self.server = "stand-in" if options.stand_in else options.wikidata_api
+        self.known = _load(path, self.server)
+
+    def learn(self, class_ids: Iterable[str]) -> Graph:
+        """These classes, all of them.
+
+        Raises:
+            Resumable: Wikidata cannot be reached now; finished batches are kept.
+        """
+        class_ids = set(class_ids)
+        batches = list(in_parts(sorted(class_ids - self.known.keys()), self.options.batch_size))
+        for batch in track(batches, "Superclasses", len(batches)):
+            self.known |= self.client.fetch_batch(batch, self._ask, read_superclasses)
+            _save(self.path, self.server, self.known)
+        return {class_id: self.known[class_id] for class_id in class_ids}
+
+    def _ask(self, class_ids: Sequence[str]) -> Mapping[str, Any]:
+        return ask_entities(self.options.wikidata_api, class_ids, QUESTION, self.client)
+
+
+def walk_up(
+    class_ids: Iterable[str],
+    ends: Collection[str],
+    most_hops: int,
+    learn: Callable[[Iterable[str]], Graph],
+) -> dict[str, SuperClasses]:
+    """The classes, and those that are met on the ways up from them to the ends."""
+    met: dict[str, SuperClasses] = {}
+    here = set(class_ids)
+    for hop in range(most_hops + 1):
+        if not here:
+            break
+        found = learn(here)
+        met |= found
+        ups = {up for one in here if one not in ends for up in found[one].above}
+        here = ups - met.keys() if hop < most_hops else set()
+    return met
+
+
+def steps_to(ends: Collection[str], class_id: str, graph: Graph, most_hops: int) -> dict[str, int]:
+    """End -> fewest steps up to it from the class; the way does not go on above an end.
+
+    Example:
+        >>> graph = {"Q1": SuperClasses("chapel", 1, ["Q2", "Q1"]),
+        ...          "Q2": SuperClasses("church", 1, ["Q3"]), "Q3": SuperClasses("all", 1, [])}
+        >>> steps_to({"Q2", "Q3"}, "Q1", graph, 8)
+        {'Q2': 1}
+    """
+    reached: dict[str, int] = {}
+    seen, here = {class_id}, [class_id]
+    for hop in range(most_hops + 1):
+        reached |= {one: hop for one in here if one in ends}
+        ways = [graph[one].above for one in here if one not in ends and one in graph]
+        here = list(dict.fromkeys(up for above in ways for up in above if up not in seen))
+        seen.update(here)
+    return reached
+
+
+def read_superclasses(
+    document: Mapping[str, Any], class_ids: Sequence[str]
+) -> dict[str, SuperClasses]:
+    """Facts of the asked classes from ``action=wbgetentities&props=info|labels|claims``.
+
+    A class that is gone has none above it; one that the answer leaves out has to be asked again.
+    """
+    items = read_items(document, class_ids, statements_of="P279")
+    named = read_classes(document, class_ids)
+    return {
+        class_id: SuperClasses(
+            single_blanks(named[class_id].label),
+            item.revision,
+            tuple(dict.fromkeys(s.class_id for s in item.best)),
+        )
+        for class_id, item in items.items()
+        if class_id in named
+    }
+
+
+def _load(path: Path, server: str) -> dict[str, SuperClasses]:
+    """What is kept of this server's answers; a damaged file counts as none."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        same = document["server"] == server and document["sha256"] == _sha256(document["classes"])
+        known = document["classes"] if same else {}
+        return {class_id: SuperClasses(**cells) for class_id, cells in known.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _save(path: Path, server: str, known: Graph) -> None:
+    classes = {class_id: asdict(facts) for class_id, facts in known.items()}
+    with atomic_path(path) as temporary:
+        document = {"server": server, "sha256": _sha256(classes), "classes": classes}
+        temporary.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+
+
+def _sha256(classes: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(classes, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,154 @@
+"""Scrape the "instance of" values of landmarks from Wikimedia, politely and with nothing lost.
+
+Commons is asked first which Wikidata item a category page has: it normalises titles, follows
+redirects and says why where there is none, which Wikidata's own look-up by title does not. Then
+Wikidata is asked for the items. A famous landmark's category often has an item of its own that
+says only "Wikimedia category"; from there one hop leads to its topic (P301), as the infobox on the
+page does. Every statement is kept with its order, rank and qualifiers: which one counts is decided
+when cleaning. What is learnt goes into a store batch by batch, and the tables are written from it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+import pandas as pd
+
+from hgld.config import ScrapeOptions, StageContext
+from hgld.hierarchy.scrape.answers import WikiClass
+from hgld.hierarchy.scrape.client import ApiClient
+from hgld.hierarchy.scrape.crawl import AT_ONCE, Crawl, in_parts
+from hgld.hierarchy.scrape.endings import settle
+from hgld.hierarchy.scrape.etiquette import on_this_machine
+from hgld.hierarchy.scrape.facts import Facts, Trail
+from hgld.hierarchy.scrape.progress import Progress
+from hgld.hierarchy.scrape.questions import ask_for
+from hgld.hierarchy.scrape.route import Ending, Fact, Wanted, follow
+from hgld.hierarchy.scrape.store import Store, open_store
+from hgld.hierarchy.scrape.titles import title_of_url
+from hgld.tasks import say, track
+
+__all__ = ["Scraper", "scrape"]
+
+
+def scrape(
+    landmarks: pd.DataFrame, *, options: ScrapeOptions, context: StageContext
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row a landmark before; one row a statement after, or one row a landmark without any.
+
+    Returns:
+        ``instance_of`` and ``misses``. A landmark is in exactly one of them; its reason there is
+        one of ``hgld.hierarchy.scrape.accounts.REASONS``.
+
+    Raises:
+        UsageError: ``scrape.contact`` is not set.
+        Resumable: Wikimedia cannot be reached now, or the disk is full; finished batches are kept.
+    """
+    path = context.state / "scrape.sqlite"
+    with (
+        ApiClient(
+            options.contact,
+            options.requests_per_second,
+            options.maxlag,
+            options.answer_timeout,
+        ) as client,
+        open_store(path, _server(landmarks, options)) as store,
+    ):
+        return Scraper(client, store, options).scrape(landmarks)
+
+
+class Scraper:
+    """One scrape: asks the client for what the store does not know yet."""
+
+    def __init__(self, client: ApiClient, store: Store, options: ScrapeOptions) -> None:
+        self.client = client
+        self.store = store
+        self.options = options
+        self.facts = Facts(store)
+
+    def scrape(self, landmarks: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """``instance_of`` and ``misses`` of the landmarks."""
+        count_of = Counter(title_of_url(url) or "" for url in landmarks["commons_url"])
+        titles = sorted(count_of.keys() - {""})
+        progress = Progress(self.client, len(landmarks))
+        with progress.told_when_stopped():
+            self._mark_outdated(titles)
+            options = self.options
+            new_titles = self._count_new(titles)
+            progress.announce(len(titles), new_titles, options.batch_size, self._rate())
+            crawl = Crawl(self.facts, self._ask, options.batch_size, options.follow_topics)
+            progress.watch(_with_unusable(crawl.run(titles), count_of), count_of.__getitem__)
+            classes = self._label(crawl.classes)
+        self.store.forget_outdated()
+        accounts, *tables = settle(landmarks, self.facts, classes, self.options.follow_topics)
+        say(accounts.describe(classes, "hgld scrape ... --retry misses asks again"))
+        return tables[0], tables[1]
+
+    def _ask(self, kind: type[Fact], keys: Sequence[str]) -> Mapping[str, Fact]:
+        return ask_for(kind, keys, self.client, self.options)
+
+    def _label(self, class_ids: Iterable[str]) -> Mapping[str, WikiClass]:
+        wanted = sorted(class_ids)
+        known = self.store.load(WikiClass, wanted)
+        new = [class_id for class_id in wanted if class_id not in known]
+        batches = list(in_parts(new, self.options.batch_size))
+        for batch in track(batches, "Labels", len(batches)):
+            self.store.add(self._ask(WikiClass, batch))
+        return self.store.load(WikiClass, wanted)
+
+    def _mark_outdated(self, titles: Sequence[str]) -> None:
+        """Have asked for again what the options say; a refresh that was stopped goes on first."""
+        if self.store.is_outdated():
+            say("a refresh that was stopped on the way goes on")
+            return
+        if self.options.refresh_older_than is not None:
+            self.store.outdate_older(self.options.refresh_older_than)
+        if self.options.retry == "misses":
+            self.store.outdate(self._behind_misses(titles))
+        self.facts = Facts(self.store)
+
+    def _behind_misses(self, titles: Iterable[str]) -> Mapping[type[Fact], set[str]]:
+        """The facts by which titles have no class; what cannot be a title stays so."""
+        behind: dict[type[Fact], set[str]] = {}
+        for ending, trail in self._endings(titles):
+            if isinstance(ending, Ending) and ending.reason not in ("", "bad_url"):
+                for kind, key in trail.keys:
+                    behind.setdefault(kind, set()).add(key)
+        return behind
+
+    def _endings(self, titles: Iterable[str]) -> Iterator[tuple[Ending | Wanted, Trail]]:
+        """Where each title leads as far as is known, and over which facts."""
+        for some in in_parts(titles, AT_ONCE):
+            self.facts.preload(some)
+            for title in some:
+                trail = Trail(self.facts)
+                yield follow(title, trail, self.options.follow_topics), trail
+
+    def _count_new(self, titles: Sequence[str]) -> int:
+        return sum(isinstance(ending, Wanted) for ending, _ in self._endings(titles))
+
+    def _rate(self) -> float | None:
+        paced = not on_this_machine(self.options.commons_api)
+        return self.client.pacer.requests_per_second if paced else None
+
+
+def _with_unusable(titles: Iterator[str], count_of: Mapping[str, int]) -> Iterator[str]:
+    """The titles, and first the empty one of all URLs that are no page's."""
+    if count_of[""]:
+        yield ""
+    yield from titles
+
+
+def _server(landmarks: pd.DataFrame, options: ScrapeOptions) -> str:
+    """Whose answers the store holds.
+
+    A server on this machine is a different one for each made world, so the titles count too; its
+    port does not, since it changes with each start.
+    """
+    urls = (options.commons_api, options.wikidata_api)
+    hosts = " ".join(urlsplit(url).hostname or "" for url in urls)
+    if not any(on_this_machine(url) for url in urls):
+        return hosts
+    lines = landmarks[["split", "landmark_id", "commons_url"]].to_csv(index=False)
+    return f"{hosts} {sha256(lines.encode()).hexdigest()}"

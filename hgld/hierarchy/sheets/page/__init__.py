@@ -1,5 +1,0 @@
-"""The review as one page: the rows of the sheet, to be decided in a browser without a network."""
-
-from hgld.hierarchy.sheets.page.render import render_page
-
-__all__ = ["render_page"]

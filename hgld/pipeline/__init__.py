@@ -1,0 +1,1 @@
+"""The stages as one table, and a run through them: lock, plan, counts, kept edits."""

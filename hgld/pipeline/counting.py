@@ -1,0 +1,60 @@
+"""Counts what a stage did: the rows that came in are those that went on plus those dropped.
+
+They are compared key by key, from the files that were written, so that nothing vanishes unseen and
+nothing is counted on both sides.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from hgld.artifacts import ARTIFACTS, Folder
+from hgld.errors import HgldError
+from hgld.pipeline.lock import Workspace
+from hgld.pipeline.stages import Balance, load_function
+
+__all__ = ["Imbalance", "Summary", "count_balance"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a stage did: rows in, out and dropped, of which unit, in how many seconds."""
+
+    stage: str
+    came_in: int | None
+    went_on: int
+    dropped: int
+    unit: str
+    seconds: float
+
+
+class Imbalance(HgldError):
+    """Rows in are not rows out plus dropped."""
+
+
+def count_balance(stage: str, balance: Balance, workspace: Workspace, seconds: float) -> Summary:
+    """Rows in, out and dropped of a stage.
+
+    Raises:
+        Imbalance: they do not add up; says how many there are, and names one.
+    """
+    came_in = _keys(balance.came_in, balance, workspace)
+    went_on = _keys(balance.went_on, balance, workspace)
+    dropped = _keys(balance.dropped, balance, workspace) if balance.dropped else came_in[:0]
+    lost = came_in.difference(went_on).difference(dropped)
+    both = went_on.intersection(dropped)
+    if len(lost) or len(both) or len(went_on) + len(dropped) != len(came_in):
+        example = (list(lost) + list(both) + list(went_on.difference(came_in)))[:1]
+        raise Imbalance(
+            f"{stage}: {len(came_in)} {balance.unit} in, but {len(went_on)} out and "
+            f"{len(dropped)} dropped (see {example})"
+        )
+    return Summary(stage, len(came_in), len(went_on), len(dropped), balance.unit, seconds)
+
+
+def _keys(name: str, balance: Balance, workspace: Workspace) -> pd.Index:
+    artifact, path = ARTIFACTS[name], workspace.path(name)
+    listed = isinstance(artifact, Folder) and artifact.index
+    table: Any = load_function(listed)(path) if listed else artifact.read(path)
+    return pd.MultiIndex.from_frame(table[list(balance.key)].drop_duplicates())

@@ -1,0 +1,122 @@
+"""What a run would do, before it does any of it: its stages, its downloads, the space it takes."""
+
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hgld.artifacts import ARTIFACTS, Table
+from hgld.pipeline.lock import Freshness, Workspace
+from hgld.pipeline.run import Runner
+from hgld.pipeline.stages import Stage, load_function
+
+__all__ = ["Disk", "Plan", "estimate_fetch", "find_disks", "foresee", "plan"]
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Space on one disk.
+
+    Attributes:
+        what: is written there.
+        folder: where on it.
+        chosen_by: the option that names another folder.
+        need_bytes: at most, beside what is there already.
+        free_bytes: as of now.
+    """
+
+    what: str
+    folder: Path
+    chosen_by: str
+    need_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do: per stage its state, reads and writes; downloads; disk space."""
+
+    stages: list[tuple[Stage, Freshness]]
+    base_url: str
+    downloads: list[tuple[str, Path, int]]
+    disks: tuple[Disk, ...]
+
+
+def plan(runner: Runner) -> Plan:
+    """The plan of a run, without doing any of it."""
+    pipeline, source = runner.workspace.pipeline, runner.workspace.source
+    stages = list(foresee(runner.judge_all()))
+    runs = {stage.name for stage, now in stages if now.state != "fresh"}
+    plan_downloads = load_function("hgld.sources.fetch:plan_downloads")
+    return Plan(
+        stages,
+        pipeline.fetch.base_url,
+        plan_downloads(pipeline.fetch, source) if "fetch" in runs else [],
+        find_disks(runner.workspace, estimate_fetch(runner), runs),
+    )
+
+
+def foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, Freshness]]:
+    """The states as a run would find them: changed folders and what earlier stages may change."""
+    remade: set[str] = set()
+    for stage, now in judged:
+        waits = sorted(ARTIFACTS[name].file for name in set(stage.reads) & remade)
+        edits = [name for name in now.edited if _needs_a_person(name)]
+        state, reasons = now.state, [*now.reasons]
+        if state == "fresh" and (waits or len(edits) < len(now.edited)):
+            state = "stale"
+            reasons += [f"{', '.join(waits)} may change"] * bool(waits)
+        for name in now.edited:
+            how = "by hand: see `hgld accept` or `hgld review`" if name in edits else "since"
+            reasons.append(f"{ARTIFACTS[name].file} was changed {how}")
+        if state != "fresh":
+            remade |= set(stage.writes)
+        yield stage, Freshness(state, tuple(reasons), now.edited)
+
+
+def _needs_a_person(name: str) -> bool:
+    artifact = ARTIFACTS[name]
+    return isinstance(artifact, Table) and (artifact.editable or artifact.spreadsheet)
+
+
+def estimate_fetch(runner: Runner) -> Any:
+    """What a fetch of the pipeline costs: files, bytes to load, bytes on the disk."""
+    pipeline, source = runner.workspace.pipeline, runner.workspace.source
+    resized = pipeline.export.short_side is not None
+    return load_function("hgld.sources.fetch:estimate_fetch")(pipeline.fetch, source, resized)
+
+
+def find_disks(
+    workspace: Workspace, estimate: Any, runs: Collection[str] = ("fetch", "export")
+) -> tuple[Disk, ...]:
+    """What the files and the shards need; of one disk where both folders lie on the same.
+
+    Args:
+        workspace: its source folder takes the files, its work folder the shards.
+        estimate: of the fetch.
+        runs: names of the stages that will run; of the others, all is there.
+    """
+    source, work, there = workspace.source, workspace.work, estimate.there_bytes
+    most, stay = estimate.peak_bytes - there, estimate.stays_bytes - there
+    most, stay = (most, stay) if "fetch" in runs else (0, 0)
+    shards = estimate.shards_bytes if "export" in runs else 0
+    if _nearest(source).stat().st_dev == _nearest(work).stat().st_dev:
+        both = max(most, stay + shards)
+        return (Disk("files and shards", work, "--work", both, _free_bytes(work)),)
+    return (
+        Disk("files", source, "source.folder", most, _free_bytes(source)),
+        Disk("shards", work, "--work", shards, _free_bytes(work)),
+    )
+
+
+def _free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(_nearest(folder)).free
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the last one above it that is there."""
+    folder = folder.resolve()
+    while not folder.exists():
+        folder = folder.parent
+    return folder

@@ -1,0 +1,451 @@
+"""Runs the stages that are not fresh, in order, and tells what each one did.
+
+Nothing here prints: what happens is handed to a ``Listener``. Outputs are written only after the
+stage function has returned; a table that a person edited is never overwritten without a copy.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+import pandas as pd
+
+from hgld.alone import hold
+from hgld.artifacts import ARTIFACTS, Folder, Json, Table, atomic_path, left_behind
+from hgld.config import Pipeline, StageContext
+from hgld.errors import (
+    DISK_FULL,
+    HgldError,
+    InvalidData,
+    MissingInput,
+    UsageError,
+    WaitingForReview,
+)
+from hgld.pipeline.counting import Imbalance, Summary, count_balance
+from hgld.pipeline.edits import Kept, copy_beside, is_same_file, keep_others
+from hgld.pipeline.lock import Freshness, Lock, Workspace, judge
+from hgld.pipeline.running import record_running
+from hgld.pipeline.stages import Stage, active_stages, left_out, load_function
+from hgld.words import nearest
+
+__all__ = ["Listener", "Runner"]
+
+SHOWN = 3  # copies in a notice
+
+
+class Listener(Protocol):
+    """Is told what the run does."""
+
+    def starts(self, stage: Stage, reasons: Sequence[str]) -> None:
+        """A stage starts, for these reasons."""
+
+    def finished(self, summary: Summary) -> None:
+        """A stage has finished."""
+
+    def fresh(self, stage: Stage) -> None:
+        """A stage has nothing to do."""
+
+    def notice(self, text: str) -> None:
+        """Something a person should know."""
+
+
+class Runner:
+    """Runs stages of one pipeline in one work folder, one process at a time."""
+
+    def __init__(self, workspace: Workspace, now: str, listener: Listener) -> None:
+        self.workspace = workspace
+        self.now = now
+        self.listener = listener
+        self.lock = Lock.load(workspace.work / "lock.json")
+        self.stages = active_stages(workspace.pipeline)
+        self._checked: set[str] = set()
+
+    def run(self, until: str | None = None) -> int:
+        """Run what is stale or missing, up to a stage; the number of stages that ran.
+
+        Raises:
+            WaitingForReview: decisions are open; the same call goes on once they are made.
+        """
+        last = self.stages.index(self.stage(until)) if until else len(self.stages)
+        stages = self.stages[: last + 1]
+        with self.alone():
+            ran = sum(self.run_if_needed(s, ahead=stages[i:]) for i, s in enumerate(stages, 1))
+        for name, option in left_out(self.workspace.pipeline).items() if until is None else ():
+            self.listener.notice(f"{name} is left out: {option} is not set")
+        return ran
+
+    def run_one(self, name: str, force: bool = False) -> bool:
+        """Run one stage if it is not fresh, or in any case; whether it ran."""
+        with self.alone():
+            return self.run_if_needed(self.stage(name), force)
+
+    def follow(self, name: str) -> None:
+        """Work on a stage beside the process that runs it: nothing is judged or recorded here."""
+        stage = self.stage(name)
+        self._call(stage, self._read_inputs(stage))
+
+    def stage(self, name: str) -> Stage:
+        """The row of this pipeline that has the name."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        names = [stage.name for stage in self.stages]
+        if option := left_out(self.workspace.pipeline).get(name):
+            raise UsageError(
+                f"{self.workspace.pipeline_file}: {name} needs {option}; set it in the file or by "
+                f"--set {option}=..."
+            )
+        raise UsageError(
+            f"{self.workspace.pipeline_file}: has no stage '{name}'; its stages are "
+            + ", ".join(names)
+            + nearest(name, names)
+        )
+
+    def judge_all(self) -> list[tuple[Stage, Freshness]]:
+        """State of every stage as of now."""
+        return [(stage, judge(stage, self.lock, self.workspace)) for stage in self.stages]
+
+    def _clear_half_written(self) -> None:
+        """Remove what a killed run was writing; only in places that are hgld's own."""
+        work = self.workspace.work
+        left = [*left_behind(work), *left_behind(work / ".state", below=True)]
+        for name, artifact in ARTIFACTS.items():
+            path = self.workspace.path(name)
+            if isinstance(artifact, Folder) and path.parent == work and not artifact.replaced:
+                left += left_behind(path, below=True)
+            elif artifact.place == "labels":
+                left += left_behind(path.parent, path.name)
+        for file in left:
+            file.unlink(missing_ok=True)
+
+    def read(self, name: str, stage: Stage) -> Any:
+        """An artifact that a stage reads; an optional one that is not there is empty.
+
+        Raises:
+            MissingInput: it is not there; says which stage makes it.
+        """
+        artifact, path = ARTIFACTS[name], self.workspace.path(name)
+        if path.exists():
+            return artifact.read(path)
+        if isinstance(artifact, Table | Json) and artifact.optional:
+            return artifact.empty()
+        maker = next((s for s in self.stages if name in s.writes), None)
+        if isinstance(artifact, Folder) and artifact.optional and maker is None:
+            return artifact.read(path)
+        what = (
+            f"run `hgld {maker.name} {self.workspace.pipeline_file}` first"
+            if maker
+            else (f"it is written by a person: {', '.join(getattr(artifact, 'columns', ()))}")
+        )
+        raise MissingInput(f"{path}: {stage.name} reads it and it does not exist; {what}")
+
+    def write(self, name: str, value: Any) -> None:
+        """Check an artifact and write it to its place."""
+        artifact = ARTIFACTS[name]
+        assert not isinstance(artifact, Folder)
+        artifact.write(value, self.workspace.path(name))
+
+    def make(self, stage: Stage) -> dict[str, Any]:
+        """What a stage would write now, by artifact; nothing is written."""
+        outputs = self._call(stage, self._read_inputs(stage))
+        return dict(zip(stage.writes, outputs, strict=True))
+
+    def run_if_needed(self, stage: Stage, force: bool = False, ahead: Sequence[Stage] = ()) -> bool:
+        """``run_one`` for a caller that holds the folder already (``alone``).
+
+        Args:
+            stage: to run.
+            force: run it even if it is fresh.
+            ahead: stages that will run after it; before it runs, their options are checked
+                against the tables that are there already.
+        """
+        freshness = judge(stage, self.lock, self.workspace)
+        freshness = self._settle_edits(stage, freshness, force)
+        if freshness.state == "fresh" and not force:
+            self._pass_gate(stage)
+            self.listener.fresh(stage)
+            return False
+        self._check_ahead(stage, ahead)
+        self._require_as_made(stage)
+        self.listener.starts(stage, freshness.reasons or ("asked for",))
+        self._execute(stage, force)
+        self._pass_gate(stage)
+        return True
+
+    def _check_ahead(self, stage: Stage, ahead: Sequence[Stage]) -> None:
+        """Check options of later stages as soon as what they are checked against is there."""
+        earlier = self.stages[: self.stages.index(stage)]
+        made = {name for other in earlier for name in other.writes}
+        tables: dict[str, Any] = {}
+        for later in ahead:
+            if later.check is None or later.check in self._checked:
+                continue
+            if not made.issuperset(later.check_reads):
+                continue
+            for name in later.check_reads:
+                tables[name] = tables[name] if name in tables else self.read(name, later)
+            options = getattr(self.workspace.pipeline, later.name)
+            load_function(later.check)(
+                *(tables[name] for name in later.check_reads),
+                options=options,
+                context=self._context(later, self.workspace.pipeline),
+            )
+            self._checked.add(later.check)
+
+    def _settle_edits(self, stage: Stage, freshness: Freshness, force: bool) -> Freshness:
+        """Refuse edits that nobody has accepted; what else changed is damage and made again."""
+        editable = []
+        for name in freshness.edited:
+            artifact, path = ARTIFACTS[name], self.workspace.path(name)
+            if not isinstance(artifact, Table):
+                continue
+            if artifact.spreadsheet:
+                raise WaitingForReview(
+                    f"{path}: holds edits that are not applied; run `hgld review "
+                    f"{self.workspace.words} --apply` (with the same --set), "
+                    "or delete the file to discard them"
+                )
+            if artifact.editable:
+                editable.append(name)
+                if freshness.state == "fresh" and not force:
+                    self.check_edit(stage, name)
+                    raise self._not_accepted(path)
+        damaged = [name for name in freshness.edited if name not in editable]
+        reasons = (*freshness.reasons, *map(self._why_changed, damaged))
+        return Freshness("stale", reasons) if damaged else freshness
+
+    def _require_as_made(self, stage: Stage) -> None:
+        """Refuse inputs that are not as another stage made them, when a stage is run alone.
+
+        The files of a source folder are a person's own, and may change.
+
+        Raises:
+            HgldError: an input is damaged.
+            InvalidData: it is an edit that nobody has accepted.
+        """
+        for maker in self.stages:
+            record = self.lock.stages.get(maker.name, {})
+            finished = "inputs" in record and not record.get("at_work")
+            for name in set(stage.reads) & set(maker.writes) if finished else ():
+                artifact, path = ARTIFACTS[name], self.workspace.path(name)
+                own = self.lock.is_own(maker, name, self.workspace)
+                if own or artifact.place == "source" or not path.exists():
+                    continue
+                if isinstance(artifact, Table) and artifact.editable:
+                    raise self._not_accepted(path)
+                raise HgldError(
+                    f"{path}: was changed since {maker.name} made it; `hgld run "
+                    f"{self.workspace.words}` makes it again"
+                )
+
+    def _not_accepted(self, path: Path) -> InvalidData:
+        return InvalidData(
+            f"{path}: was changed since hgld wrote it; to use your edit, run `hgld accept "
+            f"{self.workspace.words} {path}`, or delete the file to have it made again"
+        )
+
+    def check_edit(self, stage: Stage, name: str) -> Any:
+        """Read a table that a person edited.
+
+        Raises:
+            InvalidData: it cannot be read, or its rows do not add up with those before and after.
+        """
+        path = self.workspace.path(name)
+        try:
+            table = ARTIFACTS[name].read(path)
+        except InvalidData as error:
+            raise InvalidData(
+                f"{error}; undo the edit, or delete the file to have it made again"
+            ) from None
+        if stage.balance is not None:
+            try:
+                count_balance(stage.name, stage.balance, self.workspace, 0.0)
+            except Imbalance as error:
+                raise InvalidData(
+                    f"{path}: was edited by hand and its rows no longer add up: {error}; undo the "
+                    "edit, or delete the file to have it made again"
+                ) from None
+        return table
+
+    def _why_changed(self, name: str) -> str:
+        artifact, path = ARTIFACTS[name], self.workspace.path(name)
+        try:
+            if isinstance(artifact, Folder) and artifact.verify is not None:
+                load_function(artifact.verify)(path)
+        except (HgldError, OSError) as error:
+            return str(error)
+        return f"{artifact.file} was changed since it was made"
+
+    def _copy_others(self, stage: Stage) -> dict[Path, Path]:
+        """Copies of the tables that are there but not as this stage left them."""
+        copies = {}
+        for name in stage.writes:
+            path = self.workspace.path(name)
+            if path.is_file() and self.lock.is_edited(stage, name, self.workspace):
+                copies[path] = copy_beside(path)
+        return copies
+
+    def _tell_copies(self, copies: dict[Path, Path]) -> None:
+        for path, copy in copies.items():
+            if is_same_file(copy, path):
+                copy.unlink()
+            else:
+                text = f"{path.name} was not as hgld made it; a copy is in {copy.name}"
+                self.listener.notice(text)
+
+    def _execute(self, stage: Stage, force: bool) -> None:
+        start = perf_counter()
+        inputs = self._read_inputs(stage)
+        hashes = self.lock.hashes(stage.reads, self.workspace)
+        self.lock.start(stage)
+        with record_running(self.workspace.work, stage.name), self._others_kept(stage) as kept:
+            outputs = self._call(stage, inputs, force)
+        copies = self._copy_others(stage)  # as late as can be: a person may have saved meanwhile
+        written = self._write_outputs(stage, outputs)
+        self._tell_copies(copies)
+        summary = self._count(stage, written, perf_counter() - start)
+        self.lock.finish(stage, self.workspace, hashes, summary.seconds, kept.returned)
+        self.listener.finished(summary)
+
+    @contextmanager
+    def _others_kept(self, stage: Stage) -> Iterator[Kept]:
+        """Keep what hgld did not write in the folder that the stage replaces; report the copies."""
+        folders = {n: a for n in stage.writes if isinstance(a := ARTIFACTS[n], Folder)}
+        replaced = next((name for name, folder in folders.items() if folder.replaced), None)
+        if replaced is None:
+            yield Kept()
+            return
+        kept = keep_others(self.workspace.path(replaced), self.lock.made_files(replaced))
+        with kept as found:
+            yield found
+        if found.copies:
+            names = [str(copy.relative_to(self.workspace.work)) for copy in found.copies]
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            self.listener.notice(
+                f"{ARTIFACTS[replaced].file}: files that hgld had not written so are kept as "
+                f"{', '.join(names[:SHOWN])}{more}"
+            )
+
+    def _read_inputs(self, stage: Stage) -> list[Any]:
+        return [self.read(name, stage) for name in stage.reads]
+
+    def _call(self, stage: Stage, inputs: Sequence[Any], force: bool = False) -> Any:
+        function = load_function(stage.function)
+        with self._served(stage) as pipeline:
+            return function(
+                *inputs,
+                options=getattr(pipeline, stage.name),
+                context=self._context(stage, pipeline, force),
+                **self._out(stage),
+            )
+
+    @contextmanager
+    def _served(self, stage: Stage) -> Iterator[Pipeline]:
+        """The pipeline; where it wants a stand-in for the network, with one that runs."""
+        pipeline = self.workspace.pipeline
+        if stage.served_by is None or not pipeline.scrape.stand_in:
+            yield pipeline
+            return
+        with load_function(stage.served_by)(self.workspace.source) as (commons, wikidata):
+            urls = {"commons_api": commons, "wikidata_api": wikidata}
+            yield pipeline.model_copy(update={"scrape": pipeline.scrape.model_copy(update=urls)})
+
+    def _context(self, stage: Stage, pipeline: Pipeline, force: bool = False) -> StageContext:
+        source = pipeline.source.model_copy(update={"folder": self.workspace.source})
+        state = self.workspace.work / ".state" / stage.name
+        title = pipeline.title or self.workspace.work.resolve().name
+        labels, scrape = pipeline.labels, pipeline.scrape
+        return StageContext(self.now, state, source, labels, scrape, force, title)
+
+    def _out(self, stage: Stage) -> dict[str, Path]:
+        folders = [
+            self.workspace.path(name)
+            for name in stage.writes
+            if isinstance(ARTIFACTS[name], Folder) and ARTIFACTS[name].place == "work"
+        ]
+        return {"out": folders[0]} if folders else {}
+
+    def _write_outputs(self, stage: Stage, outputs: Any) -> dict[str, Any]:
+        """Write what the function returned, by artifact; folders it wrote itself."""
+        names = [name for name in stage.writes if not isinstance(ARTIFACTS[name], Folder)]
+        values = outputs if isinstance(outputs, tuple) else (outputs,)
+        written = dict(zip(names, values if names else (), strict=True))
+        for name, value in written.items():
+            self.write(name, value)
+            artifact = ARTIFACTS[name]
+            if isinstance(artifact, Table) and artifact.editable:
+                self.keep_as_written(name)
+        return written
+
+    def keep_as_written(self, name: str) -> None:
+        """Copy an editable table, so that what a person changes in it can be shown."""
+        with atomic_path(self.workspace.path_as_written(name)) as temporary:
+            shutil.copyfile(self.workspace.path(name), temporary)
+
+    def _count(self, stage: Stage, written: dict[str, Any], seconds: float) -> Summary:
+        if stage.balance is not None:
+            try:
+                return count_balance(stage.name, stage.balance, self.workspace, seconds)
+            except Imbalance as error:
+                raise HgldError(f"{error}; this is a fault of hgld") from None
+        rows = {name: len(t) for name, t in written.items() if isinstance(t, pd.DataFrame)}
+        dropped = sum(rows.pop(name) for name in list(rows) if name.endswith("dropped"))
+        went_on = max(rows.values(), default=0)
+        return Summary(stage.name, None, went_on, dropped, stage.unit, seconds)
+
+    def _pass_gate(self, stage: Stage) -> None:
+        """Ask the stage's gate; while it is closed, say where and how to decide."""
+        if stage.gate is None:
+            return
+        options = getattr(self.workspace.pipeline, stage.name)
+        context = self._context(stage, self.workspace.pipeline)
+        try:
+            load_function(stage.gate)(*self._read_inputs(stage), options=options, context=context)
+        except WaitingForReview as waits:
+            sheet, review = self.workspace.path(stage.writes[0]), self.workspace.words
+            raise WaitingForReview(
+                f"{waits}; decide in {sheet}, then `hgld review {review} --apply` (with the same "
+                f"--set), or on the page that `hgld review {review} --html` writes, which shows "
+                "its command"
+            ) from None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the work folder against a second process."""
+        work = self.workspace.work
+        _require_writable(work)
+        taken = f"{work}: another hgld is at work here"
+        with hold(work / ".lock", taken, "or give --work another folder"):
+            self.lock = Lock.load(self.lock.path)  # as the run before this one left it
+            self._tell_other_pipeline()
+            self._clear_half_written()
+            yield
+            self.lock.save()  # file hashes too, also where no stage ran
+
+    def _tell_other_pipeline(self) -> None:
+        """Say whose run the folder held so far, where that was another pipeline's."""
+        work = self.workspace.work.resolve()
+        own = os.path.relpath(self.workspace.pipeline_file.resolve(), work)
+        if self.lock.pipeline not in ("", own):
+            other = os.path.relpath(work / self.lock.pipeline)
+            self.listener.notice(
+                f"{self.workspace.work} held the run of {other};\n"
+                "what differs is made anew; --work keeps pipelines apart"
+            )
+        self.lock.pipeline = own
+
+
+def _require_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".lock").touch()
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise
+        raise HgldError(
+            f"{folder}: cannot be the work folder ({error.strerror}); give --work another folder"
+        ) from None

@@ -1,0 +1,426 @@
+"""The data flow as one table: what each stage reads, writes and calls.
+
+A stage function knows no file; it is called with what its artifacts read as, in the order of
+``reads``, with its options, and returns what ``writes`` names, in that order. Functions are named
+as "module:function", so that this table loads nothing heavy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from hgld.stopping import held_back
+
+__all__ = [
+    "STAGES",
+    "Balance",
+    "Stage",
+    "active_stages",
+    "left_out",
+    "load_function",
+    "stage_names",
+]
+
+BY_LANDMARK = ("split", "landmark_id")
+BY_IMAGE = ("split", "image_id")
+
+
+@dataclass(frozen=True)
+class Balance:
+    """What comes in is what goes on plus what was dropped, counted by key."""
+
+    came_in: str
+    went_on: str
+    dropped: str | None
+    key: tuple[str, ...] = BY_LANDMARK
+    unit: str = "landmarks"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One row of the data flow.
+
+    Attributes:
+        name: the verb of the command line and the section of the pipeline file.
+        function: "module:function".
+        help: one line for the command line.
+        when: option -> value or values under which this row is part of a pipeline.
+        uses: other sections of the pipeline file, or its title, that decide what the stage makes.
+        gate: "module:function" with the stage's arguments; raises while a person has to act.
+        check: "module:function" of what ``check_reads`` names and the stage's options; refuses
+            options that do not fit the data. It is called as soon as earlier stages have written
+            these tables, so that a run does not stop for a typo after hours of training.
+        served_by: "module:function", a context manager that stands in for the network.
+        needs: an option that must be set; without it a pipeline leaves the stage out.
+        unit: what a row of its largest table is, where there is no balance to say so.
+        revision: counted up when the same input and options make something else than before.
+    """
+
+    name: str
+    function: str
+    help: str
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    when: Mapping[str, str | bool | tuple[str, ...]] = field(default_factory=dict)
+    uses: tuple[str, ...] = ()
+    gate: str | None = None
+    check: str | None = None
+    check_reads: tuple[str, ...] = ("images", "hierarchy")
+    served_by: str | None = None
+    needs: str | None = None
+    balance: Balance | None = None
+    unit: str = ""
+    revision: int = 1
+
+
+_FROM_WORDS = {"label.source": "decisions"}  # the stages that build the hierarchy from scratch
+_NATIVE = ("sop", "inaturalist", "cub", "dyml")  # data sets in their own published layout
+
+
+def _release(function: str, source: str, *reads: str) -> tuple[Stage, Stage]:
+    """The rows that release labels of a source: alone, and with the shards."""
+    row = partial(
+        Stage,
+        "publish",
+        function,
+        "Make the release folder; nothing is uploaded.",
+        needs="publish.name",
+        revision=3,
+    )
+    with_shards = (*reads, "shards", "evaluation", "export_dropped", "removals")
+    chosen = {"label.source": source, "publish.parts": "labels"}
+    return (
+        row(reads=reads, writes=("release",), when=chosen),
+        row(
+            reads=with_shards,
+            writes=("release",),
+            when={**chosen, "publish.parts": "labels+shards"},
+        ),
+    )
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage(
+        "fetch",
+        "hgld.sources.fetch:fetch_files",
+        "Download the data set's own files, verified and resumable.",
+        writes=("source",),
+        when={"source.kind": ("gldv2", "folder", *_NATIVE)},
+        uses=("source",),
+    ),
+    Stage(
+        "fetch",
+        "hgld.sources.toy:draw_world",
+        "Draw the made landmark world in GLDv2's file layout.",
+        writes=("source",),
+        when={"source.kind": "toy"},
+        uses=("source",),
+        revision=2,
+    ),
+    Stage(
+        "collect",
+        "hgld.sources.gldv2:collect",
+        "List the landmarks and images that the files hold.",
+        reads=("source",),
+        writes=("landmarks", "images", "queries", "images_dropped"),
+        unit="images",
+        when={"source.kind": ("gldv2", "toy")},
+    ),
+    Stage(
+        "collect",
+        "hgld.sources.folder:collect",
+        "List the classes and images of a folder.",
+        reads=("source",),
+        writes=("landmarks", "images", "queries", "images_dropped"),
+        unit="images",
+        when={"source.kind": "folder"},
+        uses=("source",),
+    ),
+    Stage(
+        "collect",
+        "hgld.sources.native:collect",
+        "List the classes and images of a data set in its own layout.",
+        reads=("source",),
+        writes=("landmarks", "images", "queries", "images_dropped"),
+        unit="images",
+        when={"source.kind": _NATIVE},
+        uses=("source",),
+    ),
+    Stage(
+        "scrape",
+        "hgld.hierarchy.scrape.wikimedia:scrape",
+        'Ask Wikimedia for the "instance of" values of each landmark.',
+        reads=("landmarks",),
+        writes=("instance_of", "misses"),
+        when={**_FROM_WORDS, "scrape.source": "wikimedia"},
+        served_by="hgld.sources.toy:stand_in",
+        balance=Balance("landmarks", "instance_of", "misses"),
+        revision=2,
+    ),
+    Stage(
+        "scrape",
+        "hgld.hierarchy.scrape.given:read_given",
+        'Bring in "instance of" values from a CSV that is at hand.',
+        reads=("landmarks",),
+        writes=("instance_of", "misses"),
+        when={**_FROM_WORDS, "scrape.source": "table"},
+        balance=Balance("landmarks", "instance_of", "misses"),
+    ),
+    Stage(
+        "scrape",
+        "hgld.hierarchy.scrape.saved:read_saved",
+        'Read "instance of" values from saved Commons pages.',
+        reads=("landmarks",),
+        writes=("instance_of", "misses"),
+        when={**_FROM_WORDS, "scrape.source": "html"},
+        balance=Balance("landmarks", "instance_of", "misses"),
+    ),
+    Stage(
+        "scrape",
+        "hgld.hierarchy.scrape.dump:read_dump",
+        'Read "instance of" statements from Wikimedia\'s dumps.',
+        reads=("landmarks",),
+        writes=("instance_of", "misses"),
+        when={**_FROM_WORDS, "scrape.source": "dump"},
+        balance=Balance("landmarks", "instance_of", "misses"),
+    ),
+    Stage(
+        "clean",
+        "hgld.hierarchy.clean:clean_values",
+        "Choose the statements that count and drop the irrelevant.",
+        reads=("landmarks", "images", "instance_of"),
+        writes=("values", "landmark_values", "clean_dropped"),
+        when=_FROM_WORDS,
+        balance=Balance("instance_of", "landmark_values", "clean_dropped"),
+    ),
+    Stage(
+        "hint",
+        "hgld.hierarchy.hints:hint_classes",
+        "Ask Wikidata which known classes the values are kinds of.",
+        reads=("values", "taxonomy", "class_roots"),
+        writes=("class_hints", "superclasses"),
+        when=_FROM_WORDS,
+        served_by="hgld.sources.toy:stand_in",
+        unit="classes met",
+    ),
+    Stage(
+        "embed",
+        "hgld.hierarchy.embed:embed_values",
+        "Embed the values with a text encoder.",
+        reads=("values",),
+        writes=("label_vectors",),
+        when=_FROM_WORDS,
+    ),
+    Stage(
+        "cluster",
+        "hgld.hierarchy.cluster:propose_clusters",
+        "Propose supercategories by k-means.",
+        reads=("values", "label_vectors", "cluster_edits"),
+        writes=("clusters", "cluster_summary"),
+        when={**_FROM_WORDS, "cluster.seeds": "random"},
+        balance=Balance("values", "clusters", None, ("class_id", "instance_of"), "values"),
+        revision=2,
+    ),
+    Stage(
+        "cluster",
+        "hgld.hierarchy.cluster:propose_from_decisions",
+        "Propose supercategories by k-means that starts from the decisions.",
+        reads=("values", "label_vectors", "cluster_edits", "decisions"),
+        writes=("clusters", "cluster_summary"),
+        when={**_FROM_WORDS, "cluster.seeds": "decided"},
+        balance=Balance("values", "clusters", None, ("class_id", "instance_of"), "values"),
+        revision=2,
+    ),
+    Stage(
+        "review",
+        "hgld.review.sheets:write_sheets",
+        "Write the sheets on which a person decides each value.",
+        reads=(
+            "clusters",
+            "cluster_summary",
+            "landmark_values",
+            "landmarks",
+            "taxonomy",
+            "decisions",
+            "class_hints",
+        ),
+        writes=("review", "review_clusters"),
+        when=_FROM_WORDS,
+        gate="hgld.review.sheets:require_decisions",
+        unit="values",
+        revision=4,
+    ),
+    Stage(
+        "label",
+        "hgld.hierarchy.label:build_labels",
+        "Build the hierarchical labels from the reviewed decisions.",
+        reads=(
+            "landmarks",
+            "instance_of",
+            "misses",
+            "landmark_values",
+            "clean_dropped",
+            "taxonomy",
+            "decisions",
+            "overrides",
+            "agreement",
+        ),
+        writes=("train_labels", "index_labels", "hierarchy", "lineage", "label_dropped"),
+        when=_FROM_WORDS,
+        balance=Balance("landmarks", "hierarchy", "label_dropped"),
+    ),
+    Stage(
+        "label",
+        "hgld.hierarchy.label:read_published",
+        "Read the hierarchical labels from the published files.",
+        reads=("source", "landmarks"),
+        writes=("train_labels", "index_labels", "hierarchy", "label_dropped"),
+        when={"label.source": "published"},
+        balance=Balance("landmarks", "hierarchy", "label_dropped"),
+    ),
+    Stage(
+        "label",
+        "hgld.sources.folder:read_hierarchy",
+        "Read the hierarchy from the folder's own CSV.",
+        reads=("source", "landmarks"),
+        writes=("hierarchy", "label_dropped"),
+        when={"label.source": "folder"},
+        uses=("source",),
+        balance=Balance(  # a folder's class has one number in both id spaces
+            "landmarks", "hierarchy", "label_dropped", ("landmark_id",), "classes"
+        ),
+    ),
+    Stage(
+        "label",
+        "hgld.sources.native:read_hierarchy",
+        "Read the hierarchy from the data set's own files.",
+        reads=("source", "landmarks"),
+        writes=("hierarchy", "label_dropped"),
+        when={"label.source": "native"},
+        uses=("source",),
+        balance=Balance("landmarks", "hierarchy", "label_dropped", unit="classes"),
+    ),
+    Stage(
+        "export",
+        "hgld.shards.write:export_shards",
+        "Write class-grouped, indexed WebDataset shards.",
+        reads=("source", "images", "hierarchy", "removals"),
+        writes=("shards", "export_dropped"),
+        balance=Balance("images", "shards", "export_dropped", BY_IMAGE, "images"),
+        revision=3,
+    ),
+    Stage(
+        "train",
+        "hgld.train:train_models",
+        "Train the models that the pipeline compares.",
+        reads=("shards",),
+        writes=("models",),
+        when={"trains": True},
+        check="hgld.train:check_training",
+        revision=4,
+    ),
+    Stage(
+        "evaluate",
+        "hgld.evaluate:evaluate_models",
+        "Measure hierarchical retrieval exactly.",
+        reads=("shards", "models"),
+        writes=("evaluation", "per_query", "ranked_levels"),
+        when={"evaluate.protocol": ("auto", "all-vs-all", "query-gallery", "gldv2-paper")},
+        check="hgld.evaluate:check_evaluation",
+        unit="measurements",
+        revision=3,
+    ),
+    Stage(
+        "evaluate",
+        "hgld.evaluate:evaluate_officially",
+        "Measure hierarchical retrieval, and GLDv2's official mAP@100.",
+        reads=("shards", "models", "source", "images", "export_dropped", "queries"),
+        writes=("evaluation", "per_query", "ranked_levels"),
+        when={"evaluate.protocol": "gldv2-official"},
+        check="hgld.evaluate:check_evaluation",
+        unit="measurements",
+        revision=3,
+    ),
+    Stage(
+        "report",
+        "hgld.report:write_report",
+        "Draw one self-contained report page.",
+        reads=(
+            "hierarchy",
+            "shards",
+            "models",
+            "evaluation",
+            "per_query",
+            "ranked_levels",
+            "landmarks",
+        ),
+        writes=("report",),
+        uses=("title",),
+        revision=3,
+    ),
+    *_release(
+        "hgld.publish:write_release",
+        "decisions",
+        "train_labels",
+        "index_labels",
+        "label_dropped",
+        "lineage",
+        "taxonomy",
+        "decisions",
+        "agreement",
+    ),
+    *_release(
+        "hgld.publish:release_published",
+        "published",
+        "train_labels",
+        "index_labels",
+        "label_dropped",
+    ),
+    *_release("hgld.publish:release_folder", "folder", "hierarchy", "label_dropped", "images"),
+)
+
+
+def active_stages(pipeline: object) -> tuple[Stage, ...]:
+    """The rows that a pipeline's options choose, in the order of the flow."""
+    chosen = (stage for stage in STAGES if _chosen(stage, pipeline))
+    return tuple(stage for stage in chosen if not stage.needs or _option(pipeline, stage.needs))
+
+
+def left_out(pipeline: object) -> dict[str, str]:
+    """Stages that a pipeline leaves out because an option is not set, each with that option."""
+    chosen = {stage.name: stage.needs for stage in STAGES if _chosen(stage, pipeline)}
+    return {name: needs for name, needs in chosen.items() if needs and not _option(pipeline, needs)}
+
+
+def stage_names() -> list[str]:
+    """The verbs in the order of the flow.
+
+    Example:
+        >>> stage_names()[:4]
+        ['fetch', 'collect', 'scrape', 'clean']
+    """
+    return list(dict.fromkeys(stage.name for stage in STAGES))
+
+
+def load_function(name: str) -> Any:
+    """The function that "module:function" names."""
+    module, _, function = name.partition(":")
+    with held_back():  # amid its import, torch swallows a request or aborts
+        return getattr(import_module(module), function)
+
+
+def _chosen(stage: Stage, pipeline: object) -> bool:
+    return all(
+        _option(pipeline, option) in (wanted if isinstance(wanted, tuple) else (wanted,))
+        for option, wanted in stage.when.items()
+    )
+
+
+def _option(pipeline: object, name: str) -> Any:
+    """The value of "section.option"."""
+    value: Any = pipeline
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value

@@ -1,0 +1,211 @@
+"""How far two annotators agree, beyond what chance would give.
+
+Each value that both decided counts once, or as often as it has images. ``drop`` and ``unsure`` are
+answers like any other: an annotator who drops what the other keeps disagrees. Cohen's kappa is
+not defined where both gave one and the same answer throughout; it is then said so, and Gwet's AC1
+stands beside it, which is.
+
+The interval is a bootstrap over values: seeded, so that the same files give the same figures.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.metrics import cohen_kappa_score
+
+from hgld.artifacts.cells import guard_columns, unguard
+from hgld.bootstrap import CONFIDENCE, DRAWS, count_draws, find_ends
+from hgld.errors import InvalidData
+from hgld.review.annotations import Annotation
+from hgld.review.row_base import EDITABLE
+from hgld.tasks import say
+
+__all__ = ["disagreements", "measure_agreement"]
+
+EXAMPLES = 3
+DIGITS = 6
+
+Annotations = Mapping[str, Annotation]
+Pairs = Sequence[tuple[str, str]]
+ANSWERS: dict[str, Callable[[Annotation], str]] = {
+    "supercategory": lambda one: one.place,
+    "kind": lambda one: one.kind_place,
+}
+
+
+def measure_agreement(
+    a: Annotations, b: Annotations, names: tuple[str, str], *, seed: int = 0
+) -> dict[str, Any]:
+    """Agreement, kappa with its interval, the table of supercategories, the confused pairs.
+
+    Raises:
+        InvalidData: there is no value that both decided.
+    """
+    keys = [key for key in a if key in b and a[key].decision and b[key].decision]
+    if not keys:
+        raise InvalidData(
+            f"{names[0]} and {names[1]} have no value that both decided; values are matched by "
+            "their key, or by instance_of where a file has no keys"
+        )
+    places = [(a[key].place, b[key].place) for key in keys]
+    return {
+        "annotators": list(names),
+        "values": len(keys),
+        "one_alone": _count_alone(a, b, names),
+        "bootstrap": {"draws": DRAWS, "seed": seed, "level": CONFIDENCE},
+        "measures": list(_measure_all(a, b, keys, seed)),
+        "supercategories": _by_supercategory(places),
+        "confused": _confused(places, [a[key].label for key in keys]),
+    }
+
+
+def _measure_all(
+    a: Annotations, b: Annotations, keys: Sequence[str], seed: int
+) -> Iterator[dict[str, Any]]:
+    """Supercategory and kind, each by values and by what they weigh, if they do.
+
+    Kind is measured where both give one: an annotator may leave it to the taxonomy.
+    """
+    heavier = [max(a[key], b[key], key=lambda one: one.weight) for key in keys]
+    weights = np.array([one.weight for one in heavier])
+    by = {"values": np.ones(len(keys))}
+    by |= {max(one.unit for one in heavier): weights} if weights.any() else {}
+    for of, answer in ANSWERS.items():
+        pairs = [(answer(a[key]), answer(b[key])) for key in keys]
+        given = np.array([all(pair) for pair in pairs])
+        for unit, weight in by.items():
+            if (weight * given).any():
+                measured = [pair for pair in pairs if all(pair)]
+                yield {"of": of, "by": unit, **_measure(measured, weight[given], seed)}
+        if not given.all():
+            say(
+                f"{of}: {(~given).sum():,} of {len(keys):,} values are left out, where one of the "
+                "two gives none; --taxonomy FILE fills them in"
+            )
+
+
+def disagreements(a: Annotations, b: Annotations, names: tuple[str, str]) -> pd.DataFrame:
+    """A review sheet of the values that the two decided differently, side by side, to be decided.
+
+    It is applied like any sheet; of columns that the annotators saw, those of the first file
+    stand there.
+    """
+    shown = ("key", "key_type", "instance_of", "landmarks", "images", "examples", "evidence")
+    rows = [
+        {
+            **dict.fromkeys(EDITABLE, ""),
+            **{name: a[key].cells.get(name, "") for name in shown if name != "key"},
+            "key": key,
+            **_side("a", a[key]),
+            **_side("b", b[key]),
+            "annotators": f"a: {names[0]}; b: {names[1]}",
+        }
+        for key in sorted(a)
+        if key in b and a[key].decision and b[key].decision and _differ(a[key], b[key])
+    ]
+    sides = [f"{side}_{name}" for side in "ab" for name in EDITABLE]
+    columns = [*EDITABLE, *shown, *sides, "annotators"]
+    sheet = guard_columns(pd.DataFrame(rows, columns=columns, dtype="str"))
+    return sheet.assign(**{name: sheet[name].map(unguard) for name in ("landmarks", "images")})
+
+
+def _differ(one: Annotation, other: Annotation) -> bool:
+    """Whether two say two things; a kind that one leaves to the taxonomy is none."""
+    pairs = [(answer(one), answer(other)) for answer in ANSWERS.values()]
+    return any(first != second for first, second in pairs if first and second)
+
+
+def _side(name: str, said: Annotation) -> dict[str, str]:
+    return {
+        f"{name}_decision": said.decision,
+        f"{name}_supercategory": said.supercategory,
+        f"{name}_kind": said.kind,
+        f"{name}_note": said.note,
+    }
+
+
+def _count_alone(a: Annotations, b: Annotations, names: tuple[str, str]) -> dict[str, int]:
+    """Values that one of the two decided and the other did not."""
+    done = [{key for key, one in side.items() if one.decision} for side in (a, b)]
+    return {names[0]: len(done[0] - done[1]), names[1]: len(done[1] - done[0])}
+
+
+def _measure(pairs: Pairs, weights: np.ndarray, seed: int) -> dict[str, Any]:
+    """Agreement in [0, 1], kappa with its interval, AC1, and a note where kappa is not defined."""
+    one, other = zip(*pairs, strict=True)
+    classes = sorted({*one, *other})
+    first, second = _indicators(one, classes), _indicators(other, classes)
+    agreement, ac1 = _shares(first, second, weights)
+    if len(classes) == 1:
+        note = f"both say '{classes[0]}' throughout: kappa is not defined"
+        found: dict[str, float | None] = dict.fromkeys(("kappa", "low", "high"))
+    else:
+        note, kappa = "", float(cohen_kappa_score(one, other, sample_weight=weights))
+        low, high = _interval(first, second, weights, seed)
+        found = {"kappa": round(kappa, DIGITS), "low": low, "high": high}
+    return {
+        "agreement": round(agreement, DIGITS), **found, "ac1": round(ac1, DIGITS), "note": note
+    }  # fmt: skip
+
+
+def _indicators(answers: Sequence[str], classes: Sequence[str]) -> np.ndarray:
+    """(N, C) one where the answer is the class."""
+    place = {name: i for i, name in enumerate(classes)}
+    found = np.zeros((len(answers), len(classes)))
+    found[np.arange(len(answers)), [place[answer] for answer in answers]] = 1
+    return found
+
+
+def _shares(first: np.ndarray, second: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Agreement, and Gwet's AC1: chance is the mean of q (1 - q) over the classes."""
+    share = weights / weights.sum()
+    agreement = float(share @ (first * second).sum(axis=1))
+    mean = share @ (first + second) / 2
+    chance = float((mean * (1 - mean)).sum() / max(len(mean) - 1, 1))
+    return agreement, (agreement - chance) / (1 - chance)
+
+
+def _interval(
+    first: np.ndarray, second: np.ndarray, weights: np.ndarray, seed: int
+) -> tuple[float, float]:
+    """Percentiles of kappa over values drawn with replacement."""
+    same = (first * second).sum(axis=1)
+    kappas = []
+    for counts in count_draws(len(weights), seed=seed):
+        drawn = counts * weights
+        drawn = drawn / np.maximum(drawn.sum(axis=1, keepdims=True), 1e-300)
+        chance = ((drawn @ first) * (drawn @ second)).sum(axis=1)
+        defined = chance < 1
+        kappas.append((drawn[defined] @ same - chance[defined]) / (1 - chance[defined]))
+    low, high = find_ends(np.concatenate(kappas)[:, None])[:, 0]
+    return round(float(low), DIGITS), round(float(high), DIGITS)
+
+
+def _by_supercategory(pairs: Pairs) -> list[dict[str, Any]]:
+    """Of each answer how many values each gave it, and both; the most frequent first."""
+    counts = (*map(Counter, zip(*pairs, strict=True)), Counter(x for x, y in pairs if x == y))
+    either = counts[0] + counts[1]
+    return [
+        {
+            "supercategory": name,
+            **{side: count[name] for side, count in zip(("a", "b", "both"), counts, strict=True)},
+            "share": counts[2][name] / (either[name] - counts[2][name]),
+        }
+        for name in sorted(either, key=lambda name: (-either[name], name))
+    ]
+
+
+def _confused(pairs: Pairs, labels: Sequence[str]) -> list[dict[str, Any]]:
+    """Pairs of answers, whichever gave which: how many values, and the first of them."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for pair, label in zip(pairs, labels, strict=True):
+        if pair[0] != pair[1]:
+            found.setdefault(tuple(sorted(pair)), []).append(label)
+    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [
+        {"pair": list(pair), "values": len(names), "examples": sorted(names)[:EXAMPLES]}
+        for pair, names in ordered
+    ]

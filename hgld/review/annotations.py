@@ -1,0 +1,163 @@
+"""What one person says of each value: a review sheet or a file of decisions, read as such.
+
+Two such files are compared (``hgld.review.differences``) or measured against each other
+(``hgld.review.agreement``). A value is known by its key, or by its label where the file
+has no keys; of a file of decisions the last row of a key counts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+
+from hgld.artifacts import DECISIONS
+from hgld.errors import InvalidData
+from hgld.hierarchy.decisions import PLACING, kinds_of
+from hgld.review.spreadsheet import Row, Sheet, read_sheets
+from hgld.words import nearest
+
+__all__ = ["Annotation", "complete", "read_annotations", "read_both", "weigh"]
+
+WEIGHTS = ("images", "landmarks", "count")  # the first that a file has
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What is said of one value.
+
+    Attributes:
+        cells: all cells of its row, by column.
+        weight: how many images (or landmarks, or uses) it has; 0 where that is not known.
+        unit: which of these.
+    """
+
+    key: str
+    label: str
+    decision: str
+    supercategory: str
+    kind: str
+    note: str
+    weight: float
+    unit: str
+    cells: Mapping[str, str]
+
+    @property
+    def place(self) -> str:
+        """The supercategory, or in brackets why there is none; empty while it is open."""
+        return self.supercategory if self.decision in PLACING else self._why_none
+
+    @property
+    def kind_place(self) -> str:
+        """The kind, or in brackets why there is none; empty while it is open."""
+        return self.kind if self.decision in PLACING else self._why_none
+
+    @property
+    def words(self) -> str:
+        """What is said, in words."""
+        return " ".join(filter(None, (self.decision or "open", self.supercategory)))
+
+    @property
+    def _why_none(self) -> str:
+        return f"({self.decision})" if self.decision else ""
+
+
+def read_both(one: Path, other: Path) -> tuple[dict[str, Annotation], dict[str, Annotation]]:
+    """What two files say; by label where one of them has no keys.
+
+    Raises:
+        InvalidData: as ``read_annotations``.
+    """
+    keyed = all("key" in read_sheets(path)[0].columns for path in (one, other))
+    return read_annotations(one, by_label=not keyed), read_annotations(other, by_label=not keyed)
+
+
+def read_annotations(path: Path, by_label: bool = False) -> dict[str, Annotation]:
+    """What a file says, by key (by label where it has none, or if so wanted), in its order.
+
+    Raises:
+        InvalidData: no such file, a missing column, a decision that is none, two rows of a value
+            that say two things.
+    """
+    sheet = read_sheets(path)[0]
+    by_label = by_label and "instance_of" in sheet.columns  # where not, keys may be labels
+    name = "instance_of" if by_label or "key" not in sheet.columns else "key"
+    sheet.require((name, "decision", "supercategory"))
+    history = "supersedes" in sheet.columns
+    found: dict[str, Annotation] = {}
+    faults = []
+    for row in sheet.rows:
+        fault = _fault(row, name, {} if history else found)
+        faults += [fault] if fault else []
+        found[row[name]] = _annotation(row, row[name])
+    if faults:
+        raise InvalidData(_report(sheet, faults))
+    return found
+
+
+def weigh(
+    annotations: Mapping[str, Annotation], counts: Mapping[str, Annotation]
+) -> dict[str, Annotation]:
+    """The annotations with the weights that another file has for the same values."""
+    return {
+        key: replace(one, weight=(c := counts.get(key, one)).weight, unit=c.unit)
+        for key, one in annotations.items()
+    }
+
+
+def complete(
+    annotations: Mapping[str, Annotation], taxonomy: pd.DataFrame
+) -> dict[str, Annotation]:
+    """The annotations with supercategories spelled as in the taxonomy, and the kinds of these."""
+    kinds = kinds_of(taxonomy)
+    names = {name.casefold(): name for name in kinds}
+    spelled = {
+        key: names.get(one.supercategory.casefold(), one.supercategory)
+        for key, one in annotations.items()
+    }
+    return {
+        key: replace(one, supercategory=spelled[key], kind=kinds.get(spelled[key], one.kind))
+        for key, one in annotations.items()
+    }
+
+
+def _fault(row: Row, name: str, found: Mapping[str, Annotation]) -> str:
+    decision = row["decision"].casefold()
+    if not row[name]:
+        return row.fault(name, "the value that the row is about")
+    if row[name] in found and found[row[name]].cells != row.cells:
+        return row.fault(name, "each value once, or the same row again")
+    if decision and decision not in DECISIONS:
+        near = nearest(decision, DECISIONS)
+        return row.fault("decision", f"one of {', '.join(DECISIONS)}, or nothing") + near
+    if decision in PLACING and not row["supercategory"]:
+        return row.fault("supercategory", f"a name, since the decision is {decision}")
+    return ""
+
+
+def _report(sheet: Sheet, faults: list[str]) -> str:
+    return f"{sheet.name}: {len(faults)} fault{'s' * (len(faults) > 1)}\n  " + "\n  ".join(faults)
+
+
+def _annotation(row: Row, key: str) -> Annotation:
+    unit = next((name for name in WEIGHTS if row[name]), "")
+    return Annotation(
+        key,
+        row["instance_of"] or key,
+        row["decision"].casefold(),
+        row["supercategory"],
+        row["kind"].casefold(),
+        row["note"] or row["why"],
+        _number(row[unit]),
+        unit,
+        row.cells,
+    )
+
+
+def _number(cell: str) -> float:
+    """A count, whatever a spreadsheet puts between its digits; 0 where it is none."""
+    digits = "".join(cell.split()).replace(",", "").replace("'", "")
+    try:
+        return max(0.0, float(digits))
+    except ValueError:
+        return 0.0

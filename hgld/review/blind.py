@@ -1,0 +1,34 @@
+"""A copy of the review sheet for one of several annotators, who must not see the others' work.
+
+No decision stands in it and no suggestion that comes from one; its rows are in an order of its own,
+so that what an annotator decides when tired is not the same for all.
+"""
+
+import numpy as np
+import pandas as pd
+
+from hgld.artifacts.cells import guard_columns
+from hgld.review.sheets import list_values
+
+__all__ = ["blind_sheet"]
+
+HINTS = ("cluster", "cluster_name", "distance", "margin", "hint", "suggestion")
+
+
+def blind_sheet(
+    clusters: pd.DataFrame,
+    landmark_values: pd.DataFrame,
+    landmarks: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    decisions: pd.DataFrame,
+    class_hints: pd.DataFrame,
+    *,
+    seed: int,
+    hints: bool,
+) -> pd.DataFrame:
+    """One row a value, undecided, in an order drawn by the seed; without hints if so wanted."""
+    none = decisions[:0]
+    sheet = list_values(clusters, landmark_values, landmarks, taxonomy, none, class_hints)
+    order = np.random.default_rng(seed).permutation(len(sheet))
+    left_out = ["base", "status", *([] if hints else HINTS)]
+    return guard_columns(sheet.iloc[order].drop(columns=left_out))

@@ -1,0 +1,83 @@
+"""The sheet of clusters: one row a cluster, to decide many values at once.
+
+Four columns to edit come first (action, into, supercategory, note); the rest says what the cluster
+holds, what of it is decided, and which clusters lie near.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+
+from hgld.hierarchy.columns import table_of
+from hgld.review.evidence import short_hash
+
+__all__ = ["list_clusters", "members_hash"]
+
+LARGEST = 5  # values named of a cluster
+
+
+def list_clusters(sheet: pd.DataFrame, cluster_summary: pd.DataFrame) -> pd.DataFrame:
+    """The rows of ``review_clusters.csv`` from those of ``review.csv``: most open images first."""
+    near = dict(zip(cluster_summary["cluster"], cluster_summary["nearest"], strict=True))
+    here = sheet[sheet["cluster"] >= 0]
+    names = dict(zip(here["cluster"], here["cluster_name"], strict=True))
+    impact = np.maximum(here["images"], here["landmarks"])
+    groups = here.assign(impact=impact, waits=here["status"].isin(["open", "unsure"]))
+    rows = [
+        (_waiting(rows), i, _row(rows, i, names, str(near.get(i, ""))))
+        for i, rows in groups.groupby("cluster")
+    ]
+    ordered = sorted(rows, key=lambda row: (-row[0], row[1]))
+    return table_of("review_clusters", [row for _, _, row in ordered])
+
+
+def members_hash(keys: Iterable[str]) -> str:
+    """What a decision on a cluster rests on: the values that it holds.
+
+    Example:
+        >>> members_hash(["b", "a"]) == members_hash(["a", "b"]) != members_hash(["a"])
+        True
+    """
+    return short_hash("\n".join(sorted(keys)))
+
+
+def _waiting(rows: pd.DataFrame) -> int:
+    return int(rows.loc[rows["waits"], "impact"].sum())
+
+
+def _row(
+    rows: pd.DataFrame, cluster: object, names: Mapping[object, str], near: str
+) -> dict[str, object]:
+    suggestions = Counter[str](dict(rows[rows["suggestion"] != ""].groupby("suggestion").size()))
+    neighbours = [int(i) for i in near.split("; ") if i.isdecimal() and int(i) in names]
+    return {
+        **dict.fromkeys(("action", "into", "supercategory", "note"), ""),
+        "cluster": cluster,
+        "cluster_name": names[cluster],
+        "values": len(rows),
+        **{name: rows[name].sum() for name in ("landmarks", "images")},
+        "open": int(rows["waits"].sum()),
+        "decided_as": _decided_as(rows),
+        "largest": _largest(rows),
+        "nearest": "; ".join(f"{i} {names[i]}" for i in neighbours),
+        "suggestion": min(suggestions, key=lambda name: (-suggestions[name], name), default=""),
+        "evidence": members_hash(rows["key"]),
+    }
+
+
+def _decided_as(rows: pd.DataFrame) -> str:
+    """What the cluster's values were decided to be, the most frequent first."""
+    decided = rows[~rows["waits"]]
+    words = decided["supercategory"].where(decided["supercategory"] != "", decided["decision"])
+    counts = Counter(words.tolist())
+    ordered = sorted(counts, key=lambda word: (-counts[word], word))
+    return "; ".join(f"{word} {counts[word]}" for word in ordered)
+
+
+def _largest(rows: pd.DataFrame) -> str:
+    """Its values of most landmarks, with their number."""
+    first = rows.sort_values(["landmarks", "key"], ascending=[False, True]).head(LARGEST)
+    pairs = zip(first["instance_of"], first["landmarks"], strict=True)
+    return "; ".join(f"{label} ({count})" for label, count in pairs)

@@ -1,0 +1,268 @@
+"""Read the sheets of clusters: what a person wants done with each, and what that means for values.
+
+    accept      the supercategory for all values of the cluster that are open
+    merge       put the values of this cluster into the cluster numbered in ``into``
+    dissolve    put each value of this cluster into the nearest other one
+    split       cut this cluster into as many as ``into`` says, by k-means on its values
+
+Accepting writes decisions. The other three write which value belongs with which (see
+``hgld.hierarchy.cluster_edits``); decisions are not touched by them. Several sheets are read as
+one: they may say the same of a cluster, and not two things.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from scipy.spatial.distance import cdist
+
+from hgld.artifacts import Vectors
+from hgld.hierarchy.clean import value_keys
+from hgld.hierarchy.cluster import vectors_of
+from hgld.hierarchy.k_means import count_different, k_means, nearest_to_mean
+from hgld.review.cluster_list import members_hash
+from hgld.review.spreadsheet import Row, Sheet
+from hgld.words import nearest
+
+__all__ = ["ACTIONS", "Bulk", "Fault", "read_bulk"]
+
+ACTIONS = ("accept", "merge", "dissolve", "split")
+EDITABLE = ("action", "into", "supercategory", "note")
+NEEDED = ("cluster", "evidence", *EDITABLE)
+RESTARTS = 10
+
+Fault = tuple[int, str]  # the row's number, and what is wrong
+
+
+@dataclass(frozen=True)
+class Bulk:
+    """What the sheets of clusters mean for values.
+
+    Attributes:
+        accepted: value key -> supercategory and why; for those that are open.
+        edits: rows of ``cluster_edits``, without who and when.
+    """
+
+    accepted: Mapping[str, tuple[str, str]]
+    edits: Sequence[Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class _Act:
+    """A sound row: what to do with a cluster; ``into`` is a cluster or a number of parts."""
+
+    action: str
+    into: int
+    supercategory: str
+    note: str
+    sheet: str = field(compare=False)
+    row: Row = field(compare=False)
+
+
+class _Clusters:
+    """The clusters as they are: their values' keys and vectors."""
+
+    def __init__(self, clusters: pd.DataFrame, label_vectors: Vectors) -> None:
+        ordered = clusters.assign(key=value_keys(clusters)).sort_values("key")
+        self.keys = ordered["key"].tolist()
+        self.vectors = vectors_of(self.keys, label_vectors)
+        labels = ordered["cluster"].to_numpy()
+        self.rows = {int(i): np.flatnonzero(labels == i) for i in np.unique(labels)}
+        self.names = dict(zip(ordered["cluster"], ordered["cluster_name"], strict=True))
+
+    def keys_of(self, cluster: int) -> list[str]:
+        return [self.keys[row] for row in self.rows[cluster]]
+
+    def medoid(self, rows: "np.ndarray | Sequence[int]") -> str:
+        return str(self.keys[nearest_to_mean(self.vectors, rows)])
+
+
+def read_bulk(
+    sheets: Sequence[Sheet],
+    clusters: pd.DataFrame,
+    label_vectors: Vectors,
+    kinds: Mapping[str, str],
+) -> tuple[Bulk, dict[str, list[Fault]]]:
+    """What the sheets want together, and the faults of each by row; with any they want nothing."""
+    here = _Clusters(clusters, label_vectors)
+    acts: dict[int, _Act] = {}
+    faults: dict[str, list[Fault]] = {}
+    for sheet in sheets:
+        sheet.require(NEEDED)
+        found, faults[sheet.name] = _read_acts(sheet, here, kinds)
+        faults[sheet.name] += _contradictions(found, acts)
+        acts |= {cluster: act for cluster, act in found.items() if cluster not in acts}
+    for act, fault in _conflicts(acts, here):
+        faults[act.sheet].append((act.row.number, fault))
+    if any(faults.values()):
+        return Bulk({}, []), faults
+    edits = [_edits(cluster, act, acts, here) for cluster, act in sorted(acts.items())]
+    return Bulk(_accepted(acts, here), [row for rows in edits for row in rows]), faults
+
+
+def _read_acts(
+    sheet: Sheet, here: _Clusters, kinds: Mapping[str, str]
+) -> tuple[dict[int, _Act], list[Fault]]:
+    """Acts by cluster, and faults by row."""
+    acts: dict[int, _Act] = {}
+    numbers: dict[int, int] = {}
+    faults: list[Fault] = []
+    for row in sheet.rows:
+        cluster, found = _whole(row["cluster"]), _read_act(sheet, row, here, kinds)
+        again = cluster in numbers
+        if again and found:
+            expected = f"each cluster once; it stands in row {numbers[cluster]} too"
+            found = row.fault("cluster", expected)
+        numbers.setdefault(cluster, row.number)
+        if isinstance(found, _Act):
+            acts[cluster] = found
+        elif found:
+            faults.append((row.number, found))
+    return acts, faults
+
+
+def _read_act(
+    sheet: Sheet, row: Row, here: _Clusters, kinds: Mapping[str, str]
+) -> "_Act | str | None":
+    """What a row wants, or what is wrong with it; None where it wants nothing."""
+    words = row["action"].casefold().split()
+    action = words[0] if words else ""
+    if not action:
+        filled = [name for name in EDITABLE[1:] if row[name]]
+        expected = f"{', '.join(ACTIONS)}, since {' and '.join(filled)} is filled in"
+        return row.fault("action", expected) if filled else None
+    if action not in ACTIONS:
+        return row.fault("action", f"one of {', '.join(ACTIONS)}") + nearest(action, ACTIONS)
+    spoilt = row.damaged(EDITABLE)
+    if spoilt:
+        return spoilt[0]
+    cluster = _whole(row["cluster"])
+    if cluster not in here.rows:
+        return row.fault("cluster", "the number of a cluster in clusters.csv")
+    if row["evidence"] != members_hash(here.keys_of(cluster)):
+        now = f"{members_hash(here.keys_of(cluster))!r}; the cluster's values are not those that "
+        return row.fault("evidence", now + "the sheet was written for: write it again")
+    found = _read_what(row, action, cluster, here, kinds)
+    return found if isinstance(found, str) else _Act(action, *found, row["note"], sheet.name, row)
+
+
+def _read_what(
+    row: Row, action: str, cluster: int, here: _Clusters, kinds: Mapping[str, str]
+) -> tuple[int, str] | str:
+    """The number and the supercategory that the action needs, or what is wrong with them."""
+    into = _whole(row["into"])
+    if row["into"] and action in ("accept", "dissolve"):
+        return row.fault("into", f"nothing: {action} needs none")
+    if row["supercategory"] and action != "accept":
+        return row.fault("supercategory", f"nothing: only accept takes one, not {action}")
+    if action == "merge" and (into not in here.rows or into == cluster):
+        return row.fault("into", "the number of another cluster")
+    if action == "split":
+        most = count_different(here.vectors[here.rows[cluster]])
+        if not 2 <= into <= most:
+            return row.fault("into", f"into how many clusters, 2 to {most}")
+    names = {name.casefold(): name for name in kinds}
+    name = names.get(row["supercategory"].casefold(), "")
+    if action == "accept" and not name:
+        near = nearest(row["supercategory"].casefold(), names)
+        return row.fault("supercategory", "a name that is in taxonomy.csv") + near
+    return into, name
+
+
+def _whole(text: str) -> int:
+    """A number of digits alone, -1 for anything else."""
+    text = text.removesuffix(".0").removesuffix(",0")
+    return int(text) if text.isdecimal() else -1
+
+
+def _contradictions(acts: Mapping[int, _Act], before: Mapping[int, _Act]) -> list[Fault]:
+    """Clusters of which an earlier sheet says something else."""
+    pairs = [(act, before.get(cluster, act)) for cluster, act in acts.items()]
+    return [(act.row.number, _contradiction(act, first)) for act, first in pairs if act != first]
+
+
+def _contradiction(act: _Act, first: _Act) -> str:
+    column = next(name for name in EDITABLE if getattr(act, name) != getattr(first, name))
+    there = f"what row {first.row.number} of {first.sheet} says of this cluster"
+    return act.row.fault(column, f"{there}, {first.row[column]!r}; apply one of them only")
+
+
+def _conflicts(acts: Mapping[int, _Act], here: _Clusters) -> list[tuple[_Act, str]]:
+    """Act and fault: merges into what will not be there, nothing left to dissolve into."""
+    faults = []
+    for cluster, act in acts.items():
+        if act.action == "merge" and _target(cluster, acts) is None:
+            faults.append(
+                (act, act.row.fault("into", "a cluster that is not merged into this one"))
+            )
+        target = acts.get(act.into)
+        if act.action == "merge" and target and target.action in ("dissolve", "split"):
+            there = "" if target.sheet == act.sheet else f" of {target.sheet}"
+            stays = f"a cluster that stays; row {target.row.number}{there} says {target.action}"
+            faults.append((act, act.row.fault("into", stays)))
+    dissolved = [act for act in acts.values() if act.action == "dissolve"]
+    if dissolved and not _staying(acts, here):
+        expected = "at least one cluster that stays as it is"
+        faults.append((dissolved[0], dissolved[0].row.fault("action", expected)))
+    return faults
+
+
+def _target(cluster: int, acts: Mapping[int, _Act]) -> int | None:
+    """Where the merges end that start at a cluster; None where they go round."""
+    passed = []
+    while cluster in acts and acts[cluster].action == "merge":
+        if cluster in passed:
+            return None
+        passed.append(cluster)
+        cluster = acts[cluster].into
+    return cluster
+
+
+def _staying(acts: Mapping[int, _Act], here: _Clusters) -> list[int]:
+    """Clusters that no row takes apart."""
+    return [c for c in here.rows if c not in acts or acts[c].action == "accept"]
+
+
+def _accepted(acts: Mapping[int, _Act], here: _Clusters) -> dict[str, tuple[str, str]]:
+    """What is accepted for each value; a cluster merged into an accepted one goes with it."""
+    accepted: dict[str, tuple[str, str]] = {}
+    for cluster in here.rows:
+        target = _target(cluster, acts)
+        act = acts.get(-1 if target is None else target)
+        if target is not None and act and act.action == "accept":
+            name = here.names[target]
+            why = act.note or f"accepted with cluster {target} ({name})"
+            accepted |= dict.fromkeys(here.keys_of(cluster), (act.supercategory, why))
+    return accepted
+
+
+def _edits(
+    cluster: int, act: _Act, acts: Mapping[int, _Act], here: _Clusters
+) -> list[dict[str, str]]:
+    """Which value belongs with which, for all values of a cluster that is edited."""
+    rows = here.rows[cluster]
+    if act.action == "merge":
+        anchors = [here.medoid(here.rows[act.into])] * len(rows)
+    elif act.action == "split":
+        anchors = _part(rows, act.into, here)
+    elif act.action == "dissolve":
+        anchors = _scatter(rows, _staying(acts, here), here)
+    else:
+        return []
+    pairs = zip(here.keys_of(cluster), anchors, strict=True)
+    return [{"key": key, "with_key": anchor, "action": act.action} for key, anchor in pairs]
+
+
+def _part(rows: np.ndarray, parts: int, here: _Clusters) -> list[str]:
+    """The medoid of the part that each value falls into."""
+    labels = k_means(here.vectors[rows], parts, seed=0, restarts=RESTARTS).labels
+    medoids = [here.medoid(rows[labels == part]) for part in range(parts)]
+    return [medoids[label] for label in labels]
+
+
+def _scatter(rows: np.ndarray, staying: Sequence[int], here: _Clusters) -> list[str]:
+    """The medoid of the nearest cluster that stays, for each value."""
+    centres = np.array([here.vectors[here.rows[c]].mean(axis=0) for c in staying])
+    nearest_of = cdist(here.vectors[rows], centres).argmin(axis=1)
+    return [here.medoid(here.rows[staying[i]]) for i in nearest_of]

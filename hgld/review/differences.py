@@ -1,0 +1,62 @@
+"""What has changed between two review sheets or files of decisions, in words.
+
+A line of a CSV that differs says little: blanks, order and counts differ too. Told is what a
+person means: which values are decided in another way now.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hgld.review.annotations import Annotation
+
+__all__ = ["Difference", "compare_annotations"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A value of which two files say two things; None: the file does not have it."""
+
+    before: Annotation | None
+    after: Annotation | None
+
+    @property
+    def in_note_only(self) -> bool:
+        """Whether both decide the same and only the reason is another."""
+        return bool(self.before and self.after) and all(
+            getattr(self.before, name) == getattr(self.after, name)
+            for name in ("decision", "supercategory", "kind")
+        )
+
+    @property
+    def words(self) -> str:
+        """One line: the value, what was said of it and what is now."""
+        one = self.after or self.before
+        assert one is not None
+        before = self.before.words if self.before else "not there"
+        after = self.after.words if self.after else "not there"
+        name = one.label if one.label == one.key else f"{one.label} ({one.key})"
+        if before == after and self.before and self.after:
+            return f"{name}: {after}, {_detail(self.before, self.after)}"
+        why = f" ({one.note})" if self.after and one.note else ""
+        return f"{name}: {before} -> {after}{why}"
+
+
+def compare_annotations(
+    before: Mapping[str, Annotation], after: Mapping[str, Annotation]
+) -> Iterator[Difference]:
+    """The values of which something else is said, by key."""
+    for key in sorted(before.keys() | after.keys()):
+        one, other = before.get(key), after.get(key)
+        if one is None or other is None or _said(one) != _said(other):
+            yield Difference(one, other)
+
+
+def _said(annotation: Annotation) -> tuple[str, ...]:
+    return annotation.decision, annotation.supercategory, annotation.kind, annotation.note
+
+
+def _detail(before: Annotation, after: Annotation) -> str:
+    """What differs where the decision does not."""
+    if before.kind != after.kind:
+        return f"kind {before.kind or 'empty'} -> {after.kind or 'empty'}"
+    return f"note '{before.note}' -> '{after.note}'"

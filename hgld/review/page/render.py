@@ -1,0 +1,224 @@
+"""Makes the review page: the rows of ``review.csv``, in one HTML file that needs no network.
+
+The page carries the sheet cell by cell as the CSV has it, so that what the browser saves is that
+very CSV with the edited cells changed, and ``hgld review --apply`` reads it like any other. All
+texts reach the page as data and are shown as text: labels come from a public wiki. The browser is
+told to run this script alone and to ask no other machine for anything.
+"""
+
+import csv
+import io
+import json
+from base64 import b64encode
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from hgld.artifacts import ARTIFACTS, Table, Vectors
+from hgld.artifacts.cells import unguard
+from hgld.config import ReviewOptions
+from hgld.hierarchy.clean import value_keys
+from hgld.hierarchy.columns import records
+from hgld.review.page.nearest import find_next_clusters
+from hgld.review.page.photos import Photo, choose_images, read_photos
+from hgld.tasks import say
+from hgld.words import single_blanks
+
+__all__ = ["render_page"]
+
+SCRIPTS = (  # in the order in which they need each other
+    "dom.js",
+    "sheet.js",
+    "edits.js",
+    "map.js",
+    "walk.js",
+    "curve.js",
+    "filters.js",
+    "list.js",
+    "deeds.js",
+    "chooser.js",
+    "panel.js",
+    "neighbours.js",
+    "keys.js",
+    "start.js",
+)
+MEGABYTE = 1_000_000
+
+
+def render_page(
+    sheet: pd.DataFrame,
+    clusters: pd.DataFrame,
+    cluster_summary: pd.DataFrame,
+    label_vectors: Vectors,
+    taxonomy: pd.DataFrame,
+    landmark_values: pd.DataFrame,
+    landmarks: pd.DataFrame,
+    images: pd.DataFrame,
+    *,
+    options: ReviewOptions,
+    source: Path,
+    title: str,
+    command: str,
+) -> str:
+    """The page as HTML; the same tables and files give the same text.
+
+    Args:
+        sheet: the review sheet, in the order in which it is to be worked through.
+        clusters: cluster of each value.
+        cluster_summary: the clusters that lie near each.
+        label_vectors: for the cluster that a value would go to otherwise.
+        taxonomy: the supercategories to choose from.
+        landmark_values: which landmark carries which value.
+        landmarks: their names.
+        images: those that may be shown: where they lie, and to whom they are owed.
+        options: photos of a value, and the size of the page.
+        source: the folder that ``images.path`` is relative to.
+        title: the pipeline's title.
+        command: what applies the file that the page saves.
+
+    Returns:
+        HTML of at most ``review.page_megabytes``, unless the rows alone take more.
+    """
+    facts = {
+        "title": title,
+        "command": command,
+        **_sheet_facts(_csv_text(sheet), find_next_clusters(clusters, label_vectors)),
+        "clusters": _cluster_facts(cluster_summary),
+        "taxonomy": _taxonomy_facts(taxonomy),
+    }
+    facts["landmarks"] = {
+        **_landmark_facts(landmark_values, _keys(facts)),
+        "needed": options.min_coverage,
+    }
+    bare = _fill_in({**facts, "photos": {}}, title)
+    chosen = choose_images(landmark_values, landmarks, images, per_value=options.page_photos)
+    budget = int(options.page_megabytes * MEGABYTE) - len(bare.encode())
+    photos = read_photos(chosen, _keys(facts), source, budget_bytes=budget)
+    page = _fill_in({**facts, "photos": _photo_facts(photos, _keys(facts))}, title)
+    count = sum(map(len, photos.values()))
+    say(f"{count:,} photos of {len(photos):,} values, {len(page.encode()) / MEGABYTE:.1f} MB")
+    return page
+
+
+def _csv_text(sheet: pd.DataFrame) -> str:
+    artifact = ARTIFACTS["review"]
+    assert isinstance(artifact, Table)
+    table = artifact.check(sheet, Path(artifact.file))
+    text: str = table.to_csv(index=False, lineterminator="\r\n", quoting=csv.QUOTE_MINIMAL)
+    return text
+
+
+def _sheet_facts(text: str, next_clusters: Mapping[str, int]) -> dict[str, Any]:
+    """Hash, columns, cells, guarded ones as they read, and where a row would go otherwise."""
+    columns, *rows = csv.reader(io.StringIO(text, newline=""))
+    plain = {
+        str(i): {
+            name: word
+            for name, cell in zip(columns, row, strict=True)
+            if (word := unguard(cell)) != cell
+        }
+        for i, row in enumerate(rows)
+    }
+    facts = {"columns": columns, "rows": rows}
+    return {
+        "hash": sha256(text.encode()).hexdigest()[:16],
+        **facts,
+        "plain": {i: cells for i, cells in plain.items() if cells},
+        "next": [next_clusters.get(key) for key in _keys(facts)],
+    }
+
+
+def _cluster_facts(cluster_summary: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Number of a cluster -> its name, and the clusters near it, nearest first."""
+    return {
+        str(row["cluster"]): {
+            "name": row["cluster_name"],
+            "near": [number for number in row["nearest"].split("; ") if number],
+        }
+        for row in records(cluster_summary)
+        if row["values"]
+    }
+
+
+def _taxonomy_facts(taxonomy: pd.DataFrame) -> list[dict[str, Any]]:
+    """The supercategories, spelt as decisions spell them."""
+    return [
+        {**row, "supercategory": single_blanks(row["supercategory"])} for row in records(taxonomy)
+    ]
+
+
+def _landmark_facts(landmark_values: pd.DataFrame, keys: Sequence[str]) -> dict[str, Any]:
+    """Landmarks of each row alone, and those that several rows share, by the rows' numbers."""
+    row_of = {key: row for row, key in enumerate(keys)}
+    places: dict[tuple[str, int], set[int | None]] = defaultdict(set)
+    columns = (landmark_values[name] for name in ("split", "landmark_id"))
+    for split, landmark, key in zip(*columns, value_keys(landmark_values), strict=True):
+        places[split, landmark].add(row_of.get(key))
+    known = (rows for rows in places.values() if None not in rows)
+    groups = Counter(tuple(sorted(row for row in rows if row is not None)) for rows in known)
+    return {
+        "alone": [groups.pop((row,), 0) for row in row_of.values()],
+        "shared": [[list(rows), count] for rows, count in sorted(groups.items())],
+        "total": len(places),
+    }
+
+
+def _keys(facts: Mapping[str, Any]) -> list[str]:
+    """The key of each row."""
+    place = facts["columns"].index("key")
+    return [unguard(row[place]) for row in facts["rows"]]
+
+
+def _photo_facts(
+    photos: Mapping[str, Sequence[Photo]], keys: Sequence[str]
+) -> dict[str, list[dict[str, str]]]:
+    """Number of a row -> its photos with what their captions say."""
+    return {
+        str(row): [
+            {
+                "jpeg": photo.jpeg,
+                "landmark": photo.landmark,
+                "title": photo.credit.title,
+                "url": photo.credit.url,
+                "byline": photo.credit.byline,
+                "terms": photo.credit.terms,
+                "license_url": photo.credit.license_url,
+            }
+            for photo in photos[key]
+        ]
+        for row, key in enumerate(keys)
+        if key in photos
+    }
+
+
+def _fill_in(facts: Mapping[str, Any], title: str) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("hgld"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    script = "(() => {\n" + "\n".join(map(_read, SCRIPTS)) + "})();\n"
+    return environment.get_template("review/page.html").render(
+        title=title,
+        script=Markup(script),
+        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
+        data=Markup(_as_json(facts)),
+    )
+
+
+def _as_json(facts: Mapping[str, Any]) -> str:
+    """JSON that no cell can end: inside a script element ``<`` would begin markup."""
+    text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
+
+
+def _read(name: str) -> str:
+    return files("hgld").joinpath("templates", "review", name).read_text(encoding="utf-8")

@@ -1,0 +1,246 @@
+"""The sheets on which a person decides what each value is, and the gate behind them.
+
+``review.csv`` has one row a value: four columns to edit come first (decision, supercategory, kind,
+note), the rest is there to decide by. What matters most comes first: open values, by the images
+that they decide and by how unsure their cluster is. Decisions that no longer fit are shown, not
+lost. ``review_clusters.csv`` has one row a cluster, to decide many values at once (see
+``hgld.review.clusters``). Both are read back by ``hgld review PIPELINE --apply``.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from hgld.artifacts.cells import guard_columns
+from hgld.config import ReviewOptions, StageContext
+from hgld.errors import WaitingForReview
+from hgld.hierarchy.clean import value_keys
+from hgld.hierarchy.columns import columns_of, records, single_blanks_all, table_of
+from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of
+from hgld.review.cluster_list import list_clusters
+from hgld.review.evidence import evidence_of, has_changed
+from hgld.review.row_base import EDITABLE, base_of, cells_of
+from hgld.words import count_text
+
+__all__ = ["hints_of", "in_review_order", "list_values", "require_decisions", "write_sheets"]
+
+EXAMPLES = 3
+FEWEST_VOTERS = 2  # decided values of a cluster, before they suggest something to the others
+FIRST_TO_LAST = {"open": 0, "unsure": 0, "stale": 1, "decided": 2}
+GONE = -1  # the cluster of a value that is not there any more
+
+
+def write_sheets(
+    clusters: pd.DataFrame,
+    cluster_summary: pd.DataFrame,
+    landmark_values: pd.DataFrame,
+    landmarks: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    decisions: pd.DataFrame,
+    class_hints: pd.DataFrame,
+    *,
+    options: ReviewOptions,
+    context: StageContext,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row a value before; after, one row a value and a decision without value.
+
+    Returns:
+        ``review`` and ``review_clusters``.
+    """
+    sheet = list_values(clusters, landmark_values, landmarks, taxonomy, decisions, class_hints)
+    return guard_columns(sheet), guard_columns(list_clusters(sheet, cluster_summary))
+
+
+def list_values(
+    clusters: pd.DataFrame,
+    landmark_values: pd.DataFrame,
+    landmarks: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    decisions: pd.DataFrame,
+    class_hints: pd.DataFrame,
+) -> pd.DataFrame:
+    """The rows of ``review.csv``, each with the decision in force or a suggestion, in order.
+
+    A value is ``open`` without a decision, ``unsure`` where a person was, ``stale`` where its
+    label, its class or its supercategory is not what it was when it was decided, else ``decided``.
+    A decision whose value is gone stands in the last rows, ``stale`` and in no cluster.
+
+    A suggestion is the supercategory that has the value's very name; else what the class hints at;
+    else the one that most decided values of the cluster have, weighted by their landmarks. A single
+    decided value says too little of its cluster.
+    """
+    decided, kinds = Decided(decisions), kinds_of(taxonomy)
+    in_force = decided.of_values(clusters)
+    hints = hints_of(class_hints)
+    evidence = evidence_of(clusters, hints)
+    sheet = clusters.assign(
+        key=value_keys(clusters),
+        key_type=key_types_of(clusters),
+        **_decided_cells(in_force),
+        hint=[hints.get(class_id, "") for class_id in clusters["class_id"]],
+        suggestion=_suggest(clusters, in_force, kinds, class_hints),
+        evidence=evidence,
+        status=[_status(d, now, kinds) for d, now in zip(in_force, evidence, strict=True)],
+    )
+    examples = _examples(landmark_values, landmarks)
+    sheet = sheet.assign(examples=[examples.get(key, "") for key in sheet["key"]], base="")
+    sheet = sheet[columns_of("review")]
+    sheet = in_review_order(pd.concat([sheet, _gone(decided, clusters)], ignore_index=True))
+    shown: dict[str, Decision | None] = {decision.key: decision for decision in decided.all()}
+    shown |= dict(zip(value_keys(clusters), in_force, strict=True))
+    bases = (base_of(key, shown[key], row) for row, key in enumerate(sheet["key"], 1))
+    return sheet.assign(base=list(map(str, bases)))
+
+
+def in_review_order(sheet: pd.DataFrame) -> pd.DataFrame:
+    """The rows of ``review.csv`` as a person best goes through them.
+
+    Open and unsure values first, then stale, then decided ones, then decisions without a value;
+    among them by impact x uncertainty: the images (or landmarks, if more) that a decision reaches,
+    times 1 - margin, which is 1 halfway between two clusters.
+    """
+    impact = np.maximum(sheet["images"], sheet["landmarks"])
+    ordered = sheet.assign(
+        _gone=sheet["cluster"] == GONE,
+        _status=sheet["status"].map(FIRST_TO_LAST),
+        _weight=impact * (1 - sheet["margin"].clip(0, 1)),
+    ).sort_values(
+        ["_gone", "_status", "_weight", "key"], ascending=[True, True, False, True], kind="stable"
+    )
+    return ordered[list(sheet.columns)].reset_index(drop=True)
+
+
+def hints_of(class_hints: pd.DataFrame) -> dict[str, str]:
+    """Class id -> what its superclasses suggest, in words.
+
+    Example:
+        >>> hints_of(pd.DataFrame({"class_id": ["Q1"], "kind_hint": ["natural"],
+        ...     "supercategory_hint": ["lake"]}))
+        {'Q1': 'natural: lake'}
+    """
+    columns = ("class_id", "kind_hint", "supercategory_hint")
+    rows = zip(*(class_hints[name] for name in columns), strict=True)
+    texts = ((class_id, ": ".join(filter(None, hint))) for class_id, *hint in rows)
+    return {class_id: text for class_id, text in texts if class_id and text}
+
+
+def require_decisions(
+    clusters: pd.DataFrame,
+    cluster_summary: pd.DataFrame,
+    landmark_values: pd.DataFrame,
+    landmarks: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    decisions: pd.DataFrame,
+    class_hints: pd.DataFrame,
+    *,
+    options: ReviewOptions,
+    context: StageContext,
+) -> None:
+    """Let the run pass when enough landmarks are decided; a landmark is, if all its values are.
+
+    Raises:
+        WaitingForReview: fewer than ``review.min_coverage``; says how many values are open.
+    """
+    decided = Decided(decisions)
+    is_open = [not (d and d.decides) for d in decided.of_values(landmark_values)]
+    open_rows = landmark_values[np.array(is_open, dtype=bool)]
+    total = len(landmark_values[["split", "landmark_id"]].drop_duplicates())
+    waiting = len(open_rows[["split", "landmark_id"]].drop_duplicates())
+    if total - waiting >= options.min_coverage * total:
+        return
+    values = value_keys(open_rows).nunique()
+    raise WaitingForReview(
+        f"{count_text(values, 'value')} of {count_text(waiting, 'landmark')} "
+        f"{'is' if values == 1 else 'are'} open ({1 - waiting / total:.1%} of {total:,} decided, "
+        f"review.min_coverage is {options.min_coverage:.1%})"
+    )
+
+
+def _decided_cells(in_force: Sequence[Decision | None]) -> dict[str, list[str]]:
+    """The cells that a person edits, filled in from the decisions in force."""
+    cells = [cells_of(decision) for decision in in_force]
+    return {name: [row[name] for row in cells] for name in EDITABLE}
+
+
+def _status(decision: Decision | None, evidence: str, kinds: Mapping[str, str]) -> str:
+    if decision is None:
+        return "open"
+    if not decision.decides:
+        return "unsure"
+    fits = not decision.places or decision.kind in ("", kinds.get(decision.supercategory))
+    known = not decision.places or decision.supercategory in kinds
+    changed = has_changed(decision.evidence, evidence)
+    return "decided" if fits and known and not changed else "stale"
+
+
+def _gone(decided: Decided, clusters: pd.DataFrame) -> pd.DataFrame:
+    """A row for each decision in force whose value is not there."""
+    here = {("qid", i) for i in clusters["class_id"]} | {("label", i) for i in value_keys(clusters)}
+    here |= {("label", label) for label in clusters["instance_of"]}
+    gone = [d for d in decided.all() if (d.key_type, d.key) not in here]
+    gone = [d for d in gone if ("label", d.key) not in here]  # a key stands in the sheet once
+    rows = [
+        {
+            "key": decision.key,
+            "key_type": decision.key_type,
+            "instance_of": decision.key if decision.key_type == "label" else "",
+            "evidence": decision.evidence,
+            "cluster": GONE,
+            "status": "stale",
+            **dict.fromkeys(("landmarks", "images", "distance", "margin"), 0),
+            **dict.fromkeys(("examples", "cluster_name", "hint", "suggestion", "base"), ""),
+        }
+        for decision in gone
+    ]
+    table = table_of("review", rows).assign(**_decided_cells(gone))
+    return table.drop_duplicates("key", keep="last").astype({"distance": float, "margin": float})
+
+
+def _suggest(
+    clusters: pd.DataFrame,
+    in_force: Sequence[Decision | None],
+    kinds: Mapping[str, str],
+    class_hints: pd.DataFrame,
+) -> list[str]:
+    rows = records(clusters)
+    favourite = _favourites(rows, in_force)
+    names = {name.casefold(): name for name in kinds}
+    pairs = zip(class_hints["class_id"], class_hints["supercategory_hint"], strict=True)
+    hinted = {class_id: name for class_id, name in pairs if name in kinds}
+    return [
+        ""
+        if decision and decision.decides
+        else names.get(row["instance_of"].casefold())
+        or hinted.get(row["class_id"])
+        or favourite.get(row["cluster"], "")
+        for row, decision in zip(rows, in_force, strict=True)
+    ]
+
+
+def _favourites(
+    rows: Sequence[Mapping[str, object]], in_force: Sequence[Decision | None]
+) -> dict[object, str]:
+    """Cluster -> the supercategory that most landmarks of its decided values have."""
+    votes: dict[object, Counter[str]] = defaultdict(Counter)
+    voters = Counter[object]()
+    for row, decision in zip(rows, in_force, strict=True):
+        if decision and decision.places:
+            votes[row["cluster"]][decision.supercategory] += int(str(row["landmarks"]))
+            voters[row["cluster"]] += 1
+    return {
+        cluster: min(count, key=lambda name: (-count[name], name))
+        for cluster, count in votes.items()
+        if voters[cluster] >= FEWEST_VOTERS
+    }
+
+
+def _examples(landmark_values: pd.DataFrame, landmarks: pd.DataFrame) -> dict[str, str]:
+    """Value key -> names of its first landmarks, of those that are called the same only one."""
+    keyed = landmark_values.assign(key=value_keys(landmark_values))
+    named = keyed.merge(landmarks, on=["split", "landmark_id"], how="left")
+    named = named.assign(name=single_blanks_all(named["name"].fillna("")))
+    distinct = named.sort_values(["key", "split", "landmark_id"]).drop_duplicates(["key", "name"])
+    joined = distinct.groupby("key").head(EXAMPLES).groupby("key")["name"].agg("; ".join)
+    return {str(key): str(text) for key, text in joined.items()}

@@ -1,0 +1,310 @@
+"""Read a sheet of values: what each row says, and what is wrong with it.
+
+Of the columns that are only there to be read, two are compared with what they should be: a label
+or a base that belongs to another key shows that columns were sorted apart from each other, and
+every decision would go to a wrong value. All others are spoilt by spreadsheets as a matter of
+course (``0,25``), and decide nothing; if they differ, a note says so.
+
+A row that is as it was written says nothing, whatever was decided since. What a person should look
+at before it is applied is a doubt: a row that replaces a decision which its sheet does not show,
+and a sheet whose decisions have moved to other keys.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import pairwise
+from math import factorial, prod
+
+from hgld.artifacts import DECISIONS, KINDS
+from hgld.hierarchy.decisions import PLACING, Decision
+from hgld.review.evidence import has_changed
+from hgld.review.row_base import EDITABLE, Base, base_of, cells_of, hash_cells
+from hgld.review.spreadsheet import Row, Sheet
+from hgld.tasks import say
+from hgld.words import count_text, nearest, single_blanks
+
+__all__ = ["Reading", "Value", "Wanted", "as_wanted", "keyed", "read_values"]
+
+NEEDED = ("key", "decision", "supercategory")
+HINTED = 20  # unknown keys for which the nearest is looked up, among thousands
+COMPARED = ("landmarks", "images", "cluster")  # read-only cells that are told of when they differ
+MOVED_FROM = 6  # rows; fewer may well be a person's corrections
+MOVED_SHARE = 0.75  # of the changed rows; sorted apart, all of them say what another row said
+BY_CHANCE = Fraction(1, 100_000)  # the largest probability at which an order counts as sorted
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value, or a decision without one: what the sheet's row of this key is compared with.
+
+    Attributes:
+        history: all decisions on it, the one in force last.
+    """
+
+    key_type: str
+    label: str
+    evidence: str
+    history: Sequence[Decision]
+    cells: Mapping[str, object]
+
+    @property
+    def in_force(self) -> Decision | None:
+        """The decision in force, if there is one."""
+        return self.history[-1] if self.history else None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a row of the sheet says, completed from the taxonomy.
+
+    ``confirmed``: it says again what holds, though the value is not what it was.
+    """
+
+    decision: str
+    supercategory: str
+    kind: str
+    why: str
+    confirmed: bool = field(default=False, compare=False)
+
+    @property
+    def words(self) -> str:
+        """The decision in words."""
+        return " ".join(filter(None, (self.decision, self.supercategory)))
+
+
+@dataclass
+class Reading:
+    """What the rows of a sheet say, by key; by row what is wrong, and what is doubtful."""
+
+    wanted: dict[str, Wanted] = field(default_factory=dict)
+    faults: list[tuple[int, str]] = field(default_factory=list)
+    reverts: list[str] = field(default_factory=list)
+    moved: str = ""
+
+
+def read_values(sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, str]) -> Reading:
+    """Read the rows of a sheet of values (``keyed``)."""
+    sheet.require(NEEDED)
+    rows = [_completed(row, sheet.columns, values.get(row["key"])) for row in sheet.rows]
+    reading = Reading(faults=_key_faults(rows, values))
+    outdated = 0
+    for row in rows:
+        value, base = values.get(row["key"]), Base.parse(row["base"])
+        spoilt = row.damaged(EDITABLE) + (_mismatch(row, base, value) if value else [])
+        found: Wanted | str | None = _untouched(row, value, kinds)
+        if found is None and base and hash_cells(row.cells) == base.cells:
+            outdated += value is not None and not base.shows(value.in_force)
+        elif found is None:
+            found = _read_decision(row, kinds)
+        if isinstance(found, Wanted):
+            reading.wanted[row["key"]] = found
+            reading.reverts += _reverted(row, found, base, value, kinds)
+        elif found:
+            spoilt.append(found)
+        reading.faults += [(row.number, fault) for fault in spoilt]
+    reading.moved = _moved(rows, values)
+    _say_differences(replace(sheet, rows=rows), values, outdated)
+    return reading
+
+
+def _completed(row: Row, columns: Collection[str], value: Value | None) -> Row:
+    """The row with the editable columns that its sheet lacks: as shown, if it still says that."""
+    cells = {name: row[name] for name in EDITABLE}
+    missing = [name for name in EDITABLE if name not in columns]
+    shown = cells_of(_shown(Base.parse(row["base"]), value)) if missing and value else cells
+    same = all(cells[name].casefold() == shown[name].casefold() for name in NEEDED[1:])
+    cells |= {name: shown[name] for name in missing if same}
+    return replace(row, cells={**row.cells, **cells})
+
+
+def _shown(base: Base, value: Value) -> Decision | None:
+    """The decision that the row was written from; without a base, the one in force."""
+    if not base:
+        return value.in_force
+    return next((decision for decision in value.history if base.shows(decision)), None)
+
+
+def _reverted(
+    row: Row, wanted: Wanted, base: Base, value: Value | None, kinds: Mapping[str, str]
+) -> list[str]:
+    """A line, if the row replaces a decision that its sheet does not show, or takes one back."""
+    decision = value.in_force if value else None
+    if value is None or decision is None or wanted == as_wanted(decision, kinds):
+        return []
+    before = [as_wanted(earlier, kinds) for earlier in value.history[:-1]]
+    if base.shows(decision) if base else wanted not in before:
+        return []
+    name = value.label or row["key"]
+    was = as_wanted(decision, kinds)
+    assert was is not None
+    made = f"decided by {decision.who}, {decision.when}"
+    return [f"row {row.number}, {name}: '{was.words}' ({made}) would become '{wanted.words}'"]
+
+
+def _moved(rows: Sequence[Row], values: Mapping[str, Value]) -> str:
+    """What shows that the decisions were sorted apart from their keys; empty if nothing does."""
+    now, was = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    for row in rows:
+        value, base = values.get(row["key"]), Base.parse(row["base"])
+        shown = _shown(base, value) if value else None
+        one, other = _place(row.cells), _place(cells_of(shown))
+        if one != other and (base or (one[0] and other[0])):
+            now[one] += 1
+            was[other] += 1
+    changed = now.total()
+    if changed >= MOVED_FROM and (now & was).total() >= MOVED_SHARE * changed:
+        return f"{count_text(changed, 'row')} hold the decisions of other rows"
+    said = [_place(row.cells) for row in rows if row["supercategory"]]
+    if _ascend(rows) and (_is_sorted(said) or _is_sorted([names[1:] for names in said])):
+        return "the decisions are sorted, while the keys are in the order of writing"
+    return ""
+
+
+def _place(cells: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(cells[name].casefold() for name in NEEDED[1:])
+
+
+def _ascend(rows: Sequence[Row]) -> bool:
+    """Whether all rows have the order in which they were written."""
+    places = [Base.parse(row["base"]).row for row in rows]
+    return all(places) and all((len(a), a) < (len(b), b) for a, b in pairwise(places))
+
+
+def _is_sorted(said: Sequence[tuple[str, ...]]) -> bool:
+    """Whether the decisions have an order that sorting leaves, and chance hardly ever does."""
+    count_of = Counter(said)
+    changes = sum(one != other for one, other in pairwise(said))
+    in_order = list(said) in (sorted(said), sorted(said, reverse=True))
+    if not in_order and changes >= len(count_of):
+        return False
+    orders = 2 if in_order else factorial(len(count_of))  # of the groups of equal decisions
+    return orders * prod(map(factorial, count_of.values())) < BY_CHANCE * factorial(len(said))
+
+
+def keyed(sheet: Sheet) -> Sheet:
+    """The sheet; one without keys has its labels as such, which are those of values without id."""
+    if "key" in sheet.columns or "instance_of" not in sheet.columns:
+        return sheet
+    rows = [Row(row.number, {**row.cells, "key": row["instance_of"]}) for row in sheet.rows]
+    return replace(sheet, columns=[*sheet.columns, "key"], rows=rows)
+
+
+def _mismatch(row: Row, base: Base, value: Value) -> list[str]:
+    """A label or a base that is not its key's, or a value that has changed since the sheet."""
+    label = single_blanks(value.label)
+    if base and base.key != base_of(row["key"], None).key:
+        why = f"the base of {row['key']}; was a column sorted or pasted by itself?"
+        return [row.fault("base", why)]
+    if row["instance_of"] and label and row["instance_of"] != label:
+        why = f"{label!r}, the label of {row['key']}; was a column sorted or pasted by itself?"
+        return [row.fault("instance_of", why)]
+    if row["evidence"] and row["decision"] and has_changed(row["evidence"], value.evidence):
+        now = f"{value.evidence!r}; the value has changed since this sheet was written"
+        return [row.fault("evidence", now)]
+    return []
+
+
+def _untouched(row: Row, value: Value | None, kinds: Mapping[str, str]) -> Wanted | None:
+    """The decision in force, if the row says it word for word: it need not fit any more."""
+    decision = value.in_force if value else None
+    wanted = as_wanted(decision, kinds)
+    if value is None or decision is None or wanted is None:
+        return None
+    same = {column: row[column] for column in EDITABLE} == cells_of(decision)
+    return replace(wanted, confirmed=_confirms(row, value, decision)) if same else None
+
+
+def _confirms(row: Row, value: Value, decision: Decision) -> bool:
+    """Whether a person wrote ``decided`` over the status of a decision that is out of date."""
+    was_stale = has_changed(decision.evidence, value.evidence)
+    return was_stale and row["status"].casefold() == "decided" and row["evidence"] == value.evidence
+
+
+def _read_decision(row: Row, kinds: Mapping[str, str]) -> "Wanted | str | None":
+    """What the row says, or what is wrong with it; None where it says nothing."""
+    decision = row["decision"].casefold()
+    if not decision:
+        filled = [name for name in EDITABLE[1:] if row[name]]
+        expected = f"keep, move, drop or unsure, since {' and '.join(filled)} is filled in"
+        return row.fault("decision", expected) if filled else None
+    if decision not in DECISIONS:
+        return row.fault("decision", f"one of {', '.join(DECISIONS)}") + nearest(
+            decision, DECISIONS
+        )
+    if decision == "drop":
+        return Wanted(decision, "", "", row["note"])
+    return _read_place(row, decision, kinds)
+
+
+def _read_place(row: Row, decision: str, kinds: Mapping[str, str]) -> "Wanted | str":
+    """The supercategory and kind of a row; ``unsure`` may leave them empty."""
+    kind = row["kind"].casefold()
+    if kind and kind not in KINDS:
+        return row.fault("kind", f"{' or '.join(KINDS)}, or nothing") + nearest(kind, KINDS)
+    if not row["supercategory"] and decision not in PLACING:
+        return Wanted(decision, "", kind, row["note"])
+    names = {name.casefold(): name for name in kinds}
+    name = names.get(row["supercategory"].casefold())
+    if name is None:
+        near = nearest(row["supercategory"].casefold(), names)
+        return row.fault("supercategory", "a name that is in taxonomy.csv") + near
+    if kind and kind != kinds[name]:
+        return row.fault("kind", f"{kinds[name]!r}, which '{name}' is in taxonomy.csv")
+    return Wanted(decision, name, kinds[name], row["note"])
+
+
+def _key_faults(rows: Sequence[Row], known: Collection[str]) -> list[tuple[int, str]]:
+    """Keys that are no value of this run, and keys of two rows that say two things."""
+    seen: dict[str, Row] = {}
+    faults: list[tuple[int, str]] = []
+    for row in rows:
+        key = row["key"]
+        if key not in known:
+            near = nearest(key, sorted(known)) if len(faults) < HINTED else ""
+            fault = row.fault("key", "the key of a value in clusters.csv") + near
+            faults.append((row.number, fault))
+        elif any(row[name] != seen.get(key, row)[name] for name in EDITABLE):
+            fault = row.fault("key", f"each key once; it stands in row {seen[key].number} too")
+            faults.append((row.number, fault))
+        seen.setdefault(key, row)
+    return faults
+
+
+def as_wanted(decision: Decision | None, kinds: Mapping[str, str]) -> Wanted | None:
+    """A decision in force as the untouched row of a sheet says it."""
+    if decision is None:
+        return None
+    kind = decision.kind or kinds.get(decision.supercategory, "")
+    why = single_blanks(decision.why)
+    return Wanted(decision.decision, decision.supercategory, kind, why)
+
+
+def _say_differences(sheet: Sheet, values: Mapping[str, Value], outdated: int) -> None:
+    if outdated:
+        say(
+            f"{sheet.name}: was written before {count_text(outdated, 'newer decision')} on values "
+            "that it leaves as they were; the newer ones hold"
+        )
+    for column in COMPARED:
+        rows = [
+            row.number
+            for row in sheet.rows
+            if (value := values.get(row["key"]))
+            and row[column]
+            and column in value.cells
+            and _digits(row[column]) != str(value.cells[column])
+        ]
+        if rows:
+            say(
+                f"{sheet.name}: {column} differs from clusters.csv in {len(rows)} rows, the first "
+                f"is row {rows[0]}; the column is only there to be read and changes nothing"
+            )
+
+
+def _digits(number: str) -> str:
+    """A whole number without what a spreadsheet puts between its digits."""
+    whole = re.sub(r"[.,]0{1,2}$", "", "".join(number.split()))
+    return re.sub(r"[.,']", "", whole)

@@ -1,0 +1,137 @@
+"""The review sheets as one ``.xlsx`` workbook: drop-down lists where there is a choice.
+
+The workbook is a convenience, the CSV is the contract: both are read back by the same command.
+All cells but the counts are text, so that nothing is run or changed into a date.
+"""
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from hgld.artifacts import DECISIONS, KINDS
+from hgld.errors import UsageError
+from hgld.hierarchy.columns import records
+from hgld.review.clusters import ACTIONS
+from hgld.review.spreadsheet import escape_controls
+
+if TYPE_CHECKING:
+    from openpyxl.workbook.workbook import Workbook
+    from openpyxl.worksheet.worksheet import Worksheet
+
+__all__ = ["write_workbook"]
+
+TITLES = {"review": "values", "review_clusters": "clusters"}
+LISTS = "lists"  # a hidden worksheet that holds the choices
+WIDTHS = {
+    **dict.fromkeys(("supercategory", "kind", "cluster_name", "hint", "suggestion"), 20),
+    "examples": 50,
+    "largest": 60,
+    "nearest": 40,
+    "note": 30,
+    "instance_of": 30,
+    "base": 25,
+}
+EDITABLE = 4  # columns
+DATE = datetime(1980, 1, 1)  # of every part; the first date that a zip knows
+
+
+def write_workbook(sheets: Mapping[str, pd.DataFrame], taxonomy: pd.DataFrame, path: Path) -> None:
+    """Write ``review`` and ``review_clusters`` as the worksheets "values" and "clusters".
+
+    The same sheets give the same bytes.
+
+    Raises:
+        UsageError: the package that writes workbooks is not installed.
+    """
+    try:
+        from openpyxl import Workbook
+    except ImportError:
+        raise UsageError('review.xlsx needs openpyxl: pip install "hgld[xlsx]"') from None
+    lists = {
+        "decision": DECISIONS,
+        "supercategory": taxonomy["supercategory"].tolist(),
+        "kind": KINDS,
+        "action": ACTIONS,
+    }
+    book = Workbook()
+    book.remove(book.worksheets[0])
+    for name, title in TITLES.items():
+        _fill(book.create_sheet(title), sheets[name], lists)
+    _fill_lists(book.create_sheet(LISTS), lists)
+    _save(book, path)
+
+
+def _fill(page: "Worksheet", sheet: pd.DataFrame, lists: Mapping[str, Sequence[str]]) -> None:
+    """The rows below their header, which stays in sight; editable columns are shaded."""
+    from openpyxl.styles import Font, PatternFill
+    from openpyxl.utils import get_column_letter
+
+    page.append(list(sheet.columns))
+    for row in records(sheet):
+        page.append([escape_controls(c) if isinstance(c, str) else c for c in row.values()])
+    for column, name in enumerate(sheet.columns, 1):
+        letter = get_column_letter(column)
+        page.column_dimensions[letter].width = WIDTHS.get(name, max(10, len(name) + 2))
+        page.cell(1, column).font = Font(bold=True)
+        if column <= EDITABLE:
+            page.cell(1, column).fill = PatternFill("solid", fgColor="FFF2CC")
+        if str(sheet[name].dtype) == "str":
+            _keep_as_text(page, letter)
+        if name in lists:
+            _choose_from(page, letter, list(lists).index(name) + 1, len(lists[name]))
+    page.freeze_panes = "A2"
+    page.auto_filter.ref = page.dimensions
+
+
+def _keep_as_text(page: "Worksheet", letter: str) -> None:
+    for cell in page[letter][1:]:
+        cell.data_type = "s"  # never a formula
+        cell.number_format = "@"
+
+
+def _choose_from(page: "Worksheet", letter: str, column: int, count: int) -> None:
+    """A drop-down list of the choices in a column of the hidden worksheet."""
+    from openpyxl.utils import get_column_letter
+    from openpyxl.worksheet.datavalidation import DataValidation
+
+    source = get_column_letter(column)
+    choices = DataValidation(
+        type="list",
+        formula1=f"{LISTS}!${source}$1:${source}${max(count, 1)}",
+        allow_blank=True,
+        showErrorMessage=False,  # applying tells of every fault, with the nearest name
+    )
+    page.add_data_validation(choices)
+    choices.add(f"{letter}2:{letter}{max(page.max_row, 2)}")
+
+
+def _fill_lists(page: "Worksheet", lists: Mapping[str, Sequence[str]]) -> None:
+    for column, names in enumerate(lists.values(), 1):
+        for row, name in enumerate(names, 1):
+            cell = page.cell(row, column, escape_controls(name))
+            cell.data_type = "s"
+    page.sheet_state = "hidden"
+
+
+def _save(book: "Workbook", path: Path) -> None:
+    """Save with every date in it fixed."""
+    book.properties.created = DATE
+    buffer = BytesIO()
+    book.save(buffer)
+    with zipfile.ZipFile(buffer) as dated, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
+        for name in dated.namelist():
+            data = dated.read(name)
+            if name == "docProps/core.xml":
+                data = _undated(data, book)
+            out.writestr(zipfile.ZipInfo(name, DATE.timetuple()[:6]), data, zipfile.ZIP_DEFLATED)
+
+
+def _undated(core: bytes, book: "Workbook") -> bytes:
+    """The document's facts with the date of its last change as that of its making."""
+    changed = book.properties.modified.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return core.replace(changed.encode(), DATE.strftime("%Y-%m-%dT%H:%M:%SZ").encode())
