@@ -12,8 +12,8 @@ LAYERS = [
     {"cli"},
     {"pipeline"},
     {"train", "evaluate", "report", "publish", "review"},
-    {"sources", "hierarchy", "shards"},
-    {"model"},
+    {"sources", "hierarchy"},
+    {"shards", "model"},
     {
         "alone",
         "artifacts",

@@ -21,15 +21,17 @@ from hgld.images import Undecodable, read_size
 from hgld.shards.classes import Classes, number_classes
 from hgld.shards.files import FileReader, local_folder
 from hgld.shards.index import is_export
-from hgld.shards.scan import Member, scan_tar
 from hgld.shards.schema import IMAGE_CRC32, MOST_IMAGE, MOST_TEXT, index_columns, is_shard_name
 from hgld.shards.sidecars import write_sidecars
+from hgld.shards.tar import Member, scan_tar
 from hgld.tasks import track
 
 __all__ = ["describe_tar", "index_shards", "number_rows"]
 
 IMAGES = ("jpg", "jpeg", "png", "webp")
 PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|Z))")
+# would break a name over lines; the last stands for bytes that are not UTF-8
+CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufffd]")
 
 
 def index_shards(
@@ -111,7 +113,12 @@ def describe_tar(tar: Path, reader: FileReader, levels: Sequence[str]) -> Iterat
 def _group(tar: Path) -> Iterator[tuple[str, list[Member]]]:
     """Neighbours that share a key."""
     key, members = "", list[Member]()
-    for member in scan_tar(tar):
+    for member in scan_tar(tar, end_mark=False):  # webdataset's own readers need none
+        if CONTROL.search(member.name):
+            raise InvalidData(
+                f"{tar}: byte {member.start}: the member's name {member.name[:100]!r} is not UTF-8 "
+                "or has control characters; pack the tar with other names"
+            )
         folder, slash, file = member.name.rpartition("/")
         own = folder + slash + file.partition(".")[0]
         if own != key and members:

@@ -22,8 +22,8 @@ from hgld.artifacts import ColumnType, atomic_path, read_csv
 from hgld.artifacts.atomic import require_file
 from hgld.errors import InvalidData, Resumable
 from hgld.images import shrink_jpeg
+from hgld.shards.tar import BLOCK, Member, scan_tar
 from hgld.sources.download import RemoteFile, load_part
-from hgld.sources.tars import BLOCK, Member, scan_tar
 
 __all__ = ["ALL", "Kept", "Wanted", "download_kept", "is_kept", "kept_path", "read_wanted"]
 

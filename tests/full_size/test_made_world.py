@@ -11,8 +11,8 @@ from PIL import Image
 from hgld.artifacts import ARTIFACTS
 from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
 from hgld.hierarchy.label import build_labels
+from hgld.shards.tar import scan_tar
 from hgld.sources.gldv2 import collect
-from hgld.sources.tars import scan_tar
 from tests.full_size.made_tars import write_tar
 from tests.full_size.made_words import make_words
 from tests.full_size.made_world import draw_sizes, make_world, sizes_of

@@ -7,8 +7,8 @@ from PIL import Image
 from hgld.artifacts import ARTIFACTS, Table
 from hgld.config import Download, FetchOptions, SourceOptions, StageContext, load_pipeline
 from hgld.images import shrink_jpeg
+from hgld.shards.tar import scan_tar
 from hgld.sources.gldv2 import collect
-from hgld.sources.tars import scan_tar
 
 pytestmark = pytest.mark.real
 PIPELINE = Path(__file__).parent / "washington.toml"

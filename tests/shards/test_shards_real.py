@@ -13,7 +13,7 @@ from hgld.config import ExportOptions, SourceOptions, StageContext
 from hgld.shards import export_shards, read_index, read_manifest, verify_shards
 from hgld.shards.batches import BatchOptions, Samples, plan_epoch
 from hgld.shards.read import ShardImages
-from hgld.shards.scan import scan_tar
+from hgld.shards.tar import scan_tar
 
 pytestmark = pytest.mark.real
 TAR = "images_wa_000.tar"

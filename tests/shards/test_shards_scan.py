@@ -17,7 +17,7 @@ from hgld.shards.copy import copy_samples
 from hgld.shards.foreign import index_shards
 from hgld.shards.look import count_shards, list_shards, read_sample
 from hgld.shards.read import ShardImages
-from hgld.shards.scan import scan_tar
+from hgld.shards.tar import scan_tar
 from tests.shards.shard_world import World, draw, put_index
 
 SIZES = [0, 1, 511, 512, 513, 70_000, 3_000_000, 5]
@@ -43,19 +43,19 @@ def test_an_archive_without_end_blocks_is_read(tmp_path: Path, world: World) -> 
     whole = list(scan_tar(shard))
     end = whole[-1].offset + whole[-1].size_bytes
     (tmp_path / "cut.tar").write_bytes(shard.read_bytes()[:end])
-    assert list(scan_tar(tmp_path / "cut.tar")) == whole
+    assert list(scan_tar(tmp_path / "cut.tar", end_mark=False)) == whole
 
 
 def test_an_archive_that_ends_inside_a_member_is_an_error(tmp_path: Path, world: World) -> None:
     shard = next(world.export()[0].glob("train-*.tar"))
     (tmp_path / "cut.tar").write_bytes(shard.read_bytes()[:600])
-    with pytest.raises(InvalidData, match=r"cut\.tar: ends inside the member at byte 0"):
+    with pytest.raises(InvalidData, match=r"cut\.tar: the tar is cut short at byte 600, inside"):
         list(scan_tar(tmp_path / "cut.tar"))
 
 
 def test_what_is_no_tar_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"PK\3\4" * 500)
-    with pytest.raises(InvalidData, match=r"x\.tar: byte 0 is no tar header"):
+    with pytest.raises(InvalidData, match=r"x\.tar: not a tar header at byte 0"):
         list(scan_tar(tmp_path / "x.tar"))
 
 
@@ -75,7 +75,9 @@ def test_a_size_that_is_negative_or_beyond_all_files_is_no_header(
 ) -> None:
     path = tmp_path / "x.tar"
     path.write_bytes(with_size(next(world.export()[0].glob("train-*.tar")), field))
-    with pytest.raises(InvalidData, match=r"x\.tar: byte 0 is no tar header"):
+    with pytest.raises(
+        InvalidData, match=r"x\.tar: (no size in the tar header at byte 0|the tar is cut)"
+    ):
         list(scan_tar(path))
 
 
@@ -83,7 +85,7 @@ def test_a_header_with_a_flipped_bit_is_no_header(tmp_path: Path, world: World) 
     shard = bytearray(next(world.export()[0].glob("train-*.tar")).read_bytes())
     shard[3] ^= 1
     (tmp_path / "x.tar").write_bytes(shard)
-    with pytest.raises(InvalidData, match=r"x\.tar: byte 0 is no tar header"):
+    with pytest.raises(InvalidData, match=r"x\.tar: not a tar header at byte 0"):
         list(scan_tar(tmp_path / "x.tar"))
 
 
@@ -96,16 +98,18 @@ def test_pax_records_that_cannot_be_read_are_named(tmp_path: Path, records: byte
         info.type, info.size = tarfile.XHDTYPE, len(records)
         tar.addfile(info, io.BytesIO(records))
         tar.addfile(tarfile.TarInfo("a.jpg"))
-    with pytest.raises(InvalidData, match=r"x\.tar: byte 0: the extended header cannot be read"):
+    with pytest.raises(InvalidData, match=r"x\.tar: not a PAX header at byte 0"):
         list(scan_tar(tmp_path / "x.tar"))
 
 
-def test_a_size_above_8_gb_in_pax_is_refused(tmp_path: Path) -> None:
+def test_a_size_above_8_gb_in_pax_is_read(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.PAX_FORMAT) as tar:
         info = tarfile.TarInfo("a.jpg")
         info.pax_headers = {"size": "9000000000"}
         tar.addfile(info)
-    with pytest.raises(InvalidData, match=r"x\.tar: byte 1024: PAX members above 8 GB"):
+    with pytest.raises(
+        InvalidData, match=r"cut short at .*, inside 'a.jpg' that ends at byte 9000001536"
+    ):
         list(scan_tar(tmp_path / "x.tar"))
 
 
@@ -113,8 +117,8 @@ def test_a_size_above_8_gb_in_pax_is_refused(tmp_path: Path) -> None:
 def test_a_name_that_cannot_be_printed_is_refused(tmp_path: Path, name: bytes) -> None:
     with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.GNU_FORMAT) as tar:
         tar.addfile(tarfile.TarInfo(name.decode(errors="surrogateescape")))
-    with pytest.raises(InvalidData, match=r"x\.tar: byte 0: the member's name b'.*' is not UTF-8"):
-        list(scan_tar(tmp_path / "x.tar"))
+    with pytest.raises(InvalidData, match=r"x\.tar: byte 0: the member's name '.*' is not UTF-8"):
+        index_shards(tmp_path)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from hgld.cli import app, guarded
-from hgld.sources.tars import scan_tar
+from hgld.shards.tar import scan_tar
 from tests.sources.file_server import Files, serve_files
 from tests.sources.made_set import FILES, OPTIONS, TARS
 from tests.sources.small_disk import small_disk

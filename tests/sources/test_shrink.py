@@ -20,12 +20,12 @@ from hgld.config import Download, FetchOptions, StageContext
 from hgld.errors import InvalidData, Resumable
 from hgld.images import read_note, resize, shrink_jpeg
 from hgld.shards.sample import Encoding, encode_image
+from hgld.shards.tar import scan_tar
 from hgld.sources import download
 from hgld.sources.download import RemoteFile
 from hgld.sources.fetch import estimate_fetch, fetch_files, plan_downloads, sample_bandwidth
 from hgld.sources.gldv2 import collect
 from hgld.sources.shrink import ALL, download_kept, read_wanted
-from hgld.sources.tars import scan_tar
 from tests.sources.file_server import Files, serve_files
 from tests.sources.made_set import FILES, OPTIONS, TARS
 from tests.sources.small_disk import small_disk

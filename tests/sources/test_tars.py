@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import InvalidData
-from hgld.sources.tars import index_tars, scan_tar
+from hgld.shards.tar import scan_tar
+from hgld.sources.tars import index_tars
 from tests.sources.made_set import write_tar
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
