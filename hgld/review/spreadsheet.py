@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import ftfy.bad_codecs  # noqa: F401  registers sloppy-windows-1252
 from lxml import etree
 
 from hgld.artifacts.cells import unguard
@@ -36,6 +37,7 @@ ODS = {
     "table": "urn:oasis:names:tc:opendocument:xmlns:table:1.0",
     "text": "urn:oasis:names:tc:opendocument:xmlns:text:1.0",
 }
+HOLES = {0xF100 + byte: byte for byte in range(0x80, 0xA0)}  # LibreOffice's, of Windows-1252
 MISREAD = "\ufeff".encode().decode("cp1252")  # the mark of UTF-8, where it was taken for letters
 
 
@@ -136,16 +138,9 @@ def _as_utf_8(cell: str) -> str:
         ('château', 'château')
     """
     try:
-        return b"".join(map(_byte, cell)).decode("utf-8-sig")
+        return cell.translate(HOLES).encode("sloppy-windows-1252").decode("utf-8-sig")
     except UnicodeError:
         return cell
-
-
-def _byte(letter: str) -> bytes:
-    """The letter in Windows-1252; for its five holes LibreOffice has letters from U+F180 on."""
-    if "\x80" <= letter <= "\x9f" or "\uf180" <= letter <= "\uf19f":
-        return bytes([ord(letter) % 256])
-    return letter.encode("cp1252")
 
 
 def _is_preface(row: Sequence[str]) -> bool:
