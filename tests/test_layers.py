@@ -15,11 +15,11 @@ LAYERS = [
     {"sources", "hierarchy"},
     {"shards", "model"},
     {
-        "alone",
         "artifacts",
         "bootstrap",
         "credit",
         "figures",
+        "file_lock",
         "http",
         "images",
         "ranking",

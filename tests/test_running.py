@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 
-from hgld.alone import hold, is_held
 from hgld.cli import app, guarded
+from hgld.file_lock import hold, is_held
 from hgld.pipeline import running
 from hgld.pipeline.running import RunningStage, read_running, record_running
 from hgld.tasks import track
@@ -20,7 +20,7 @@ AT_WORK = """
 import sys, time
 from pathlib import Path
 from hgld.pipeline import running
-from hgld.alone import hold
+from hgld.file_lock import hold
 from hgld.tasks import track
 running.EVERY_S = 0
 work = Path(sys.argv[1])

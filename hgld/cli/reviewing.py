@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.alone import hold
 from hgld.artifacts import ARTIFACTS, Table, atomic_path, hash_file, write_csv
 from hgld.errors import MissingInput
+from hgld.file_lock import hold
 from hgld.pipeline.edits import copy_beside
 from hgld.pipeline.lock import STOPPED, judge
 from hgld.pipeline.run import Runner

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from hgld.alone import hold
 from hgld.artifacts import ARTIFACTS, Folder, Json, Table, atomic_path, left_behind
 from hgld.config import Pipeline, StageContext
 from hgld.errors import (
@@ -25,6 +24,7 @@ from hgld.errors import (
     UsageError,
     WaitingForReview,
 )
+from hgld.file_lock import hold
 from hgld.pipeline.counting import Imbalance, Summary, count_balance
 from hgld.pipeline.edits import Kept, copy_beside, is_same_file, keep_others
 from hgld.pipeline.lock import Freshness, Lock, Workspace, judge

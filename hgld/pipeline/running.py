@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
-from hgld.alone import is_held
+from hgld.file_lock import is_held
 from hgld.tasks import Label, also_watched_by
 from hgld.words import progress_text
 

@@ -6,12 +6,9 @@ that finds shards damaged or gone, writes the shards that are not as their marke
 under its final name before it is finished, and the manifest is the last file to be written.
 """
 
-import fcntl
 import json
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,8 @@ import pandas as pd
 
 from hgld.artifacts import Json
 from hgld.config import ExportOptions, StageContext
-from hgld.errors import HgldError, InvalidData
+from hgld.errors import InvalidData
+from hgld.file_lock import hold
 from hgld.images import Undecodable
 from hgld.shards.classes import Classes, label_images, number_classes
 from hgld.shards.files import FileReader
@@ -99,7 +97,10 @@ def _export(
     tasks = _cut_tasks(
         samples, classes, labels_hash, source, out, context.state, options, made_from
     )
-    with _alone(out):
+    _require_own(out)
+    out.mkdir(parents=True, exist_ok=True)
+    taken = f"{out}: another process is writing shards here"
+    with hold(out / WRITER, taken, "or choose another folder"):
         keep = {task.file for task in tasks}
         _clear(out, context.state, made_from, keep, context.force)
         map_tasks(write_or_keep, tasks, "Writing shards", options.processes, options.ray, workers)
@@ -194,22 +195,6 @@ def _hash_input(samples: pd.DataFrame, labels_hash: str, options: ExportOptions)
     planned = [list(samples.columns), sha256(rows.tobytes()).hexdigest()]
     document = [FORMAT, labels_hash, planned, options.decisive()]
     return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Hold the folder against a second writer."""
-    _require_own(out)
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / WRITER).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HgldError(
-                f"{out}: another process is writing shards here; wait for it, or choose another "
-                "folder"
-            ) from None
-        yield
 
 
 def _require_own(out: Path) -> None:

@@ -7,7 +7,6 @@ Times are of a clock that no one sets and that starts over with the machine, by 
 come out longer than asked but never shorter.
 """
 
-import fcntl
 import math
 import os
 import random
@@ -19,6 +18,7 @@ from io import FileIO
 from pathlib import Path
 
 from hgld.errors import DISK_FULL, HgldError, Resumable
+from hgld.file_lock import hold
 
 __all__ = ["MOST_PER_SECOND", "Pacer", "pause_before", "turn_file"]
 
@@ -112,10 +112,10 @@ class Pacer:
         """The file, while no other process looks at it."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.touch()
-            with self.path.open("r+b", buffering=0) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                yield file
+            with hold(self.path.with_suffix(".lock"), waiting=lambda _: None):
+                self.path.touch()
+                with self.path.open("r+b", buffering=0) as file:
+                    yield file
         except OSError as error:
             kind = Resumable if error.errno in DISK_FULL else HgldError
             raise kind(

@@ -6,7 +6,7 @@ be asked for again is marked as outdated and stays until the new one takes its p
 that is stopped goes on as well. SQLite does not notice a changed bit in a fact, so each has a
 digest of its kind, key and content; a fact with another digest is dropped and asked for again.
 
-Against a second process stands a lock of the kernel's (see ``hgld.alone``) and not a row of the
+Against a second process stands a lock of the kernel's (see ``hgld.file_lock``) and not a row of the
 database: a row outlives a killed owner, and nothing tells for sure whether its process is alive.
 """
 
@@ -20,8 +20,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hgld.alone import hold
 from hgld.errors import HgldError, Resumable, UsageError
+from hgld.file_lock import hold
 from hgld.hierarchy.scrape.answers import Item, Statement
 from hgld.hierarchy.scrape.etiquette import on_this_machine
 from hgld.hierarchy.scrape.route import Fact

@@ -1,7 +1,7 @@
-"""Hold a place against a second process, and tell it who is there and since when.
+"""Locks of files between processes; whoever is refused learns who holds the lock, and since when.
 
-The lock is the kernel's: it goes with its process, however that ends, so a killed owner never
-blocks the next. The text in the file only names the owner.
+The kernel holds the lock and frees it when its process ends, however that happens, so a killed
+owner never blocks the next. The text in the file only names the owner.
 """
 
 import fcntl
@@ -10,7 +10,6 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from io import FileIO
 from pathlib import Path
 from time import sleep
 
@@ -21,29 +20,35 @@ __all__ = ["hold", "is_held"]
 
 TRIES, BETWEEN_TRIES_S = 5, 0.02
 
-SHOWN_BYTES = 200  # of what the lock's file says
+SHOWN_BYTES = 200  # of the text in the lock's file
 
 
 @contextmanager
 def hold(
-    path: Path, taken: str, else_do: str = "", waiting: Callable[[str], None] | None = None
+    path: Path, taken: str = "", else_do: str = "", waiting: Callable[[str], None] | None = None
 ) -> Iterator[None]:
     """Hold the lock of a file while the block runs.
 
     Args:
-        path: the lock's file; its folder must be there.
-        taken: what to say where another process holds it.
-        else_do: what else can be done than to wait.
+        path: the lock's file; its folder must exist.
+        taken: the message if another process holds it.
+        else_do: what else a person can do than wait.
         waiting: if given, wait for the lock instead of raising, and report that here.
 
     Raises:
-        HgldError: another process holds it; says which, and since when.
+        HgldError: another process holds it; names it, and since when.
         InvalidData: the path is a folder, a pipe or a device.
     """
     if path.exists() and not path.is_file():
         raise InvalidData(f"{path}: not a file; move it away")
     with path.open("a+b", buffering=0) as file:
-        if not _take(file):
+        for _ in range(TRIES):  # a few: ``is_held`` of another process takes it for a moment
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                sleep(BETWEEN_TRIES_S)
+        else:
             file.seek(0)
             text = (file.read(SHOWN_BYTES) or b"").decode(errors="replace")
             owner = single_blanks(text) or "it does not say who"
@@ -54,7 +59,7 @@ def hold(
         file.truncate(0)
         since = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
         who = f"process {os.getpid()} on {socket.gethostname()} since {since}\n"
-        with suppress(OSError):  # a full disk is told of where something is lost
+        with suppress(OSError):  # a full disk is reported by the code that loses something
             file.write(who.encode())
         yield
 
@@ -68,15 +73,4 @@ def is_held(path: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-    return False
-
-
-def _take(file: FileIO) -> bool:
-    """Take the lock; a few tries, since ``is_held`` of another process takes it for a moment."""
-    for _ in range(TRIES):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            sleep(BETWEEN_TRIES_S)
     return False

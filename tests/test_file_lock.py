@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from hgld.alone import hold
 from hgld.errors import HgldError
+from hgld.file_lock import hold
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from hgld.alone import hold
+from hgld.file_lock import hold
 with hold(Path(sys.argv[1]), "taken"):
     print("held", flush=True)
     time.sleep(60)
