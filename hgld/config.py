@@ -6,7 +6,6 @@ Paths in a pipeline file are relative to that file, paths on the command line (`
 relative to the current folder. Both may hold ``${NAME:-default}``.
 """
 
-import json
 import os
 import re
 import tomllib
@@ -819,23 +818,12 @@ def default_work(pipeline_file: Path) -> Path:
     """The work folder of a pipeline file if none is named: work/NAME beside the file.
 
     If the file is in a folder ``pipelines``, it is beside that folder. So it depends on the file
-    alone, and every command finds it from everywhere. A run of this file that an earlier version
-    left in the current folder is used on.
+    alone, and every command finds it from everywhere.
     """
     file = pipeline_file.resolve()
     folder = file.parent.parent if file.parent.name == "pipelines" else file.parent
-    work, before = folder / "work" / file.stem, Path("work") / file.stem
-    if not (work / "lock.json").exists() and _holds_run(before, file):
-        return before
+    work = folder / "work" / file.stem
     return work if pipeline_file.is_absolute() else Path(os.path.relpath(work))
-
-
-def _holds_run(work: Path, pipeline_file: Path) -> bool:
-    try:
-        ran = json.loads((work / "lock.json").read_text(encoding="utf-8"))["pipeline"]
-        return bool((work / ran).resolve() == pipeline_file)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def load_pipeline(path: Path, settings: Sequence[str] = ()) -> Pipeline:

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -195,17 +194,6 @@ def test_the_work_folder_is_beside_the_file_or_its_folder_pipelines(
     monkeypatch.chdir(tmp_path / current)
     assert default_work(Path(file)) == Path(work)
     assert default_work(Path(file).resolve()) == Path(work).resolve()
-
-
-def test_a_run_that_was_begun_in_the_current_folder_goes_on_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    before = tmp_path / "work" / "mine"
-    before.mkdir(parents=True)
-    (before / "lock.json").write_text(json.dumps({"pipeline": "../../exp/mine.toml"}))
-    assert default_work(Path("exp/mine.toml")) == Path("work/mine")
-    assert default_work(Path("other/mine.toml")) == Path("other/work/mine")
 
 
 @pytest.mark.parametrize("setting", ["train.defaults.stps=5", "train.defaults.lr=fast"])

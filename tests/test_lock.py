@@ -63,7 +63,6 @@ def test_a_corrected_estimate_makes_no_fetch_stale_and_another_list_does(tmp_pat
     lock.finish(stage, workspace(), {}, 0.0)
     sizes = {"megabytes": 2.0, "kept_megabytes": 3.0, "shards_megabytes": 4.0}
     assert judge(stage, lock, workspace(**sizes)).state == "fresh"
-    lock.stages["fetch"]["options"]["fetch.downloads"][0] |= sizes  # as older locks have it
     assert judge(stage, lock, workspace()).state == "fresh"
     found = judge(stage, lock, workspace(**sizes, wanted_csv="b.csv"))
     assert found.reasons == (

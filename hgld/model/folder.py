@@ -79,8 +79,7 @@ def write_config(folder: Path, facts: Mapping[str, Any]) -> None:
 def check_model(folder: Path) -> dict[str, Any]:
     """The facts of a model, once its files are those that were saved together.
 
-    A ``config.json`` of an earlier version or of a person has no seal; then the weights alone are
-    compared.
+    A ``config.json`` that a person wrote has no seal; then the weights alone are compared.
 
     Raises:
         InvalidData: a file is missing, unreadable or changed.

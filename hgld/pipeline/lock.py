@@ -22,7 +22,7 @@ from hgld.artifacts import (
     list_tree,
     require_file,
 )
-from hgld.config import Download, Pipeline, default_work
+from hgld.config import Pipeline, default_work
 from hgld.pipeline.stages import Stage, load_function
 
 __all__ = ["NEVER_RUN", "STOPPED", "Freshness", "Lock", "Workspace", "judge", "stage_options"]
@@ -331,10 +331,7 @@ def _short(value: object) -> str:
 
 
 def _options_then(stage: Stage, record: Mapping[str, Any], workspace: Workspace) -> dict[str, Any]:
-    """Options of the last run; one that did not exist then had what is its default now.
-
-    Sizes of downloads, which are for the plan only, decided in older locks; here they do not.
-    """
+    """Options of the last run; one that did not exist then had what is its default now."""
     runs: dict[str, Any] = {name: {} for name in workspace.pipeline.train.runs}
     defaults = Pipeline.model_validate(
         {"labels": workspace.pipeline.labels, "train": {"runs": runs}}
@@ -346,12 +343,4 @@ def _options_then(stage: Stage, record: Mapping[str, Any], workspace: Workspace)
         for name, value in known.items()
         if not name.startswith(f"{stage.name}.runs.") or name.rpartition(".")[0] in there
     }
-    return {
-        name: _without_sizes(name, value) for name, value in {**added, **record["options"]}.items()
-    }
-
-
-def _without_sizes(option: str, value: Any) -> Any:
-    if option != "fetch.downloads":
-        return value
-    return [{k: v for k, v in listed.items() if k not in Download.operational} for listed in value]
+    return {**added, **record["options"]}

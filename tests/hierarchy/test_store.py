@@ -59,13 +59,13 @@ def test_what_a_server_elsewhere_said_is_not_thrown_away_for_another(tmp_path: P
         assert store.load(Page, ["Category:A"]) == {"Category:A": Page("Q1")}
 
 
-def test_a_store_of_an_older_version_starts_over(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "s") as connection:
-        connection.execute("CREATE TABLE about (server TEXT)")
-        connection.execute("INSERT INTO about VALUES ('wiki')")
-        connection.execute("CREATE TABLE facts (kind TEXT, key TEXT, fact TEXT, retrieved INT)")
-        connection.execute("INSERT INTO facts VALUES ('Page', 'A', '{}', 0)")
-    connection.close()
+def test_a_store_of_another_version_starts_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("hgld.hierarchy.scrape.store.VERSION", 0)
+        with open_store(tmp_path / "s", "wiki") as store:
+            store.add({"A": Page("Q1")})
     with open_store(tmp_path / "s", "wiki") as store:
         assert store.load(Page, ["A"]) == {}
 

@@ -33,7 +33,6 @@ __all__ = ["Store", "open_store"]
 SomeFact = TypeVar("SomeFact", bound=Fact)
 
 VERSION = 3  # of what a fact holds; a store of another version starts over
-OLDER = ""  # the digest of a server's name that had none
 DAY_S = 86400
 
 _SCHEMA = """
@@ -115,7 +114,7 @@ class Store:
         about = f"{server} (version {VERSION})"
         with _explained(self._path), self._connection:
             rows = self._connection.execute("SELECT server, digest FROM about").fetchall()
-            if any(digest not in (OLDER, _digest("about", "", name)) for name, digest in rows):
+            if any(digest != _digest("about", "", name) for name, digest in rows):
                 raise sqlite3.DatabaseError("is damaged")
             known = [name for name, _ in rows]
             if known != [about]:
@@ -152,22 +151,13 @@ def open_store(path: Path, server: str) -> Iterator[Store]:
             with _explained(path):
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
-                _set_up(connection)
+                connection.text_factory = lambda data: data.decode("utf-8", "replace")  # see load
+                connection.executescript(_SCHEMA)
             store = Store(connection, path)
             store.start_over_unless(server)
             yield store
         finally:
             connection.close()
-
-
-def _set_up(connection: sqlite3.Connection) -> None:
-    """Make the tables; facts of an older version are dropped."""
-    connection.text_factory = lambda data: data.decode("utf-8", "replace")  # damage: see load
-    columns = {row[1] for row in connection.execute("PRAGMA table_info(facts)")}
-    if columns and "digest" not in columns:
-        connection.execute(f"ALTER TABLE about ADD COLUMN digest TEXT NOT NULL DEFAULT '{OLDER}'")
-        connection.execute("DROP TABLE facts")
-    connection.executescript(_SCHEMA)
 
 
 def _digest(kind: str, key: str, fact: str) -> str:
