@@ -27,13 +27,21 @@ __all__ = [
     "WaitingForReview",
 ]
 
+_STEERING = dict.fromkeys({*range(32), *range(127, 160), 0x2028, 0x2029} - {ord("\n")}, " ")
 DISK_FULL = (ENOSPC, EDQUOT)  # numbers of the OSError where no more can be written
 
 
 class HgldError(Exception):
-    """A fault that a person can understand and mend; its text is one line."""
+    """A fault that a person can understand and mend; its text is one line.
+
+    Text of others (a column's name, a label) may hold characters that break a line or steer a
+    terminal: each is a blank here. A newline stays: it parts the faults of a list.
+    """
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return super().__str__().translate(_STEERING)
 
 
 class UsageError(HgldError):

@@ -138,6 +138,15 @@ def test_columns_of_a_person_may_have_one_name(tmp_path: Path) -> None:
     assert read_csv(path, {"id": "int"})["id"].tolist() == [7]
 
 
+@pytest.mark.parametrize("mark", ["\x0b", "\x1b", "\x85", "\u2028", "\n"])
+def test_a_column_name_cannot_break_the_line_of_an_error(tmp_path: Path, mark: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(f'id,"sc{mark}ore"\n1,2\n', encoding="utf-8")
+    with pytest.raises(InvalidData, match="'score' is missing; it has id, sc ore") as caught:
+        read_csv(path, {"id": "int", "score": "int"})
+    assert str(caught.value).isprintable()
+
+
 def test_a_missing_column_names_the_nearest(tmp_path: Path) -> None:
     path = csv(tmp_path, "split,landmark_id,nmae,commons_url\n")
     with pytest.raises(InvalidData, match="did you mean 'nmae'"):

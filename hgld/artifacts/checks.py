@@ -46,7 +46,7 @@ def pandas_types(columns: Mapping[str, ColumnType]) -> dict[str, str]:
 
 def require_columns(found: Iterable[str], wanted: Mapping[str, ColumnType], path: Path) -> None:
     """Every column is there; of a missing one the nearest is named."""
-    names = [str(name) for name in found]
+    names = [str(name).replace("\n", " ") for name in found]
     missing = [name for name in wanted if name not in names]
     if missing:
         raise InvalidData(
