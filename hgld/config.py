@@ -8,6 +8,7 @@ relative to the current folder. Both may hold ``${NAME:-default}``.
 
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,6 +62,13 @@ __all__ = [
     "load_pipeline",
 ]
 
+# pydantic's kinds of faults whose own words name Python types
+EXPECTED = {
+    "path_type": "a path",
+    "tuple_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+}
 LEVEL_NAMES = ("kind", "supercategory", "landmark")  # coarse to fine, as H-GLDv2 publishes them
 
 
@@ -849,7 +857,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: no such pipeline file; pipelines/ holds those that ship")
     try:
         return _parse_toml(path.read_text(encoding="utf-8-sig"))
-    except ValueError as error:  # TOML, UTF-8, or a number of more digits than Python reads
+    except ValueError as error:
         raise UsageError(f"{path}: not a TOML file: {error}") from None
 
 
@@ -863,6 +871,12 @@ def _parse_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except ValueError:
+        long = re.search(rf"[0-9_]{{{sys.get_int_max_str_digits()},}}", text)
+        if long is None:
+            raise
+        line = text.count("\n", 0, long.start()) + 1
+        raise ValueError(f"line {line}: a number of {len(long[0]):,} digits") from None
 
 
 def _apply(values: dict[str, Any], setting: str) -> None:
@@ -914,6 +928,10 @@ def _describe(error: ValidationError) -> str:
 
 def _describe_one(item: Mapping[str, Any]) -> str:
     where = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "missing":
+        return f"{where} is missing; add it to the file, or give it by --set {where}=VALUE"
+    if item["type"] in EXPECTED:
+        return f"{where}: expected {EXPECTED[item['type']]} (found {item['input']!r})"
     if item["type"] != "extra_forbidden":
         says = re.sub(r"^Value error, | or instance of \w+$", "", item["msg"])
         found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r})"
