@@ -85,7 +85,6 @@ FITTING = ("collect.evaluation_share=0.5", "train.classes_per_batch=2", "train.i
         ),
         ("evaluate.models.mine=no.npz", "evaluate.models.mine: .*no.npz is neither"),
         ("evaluate.models.mine=timm:resnet5", "evaluate.models.mine: timm has no model 'resnet5'"),
-        ("train.split=dev", "train.split 'dev' has no labelled images; there are: train: 2"),
         ("train.classes_per_batch=3", "train.split 'train': 2 of 2 classes have 2 images or more"),
         ("train.runs.model.loss_options.level=3", "have levels 1"),
     ],
@@ -103,12 +102,36 @@ def test_an_option_that_does_not_fit_the_labels_stops_the_run_before_the_export(
     assert notes.ran == ([] if labelled_before else ["fetch", "collect", "label"])
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("train.split=dev", "train.split 'dev' has no images; there are: train: 2"),
+        (
+            f"collect.evaluation_classes={list(CLASSES)}",
+            "train.split 'train' has no images; there are: evaluation: 4 .*; hold fewer classes",
+        ),
+    ],
+)
+def test_a_training_split_without_images_stops_the_run_after_collect(
+    pipeline: Path, setting: str, message: str
+) -> None:
+    notes = Notes()
+    share = FITTING if setting.startswith("train") else FITTING[1:]
+    with pytest.raises(HgldError, match=message):
+        runner_of(pipeline, notes, *share, setting).run()
+    assert notes.ran == ["fetch", "collect"]
+
+
 def test_options_that_fit_pass_the_check(run: Callable[..., Notes], pipeline: Path) -> None:
     runner = runner_of(pipeline, Notes(), *FITTING)
     run(*FITTING, until="label")
     export = runner.stage("export")
     runner._check_ahead(export, runner.stages)
-    assert {"hgld.train:check_training", "hgld.evaluate:check_evaluation"} == runner._checked
+    assert runner._checked == {
+        "hgld.train:check_split",
+        "hgld.train:check_training",
+        "hgld.evaluate:check_evaluation",
+    }
 
 
 def test_models_that_are_all_given_are_evaluated_without_training(

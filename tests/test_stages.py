@@ -17,7 +17,7 @@ PEOPLE_WRITE = {
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda s: s.function)
 def test_the_function_of_a_stage_exists(stage: Stage) -> None:
-    for name in (stage.function, stage.gate, stage.check, stage.served_by):
+    for name in (stage.function, stage.gate, *stage.checks, stage.served_by):
         assert name is None or callable(load_function(name))
 
 

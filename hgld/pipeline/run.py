@@ -182,19 +182,18 @@ class Runner:
         made = {name for other in earlier for name in other.writes}
         tables: dict[str, Any] = {}
         for later in ahead:
-            if later.check is None or later.check in self._checked:
-                continue
-            if not made.issuperset(later.check_reads):
-                continue
-            for name in later.check_reads:
-                tables[name] = tables[name] if name in tables else self.read(name, later)
             options = getattr(self.workspace.pipeline, later.name)
-            load_function(later.check)(
-                *(tables[name] for name in later.check_reads),
-                options=options,
-                context=self._context(later, self.workspace.pipeline),
-            )
-            self._checked.add(later.check)
+            for function, reads in later.checks.items():
+                if function in self._checked or not made.issuperset(reads):
+                    continue
+                for name in reads:
+                    tables[name] = tables[name] if name in tables else self.read(name, later)
+                load_function(function)(
+                    *(tables[name] for name in reads),
+                    options=options,
+                    context=self._context(later, self.workspace.pipeline),
+                )
+                self._checked.add(function)
 
     def _settle_edits(self, stage: Stage, freshness: Freshness, force: bool) -> Freshness:
         """Refuse edits that nobody has accepted; what else changed is damage and made again."""

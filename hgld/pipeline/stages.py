@@ -49,9 +49,10 @@ class Stage:
         when: option -> value or values under which this row is part of a pipeline.
         uses: other sections of the pipeline file, or its title, that decide what the stage makes.
         gate: "module:function" with the stage's arguments; raises while a person has to act.
-        check: "module:function" of what ``check_reads`` names and the stage's options; refuses
-            options that do not fit the data. It is called as soon as earlier stages have written
-            these tables, so that a run does not stop for a typo after hours of training.
+        checks: "module:function" -> names of tables. The function takes these tables and the
+            stage's options, and refuses options that do not fit the data. It is called as soon as
+            earlier stages have written the tables, so that a run does not stop for a typo after
+            hours of training.
         served_by: "module:function", a context manager that stands in for the network.
         needs: an option that must be set; without it a pipeline leaves the stage out.
         unit: what a row of its largest table is, where there is no balance to say so.
@@ -66,8 +67,7 @@ class Stage:
     when: Mapping[str, str | bool | tuple[str, ...]] = field(default_factory=dict)
     uses: tuple[str, ...] = ()
     gate: str | None = None
-    check: str | None = None
-    check_reads: tuple[str, ...] = ("images", "hierarchy")
+    checks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     served_by: str | None = None
     needs: str | None = None
     balance: Balance | None = None
@@ -318,7 +318,10 @@ STAGES: tuple[Stage, ...] = (
         reads=("shards",),
         writes=("models",),
         when={"trains": True},
-        check="hgld.train:check_training",
+        checks={
+            "hgld.train:check_split": ("images",),
+            "hgld.train:check_training": ("images", "hierarchy"),
+        },
         revision=4,
     ),
     Stage(
@@ -328,7 +331,7 @@ STAGES: tuple[Stage, ...] = (
         reads=("shards", "models"),
         writes=("evaluation", "per_query", "ranked_levels"),
         when={"evaluate.protocol": ("auto", "all-vs-all", "query-gallery", "gldv2-paper")},
-        check="hgld.evaluate:check_evaluation",
+        checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
         unit="measurements",
         revision=3,
     ),
@@ -339,7 +342,7 @@ STAGES: tuple[Stage, ...] = (
         reads=("shards", "models", "source", "images", "export_dropped", "queries"),
         writes=("evaluation", "per_query", "ranked_levels"),
         when={"evaluate.protocol": "gldv2-official"},
-        check="hgld.evaluate:check_evaluation",
+        checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
         unit="measurements",
         revision=3,
     ),

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hgld.train.loop import train_models
-    from hgld.train.preconditions import check_training
+    from hgld.train.preconditions import check_split, check_training
     from hgld.train.runs import list_models, verify_models
 
-__all__ = ["check_training", "list_models", "train_models", "verify_models"]
+__all__ = ["check_split", "check_training", "list_models", "train_models", "verify_models"]
 
 _HOME = {
+    "check_split": "preconditions",
     "check_training": "preconditions",
     "list_models": "runs",
     "train_models": "loop",

@@ -17,7 +17,22 @@ from hgld.sources.open_set import describe_splits
 from hgld.train.data import batch_options, number_levels
 from hgld.train.objective import build_loss
 
-__all__ = ["check_training"]
+__all__ = ["check_split", "check_training"]
+
+
+def check_split(images: pd.DataFrame, *, options: TrainOptions, context: StageContext) -> None:
+    """Refuse a training split without images, before anything is scraped or reviewed.
+
+    Raises:
+        UsageError: the split has no images, for example since all classes are held out.
+    """
+    if any(run.steps for run in options.runs.values()):
+        if not (images["split"] == options.split).any():
+            raise UsageError(
+                f"train.split '{options.split}' has no images; there are: "
+                f"{describe_splits(images) or 'none at all'}; hold fewer classes out, or give "
+                "trained models in evaluate.models"
+            )
 
 
 def check_training(
