@@ -305,7 +305,7 @@ def test_the_shards_have_a_card_that_declares_them_as_a_webdataset(run: MadeRun)
 
 def test_the_card_says_how_many_photos_there_are_under_which_licence(run: MadeRun) -> None:
     _, body = card(release(run))
-    assert "The 10 images lie in `shards/` (tar files: 1" in body
+    assert "The images are in `shards/` (10 images, tar files: 1" in body
     assert f"| {CC} | 10 |" in body and str(run.folder) not in body
 
 

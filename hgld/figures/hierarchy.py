@@ -24,6 +24,7 @@ from hgld.figures.theme import (
     open_figure,
     scale_axis,
 )
+from hgld.words import count_text
 
 __all__ = ["Bar", "draw_groups", "draw_shares", "draw_sunburst"]
 
@@ -62,7 +63,7 @@ def draw_groups(bars: Sequence[Bar], finest: str, theme: Theme) -> Drawing:
         for number, bar in enumerate(shown):
             colour = colours.get(bar.group, theme.groups[1])
             axes.barh(number, bar.classes - start, 0.72, left=start, color=colour)
-            text = f" {bar.classes:,}" + f" · {bar.images:,} images" * with_images
+            text = f" {bar.classes:,}" + f" · {count_text(bar.images, 'image')}" * with_images
             axes.text(bar.classes, number, text, va="center", fontsize=8, color=theme.muted)
         names = [bar.name for bar in shown]
         axes.set_yticks(range(len(shown)), names, color=theme.ink, fontsize=8.5)

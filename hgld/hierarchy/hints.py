@@ -20,10 +20,11 @@ from hgld.hierarchy.decisions import kinds_of
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.subclasses import Graph, Wikidata, steps_to, walk_up
 from hgld.tasks import say
-from hgld.words import nearest, single_blanks
+from hgld.words import count_text, nearest, single_blanks
 
 __all__ = ["Root", "hint_classes", "hints_above"]
 
+SHOWN = 3  # renamed classes in a note
 ASK = "ask"  # the kind of a class that is as near to natural as to human-made roots
 
 
@@ -74,7 +75,7 @@ def hint_classes(
         ends = {root.class_id for root in roots}
         graph = {**known, **walk_up(labels, ends, options.most_hops, wikidata.learn)}
     hints = hints_above(labels, graph, roots, options.most_hops)
-    say(f"{len(hints)} of {len(labels)} classes stand below a known one")
+    say(f"classes below a known one: {len(hints)} of {len(labels)}")
     return table_of("class_hints", hints), table_of("superclasses", _rows(graph))
 
 
@@ -143,15 +144,19 @@ def _fault(supercategory: str, kind: str, kinds: Mapping[str, str]) -> str:
 
 def _still_so_named(roots: Iterable[Root], known: Graph) -> list[Root]:
     """The roots that still have the label by which a person knew them."""
-    kept = []
+    kept: list[Root] = []
+    renamed: list[str] = []
     for root in roots:
         if (label := known[root.class_id].label) == root.label:
             kept.append(root)
         else:
-            say(
-                f"{root.class_id} is '{label}' in Wikidata, but '{root.label}' in "
-                "class_roots.csv;\nit gives no hints until the file is mended"
-            )
+            renamed.append(f"{root.class_id} is '{label}' in Wikidata, but '{root.label}' there")
+    if renamed:
+        more = f"; and {len(renamed) - SHOWN} more" if len(renamed) > SHOWN else ""
+        say(
+            f"class_roots.csv: {count_text(len(renamed), 'class', 'classes')} with no hints, since "
+            f"Wikidata has another label: {'; '.join(renamed[:SHOWN])}{more}"
+        )
     return kept
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 
 from hgld.publish.content import Photos, Release, Sheet
-from hgld.words import single_blanks
+from hgld.words import count_text, single_blanks
 
 __all__ = ["write_card"]
 
@@ -160,6 +160,7 @@ def _write_text(template: str, path: Path, facts: Mapping[str, Any]) -> None:
         keep_trailing_newline=True,
     )
     environment.filters.update(quoted=_quoted, cell=_cell, percent=_percent, number="{:,}".format)
+    environment.filters.update(counted=count_text)
     path.write_text(environment.get_template(template).render(**facts), encoding="utf-8")
 
 

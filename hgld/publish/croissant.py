@@ -11,6 +11,7 @@ from typing import Any
 
 from hgld.artifacts import KINDS
 from hgld.publish.content import Release, Sheet
+from hgld.words import count_text
 
 __all__ = ["describe_release"]
 
@@ -227,7 +228,7 @@ def _annotation(release: Release) -> Json:
 
 def _agreement(agreement: Mapping[str, Any]) -> Iterable[str]:
     for row in agreement["measures"]:
-        found = f"{row['of']}, by {row['by']}, {agreement['values']} values: "
+        found = f"{row['of']}, by {row['by']}, {count_text(agreement['values'], 'value')}: "
         found += f"agreement {row['agreement']:.4f}, "
         if row["kappa"] is None:
             yield found + str(row["note"])
@@ -313,7 +314,7 @@ def _table(sheet: Sheet) -> Json:
         if sheet.name.endswith("_labels") and column == "hierarchical_label":
             field["dataType"] = ["sc:Text", "cr:Label"]
     key = next(iter(sheet.artifact.key), "")
-    about = f"{len(sheet.rows)} rows of {sheet.file}."
+    about = f"{count_text(len(sheet.rows), 'row')} of {sheet.file}."
     return _record_set(sheet.name, fields, key if len(sheet.artifact.key) == 1 else "", about)
 
 

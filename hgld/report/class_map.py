@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from hgld.figures import WIDE, Drawing, Theme, mark_of, open_figure
+from hgld.words import count_text
 
 __all__ = ["ClassMap", "draw_class_maps", "place_classes"]
 
@@ -103,7 +104,7 @@ def draw_class_maps(
             axes.set_xlabel(text, fontsize=9, color=theme.ink)
         handles = [_handle(group[-1], *mark) for group, mark in marks.items()]
         if len(counts) > NAMED:
-            handles.append(_handle(f"{len(counts) - NAMED} others", theme.grid, "o"))
+            handles.append(_handle(count_text(len(counts) - NAMED, "other"), theme.grid, "o"))
         style: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": theme.ink}
         figure.legend(handles=handles, loc="outside lower center", ncols=6, **style)
         return Drawing(figure, theme)

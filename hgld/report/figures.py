@@ -20,6 +20,7 @@ from hgld.figures import (
     open_figure,
     scale_axis,
 )
+from hgld.words import count_text
 
 __all__ = [
     "Line",
@@ -155,7 +156,8 @@ def draw_class_sizes(sizes: Mapping[str, Sequence[int]], finest: str, theme: The
         axes = add_axes(figure, theme, grid_axis="both")
         for (split, counts), colour in zip(sizes.items(), cycle(theme.groups), strict=False):
             ordered = np.sort(np.asarray(counts))[::-1]
-            label = f"{split}: {len(ordered):,} classes, median {np.median(ordered):g}"
+            label = f"{split}: {count_text(len(ordered), 'class', 'classes')}, "
+            label += f"median {np.median(ordered):g}"
             ranks = np.arange(1, len(ordered) + 1)
             axes.step(ranks, ordered, where="mid", color=colour, linewidth=2, label=label)
         largest = max(max(counts) for counts in sizes.values())

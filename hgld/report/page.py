@@ -46,7 +46,7 @@ from hgld.report.rankings import Ranking
 from hgld.report.sheets import draw_retrievals
 from hgld.report.tables import metrics_latex, metrics_table
 from hgld.shards.index import level_columns, read_index, read_manifest
-from hgld.words import level_noun, shared_text
+from hgld.words import count_text, level_noun, shared_text
 
 __all__ = ["write_report"]
 
@@ -197,7 +197,7 @@ def _render(**facts: Any) -> str:
         keep_trailing_newline=True,
     )
     environment.filters.update(png=_png_source, jpeg=_jpeg_source, percent=_percent)
-    environment.filters.update(noun=level_noun, shorten=shorten)
+    environment.filters.update(noun=level_noun, shorten=shorten, counted=count_text)
     environment.globals.update(frame_of=frame_of, verdict_of=shared_text)
     return environment.get_template("report.html").render(**facts)
 

@@ -10,20 +10,21 @@ from typing import Any
 
 from hgld.errors import InvalidData, UsageError
 from hgld.tasks import say_or_warn
+from hgld.words import count_text
 
 __all__ = ["DamagedImages", "exceeded"]
 
 
 def exceeded(fault: str, images: int, budget: int) -> InvalidData:
-    """What to raise where more images are damaged than the budget bears with.
+    """What to raise where more images are damaged than the budget tolerates.
 
     Example:
         >>> print(exceeded("a.tar: key 7: the image cannot be decoded", 3, 2))
-        a.tar: key 7: the image cannot be decoded (3 undecodable images; 2 are allowed by \
-undecodable_budget)
+        a.tar: key 7: the image cannot be decoded (3 undecodable images; \
+undecodable_budget allows 2)
     """
     return InvalidData(
-        f"{fault} ({images} undecodable images; {budget} are allowed by undecodable_budget)"
+        f"{fault} ({count_text(images, 'undecodable image')}; undecodable_budget allows {budget})"
     )
 
 

@@ -29,6 +29,7 @@ from hgld.shards.sample import Encoding, encode_image
 from hgld.shards.shard import ShardTask, read_markers, write_or_keep
 from hgld.shards.sidecars import SIDECARS, write_sidecars
 from hgld.tasks import map_tasks, start_workers
+from hgld.words import level_noun
 
 __all__ = ["FORMAT", "export_shards"]
 
@@ -117,12 +118,13 @@ def _export(
 
 
 def _label(images: pd.DataFrame, classes: Classes) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Give each image the classes of its landmark; those without a landmark's row are dropped."""
+    """Give each image the classes of its landmark; drop images of landmarks without a row."""
     labelled = label_images(images, classes)
     missing = labelled["level_1"].isna()
+    finest = level_noun(classes.levels[-1])
     dropped = labelled.loc[missing, ["split", "image_id", "landmark_id"]].assign(
         reason="unlabelled",
-        detail=lambda t: "landmark " + t["landmark_id"].astype(str) + " has no hierarchy row",
+        detail=lambda t: f"{finest} " + t["landmark_id"].astype(str) + " has no hierarchy row",
     )
     kept = labelled[~missing]
     numbers = {f"level_{i + 1}": "int64" for i in range(len(classes.levels))}

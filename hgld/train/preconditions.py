@@ -26,13 +26,13 @@ def check_split(images: pd.DataFrame, *, options: TrainOptions, context: StageCo
     Raises:
         UsageError: the split has no images, for example since all classes are held out.
     """
-    if any(run.steps for run in options.runs.values()):
-        if not (images["split"] == options.split).any():
-            raise UsageError(
-                f"train.split '{options.split}' has no images; there are: "
-                f"{describe_splits(images) or 'none at all'}; hold fewer classes out, or give "
-                "trained models in evaluate.models"
-            )
+    trains = any(run.steps for run in options.runs.values())
+    if trains and not (images["split"] == options.split).any():
+        raise UsageError(
+            f"train.split '{options.split}' has no images; there are: "
+            f"{describe_splits(images) or 'none at all'}; hold fewer classes out, or give trained "
+            "models in evaluate.models"
+        )
 
 
 def check_training(

@@ -187,6 +187,16 @@ def test_a_root_of_another_name_is_left_out_and_that_is_said(toy: StageContext) 
     assert any("Q16970 is 'church building' in Wikidata, but 'church'" in n for n in notes)
 
 
+def test_many_roots_of_other_names_are_one_note_with_their_number(toy: StageContext) -> None:
+    count = len(label_file("class_roots"))
+    notes: list[str] = []
+    with watched_by(lambda items, label, total: iter(items), notes.append):
+        assert ask_toy(toy, "Q108325", label=[f"old {i}" for i in range(count)]) == []
+    about = [note for note in notes if "another label" in note]
+    assert len(about) == 1 and f"class_roots.csv: {count} classes with no hints" in about[0]
+    assert about[0].endswith(f"and {count - 3} more")
+
+
 def test_nothing_is_asked_where_no_value_has_an_id(context: StageContext) -> None:
     assert ask_toy(context, "") == []
 

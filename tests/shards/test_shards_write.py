@@ -184,6 +184,12 @@ def test_images_of_a_landmark_without_hierarchy_are_dropped(world: World) -> Non
     assert len(read_index(folder)) + 9 == len(world.images)
 
 
+def test_a_dropped_image_names_its_class_by_the_finest_level(world: World) -> None:
+    world.hierarchy = world.hierarchy.query("not (split == 'train' and landmark_id == 4)")
+    world.hierarchy["path"] = world.hierarchy["path"].str.replace('"landmark"', '"fine"')
+    assert set(world.export()[1]["detail"]) == {"fine class 4 has no hierarchy row"}
+
+
 def test_an_empty_hierarchy_is_an_error(world: World) -> None:
     world.hierarchy = world.hierarchy[:0]
     with pytest.raises(InvalidData, match=r"hierarchy\.csv: no rows"):

@@ -79,7 +79,7 @@ def test_a_damaged_image_is_one_line_whoever_loads_it(tmp_path: Path, workers: i
             file.seek(row.offset)
             file.write(b"nothing like a JPEG")
     with pytest.raises(
-        InvalidData, match=r"^[^\n]*\.tar: key .* changed[^\n]*; 0 are allowed [^\n]*$"
+        InvalidData, match=r"^[^\n]*\.tar: key .* changed[^\n]*; undecodable_budget allows 0\)$"
     ):
         batches(folder, workers=workers)
 
@@ -111,7 +111,7 @@ def test_the_budget_is_that_of_all_processes_that_load(harmed, workers: int) -> 
     """Two processes take turns with the steps, so each meets one damaged image."""
     folder, _ = harmed
     with pytest.raises(
-        InvalidData, match=r"^[^\n]*2 undecodable images; 1 are allowed by undecodable_budget\)$"
+        InvalidData, match=r"^[^\n]*2 undecodable images; undecodable_budget allows 1\)$"
     ):
         batches(folder, workers=workers, steps=2, undecodable_budget=1)
 

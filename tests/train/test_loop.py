@@ -292,7 +292,7 @@ def test_the_budget_is_not_new_after_a_resume(train, harmed) -> None:
     with watched_by(before_step(1, crash)), pytest.raises(RuntimeError):
         train(runs, undecodable_budget=1, **options)
     for _ in range(2):
-        with pytest.raises(InvalidData, match="2 undecodable images; 1 are allowed"):
+        with pytest.raises(InvalidData, match="2 undecodable images; undecodable_budget allows 1"):
             train(runs, undecodable_budget=1, **options)
     train(runs, undecodable_budget=2, **options)
 

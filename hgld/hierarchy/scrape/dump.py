@@ -26,6 +26,7 @@ from hgld.hierarchy.scrape.route import Wanted, follow
 from hgld.hierarchy.scrape.store import Store, open_store
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say
+from hgld.words import count_text
 
 __all__ = ["read_dump"]
 
@@ -108,7 +109,10 @@ def _learn_entities(
     path: Path, items: Collection[str], classes: Collection[str], store: Store, reading: int
 ) -> None:
     """Read the dump once for these; what is not in it is kept as missing."""
-    say(f"{path.name}, reading {reading}: for {len(items):,} items and {len(classes):,} classes")
+    say(
+        f"{path.name}, reading {reading}: for "
+        f"{count_text(len(items), 'item')} and {count_text(len(classes), 'class', 'classes')}"
+    )
     left, unnamed = set(items), set(classes)
     also = _may_be_class if reading == 1 else _is_nothing
     entities = read_entities(path, left | unnamed, f"Reading {reading}", also)

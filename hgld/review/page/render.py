@@ -29,7 +29,7 @@ from hgld.hierarchy.columns import records
 from hgld.review.page.nearest import find_next_clusters
 from hgld.review.page.photos import Photo, choose_images, read_photos
 from hgld.tasks import say
-from hgld.words import single_blanks
+from hgld.words import count_text, single_blanks
 
 __all__ = ["render_page"]
 
@@ -103,7 +103,8 @@ def render_page(
     photos = read_photos(chosen, _keys(facts), source, budget_bytes=budget)
     page = _fill_in({**facts, "photos": _photo_facts(photos, _keys(facts))}, title)
     count = sum(map(len, photos.values()))
-    say(f"{count:,} photos of {len(photos):,} values, {len(page.encode()) / MEGABYTE:.1f} MB")
+    size = len(page.encode()) / MEGABYTE
+    say(f"{count_text(count, 'photo')} of {count_text(len(photos), 'value')}, {size:.1f} MB")
     return page
 
 
