@@ -1,18 +1,15 @@
 """Rankings and embeddings of an evaluation in the formats of other programs.
 
-Rankings and judgements (TREC's qrels) are lines of text whose fields end at white space or a
-comma. An id that holds such a character is percent-encoded, as a query and as an image: ``a b.jpg``
-becomes ``a%20b.jpg``, and ``urllib.parse.unquote`` restores it. Judgements are of all pairs that
-share a level, and follow from the labels in the shards.
+Rankings and judgements (TREC's qrels) are the lines of ``hgld.ranking.interchange``, which
+percent-encodes ids. Judgements are of all pairs that share a level, and follow from the labels in
+the shards.
 
 A ranking file keeps the first 100 images of each query; more are ranked again from the embeddings.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -25,27 +22,16 @@ from hgld.evaluate.kept import open_embedded
 from hgld.evaluate.ranking import rank_blocks
 from hgld.evaluate.results import Measured
 from hgld.evaluate.sides import Shards, Side
-from hgld.ranking.interchange import kaggle_lines, trec_qrels, trec_run
+from hgld.ranking.interchange import encode_id, kaggle_lines, trec_qrels, trec_run
 from hgld.ranking.levels import shared_levels
 from hgld.tasks import say
-from hgld.words import nearest
+from hgld.words import count_text, nearest
 
-__all__ = ["FORMATS", "VECTOR_FORMATS", "encode_id", "export_lines", "read_lines", "write_vectors"]
+__all__ = ["FORMATS", "VECTOR_FORMATS", "export_lines", "read_lines", "write_vectors"]
 
 FORMATS = ("trec-run", "trec-qrels", "kaggle")
 VECTOR_FORMATS = ("npz", "parquet")
 QUERIES_AT_ONCE = 64
-SEPARATES = re.compile(r'[\s%,"\x00-\x1f\x7f]')
-
-
-def encode_id(image_id: str) -> str:
-    """Percent-encode what would end a field: white space, comma, quote, and % itself.
-
-    Example:
-        >>> encode_id("50% off/é 1.jpg")
-        '50%25%20off/é%201.jpg'
-    """
-    return SEPARATES.sub(lambda found: quote(found[0], safe=""), image_id)
 
 
 def export_lines(
@@ -74,8 +60,7 @@ def export_lines(
         return _judgements(measured, at_least)
     rankings = _rankings(measured, depth)
     if form == "trec-run":
-        name = encode_id(measured.run)
-        return chain.from_iterable(trec_run({q: images}, name) for q, images in rankings)
+        return chain.from_iterable(trec_run({q: images}, measured.run) for q, images in rankings)
     header = next(kaggle_lines({}))
     rows = (list(kaggle_lines({q: images}, len(images)))[1] for q, images in rankings)
     return chain([header], rows)
@@ -131,9 +116,8 @@ def _rankings(measured: Measured, depth: int | None) -> Iterator[tuple[str, list
     query_ids, gallery_ids, stored = found["query_ids"], found["gallery_ids"], found["order"]
     depth = min(depth or len(gallery_ids), len(gallery_ids))
     own = measured.protocol["query"] == measured.protocol["gallery"].split("+")[0]
-    queries = _encode_all(query_ids, "query")
-    images = _encode_all(gallery_ids, "gallery")
-    _report_encoded([*query_ids, *gallery_ids], {*queries, *images})
+    queries, images = _distinct_ids(query_ids, "query"), _distinct_ids(gallery_ids, "gallery")
+    _report_encoded({*queries, *images})
     blocks = [stored] if depth <= stored.shape[1] else _rank_deeper(measured, depth)
     return (
         (query, [images[i] for i in row if not (own and images[i] == query)][:depth])
@@ -155,19 +139,18 @@ def _rank_deeper(measured: Measured, depth: int) -> Iterator[np.ndarray]:
     return (order for _, order in blocks)
 
 
-def _encode_all(ids: np.ndarray, side: str) -> list[str]:
-    """The ids as words of a line, none empty and none twice."""
+def _distinct_ids(ids: np.ndarray, side: str) -> list[str]:
     unique, counts = np.unique(ids, return_counts=True)
     if "" in unique or counts.max(initial=1) > 1:
         what = "an image without an id" if "" in unique else f"{unique[counts.argmax()]} twice"
         raise InvalidData(f"the {side} holds {what}; a ranking needs an id for each image")
-    return [encode_id(str(image_id)) for image_id in ids]
+    return list(map(str, ids))
 
 
-def _report_encoded(ids: Iterable[str], words: set[str]) -> None:
-    if changed := sorted({str(image_id) for image_id in ids} - words):
+def _report_encoded(ids: set[str]) -> None:
+    if changed := sorted(one for one in ids if encode_id(one) != one):
         say(
-            f"{len(changed):,} ids hold white space, commas, quotes or %; they are "
+            f"{count_text(len(changed), 'id')} with white space, commas, quotes or %, "
             f"percent-encoded: {changed[0]!r} is {encode_id(changed[0])}"
         )
 
@@ -178,9 +161,9 @@ def _judgements(measured: Measured, at_least: int) -> Iterator[str]:
     if at_least > len(shards.levels):
         raise UsageError(f"--at-least {at_least}: there are {len(shards.levels)} levels")
     query, gallery = (shards.side(measured.protocol[name], name) for name in ("query", "gallery"))
-    queries = _encode_all(query.image_ids, "query")
-    images = _encode_all(gallery.image_ids, "gallery")
-    _report_encoded([*query.image_ids, *gallery.image_ids], {*queries, *images})
+    queries = _distinct_ids(query.image_ids, "query")
+    images = _distinct_ids(gallery.image_ids, "gallery")
+    _report_encoded({*queries, *images})
     labels = [torch.from_numpy(side.labels) for side in (query, gallery)]
     own = gallery.begins_with(query)
 

@@ -1,18 +1,24 @@
 """Rankings in the formats of others: TREC runs and judgements, and the GLDv2 Kaggle submission.
 
-All of them are lines of text; reading and writing files is left to the caller.
+All of them are lines of text whose fields end at white space or a comma. An id that holds such a
+character is percent-encoded by every writer: ``a b.jpg`` becomes ``a%20b.jpg``, and
+``urllib.parse.unquote`` restores it. Readers return ids as they are in the file. The caller opens
+the files.
 """
 
 import csv
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from hgld.errors import InvalidData
 from hgld.ranking.checks import check_count
 
 __all__ = [
     "KaggleScore",
+    "encode_id",
     "kaggle_lines",
     "kaggle_score",
     "read_kaggle",
@@ -21,6 +27,24 @@ __all__ = [
     "trec_qrels",
     "trec_run",
 ]
+
+
+SEPARATES = re.compile(r'[\s%,"\x00-\x1f\x7f]')
+
+
+def encode_id(image_id: str) -> str:
+    """Percent-encode what would end a field: white space, comma, quote, and % itself.
+
+    Raises:
+        InvalidData: the id is empty.
+
+    Example:
+        >>> encode_id("50% off/é 1.jpg")
+        '50%25%20off/é%201.jpg'
+    """
+    if not image_id:
+        raise InvalidData("an id is empty; a ranking needs one for each image")
+    return SEPARATES.sub(lambda found: quote(found[0], safe=""), image_id)
 
 
 def trec_run(rankings: Mapping[str, Sequence[str]], name: str = "hgld") -> Iterator[str]:
@@ -36,9 +60,9 @@ def trec_run(rankings: Mapping[str, Sequence[str]], name: str = "hgld") -> Itera
     for query, images in rankings.items():
         if len(set(images)) < len(images):
             raise InvalidData(f"query {query}: an image is there twice; expected a ranking")
+        fields = encode_id(query), encode_id(name)
         for rank, image in enumerate(images, 1):
-            _one_word(query, image, name)
-            yield f"{query} Q0 {image} {rank} {len(images) - rank + 1} {name}"
+            yield f"{fields[0]} Q0 {encode_id(image)} {rank} {len(images) - rank + 1} {fields[1]}"
 
 
 def trec_qrels(levels: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
@@ -50,10 +74,9 @@ def trec_qrels(levels: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     """
     for query, judged in levels.items():
         for image, level in judged.items():
-            _one_word(query, image)
             if level < 0:
                 raise InvalidData(f"query {query}, image {image}: level {level}; expected >= 0")
-            yield f"{query} 0 {image} {2**level - 1}"
+            yield f"{encode_id(query)} 0 {encode_id(image)} {2**level - 1}"
 
 
 def read_trec_run(lines: Iterable[str]) -> dict[str, list[str]]:
@@ -109,8 +132,7 @@ def kaggle_lines(rankings: Mapping[str, Sequence[str]], k: int = 100) -> Iterato
     """
     yield "id,images"
     for query, images in rankings.items():
-        _one_word(query, *images[:k])
-        yield f"{query},{' '.join(images[:k])}"
+        yield f"{encode_id(query)},{' '.join(map(encode_id, images[:k]))}"
 
 
 def read_kaggle(lines: Iterable[str]) -> dict[str, list[str]]:
@@ -207,14 +229,6 @@ def _ap_at(images: Sequence[str], relevant: set[str], k: int) -> float:
             seen.add(image)
             total += len(seen) / rank
     return total / min(len(relevant), k)
-
-
-def _one_word(*words: str) -> None:
-    for word in words:
-        if not word or len(word.split()) != 1 or set(word) & set(',"'):
-            raise InvalidData(
-                f"{word!r} cannot stand in a run: expected one word without comma or quote"
-            )
 
 
 def _number(text: str, what: str) -> float:

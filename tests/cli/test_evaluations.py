@@ -175,7 +175,7 @@ def test_ids_that_hold_spaces_are_encoded_alike_in_run_qrels_and_submission(
     ):
         assert hgld("evaluations", "export", place, "--format", form) == 0
         text = capsys.readouterr()
-        assert "4 ids hold white space" in text.err and "'50% off.jpg'" in text.err
+        assert "4 ids with white space" in text.err and "'50% off.jpg'" in text.err
         found.append(list(read(text.out.splitlines())))
     assert found[0] == found[1] == found[2]
     assert [unquote(query) for query in found[0]] == list(ODD_IDS)

@@ -1,6 +1,7 @@
 """Rankings in other tools' formats, scored by a second route where one is at hand."""
 
 from itertools import pairwise
+from urllib.parse import unquote
 
 import pytest
 import torch
@@ -89,10 +90,20 @@ def test_a_line_of_another_form_is_refused_with_its_number(read, line) -> None:
         read([line, line])
 
 
-@pytest.mark.parametrize("image", ["two words", "a,b", "", 'a"b'])
-def test_names_that_break_a_line_are_refused(image) -> None:
-    with pytest.raises(InvalidData, match="one word"):
-        list(interchange.trec_run({"q": [image]}))
+@pytest.mark.parametrize("image", ["two words", "a,b", 'a"b', "50%", "a\n"])
+def test_ids_that_would_break_a_line_are_encoded_alike_by_all_writers(image) -> None:
+    run = interchange.read_trec_run(interchange.trec_run({image: [image]}, name="my model"))
+    qrels = interchange.read_trec_qrels(interchange.trec_qrels({image: {image: 1}}))
+    submission = interchange.read_kaggle(interchange.kaggle_lines({image: [image]}))
+    for found in (run, qrels, submission):
+        ((query, images),) = found.items()
+        assert unquote(query) == unquote(next(iter(images))) == image
+
+
+@pytest.mark.parametrize("write", [interchange.trec_run, interchange.kaggle_lines])
+def test_an_empty_id_is_refused(write) -> None:
+    with pytest.raises(InvalidData, match="an id is empty"):
+        list(write({"q": [""]}))
 
 
 @pytest.mark.parametrize(
