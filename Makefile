@@ -73,5 +73,5 @@ install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet torch torchvision
-	$(BIN)/pip install --quiet --editable ".[croissant,offline,ray,tensorboard,xlsx,dev]"
+	$(BIN)/pip install --quiet --editable ".[croissant,docs,offline,ray,tensorboard,xlsx,dev]"
 	touch .venv/installed

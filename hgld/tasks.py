@@ -237,7 +237,7 @@ def _connected(cluster: str) -> Iterator[Any]:
     try:
         import ray
     except ImportError:
-        raise HgldError("Ray is not installed; pip install 'hgld[ray]'") from None
+        raise HgldError('Ray is not installed; pip install "hgld[ray]"') from None
     connected = ray.is_initialized()
     if not connected:
         try:

@@ -6,12 +6,14 @@ Sigma-NCA++ are sums over levels of a fine-grained loss: ``LevelSum``.
 """
 
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hgld.errors import ShapeError
+from hgld.errors import HgldError, ShapeError
 from hgld.ranking.checks import check_count, check_finite, check_positive
 from hgld.ranking.levels import finest_ids
 from hgld.ranking.proxies import ProxyCalibration, cosines_with_proxies, new_proxies
@@ -26,6 +28,16 @@ def class_of(labels: Tensor) -> Tensor:
     """One number for each different label path, (B,)."""
     classes: Tensor = torch.unique(labels, dim=0, return_inverse=True)[1]
     return classes
+
+
+def _metric_learning(module: str) -> Any:
+    """A module of pytorch-metric-learning, which the ranking library alone does not need."""
+    try:
+        return import_module(f"pytorch_metric_learning.{module}")
+    except ImportError:
+        raise HgldError(
+            "Triplet and FastAP need a package: pip install pytorch-metric-learning"
+        ) from None
 
 
 class _OfPairs(nn.Module):
@@ -59,10 +71,8 @@ class Triplet(_OfPairs):
 
     def __init__(self, margin: float = 0.05) -> None:
         check_finite(margin=margin)
-        from pytorch_metric_learning.distances import DotProductSimilarity
-        from pytorch_metric_learning.losses import TripletMarginLoss
-
-        super().__init__(TripletMarginLoss(margin=margin, distance=DotProductSimilarity()))
+        cosine = _metric_learning("distances").DotProductSimilarity()
+        super().__init__(_metric_learning("losses").TripletMarginLoss(margin, distance=cosine))
 
 
 class FastAP(_OfPairs):
@@ -78,9 +88,7 @@ class FastAP(_OfPairs):
 
     def __init__(self, bins: int = 10) -> None:
         check_count(bins=bins)
-        from pytorch_metric_learning.losses import FastAPLoss
-
-        super().__init__(FastAPLoss(num_bins=bins))
+        super().__init__(_metric_learning("losses").FastAPLoss(num_bins=bins))
 
 
 class ProxyNCA(nn.Module):

@@ -102,9 +102,10 @@ def open_location(location: str) -> BinaryIO:
     except FileNotFoundError:
         raise _no_such_file(location) from None
     except ImportError as error:
+        install = f': pip install "hgld[{scheme}]"' if scheme in ("gs", "s3") else ""
         raise HgldError(
-            f"{location}: the package that reads {scheme}:// is not installed ({error}); install "
-            "it, or copy the shards here"
+            f"{location}: the package that reads {scheme}:// is not installed ({error}); install it"
+            f"{install}, or copy the shards to this machine"
         ) from None
     except (OSError, ValueError, HTTPException) as error:
         if isinstance(error, HTTPError) and error.code == HTTPStatus.NOT_FOUND:

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from webdataset.shardlists import expand_urls
 
 from hgld.artifacts import Json, atomic_path, hash_file, write_csv
 from hgld.artifacts.cells import guard_formulas
@@ -85,20 +86,22 @@ def write_credits(rows: pd.DataFrame, out: Path) -> None:
 
 
 def brace_string(files: Sequence[str]) -> str:
-    """The shards of one split in the notation that webdataset expands.
+    """Return the shard list of one split, which webdataset expands to exactly these files.
 
     Example:
         >>> brace_string(["train-000000.tar", "train-000001.tar", "train-000002.tar"])
         'train-{000000..000002}.tar'
         >>> brace_string(["test-000000.tar"])
         'test-000000.tar'
+        >>> brace_string(["photos-0.tar", "photos-2.tar"])
+        'photos-0.tar::photos-2.tar'
     """
-    first, last = min(files), max(files)
-    if len(files) == 1 or not first.removesuffix(".tar").rpartition("-")[2].isdigit():
-        return " ".join(sorted(files))
-    split, _, low = first.removesuffix(".tar").rpartition("-")
-    high = last.removesuffix(".tar").rpartition("-")[2]
-    return f"{split}-{{{low}..{high}}}.tar"
+    files = sorted(files)
+    split, _, first = files[0].removesuffix(".tar").rpartition("-")
+    last = files[-1].removesuffix(".tar").rpartition("-")[2]
+    brace = f"{split}-{{{first}..{last}}}.tar"
+    whole = len(files) > 1 and expand_urls(brace) == files  # not if a number is missing
+    return brace if whole else "::".join(files)
 
 
 def write_descriptors(out: Path, shards: Sequence[Mapping[str, Any]]) -> None:

@@ -228,7 +228,7 @@ def _open_curves(path: Path, done: int) -> Iterator[Any]:
         from torch.utils.tensorboard.writer import SummaryWriter
     except ImportError:
         raise HgldError(
-            "train.tensorboard: TensorBoard is not installed; pip install 'hgld[tensorboard]'"
+            'train.tensorboard: TensorBoard is not installed; pip install "hgld[tensorboard]"'
         ) from None
     with SummaryWriter(str(path), purge_step=done + 1) as writer:
         yield writer
