@@ -398,7 +398,7 @@ class EmbedOptions(Options):
 class ClusterOptions(Options):
     """k-means on the value vectors."""
 
-    clusters: int = Field(78, ge=1, description="the paper ends with 78 supercategories")
+    clusters: int = Field(78, ge=1, description="Number of clusters k; H-GLDv2 has 78.")
     seed: int = Field(0, ge=0, lt=2**32)
     restarts: int = Field(10, ge=1)
     seeds: Literal["random", "decided"] = Field(

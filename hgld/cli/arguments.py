@@ -24,11 +24,14 @@ Settings = Annotated[
 Work = Annotated[
     Path | None,
     typer.Option(
-        "--work", help="Work folder; default: work/NAME beside PIPELINE or its folder pipelines/."
+        "--work",
+        metavar="FOLDER",
+        help="Work folder; default: work/NAME beside PIPELINE or its folder pipelines/.",
     ),
 ]
 Now = Annotated[
-    str | None, typer.Option("--now", metavar="DATE", help="Date written into outputs.")
+    str | None,
+    typer.Option("--now", metavar="DATE", help="Date written into outputs; default: today."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Run the stage even if it is fresh.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -21,7 +21,7 @@ from hgld.pipeline.running import read_running
 from hgld.pipeline.stages import Stage, load_function
 from hgld.words import duration_text, size_text
 
-__all__ = ["print_estimate", "print_outcome", "print_plan", "print_status"]
+__all__ = ["plan_facts", "print_estimate", "print_outcome", "print_plan", "print_status"]
 
 
 def print_status(runner: Runner, as_json: bool) -> None:
@@ -63,6 +63,33 @@ def print_plan(plan: Plan) -> None:
         if disk.need_bytes > disk.free_bytes:
             more = f"up to {size_text(disk.need_bytes - disk.free_bytes)} more"
             _print_row("", f"NOT ENOUGH: {more}; choose another {disk.chosen_by} or make space")
+
+
+def plan_facts(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON values: stages with their files, downloads, disks."""
+    return {
+        "stages": {
+            stage.name: {
+                "state": freshness.state,
+                "reasons": list(freshness.reasons),
+                "reads": [ARTIFACTS[name].file for name in stage.reads],
+                "writes": [ARTIFACTS[name].file for name in stage.writes],
+            }
+            for stage, freshness in plan.stages
+        },
+        "downloads": [
+            {"url": url, "file": str(path), "bytes": size_bytes}
+            for url, path, size_bytes in plan.downloads
+        ],
+        "disks": [
+            {
+                "folder": str(disk.folder),
+                "need_bytes": disk.need_bytes,
+                "free_bytes": disk.free_bytes,
+            }
+            for disk in plan.disks
+        ],
+    }
 
 
 def _print_row(head: str, text: str) -> None:

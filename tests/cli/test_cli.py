@@ -67,10 +67,10 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_help_lists_every_verb_within_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert hgld("--help") == 0
     text = capsys.readouterr().out
-    for verb in [*stage_names(), "run", "status", "doctor"]:
+    for verb in [*stage_names(), "run", "status", "options", "doctor"]:
         assert re.search(rf"^  {verb}\s+\S", text, re.M), verb
     assert max(map(len, text.splitlines())) <= 80
-    assert "..." not in text.split("Commands:")[1]
+    assert "..." not in text.split("Whole pipelines:")[1]
 
 
 def commands(group: Any, *path: str) -> Iterator[tuple[str, Any]]:

@@ -1,0 +1,279 @@
+"""Every option of a pipeline file with its default and meaning: for help, a list, a page.
+
+The rows come from the option models, so that the help of a stage, ``hgld options`` and the
+reference page show exactly what a pipeline file takes.
+"""
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any, get_args
+
+from hgld.artifacts import ARTIFACTS, Folder
+from hgld.config import Options, Pipeline
+from hgld.errors import UsageError
+from hgld.pipeline.stages import STAGES
+from hgld.words import nearest
+
+__all__ = [
+    "OptionRow",
+    "list_options",
+    "options_as_markdown",
+    "options_as_text",
+    "section_meaning",
+    "stage_files",
+]
+
+WIDTH = 80
+LARGE = (
+    1e6  # a limit beyond this keeps numbers within what a machine holds; nobody needs to read it
+)
+SIGNS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+TOML_TYPES = {"number": "float", "object": "table"}
+
+
+@dataclass(frozen=True)
+class OptionRow:
+    """One option of a pipeline file.
+
+    Attributes:
+        section: table of the pipeline file, "train.defaults"; "" is the top of the file, and
+            "fetch.downloads[]" any table of a list.
+        name: within the section.
+        type: TOML type, or the choices as "random | decided".
+        limits: of a number, as "x>=1"; "" if there are none.
+        default: JSON value; None if the option is required, or unset by default.
+        required: the pipeline file must set it.
+        operational: it changes how a stage works, but not its results.
+        meaning: what it decides, with unit and source.
+    """
+
+    section: str
+    name: str
+    type: str
+    limits: str
+    default: Any
+    required: bool
+    operational: bool
+    meaning: str
+
+    @property
+    def full_name(self) -> str:
+        """The name as ``--set`` takes it."""
+        return f"{self.section}.{self.name}".lstrip(".")
+
+    def as_json(self) -> dict[str, Any]:
+        """The row with its full name."""
+        return {"option": self.full_name, **asdict(self)}
+
+    @property
+    def table(self) -> str:
+        """The head of the section in a pipeline file; "" at its top."""
+        name = self.section.removesuffix("[]")
+        return name and (f"[{name}]" if name == self.section else f"[[{name}]]")
+
+    @property
+    def facts(self) -> str:
+        """Type and limits in brackets."""
+        return f"[{'; '.join(filter(None, (self.type, self.limits)))}]"
+
+    @property
+    def help(self) -> str:
+        """Meaning, then default, choices and limits in brackets, as click prints them."""
+        shown = "" if self.default in (None, "", []) else f"default: {_toml(self.default)}"
+        kind = self.type if "|" in self.type or self.default is None else ""
+        known = "; ".join(filter(None, ("required" * self.required, shown, kind, self.limits)))
+        return f"{self.meaning}  [{known}]" if known else self.meaning
+
+
+def list_options(section: str = "") -> list[OptionRow]:
+    """List the options of a section and of the sections in it, or one option; by default all.
+
+    Raises:
+        UsageError: there is no such section or option; the nearest is named.
+
+    Example:
+        >>> row = list_options("cluster")[0]
+        >>> row.full_name, row.default, row.limits
+        ('cluster.clusters', 78, 'x>=1')
+    """
+    rows = [*_rows(Pipeline, "")]
+    within = (f"{section}.", f"{section}[]")
+    found = [row for row in rows if not section or f"{row.full_name}.".startswith(within)]
+    if not found:
+        known = dict.fromkeys(name for row in rows for name in (row.section, row.full_name))
+        raise UsageError(f"{section}: no section or option is called so{nearest(section, known)}")
+    return found
+
+
+def _rows(model: type[Options], section: str) -> Iterator[OptionRow]:
+    """The options of a section, then those of the sections in it."""
+    properties = model.model_json_schema()["properties"]
+    inner = {name: _inner(field.annotation) for name, field in model.model_fields.items()}
+    for name, field in model.model_fields.items():
+        facts = properties[name]
+        if inner[name] is None or inner[name] is not field.annotation:
+            yield OptionRow(
+                section=section,
+                name=name,
+                type=_type(facts),
+                limits=_limits(facts),
+                default=facts.get("default"),
+                required=field.is_required(),
+                operational=name in model.operational,
+                meaning=field.description or "",
+            )
+    for name, options in inner.items():
+        path = f"{section}.{name}".lstrip(".")
+        if options is not None and path != "train.runs":  # a run has the options of train.defaults
+            is_list = options is not model.model_fields[name].annotation
+            yield from _rows(options, f"{path}[]" if is_list else path)
+
+
+def _inner(annotation: object) -> type[Options] | None:
+    """The model of a section, or of the tables in a list of them."""
+    for part in (annotation, *get_args(annotation)):
+        if isinstance(part, type) and issubclass(part, Options):
+            return part
+    return None
+
+
+def _type(facts: Mapping[str, Any]) -> str:
+    """The TOML type that a JSON schema describes."""
+    if "anyOf" in facts:
+        return " or ".join(_type(one) for one in facts["anyOf"] if one.get("type") != "null")
+    if "enum" in facts:
+        return " | ".join(choice or '""' for choice in facts["enum"])
+    if facts.get("type") == "array":
+        pair = facts.get("prefixItems")
+        return f"2 {_type(pair[0])}s" if pair else f"list of {_type(facts['items'])}s"
+    name: str = facts.get("format") or facts.get("type", "object")
+    return TOML_TYPES.get(name, name)
+
+
+def _limits(facts: Mapping[str, Any]) -> str:
+    """The range of a number, the way click prints it.
+
+    Example:
+        >>> _limits({"minimum": 0, "exclusiveMaximum": 1}), _limits({"anyOf": [{"minimum": 2}]})
+        ('x>=0, x<1', 'x>=2')
+    """
+    numbers = next((one for one in facts.get("anyOf", ()) if SIGNS.keys() & one.keys()), facts)
+    found = {sign: numbers[name] for name, sign in SIGNS.items() if name in numbers}
+    return ", ".join(f"x{sign}{limit:g}" for sign, limit in found.items() if limit < LARGE)
+
+
+def _toml(value: object) -> str:
+    """A value the way a pipeline file holds it."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def section_meaning(section: str) -> str:
+    """Return the first line of a section's description."""
+    model: Any = Pipeline
+    for part in section.removesuffix("[]").split(".") if section else ():
+        field = model.model_fields[part]
+        model = _inner(field.annotation)
+    return (model.__doc__ or "").partition("\n")[0].replace("``", "`")
+
+
+def stage_files(name: str) -> dict[str, str]:
+    """Return the files that a stage reads and writes, each list in words.
+
+    Files that only some options of a pipeline need are listed last.
+
+    Example:
+        >>> stage_files("cluster")["reads"]
+        'values.csv, label_vectors.npz, cluster_edits.csv; depending on options decisions.csv'
+    """
+    rows = [stage for stage in STAGES if stage.name == name]
+    return {
+        "reads": _files([stage.reads for stage in rows]),
+        "writes": _files([stage.writes for stage in rows]),
+    }
+
+
+def _files(rows: list[tuple[str, ...]]) -> str:
+    always = [name for name in rows[0] if all(name in row for row in rows)]
+    sometimes = [name for name in dict.fromkeys(sum(rows, ())) if name not in always]
+    listed = (", ".join(map(_file, names)) for names in (always, sometimes) if names)
+    return "; depending on options ".join(listed)
+
+
+def _file(name: str) -> str:
+    artifact = ARTIFACTS[name]
+    return artifact.file + "/" * isinstance(artifact, Folder)
+
+
+def options_as_text(rows: list[OptionRow]) -> str:
+    """Write options for a terminal of 80 columns, with their full names, so that grep finds them.
+
+    Example:
+        >>> print(options_as_text(list_options("cluster")[:1]))
+        [cluster]  k-means on the value vectors.
+        <BLANKLINE>
+        cluster.clusters = 78
+            Number of clusters k; H-GLDv2 has 78. [integer; x>=1]
+    """
+    lines = []
+    for (section, table), group in groupby(rows, key=lambda row: (row.section, row.table)):
+        head = f"{table or 'Top of the file'}  {section_meaning(section)}"
+        lines += ["", *_wrapped(head, "", "  "), ""]
+        for row in group:
+            value = "" if row.default is None else f" = {_toml(row.default)}"
+            lines += _wrapped(row.full_name + " (required)" * row.required + value, "", "  ")
+            lines += _wrapped(f"{row.meaning} {row.facts}", "    ", "    ")
+    return "\n".join(lines[1:])
+
+
+def _wrapped(text: str, first: str, further: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH - 1,
+        initial_indent=first,
+        subsequent_indent=further,
+        break_on_hyphens=False,
+    )
+
+
+def options_as_markdown() -> str:
+    """Write the reference page of all options: a table a section, below the stage it belongs to."""
+    lines = ["# Options", "", *INTRODUCTION.splitlines()]
+    for (section, table), rows in groupby(list_options(), key=lambda row: (row.section, row.table)):
+        level = "##" + "#" * section.count(".")
+        lines += ["", f"{level} `{table}`" if section else f"{level} Top of the file", ""]
+        stage = next((stage for stage in STAGES if stage.name == section), None)
+        if stage is not None:
+            files = stage_files(section)
+            lines += [f"`hgld {section}`: {stage.help}", ""]
+            lines += [f"- {verb} {files[verb] or 'nothing'}" for verb in files]
+            lines += [""]
+        lines += [section_meaning(section), "", "| option | default | meaning |", "|---|---|---|"]
+        lines += (f"| `{r.name}` | {_default(r)} | {_cell(r.meaning)}{_facts(r)} |" for r in rows)
+    return "\n".join(lines) + "\n"
+
+
+INTRODUCTION = """\
+Every option of a pipeline file. The default holds unless the pipeline file sets the option, and
+`--set section.option=value` on the command line overrides both. `hgld options SECTION` prints the
+same list; `hgld STAGE --help` shows the options of one stage.
+
+Options marked * change how a stage works but not its results: a change makes nothing stale.
+"""
+
+
+def _default(row: OptionRow) -> str:
+    if row.required:
+        return "required"
+    return "" if row.default is None else f"`{_cell(_toml(row.default))}`"
+
+
+def _facts(row: OptionRow) -> str:
+    """Type and limits, and the mark of an option that makes nothing stale."""
+    return f" *{_cell(row.facts)}*" + r" \*" * row.operational
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")

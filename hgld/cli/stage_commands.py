@@ -1,0 +1,282 @@
+"""One command a stage, made from the stage table: its arguments, its help, its options.
+
+All stage commands take the same arguments; a stage with more declares only those. Their help lists
+the files of the stage and the options of its section, from the same tables that the stage uses.
+"""
+
+import inspect
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from hgld.cli.arguments import Force, Now, PipelineFile, Settings, Work
+from hgld.cli.output import progress
+from hgld.cli.runners import name_to_sign, open_runner
+from hgld.errors import UsageError
+from hgld.pipeline.stages import STAGES, stage_names
+from hgld.words import count_text
+
+if TYPE_CHECKING:
+    from hgld.pipeline.run import Runner
+
+__all__ = ["add_stage_commands", "refuse_torchrun"]
+
+
+def add_stage_commands(app: typer.Typer, panel: str) -> None:
+    """Add a command a stage, in the order of the flow, below a heading of the help."""
+    for name in stage_names():
+        help_line = next(stage.help for stage in STAGES if stage.name == name)
+        body = BODIES.get(name, _run)
+        add = app.command(name, help=help_line, cls=StageHelp, rich_help_panel=panel)
+        add(_command(name, body))
+
+
+@dataclass(frozen=True)
+class StageCall:
+    """A stage command with the arguments that all stages share."""
+
+    stage: str
+    pipeline: Path
+    settings: Sequence[str] | None
+    work: Path | None
+    now: str | None
+    force: bool
+
+    def open(self, **options: object) -> "Runner":
+        """Open the runner; ``options`` of the stage come from flags and override its settings."""
+        given = {name: value for name, value in options.items() if value is not None}
+        flags = [f"{self.stage}.{name}={json.dumps(value)}" for name, value in given.items()]
+        return open_runner(self.pipeline, [*(self.settings or ()), *flags], self.work, self.now)
+
+
+def _command(name: str, body: Callable[..., None]) -> Callable[..., None]:
+    """The function that Typer reads: the shared arguments, then those that the body adds."""
+
+    def command(**given: Any) -> None:
+        call = StageCall(name, **{word: given.pop(word) for word in SHARED.parameters})
+        if name != "train":
+            refuse_torchrun(
+                f"{name} spreads by itself where it can: --set {name}.processes=N, or "
+                f"--set {name}.ray=ADDRESS on a cluster"
+                if name in ("export", "evaluate")
+                else f"run `hgld {name} {call.pipeline}`"
+            )
+        body(call, **given)
+
+    _, *added = inspect.signature(body).parameters.values()
+    parameters = [*SHARED.parameters.values(), *added]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command
+
+
+def _shared(
+    pipeline: PipelineFile,
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+    force: Force = False,
+) -> None: ...
+
+
+SHARED = inspect.signature(_shared)
+
+
+def _started_by_torchrun() -> bool:
+    """Whether torchrun started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def refuse_torchrun(instead: str) -> None:
+    """Raise a UsageError if torchrun started this process, and name the command to use instead."""
+    if _started_by_torchrun():
+        raise UsageError(f"torchrun starts one stage, train; {instead}")
+
+
+def _run(call: StageCall) -> None:
+    runner = call.open()
+    with progress():
+        runner.run_one(call.stage, call.force)
+
+
+def _fetch(
+    call: StageCall,
+    tars: Annotated[
+        str | None,
+        typer.Option("--tars", metavar="NUMBERS", help="Fetch only these tars: 0-9 or 0,5-7."),
+    ] = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Print bytes, disk space and time; fetch nothing.")
+    ] = False,
+    bandwidth: Annotated[
+        float | None,
+        typer.Option("--bandwidth", metavar="MB/S", help="For --estimate; default: measured."),
+    ] = None,
+) -> None:
+    runner = call.open(tars=tars)
+    if tars is not None and not runner.workspace.pipeline.fetch.downloads:
+        raise UsageError(f"{call.pipeline}: --tars {tars}: its fetch.downloads list no tars")
+    if bandwidth is not None and not (estimate and 0 < bandwidth < math.inf):
+        raise UsageError("--bandwidth: expected megabytes a second above 0, with --estimate")
+    if estimate:
+        from hgld.cli.overview import print_estimate
+
+        print_estimate(runner, bandwidth)
+        return
+    with progress():
+        runner.run_one("fetch", call.force)
+
+
+def _scrape(
+    call: StageCall,
+    retry: Annotated[
+        str | None,
+        typer.Option(
+            "--retry", metavar="misses", help="Ask again for the landmarks without values."
+        ),
+    ] = None,
+    days: Annotated[
+        int | None,
+        typer.Option(
+            "--refresh-older-than", metavar="DAYS", help="Ask again for answers older than this."
+        ),
+    ] = None,
+) -> None:
+    runner = call.open(retry=retry, refresh_older_than=days)
+    again = retry is not None or days is not None
+    if again and runner.workspace.pipeline.scrape.source != "wikimedia":
+        raise UsageError(f'{call.pipeline}: only scrape.source = "wikimedia" can ask again')
+    with progress():
+        runner.run_one("scrape", call.force or again)
+
+
+def _cluster(
+    call: StageCall,
+    suggest: Annotated[
+        str | None,
+        typer.Option(
+            "--suggest",
+            metavar="FIRST:LAST[:STEP]",
+            help="Report which numbers of clusters fit; change nothing.",
+        ),
+    ] = None,
+) -> None:
+    runner = call.open()
+    if suggest is None:
+        with progress():
+            runner.run_one("cluster", call.force)
+        return
+    from hgld.cli.reviewing import suggest_clusters
+
+    with progress():
+        measured, (best, why), path = suggest_clusters(runner, suggest)
+    typer.echo(measured.to_string(index=False))
+    typer.echo(f"suggested: cluster.clusters = {best}: {why}\ncurves: {path}")
+
+
+def _review(
+    call: StageCall,
+    sheets: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="SHEET",
+            help="With --apply: CSV or .xlsx files; default: the work folder's sheets.",
+            show_default=False,
+        ),
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Add the decisions of the sheets to decisions.csv.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --apply: replace newer decisions, too.")
+    ] = False,
+    xlsx: Annotated[
+        bool, typer.Option("--xlsx", help="Write the sheets as a workbook too: review.xlsx.")
+    ] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="Write the sheet as a page too: review.html.")
+    ] = False,
+) -> None:
+    runner = call.open()
+    if sheets and not apply:
+        raise UsageError(f"{sheets[0]}: a sheet is only read with --apply")
+    from hgld.cli import reviewing
+
+    with progress():
+        if apply:
+            who = name_to_sign(runner.workspace)
+            added = reviewing.apply_review(runner, who, sheets or (), yes)
+            path = runner.workspace.path("decisions")
+            typer.echo(f"{count_text(added, 'decision')} added to {path}", err=True)
+        if xlsx:
+            typer.echo(f"workbook: {reviewing.write_workbook(runner)}")
+        if html:
+            typer.echo(f"page: {reviewing.write_review_page(runner)}")
+        runner.run_one("review", call.force)
+
+
+def _export(
+    call: StageCall,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", metavar="ADDRESS", help="Use a Ray cluster; auto: this machine's."),
+    ] = None,
+) -> None:
+    runner = call.open(ray=ray)
+    with progress():
+        runner.run_one("export", call.force)
+
+
+def _train(call: StageCall) -> None:
+    if not _started_by_torchrun():
+        _run(call)
+        return
+    runner = call.open()
+    from hgld.train.ranks import joined
+
+    with joined() as ranks:
+        if ranks.leads:
+            with progress():
+                runner.run_one("train", call.force)
+        else:
+            runner.follow("train")
+
+
+BODIES: dict[str, Callable[..., None]] = {
+    "cluster": _cluster,
+    "export": _export,
+    "fetch": _fetch,
+    "review": _review,
+    "scrape": _scrape,
+    "train": _train,
+}
+
+
+class StageHelp(TyperCommand):
+    """A stage's help: below its line the files, at the end the options of its section."""
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write the stage's line, and the files that it reads and writes."""
+        from hgld.cli.options import stage_files
+
+        super().format_help_text(ctx, formatter)
+        files = stage_files(str(self.name))
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_dl([(verb, names) for verb, names in files.items() if names])
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write a list of options for each table of the stage's section."""
+        from hgld.cli.options import list_options
+
+        for table, rows in groupby(list_options(str(self.name)), key=lambda row: row.table):
+            by_flag = f", or --set {table[1:-1]}.NAME=VALUE" * (not table.startswith("[["))
+            with formatter.section(f"Options in {table}{by_flag}"):
+                formatter.write_dl([(row.name, row.help) for row in rows])
