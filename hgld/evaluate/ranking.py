@@ -18,7 +18,7 @@ from hgld.artifacts import atomic_path
 from hgld.errors import InvalidData
 from hgld.evaluate.class_means import mean_classes
 from hgld.evaluate.sides import Side
-from hgld.ranking.kernels.threads import over_rows
+from hgld.ranking.kernels.device import over_rows
 from hgld.ranking.levels import shared_levels
 from hgld.tasks import track
 

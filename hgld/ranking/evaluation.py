@@ -19,7 +19,7 @@ from hgld.ranking import levels as grades
 from hgld.ranking import ranked as lists
 from hgld.ranking.checks import check_tensors
 from hgld.ranking.kernels import rank_gpu
-from hgld.ranking.kernels.threads import over_rows
+from hgld.ranking.kernels.device import over_rows
 from hgld.ranking.names import MetricName, parse
 from hgld.ranking.precision import FLOATS, check_scores, not_finite, whole_products
 from hgld.ranking.relevances import relevance_key, table_for

@@ -14,6 +14,7 @@ from torch import Tensor
 from hgld.errors import ShapeError
 from hgld.ranking.checks import check_count, check_not_negative, check_tensors
 from hgld.ranking.kernels import loss_gpu
+from hgld.ranking.kernels.device import agrees, has_triton
 from hgld.ranking.precision import FLOATS, all_finite, widen
 
 __all__ = [
@@ -172,16 +173,41 @@ def count_levels(levels: Tensor, num_levels: int) -> Tensor:
         >>> count_levels(torch.tensor([[2, 1, 1, 0, -1]]), num_levels=2)
         tensor([[1, 2, 1]])
     """
-    if levels.device.type == "cpu" and levels.dtype == torch.int8 and levels.numel() >= 1 << 12:
-        from hgld.ranking.kernels.sort import count_rows
+    compact = levels.device.type == "cpu" and levels.dtype == torch.int8
+    many = compact and levels.numel() >= 1 << 12  # below, loading the kernel takes longer
+    if (many or has_triton(levels.device)) and _kernels_agree(levels.device):
+        return _count_by_kernel(levels, num_levels)
+    return _count_plainly(levels, num_levels)
 
-        counts = levels.new_zeros(len(levels), num_levels + 1, dtype=torch.int64)
-        count_rows(levels.contiguous().numpy(), counts.numpy())
-        return counts
-    if loss_gpu.ready(levels.device):
+
+def _count_plainly(levels: Tensor, num_levels: int) -> Tensor:
+    return torch.stack([(levels == level).sum(1) for level in range(num_levels + 1)], 1)
+
+
+def _count_by_kernel(levels: Tensor, num_levels: int) -> Tensor:
+    if has_triton(levels.device):
         return loss_gpu.count_levels(levels, num_levels)
-    per_level = [(levels == level).sum(1) for level in range(num_levels + 1)]
-    return torch.stack(per_level, 1)
+    from hgld.ranking.kernels.sort import count_rows
+
+    counts = levels.new_zeros(len(levels), num_levels + 1, dtype=torch.int64)
+    count_rows(levels.to(torch.int8).contiguous().numpy(), counts.numpy())
+    return counts
+
+
+def _kernels_agree(device: torch.device) -> bool:
+    """Return whether the kernels that read scores and levels agree with torch on a small case."""
+
+    def compare() -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        levels = ((torch.arange(350, device=device) * 7 % 31).view(5, 70) % 5 - 1).to(torch.int8)
+        faulty = levels.float().masked_fill(levels == 3, torch.inf)
+        found, truth = [_count_by_kernel(levels, 3)], [_count_plainly(levels, 3)]
+        if has_triton(device):
+            for scores in (levels.float(), faulty):
+                found.append(torch.tensor(loss_gpu.bounds(scores, levels)))
+                truth.append(torch.tensor(_plain_bounds(scores, levels)))
+        return tuple(found), tuple(truth)
+
+    return agrees(device, "levels", compare)
 
 
 def relevance_table(counts: Tensor, alpha: float = 1.0) -> Tensor:
@@ -360,7 +386,11 @@ def check_pairs(scores: Tensor, levels: Tensor, num_levels: int | None = None) -
 
 def _bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
     """Least and greatest level, and whether all scores are finite."""
-    if loss_gpu.ready(scores.device):
+    if has_triton(scores.device) and _kernels_agree(scores.device):
         return loss_gpu.bounds(scores, levels)
+    return _plain_bounds(scores, levels)
+
+
+def _plain_bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
     low, high = (int(value) for value in torch.aminmax(levels))
     return low, high, all_finite(scores)

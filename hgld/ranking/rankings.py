@@ -15,8 +15,8 @@ from torch import Tensor
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking.kernels.compiled import Array, kernel
+from hgld.ranking.kernels.device import over_rows
 from hgld.ranking.kernels.rank_cpu import rank_row
-from hgld.ranking.kernels.threads import over_rows
 from hgld.ranking.lists import metric_row
 from hgld.ranking.names import MetricName, parse
 from hgld.ranking.relevances import relevance_key, table_for

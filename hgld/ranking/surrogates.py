@@ -20,14 +20,16 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking import dispatch
 from hgld.ranking import levels as grades
 from hgld.ranking.checks import check_count, check_positive, check_tensors
-from hgld.ranking.plain import Goal, gain_table
+from hgld.ranking.kernels import loss_gpu
+from hgld.ranking.kernels.device import agrees
+from hgld.ranking.plain import Goal, gain_table, plain_loss, row_loss
 from hgld.ranking.steps import SigmoidStep, Step, chosen
 
 __all__ = [
     "KS",
+    "fits_cpu",
     "smooth_ap",
     "smooth_h_ap",
     "smooth_recall",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 KS = (1, 2, 4, 8, 16)
+FEWEST_CELLS = 1 << 12  # below, loading a CPU kernel takes longer than computing all pairs
 
 
 def sup_ap(scores: Tensor, levels: Tensor, step: Step | None = None) -> Tensor:
@@ -162,7 +165,7 @@ def sup_ndcg(scores: Tensor, levels: Tensor, step: Step | None = None) -> Tensor
     scores = grades.check_pairs(scores, levels)
     num_levels = max(1, int(levels.max()))
     gains = gain_table(num_levels).to(scores.device).expand(len(scores), -1)
-    return dispatch.solve(scores, levels, gains, Goal("dcg", chosen(step)))
+    return _solve(scores, levels, gains, Goal("dcg", chosen(step)))
 
 
 def sup_recall(
@@ -232,7 +235,7 @@ def _recall(scores: Tensor, levels: Tensor, goal: Goal) -> Tensor:
     check_positive(temperature=goal.temperature)
     scores, binary = grades.check_pairs(scores, levels), grades.at_least(levels, 1)
     table = torch.tensor([0.0, 1.0], device=scores.device).expand(len(scores), -1)
-    return dispatch.solve(scores, binary, table, goal)
+    return _solve(scores, binary, table, goal)
 
 
 def _ratio(
@@ -245,9 +248,9 @@ def _ratio(
 ) -> Tensor:
     scores = grades.check_pairs(scores, levels, num_levels)
     if relevance is not None:
-        return dispatch.solve_any(scores, levels, _checked_relevance(relevance, levels), goal)
+        return _solve_pairs(scores, levels, _checked_relevance(relevance, levels), goal)
     table = grades.relevance_table(grades.count_levels(levels, num_levels), alpha)
-    return dispatch.solve(scores, levels, table, goal)
+    return _solve(scores, levels, table, goal)
 
 
 def _checked_relevance(relevance: Tensor, levels: Tensor) -> Tensor:
@@ -260,3 +263,94 @@ def _checked_relevance(relevance: Tensor, levels: Tensor) -> Tensor:
     if not bool((relevance >= 0).all()) or not bool(torch.isfinite(relevance).all()):
         raise ShapeError("relevance holds negative values, nan or inf; expected values >= 0")
     return relevance.detach() * (levels > 0)
+
+
+def _solve(scores: Tensor, levels: Tensor, table: Tensor, goal: Goal) -> Tensor:
+    """(Q,) losses with relevance by level, (Q, L + 1): by a kernel if one fits, else by pairs."""
+
+    def find(detached: Tensor) -> tuple[Tensor, Tensor]:
+        num_levels = table.shape[1] - 1
+        if _kernel_agrees(detached, goal, num_levels):
+            return _by_kernel(detached, levels, table, goal, num_levels)
+        return plain_loss(detached, levels, grades.look_up(table, levels), goal)
+
+    return row_loss(scores, find)
+
+
+def _solve_pairs(scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal) -> Tensor:
+    """(Q,) losses with a relevance of each pair, (Q, G)."""
+    on_gpu = loss_gpu.fits(scores, goal)
+    if fits_cpu(scores) and not on_gpu:  # the CPU kernel takes relevance by level alone
+        table = _table_of(levels, rel)
+        if table is not None:
+            return _solve(scores, levels, table, goal)
+
+    def find(detached: Tensor) -> tuple[Tensor, Tensor]:
+        if on_gpu and _kernel_agrees(detached, goal, None):
+            return _by_kernel(detached, levels, rel, goal, None)
+        return plain_loss(detached, levels, rel, goal)
+
+    return row_loss(scores, find)
+
+
+def fits_cpu(scores: Tensor) -> bool:
+    """Return whether the CPU kernel takes these scores and they are enough to gain by it."""
+    wide = scores.dtype in (torch.float32, torch.float64)
+    return scores.device.type == "cpu" and wide and scores.numel() >= FEWEST_CELLS
+
+
+def _by_kernel(
+    scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal, num_levels: int | None
+) -> tuple[Tensor, Tensor]:
+    if loss_gpu.fits(scores, goal):
+        solve = loss_gpu.solve_rows if num_levels else loss_gpu.solve_pairs
+        return solve(scores, levels, rel, goal)
+    from hgld.ranking.kernels import loss_cpu
+
+    return loss_cpu.solve_rows(scores, levels, rel, goal)
+
+
+def _kernel_agrees(scores: Tensor, goal: Goal, num_levels: int | None) -> bool:
+    """Return whether a kernel takes these scores and agrees with all pairs on a small case.
+
+    GPU kernels are compiled for each goal and power of two of columns, so each is checked.
+    num_levels is None if each pair has a relevance.
+    """
+    on_gpu = loss_gpu.fits(scores, goal)
+    if not (on_gpu or fits_cpu(scores)):
+        return False
+    width = min(scores.shape[1], loss_gpu.WIDEST + 100) if on_gpu else 96
+
+    def compare() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        small, levels, table = (part.to(scores.device) for part in _small_case(width, num_levels))
+        small, rel = small.to(scores.dtype), grades.look_up(table, levels)
+        found = _by_kernel(small, levels, rel if num_levels is None else table, goal, num_levels)
+        return found, plain_loss(small, levels, rel, goal)
+
+    case = "losses", scores.dtype, goal, num_levels, (width - 1).bit_length()
+    return agrees(scores.device, case, compare)
+
+
+def _small_case(width: int, num_levels: int | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores with ties (4, width), levels with gaps, and relevance by level (4, L + 1)."""
+    make, at = torch.Generator().manual_seed(0), num_levels or 3
+    random = torch.rand(4, 2 * width + at, generator=make, dtype=torch.float64, device="cpu")
+    some, steps = random[:, width:-at], random[:, -at:]
+    scores = (0.2 * random - 0.1)[:, torch.arange(width, device="cpu") // 2 * 2]
+    levels = (some * width / 24 * at).ceil().to(torch.int64)  # few positives keep the pairs few
+    levels = torch.where(levels > at, 0, levels).to(torch.int8)
+    levels[:, ::13] = -1
+    return scores, levels, torch.cat([torch.zeros_like(steps[:, :1]), steps.cumsum(1)], 1)
+
+
+def _table_of(levels: Tensor, rel: Tensor) -> Tensor | None:
+    """(Q, L + 1) relevance by level if it depends on row and level alone, else None."""
+    columns = [torch.zeros(len(levels), dtype=torch.float64)]
+    for level in range(1, max(1, int(levels.max())) + 1):
+        here = levels == level
+        low = torch.where(here, rel, torch.inf).amin(1).double()
+        high = torch.where(here, rel, -torch.inf).amax(1).double()
+        if bool((low < high).any()):
+            return None
+        columns.append(torch.where(torch.isfinite(low), low, 0.0))
+    return torch.stack(columns, 1)

@@ -7,7 +7,7 @@ import torch
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking import losses
-from hgld.ranking.kernels import loss_gpu
+from hgld.ranking.kernels import device, loss_gpu
 from hgld.ranking.plain import Goal, gain_table
 from hgld.ranking.steps import SigmoidStep, UpperStep
 from tests.gpu.devices import DEVICE, needs_cpu_kernels, needs_triton, quiet
@@ -143,15 +143,36 @@ LOSSES = {
 def test_the_public_losses_go_through_the_kernels(name, monkeypatch) -> None:
     public, kind, num_levels = LOSSES[name]
     calls, solve = [], loss_gpu.solve_rows
-    monkeypatch.setattr(loss_gpu, "solve_rows", lambda *given: calls.append(1) or solve(*given))
+    monkeypatch.setattr(loss_gpu, "solve_rows", lambda *g: calls.append(len(g[0])) or solve(*g))
     scores, levels = random_pairs(6, queries=2, gallery=40)
     leaf = scores.clone().to(DEVICE).requires_grad_()
     loss = public(leaf, levels.to(DEVICE))
     (slope,) = torch.autograd.grad(loss.sum(), leaf)
-    assert calls == [1]
+    assert calls[-1] == 2  # after a small case of another size, if it is the first
     levels = levels if num_levels == 3 else grades.at_least(levels, 1)
     truth = expected(scores, levels, kind, UpperStep(), num_levels)
     agree((loss.detach().cpu().numpy(), slope.cpu().numpy()), truth, torch.float64)
+
+
+@pytest.mark.parametrize("fault", ["steep", "raises"])
+def test_a_wrong_kernel_is_replaced_by_plain_torch_with_one_warning(fault, monkeypatch) -> None:
+    monkeypatch.setattr(device, "_verdicts", {})
+    monkeypatch.setattr(device, "_refused", set())
+    numbers = loss_gpu._numbers
+
+    def wrong(step, dtype):
+        if fault == "raises":
+            raise RuntimeError("Failed to find C compiler")
+        return {**numbers(step, dtype), "RHO": 101.0}
+
+    monkeypatch.setattr(loss_gpu, "_numbers", wrong)
+    scores, levels = (part.to(DEVICE) for part in random_pairs(6, queries=3, gallery=40))
+    with pytest.warns(device.KernelWarning, match="differs|Failed to find C compiler") as heard:
+        found = [losses.sup_ndcg(scores, levels) for _ in range(2)]
+    (warning,) = [w.message for w in heard if w.category is device.KernelWarning]
+    assert "triton " in str(warning)
+    with device.using("off"):
+        assert all(torch.equal(loss, losses.sup_ndcg(scores, levels)) for loss in found)
 
 
 def test_a_relevance_of_each_pair() -> None:

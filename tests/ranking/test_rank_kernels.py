@@ -14,8 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.ranking import dispatch, losses
 from hgld.ranking import levels as grades
+from hgld.ranking import losses, surrogates
 from hgld.ranking.kernels import compiled, loss_cpu
 from hgld.ranking.kernels.loss_cpu import loss_rows, run_rows
 from hgld.ranking.kernels.sort import new_row, sort_row
@@ -241,7 +241,7 @@ def test_any_small_case_is_exact(seed, gallery, num_levels, ties, kind) -> None:
 
 def test_the_public_losses_use_the_kernel_and_pass_finite_differences() -> None:
     scores, levels = random_pairs(9, queries=2, gallery=2048)
-    assert dispatch.fits_cpu(scores)
+    assert surrogates.fits_cpu(scores)
     leaf = scores[:, :].clone().requires_grad_()
     (gradient,) = torch.autograd.grad(losses.sup_h_ap(leaf, levels, 3).sum(), leaf)
     direction = torch.randn(
@@ -259,7 +259,7 @@ def test_a_forked_process_computes_losses_too() -> None:
     program = (  # two threads, so that there is a pool to be left behind
         "import os, sys, torch, warnings\n"
         "warnings.simplefilter('ignore')\n"
-        "from hgld.ranking.kernels.threads import over_rows\n"
+        "from hgld.ranking.kernels.device import over_rows\n"
         "torch.set_num_threads(2)\n"
         "over_rows(lambda _: None, 64)\n"
         "child = os.fork()\n"

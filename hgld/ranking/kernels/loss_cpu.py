@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from hgld.ranking.kernels.compiled import Array, kernel, part
+from hgld.ranking.kernels.device import over_rows
 from hgld.ranking.kernels.sort import Row, new_row, sort_row
 from hgld.ranking.kernels.step_sums import (
     DOUBLE,
@@ -39,11 +40,10 @@ from hgld.ranking.kernels.step_sums import (
     prepare_sums,
     pull_all,
 )
-from hgld.ranking.kernels.threads import over_rows
 from hgld.ranking.plain import Goal
 from hgld.ranking.steps import UpperStep
 
-__all__ = ["grid_span", "loss_rows", "rule_of", "run_rows", "solve_rows", "table_of"]
+__all__ = ["grid_span", "loss_rows", "rule_of", "run_rows", "solve_rows"]
 
 CELLS_TO_CHOOSE = 1 << 19  # below, pairs always win
 SAMPLED_ROWS = 4
@@ -187,19 +187,6 @@ def _count_pairs(scores: Array, levels: Array, num_levels: int, rule: Rule) -> t
                 pairs += int((high - np.searchsorted(sources, targets - below)).sum())
                 visits += len(targets)
     return visits / len(scores), pairs / len(scores)
-
-
-def table_of(levels: Tensor, rel: Tensor, num_levels: int) -> Tensor | None:
-    """(Q, L + 1) relevance by level where it is a function of the level in each row, else None."""
-    columns = [torch.zeros(len(levels), dtype=torch.float64)]
-    for level in range(1, num_levels + 1):
-        here = levels == level
-        low = torch.where(here, rel, torch.inf).amin(1).double()
-        high = torch.where(here, rel, -torch.inf).amax(1).double()
-        if bool((low < high).any()):
-            return None
-        columns.append(torch.where(torch.isfinite(low), low, 0.0))
-    return torch.stack(columns, 1)
 
 
 @kernel

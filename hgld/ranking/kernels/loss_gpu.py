@@ -1,24 +1,22 @@
 """Sup-losses on a GPU: hands scores to the Triton kernels, in the tiles that suit their size.
 
-Triton comes with torch's GPU builds. It is imported when there is a GPU, or when its interpreter is
-asked for (``TRITON_INTERPRET=1``), which runs the same kernels on a CPU, slowly, to check them.
+Triton is imported inside functions, when there is a GPU or its interpreter is asked for.
 """
 
-import os
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from hgld.ranking.kernels.device import has_triton
 from hgld.ranking.steps import UpperStep
 
 if TYPE_CHECKING:
     from hgld.ranking.plain import Goal
 
-__all__ = ["bounds", "count_levels", "fits", "on", "ready", "solve_pairs", "solve_rows"]
+__all__ = ["WIDEST", "bounds", "count_levels", "fits", "on", "solve_pairs", "solve_rows"]
 
 STEP = ("TAU", "RHO", "DELTA", "START", "LINE")
 WIDEST = 4096  # columns of a row that is walked once
@@ -28,26 +26,15 @@ SOURCES = 1024  # columns at a time of a wider row
 PARTS = 16  # programs that share the positives of a wide row
 
 
-def ready(device: torch.device) -> bool:
-    """Whether Triton kernels can run there: a GPU, or a CPU where the interpreter is asked for."""
-    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    return device.type == ("cpu" if interpreted else "cuda") and _has_triton()
-
-
 def on(device: torch.device) -> AbstractContextManager[Any]:
     """Launches go to this GPU: Triton takes the current one, wherever its arguments lie."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-@lru_cache(maxsize=1)
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
-
-
 def fits(scores: Tensor, goal: "Goal") -> bool:
     """Whether a kernel knows this goal, and Triton runs where the scores are."""
     known = not goal.smooth and not goal.clip and scores.dtype in (torch.float32, torch.float64)
-    return known and ready(scores.device)
+    return known and has_triton(scores.device)
 
 
 def bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:

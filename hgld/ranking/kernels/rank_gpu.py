@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.kernels.loss_gpu import on, ready
+from hgld.ranking.kernels.device import has_triton
+from hgld.ranking.kernels.loss_gpu import on
 from hgld.ranking.names import KINDS, MetricName
 from hgld.ranking.relevances import relevance_key, table_for
 from hgld.ranking.result import Result
@@ -32,7 +33,7 @@ KEY = (1 << 40) - 1  # bits of a score and of a level
 
 def counts(query: Tensor, gallery: Tensor) -> bool:
     """Whether the kernels rank these embeddings."""
-    return query.dtype == gallery.dtype == torch.float32 and ready(query.device)
+    return query.dtype == gallery.dtype == torch.float32 and has_triton(query.device)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,194 @@
+"""Whether kernels may run on a device, and how their rows are split among threads.
+
+No kernel is trusted unseen: before its first use on a device in a process, a small case is computed
+by the kernel and by plain torch (``agrees``). If the two differ, or the kernel cannot be compiled,
+plain torch takes over on that device for the rest of the process, with one warning.
+``HGLD_KERNELS=off`` skips all kernels, on a CPU too.
+
+Triton comes with torch's GPU builds. Its kernels run on a GPU, or on a CPU if its interpreter is
+asked for (``TRITON_INTERPRET=1``), which is slow and serves to test them.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from hgld.errors import HgldError, UsageError
+
+__all__ = [
+    "KernelWarning",
+    "agrees",
+    "describe",
+    "has_triton",
+    "largest_difference",
+    "over_rows",
+    "using",
+    "wanted",
+]
+
+Compare = Callable[[], tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}  # relative to the greatest value
+DRIVER = Path("/proc/driver/nvidia/version")
+
+_forced: ContextVar[Literal["off", "unchecked"] | None] = ContextVar("kernels", default=None)
+_verdicts: dict[tuple[torch.device, Hashable], bool] = {}
+_refused: set[torch.device] = set()
+
+
+class KernelWarning(UserWarning):
+    """A kernel failed its check on this machine, so plain torch computes instead, more slowly."""
+
+
+@contextmanager
+def using(kernels: Literal["off", "unchecked"]) -> Iterator[None]:
+    """Within, skip all kernels, or use them without their check; to compare the two."""
+    before = _forced.set(kernels)
+    try:
+        yield
+    finally:
+        _forced.reset(before)
+
+
+def wanted() -> bool:
+    """Return whether kernels are switched on.
+
+    Raises:
+        UsageError: ``HGLD_KERNELS`` is neither "on" nor "off".
+    """
+    setting = os.environ.get("HGLD_KERNELS", "on")
+    if setting not in ("on", "off", ""):
+        raise UsageError(f"HGLD_KERNELS is {setting!r}; expected on or off")
+    return (_forced.get() or setting) != "off"
+
+
+def has_triton(device: torch.device) -> bool:
+    """Return whether Triton kernels can run on a device and are switched on."""
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    return device.type == ("cpu" if interpreted else "cuda") and _found("triton") and wanted()
+
+
+@lru_cache(maxsize=2)
+def _found(package: str) -> bool:
+    return find_spec(package) is not None
+
+
+def agrees(device: torch.device, case: Hashable, compare: Compare) -> bool:
+    """Return whether a kernel computes what plain torch computes on a device.
+
+    Args:
+        device: the device the kernel runs on.
+        case: the kernel's name, or a tuple that begins with it and has what it is compiled for;
+            each case is compared once in a process.
+        compare: computes a small case by the kernel, then in plain torch: two tuples of tensors.
+
+    Example:
+        >>> agrees(torch.device("cpu"), "sum", lambda: ((torch.ones(2),), (torch.ones(2),)))
+        True
+    """
+    if not wanted() or device in _refused:
+        return False
+    if _forced.get() == "unchecked":
+        return True
+    key = device, case
+    if key not in _verdicts:
+        with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
+            fault = _fault(compare)
+        _verdicts[key] = not fault
+        if fault:
+            _refused.add(device)
+            _warn(device, case, fault)
+    return _verdicts[key]
+
+
+def _fault(compare: Compare) -> str:
+    """Return what is wrong with a kernel, "" if nothing is."""
+    try:
+        found, truth = compare()
+    except (HgldError, torch.OutOfMemoryError):
+        raise  # faults of the data or of the machine, in plain torch as well
+    except Exception as error:  # compilers raise errors of any class
+        return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    worst = max(largest_difference(*pair) for pair in zip(found, truth, strict=True))
+    limit = max(TOLERANCE.get(part.dtype, 0.0) for part in truth)
+    return "" if worst <= limit else f"it differs from plain torch by {worst:.1e} of the value"
+
+
+def largest_difference(found: Tensor, truth: Tensor) -> float:
+    """Return the largest difference over the greatest absolute value; inf if only one is finite.
+
+    Example:
+        >>> largest_difference(torch.tensor([1.0, 2.5]), torch.tensor([1.0, 2.0]))
+        0.25
+    """
+    found, truth = found.double().cpu(), truth.double().cpu()
+    same = (found == truth) | (found.isnan() & truth.isnan())
+    apart = torch.where(same, 0.0, (found - truth).abs()).nan_to_num(nan=torch.inf)
+    scale = truth.abs().nan_to_num(nan=0.0).max().clamp(min=1e-30)
+    return float(apart.max() / scale)
+
+
+def _warn(device: torch.device, case: Hashable, fault: str) -> None:
+    name = case[0] if isinstance(case, tuple) else case
+    warnings.warn(
+        f"the kernel for {name} is not used on {describe(device)}: {fault}. Plain torch computes "
+        "on this device from now on: the same values, more slowly. Please report this message with "
+        "the output of `hgld doctor --gpu`; HGLD_KERNELS=off skips kernels without this check",
+        KernelWarning,
+        stacklevel=2,
+    )
+
+
+def describe(device: torch.device) -> str:
+    """Return the device with the versions that its kernels depend on, in one line."""
+    packages = ("torch", "triton") if has_triton(device) else ("torch", "numba", "numpy")
+    versions = [f"{name} {_version(name)}" for name in packages]
+    if device.type != "cuda":
+        return f"the CPU ({', '.join(versions)})"
+    try:  # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release ..."
+        words = DRIVER.read_text(encoding="utf-8").split()
+        driver = next(word for word in words if word[:1].isdigit() and "." in word)
+    except (OSError, StopIteration):
+        driver = "of unknown version"
+    return f"{torch.cuda.get_device_name(device)} (driver {driver}, {', '.join(versions)})"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
+
+
+@lru_cache(maxsize=4)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="hgld-ranking")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # a fork leaves the threads behind
+
+
+def over_rows(work: Callable[[slice], None], rows: int) -> None:
+    """Call ``work`` with slices that together are all rows, one for each of torch's threads.
+
+    Kernels release the interpreter lock, so plain threads run them side by side. numba's own thread
+    pools survive neither a fork nor two callers at once.
+    """
+    threads = min(torch.get_num_threads(), rows)
+    if threads <= 1:
+        work(slice(0, rows))
+        return
+    cuts = [rows * i // threads for i in range(threads + 1)]
+    parts = [slice(a, b) for a, b in pairwise(cuts)]
+    list(_pool(threads).map(work, parts))
