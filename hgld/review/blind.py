@@ -1,13 +1,15 @@
 """A copy of the review sheet for one of several annotators, who must not see the others' work.
 
 No decision stands in it and no suggestion that comes from one; its rows are in an order of its own,
-so that what an annotator decides when tired is not the same for all.
+so that what an annotator decides when tired is not the same for all. The base of a row says that it
+was written from no decision, and its place in this order.
 """
 
 import numpy as np
 import pandas as pd
 
 from hgld.artifacts.cells import guard_columns
+from hgld.review.row_base import base_of
 from hgld.review.sheets import list_values
 
 __all__ = ["blind_sheet"]
@@ -30,5 +32,6 @@ def blind_sheet(
     none = decisions[:0]
     sheet = list_values(clusters, landmark_values, landmarks, taxonomy, none, class_hints)
     order = np.random.default_rng(seed).permutation(len(sheet))
-    left_out = ["base", "status", *([] if hints else HINTS)]
-    return guard_columns(sheet.iloc[order].drop(columns=left_out))
+    sheet = sheet.iloc[order].drop(columns=["status", *([] if hints else HINTS)])
+    bases = (base_of(key, None, row) for row, key in enumerate(sheet["key"], 1))
+    return guard_columns(sheet.assign(base=list(map(str, bases))))

@@ -30,6 +30,7 @@ __all__ = ["Reading", "Value", "Wanted", "as_wanted", "keyed", "read_values"]
 
 NEEDED = ("key", "decision", "supercategory")
 HINTED = 20  # unknown keys for which the nearest is looked up, among thousands
+ORDERED = ("key", "instance_of", "landmarks", "images")  # columns by which rows may be in order
 COMPARED = ("landmarks", "images", "cluster")  # read-only cells that are told of when they differ
 MOVED_FROM = 6  # rows; fewer may well be a person's corrections
 MOVED_SHARE = 0.75  # of the changed rows; sorted apart, all of them say what another row said
@@ -168,13 +169,19 @@ def _place(cells: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _ascend(rows: Sequence[Row]) -> bool:
-    """Whether all rows have the order in which they were written."""
+    """Whether all rows have the order in which they were written.
+
+    Rows without a base do not say it; of them, keys, labels or numbers in order show it.
+    """
     places = [Base.parse(row["base"]).row for row in rows]
-    return all(places) and all((len(a), a) < (len(b), b) for a, b in pairwise(places))
+    if all(places):
+        return all((len(a), a) < (len(b), b) for a, b in pairwise(places))
+    orders = ([(f"{len(row[name]):9}", row[name]) for row in rows] for name in ORDERED)
+    return any(_is_sorted(order) or _is_sorted([cells[1:] for cells in order]) for order in orders)
 
 
 def _is_sorted(said: Sequence[tuple[str, ...]]) -> bool:
-    """Whether the decisions have an order that sorting leaves, and chance hardly ever does."""
+    """Whether texts have an order that sorting leaves, and chance hardly ever does."""
     count_of = Counter(said)
     changes = sum(one != other for one, other in pairwise(said))
     in_order = list(said) in (sorted(said), sorted(said, reverse=True))

@@ -25,6 +25,7 @@ from hgld.cli.runners import open_runner, open_workspace
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.columns import columns_of, table_of
 from hgld.pipeline.run import Runner
+from hgld.review.row_base import Base, base_of
 from hgld.review.spreadsheet import read_sheets
 from hgld.review.workbook import write_workbook
 from tests.listening import Notes
@@ -495,7 +496,27 @@ def test_blind_copies_hide_what_is_decided_and_have_an_order_of_their_own(desk: 
 def test_without_hints_no_column_says_what_a_value_may_be(desk: Path) -> None:
     (row, *_) = rows_of(blind(desk, "b.csv", "--seed", "1", "--no-hints"))
     assert list(row) == ["decision", "supercategory", "kind", "note", "key", "key_type",
-                         "instance_of", "landmarks", "images", "examples", "evidence"]  # fmt: skip
+                         "instance_of", "landmarks", "images", "examples", "evidence",
+                         "base"]  # fmt: skip
+
+
+def test_a_blind_copy_knows_the_order_in_which_its_rows_were_written(desk: Path) -> None:
+    fill(desk / "work" / "review.csv", {"chapel": "church"})
+    hgld(desk, "review", "--apply")
+    rows = rows_of(blind(desk, "b.csv", "--seed", "1"))
+    bases = [Base.parse(row["base"]) for row in rows]
+    assert bases == [base_of(row["key"], None, place) for place, row in enumerate(rows, 1)]
+
+
+def test_a_blind_copy_replaces_a_decision_that_its_annotator_did_not_see_only_if_asked(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(desk / "work" / "review.csv", {"chapel": "church"})
+    hgld(desk, "review", "--apply")
+    fill(blind(desk, "b.csv", "--seed", "1"), {"chapel": "drop"})
+    assert hgld(desk, "review", str(desk / "b.csv"), "--apply") == 3
+    assert "would become 'drop'" in capsys.readouterr().err
+    assert hgld(desk, "review", str(desk / "b.csv"), "--apply", "--yes") == 20
 
 
 def test_a_blind_copy_overwrites_nothing(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:

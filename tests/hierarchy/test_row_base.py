@@ -168,6 +168,19 @@ def test_columns_that_were_filled_in_and_then_sorted_apart_are_refused(apply: Ap
         apply(sort_apart(filled), NONE, WIDE)
 
 
+@pytest.mark.parametrize("order", ["key", "instance_of", "landmarks"])
+def test_sorted_decisions_beside_ordered_keys_are_refused_without_a_base(
+    apply: Apply, order: str
+) -> None:
+    sheet = written(NONE, WIDE).reset_index(drop=True).sort_values(order)
+    places = [f"place {(5 * i) % 8}" for i in range(len(sheet))]
+    filled = sheet.assign(decision="keep", supercategory=places, kind="natural")
+    whole = filled.sort_values("supercategory")
+    assert len(apply(whole, NONE, WIDE, without=("base",))) == len(sheet)
+    with pytest.raises(InvalidData, match="the decisions are sorted, while the keys are"):
+        apply(sort_apart(filled), NONE, WIDE, without=("base",))
+
+
 @pytest.mark.parametrize("filled", [range(10), range(12, 24), range(0, 36, 3)])
 @pytest.mark.parametrize("upwards", [True, False])
 def test_the_first_ten_decisions_sorted_apart_are_refused(
