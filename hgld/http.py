@@ -7,6 +7,7 @@ was asked or to a public address. The address is that of the open connection, si
 resolve differently from one look-up to the next.
 """
 
+import re
 import socket
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -200,8 +201,13 @@ def read_pieces(answer: requests.Response, piece_bytes: int = PIECE_BYTES) -> It
     """The body as it comes in, unpacked; nothing that came is lost where the connection ends.
 
     Raises:
-        requests.RequestException: the connection was cut, or no byte came in time.
+        requests.RequestException: the connection was cut, no byte came in time, or its stated
+            length is not a number, so that its end cannot be known on a connection kept open.
     """
+    stated = answer.headers.get("Content-Length", "0")
+    if not re.fullmatch(r"[0-9]+(\s*,\s*[0-9]+)*", stated.strip()):
+        answer.close()
+        raise requests.exceptions.ContentDecodingError(f"Content-Length is {stated[:100]!r}")
     try:
         while piece := answer.raw.read1(piece_bytes, decode_content=True):
             yield piece

@@ -66,6 +66,18 @@ def test_an_answer_that_drips_ends_at_its_deadline(parts: list[bytes]) -> None:
         read_all(session.get(url, stream=True, timeout=5), 10**9)
 
 
+@pytest.mark.parametrize("length", [b"many", b"-1", b"1e3", b""])
+def test_a_length_that_is_no_number_is_refused_at_once(length: bytes) -> None:
+    head = HEAD + b"Content-Length: " + length + b"\r\n\r\n"
+    with (
+        dripping([head + b"x", b""]) as url,
+        Session() as session,
+        pytest.raises(requests.exceptions.ContentDecodingError, match="Content-Length is"),
+        session.deadline(60),
+    ):
+        read_all(session.get(url, stream=True, timeout=5), 10**9)
+
+
 def test_a_session_goes_on_after_a_deadline() -> None:
     with serving(a=b"x") as url, dripping([HEAD, b"X: y\r\n"]) as slow, Session() as session:
         with pytest.raises(requests.Timeout), session.deadline(0.1):

@@ -17,11 +17,12 @@ def test_a_changed_file_that_a_person_brought_makes_its_stage_stale(tmp_path: Pa
     pipeline = Pipeline.model_validate({"labels": tmp_path, "scrape": scrape})
     workspace = Workspace(tmp_path / "p.toml", pipeline, tmp_path)
     stage = next(stage for stage in active_stages(pipeline) if stage.name == "scrape")
-    before = stage_options(stage, workspace)
-    assert stage_options(stage, workspace) == before
+    lock = Lock(tmp_path / "lock.json")
+    before = stage_options(stage, workspace, lock)
+    assert stage_options(stage, workspace, lock) == before
     (tmp_path / "table").write_text("c")
     (tmp_path / "pages" / "y.html").write_text("d")
-    after = stage_options(stage, workspace)
+    after = stage_options(stage, workspace, lock)
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"what scrape.table holds", "what scrape.html_folder holds"}
 
@@ -30,7 +31,9 @@ def test_what_is_not_there_yet_is_said_to_be_absent(tmp_path: Path) -> None:
     scrape = {"source": "table", "table": tmp_path / "none"}
     pipeline = Pipeline.model_validate({"labels": tmp_path, "scrape": scrape})
     stage = next(stage for stage in active_stages(pipeline) if stage.name == "scrape")
-    options = stage_options(stage, Workspace(tmp_path / "p.toml", pipeline, tmp_path))
+    options = stage_options(
+        stage, Workspace(tmp_path / "p.toml", pipeline, tmp_path), Lock(tmp_path)
+    )
     assert options["what scrape.table holds"] == "absent"
 
 
@@ -106,6 +109,25 @@ def test_a_large_file_that_changes_under_the_same_size_and_time_is_seen(
     os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     changed = source_hash(tmp_path, lock)
     assert changed != before and source_hash(tmp_path, lock) == changed
+
+
+def test_what_a_person_brought_is_seen_to_change_under_the_same_size_and_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hgld.pipeline.lock.COUNTED_BY_TIME", 3)
+    table, folder = tmp_path / "table", tmp_path / "pages"
+    folder.mkdir()
+    for file in (table, folder / "a", folder / "b"):
+        file.write_text(f"{file.name:>5}")
+        os.utime(file, ns=(0, 0))
+    lock = Lock(tmp_path / "lock.json")
+    before = lock.hash_brought(table), lock.hash_brought(folder)
+    table.write_text("other")
+    os.utime(table, ns=(0, 0))
+    (folder / "a").rename(folder / "c")
+    after = lock.hash_brought(table), lock.hash_brought(folder)
+    assert before[0] != after[0] and before[1] != after[1]
+    assert after == (lock.hash_brought(table), lock.hash_brought(folder))
 
 
 def test_links_that_lead_round_and_special_files_of_a_source_stop_nothing(tmp_path: Path) -> None:

@@ -24,9 +24,10 @@ from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model import build_image_model, load_model
 from hgld.model.backbones import find_backbone, pretrained_view
 from hgld.model.clip import find_clip, load_clip_tower
-from hgld.model.folder import CONFIG, check_model, models_by_run
+from hgld.model.folder import CONFIG, LOSSES, check_model, models_by_run
 from hgld.model.image import evaluation_transform
 from hgld.model.weights import split_name
+from hgld.tasks import say
 from hgld.words import nearest
 
 __all__ = ["Encoder", "Model", "find_given", "find_models", "loaded"]
@@ -166,7 +167,9 @@ def find_models(wanted: Mapping[str, str], runs: Path) -> list[Model]:
         raise UsageError(f"evaluate.models: two models would be called {twice[0]}; rename one")
     for model in found:
         if model.kind == "checkpoint":
-            check_model(Path(model.source))
+            facts, losses = check_model(Path(model.source)), Path(model.source) / LOSSES
+            if facts.get("metrics_sha256") and not losses.exists():  # embeddings need none
+                say(f"{losses}: is missing; {model.name} is measured, but its losses are not drawn")
     return found
 
 

@@ -24,6 +24,7 @@ from hgld.artifacts import (
 )
 from hgld.config import Pipeline, default_work
 from hgld.pipeline.stages import Stage, load_function
+from hgld.words import count_text
 
 __all__ = ["NEVER_RUN", "STOPPED", "Freshness", "Lock", "Workspace", "judge", "stage_options"]
 
@@ -142,7 +143,7 @@ class Lock:
         self.stages[stage.name] = {
             "function": stage.function,
             "revision": stage.revision,
-            "options": stage_options(stage, workspace),
+            "options": stage_options(stage, workspace, self),
             "inputs": dict(inputs),
             "files": self._list_files(stage, workspace, others),
             "seconds": round(seconds, 1),
@@ -203,6 +204,21 @@ class Lock:
         ]
         return sha256(os.fsencode("\n".join(lines))).hexdigest() if lines else ABSENT
 
+    def hash_brought(self, path: Path) -> str:
+        """What a file or folder of a person counts as, in a few words.
+
+        A folder counts by the names, sizes and times of its files, and a large file by size and
+        times: a dump of 100 GB would take minutes to hash with every command.
+        """
+        if path.is_file():
+            return self._hash_file(path, by_time=True)
+        lines = [
+            f"{file.relative_to(path)} {facts.st_size} {facts.st_mtime_ns}"
+            for file, facts in ((file, file.stat()) for file in _files(path))
+        ]
+        digest = sha256(os.fsencode("\n".join(lines))).hexdigest()
+        return f"{count_text(len(lines), 'file')}, {digest[:12]}" if lines else ABSENT
+
     def _hash_file(self, path: Path, by_time: bool = False) -> str:
         facts = path.stat()
         stamp = [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns]
@@ -252,8 +268,11 @@ def judge(stage: Stage, lock: Lock, workspace: Workspace) -> Freshness:
     return Freshness("stale" if reasons else "fresh", tuple(reasons), edited)
 
 
-def stage_options(stage: Stage, workspace: Workspace) -> dict[str, Any]:
-    """The options that decide what a stage makes, "section.option" -> JSON value."""
+def stage_options(stage: Stage, workspace: Workspace, lock: Lock) -> dict[str, Any]:
+    """The options that decide what a stage makes, "section.option" -> JSON value.
+
+    An option that leads to files of a person has a second entry for their content.
+    """
     flat: dict[str, Any] = {}
     for section in (stage.name, *stage.uses):
         options = getattr(workspace.pipeline, section)
@@ -262,18 +281,8 @@ def stage_options(stage: Stage, workspace: Workspace) -> dict[str, Any]:
             continue
         _flatten(section, options.decisive(), workspace.pipeline_file.resolve().parent, flat)
         for name, path in options.brought_paths().items():
-            flat[f"what {section}.{name} holds"] = _stamp(path)
+            flat[f"what {section}.{name} holds"] = lock.hash_brought(path)
     return flat
-
-
-def _stamp(path: Path) -> str:
-    """What stands at a path, in a word: content, or of much the size and the time."""
-    facts = [path.stat()] if path.is_file() else [file.stat() for file in _files(path)]
-    size = sum(fact.st_size for fact in facts)
-    if path.is_file() and size <= COUNTED_BY_TIME:
-        return hash_file(path)[:12]
-    newest = max((fact.st_mtime_ns for fact in facts), default=0)
-    return f"{len(facts)} files, {size} bytes, {newest}" if facts else ABSENT
 
 
 def _flatten(name: str, value: Any, folder: Path, into: dict[str, Any]) -> None:
@@ -292,7 +301,10 @@ def _reasons(
     reasons = []
     if (record["function"], record["revision"]) != (stage.function, stage.revision):
         reasons.append("its code makes something else than before")
-    before, now = _options_then(stage, record, workspace), stage_options(stage, workspace)
+    before, now = (
+        _options_then(stage, record, workspace, lock),
+        stage_options(stage, workspace, lock),
+    )
     for option in sorted(before.keys() | now.keys()):
         if before.get(option) != now.get(option):
             was, becomes = _difference(before.get(option), now.get(option))
@@ -330,13 +342,15 @@ def _short(value: object) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-def _options_then(stage: Stage, record: Mapping[str, Any], workspace: Workspace) -> dict[str, Any]:
+def _options_then(
+    stage: Stage, record: Mapping[str, Any], workspace: Workspace, lock: Lock
+) -> dict[str, Any]:
     """Options of the last run; one that did not exist then had what is its default now."""
     runs: dict[str, Any] = {name: {} for name in workspace.pipeline.train.runs}
     defaults = Pipeline.model_validate(
         {"labels": workspace.pipeline.labels, "train": {"runs": runs}}
     )
-    known = stage_options(stage, replace(workspace, pipeline=defaults))
+    known = stage_options(stage, replace(workspace, pipeline=defaults), lock)
     there = {name.rpartition(".")[0] for name in record["options"]}  # also train.runs.NAME
     added = {
         name: value
