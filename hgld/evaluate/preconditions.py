@@ -12,7 +12,6 @@ from hgld.config import EvaluateOptions, StageContext
 from hgld.errors import UsageError
 from hgld.evaluate.models import find_given
 from hgld.ranking.metrics import parse
-from hgld.ranking.relevances import relevance_key
 from hgld.shards.classes import label_images, number_classes
 from hgld.sources.open_set import describe_splits
 
@@ -69,7 +68,7 @@ def choose_metrics(names: Sequence[str] | None, levels: tuple[str, ...]) -> tupl
     for name in names:
         try:
             parse(name).at_level(levels)
-            relevance_key(parse(name), len(levels))  # checks the weights of wAP
+            parse(name).relevance_key(len(levels))  # checks the weights of wAP
         except UsageError as error:
             raise UsageError(f"evaluate.metrics: {error}") from None
     return tuple(names)

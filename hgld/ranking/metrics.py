@@ -9,20 +9,23 @@ of its own gallery by index (level -1), never as "the first of the ranking".
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
-from hgld.ranking import ranked as lists
+from hgld.ranking import rankings
 from hgld.ranking.checks import check_count, check_tensors
 from hgld.ranking.evaluation import evaluate, rank_gallery
 from hgld.ranking.names import MetricName, parse
-from hgld.ranking.result import Result
+from hgld.ranking.rankings import Ranking, Result, measure
 
 __all__ = [
     "MetricName",
+    "Ranking",
     "Result",
     "ap_approximation_error",
     "ap_at_k",
@@ -35,6 +38,7 @@ __all__ = [
     "h_rank_plus",
     "h_recall_at_k",
     "map_at_r",
+    "measure",
     "ndcg",
     "parse",
     "rank_gallery",
@@ -77,12 +81,10 @@ def h_ap(
         >>> h_ap(torch.tensor([[0.9, 0.8, 0.7]]), levels, num_levels=2).tolist()
         [0.6666666666666666]
     """
-    if relevance is not None:
-        return lists.ratio_of(_ranked_relevance(scores, levels, relevance))
-    ranked, counts = _ranked(scores, levels, num_levels)
-    table = grades.relevance_table(counts, alpha)
-    grades.warn_if_inverted(table, counts)
-    return lists.h_ap(ranked, table, counts)
+    ranked = _Ranked.of(scores, levels, num_levels, alpha, relevance)
+    if relevance is None:
+        grades.warn_if_inverted(ranked.table, ranked.counts)
+    return ranked.value(MetricName("H-AP"))
 
 
 def weighted_ap(
@@ -102,10 +104,11 @@ def weighted_ap(
         >>> weighted_ap(torch.tensor([[0.9, 0.8]]), torch.tensor([[1, 2]]), [0.5, 0.5]).tolist()
         [0.75]
     """
-    given = torch.as_tensor(weights, dtype=torch.float64)
+    given = torch.as_tensor(weights, dtype=torch.float64, device="cpu")
     grades.weighted_relevance(levels[:1], given)  # checks the weights
-    ranked, counts = _ranked(scores, levels, len(given))
-    return lists.h_ap(ranked, grades.weighted_table(counts, given.to(ranked.device)), counts)
+    ranked = _Ranked.of(scores, levels, len(given))
+    table = grades.weighted_table(ranked.counts, given)
+    return replace(ranked, table=table).value(MetricName("wAP"))
 
 
 def ndcg(scores: Tensor, levels: Tensor, k: int | None = None) -> Tensor:
@@ -115,8 +118,7 @@ def ndcg(scores: Tensor, levels: Tensor, k: int | None = None) -> Tensor:
         >>> ndcg(torch.tensor([[0.9, 0.8]]), torch.tensor([[2, 1]])).tolist()
         [1.0]
     """
-    ranked, counts = _ranked(scores, levels)
-    return lists.ndcg(ranked, counts, _cut(k))
+    return _Ranked.of(scores, levels).value(MetricName("NDCG", k=_cut(k)))
 
 
 def asi(scores: Tensor, levels: Tensor, num_levels: int) -> Tensor:
@@ -128,8 +130,7 @@ def asi(scores: Tensor, levels: Tensor, num_levels: int) -> Tensor:
         >>> asi(torch.tensor([[0.9, 0.8]]), torch.tensor([[1, 2]]), num_levels=2).tolist()
         [0.5]
     """
-    ranked, counts = _ranked(scores, levels, num_levels)
-    return lists.asi(ranked, counts)
+    return _Ranked.of(scores, levels, num_levels).value(MetricName("ASI"))
 
 
 def average_precision(scores: Tensor, levels: Tensor, at_level: int) -> Tensor:
@@ -139,7 +140,7 @@ def average_precision(scores: Tensor, levels: Tensor, at_level: int) -> Tensor:
         >>> average_precision(torch.tensor([[0.9, 0.8]]), torch.tensor([[0, 1]]), 1).tolist()
         [0.5]
     """
-    return lists.average_precision(_at(scores, levels, at_level), 1)
+    return _at(scores, levels, at_level, MetricName("AP"))
 
 
 def map_at_r(scores: Tensor, levels: Tensor, at_level: int) -> Tensor:
@@ -152,7 +153,7 @@ def map_at_r(scores: Tensor, levels: Tensor, at_level: int) -> Tensor:
         >>> map_at_r(torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[1, 0, 1]]), 1).tolist()
         [0.5]
     """
-    return lists.average_precision(_at(scores, levels, at_level), 1, at_r=True)
+    return _at(scores, levels, at_level, MetricName("mAP", k=0))
 
 
 def ap_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor:
@@ -164,7 +165,7 @@ def ap_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor:
         >>> ap_at_k(torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[1, 0, 1]]), 1, k=1).tolist()
         [1.0]
     """
-    return lists.average_precision(_at(scores, levels, at_level), 1, _cut(k))
+    return _at(scores, levels, at_level, MetricName("mAP", k=_cut(k)))
 
 
 def recall_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor:
@@ -174,9 +175,7 @@ def recall_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor
         >>> recall_at_k(torch.tensor([[0.9, 0.8]]), torch.tensor([[0, 1]]), 1, k=2).tolist()
         [1.0]
     """
-    cut = _cut(k)
-    assert cut is not None
-    return lists.recall(_at(scores, levels, at_level), 1, cut)
+    return _at(scores, levels, at_level, MetricName("R", k=_cut(k)))
 
 
 def tr_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor:
@@ -186,9 +185,7 @@ def tr_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor:
         >>> tr_at_k(torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[0, 1, 1]]), 1, k=2).tolist()
         [0.5]
     """
-    cut = _cut(k)
-    assert cut is not None
-    return lists.true_recall(_at(scores, levels, at_level), 1, cut)
+    return _at(scores, levels, at_level, MetricName("TR", k=_cut(k)))
 
 
 def h_rank_plus(
@@ -205,10 +202,9 @@ def h_rank_plus(
         >>> h_rank_plus(torch.tensor([[0.9, 0.8]]), levels, num_levels=2).tolist()
         [[0.5, 1.5]]
     """
-    if relevance is not None:
-        return lists.h_rank_plus_of(_ranked_relevance(scores, levels, relevance))
-    ranked, counts = _ranked(scores, levels, num_levels)
-    return lists.h_rank_plus(ranked, grades.relevance_table(counts, alpha))
+    ranked = _Ranked.of(scores, levels, num_levels, alpha, relevance)
+    found = rankings.h_rank_plus(ranked.levels.numpy(), ranked.table.numpy())
+    return torch.from_numpy(found).to(scores.device)
 
 
 def h_recall_at_k(
@@ -226,8 +222,8 @@ def h_recall_at_k(
         >>> h_recall_at_k(torch.tensor([[0.9, 0.8]]), levels, num_levels=2, k=1).tolist()
         [0.3333333333333333]
     """
-    _cut(k)
-    return lists.h_recall(_ranked_rel(scores, levels, num_levels, alpha, relevance), k)
+    ranked = _Ranked.of(scores, levels, num_levels, alpha, relevance)
+    return ranked.value(MetricName("H-R", k=_cut(k)))
 
 
 def h_precision_at_k(
@@ -247,8 +243,8 @@ def h_precision_at_k(
         >>> h_precision_at_k(torch.tensor([[0.9, 0.8]]), levels, num_levels=2, k=2).tolist()
         [0.75]
     """
-    _cut(k)
-    return lists.h_precision(_ranked_rel(scores, levels, num_levels, alpha, relevance), k)
+    ranked = _Ranked.of(scores, levels, num_levels, alpha, relevance)
+    return ranked.value(MetricName("H-P", k=_cut(k)))
 
 
 def ap_approximation_error(losses: Tensor, scores: Tensor, levels: Tensor) -> Tensor:
@@ -315,22 +311,60 @@ def decomposability_gap(
     return torch.stack(parts).nanmean(0) - metric(scores, levels)
 
 
-def _at(scores: Tensor, levels: Tensor, at_level: int) -> Tensor:
-    """Ranked binary levels: the less relevant first among equals, whatever level is asked for."""
-    binary = grades.at_least(levels, at_level)
-    return _ranked(scores, binary, 1)[0]
+@dataclass(frozen=True)
+class _Ranked:
+    """Queries of a score matrix, ranked, with the relevance of each level; all on the CPU.
+
+    Args:
+        levels: (Q, G) integers by rank.
+        counts: (Q, L + 1) int64 images of each level.
+        table: (Q, L + 1) float64 relevance by level.
+        device: where values go.
+    """
+
+    levels: Tensor
+    counts: Tensor
+    table: Tensor
+    device: torch.device
+
+    @classmethod
+    def of(
+        cls,
+        scores: Tensor,
+        levels: Tensor,
+        num_levels: int | None = None,
+        alpha: float = 1.0,
+        relevance: Tensor | None = None,
+    ) -> "_Ranked":
+        scores = grades.check_pairs(scores, levels, num_levels)
+        if relevance is None:
+            num_levels = max(1, int(levels.max())) if num_levels is None else num_levels
+            counts = grades.count_levels(levels, num_levels).cpu()
+            table = grades.relevance_table(counts, alpha)
+        else:
+            levels, counts, table = _levels_of(relevance, levels)
+        few = torch.int8 if counts.shape[1] <= 127 else torch.int64  # a kernel is compiled for each
+        ranked = levels.gather(1, rankings.rank_columns(scores, levels)).to("cpu", few)
+        return cls(ranked, counts, table, scores.device)
+
+    def value(self, name: MetricName, level: int = 1) -> Tensor:
+        """(Q,) float64 of one metric; positives of a metric at one level are at or above it."""
+        specs = np.array([[name.kind, level, name.k or 0, 0]])
+        given = self.levels.numpy(), self.counts.numpy(), specs, self.table[:, None].numpy()
+        return torch.from_numpy(rankings.values_of(*given)[:, 0]).to(self.device)
 
 
-def _ranked(scores: Tensor, levels: Tensor, num_levels: int | None = None) -> tuple[Tensor, Tensor]:
-    """Ranked levels (Q, G) and the counts of each level (Q, L + 1)."""
-    scores = grades.check_pairs(scores, levels, num_levels)
-    num_levels = max(1, int(levels.max())) if num_levels is None else num_levels
-    ranked = lists.rank_levels(scores, levels)
-    return ranked, grades.count_levels(levels, num_levels)
+def _at(scores: Tensor, levels: Tensor, at_level: int, name: MetricName) -> Tensor:
+    """(Q,) of a metric whose positives have a level >= at_level."""
+    return _Ranked.of(scores, grades.at_least(levels, at_level), 1).value(name)
 
 
-def _ranked_relevance(scores: Tensor, levels: Tensor, relevance: Tensor) -> Tensor:
-    scores = grades.check_pairs(scores, levels)
+def _levels_of(relevance: Tensor, levels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Distinct relevances of each query as its levels: (Q, G) levels, (Q, L + 1) counts and table.
+
+    A relevance that is no function of the level is one of these, so every metric of levels is one
+    of such relevances too.
+    """
     check_tensors(relevance=relevance)
     if relevance.shape != levels.shape:
         raise ShapeError(
@@ -338,16 +372,14 @@ def _ranked_relevance(scores: Tensor, levels: Tensor, relevance: Tensor) -> Tens
         )
     if not bool((relevance >= 0).all()) or not bool(torch.isfinite(relevance).all()):
         raise ShapeError("relevance holds negative values, nan or inf; expected values >= 0")
-    return lists.rank_relevance(scores, levels, relevance)
-
-
-def _ranked_rel(
-    scores: Tensor, levels: Tensor, num_levels: int, alpha: float, relevance: Tensor | None
-) -> Tensor:
-    if relevance is not None:
-        return _ranked_relevance(scores, levels, relevance)
-    ranked, counts = _ranked(scores, levels, num_levels)
-    return grades.look_up(grades.relevance_table(counts, alpha), ranked)
+    rel = relevance.double() * (levels > 0)
+    ordered, columns = rel.sort(dim=1)
+    new = ordered.diff(dim=1, prepend=torch.zeros_like(ordered[:, :1])) > 0
+    found = torch.empty_like(columns).scatter_(1, columns, new.cumsum(1))  # 0 where rel is 0
+    size = int(found.max()) + 1
+    table = rel.new_zeros(len(rel), size).scatter_(1, found, rel)
+    counts = found.new_zeros(len(rel), size).scatter_add_(1, found, (levels >= 0).long())
+    return found.masked_fill(levels < 0, -1), counts.cpu(), table.cpu()
 
 
 def _cut(k: int | None) -> int | None:

@@ -67,6 +67,22 @@ class MetricName:
         """The number by which the kernels know it."""
         return KINDS["mAP@R" if self.metric == "mAP" and not self.k else self.metric]
 
+    def relevance_key(self, num_levels: int) -> tuple[float, ...]:
+        """All that its relevance depends on: alpha of Eq. 20, or -1 and weights of Property 1.
+
+        Raises:
+            UsageError: there is not one weight for each level, or their sum is not 1.
+        """
+        if self.metric != "wAP":
+            return (1.0 if self.alpha is None else self.alpha,)
+        weights = self.weights or (1.0 / num_levels,) * num_levels
+        if len(weights) != num_levels or abs(sum(weights) - 1.0) > 1e-6:
+            raise UsageError(
+                f"metric {self}: {len(weights)} weights with sum {sum(weights):g}; "
+                f"expected one for each of {num_levels} levels, with sum 1"
+            )
+        return (-1.0, *weights)
+
     def at_level(self, level_names: tuple[str, ...]) -> int:
         """Number of the level, 1 for the coarsest.
 

@@ -36,6 +36,7 @@ class Positives:
         levels: int8, above 0.
         others: (Q,) images that are not relevant, not counting the query itself.
         num_levels: L.
+        images: G, counting the query itself.
     """
 
     offsets: Array
@@ -43,6 +44,7 @@ class Positives:
     levels: Array
     others: Array
     num_levels: int
+    images: int
 
 
 def positives_of(
@@ -67,7 +69,7 @@ def positives_of(
         found.append((scores[at], levels[at]))
         sizes.append(len(at))
         others.append(int((levels == 0).sum()))
-    return _sorted(found, sizes, others, query_labels.shape[1])
+    return _sorted(found, sizes, others, query_labels.shape[1], len(part))
 
 
 def join(parts: Sequence[Positives]) -> Positives:
@@ -81,11 +83,12 @@ def join(parts: Sequence[Positives]) -> Positives:
         found.append((scores, np.concatenate([p.levels[cut] for p, cut in cuts])))
         sizes.append(len(scores))
     others = sum(part.others for part in parts)
-    return _sorted(found, sizes, np.asarray(others), parts[0].num_levels)
+    images = sum(part.images for part in parts)
+    return _sorted(found, sizes, np.asarray(others), parts[0].num_levels, images)
 
 
 def _sorted(
-    found: list[tuple[Array, Array]], sizes: list[int], others: Any, num_levels: int
+    found: list[tuple[Array, Array]], sizes: list[int], others: Any, num_levels: int, images: int
 ) -> Positives:
     ordered = []
     for scores, levels in found:
@@ -98,6 +101,7 @@ def _sorted(
         np.concatenate([levels for _, levels in ordered]),
         np.asarray(others, np.int64),
         num_levels,
+        images,
     )
 
 
@@ -126,13 +130,15 @@ def count_others(
 def rank_parts(positives: Positives, counts: Sequence[Array]) -> Ranking:
     """Ranking of the whole gallery from the joined positives and the counts of all parts."""
     between = np.sum(np.stack(list(counts)), 0)
-    ranks = np.empty(len(between), np.int32)
     per_level = np.zeros((len(positives.others), positives.num_levels + 1), np.int64)
-    for q, (a, b) in enumerate(pairwise(positives.offsets)):
-        ranks[a:b] = np.arange(1, b - a + 1) + np.cumsum(between[a:b])
-        per_level[q] = np.bincount(positives.levels[a:b], minlength=per_level.shape[1])
     per_level[:, 0] = positives.others
-    return Ranking(positives.offsets, ranks, positives.levels, per_level)
+    for q, (a, b) in enumerate(pairwise(positives.offsets)):
+        per_level[q, 1:] = np.bincount(positives.levels[a:b], minlength=per_level.shape[1])[1:]
+    sizes = per_level.sum(1)
+    ranked = np.where(np.arange(positives.images) < sizes[:, None], 0, -1).astype(np.int8)
+    for q, (a, b) in enumerate(pairwise(positives.offsets)):
+        ranked[q, np.arange(b - a) + np.cumsum(between[a:b])] = positives.levels[a:b]
+    return Ranking(ranked, per_level, np.empty((len(sizes), 0), np.int32))
 
 
 def _rows(

@@ -1,11 +1,15 @@
-"""A ranking kept: rank and level of every relevant image of every query.
+"""Rankings of a gallery, and any metric of them.
 
-That is all that any metric needs, so other cut-offs, other alphas, other levels are computed from
-it without a new search.
+A ranking holds the shared level of the image at each rank, which is all that a metric needs. So a
+gallery is ranked once, and other cut-offs, alphas or levels are computed from the same ranking.
+``measure`` is the one implementation of the metrics, whatever device found the ranking.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,68 +18,60 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
-from hgld.ranking.kernels.compiled import Array, kernel
-from hgld.ranking.kernels.device import over_rows
-from hgld.ranking.kernels.rank_cpu import rank_row
-from hgld.ranking.lists import metric_row
 from hgld.ranking.names import MetricName, parse
-from hgld.ranking.relevances import relevance_key, table_for
-from hgld.ranking.result import Result
 
-__all__ = ["Plan", "Ranking", "rank_rows", "scratch"]
+__all__ = ["Ranking", "Result", "h_rank_plus", "measure", "rank_columns", "values_of"]
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Metrics by name in the form that kernels read.
+class Result:
+    """Values of each query, under the names that were asked for.
 
     Args:
-        specs: (M, 4) int64: kind, level, cut-off, table.
-        tables: (Q, T, L + 1) float64 relevance of each level for each query.
-        logs: 1 / log2(1 + r) at index r, up to the gallery's size.
-        discounts: sums of ``logs``.
-        harmonic: sums of 1 / r.
+        per_query: name -> (Q,) float64; nan where the query has nothing to find.
+        queries: Q.
+        gallery: G.
+        inverted: queries where Eq. 20 gives a finer level less relevance than a coarser one.
     """
 
-    specs: Array
-    tables: Array
-    logs: Array
-    discounts: Array
-    harmonic: Array
+    per_query: dict[str, Tensor]
+    queries: int
+    gallery: int
+    inverted: int = 0
+    skipped: dict[str, int] = field(init=False)
 
-    @classmethod
-    def of(
-        cls, names: Sequence[MetricName], level_names: tuple[str, ...], counts: Tensor
-    ) -> "Plan":
-        """Plan of the metrics for queries with these (Q, L + 1) counts."""
-        found: dict[tuple[float, ...], int] = {}
-        tables: list[Tensor] = []
-        specs: list[list[int]] = []
-        for name in names:
-            key = relevance_key(name, len(level_names))
-            if key not in found:
-                found[key] = len(tables)
-                tables.append(table_for(key, counts))
-            specs.append([name.kind, name.at_level(level_names), name.k or 0, found[key]])
-        logs = np.zeros(int(counts.sum(1).max()) + 2)
-        harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, len(logs)))])
-        logs[1:] = 1.0 / np.log2(np.arange(2, len(logs) + 1))
-        every = np.array(specs, np.int64).reshape(-1, 4)
-        by_query = (
-            torch.stack(tables, 1) if tables else counts.new_zeros(len(counts), 0, 1).double()
-        )
-        return cls(every, by_query.numpy(), logs, np.cumsum(logs), harmonic)
+    def __post_init__(self) -> None:
+        missing = {name: int(v.isnan().sum()) for name, v in self.per_query.items()}
+        object.__setattr__(self, "skipped", missing)
+
+    def mean(self) -> dict[str, float]:
+        """Mean of each metric over the queries that have a value; nan where none has one."""
+        return {name: float(values.nanmean()) for name, values in self.per_query.items()}
+
+    def to_json(self) -> str:
+        """Means, skipped queries and sizes, as JSON with sorted keys; a mean of none is null."""
+        means = {n: None if math.isnan(v) else v for n, v in self.mean().items()}
+        content = {
+            "gallery": self.gallery,
+            "inverted": self.inverted,
+            "mean": means,
+            "queries": self.queries,
+            "skipped": self.skipped,
+        }
+        return json.dumps(content, indent=2, sort_keys=True)
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Relevant images of all queries, best first, one query after the other.
+    """Images that each query finds, rank by rank.
 
     Args:
-        offsets: (Q + 1,) int64; a query's images are offsets[q]..offsets[q + 1].
-        ranks: int32 rank in the whole gallery, from 1, ascending in a query.
-        levels: int8 shared level, all above 0.
-        counts: (Q, L + 1) int64 gallery images on each level.
+        levels: (Q, G) int8 shared level of the image at each rank; an image that is not in the
+            query's gallery (the query itself) comes last, as -1.
+        counts: (Q, L + 1) int64 gallery images on each level, level 0 first.
+        first: (Q, K) int32 gallery rows of the first K ranks; K is 0 unless they were asked for.
 
     Example:
         >>> ranking = Ranking.of(torch.tensor([[1, 0, 2]]), num_levels=2)
@@ -83,25 +79,26 @@ class Ranking:
         {'AP:1': 0.8333333333333333, 'R@1:2': 0.0}
     """
 
-    offsets: Array
-    ranks: Array
     levels: Array
     counts: Array
+    first: Array
 
     @classmethod
     def of(cls, ranked: Tensor, num_levels: int) -> "Ranking":
-        """From (Q, G) levels in ranked order, as ``ranked.rank_levels`` gives them."""
+        """Make a ranking from (Q, G) levels in ranked order, as ``rank_columns`` orders them."""
         grades.check_levels(ranked, num_levels)
-        table = ranked.cpu().numpy()
-        rows, columns = np.nonzero(table > 0)
-        sizes = np.bincount(rows, minlength=len(table))
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        counts = grades.count_levels(ranked.cpu(), num_levels).numpy()
-        found = table[rows, columns].astype(np.int8)
-        return cls(offsets, (columns + 1).astype(np.int32), found, counts)
+        levels = ranked.to("cpu", torch.int8)
+        counts = grades.count_levels(levels, num_levels)
+        return cls(levels.numpy(), counts.numpy(), np.empty((len(levels), 0), np.int32))
+
+    @classmethod
+    def join(cls, blocks: Iterable["Ranking"]) -> "Ranking":
+        """Make one ranking from those of some queries after the other."""
+        arrays = zip(*((b.levels, b.counts, b.first) for b in blocks), strict=True)
+        return cls(*map(np.concatenate, arrays))
 
     def evaluate(self, names: Sequence[str], level_names: Sequence[str] | None = None) -> Result:
-        """Any metrics of this ranking, as ``metrics.evaluate`` would give them.
+        """Compute any metrics of this ranking, as ``metrics.evaluate`` does.
 
         Args:
             names: metrics by name.
@@ -114,125 +111,149 @@ class Ranking:
             ShapeError: there are not L level names.
             UsageError: a name says no metric or no level.
         """
-        parsed = [parse(name) for name in names]
-        num_levels = self.counts.shape[1] - 1
-        level_names = tuple(level_names or map(str, range(1, num_levels + 1)))
-        if len(level_names) != num_levels:
-            raise ShapeError(f"{len(level_names)} level names for {num_levels} levels")
-        counts = torch.from_numpy(self.counts)
-        plan = Plan.of(parsed, level_names, counts)
-        values = np.empty((len(self.counts), len(names)))
-
-        def work(part: slice) -> None:
-            metrics_of(
-                part.start, part.stop, self.offsets, self.ranks, self.levels, self.counts,
-                plan.specs, plan.tables, plan.logs, plan.discounts, plan.harmonic, values,
-            )  # fmt: skip
-
-        over_rows(work, len(values))
-        result = Result.of(list(names), values, counts)
-        if result.inverted:
-            grades.warn_of_inverted(result.inverted, result.queries)
-        return result
+        return measure([self], names, level_names, stacklevel=3)
 
     def to_arrays(self) -> dict[str, Array]:
-        """Arrays to save, e.g. with ``numpy.savez_compressed``."""
-        return {
-            "offsets": self.offsets,
-            "ranks": self.ranks,
-            "levels": self.levels,
-            "counts": self.counts,
-        }
+        """Return arrays to save, e.g. with ``numpy.savez_compressed``."""
+        return {"levels": self.levels, "counts": self.counts, "first": self.first}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> "Ranking":
-        """What ``to_arrays`` gave.
+        """Make a ranking from what ``to_arrays`` gave.
 
         Raises:
             ShapeError: arrays are missing or do not fit together.
         """
-        missing = {"offsets", "ranks", "levels", "counts"} - set(arrays)
+        missing = {"levels", "counts", "first"} - set(arrays)
         if missing:
             raise ShapeError(f"a ranking without {', '.join(sorted(missing))}")
-        ranking = cls(*(np.asarray(arrays[n]) for n in ("offsets", "ranks", "levels", "counts")))
-        total = int(ranking.offsets[-1]) if len(ranking.offsets) else -1
-        if not (len(ranking.ranks) == len(ranking.levels) == total == ranking.counts[:, 1:].sum()):
-            raise ShapeError("a ranking whose offsets, ranks, levels and counts differ in number")
+        ranking = cls(*(np.asarray(arrays[name]) for name in ("levels", "counts", "first")))
+        if not len(ranking.levels) == len(ranking.counts) == len(ranking.first):
+            raise ShapeError("a ranking whose levels, counts and first differ in number")
         return ranking
 
 
-@kernel
-def metrics_of(
-    start: int,
-    stop: int,
-    offsets: Array,
-    ranks: Array,
-    levels: Array,
-    counts: Array,
-    specs: Array,
-    tables: Array,
-    logs: Array,
-    discounts: Array,
-    harmonic: Array,
-    values: Array,
-) -> None:
-    """Metrics of the queries start..stop from their kept ranks."""
-    most = 0
-    for q in range(start, stop):
-        most = max(most, offsets[q + 1] - offsets[q])
-    near, room = np.empty(most, np.int32), np.empty(most, np.int8)
-    for q in range(start, stop):
-        a, b = offsets[q], offsets[q + 1]
-        metric_row(
-            ranks[a:b], levels[a:b], counts[q], specs, tables[q], logs, discounts, harmonic, near,
-            room, values[q],
-        )  # fmt: skip
+def rank_columns(scores: Tensor, levels: Tensor) -> Tensor:
+    """(Q, G) columns by score, best first; images not in the gallery (level -1) go last.
 
+    Among equal scores the less relevant comes first, whatever the gallery's order, so that no
+    metric gains by ties and none depends on how the gallery was stored; then the lower column.
 
-def scratch(size: int) -> tuple[Array, ...]:
-    """Room for one row at a time. numpy asks for huge pages, which scattered writes need."""
-    types = (np.uint64, np.uint64, np.int32, np.int32, np.int8, np.int8, np.uint8)
-    return tuple(np.empty(size, kind) for kind in types)
-
-
-@kernel
-def rank_rows(
-    scores: Array,
-    order: Array,
-    starts: Array,
-    ends: Array,
-    own: Array,
-    counts: Array,
-    specs: Array,
-    tables: Array,
-    logs: Array,
-    discounts: Array,
-    harmonic: Array,
-    values: Array,
-    offsets: Array,
-    ranks: Array,
-    levels: Array,
-    keys: Array,
-    more: Array,
-    all_ranks: Array,
-    near: Array,
-    found: Array,
-    room: Array,
-    marks: Array,
-) -> None:
-    """Metrics of rows of scores; the ranking is kept too where ``ranks`` has room for it.
-
-    The last seven are ``scratch`` arrays.
+    Example:
+        >>> rank_columns(torch.tensor([[0.5, 0.5, 0.9]]), torch.tensor([[2, 1, 0]])).tolist()
+        [[2, 1, 0]]
     """
-    for i in range(scores.shape[0]):
-        m = rank_row(
-            scores[i], order, starts[i], ends[i], own[i], keys, more, all_ranks, found, marks
-        )  # fmt: skip
-        if ranks.shape[0]:
-            ranks[offsets[i] : offsets[i] + m] = all_ranks[:m]
-            levels[offsets[i] : offsets[i] + m] = found[:m]
-        if specs.shape[0]:
-            metric_row(
-                all_ranks[:m], found[:m], counts[i], specs, tables[i], logs, discounts, harmonic,
-                near, room, values[i],
-            )  # fmt: skip
+    finite = scores.masked_fill(levels < 0, -torch.inf)
+    by_level = levels.argsort(dim=1, stable=True)
+    by_score = finite.gather(1, by_level).argsort(dim=1, descending=True, stable=True)
+    return by_level.gather(1, by_score)
+
+
+def measure(
+    rankings: Iterable[Ranking],
+    names: Sequence[str],
+    level_names: Sequence[str] | None = None,
+    *,
+    stacklevel: int = 2,
+) -> Result:
+    """Compute any metrics of the rankings of some queries after the other, as one result.
+
+    Args:
+        rankings: over one gallery; each is dropped before the next is asked for.
+        names: metrics by name.
+        level_names: (L,) names of the levels, coarse to fine; 1..L unless given.
+        stacklevel: of the warning that a finer level weighs less than a coarser one.
+
+    Raises:
+        ShapeError: there are not L level names.
+        UsageError: a name says no metric or no level.
+
+    Example:
+        >>> halves = (Ranking.of(torch.tensor([row]), 1) for row in ([1, 0], [0, 1]))
+        >>> measure(halves, ["AP"]).per_query["AP"].tolist()
+        [1.0, 0.5]
+    """
+    parsed = [parse(name) for name in names]
+    values, inverted, gallery = [], 0, 0
+    for ranking in rankings:
+        num_levels = ranking.counts.shape[1] - 1
+        level_names = tuple(level_names or map(str, range(1, num_levels + 1)))
+        if len(level_names) != num_levels:
+            raise ShapeError(f"{len(level_names)} level names for {num_levels} levels")
+        counts = torch.from_numpy(ranking.counts)
+        specs, tables = _plan(parsed, level_names, counts)
+        values.append(values_of(ranking.levels, ranking.counts, specs, tables))
+        inverted += grades.inverted_queries(grades.relevance_table(counts), counts)
+        gallery = max(gallery, int(counts.sum(1).max()))
+    table = torch.from_numpy(np.concatenate(values))
+    if inverted:
+        grades.warn_of_inverted(inverted, len(table), stacklevel + 1)
+    per_query = {name: table[:, i].clone() for i, name in enumerate(names)}
+    return Result(per_query, len(table), gallery, inverted)
+
+
+def values_of(levels: Array, counts: Array, specs: Array, tables: Array) -> Array:
+    """(Q, M) values of metrics of ranked levels.
+
+    Args:
+        levels: (Q, G) integers by rank; -1, at the end: not in the gallery.
+        counts: (Q, L + 1) int64 images of each level.
+        specs: (M, 4) int64 of each metric: kind, level, cut-off (0 none), table.
+        tables: (Q, T, L + 1) float64 relevance of each level for each query.
+    """
+    from hgld.ranking.kernels.device import over_rows
+    from hgld.ranking.kernels.metrics_cpu import measure_rows
+
+    values = np.empty((len(levels), len(specs)))
+    discounts = _discounts(levels.shape[1])
+
+    def work(part: slice) -> None:
+        measure_rows(levels[part], counts[part], specs, tables[part], *discounts, values[part])
+
+    over_rows(work, len(levels))
+    return values
+
+
+def _plan(
+    names: Sequence[MetricName], level_names: tuple[str, ...], counts: Tensor
+) -> tuple[Array, Array]:
+    """Metrics by name as ``specs`` and ``tables`` of ``values_of``."""
+    keys = [name.relevance_key(len(level_names)) for name in names]
+    found = list(dict.fromkeys(keys))
+    specs = [
+        [name.kind, name.at_level(level_names), name.k or 0, found.index(key)]
+        for name, key in zip(names, keys, strict=True)
+    ]
+    tables = [_table_for(key, counts) for key in found] or [counts.new_zeros(counts.shape).double()]
+    return np.array(specs, np.int64).reshape(-1, 4), torch.stack(tables, 1).numpy()
+
+
+def _table_for(key: tuple[float, ...], counts: Tensor) -> Tensor:
+    """(Q, L + 1) relevance by level, of ``MetricName.relevance_key``."""
+    if key[0] >= 0:
+        return grades.relevance_table(counts, key[0])
+    return grades.weighted_table(counts, torch.tensor(key[1:], dtype=torch.float64))
+
+
+@lru_cache(maxsize=2)
+def _discounts(size: int) -> tuple[Array, Array, Array]:
+    """By rank up to ``size``, from 0: 1 / log2(1 + r), its sums, and sums of 1 / r."""
+    logs = np.zeros(size + 2)
+    logs[1:] = 1.0 / np.log2(np.arange(2, len(logs) + 1))
+    harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, len(logs)))])
+    return logs, np.cumsum(logs), harmonic
+
+
+def h_rank_plus(levels: Array, tables: Array) -> Array:
+    """H-rank+ (Eq. 18) at each rank, (Q, G) float64; 0 where the image there is not relevant.
+
+    Args:
+        levels: (Q, G) integers by rank.
+        tables: (Q, L + 1) float64 relevance by level.
+    """
+    from hgld.ranking.kernels.device import over_rows
+    from hgld.ranking.kernels.metrics_cpu import h_rank_plus_rows
+
+    shared = np.empty(levels.shape)
+    over_rows(lambda part: h_rank_plus_rows(levels[part], tables[part], shared[part]), len(levels))
+    return shared

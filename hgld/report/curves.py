@@ -4,14 +4,15 @@ All three come from the shared levels by rank and need no embedding. On a large 
 measured on some of the queries, the same ones for every model.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from hgld.ranking import ranked as by_rank
-from hgld.ranking.levels import count_levels, relevance_table
+from hgld.ranking.levels import RelevanceWarning, look_up, relevance_table
+from hgld.ranking.rankings import Ranking, h_rank_plus, measure
 
 __all__ = [
     "ALPHAS",
@@ -66,9 +67,13 @@ def measure_curves(levels: np.ndarray, num_levels: int) -> Curves:
     if not levels.shape[1]:
         levels = np.full((len(levels), 1), -1, np.int8)
     size = max(1, BLOCK_PAIRS // levels.shape[1])
-    blocks = [torch.from_numpy(levels[i : i + size].copy()) for i in range(0, len(levels), size)]
-    precision = torch.cat([_precision_at_recalls(block, num_levels) for block in blocks])
-    by_alpha = torch.cat([_h_ap_at_alphas(block, num_levels) for block in blocks])
+    starts = range(0, len(levels), size)
+    blocks = [Ranking.of(torch.from_numpy(levels[i : i + size].copy()), num_levels) for i in starts]
+    precision = torch.cat([_precision_at_recalls(block) for block in blocks])
+    with warnings.catch_warnings():  # that a finer level weighs less; the evaluation has said so
+        warnings.simplefilter("ignore", RelevanceWarning)
+        found = measure(blocks, [f"H-AP(alpha={alpha:g})" for alpha in ALPHAS])
+    by_alpha = torch.stack([*found.per_query.values()], 1)
     gaps = gaps_by_batch(levels >= num_levels, batch_sizes(levels.shape[1]))
     return Curves(_means(precision.numpy()), _means(by_alpha.numpy()), gaps)
 
@@ -82,27 +87,24 @@ def mean_curves(curves: Sequence[Curves]) -> Curves:
     )
 
 
-def _precision_at_recalls(levels: torch.Tensor, num_levels: int) -> torch.Tensor:
+def _precision_at_recalls(ranking: Ranking) -> torch.Tensor:
     """(q, R) H-P (Eq. 31) at the first rank where H-R (Eq. 30) reaches each recall.
 
     The area below this staircase is H-AP (Eq. 32).
     """
-    table = relevance_table(count_levels(levels, num_levels))
-    relevance = table.gather(1, levels.clamp(min=0).long())  # (q, G)
+    levels, table = (
+        torch.from_numpy(ranking.levels),
+        relevance_table(torch.from_numpy(ranking.counts)),
+    )
+    relevance = look_up(table, levels)  # (q, G)
     total = relevance.sum(1, keepdim=True)
-    shared = by_rank.h_rank_plus(levels, table)
-    precision = shared / (by_rank.places(levels) * relevance.clamp(min=torch.finfo().tiny))
+    shared = torch.from_numpy(h_rank_plus(ranking.levels, table.numpy()))
+    ranks = torch.arange(1, levels.shape[1] + 1, dtype=torch.float64)
+    precision = shared / (ranks * relevance.clamp(min=torch.finfo().tiny))
     recall = relevance.cumsum(1) / total
     wanted = torch.from_numpy(RECALLS).expand(len(levels), -1).contiguous()
     rank = torch.searchsorted(recall.nan_to_num(), wanted).clamp(max=levels.shape[1] - 1)
     return torch.where(total > 0, precision.gather(1, rank), torch.nan)
-
-
-def _h_ap_at_alphas(levels: torch.Tensor, num_levels: int) -> torch.Tensor:
-    """(q, A) H-AP with the relevance of each alpha."""
-    counts = count_levels(levels, num_levels)
-    values = [by_rank.h_ap(levels, relevance_table(counts, alpha), counts) for alpha in ALPHAS]
-    return torch.stack(values, dim=1)
 
 
 def batch_sizes(gallery: int) -> list[int]:

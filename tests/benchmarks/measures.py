@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hgld.ranking import losses, metrics
+from hgld.ranking import losses, metrics, rankings
 from hgld.ranking.classes import ClassRanges
+from hgld.ranking.kernels.rank_cpu import rank_rows
 from hgld.ranking.levels import count_levels, look_up, relevance_table, shared_levels
 from hgld.ranking.names import parse
-from hgld.ranking.rankings import Plan, rank_rows, scratch
 from tests.benchmarks.cases import embeddings_of, fastest, labels_of, three_products
 from tests.benchmarks.formulas import loop, metric_stack, metrics_by_cumsum, rows
 from tests.benchmarks.memory import in_a_process
@@ -207,18 +207,15 @@ def metric_suite(size: int = 60_000, queries: int = 128) -> list[Row]:
 def suite_work(query, q_labels, vectors, labels):
     """Ranks and all metrics of scores that are there; the gallery is sorted by label once."""
     classes = ClassRanges.of(q_labels, labels)
-    plan = Plan.of([parse(name) for name in SUITE], ("1", "2"), classes.counts())
-    counts = classes.counts().numpy()
+    ranges = classes.places().numpy(), classes.starts.numpy(), classes.ends.numpy()
+    counts, own = classes.counts().numpy(), np.full(len(query), -1)
     scores = (query @ vectors.T).numpy()
-    values = np.empty((len(query), len(SUITE)))
-    room = scratch(len(vectors))
-    nothing = np.zeros(len(query), np.int64), np.empty(0, np.int32), np.empty(0, np.int8)
+    plan = rankings._plan([parse(name) for name in SUITE], ("1", "2"), classes.counts())
+    levels, first = np.empty(scores.shape, np.int8), np.empty((len(query), 0), np.int32)
 
     def work() -> None:
-        rank_rows(
-            scores, classes.order, classes.starts, classes.ends, classes.own, counts, plan.specs,
-            plan.tables, plan.logs, plan.discounts, plan.harmonic, values, *nothing, *room,
-        )  # fmt: skip
+        rank_rows(scores, *ranges, own, levels, first)
+        rankings.values_of(levels, counts, *plan)
 
     return work
 

@@ -9,9 +9,9 @@ import torch
 from hgld.errors import ShapeError
 from hgld.ranking import metrics
 from hgld.ranking.kernels import rank_gpu
-from hgld.ranking.kernels.rank_gpu import Ranges
 from hgld.ranking.levels import shared_levels
 from hgld.ranking.names import parse
+from hgld.ranking.rankings import Ranking, rank_columns
 from tests.gpu.devices import DEVICE, INTERPRETED, needs_cpu_kernels, needs_triton, quiet
 from tests.ranking.ranking_oracles import ap_of, asi_of, h_ap_of, ndcg_of, ranking_of, rel_of
 
@@ -48,12 +48,14 @@ def grid_vectors(count, seed, dim=4):
     return torch.randint(-8, 9, (count, dim), generator=make) / 8, labels
 
 
+def ranked(query, gallery, labels, exclude_self=False, first=0):
+    given = query.to(DEVICE), [gallery.to(DEVICE)], labels, exclude_self, first, iter
+    return Ranking.join(Ranking(*block) for block in rank_gpu.rank_blocks(*given))
+
+
 def measured(query, gallery, labels, exclude_self=False, names=NAMES):
-    parsed, levels = [parse(name) for name in names], ("1", "2", "3")
-    found = rank_gpu.measure(
-        query.to(DEVICE), gallery.to(DEVICE), labels, parsed, levels, exclude_self
-    )
-    return {name: found.per_query[str(i)].numpy() for i, name in enumerate(names)}
+    found = ranked(query, gallery, labels, exclude_self).evaluate(names)
+    return {name: values.numpy() for name, values in found.per_query.items()}
 
 
 def agree(found, scores, levels) -> None:
@@ -152,8 +154,8 @@ def test_scores_that_are_no_numbers_are_refused(bad) -> None:
 
 
 def test_the_public_evaluation_goes_through_the_kernels(monkeypatch) -> None:
-    calls, measure = [], rank_gpu.measure
-    monkeypatch.setattr(rank_gpu, "measure", lambda *a: calls.append(1) or measure(*a))
+    calls, rank = [], rank_gpu.rank_blocks
+    monkeypatch.setattr(rank_gpu, "rank_blocks", lambda *a: calls.append(1) or rank(*a))
     gallery, labels = grid_vectors(20, 5)
     found = metrics.evaluate(gallery.to(DEVICE), labels, gallery.to(DEVICE), labels, ["AP:3"])
     assert calls == [1]
@@ -164,16 +166,16 @@ def test_the_public_evaluation_goes_through_the_kernels(monkeypatch) -> None:
     )
 
 
-def test_ranges_are_those_found_on_a_cpu() -> None:
-    needs_cpu_kernels()
-    from hgld.ranking.classes import ClassRanges
-
-    (_, q_labels), (_, g_labels) = grid_vectors(9, 6), grid_vectors(50, 7)
-    q_labels[0] = 77
-    here, there = Ranges.of(q_labels, g_labels, False), ClassRanges.of(q_labels, g_labels)
-    assert (here.starts.numpy() == there.starts).all()
-    assert (here.ends.numpy() == there.ends).all()
-    assert (here.counts() == there.counts()).all()
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("same", [False, True])
+def test_levels_and_first_images_are_those_of_a_sort(same) -> None:
+    gallery, labels = grid_vectors(40, 2)
+    query, q_labels = (gallery, labels) if same else grid_vectors(5, 0)
+    found = ranked(query, gallery, (q_labels, labels), same, first=7)
+    levels = shared_levels(q_labels, labels, exclude_self=same)
+    order = rank_columns(query @ gallery.T, levels)
+    assert torch.equal(torch.from_numpy(found.levels), levels.gather(1, order))
+    assert torch.equal(torch.from_numpy(found.first).long(), order[:, :7])
 
 
 @pytest.mark.skipif(INTERPRETED, reason="no GPU: too many images for the interpreter")

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from hgld.errors import ShapeError, UsageError
-from hgld.ranking import evaluation, metrics
+from hgld.ranking import metrics
+from hgld.ranking.kernels import rank_cpu
 from hgld.ranking.levels import shared_levels
 from hgld.ranking.names import parse
 
@@ -61,7 +62,7 @@ def test_query_and_gallery_give_the_metrics_of_the_score_matrix() -> None:
 def test_all_against_all_takes_each_query_out_by_index(monkeypatch) -> None:
     vectors, labels = embeddings(60, 2)
     vectors[1], labels[1] = vectors[0], labels[0]  # a duplicate keeps its place
-    monkeypatch.setattr(evaluation, "BLOCK_ROWS", 7)  # several blocks
+    monkeypatch.setattr(rank_cpu, "BLOCK_ROWS", 7)  # several blocks
     found = metrics.evaluate(vectors, labels, vectors, labels, NAMES, LEVELS, exclude_self=True)
     levels = shared_levels(labels, labels, exclude_self=True)
     for name in NAMES:

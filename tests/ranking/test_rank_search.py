@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from hgld.errors import ShapeError
 from hgld.ranking import evaluation, metrics
 from hgld.ranking.classes import ClassRanges
-from hgld.ranking.kernels.rank_cpu import rank_row
+from hgld.ranking.kernels.rank_cpu import rank_rows
 from hgld.ranking.levels import count_levels, shared_levels
-from hgld.ranking.ranked import rank_levels
-from hgld.ranking.rankings import Ranking
+from hgld.ranking.rankings import Ranking, rank_columns
 
 NAMES = ["H-AP", "NDCG", "ASI", "AP:1", "mAP@R:2", "mAP@3:1", "R@2:3", "TR@4:2", "wAP", "H-P@2"]
 
@@ -21,28 +20,22 @@ def labels_of(make, count, ids=(2, 4, 8)):
     return torch.stack([torch.randint(0, n, (count,), generator=make) for n in ids], 1)
 
 
-def rank_all(scores, query_labels, gallery_labels, exclude_self=False):
-    """(ranks, levels) of each row by the kernel."""
+def rank_all(scores, query_labels, gallery_labels, exclude_self=False, first=5):
+    """Levels by rank and the first columns of each row by the kernel."""
     classes = ClassRanges.of(query_labels, gallery_labels, exclude_self)
-    n = scores.shape[1]
-    rows = []
-    for i, row in enumerate(scores.numpy()):
-        keys, more = np.empty(n, np.uint64), np.empty(n, np.uint64)
-        ranks, found = np.empty(n, np.int32), np.empty(n, np.int8)
-        m = rank_row(
-            row, classes.order, classes.starts[i], classes.ends[i], classes.own[i], keys, more,
-            ranks, found, np.empty(n, np.uint8),
-        )  # fmt: skip
-        rows.append((ranks[:m].tolist(), found[:m].tolist()))
-    return rows
+    own = np.arange(len(scores)) if exclude_self else np.full(len(scores), -1)
+    levels = np.empty(scores.shape, np.int8)
+    order = np.empty((len(scores), min(first, scores.shape[1])), np.int32)
+    ranges = classes.places().numpy(), classes.starts.numpy(), classes.ends.numpy()
+    rank_rows(scores.numpy(), *ranges, own, levels, order)
+    return levels.tolist(), order.tolist()
 
 
-def by_sorting(scores, query_labels, gallery_labels, exclude_self=False):
+def by_sorting(scores, query_labels, gallery_labels, exclude_self=False, first=5):
     levels = shared_levels(query_labels, gallery_labels, exclude_self)
-    ranked = rank_levels(scores.double(), levels)
-    return [
-        ((np.flatnonzero(r > 0) + 1).tolist(), r[r > 0].tolist()) for r in ranked.numpy()
-    ], count_levels(levels, gallery_labels.shape[1])
+    order = rank_columns(scores.double(), levels)
+    ranked = levels.gather(1, order).tolist(), order[:, :first].tolist()
+    return ranked, count_levels(levels, gallery_labels.shape[1])
 
 
 @settings(max_examples=80, deadline=None)
@@ -194,4 +187,4 @@ def test_a_broken_ranking_is_refused(world) -> None:
     with pytest.raises(ShapeError, match="without levels"):
         Ranking.from_arrays({n: a for n, a in arrays.items() if n != "levels"})
     with pytest.raises(ShapeError, match="differ in number"):
-        Ranking.from_arrays({**arrays, "ranks": arrays["ranks"][:-1]})
+        Ranking.from_arrays({**arrays, "first": arrays["first"][:-1]})

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from hgld.errors import UsageError
-from hgld.ranking import losses
-from hgld.ranking.kernels import device, loss_cpu
+from hgld.ranking import losses, metrics
+from hgld.ranking.kernels import device, loss_cpu, rank_cpu
 from hgld.ranking.levels import count_levels
 from tests.ranking.ranking_oracles import random_pairs
 
@@ -75,6 +75,25 @@ def test_a_wrong_kernel_is_replaced_with_one_warning(spoil, reason, monkeypatch)
     assert "numba " in str(heard[0].message)
     assert "hgld doctor --gpu" in str(heard[0].message)
     assert all(torch.equal(one, two) for one, two in zip(found, truth(), strict=True))
+
+
+def test_a_wrong_kernel_ranks_no_gallery(monkeypatch) -> None:
+    make = torch.Generator().manual_seed(0)
+    vectors = torch.randint(-8, 9, (50, 4), generator=make) / 8
+    sides = vectors[:20], torch.arange(20)[:, None] % 7, vectors, torch.arange(50)[:, None] % 7
+    truth = metrics.rank_gallery(*sides, first=3)
+
+    def wrong(*given):
+        for levels, counts, first in rank_blocks(*given):
+            yield levels, counts, first[:, ::-1].copy()
+
+    rank_blocks = rank_cpu.rank_blocks
+    monkeypatch.setattr(device, "_verdicts", {})
+    monkeypatch.setattr(rank_cpu, "rank_blocks", wrong)
+    with pytest.warns(device.KernelWarning, match="the kernel for ranks is not used on the CPU"):
+        found = metrics.rank_gallery(*sides, first=3)
+    for name, array in truth.to_arrays().items():
+        assert (found.to_arrays()[name] == array).all()
 
 
 def test_a_refused_device_uses_no_other_kernel(monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""Rank of every relevant image of a query, by one sort of all scores, in numba.
+"""Levels by rank of a query's gallery, by one sort of all scores, in numba.
 
 A key holds, from the top: the score's place among 2^23 even steps of the row's range, the score's
 32 bits in descending order, and 8 bits of level. Two counting passes over the first part sort all
@@ -8,65 +8,152 @@ range and the rest fall into few steps, insertion would be slow: then four passe
 the key sort all of it, since a place never falls as the bits of the score grow.
 """
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+
 import numpy as np
+import torch
+from torch import Tensor
 
-from hgld.ranking.kernels.compiled import Array, fast, kernel
+from hgld.ranking.classes import ClassRanges
+from hgld.ranking.kernels.compiled import Array, fast, kernel, part
+from hgld.ranking.kernels.device import over_rows
+from hgld.ranking.precision import not_finite, whole_products
 
-__all__ = ["rank_row"]
+__all__ = ["rank_blocks", "rank_rows"]
 
+BLOCK_CELLS = 1 << 26  # 256 MB of scores
+BLOCK_ROWS = 256
 BUCKET = 40  # bits below the place in the range
 LOW, HIGH = 10, 13  # bits of the place in two digits: above ten, scattered writes leave the cache
 PLACES = (1 << (LOW + HIGH)) - 64  # rounding up stays below 2^23
+COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one number: 33 million images
+
+
+def rank_blocks(
+    query: Tensor,
+    gallery: Sequence[Tensor],
+    labels: tuple[Tensor, Tensor],
+    exclude_self: bool,
+    first: int,
+    watch: Callable[[Sequence[slice]], Iterable[slice]],
+) -> Iterator[tuple[Array, Array, Array]]:
+    """Rank float32 embeddings: fields of ``Ranking`` for some queries after the other.
+
+    Raises:
+        ShapeError: a score is nan or inf.
+    """
+    classes = ClassRanges.of(*labels, exclude_self)
+    counts, places = classes.counts().numpy(), classes.places().numpy()
+    starts, ends = classes.starts.numpy(), classes.ends.numpy()
+    size = len(places)
+    rows = max(1, min(BLOCK_ROWS, BLOCK_CELLS // size, len(query)))
+    scores = query.new_empty(rows, size)
+    cuts = np.cumsum([0, *map(len, gallery)])
+    blocks = [slice(at, min(at + rows, len(query))) for at in range(0, len(query), rows)]
+    for block in watch(blocks):
+        here = scores[: block.stop - block.start]
+        with whole_products(query.device):
+            for piece, (a, b) in zip(gallery, pairwise(cuts), strict=True):
+                torch.mm(query[block], piece.T, out=here[:, a:b])
+        levels = np.empty(here.shape, np.int8)
+        order = np.empty((len(here), min(first, size)), np.int32)
+        own = np.arange(block.start, block.stop) if exclude_self else np.full(len(here), -1)
+
+        def work(part: slice, block: slice = block, here: Tensor = here, own: Array = own,
+                 levels: Array = levels, order: Array = order) -> None:  # fmt: skip
+            at = slice(block.start + part.start, block.start + part.stop)
+            rank_rows(
+                here.numpy()[part], places, starts[at], ends[at], own[part], levels[part],
+                order[part],
+            )  # fmt: skip
+
+        try:
+            over_rows(work, len(here))
+        except ValueError:  # of the kernel, which sees every score anyway
+            raise not_finite() from None
+        yield levels, counts[block], order
 
 
 @kernel
-def rank_row(
+def rank_rows(
     scores: Array,
-    order: Array,
+    places: Array,
     starts: Array,
     ends: Array,
-    own: int,
-    keys: Array,
-    more: Array,
-    ranks: Array,
-    found: Array,
+    own: Array,
     levels: Array,
-) -> int:
-    """Ranks and levels of a query's relevant images, best first; how many there are.
+    first: Array,
+) -> None:
+    """Write the levels by rank, and the columns of the first ranks, of rows of scores.
 
     Args:
-        scores: (G,) float32.
-        order: (G,) int32 place of each gallery image when sorted by label path.
-        starts: (L,) first place of the query's own class at each level, coarse to fine.
-        ends: (L,) place after the last.
-        own: column of the query itself, -1 where it is not in the gallery.
-        keys: room for (G,) uint64.
-        more: room for (G,) uint64.
-        ranks: (G,) int32, written.
-        found: (G,) int8 levels, written.
-        levels: room for (G,) uint8.
+        scores: (Q, G) float32.
+        places: (G,) int32 place of each gallery image when sorted by label path.
+        starts: (Q, L) first place of the query's own class at each level, coarse to fine.
+        ends: (Q, L) place after the last.
+        own: (Q,) column of the query itself, -1 if it is not in the gallery.
+        levels: (Q, G) int8, written; -1 at the end for the query itself.
+        first: (Q, K) int32 columns, written.
 
     Raises:
         ValueError: a score is nan or infinite.
     """
-    span = np.empty(2, np.int32)
-    if not find_span(scores.view(np.int32), span):
-        raise ValueError("scores hold nan or inf")
-    find_levels(order, starts, ends, levels)
-    fill_keys(scores, scores.view(np.uint32), levels, span.view(np.float32), keys)
-    size = len(scores)
-    if own >= 0:
-        size -= 1
-        keys[own] = keys[size]
-    sort_keys(keys[:size], more[:size])
+    size = scores.shape[1]
+    keys, more = np.empty(size, np.uint64), np.empty(size, np.uint64)
+    marks, span = np.empty(size, np.uint8), np.empty(2, np.int32)
+    for i in range(scores.shape[0]):
+        row, present = scores[i], size
+        if not find_span(row.view(np.int32), span):
+            raise ValueError("scores hold nan or inf")
+        find_levels(places, starts[i], ends[i], marks)
+        fill_keys(row, row.view(np.uint32), marks, span.view(np.float32), keys)
+        if own[i] >= 0:
+            present -= 1
+            keys[own[i]] = keys[present]
+            levels[i, present] = -1
+        sort_keys(keys[:present], more[:present])
+        read_levels(keys[:present], levels[i])
+        if first.shape[1]:
+            find_first(row.view(np.uint32), marks, own[i], keys[:present], more, first[i])
+
+
+@fast
+def read_levels(keys: Array, levels: Array) -> None:
+    """Write the level of each sorted key."""
+    for j in range(keys.shape[0]):
+        levels[j] = np.int8(keys[j] & np.uint64(0xFF))
+
+
+@kernel
+def find_first(bits: Array, marks: Array, own: int, keys: Array, more: Array, first: Array) -> None:
+    """Write the columns of the first ranks: scores down to the last of them, sorted with columns.
+
+    Keys hold no column, which would not fit; so the few that are wanted are sorted once more.
+    """
+    wanted = min(first.shape[0], keys.shape[0])
+    if first.shape[0] > wanted:
+        first[wanted] = own
+    if wanted == 0:
+        return
+    last = (keys[wanted - 1] >> np.uint64(8)) & np.uint64(0xFFFFFFFF)
     m = 0
-    for j in range(size):
-        level = np.int8(keys[j] & np.uint64(0xFF))
-        ranks[m] = j + 1
-        found[m] = level
-        if level > 0:
+    for j in range(bits.shape[0]):
+        down = np.uint64(falling(bits[j]))
+        if down <= last and j != own:
+            mark = np.uint64(marks[j]) << np.uint64(COLUMN_BITS)
+            more[m] = (down << np.uint64(32)) | mark | np.uint64(j)
             m += 1
-    return m
+    more[:m].sort()
+    for j in range(wanted):
+        first[j] = np.int32(more[j] & np.uint64((1 << COLUMN_BITS) - 1))
+
+
+@part
+def falling(bits: np.uint32) -> np.uint32:
+    """32 bits of a score that fall as scores grow; those of -0.0 are those of 0.0."""
+    b = bits if bits != np.uint32(0x80000000) else np.uint32(0)
+    return b if b >= np.uint32(0x80000000) else b ^ np.uint32(0x7FFFFFFF)
 
 
 @fast
@@ -87,18 +174,18 @@ def find_span(bits: Array, span: Array) -> bool:
 
 
 @kernel
-def find_levels(order: Array, starts: Array, ends: Array, levels: Array) -> None:
+def find_levels(places: Array, starts: Array, ends: Array, levels: Array) -> None:
     """Level of each image, from its place and the nested ranges of the query's classes."""
     levels[:] = 0
     for v in range(starts.shape[0]):
-        add_level(order, np.uint32(starts[v]), np.uint32(ends[v] - starts[v]), levels)
+        add_level(places, np.uint32(starts[v]), np.uint32(ends[v] - starts[v]), levels)
 
 
 @fast
-def add_level(order: Array, start: int, width: int, levels: Array) -> None:
+def add_level(places: Array, start: int, width: int, levels: Array) -> None:
     """Add 1 to the level of each image in a range of places."""
-    for j in range(order.shape[0]):
-        levels[j] += np.uint8(np.uint32(order[j]) - start < width)
+    for j in range(places.shape[0]):
+        levels[j] += np.uint8(np.uint32(places[j]) - start < width)
 
 
 @kernel
@@ -108,12 +195,10 @@ def fill_keys(scores: Array, bits: Array, levels: Array, span: Array, keys: Arra
     scale = np.float32(PLACES) / (high - low) if high > low else np.float32(0.0)
     scale = min(scale, np.float32(1e30))
     for j in range(scores.shape[0]):
-        b = bits[j] if bits[j] != np.uint32(0x80000000) else np.uint32(0)  # -0.0 is 0.0
-        down = b if b >= np.uint32(0x80000000) else b ^ np.uint32(0x7FFFFFFF)
         step = np.uint32(np.int32((high - scores[j]) * scale))
         keys[j] = (
             (np.uint64(step) << np.uint64(40))
-            | (np.uint64(down) << np.uint64(8))
+            | (np.uint64(falling(bits[j])) << np.uint64(8))
             | np.uint64(levels[j])
         )
 

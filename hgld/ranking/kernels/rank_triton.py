@@ -1,4 +1,4 @@
-"""Ranks of a query's relevant images in a whole gallery by counting, and its metrics, in Triton.
+"""Ranks of a query's relevant images in a whole gallery by counting, in Triton.
 
 A rank is a number of images above. The gallery stands sorted by label path, so a query's relevant
 images are one range of columns, and their levels nested ranges in it. They alone are sorted: into
@@ -10,10 +10,6 @@ changes nothing.
 
 A key orders as the ranking does, smallest first: the greater score, then the lower level. A row's
 items lie from ``offsets`` on, its bins from BINS times that and one more for each row before it.
-
-``measure_level`` and ``measure_levels`` compute the metrics of a row, one program per metric; sums
-are float64. They do what ``lists.metric_row`` does on a CPU, from the same plan: kind, level,
-cut-off, table.
 """
 
 import triton
@@ -23,8 +19,6 @@ __all__ = [
     "count_bins",
     "count_others",
     "fill_bins",
-    "measure_level",
-    "measure_levels",
     "settle_bins",
     "span_scores",
     "start_bins",
@@ -223,10 +217,13 @@ def count_others(
 
 @triton.jit
 def sum_ranks(
-    starts, ends, offsets, bins, ranked, gaps, levels, base, LEVELS: tl.constexpr,
+    starts, ends, offsets, bins, ranked, gaps, levels, width, base, LEVELS: tl.constexpr,
     BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Counts between relevant images to their ranks, from 1, in place; levels: int8, written."""
+    """Levels of the relevant images at their ranks, from the counts between them.
+
+    Args: as the others; levels: (Q, N) int8 by rank, written where an image is relevant.
+    """
     row = tl.program_id(0)
     size, items, first = room_of(starts, ends, offsets, row, base, LEVELS, BINS)
     present = tl.load(bins + first + size * BINS)
@@ -235,136 +232,7 @@ def sum_ranks(
         at = start + tl.arange(0, BLOCK)
         here = at < present
         gap = tl.load(gaps + items + at, mask=here, other=0)
-        tl.store(gaps + items + at, above + tl.cumsum(gap, 0) + at + 1, mask=here)
+        place = above + tl.cumsum(gap, 0) + at  # rank - 1
         key = tl.load(ranked + items + at, mask=here, other=0)
-        tl.store(levels + items + at, (key & 255).to(tl.int8), mask=here)
+        tl.store(levels + row.to(tl.int64) * width + place, (key & 255).to(tl.int8), mask=here)
         above += tl.sum(gap, 0)
-
-
-@triton.jit
-def measure_level(
-    ranks, levels, offsets, counts, specs, values, base, metrics, LEVELS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Metrics of the images at or above one level: AP, mAP@R, mAP@k, R@k, TR@k (kinds 0..4).
-
-    Args:
-        ranks: int32, ascending in a row, from ``offsets`` (less base) on.
-        levels: int8, above 0.
-        offsets: (Q,) int64.
-        counts: (Q, L + 1) int32 images on each level.
-        specs: (M', 5) int32 kind, level, cut-off, table, column of values.
-        values: (Q, M) float64, written; nan where there is nothing to find.
-        base: offset of the first row.
-        metrics: M.
-        LEVELS: L.
-        BLOCK: images at a time.
-    """
-    row = tl.program_id(0)
-    spec = specs + tl.program_id(1) * 5
-    kind = tl.load(spec)
-    level = tl.load(spec + 1)
-    cut = tl.load(spec + 2)
-    items = tl.load(offsets + row) - base
-    total = 0
-    present = 0
-    for each in tl.static_range(1, LEVELS + 1):
-        count = tl.load(counts + row * (LEVELS + 1) + each)
-        present += count
-        total += tl.where(level <= each, count, 0)
-    limit = tl.where(kind == 0, 2147483647, tl.where(kind == 1, total, cut))
-    precisions = tl.zeros([BLOCK], tl.float64)
-    found = 0
-    before = 0
-    for start in range(0, present, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        rank = tl.load(ranks + items + at, mask=at < present, other=2147483647)
-        hit = (tl.load(levels + items + at, mask=at < present, other=0) >= level).to(tl.int32)
-        place = before + tl.cumsum(hit, 0)
-        inside = (hit > 0) & (rank <= limit) & (at < present)
-        precision = place.to(tl.float64) / rank.to(tl.float64)
-        precisions += tl.where(inside, precision, 0.0)
-        found += tl.sum(inside.to(tl.int32), 0)
-        before += tl.sum(hit, 0)
-    value = tl.sum(precisions, 0)
-    share = tl.where(kind < 2, total, tl.minimum(cut, total)).to(tl.float64)
-    value = tl.where(kind > 2, found.to(tl.float64), value) / share
-    value = tl.where(kind == 3, (found > 0).to(tl.float64), value)
-    value = tl.where(total > 0, value, float("nan"))
-    tl.store(values + row.to(tl.int64) * metrics + tl.load(spec + 4), value)
-
-
-@triton.jit
-def gain_of(level):
-    """2^level - 1, float64, exact."""
-    return ((level.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True) - 1.0
-
-
-@triton.jit
-def measure_levels(
-    ranks, levels, offsets, counts, specs, tables, logs, discounts, harmonic, values, base,
-    metrics, longest, num_tables, LEVELS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Metrics of all levels together: NDCG, ASI, H-AP, H-R@k, H-P@k (kinds 5..9).
-
-    Args: as ``measure_level``;
-        tables: (Q, T, L + 1) float64 relevance by level.
-        logs: 1 / log2(1 + r) at index r, float64.
-        discounts: sums of ``logs`` up to and with index r.
-        harmonic: sums of 1 / r up to and with index r.
-        longest: last index of these.
-        num_tables: T.
-        STEPS: a power of two above L.
-    """
-    row = tl.program_id(0)
-    spec = specs + tl.program_id(1) * 5
-    kind = tl.load(spec)
-    cut = tl.load(spec + 2)
-    items = tl.load(offsets + row) - base
-    table = tables + (row.to(tl.int64) * num_tables + tl.load(spec + 3)) * (LEVELS + 1)
-    step = tl.arange(0, STEPS)
-    real = (step > 0) & (step <= LEVELS)
-    count = tl.load(counts + row * (LEVELS + 1) + step, mask=real, other=0)
-    rel = tl.load(table + step, mask=real, other=0.0)
-    present = tl.sum(count, 0)
-    finer = present - tl.cumsum(count, 0)  # images above a level: its first place in the ideal
-    end = tl.where(cut == 0, longest, tl.minimum(cut, longest))
-    stops = tl.load(discounts + tl.minimum(finer + count, end))
-    ideal = gain_of(step) * (stops - tl.load(discounts + tl.minimum(finer, end)))
-    worth = tl.sum(rel * count.to(tl.float64), 0)
-    all_places = tl.load(harmonic + present)
-    seen = tl.zeros([STEPS], tl.int32)
-    sums = tl.zeros([BLOCK], tl.float64)
-    last = tl.zeros([BLOCK], tl.float64)
-    for start in range(0, present, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        here = at < present
-        rank = tl.load(ranks + items + at, mask=here, other=1)
-        level = tl.load(levels + items + at, mask=here, other=0).to(tl.int32)
-        hits = (level[:, None] == step[None, :]) & real[None, :]  # (BLOCK, STEPS)
-        whole = seen[None, :] + tl.cumsum(hits.to(tl.int32), 0)
-        seen += tl.sum(hits.to(tl.int32), 0)
-        own = tl.load(table + level, mask=here, other=0.0)
-        inside = here & (rank <= end)
-        if kind == 5:
-            part = gain_of(level) * tl.load(logs + rank, mask=here, other=0.0)
-        elif kind == 6:
-            place = tl.sum(tl.where(hits, finer[None, :] + whole, 0), 1)
-            inside = here & (rank <= present)
-            both = tl.maximum(tl.maximum(rank, place), 1)
-            part = all_places - tl.load(harmonic + both - 1, mask=inside, other=0.0)
-        elif kind == 8:
-            part = own
-        else:
-            shared = tl.minimum(rel[None, :], own[:, None]) * whole.to(tl.float64)
-            part = tl.sum(shared, 1) / rank.to(tl.float64)
-            last += tl.where(here & (rank == cut) & (own > 0), part / own, 0.0)
-        sums += tl.where(inside, part, 0.0)
-    value = tl.sum(sums, 0)
-    value = tl.where(kind == 9, tl.sum(last, 0), value)
-    share = tl.where(kind == 5, tl.sum(tl.where(real, ideal, 0.0), 0), worth)
-    share = tl.where(kind == 6, present.to(tl.float64), share)
-    valid = (present > 0) & (share > 0)
-    value = value / tl.where(kind == 9, 1.0, share)
-    value = tl.where(valid, value, float("nan"))
-    tl.store(values + row.to(tl.int64) * metrics + tl.load(spec + 4), value)

@@ -1,4 +1,4 @@
-"""Every metric of a query from the ranks and levels of its relevant images, in numba.
+"""Every metric of ranked levels, in numba: the one implementation, whatever found the ranking.
 
 AP at a level is a sum of i / r_i over the ranks r of the images at or above it, and H-AP is a sum
 of such sums: min(x, y) adds up the steps between distinct relevances that both x and y reach. So
@@ -9,9 +9,58 @@ import numpy as np
 
 from hgld.ranking.kernels.compiled import Array, fast, kernel
 
-__all__ = ["metric_row"]
+__all__ = ["h_rank_plus_rows", "measure_rows", "metric_row"]
 
 AP, AP_AT_R, AP_AT_K, RECALL, TRUE_RECALL, NDCG, ASI, H_AP, H_RECALL, H_PRECISION = range(10)
+
+
+@kernel
+def measure_rows(
+    levels: Array,
+    counts: Array,
+    specs: Array,
+    tables: Array,
+    logs: Array,
+    discounts: Array,
+    harmonic: Array,
+    values: Array,
+) -> None:
+    """Write the (Q, M) values of (Q, G) levels by rank; arguments as ``metric_row``, a row each."""
+    size = levels.shape[1]
+    ranks, near = np.empty(size, np.int32), np.empty(size, np.int32)
+    found, room = np.empty(size, levels.dtype), np.empty(size, levels.dtype)
+    for q in range(levels.shape[0]):
+        m = list_relevant(levels[q], ranks, found)
+        metric_row(
+            ranks[:m], found[:m], counts[q], specs, tables[q], logs, discounts, harmonic, near,
+            room, values[q],
+        )  # fmt: skip
+
+
+@kernel
+def list_relevant(levels: Array, ranks: Array, found: Array) -> int:
+    """Write ranks and levels of the relevant images, best first; return how many there are."""
+    m = 0
+    for j in range(levels.shape[0]):
+        ranks[m] = j + 1
+        found[m] = levels[j]
+        m += levels[j] > 0
+    return m
+
+
+@kernel
+def h_rank_plus_rows(levels: Array, tables: Array, shared: Array) -> None:
+    """Write H-rank+ of each rank; arguments as ``rankings.h_rank_plus``."""
+    for q in range(levels.shape[0]):
+        rel = tables[q]
+        seen = np.zeros(rel.shape[0], np.int64)
+        for j in range(levels.shape[1]):
+            total, level = 0.0, levels[q, j]
+            if level > 0:
+                seen[level] += 1
+                for other in range(1, rel.shape[0]):
+                    total += seen[other] * min(rel[level], rel[other])
+            shared[q, j] = total
 
 
 @kernel
@@ -32,7 +81,7 @@ def metric_row(
 
     Args:
         ranks: (P,) int32 ranks of the relevant images, ascending.
-        found: (P,) int8 their levels, all above 0.
+        found: (P,) their levels, all above 0.
         counts: (L + 1,) int64 images of each level.
         plan: (M, 4) int64: kind, level, cut-off (0 none), table.
         tables: (T, L + 1) float64 relevance by level of this query.
@@ -40,7 +89,7 @@ def metric_row(
         discounts: sums of ``logs`` up to and with index r.
         harmonic: sums of 1 / r up to and with index r.
         near: (P,) int32 room for the ranks at a level.
-        room: (P,) int8 room for their levels.
+        room: (P,) room for their levels.
         values: (M,) float64, written; nan where there is nothing to find.
     """
     num_levels = counts.shape[0] - 1
