@@ -159,7 +159,9 @@ class Options(BaseModel):
     stands in these decides too.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
     operational: ClassVar[frozenset[str]] = frozenset()
     brought: ClassVar[frozenset[str]] = frozenset()
 
@@ -184,129 +186,141 @@ def _decisive(option: object, value: Any) -> Any:
 
 
 class ToyOptions(Options):
-    """The made landmark world of the quickstart."""
+    """The drawn landmark world of the quickstart."""
 
     seed: int = 0
-    landmarks: int = Field(48, ge=6, description="train landmarks; half as many in the index")
-    images: int = Field(8, ge=2, description="images of a landmark, on average")
-    size: int = Field(128, ge=32, description="side of an image in pixels")
+    """Draws the world; another seed is another world."""
+    landmarks: int = Field(48, ge=6)
+    """Number of train landmarks; the index has half as many others."""
+    images: int = Field(8, ge=2)
+    """Images of a landmark, on average."""
+    size: int = Field(128, ge=32)
+    """Side of an image in pixels."""
 
 
 class INaturalistOptions(Options):
-    """File names of iNaturalist 2018, and how many of its levels are used."""
+    """The file names and levels of iNaturalist 2018."""
 
-    annotations: tuple[str, ...] = Field(
-        ("train2018.json", "val2018.json"),
-        min_length=1,
-        description="the first one's categories are the taxonomy; all tell authors and licences",
-    )
+    annotations: tuple[str, ...] = Field(("train2018.json", "val2018.json"), min_length=1)
+    """Annotation files; the categories of the first are the taxonomy, all have authors and
+    licences."""
     train_list: str = "Inat_dataset_splits/Inaturalist_train_set1.txt"
+    """List of the training images, one path a line (split of Brown et al. 2020)."""
     test_list: str = "Inat_dataset_splits/Inaturalist_test_set1.txt"
-    levels: Literal["full", "base"] = Field(
-        "full", description='"full": kingdom to species, 7; "base": supercategory and species'
-    )
+    """List of the test images, likewise; its classes are others (open set)."""
+    levels: Literal["full", "base"] = "full"
+    """"full": the 7 levels from kingdom to species; "base": supercategory and species (Table V)."""
 
 
 class SourceOptions(Options):
-    """Where the data set's own files lie, and in which layout."""
+    """The folder and layout of the data set's own files."""
 
     brought: ClassVar[frozenset[str]] = frozenset({"class_table"})
     kind: Literal["gldv2", "folder", "toy", "sop", "inaturalist", "cub", "dyml"] = "gldv2"
-    folder: LocalPath | None = Field(None, description="default: source/ in the work folder")
-    labels_csv: str = Field("labels.csv", description="folder: path, then levels coarse to fine")
-    repeated_names: Literal["refuse", "qualify"] = Field(
-        "refuse",
-        description='folder: of a class name below several parents; "qualify": NAME (PARENT)',
-    )
-    class_table: LocalPath | None = Field(
-        None, description="cub: CSV of class_id and one column a level, coarse to fine"
-    )
-    cub_split: Literal["classes", "images"] = Field(
-        "classes", description='"images": train_test_split.txt, all species in both halves'
-    )
+    """Layout of the data set: GLDv2, a folder of images with a CSV of labels, the drawn world of
+    the quickstart ("toy"), or Stanford Online Products, iNaturalist 2018, CUB-200-2011 or DyML as
+    published."""
+    folder: LocalPath | None = None
+    """Folder of the data set's own files; default: source/ in the work folder."""
+    labels_csv: str = "labels.csv"
+    """For a folder: CSV of image path, then one column a level, coarse to fine."""
+    repeated_names: Literal["refuse", "qualify"] = "refuse"
+    """For a folder, if two parents have a class of the same name: "refuse" it, or "qualify" it as
+    NAME (PARENT)."""
+    class_table: LocalPath | None = None
+    """For CUB: CSV of class_id, then one column a level, coarse to fine."""
+    cub_split: Literal["classes", "images"] = "classes"
+    """For CUB: "classes" holds out the last 100 species (the split of retrieval papers); "images"
+    uses train_test_split.txt, with all species on both sides."""
     inaturalist: INaturalistOptions = INaturalistOptions()
     toy: ToyOptions = ToyOptions()
 
 
 class Download(Options):
-    """One file, or ``count`` files numbered in ``{number}``, below ``fetch.base_url``."""
+    """One file, or ``count`` numbered files, below ``fetch.base_url``."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
         {"columns", "megabytes", "kept_megabytes", "shards_megabytes"}
     )
     url: str
+    """Address below fetch.base_url; {number} is replaced, as in images_{number:03d}.tar."""
     count: int = Field(1, ge=1)
-    megabytes: float = Field(
-        ge=0,
-        le=1e9,
-        description="size of one file, for the plan; more than four times of it (and, without "
-        "md5_url, less than a quarter) is refused as another file",
-    )
-    md5_url: str = Field("", description="file whose first word is the MD5; empty: not published")
-    columns: tuple[str, ...] = Field(
-        (), description="that a CSV without md5_url has to have, or it is refused"
-    )
-    wanted_csv: str = Field(
-        "", description="with short_side: CSV that names the photos to keep; empty: all"
-    )
-    labelled_csv: str = Field(
-        "", description="likewise: CSV of the landmarks with a hierarchical_label; empty: any"
-    )
-    kept_megabytes: float = Field(0.0, description="size of what is kept of one, for the plan")
-    shards_megabytes: float = Field(
-        0.0, description="likewise: of its photos that have a label, resized, in the shards"
-    )
+    """Number of files, numbered from 0."""
+    megabytes: float = Field(ge=0, le=1e9)
+    """Size of one file in MB, for the plan. A file of more than four times this size (or, without
+    md5_url, less than a quarter) is refused."""
+    md5_url: str = ""
+    """Address of the file whose first word is the MD5; empty: no MD5 is published."""
+    columns: tuple[str, ...] = ()
+    """Columns that a CSV without md5_url must have."""
+    wanted_csv: str = ""
+    """With short_side: CSV that names the photos to keep; empty: all."""
+    labelled_csv: str = ""
+    """With short_side: CSV of the landmarks with a hierarchical_label, whose photos alone are kept;
+    empty: all."""
+    kept_megabytes: float = 0.0
+    """Size in MB of what is kept of one file with short_side, for the plan."""
+    shards_megabytes: float = 0.0
+    """Size in MB of the labelled photos of one file in the shards, for the plan."""
 
 
 class FetchOptions(Options):
-    """Which files to download."""
+    """Files to download, and the form in which they are kept."""
 
     operational: ClassVar[frozenset[str]] = frozenset({"parallel"})
     base_url: str = "https://s3.amazonaws.com/google-landmark/"
+    """Address that all downloads share; the default is GLDv2's own."""
     downloads: tuple[Download, ...] = ()
-    parallel: int = Field(6, ge=1, description="downloads at a time, as in GLDv2's own script")
-    tars: str = Field("", description="numbers to fetch of numbered files: 0-9 or 0,5-7; all")
-    short_side: int | None = Field(
-        None,
-        ge=1,
-        description="keep of each tar the wanted photos alone, larger ones made smaller, to this",
-    )
-    jpeg_quality: int = Field(75, ge=1, le=100, description="of photos resized by short_side")
+    """Files to download; empty: the files are there already."""
+    parallel: int = Field(6, ge=1)
+    """Downloads at a time; 6 as in GLDv2's own script."""
+    tars: str = ""
+    """Numbers to fetch of numbered files: 0-9 or 0,5-7; empty: all."""
+    short_side: int | None = Field(None, ge=1)
+    """Keep only the wanted photos of each tar and shrink them to this short side in pixels;
+    default: keep the tars as they are."""
+    jpeg_quality: int = Field(75, ge=1, le=100)
+    """JPEG quality of the photos that short_side shrinks."""
 
 
 class CollectOptions(Options):
-    """File names inside the source folder (an empty name: not there) and what to take.
+    """File names in the source folder (empty: there is no such file), and the classes to hold out.
 
     The defaults are GLDv2's own layout (cvdfoundation/google-landmark).
     """
 
     train_csv: str = "metadata/train.csv"
+    """Training images: id, url, landmark_id."""
     train_clean_csv: str = "metadata/train_clean.csv"
+    """Clean training images: landmark_id, images."""
     train_attribution_csv: str = "metadata/train_attribution.csv"
+    """Author, licence and title of each training image."""
     train_category_csv: str = "metadata/train_label_to_category.csv"
+    """Wikimedia Commons category of each train landmark."""
     index_image_csv: str = "ground_truth/index_image_to_landmark.csv"
+    """Landmark of each index image: id, landmark_id."""
     index_category_csv: str = "ground_truth/index_label_to_category.csv"
+    """Wikimedia Commons category of each index landmark."""
     retrieval_solution_csv: str = "ground_truth/retrieval_solution_v2.1.csv"
+    """Official answers of the test queries: id, images, Usage."""
     train_tars: str = "train/images_*.tar"
+    """Tars of training images, as a pattern."""
     index_tars: str = "index/images_*.tar"
+    """Tars of index images, as a pattern."""
     test_tars: str = "test/images_*.tar"
-    clean_only: bool = Field(True, description="train_clean.csv only, as the paper trains")
-    evaluation_share: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="share of the train classes held out for evaluation (open set), exactly; of a "
-        "folder in equal parts of each coarsest class",
-    )
-    evaluation_classes: tuple[str, ...] | LocalPath = Field(
-        (),
-        description="or these classes: names of a folder's finest level, landmark ids of GLDv2; "
-        "or a text file with one a line",
-    )
-    validation_share: float = Field(
-        0.0, ge=0, lt=1, description="share of the others held out for choosing options"
-    )
-    seed: int = Field(0, description="draws the held-out classes")
+    """Tars of test images, as a pattern."""
+    clean_only: bool = True
+    """Take only the images of train_clean.csv, as the paper trains."""
+    evaluation_share: float = Field(0.0, ge=0, lt=1)
+    """Share of the train classes held out for evaluation (open set), exactly; of a folder, the same
+    share of each coarsest class."""
+    evaluation_classes: tuple[str, ...] | LocalPath = ()
+    """Hold out these classes instead: names of a folder's finest level or landmark ids of GLDv2, or
+    a text file with one a line."""
+    validation_share: float = Field(0.0, ge=0, lt=1)
+    """Share of the other train classes held out for choosing options."""
+    seed: int = 0
+    """Draws the held-out classes."""
 
     @model_validator(mode="after")
     def _holds_out_once(self) -> Self:
@@ -321,7 +335,7 @@ class CollectOptions(Options):
 
 
 class ScrapeOptions(Options):
-    """Where "instance of" values come from."""
+    """Origin of the "instance of" values, and the manners of asking for them."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
         {"contact", "requests_per_second", "maxlag", "batch_size", "retry", "refresh_older_than"}
@@ -331,139 +345,160 @@ class ScrapeOptions(Options):
         {"table", "html_folder", "dump_items", "dump_pages", "dump_redirects", "dump_entities"}
     )
     source: Literal["wikimedia", "table", "html", "dump"] = "wikimedia"
-    stand_in: bool = Field(False, description="ask the toy world's own server on this machine")
+    """Origin of the "instance of" values: Wikimedia's API, a table (CSV), saved Commons pages, or
+    Wikimedia's dumps."""
+    stand_in: bool = False
+    """Ask the toy world's own server on this machine instead of Wikimedia."""
     commons_api: WebAddress = "https://commons.wikimedia.org/w/api.php"
+    """Address of the Wikimedia Commons API."""
     wikidata_api: WebAddress = "https://www.wikidata.org/w/api.php"
-    contact: str = Field("", description="e-mail or URL in the User-Agent; required")
-    requests_per_second: float = Field(1.5, ge=0.1, le=3, description="Wikimedia allows 200/minute")
-    maxlag: int = Field(5, ge=0, description="seconds of server lag to wait out; 0: do not ask")
-    answer_timeout: float = Field(
-        120, gt=0, le=3600, description="seconds for an answer, from connecting to its last byte"
-    )
-    batch_size: int = Field(50, ge=1, le=50, description="titles or items a request")
-    follow_topics: bool = Field(True, description="leave a category's item for its topic (P301)")
-    retry: Literal["", "misses"] = Field(
-        "", description="what to ask for again; hgld scrape --retry"
-    )
-    refresh_older_than: int | None = Field(
-        None, ge=0, description="days, likewise; hgld scrape --refresh-older-than"
-    )
-    table: LocalPath | None = Field(None, description='source = "table": the CSV')
+    """Address of the Wikidata API."""
+    contact: str = ""
+    """E-mail or URL in the User-Agent; Wikimedia requires one."""
+    requests_per_second: float = Field(1.5, ge=0.1, le=3)
+    """Highest rate of requests; Wikimedia allows 200 a minute."""
+    maxlag: int = Field(5, ge=0)
+    """Wait while Wikimedia's servers lag by more than these seconds; 0: do not ask."""
+    answer_timeout: float = Field(120, gt=0, le=3600)
+    """Seconds for one answer, from connecting to its last byte."""
+    batch_size: int = Field(50, ge=1, le=50)
+    """Titles or items in a request; Wikimedia allows 50."""
+    follow_topics: bool = True
+    """Use the item of a category's main topic (P301) in place of the category's own item."""
+    retry: Literal["", "misses"] = ""
+    """What to ask for again: "misses" are the landmarks without values; set by hgld scrape --retry.
+    """
+    refresh_older_than: int | None = Field(None, ge=0)
+    """Ask again for answers older than these days; set by hgld scrape --refresh-older-than."""
+    table: LocalPath | None = None
+    """With source = "table": the CSV."""
     table_id: str = "landmark_id"
+    """Column of the table with the landmark ids."""
     table_value: str = "supercategory"
+    """Column of the table with the "instance of" values."""
     table_split: Literal["train", "index"] = "train"
-    html_folder: LocalPath | None = Field(None, description='source = "html": the saved pages')
-    html_row: str = Field("Instance of", description="the infobox row to read, as pages show it")
-    dump_items: LocalPath | None = Field(
-        None, description='source = "dump": page_props.sql of Commons or wb_items_per_site.sql'
-    )
-    dump_pages: LocalPath | None = Field(None, description="page.sql of Commons")
-    dump_redirects: LocalPath | None = Field(None, description="redirect.sql of Commons")
-    dump_entities: LocalPath | None = Field(None, description="all.json of Wikidata")
+    """Split whose landmark ids the table has."""
+    html_folder: LocalPath | None = None
+    """With source = "html": the folder of saved pages."""
+    html_row: str = "Instance of"
+    """Title of the infobox row to read, in the language of the pages."""
+    dump_items: LocalPath | None = None
+    """With source = "dump": page_props.sql of Commons or wb_items_per_site.sql."""
+    dump_pages: LocalPath | None = None
+    """With source = "dump": page.sql of Commons."""
+    dump_redirects: LocalPath | None = None
+    """With source = "dump": redirect.sql of Commons."""
+    dump_entities: LocalPath | None = None
+    """With source = "dump": all.json of Wikidata."""
 
 
 class CleanOptions(Options):
-    """Which statements of a landmark count."""
+    """Choice of the values that count for a landmark."""
 
-    policy: Literal["first-best", "single-only", "all"] = Field(
-        "first-best", description="single-only is the paper's text, first-best its likely practice"
-    )
-    infobox_style: bool = Field(
-        False, description='values with their years, "church building (1172–1954)", as infoboxes do'
-    )
+    policy: Literal["first-best", "single-only", "all"] = "first-best"
+    """Values that count for a landmark with several: the first of the best rank, none (only
+    landmarks with a single value are kept), or all. The paper's text (Sec. VI) says single-only,
+    its practice was probably first-best."""
+    infobox_style: bool = False
+    """Write values with their years, as infoboxes do: "church building (1172–1954)"."""
     irrelevant_ids: tuple[str, ...] = ("Q4167836", "Q4167410", "Q13406463", "Q17442446")
+    """Wikidata classes that are dropped: pages about Wikimedia itself."""
     irrelevant_labels: tuple[str, ...] = ("Wikimedia category", "Wikimedia disambiguation page")
+    """Values that are dropped, whatever their class."""
 
 
 class HintOptions(Options):
-    """What Wikidata's own classes may suggest to the reviewer."""
+    """Suggestions from Wikidata's own classes to the reviewer."""
 
-    ask: bool = Field(True, description="False: no hints, and nothing is asked")
-    most_hops: int = Field(8, ge=0, description="superclasses between a value and a root")
+    ask: bool = True
+    """Ask Wikidata; false: no hints."""
+    most_hops: int = Field(8, ge=0)
+    """Most superclass steps between a value and a known class."""
 
 
 class EmbedOptions(Options):
-    """How "instance of" values become vectors."""
+    """The text encoder of the "instance of" values."""
 
     operational: ClassVar[frozenset[str]] = frozenset({"batch_size", "device"})
-    encoder: str = Field(
-        "ViT-L-14/laion2b_s32b_b82k",
-        description="MODEL/PRETRAINED, MODEL/FILE, local-dir:FOLDER or offline:minilm",
-    )
-    prompt: str = Field("A picture of a {label}", description="authors' code")
+    encoder: str = "ViT-L-14/laion2b_s32b_b82k"
+    """Text encoder: MODEL/PRETRAINED or MODEL/FILE of open_clip, local-dir:FOLDER, or
+    offline:minilm. The default is that of the authors' code."""
+    prompt: str = "A picture of a {label}"
+    """Text that is encoded for a value (authors' code)."""
     batch_size: int = Field(256, ge=1)
+    """Texts encoded at a time."""
     device: str = "auto"
+    """auto (a GPU if there is one), cpu or cuda."""
 
 
 class ClusterOptions(Options):
-    """k-means on the value vectors."""
+    """k-means on the vectors of the values (Sec. VI of the paper)."""
 
-    clusters: int = Field(78, ge=1, description="Number of clusters k; H-GLDv2 has 78.")
+    clusters: int = Field(78, ge=1)
+    """Number of clusters k; H-GLDv2 has 78."""
     seed: int = Field(0, ge=0, lt=2**32)
+    """Draws the first centres of k-means."""
     restarts: int = Field(10, ge=1)
-    seeds: Literal["random", "decided"] = Field(
-        "random",
-        description='"decided": a centre starts at the mean of each decided supercategory\'s '
-        "values; every decision then makes the clusters anew",
-    )
+    """Runs of k-means from other first centres; the one with the least inertia counts."""
+    seeds: Literal["random", "decided"] = "random"
+    """First centres: "random", or "decided": the mean of each decided supercategory's values, so
+    that each decision changes the clusters."""
 
 
 class ReviewOptions(Options):
-    """When the run may pass the review."""
+    """The review, and the share of decisions that lets a run pass it."""
 
     operational: ClassVar[frozenset[str]] = frozenset({"who", "page_photos", "page_megabytes"})
-    min_coverage: float = Field(
-        1.0, ge=0, le=1, description="share of labelled landmarks whose value is decided"
-    )
-    who: str = Field("", description="name written into decisions; default: git's user.name")
-    page_photos: int = Field(3, ge=0, description="--html: photos of a value, each of a landmark")
-    page_megabytes: float = Field(
-        12.0, gt=0, description="--html: size of the page; photos fill what the rows leave of it"
-    )
+    min_coverage: float = Field(1.0, ge=0, le=1)
+    """Share of labelled landmarks whose value must be decided before the run goes on."""
+    who: str = ""
+    """Name that signs decisions; default: git's user.name."""
+    page_photos: int = Field(3, ge=0)
+    """For --html: photos of a value, each of another landmark."""
+    page_megabytes: float = Field(12.0, gt=0)
+    """For --html: size of the page in MB; photos fill the space that the rows leave."""
 
 
 class LabelOptions(Options):
-    """Where the hierarchy comes from: reviewed decisions, published CSVs, or the data set itself.
+    """Origin of the hierarchy.
 
     "folder" is the CSV of a folder, "native" what the files of SOP, iNaturalist, CUB or DyML say.
     """
 
     source: Literal["decisions", "published", "folder", "native"] = "decisions"
+    """Origin of the hierarchy: reviewed decisions, published CSVs, the CSV of a folder, or the
+    files of SOP, iNaturalist, CUB or DyML ("native")."""
     train_csv: str = "metadata/train_label_to_hierarchical.csv"
+    """Published labels of the train landmarks."""
     index_csv: str = "ground_truth/index_label_to_hierarchical.csv"
+    """Published labels of the index landmarks."""
 
 
 class ExportOptions(Options):
-    """How images become shards."""
+    """Images as WebDataset shards."""
 
     operational: ClassVar[frozenset[str]] = frozenset({"processes", "ray"})
     shard_megabytes: float = Field(256.0, gt=0)
-    run_length: int = Field(16, ge=1, description="consecutive images of a class in a shard")
+    """Size of a shard in MB, at which the next one begins."""
+    run_length: int = Field(16, ge=1)
+    """Most images of a class that are consecutive in a shard."""
     seed: int = Field(0, ge=0)
-    short_side: int | None = Field(
-        None,
-        ge=1,
-        description="shrink larger images to this; smaller ones are never enlarged; "
-        "default: no image is resized",
-    )
-    jpeg_quality: int = Field(
-        90,
-        ge=1,
-        le=100,
-        description="of images encoded again: resized, turned upright (EXIF), or not JPEG; other "
-        "JPEGs are copied",
-    )
-    decode_all: bool = Field(
-        True,
-        description="see of every image that it can be decoded; False: trust copied JPEGs",
-    )
-    licenses: tuple[str, ...] = Field(
-        ("*",),
-        description="licences that may be exported, as patterns (* and ?); where a licence is "
-        '"unknown", only the word itself lets it pass',
-    )
+    """Draws the order of the classes' runs in the shards."""
+    short_side: int | None = Field(None, ge=1)
+    """Shrink larger images to this short side in pixels; smaller ones are never enlarged. Default:
+    no image is resized."""
+    jpeg_quality: int = Field(90, ge=1, le=100)
+    """JPEG quality of images that are encoded again: resized, turned upright (EXIF) or not JPEG.
+    Other JPEGs are copied byte for byte."""
+    decode_all: bool = True
+    """Decode every image to check it; false: trust the JPEGs that are copied."""
+    licenses: tuple[str, ...] = ("*",)
+    """Licences that may be exported, as patterns with * and ?; only the word "unknown" itself
+    permits images of unknown licence."""
     processes: int = Field(1, ge=1)
-    ray: str | None = Field(None, description="address of a Ray cluster; auto: this machine's")
+    """Processes that write shards."""
+    ray: str | None = None
+    """Address of a Ray cluster that writes the shards; auto: this machine's."""
 
 
 LossName = Literal[
@@ -496,64 +531,61 @@ LossName = Literal[
 
 
 class RunOptions(Options):
-    """One training run: everything that two runs of a comparison may differ in."""
+    """One training run: everything in which two runs of a comparison may differ."""
 
     loss: LossName = "HAPPIER"
-    steps: int = Field(500, ge=0, description="0: the pretrained backbone as it is")
-    lr: float = Field(1e-4, gt=0, description="backbone")
-    head_lr: float = Field(2e-4, gt=0, description="linear head; twice the backbone's (authors)")
-    proxy_lr: float = Field(1e-2, gt=0, description="learned class vectors")
+    """Class of hgld.ranking.losses, or a baseline."""
+    steps: int = Field(500, ge=0)
+    """Optimiser steps; 0: measure the pretrained backbone as it is."""
+    lr: float = Field(1e-4, gt=0)
+    """Learning rate of the backbone."""
+    head_lr: float = Field(2e-4, gt=0)
+    """Learning rate of the linear head; twice that of the backbone in the authors' code."""
+    proxy_lr: float = Field(1e-2, gt=0)
+    """Learning rate of the proxies (learned class vectors)."""
     weight_decay: float = 1e-4
-    loss_options: dict[str, float | bool | str | tuple[float, ...]] = Field(
-        default_factory=dict,
-        description='lam, alpha, tau ...; "level": 1 is the coarsest; "preset": "paper", '
-        '"suprank_sop" or "suprank_inat" fills in what is not given',
-    )
-    optimizer: Literal["adam", "adamw", "sgd"] = Field(
-        "adam", description='of backbone and head; "sgd" has Nesterov momentum 0.9 (DyML)'
-    )
-    proxy_optimizer: Literal["adam", "adamw", "sgd"] = Field(
-        "adam", description="of the learned class vectors, whatever the model has (authors)"
-    )
+    """Weight decay of backbone and head; 1e-4 in the authors' code for SOP and H-GLDv2."""
+    loss_options: dict[str, float | bool | str | tuple[float, ...]] = Field(default_factory=dict)
+    """Arguments of the loss: lam, alpha, tau, ... "level" chooses a level, 1 is the coarsest;
+    "preset" fills in the rest: "paper", "suprank_sop" or "suprank_inat"."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    """Optimiser of backbone and head; "sgd" has Nesterov momentum 0.9 (DyML)."""
+    proxy_optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    """Optimiser of the proxies (authors' code: Adam)."""
     proxy_weight_decay: float = Field(0.0, ge=0)
-    schedule: Literal["cosine", "step", "constant"] = Field(
-        "cosine", description="of all rates, over the steps after the warm-up"
-    )
-    min_lr: float = Field(0.0, ge=0, description="cosine: where backbone and head end")
-    proxy_min_lr: float = Field(0.0, ge=0, description="cosine: where the proxies end")
-    milestones: tuple[int, ...] = Field((), description="step: after which steps rates fall")
-    gamma: float = Field(0.3, gt=0, description="step: what they are multiplied by")
-    warmup_steps: int = Field(
-        0, ge=0, description="first steps, in which the backbone stands still (SOP: 5 epochs)"
-    )
-    memory: int = Field(
-        0, ge=0, description="embeddings of earlier batches as further references (XBM); 0: none"
-    )
-    memory_start: int = Field(
-        0, ge=0, description="first steps, in which each batch stays alone (authors: 5 epochs)"
-    )
+    """Weight decay of the proxies."""
+    schedule: Literal["cosine", "step", "constant"] = "cosine"
+    """Schedule of all rates over the steps after the warm-up."""
+    min_lr: float = Field(0.0, ge=0)
+    """For cosine: last learning rate of backbone and head."""
+    proxy_min_lr: float = Field(0.0, ge=0)
+    """For cosine: last learning rate of the proxies."""
+    milestones: tuple[int, ...] = ()
+    """For step: steps after which the rates fall."""
+    gamma: float = Field(0.3, gt=0)
+    """For step: factor by which the rates fall."""
+    warmup_steps: int = Field(0, ge=0)
+    """First steps, in which the backbone is frozen (authors' code on SOP: 5 epochs)."""
+    memory: int = Field(0, ge=0)
+    """Embeddings of earlier batches that are further references (XBM); 0: none."""
+    memory_start: int = Field(0, ge=0)
+    """First steps, in which the memory is not used (authors' code: 5 epochs)."""
 
 
 class SamplingOptions(Options):
-    """Which images of which classes meet in a training batch."""
+    """The classes and images of a training batch."""
 
-    order: Literal["random", "shards"] = Field(
-        "random",
-        description='"random" draws any image at any time; "shards" draws from the runs of the '
-        "shards that are open, which spares a disk that seeks slowly",
-    )
-    window: int = Field(512, ge=1, description='runs open at a time, order "shards"')
-    images_cap: int | None = Field(
-        None, ge=2, description="most images of a class in an epoch; the paper on H-GLDv2: 8"
-    )
-    groups_per_batch: int | None = Field(
-        None, ge=1, description="supercategories in a batch, in equal parts; the paper on SOP: 2"
-    )
-    small_classes: Literal["drop", "repeat"] = Field(
-        "drop",
-        description="classes with too few images: left out, or their images repeated; own loops "
-        "through hgld.shards may pad, too",
-    )
+    order: Literal["random", "shards"] = "random"
+    """"random": any image at any step. "shards": classes from the runs of the shards that are open,
+    for disks that seek slowly."""
+    window: int = Field(512, ge=1)
+    """For order "shards": runs that are open at a time."""
+    images_cap: int | None = Field(None, ge=2)
+    """Most images of a class in an epoch (authors' code on H-GLDv2: 8); default: all."""
+    groups_per_batch: int | None = Field(None, ge=1)
+    """Supercategories in a batch, in equal parts (the paper on SOP: 2); default: any."""
+    small_classes: Literal["drop", "repeat"] = "drop"
+    """Classes with fewer images than images_per_class: leave them out, or repeat their images."""
 
 
 Size = Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
@@ -561,81 +593,91 @@ Range = tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
 
 
 class AugmentationOptions(Options):
-    """What training sees of a photo; the side it ends with is ``train.image_size``."""
+    """Random changes of a training photo; the result is a square of ``train.image_size``."""
 
-    resize: Size | None = Field(
-        None,
-        description="first: the short side, or [height, width] (SOP: 256); smaller photos are "
-        "enlarged, since a model needs one size",
-    )
-    crop: bool = Field(True, description="a random part; False: the whole, squeezed into a square")
-    crop_scale: Range = Field((0.16, 1.0), description="share of the area (authors)")
-    crop_ratio: Range = Field((0.75, 1.33), description="width by height (authors)")
+    resize: Size | None = None
+    """First resize to this short side, or to [height, width], in pixels (SOP: 256); smaller photos
+    are enlarged. Default: no resize."""
+    crop: bool = True
+    """Cut out a random part; false: squeeze the whole photo into a square."""
+    crop_scale: Range = (0.16, 1.0)
+    """Least and largest share of the photo's area in a crop (authors' code)."""
+    crop_ratio: Range = (0.75, 1.33)
+    """Least and largest width by height of a crop (authors' code)."""
     flip: bool = True
+    """Mirror half of the photos left to right."""
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class TrainOptions(Options):
-    """The trainer."""
+    """The model, its batches and the runs that train it."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
         {"workers", "undecodable_budget", "device", "checkpoint_steps", "tensorboard"}
     )
-    backbone: str = Field("resnet50", description="a timm model, or offline:efficientnet-lite0")
+    backbone: str = "resnet50"
+    """A timm model, or offline:efficientnet-lite0."""
     pretrained: bool = True
+    """Start from pretrained weights; false: from random ones."""
     dim: int = Field(512, ge=2, lt=2**31)
+    """Dimension D of an embedding."""
     image_size: int = Field(224, ge=32, lt=2**20)
-    pooling: Literal["default", "avg", "max", "gem"] = Field(
-        "default", description='"default" is the backbone\'s own; "gem" learns p, from 3 on'
-    )
-    head_norm: Literal["layer_norm", "l2", "none"] = Field(
-        "layer_norm", description="of the pooled features, nothing learned; H-GLDv2: l2"
-    )
-    head_init: Literal["random", "pca_whitening"] = Field(
-        "random", description="pca_whitening: of the pretrained features (H-GLDv2)"
-    )
-    head_init_images: int = Field(10_000, ge=2, description="that the PCA sees, drawn by the seed")
-    freeze_batch_norm: bool | None = Field(
-        None, description="keep its statistics; default: where they are pretrained (authors)"
-    )
+    """Side in pixels of the square that the model sees in training."""
+    pooling: Literal["default", "avg", "max", "gem"] = "default"
+    """Pooling of the last feature map: the backbone's own, mean, maximum, or generalised mean with
+    learned p, 3 at first ("gem")."""
+    head_norm: Literal["layer_norm", "l2", "none"] = "layer_norm"
+    """Normalisation of the pooled features, without learned weights (H-GLDv2: l2)."""
+    head_init: Literal["random", "pca_whitening"] = "random"
+    """First weights of the linear head; pca_whitening: from the pretrained features (H-GLDv2)."""
+    head_init_images: int = Field(10_000, ge=2)
+    """For pca_whitening: number of images, drawn by the seed."""
+    freeze_batch_norm: bool | None = None
+    """Keep the statistics of batch normalisation; default: only if they are pretrained (authors'
+    code)."""
     augmentation: AugmentationOptions = AugmentationOptions()
-    eval_resize: Size | None = Field(
-        None,
-        description="the short side, or [height, width] (SOP: [256, 256]), smaller photos are "
-        "enlarged; default: the whole photo, squeezed into a square of image_size (H-GLDv2)",
-    )
-    eval_crop: int | None = Field(None, ge=1, description="then the centre (SOP: 224)")
-    precision: Literal["float32", "bf16", "fp16"] = Field(
-        "float32", description="of the model; the loss is always in float32 (authors: fp16)"
-    )
-    micro_batch: int | None = Field(
-        None, ge=1, description="images embedded at a time, for batches beyond the memory"
-    )
+    eval_resize: Size | None = None
+    """In evaluation, first resize to this short side, or to [height, width], in pixels (SOP: [256,
+    256]); smaller photos are enlarged. Default: squeeze the whole photo into a square of image_size
+    (H-GLDv2)."""
+    eval_crop: int | None = Field(None, ge=1)
+    """Then cut out the centre, a square of this side in pixels (SOP: 224)."""
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    """Number format of the model; the loss is always in float32 (authors' code: fp16)."""
+    micro_batch: int | None = Field(None, ge=1)
+    """Images embedded at a time, for batches larger than the memory allows; gradients stay exact.
+    """
     classes_per_batch: int = Field(64, ge=2)
+    """Number P of classes in a batch of P x K images; the paper has 256 images."""
     images_per_class: int = Field(4, ge=2)
+    """Number K of images of each class in a batch; the paper has 4."""
     batches: SamplingOptions = SamplingOptions()
     split: str = "train"
+    """Split to train on."""
     seed: Seed = 0
-    seeds: tuple[Seed, ...] = Field(
-        (),
-        description="train every run once with each of these, as NAME-s0, NAME-s1 ...; evaluation, "
-        "report and comparisons then give means over the seeds; empty: once, with seed",
-    )
+    """Draws weights, batches and crops."""
+    seeds: tuple[Seed, ...] = ()
+    """Train every run once with each of these seeds, as NAME-s0, NAME-s1, ...; results are then
+    means over the seeds. Empty: once, with seed."""
     workers: int = Field(0, ge=0)
-    undecodable_budget: int = Field(
-        0, ge=0, description="damaged images of a run that others of their class replace"
-    )
+    """Processes that read and decode photos; 0: the training process does."""
+    undecodable_budget: int = Field(0, ge=0)
+    """Undecodable images that a run tolerates; each is replaced by another image of its class."""
     device: str = "auto"
+    """auto (a GPU if there is one), cpu or cuda."""
     checkpoint_steps: int = Field(100, ge=1)
-    tensorboard: bool = Field(False, description="curves in NAME/.tensorboard (hgld[tensorboard])")
-    defaults: RunOptions = Field(RunOptions(), description="what all runs share")
+    """Steps between two checkpoints, from which a stopped run resumes."""
+    tensorboard: bool = False
+    """Write curves to NAME/.tensorboard (needs hgld[tensorboard])."""
+    defaults: RunOptions = RunOptions()
+    """Options that all runs share."""
     runs: dict[RunName, RunOptions] = Field(
-        default_factory=lambda: {"model": RunOptions()},
-        min_length=1,
-        description="name -> what differs",
+        default_factory=lambda: {"model": RunOptions()}, min_length=1
     )
+    """Runs by name, each with the options in which it differs from train.defaults; default: one
+    run, model."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -670,41 +712,41 @@ class TrainOptions(Options):
 
 
 class EvaluateOptions(Options):
-    """Which images query which, and what is measured of which models."""
+    """Queries, gallery, models and metrics."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
         {"batch_size", "workers", "device", "processes", "ray"}
     )
     protocol: Literal["auto", "all-vs-all", "query-gallery", "gldv2-paper", "gldv2-official"] = (
-        Field(
-            "auto",
-            description='"auto": all-vs-all (open set) where query and gallery are one split, else '
-            'query-gallery; "gldv2-paper": test against index, labelled landmarks only, as the '
-            'paper; "gldv2-official": that, and the full index by the official list of answers',
-        )
+        "auto"
     )
-    query: str = Field("evaluation", description="split of the queries")
-    gallery: str = Field(
-        "evaluation",
-        description='split of the gallery; the same: all against all; "QUERY+OTHER": the queries '
-        "search among themselves and distractors (DyML)",
-    )
-    models: dict[RunName, ModelName] = Field(
-        default_factory=dict,
-        description='name -> "run:NAME" of train, "timm:MODEL", "open_clip:MODEL/PRETRAINED", '
-        '"offline:efficientnet-lite0", a model\'s folder, a file of embeddings with image ids '
-        "(.npz, .parquet); default: all runs. If none of them is a run and there is no section "
-        "[train], nothing is trained",
-    )
-    metrics: tuple[str, ...] | None = Field(
-        None,
-        description="default: H-AP, NDCG, ASI, AP of each level, R@1 and mAP@100 of the finest",
-    )
-    batch_size: int = Field(64, ge=1, description="on a GPU; a CPU takes a few photos a thread")
-    workers: int = Field(0, ge=0, description="processes that read photos for a GPU")
+    """"all-vs-all": each image queries all others of its split (open set). "query-gallery": one
+    split against another. "auto" chooses between these two. "gldv2-paper": test against index,
+    labelled landmarks only, as in the paper. "gldv2-official": that, and mAP@100 on the full index
+    by the official answers."""
+    query: str = "evaluation"
+    """Split of the queries."""
+    gallery: str = "evaluation"
+    """Split of the gallery. The same as query: all against all. "QUERY+OTHER": the queries search
+    among themselves and distractors (DyML)."""
+    models: dict[RunName, ModelName] = Field(default_factory=dict)
+    """Models by name: "run:NAME" of train, "timm:MODEL", "open_clip:MODEL/PRETRAINED",
+    "offline:efficientnet-lite0", a model's folder, or a file of embeddings with image ids (.npz,
+    .parquet). Default: all runs. Without any run here and without a section [train], nothing is
+    trained."""
+    metrics: tuple[str, ...] | None = None
+    """Metrics by name; default: H-AP, NDCG, ASI, AP of each level, R@1 and mAP@100 of the finest
+    level."""
+    batch_size: int = Field(64, ge=1)
+    """Photos embedded at a time on a GPU; a CPU takes a few for each thread."""
+    workers: int = Field(0, ge=0)
+    """Processes that read and decode photos for a GPU."""
     device: str = "auto"
-    processes: int = Field(1, ge=1, description="that embed; with GPUs, each on one of them")
-    ray: str | None = Field(None, description="address of a Ray cluster; auto: this machine's")
+    """auto (a GPU if there is one), cpu or cuda."""
+    processes: int = Field(1, ge=1)
+    """Processes that embed; with GPUs, each uses one of them."""
+    ray: str | None = None
+    """Address of a Ray cluster that embeds; auto: this machine's."""
 
     @model_validator(mode="before")
     @classmethod
@@ -736,55 +778,49 @@ class EvaluateOptions(Options):
 
 
 class ReportOptions(Options):
-    """What the report shows."""
+    """Contents of the report."""
 
-    grid_queries: int = Field(6, ge=0, description="queries shown with their first images")
+    grid_queries: int = Field(6, ge=0)
+    """Queries that are shown with their first images."""
     grid_images: int = Field(6, ge=1)
-    compared: tuple[str, str] | None = Field(
-        None,
-        description="two models whose findings are shown side by side for the same queries; "
-        "default: the best and the best of another run",
-    )
-    compared_queries: int = Field(3, ge=0, description="queries shown for both of these models")
-    vector_figures: tuple[Literal["svg", "pdf"], ...] = Field(
-        ("svg", "pdf"), description="formats of each figure beside PNG"
-    )
-    bootstrap: Literal["auto", "classes", "queries"] = Field(
-        "auto",
-        description="what the intervals draw: classes with all their queries, or queries; auto: "
-        "classes if no model was trained on a class of the queries (open set)",
-    )
+    """Images that are shown of each query's ranking."""
+    compared: tuple[str, str] | None = None
+    """Two models that are shown side by side for the same queries; default: the best, and the best
+    of another run."""
+    compared_queries: int = Field(3, ge=0)
+    """Queries that are shown for both of these models."""
+    vector_figures: tuple[Literal["svg", "pdf"], ...] = ("svg", "pdf")
+    """Formats of each figure beside PNG."""
+    bootstrap: Literal["auto", "classes", "queries"] = "auto"
+    """Unit that the intervals draw: "classes" with all their queries, or "queries". "auto": classes
+    if no model was trained on a class of the queries (open set)."""
 
 
 class PublishOptions(Options):
     """The release folder."""
 
-    name: str = Field("", description="of what is released; without it there is no release")
-    version: str = Field(
-        "1.0.0",
-        pattern=r"^\d+\.\d+\.\d+$",
-        description="major.minor.patch: what was there "
-        "changed, more is there, the same is written anew",
-    )
-    parts: Literal["labels", "labels+shards"] = Field(
-        "labels", description="labels alone need no image; shards come with authors and licences"
-    )
-    license: str = Field(
-        "", description="of the labels, as Hugging Face names it; empty: cc-by-4.0 for landmarks"
-    )
-    creators: tuple[str, ...] = Field((), description="who releases it; empty: who decided")
-    url: str = Field(
-        "",
-        pattern=r"^(https?://\S+)?$",
-        description="page of the release; empty: its own card",
-    )
+    name: str = ""
+    """Name of the release; empty: no release is made."""
+    version: str = Field("1.0.0", pattern=r"^\d+\.\d+\.\d+$")
+    """major.minor.patch: raise major if labels changed, minor if there are more, patch if the same
+    ones are written again."""
+    parts: Literal["labels", "labels+shards"] = "labels"
+    """labels need no image; shards are released with the authors and licences of their images."""
+    license: str = ""
+    """Licence of the labels, as Hugging Face names it; empty: cc-by-4.0 for landmarks."""
+    creators: tuple[str, ...] = ()
+    """Names of those who release; empty: those who decided."""
+    url: str = Field("", pattern=r"^(https?://\S+)?$")
+    """Web page of the release; empty: its own card."""
 
 
 class Pipeline(Options):
-    """All that a pipeline file says."""
+    """Everything in a pipeline file."""
 
     title: str = ""
+    """Title of report and release; empty: the name of the work folder."""
     labels: LocalPath
+    """Folder of the decisions, taxonomy and removals, kept in git."""
     source: SourceOptions = SourceOptions()
     fetch: FetchOptions = FetchOptions()
     collect: CollectOptions = CollectOptions()

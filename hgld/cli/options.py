@@ -123,7 +123,7 @@ def _rows(model: type[Options], section: str) -> Iterator[OptionRow]:
                 default=facts.get("default"),
                 required=field.is_required(),
                 operational=name in model.operational,
-                meaning=field.description or "",
+                meaning=" ".join((field.description or "").split()),
             )
     for name, options in inner.items():
         path = f"{section}.{name}".lstrip(".")
@@ -212,7 +212,7 @@ def options_as_text(rows: list[OptionRow]) -> str:
 
     Example:
         >>> print(options_as_text(list_options("cluster")[:1]))
-        [cluster]  k-means on the value vectors.
+        [cluster]  k-means on the vectors of the values (Sec. VI of the paper).
         <BLANKLINE>
         cluster.clusters = 78
             Number of clusters k; H-GLDv2 has 78. [integer; x>=1]

@@ -66,6 +66,12 @@ def test_an_unknown_section_names_the_nearest(capsys: pytest.CaptureFixture[str]
     assert "did you mean 'cluster'?" in capsys.readouterr().err
 
 
+def test_every_option_has_a_meaning_in_a_sentence() -> None:
+    assert [
+        row.full_name for row in list_options() if not re.fullmatch(r"\S.+\.", row.meaning)
+    ] == []
+
+
 def test_every_option_is_one_that_set_takes() -> None:
     for row in list_options():
         if row.default is not None and "[]" not in row.section:
