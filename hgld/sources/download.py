@@ -27,7 +27,7 @@ from hgld.artifacts import atomic_path
 from hgld.errors import HgldError, InvalidData, Resumable
 from hgld.http import Session, read_pieces
 
-__all__ = ["RemoteFile", "download", "load_part", "measure_bandwidth"]
+__all__ = ["RemoteFile", "download", "load_part", "measure_bandwidth", "note_right", "was_right"]
 
 Result = TypeVar("Result")
 
@@ -94,7 +94,7 @@ def download(file: RemoteFile, fetched: Path, stop: Event, again: bool = False) 
         HgldError: the server does not have the file, or redirects where it may not.
     """
     with _connected(file) as session:
-        if file.path.exists() and not again and _was_right(file, fetched):
+        if file.path.exists() and not again and was_right(file, fetched):
             return
         wanted = _published_md5(session, file, stop)
         if file.path.exists() and not wanted and (fault := _fault(file, file.path)):
@@ -103,7 +103,7 @@ def download(file: RemoteFile, fetched: Path, stop: Event, again: bool = False) 
             _load_right(session, file, wanted, stop)
             file.part.replace(file.path)
             file.version.unlink(missing_ok=True)
-        _note_right(file, fetched)
+        note_right(file, fetched)
 
 
 def load_part(file: RemoteFile, stop: Event) -> None:
@@ -383,12 +383,14 @@ def _state_of(file: RemoteFile) -> str:
     return "\n".join(map(str, (file.md5_url, file.size_bytes, *file.columns, *found)))
 
 
-def _was_right(file: RemoteFile, fetched: Path) -> bool:
+def was_right(file: RemoteFile, fetched: Path) -> bool:
+    """Whether the file was found right, and has had its size and times since."""
     note = _note(file, fetched)
     return note.exists() and note.read_text("utf-8") == _state_of(file)
 
 
-def _note_right(file: RemoteFile, fetched: Path) -> None:
+def note_right(file: RemoteFile, fetched: Path) -> None:
+    """Take note that the file is right."""
     with atomic_path(_note(file, fetched)) as temporary:
         temporary.write_text(_state_of(file), "utf-8")
 

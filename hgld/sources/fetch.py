@@ -141,7 +141,9 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
     if shrinking:
         lists = {p.listed.url: p.listed for p in shrinking}
         wanted = {url: _read_wanted(folder, listed) for url, listed in lists.items()}
-        works = [_reduced(p, wanted[p.listed.url], options) for p in shrinking]
+        works = [
+            _reduced(p, wanted[p.listed.url], options, notes, context.force) for p in shrinking
+        ]
         _tell_kept(_load_all(works, options.parallel))
 
 
@@ -156,10 +158,12 @@ def _whole(planned: _Planned, notes: Path, again: bool) -> Work:
     return work
 
 
-def _reduced(planned: _Planned, wanted: Wanted, options: FetchOptions) -> Work:
-    side = options.short_side
+def _reduced(
+    planned: _Planned, wanted: Wanted, options: FetchOptions, notes: Path, again: bool
+) -> Work:
+    side, quality = options.short_side, options.jpeg_quality
     assert side is not None
-    return lambda stop: download_kept(planned.file, wanted, side, options.jpeg_quality, stop)
+    return lambda stop: download_kept(planned.file, wanted, side, quality, stop, notes, again)
 
 
 def _load_all(works: Sequence[Work], parallel: int) -> list[Kept]:

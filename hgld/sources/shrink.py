@@ -4,14 +4,16 @@ The 620 tars of GLDv2 take 595 GB, of which the clean list and the index need a 
 needs that at a short side of 256. So a tar is loaded, verified, and written again as a tar of its
 own with the same members, beside where it would have been: ``images_000.kept.tar``. The loaded
 bytes are removed only when that one has its name on the disk. Whatever reads tars reads these, too.
+
+The first header of such a tar says how it was made, and has the SHA-256 of all bytes after it.
 """
 
 import io
 import re
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import escape
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from threading import Event
 
@@ -23,11 +25,13 @@ from hgld.artifacts.atomic import require_file
 from hgld.errors import InvalidData, Resumable
 from hgld.images import shrink_jpeg
 from hgld.shards.tar import BLOCK, Member, scan_tar
-from hgld.sources.download import RemoteFile, load_part
+from hgld.sources.download import RemoteFile, load_part, note_right, was_right
+from hgld.tasks import say
 
 __all__ = ["ALL", "Kept", "Wanted", "download_kept", "is_kept", "kept_path", "read_wanted"]
 
 WORDS = "comment"  # the key of a tar's global header that says how it was made
+UNKNOWN = "0" * 64  # stands for the checksum until the tar is written
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,24 @@ def _landmarks_of(labelled: Path) -> "pd.Series[int]":
 
 
 def download_kept(
-    file: RemoteFile, wanted: Wanted, short_side: int, quality: int, stop: Event
+    file: RemoteFile,
+    wanted: Wanted,
+    short_side: int,
+    quality: int,
+    stop: Event,
+    fetched: Path,
+    again: bool = False,
 ) -> Kept:
     """Load one tar and keep its wanted photos, unless that was done; a whole tar is left as it is.
+
+    Args:
+        file: the tar; it is not kept itself.
+        wanted: ids of the photos.
+        short_side: in pixels, to which larger photos are resized.
+        quality: of the JPEGs.
+        stop: once it is set, the work ends soon.
+        fetched: folder of the notes on files that were found right.
+        again: do not trust the note; compare every kept byte with its checksum.
 
     Raises:
         InvalidData: the tar does not have its published MD5, or is no tar; a folder stands where
@@ -112,8 +131,14 @@ def download_kept(
     """
     kept, view = kept_path(file.path), (short_side, quality)
     require_file(kept)
+    kept_file = replace(file, path=kept)
     if is_kept(file.path, *view, wanted):
-        return Kept(0, 0)
+        if not again and was_right(kept_file, fetched):
+            return Kept(0, 0)
+        if _header_of(kept)[1] == _hash_body(kept):
+            note_right(kept_file, fetched)
+            return Kept(0, 0)
+        say(f"{kept}: does not have its checksum; its photos are loaded again")
     load_part(file, stop)
     try:
         counts = _keep(file.part, kept, _words(*view, wanted), wanted, view, stop)
@@ -126,12 +151,13 @@ def download_kept(
         _forget(file)
         raise
     _forget(file)
+    note_right(kept_file, fetched)
     return counts
 
 
 def is_kept(tar: Path, short_side: int, quality: int, wanted: Wanted | None) -> bool:
     """Whether photos of a tar were kept with these options; None: whichever were wanted."""
-    found, asked = _words_of(kept_path(tar)), _words(short_side, quality, wanted)
+    found, asked = _header_of(kept_path(tar))[0], _words(short_side, quality, wanted)
     return found == asked if wanted else found.startswith(asked)
 
 
@@ -146,17 +172,24 @@ def _forget(file: RemoteFile) -> None:
     file.version.unlink(missing_ok=True)
 
 
-def _words_of(kept: Path) -> str:
-    """How a kept tar was made; empty where there is none.
+def _header_of(kept: Path) -> tuple[str, str]:
+    """How a kept tar was made, and its checksum; both empty if there is none.
 
     Python's own reader takes a tar of nothing but this header for a damaged one.
     """
     if not kept.is_file():
-        return ""
+        return "", ""
     with kept.open("rb") as file:
         record = file.read(2 * BLOCK)[BLOCK:]
-    found = re.match(rb"\d+ %s=([^\n]*)\n" % WORDS.encode(), record)
-    return found[1].decode("utf-8", "replace") if found else ""
+    found = re.match(rb"\d+ %s=([^\n]*), sha256 (\w{64})\n" % WORDS.encode(), record)
+    return (found[1].decode("utf-8", "replace"), found[2].decode()) if found else ("", "")
+
+
+def _hash_body(kept: Path) -> str:
+    """SHA-256 of all bytes after the first header."""
+    with kept.open("rb") as file:
+        file.seek(2 * BLOCK)
+        return file_digest(file, "sha256").hexdigest()
 
 
 def _keep(
@@ -169,12 +202,16 @@ def _keep(
     with (
         atomic_path(kept) as temporary,
         tar.open("rb") as source,
-        tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT, pax_headers={WORDS: words}) as out,
     ):
-        for member in chosen:
-            _add(out, member, _read(source, member), view)
-            if stop.is_set():
-                raise Resumable("stopped on the way; run the same command again to go on")
+        header = {WORDS: f"{words}, sha256 {UNKNOWN}"}
+        with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT, pax_headers=header) as out:
+            for member in chosen:
+                _add(out, member, _read(source, member), view)
+                if stop.is_set():
+                    raise Resumable("stopped on the way; run the same command again to go on")
+        with temporary.open("r+b") as file:
+            file.seek(file.read(2 * BLOCK).index(UNKNOWN.encode()))
+            file.write(_hash_body(temporary).encode())
     return Kept(len(chosen), len(members))
 
 

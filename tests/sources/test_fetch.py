@@ -535,7 +535,7 @@ def test_force_compares_every_byte_whatever_was_noted(url: str, context: StageCo
     damage(path)
     base = Path(context.state / "fetched")
     md5_url, tar_url = f"{url}md5/images_000.txt", f"{url}train/images_000.tar"
-    download._note_right(RemoteFile(tar_url, path, 300_000, md5_url), base)  # as if never noticed
+    download.note_right(RemoteFile(tar_url, path, 300_000, md5_url), base)  # as if never noticed
     fetch_files(options=listed, context=context)
     assert path.read_bytes() != TAR
     fetch_files(options=listed, context=replace(context, force=True))

@@ -107,6 +107,6 @@ def test_force_finds_what_no_note_shows(tmp_path: Path) -> None:
         )
         assert hgld(*own) == 0
         path.write_bytes(b"x" * 1000)
-        download._note_right(RemoteFile(f"{url}a.bin", path, 1000, f"{url}a.md5"), notes)
+        download.note_right(RemoteFile(f"{url}a.bin", path, 1000, f"{url}a.md5"), notes)
         assert hgld(*own, "--force") == 0
     assert path.read_bytes() == data

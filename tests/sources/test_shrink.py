@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import md5
 from pathlib import Path
 from threading import Event
@@ -252,6 +253,26 @@ def test_what_is_no_tar_is_told_and_not_kept(files: Files, url: str, context: St
     assert names(context) == KEPT - {"index_000.kept.tar"}
 
 
+@pytest.mark.parametrize("how", ["seen", "forced"])
+def test_a_kept_tar_that_lost_a_bit_is_loaded_again(
+    files: Files, url: str, context: StageContext, how: str
+) -> None:
+    fetch_files(options=options(url), context=context)
+    kept = folder_of(context) / "index_000.kept.tar"
+    right, facts = kept.read_bytes(), kept.stat()
+    damaged = bytearray(right)
+    damaged[-2000] ^= 1
+    kept.write_bytes(damaged)
+    os.utime(kept, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    files.asked.clear()
+    fetch_files(options=options(url), context=replace(context, force=how == "forced"))
+    assert [path for path, _ in files.asked if path.endswith(".tar")] == ["index_000.tar"]
+    assert kept.read_bytes() == right
+    files.asked.clear()
+    fetch_files(options=options(url), context=context)
+    assert not [path for path, _ in files.asked if path.endswith(".tar")]
+
+
 def test_a_kept_tar_appears_only_when_it_is_whole(
     files: Files, url: str, context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,11 +376,11 @@ def test_a_disk_that_is_full_while_it_resizes_keeps_the_loaded_tar_alone(
     )
     with small_disk(file.path.parent, -(-len(data) // 4096) * 4096 + room) as grow:
         with pytest.raises(Resumable, match="No space left on device; the tar it is made from is"):
-            download_kept(file, ALL, 590, 100, Event())
+            download_kept(file, ALL, 590, 100, Event(), tmp_path / "notes")
         left = {path.name for path in file.path.parent.iterdir()}
         assert left == {"index_000.tar.part", "index_000.tar.part.version"}
         grow()
-        assert download_kept(file, ALL, 590, 100, Event()).kept == 1
+        assert download_kept(file, ALL, 590, 100, Event(), tmp_path / "notes").kept == 1
 
 
 def test_a_wanted_list_that_is_not_fetched_is_told(url: str, context: StageContext) -> None:
