@@ -155,7 +155,7 @@ STAGES: tuple[Stage, ...] = (
         reads=("landmarks",),
         writes=("instance_of", "misses"),
         when={**_FROM_WORDS, "scrape.source": "wikimedia"},
-        served_by="hgld.sources.toy:stand_in",
+        served_by="hgld.hierarchy.scrape.stand_in:stand_in",
         balance=Balance("landmarks", "instance_of", "misses"),
         revision=2,
     ),
@@ -202,7 +202,7 @@ STAGES: tuple[Stage, ...] = (
         reads=("values", "taxonomy", "class_roots"),
         writes=("class_hints", "superclasses"),
         when=_FROM_WORDS,
-        served_by="hgld.sources.toy:stand_in",
+        served_by="hgld.hierarchy.scrape.stand_in:stand_in",
         unit="classes met",
     ),
     Stage(

@@ -15,8 +15,8 @@ from hgld.hierarchy.scrape import compressed
 from hgld.hierarchy.scrape.dump import read_dump
 from hgld.hierarchy.scrape.entity_dump import read_entities
 from hgld.hierarchy.scrape.sql_dump import read_rows, table_name, text_of
+from hgld.hierarchy.scrape.stand_in import stand_in
 from hgld.hierarchy.scrape.wikimedia import scrape
-from hgld.sources.toy import stand_in
 from hgld.sources.toy.wiki import describe_wiki
 from hgld.sources.toy.world import imagine
 from hgld.tasks import watched_by

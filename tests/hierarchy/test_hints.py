@@ -12,8 +12,8 @@ from hgld.config import HintOptions, ScrapeOptions, SourceOptions, StageContext,
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import columns_of, table_of
 from hgld.hierarchy.hints import Root, hint_classes, hints_above
+from hgld.hierarchy.scrape.stand_in import stand_in
 from hgld.hierarchy.scrape.subclasses import SuperClasses, read_superclasses, walk_up
-from hgld.sources.toy import stand_in
 from hgld.sources.toy.wiki import describe_wiki
 from hgld.sources.toy.world import CLASSES, imagine
 from hgld.tasks import watched_by

@@ -22,9 +22,9 @@ from hgld.hierarchy.clean import clean_values, value_keys
 from hgld.hierarchy.cluster import propose_clusters
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.label import build_labels
+from hgld.hierarchy.scrape.stand_in import stand_in
 from hgld.hierarchy.scrape.wikimedia import scrape
 from hgld.review.sheets import require_decisions, write_sheets
-from hgld.sources.toy import stand_in
 from hgld.sources.toy.wiki import describe_wiki
 from hgld.sources.toy.world import World, imagine
 

@@ -1,8 +1,8 @@
-"""What Commons and Wikidata would know of the made world, in the shapes of their APIs.
+"""What Commons and Wikidata would know of the drawn world, in the shapes of their APIs.
 
-``describe_wiki`` is one JSON document: Commons pages with their items (or their text, where that
-redirects softly), Commons redirects, and entities as ``wbgetentities`` serialises them. The
-stand-in server answers from it.
+``describe_wiki`` is one JSON document: Commons pages with their items (or their text, if that
+redirects softly), Commons redirects, and entities as ``wbgetentities`` serialises them.
+``hgld.hierarchy.scrape.stand_in`` answers from it.
 """
 
 from hashlib import sha1
@@ -15,159 +15,105 @@ __all__ = ["describe_wiki"]
 
 Entity = dict[str, Any]
 
-WIKIMEDIA_CATEGORY = ToyClass("Q4167836", "Wikimedia category", "", "")
-ATTRACTION = ToyClass("Q570116", "tourist attraction", "", "")
-UPPER_CLASSES = (
-    ToyClass("Q15324", "body of water", "", ""),
-    ToyClass("Q35120", "entity", "", ""),
-    ToyClass("Q271669", "landform", "", ""),
-    ToyClass("Q811979", "architectural structure", "", ""),
+CATEGORY, ATTRACTION = "Q4167836", "Q570116"
+OTHER_CLASSES = (
+    ToyClass("Q15324", "body of water"),
+    ToyClass("Q35120", "entity"),
+    ToyClass("Q271669", "landform"),
+    ToyClass("Q811979", "architectural structure"),
+    ToyClass(CATEGORY, "Wikimedia category"),
+    ToyClass(ATTRACTION, "tourist attraction"),
 )
-SUBCLASS_OF = {  # P279; a reservoir is both sides', and at the top two classes go in a circle
-    "Q8502": ("Q271669",),
-    "Q12280": ("Q811979",),
-    "Q15324": ("Q271669",),
-    "Q16970": ("Q811979",),
-    "Q23397": ("Q15324",),
-    "Q23413": ("Q811979",),
-    "Q34038": ("Q15324",),
-    "Q38720": ("Q811979",),
-    "Q39715": ("Q811979",),
-    "Q54050": ("Q271669",),
-    "Q57831": ("Q811979",),
-    "Q108325": ("Q16970",),
-    "Q131681": ("Q15324", "Q811979"),
-    "Q158438": ("Q12280",),
-    "Q271669": ("Q35120",),
-    "Q570116": ("Q35120",),
-    "Q811979": ("Q35120",),
-    "Q35120": ("Q811979",),
+BELOW = {  # P279; a reservoir is below two, and at the top two classes go in a circle
+    "Q12280": "Q158438",
+    "Q15324": "Q23397 Q34038 Q131681",
+    "Q16970": "Q108325",
+    "Q35120": "Q271669 Q570116 Q811979",
+    "Q271669": "Q8502 Q15324 Q54050",
+    "Q811979": "Q12280 Q16970 Q23413 Q35120 Q38720 Q39715 Q57831 Q131681",
 }
-LABELLED_FOR_ALL_LANGUAGES = {"Q38720"}  # its label stands under "mul", as many now do
+LABELLED_FOR_ALL_LANGUAGES = "Q38720"  # its label is under "mul", as many now are
 CATEGORY_ITEMS = 50_000_000  # added to an item's number: the item of its category
-MODIFIED = "2026-01-01T00:00:00Z"
+STATEMENTS = {  # of a quirk: P31 values with their ranks; the empty value is the landmark's own
+    "only category": {CATEGORY: "normal"},
+    "only attraction": {ATTRACTION: "normal"},
+    "two values": {"": "normal", ATTRACTION: "normal"},
+    "preferred": {ATTRACTION: "normal", "": "preferred"},
+    "deprecated": {"": "deprecated"},
+}
 
 
 def describe_wiki(world: World) -> dict[str, Any]:
     """Pages, redirects and entities of all landmarks and classes."""
     pages: dict[str, Any] = {}
     redirects: dict[str, str] = {}
-    classes = (*CLASSES, *UPPER_CLASSES, WIKIMEDIA_CATEGORY, ATTRACTION)
-    entities = {c.class_id: _class_entity(c) for c in classes}
+    entities = {}
+    for toy in (*CLASSES, *OTHER_CLASSES):
+        above = [up for up, below in BELOW.items() if toy.class_id in below.split()]
+        claims = [_statement(toy.class_id, "P279", up) for up in above]
+        language = "mul" if toy.class_id == LABELLED_FOR_ALL_LANGUAGES else "en"
+        entity = _entity(toy.class_id, toy.label, {"P279": claims} if claims else {}, language)
+        entities[toy.class_id] = entity
     for number, landmark in enumerate(world.landmarks):
-        _add_landmark(landmark, 1000 + 2 * number, pages, redirects, entities)
+        page_id, title = 1000 + 2 * number, f"Category:{landmark.name}"
+        if landmark.quirk == "no page" or title in pages or title in redirects:
+            continue
+        if landmark.quirk == "redirect":
+            moved, title = title, f"{title} (renamed)"
+            if landmark.space == "train":
+                redirects[moved] = title
+            else:  # softly, as categories are moved most often
+                pages[moved] = {"pageid": page_id + 1, "text": f"{{{{Category redirect|{title}}}}}"}
+        pages[title] = {"pageid": page_id}
+        if landmark.quirk != "no item":
+            items = _items(landmark, title)
+            entities |= {item["id"]: item for item in items}
+            pages[title]["item"] = items[-1]["id"]
     return {"pages": pages, "redirects": redirects, "entities": entities}
 
 
-def _add_landmark(
-    landmark: Landmark,
-    page_id: int,
-    pages: dict[str, Any],
-    redirects: dict[str, str],
-    entities: dict[str, Entity],
-) -> None:
-    title = f"Category:{landmark.name}"
-    if landmark.quirk == "no page" or title in pages or title in redirects:
-        return
-    if landmark.quirk == "redirect":
-        moved, title = title, f"{title} (renamed)"
-        if landmark.space == "train":
-            redirects[moved] = title
-        else:  # softly, as categories are moved most often
-            pages[moved] = {"pageid": page_id + 1, "text": f"{{{{Category redirect|{title}}}}}"}
-    if landmark.quirk == "no item":
-        pages[title] = {"pageid": page_id}
-        return
-    item = _item(landmark.item_id, landmark.name, title, _statements(landmark))
-    if landmark.quirk == "category item":
-        topic, item = item, _category_item(landmark, title)
-        topic["sitelinks"] = {}
-        entities[topic["id"]] = topic
-    entities[item["id"]] = item
-    pages[title] = {"pageid": page_id, "item": item["id"]}
+def _items(landmark: Landmark, title: str) -> list[Entity]:
+    """The landmark's item; last the one that the page links to, which may be its category's."""
+    item_id, own = landmark.item_id, landmark.toy_class.class_id
+    ranks = STATEMENTS.get(landmark.quirk, {"": "normal"})
+    values = [_statement(item_id, "P31", value or own, rank) for value, rank in ranks.items()]
+    if landmark.quirk == "qualified":
+        years = {name: [_year(name, year)] for name, year in (("P580", 1172), ("P582", 1954))}
+        values = [{**values[0], "qualifiers": years, "qualifiers-order": list(years)}]
+    items = [_entity(item_id, landmark.name, {"P31": values})]
+    if landmark.quirk == "category item":  # its main topic (P301) is the landmark's item
+        above = f"Q{int(item_id[1:]) + CATEGORY_ITEMS}"
+        claims = {name: [_statement(above, name, value)]
+                  for name, value in (("P31", CATEGORY), ("P301", item_id))}  # fmt: skip
+        items.append(_entity(above, title, claims))
+    items[-1]["sitelinks"]["commonswiki"] = {"site": "commonswiki", "title": title, "badges": []}
+    return items
 
 
-def _statements(landmark: Landmark) -> list[Entity]:
-    """The P31 statements that the landmark's quirk calls for."""
-    item_id, own = landmark.item_id, landmark.toy_class
-    match landmark.quirk:
-        case "only category":
-            return [_statement(item_id, "P31", WIKIMEDIA_CATEGORY.class_id)]
-        case "only attraction":
-            return [_statement(item_id, "P31", ATTRACTION.class_id)]
-        case "two values":
-            values = (own, ATTRACTION)
-            return [_statement(item_id, "P31", value.class_id) for value in values]
-        case "preferred":
-            return [
-                _statement(item_id, "P31", ATTRACTION.class_id),
-                _statement(item_id, "P31", own.class_id, "preferred"),
-            ]
-        case "deprecated":
-            return [_statement(item_id, "P31", own.class_id, "deprecated")]
-        case "qualified":
-            statement = _statement(item_id, "P31", own.class_id)
-            years = {"P580": [_year("P580", 1172)], "P582": [_year("P582", 1954)]}
-            return [{**statement, "qualifiers": years, "qualifiers-order": list(years)}]
-        case _:
-            return [_statement(item_id, "P31", own.class_id)]
-
-
-def _category_item(landmark: Landmark, title: str) -> Entity:
-    """A Wikimedia category whose main topic (P301) is the landmark's item."""
-    item_id = f"Q{int(landmark.item_id[1:]) + CATEGORY_ITEMS}"
-    item = _item(item_id, title, title, [_statement(item_id, "P31", WIKIMEDIA_CATEGORY.class_id)])
-    item["claims"]["P301"] = [_statement(item_id, "P301", landmark.item_id)]
-    return item
-
-
-def _item(item_id: str, label: str, page: str, instance_of: list[Entity]) -> Entity:
-    claims = {"P31": instance_of}
-    sitelink = {"site": "commonswiki", "title": page, "badges": []}
-    return {
-        **_entity(item_id, "en", label),
-        "claims": claims,
-        "sitelinks": {"commonswiki": sitelink},
-    }
-
-
-def _class_entity(toy_class: ToyClass) -> Entity:
-    language = "mul" if toy_class.class_id in LABELLED_FOR_ALL_LANGUAGES else "en"
-    class_id = toy_class.class_id
-    above = [_statement(class_id, "P279", up) for up in SUBCLASS_OF.get(class_id, ())]
-    claims = {"P279": above} if above else {}
-    return {**_entity(class_id, language, toy_class.label), "claims": claims, "sitelinks": {}}
-
-
-def _entity(entity_id: str, language: str, label: str) -> Entity:
+def _entity(
+    entity_id: str, label: str, claims: dict[str, list[Entity]], language: str = "en"
+) -> Entity:
     number = int(entity_id[1:])
     return {
         "pageid": number,
         "ns": 0,
         "title": entity_id,
         "lastrevid": 2_000_000_000 + number % 1_000_000,
-        "modified": MODIFIED,
+        "modified": "2026-01-01T00:00:00Z",
         "type": "item",
         "id": entity_id,
         "labels": {language: {"language": language, "value": label}},
+        "claims": claims,
+        "sitelinks": {},
     }
 
 
 def _statement(item_id: str, property_id: str, value_id: str, rank: str = "normal") -> Entity:
     value = {"entity-type": "item", "numeric-id": int(value_id[1:]), "id": value_id}
     digest = sha1(f"{item_id}:{property_id}:{value_id}".encode()).digest()
-    return {
-        "mainsnak": {
-            "snaktype": "value",
-            "property": property_id,
-            "hash": sha1(f"{property_id}:{value_id}".encode()).hexdigest(),
-            "datavalue": {"value": value, "type": "wikibase-entityid"},
-            "datatype": "wikibase-item",
-        },
-        "type": "statement",
-        "id": f"{item_id}${UUID(bytes=digest[:16])}",
-        "rank": rank,
-    }
+    snak = _snak(property_id, value_id, "wikibase-entityid", "wikibase-item", value)
+    unique = f"{item_id}${UUID(bytes=digest[:16])}"
+    return {"mainsnak": snak, "type": "statement", "id": unique, "rank": rank}
 
 
 def _year(property_id: str, year: int) -> Entity:
@@ -179,10 +125,14 @@ def _year(property_id: str, year: int) -> Entity:
         "precision": 9,
         "calendarmodel": "http://www.wikidata.org/entity/Q1985727",
     }
+    return _snak(property_id, str(year), "time", "time", value)
+
+
+def _snak(property_id: str, hashed: str, kind: str, datatype: str, value: Entity) -> Entity:
     return {
         "snaktype": "value",
         "property": property_id,
-        "hash": sha1(f"{property_id}:{year}".encode()).hexdigest(),
-        "datavalue": {"value": value, "type": "time"},
-        "datatype": "time",
+        "hash": sha1(f"{property_id}:{hashed}".encode()).hexdigest(),
+        "datavalue": {"value": value, "type": kind},
+        "datatype": datatype,
     }

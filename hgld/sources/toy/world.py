@@ -1,13 +1,13 @@
-"""The facts of the made world: its classes, landmarks and pictures, before anything is drawn.
+"""The facts of the drawn world: its classes, landmarks and pictures, before anything is drawn.
 
 Everything follows from the seed through ``random.Random`` and SHA-256, whose results never change.
 Classes carry their real Wikidata ids and labels; the landmarks, their names and items are made up.
-A quarter of the train landmarks at most carry a quirk of the real wiki, the ones that matter most
+At most a quarter of the train landmarks carry a quirk of the real wiki, the ones that matter most
 first, so that a very small world still has some and stays usable.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from random import Random
 from urllib.parse import quote
@@ -28,39 +28,40 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ToyClass:
-    """An "instance of" class and where a reviewer put it."""
+    """An "instance of" class, where a reviewer put it, and how its landmarks are called."""
 
     class_id: str
     label: str
-    supercategory: str
-    kind: str
+    supercategory: str = ""
+    kind: str = ""
+    naming: str = ""
 
 
 CLASSES = (
-    ToyClass("Q16970", "church building", "church", "human-made"),
-    ToyClass("Q8502", "mountain", "mountain", "natural"),
-    ToyClass("Q23413", "castle", "castle / fort", "human-made"),
-    ToyClass("Q23397", "lake", "lake", "natural"),
-    ToyClass("Q12280", "bridge", "bridge", "human-made"),
-    ToyClass("Q34038", "waterfall", "waterfall", "natural"),
-    ToyClass("Q39715", "lighthouse", "lighthouse", "human-made"),
-    ToyClass("Q38720", "windmill", "windmill", "human-made"),
-    ToyClass("Q108325", "chapel", "church", "human-made"),
-    ToyClass("Q54050", "hill", "mountain", "natural"),
-    ToyClass("Q57831", "fortress", "castle / fort", "human-made"),
-    ToyClass("Q131681", "reservoir", "lake", "natural"),
-    ToyClass("Q158438", "arch bridge", "bridge", "human-made"),
+    ToyClass("Q16970", "church building", "church", "human-made", "St {saint}'s Church, {place}"),
+    ToyClass("Q8502", "mountain", "mountain", "natural", "Mount {place}"),
+    ToyClass("Q23413", "castle", "castle / fort", "human-made", "{place} Castle"),
+    ToyClass("Q23397", "lake", "lake", "natural", "Lake {place}"),
+    ToyClass("Q12280", "bridge", "bridge", "human-made", "Bridge of {place}"),
+    ToyClass("Q34038", "waterfall", "waterfall", "natural", "{place} Falls"),
+    ToyClass("Q39715", "lighthouse", "lighthouse", "human-made", "{place} Lighthouse"),
+    ToyClass("Q38720", "windmill", "windmill", "human-made", "Windmill of {place}"),
+    ToyClass("Q108325", "chapel", "church", "human-made", "Chapel of St {saint} ({place})"),
+    ToyClass("Q54050", "hill", "mountain", "natural", "{place} Hill"),
+    ToyClass("Q57831", "fortress", "castle / fort", "human-made", "{place} Fortress"),
+    ToyClass("Q131681", "reservoir", "lake", "natural", "{place} Reservoir"),
+    ToyClass("Q158438", "arch bridge", "bridge", "human-made", "{place} Old Bridge"),
 )
 TRAIN_QUIRKS = (
     "no page",  # the Commons category does not exist
-    "no item",  # the page is there, without an item
+    "no item",  # the page exists, without an item
     "only category",  # the item is a Wikimedia category and no more
     "two values",  # its class and, in second place, "tourist attraction"
     "category item",  # the page's item is a category whose main topic (P301) has the class
     "redirect",  # the page redirects to the one with the item
-    "preferred",  # "tourist attraction" stands first, its class is preferred
+    "preferred",  # "tourist attraction" comes first, its class is preferred
     "qualified",  # its class held from one year to another
-    "only attraction",  # a value that says nothing, which the review drops
+    "only attraction",  # a value that tells nothing, which the review drops
     "deprecated",  # its only statement is deprecated
 )
 INDEX_QUIRKS = ("category item", "redirect", "no item")
@@ -73,21 +74,6 @@ SECONDS = (
     "sund", "ton", "vale", "wick", "worth",
 )  # fmt: skip
 SAINTS = ("Agnes", "Brendan", "Cecilia", "Étienne", "Gudrun", "Anne", "Martin", "Olaf")
-NAMES = {
-    "arch bridge": "{place} Old Bridge",
-    "bridge": "Bridge of {place}",
-    "castle": "{place} Castle",
-    "chapel": "Chapel of St {saint} ({place})",
-    "church building": "St {saint}'s Church, {place}",
-    "fortress": "{place} Fortress",
-    "hill": "{place} Hill",
-    "lake": "Lake {place}",
-    "lighthouse": "{place} Lighthouse",
-    "mountain": "Mount {place}",
-    "reservoir": "{place} Reservoir",
-    "waterfall": "{place} Falls",
-    "windmill": "Windmill of {place}",
-}
 AUTHORS = ("Ada Brush", "Ben Pencil, Jr.", "Chloé Crayon", 'D. "Dip" Inkwell', "Øyvind Easel")
 LICENSES = ("CC BY 4.0", "CC BY-SA 3.0", "CC BY-SA 4.0", "CC0 1.0")
 
@@ -117,8 +103,8 @@ class Picture:
     """One image: of a landmark, or of some place that is none.
 
     Attributes:
-        split: train, index or test: in which tars and CSVs it stands.
-        in_csv, in_tar, clean: whether it stands there.
+        split: train, index or test: in which tars and CSVs it is listed.
+        in_csv, in_tar, clean: whether it is there.
         public: whether a query counts in the public part of the challenge.
     """
 
@@ -135,7 +121,7 @@ class Picture:
 
     @property
     def title(self) -> str:
-        """What a photographer would have called it; holds a comma."""
+        """The title that a photographer would give; it holds a comma."""
         return f"{self.landmark.name if self.landmark else 'Somewhere'}, view {self.number + 1}"
 
     @property
@@ -148,7 +134,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class World:
-    """All landmarks and pictures; what is in no list is in no file."""
+    """All landmarks and pictures; nothing else is in any file."""
 
     landmarks: tuple[Landmark, ...]
     pictures: tuple[Picture, ...]
@@ -165,83 +151,58 @@ class World:
 def imagine(options: ToyOptions) -> World:
     """The world that the options describe.
 
+    Half as many landmarks are in the index; the first of them are train landmarks too.
+
     Example:
         >>> world = imagine(ToyOptions(landmarks=6))
         >>> len(world.of_space("train")), len(world.of_space("index"))
         (6, 3)
     """
-    landmarks = (*_train_landmarks(options), *_index_landmarks(options))
-    return World(landmarks, tuple(_all_pictures(landmarks, options)))
-
-
-def _train_landmarks(options: ToyOptions) -> list[Landmark]:
-    quirks = TRAIN_QUIRKS[: options.landmarks // 4]
-    return [
-        _new_landmark("train", i, _quirk_at(i, options.landmarks, quirks), options)
-        for i in range(options.landmarks)
-    ]
-
-
-def _index_landmarks(options: ToyOptions) -> list[Landmark]:
-    """Half as many, under numbers of their own; the first ones are train landmarks as well."""
     number = max(3, options.landmarks // 2)
-    quirks = INDEX_QUIRKS[: number // 6]
-    made = [_new_landmark("index", i, _quirk_at(i, number, quirks), options) for i in range(number)]
-    twins = _train_landmarks(options)[1 : 1 + number // 12]
-    shared = [
-        Landmark("index", i, t.name, t.toy_class, t.quirk, t.design, t.item_id)
-        for i, t in enumerate(twins)
-    ]
-    return shared + made[len(shared) :]
+    train = _landmarks("train", options.landmarks, TRAIN_QUIRKS[: options.landmarks // 4], options)
+    index = _landmarks("index", number, INDEX_QUIRKS[: number // 6], options)
+    for i, twin in enumerate(train[1 : 1 + number // 12]):
+        index[i] = replace(twin, space="index", landmark_id=i)
+    return World((*train, *index), tuple(_pictures((*train, *index), options)))
 
 
-def _quirk_at(number: int, total: int, quirks: tuple[str, ...]) -> str:
+def _landmarks(
+    space: str, total: int, quirks: tuple[str, ...], options: ToyOptions
+) -> list[Landmark]:
     """The last landmarks carry the quirks, the very last the first of them."""
-    from_the_end = total - 1 - number
-    return quirks[from_the_end] if from_the_end < len(quirks) else ""
-
-
-def _new_landmark(space: str, number: int, quirk: str, options: ToyOptions) -> Landmark:
-    place = number if space == "train" else options.landmarks + number
-    toy_class = CLASSES[number % len(CLASSES)]
-    name = NAMES[toy_class.label].format(
-        place=_place(place, options.seed), saint=SAINTS[(place + options.seed) % len(SAINTS)]
-    )
-    design = f"{options.seed}:{space}:{number}"
-    return Landmark(space, number, name, toy_class, quirk, design, f"Q{900_000_001 + place}")
-
-
-def _place(number: int, seed: int) -> str:
-    """A place name of its own for each number."""
     places = [first + second for first in FIRSTS for second in SECONDS]
-    Random(f"places:{seed}").shuffle(places)
-    again, rest = divmod(number, len(places))
-    return places[rest] + (f" {again + 1}" if again else "")
+    Random(f"places:{options.seed}").shuffle(places)
+    found = []
+    for number in range(total):
+        at = number if space == "train" else options.landmarks + number
+        again, rest = divmod(at, len(places))
+        toy_class, saint = CLASSES[number % len(CLASSES)], SAINTS[(at + options.seed) % len(SAINTS)]
+        place = places[rest] + (f" {again + 1}" if again else "")
+        name = toy_class.naming.format(place=place, saint=saint)
+        quirk = quirks[total - 1 - number] if total - 1 - number < len(quirks) else ""
+        design = f"{options.seed}:{space}:{number}"
+        item_id = f"Q{900_000_001 + at}"
+        found.append(Landmark(space, number, name, toy_class, quirk, design, item_id))
+    return found
 
 
-def _all_pictures(landmarks: tuple[Landmark, ...], options: ToyOptions) -> Iterator[Picture]:
-    for landmark in landmarks:
-        yield from _landmark_pictures(landmark, options)
-    for number in range(max(2, options.landmarks // 4)):
-        yield _picture("test", None, number, options)
+def _pictures(landmarks: tuple[Landmark, ...], options: ToyOptions) -> Iterator[Picture]:
+    """Train or index pictures of each landmark, an index landmark's queries, pictures of none."""
+    spread = min(options.images - 2, options.images // 2)
+    for of in landmarks:
+        number = options.images + Random(f"number:{of.design}").randint(-spread, spread)
+        for i in range(number):
+            yield _picture(of.space, of, i, options)
+        if of.landmark_id == 1:
+            yield _picture(of.space, of, number, options, in_tar=False)
+        if of.space == "train" and of.landmark_id % 6 == 0:
+            yield _picture("train", of, number + 1, options, clean=False)
+        for i in range(2 + of.landmark_id % 2) if of.space == "index" else ():
+            yield _picture("test", of, i, options, public=of.landmark_id % 3 == 0)
+    for i in range(max(2, options.landmarks // 4)):
+        yield _picture("test", None, i, options)
     for split in ("train", "index"):
         yield _picture(split, None, 0, options, in_csv=False)
-
-
-def _landmark_pictures(landmark: Landmark, options: ToyOptions) -> Iterator[Picture]:
-    """Its train or index pictures, quirks among them, and an index landmark's queries."""
-    random = Random(f"number:{landmark.design}")
-    spread = min(options.images - 2, options.images // 2)
-    number = options.images + random.randint(-spread, spread)
-    for i in range(number):
-        yield _picture(landmark.space, landmark, i, options)
-    if landmark.landmark_id == 1:
-        yield _picture(landmark.space, landmark, number, options, in_tar=False)
-    if landmark.space == "train" and landmark.landmark_id % 6 == 0:
-        yield _picture("train", landmark, number + 1, options, clean=False)
-    if landmark.space == "index":
-        for i in range(2 + landmark.landmark_id % 2):
-            yield _picture("test", landmark, i, options, public=landmark.landmark_id % 3 == 0)
 
 
 def _picture(
@@ -249,15 +210,8 @@ def _picture(
 ) -> Picture:
     owner = f"{landmark.space}:{landmark.landmark_id}" if landmark else "nowhere"
     digest = sha256(f"{options.seed}:{split}:{owner}:{number}".encode()).hexdigest()
-    all_digits = split == "train" and owner == "train:0" and number == 0
-    image_id = f"0{int(digest, 16) % 10**15:015}" if all_digits else digest[:16]
-    drawn = int(digest[16:24], 16)
-    return Picture(
-        image_id,
-        split,
-        landmark,
-        number,
-        author=AUTHORS[drawn % len(AUTHORS)],
-        license=LICENSES[drawn % len(LICENSES)],
-        **flags,
-    )
+    image_id, drawn = digest[:16], int(digest[16:24], 16)
+    if (split, owner, number) == ("train", "train:0", 0):  # an id of digits alone
+        image_id = f"0{int(digest, 16) % 10**15:015}"
+    author, licence = AUTHORS[drawn % len(AUTHORS)], LICENSES[drawn % len(LICENSES)]
+    return Picture(image_id, split, landmark, number, author=author, license=licence, **flags)

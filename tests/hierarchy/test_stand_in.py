@@ -7,7 +7,7 @@ import pytest
 import requests
 
 from hgld.config import ToyOptions
-from hgld.sources.toy import stand_in
+from hgld.hierarchy.scrape.stand_in import stand_in
 from hgld.sources.toy.wiki import describe_wiki
 from hgld.sources.toy.world import Landmark, World, imagine
 

@@ -1,13 +1,15 @@
 """A small server on this machine that answers as Commons and Wikidata do, from ``wiki.json``.
 
-It speaks the two actions that the scrape needs, ``query`` with page properties, categories, texts
+It serves the two actions that the scrape needs, ``query`` with page properties, categories, texts
 and redirects and ``wbgetentities``, with their title normalisation, limits and errors, so that the
-real client runs where there is no network. It turns callers without a proper User-Agent away, as
-Wikimedia does.
+real client runs without a network. It refuses callers without a proper User-Agent, as Wikimedia
+does.
 """
 
+import html
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -18,7 +20,6 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from hgld.artifacts import Json
-from hgld.sources.toy.wiki_titles import fault_of, normalize
 
 __all__ = ["stand_in"]
 
@@ -26,6 +27,8 @@ Answer = dict[str, Any]
 Parameters = Mapping[str, str]
 
 LIMIT = 50
+ILLEGAL = re.compile(r"[\[\]{}<>#|]|%[0-9A-Fa-f]{2}|&[#\w]+;")
+LONGEST_NAME = 255  # bytes of a title without its namespace
 PROPER_USER_AGENT = re.compile(r"[\w.-]+/\S+ \(.*(https?://\S+|\S+@\S+).*\)")
 TURNED_AWAY = (
     "Please set a user-agent and respect our robot policy https://w.wiki/4wJS. See also T400119."
@@ -34,7 +37,7 @@ TURNED_AWAY = (
 
 @contextmanager
 def stand_in(folder: Path) -> Iterator[tuple[str, str]]:
-    """Serve the wiki of a made world; yields the URLs of the Commons and the Wikidata API.
+    """Serve the wiki of a drawn world; yields the URLs of the Commons and the Wikidata API.
 
     Args:
         folder: the source folder that ``draw_world`` filled.
@@ -87,7 +90,8 @@ class Wiki:
         query: Answer = {}
         changes = [(a, b) for a, b in normal.items() if a != b]
         if changes:
-            query["normalized"] = [_change(a, b, modern) for a, b in changes]
+            more = {"fromencoded": False} if modern else {}
+            query["normalized"] = [{**more, "from": a, "to": b} for a, b in changes]
         if moved:
             query["redirects"] = [{"from": a, "to": b} for a, b in moved.items()]
         if ends:
@@ -154,6 +158,37 @@ class Wiki:
         return answer
 
 
+def normalize(title: str) -> str:
+    """The title as MediaWiki would write it.
+
+    Example:
+        >>> normalize(" category:old__town_hall ")
+        'Category:Old town hall'
+    """
+    title = html.unescape(title).partition("#")[0]
+    text = unicodedata.normalize("NFC", re.sub(r"[\s_\u00a0]+", " ", title).strip())
+    space, colon, name = text.partition(":")
+    if not colon:
+        return text[:1].upper() + text[1:]
+    name = name.strip()
+    return f"{space[:1].upper()}{space[1:].lower()}:{name[:1].upper()}{name[1:]}"
+
+
+def fault_of(title: str) -> str:
+    """The reason of MediaWiki why no page can have that title; empty if one can."""
+    name = title.partition(":")[2] if ":" in title else title
+    if not name:
+        return "The requested page title is empty or contains only the name of a namespace."
+    if bad := ILLEGAL.search(title):
+        return f'The requested page title contains invalid characters: "{bad[0]}".'
+    if len(name.encode()) > LONGEST_NAME:
+        return (
+            "The requested page title is too long. It must be no longer than 255 bytes in UTF-8 "
+            "encoding."
+        )
+    return ""
+
+
 def _values(parameters: Parameters, name: str) -> list[str]:
     """The values of a multi-valued parameter; U+001F in front makes it the separator."""
     text = parameters.get(name, "")
@@ -161,10 +196,6 @@ def _values(parameters: Parameters, name: str) -> list[str]:
         return []
     values = text[1:].split("\x1f") if text.startswith("\x1f") else text.split("|")
     return list(dict.fromkeys(values))
-
-
-def _change(asked: str, title: str, modern: bool) -> Answer:
-    return {**({"fromencoded": False} if modern else {}), "from": asked, "to": title}
 
 
 def _as_pages(pages: list[Answer], modern: bool) -> list[Answer] | Answer:
