@@ -59,6 +59,7 @@ def pages() -> dict[Path, str]:
     blocks["recipes"] = recipes_text()
     blocks |= {f"claims {r['claims']}": claims_text(r) for r in found if "claims" in r}
     blocks |= {f"bench {' '.join(r['parts'])}": bench_text(r) for r in found if "parts" in r}
+    blocks["gpu"] = gpu_text(json.loads((RESULTS / "bench-gpu.json").read_text("utf-8")))
     pages = (ROOT / "README.md", RESULTS.parent / "README.md", ROOT / "labels" / "README.md")
     texts = {path: path.read_text("utf-8") for path in pages}
     return {path: _fill(text, blocks) for path, text in texts.items()}
@@ -137,6 +138,21 @@ def _bench_row(row: dict[str, Any]) -> str:
     bound = f"at most {most:g}" if most is not None else bound
     mark = "" if not bound else "holds" if row["holds"] else "**missed**"
     return f"| {row['what']} | {row['value']:.3g} {row['unit']} | {bound} | {mark} |"
+
+
+def gpu_text(result: dict[str, Any]) -> str:
+    """Sup-H-AP on a GPU over three products of its similarities; the file has the other losses."""
+    machine = result["machine"]
+    lines = ["| measured | ms | products, ms | ratio | bound | |", "|---|---:|---:|---:|---|---|"]
+    for row in (row for row in result["rows"] if "sup_h_ap" in row["what"]):
+        bound = f"at most {row['most']:g}" if row["most"] else ""
+        mark = "" if not bound else "holds" if row["ratio"] <= row["most"] else "**missed**"
+        times = f"{row['ms']:.3g} | {row['product_ms']:.3g} | {row['ratio']:.3g}"
+        lines.append(f"| {row['what']} | {times} | {bound} | {mark} |")
+    versions = f"torch {machine['torch']}, triton {machine['triton']}"
+    lines += ["", f"`python -m tests.gpu.bench`, {machine['gpu']}, {versions}, "]
+    lines[-1] += f"commit {result['commit']}, {result['date']}."
+    return "\n".join(lines) + "\n"
 
 
 def claims_text(result: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable
+from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from hgld.ranking.kernels import loss_gpu, rank_gpu
 from hgld.ranking.levels import RelevanceWarning, count_levels, relevance_table, shared_levels
 from hgld.ranking.plain import Goal
 from hgld.ranking.steps import UpperStep
+from pipelines.record import commit
 from tests.benchmarks.cases import embeddings_of, labels_of, three_products
 
 GOALS = {"loss": 3.0, "evaluation": 1.5}  # most, over the product
@@ -39,6 +41,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--commit", help="measured; where git cannot tell", default=None)
     given = parser.parse_args()
     if not torch.cuda.is_available():
         print("no GPU here", file=sys.stderr)
@@ -54,7 +57,13 @@ def main() -> int:
         table += evaluation("GLDv2", *gldv2())
     if given.sweep:
         table += sweep_losses() + sweep_evaluation()
-    text = json.dumps({"machine": machine(), "rows": table}, indent=2)
+    result = {
+        "commit": given.commit or commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": machine(),
+        "rows": table,
+    }
+    text = json.dumps(result, indent=1)
     print(text)
     if given.out:
         given.out.write_text(text + "\n", encoding="utf-8")
