@@ -125,8 +125,14 @@ def options(
         typer.echo(options_as_text(rows))
 
 
-def doctor(as_json: AsJson = False) -> None:
+def doctor(
+    gpu: Annotated[
+        bool,
+        typer.Option("--gpu", help="Compare kernels with plain torch, on the GPU if there is one."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Check this machine: versions, cores, GPU, disk space, missing packages."""
-    from hgld.cli.doctor import print_doctor
+    from hgld.cli.doctor import print_comparison, print_doctor
 
-    print_doctor(as_json)
+    (print_comparison if gpu else print_doctor)(as_json)

@@ -5,26 +5,65 @@ Nothing is imported that may be missing, but for torch, which alone knows the GP
 
 import importlib.metadata
 import importlib.util
-import json
 import os
 import platform
 import shutil
 import sys
+from dataclasses import asdict
 
 from hgld import __version__
+from hgld.cli.output import print_json
+from hgld.errors import HgldError
 from hgld.words import size_text
 
-__all__ = ["print_doctor"]
+__all__ = ["print_comparison", "print_doctor"]
 
 
 def print_doctor(as_json: bool) -> None:
     """Versions, cores, GPU, disk, and what is missing."""
     facts = _facts()
     if as_json:
-        print(json.dumps(facts, indent=1))
+        print_json(facts)
         return
     for name, value in facts.items():
         print(f"{name:<24} {value}")
+
+
+def print_comparison(as_json: bool) -> None:
+    """Print how kernels and plain torch compare on the GPU, or on the CPU if there is none.
+
+    Raises:
+        HgldError: a kernel differs from plain torch or failed.
+    """
+    import torch
+
+    from hgld.ranking.kernel_comparison import compare_kernels
+    from hgld.ranking.kernels.device import describe
+
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    line = "{:<11} {:<9} {:>9} {:>8} {:>8}  {:>8} {:>8}  {}".format
+    if not as_json:
+        print(f"Kernels against plain torch on\n{describe(device)}.\n")
+        print(line("", "", "size", "value", "gradient", "kernels", "plain", ""))
+    rows = []
+    for row in compare_kernels(device):
+        rows.append(row)
+        if not as_json:
+            size = f"{row.queries} x {row.gallery}"
+            apart = f"{row.value:.1e}", "" if row.name == "evaluation" else f"{row.gradient:.1e}"
+            times = f"{row.kernel_ms:.1f} ms", f"{row.plain_ms:.1f} ms"
+            verdict = "same" if row.same else "DIFFERS"
+            print(line(row.name, row.dtype, size, *apart, *times, verdict), flush=True)
+            if row.error:
+                print(f"  {row.error[:78]}")
+    if as_json:
+        print_json({"device": describe(device), "rows": [asdict(row) for row in rows]})
+    wrong = sum(not row.same for row in rows)
+    if wrong:
+        raise HgldError(
+            f"{wrong} of {len(rows)} kernel computations differ from plain torch; please report "
+            "this table. Losses and evaluation use plain torch where their own check differs"
+        )
 
 
 def _facts() -> dict[str, str]:

@@ -164,6 +164,49 @@ def test_doctor_knows_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert int(facts["cores"]) >= 1 and facts["offline text encoder"] == "installed"
 
 
+def compare_kernels_on_a_small_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hgld.ranking import kernel_comparison
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(kernel_comparison, "SIZES", ((64, 64),))
+
+
+def test_doctor_compares_kernels_with_plain_torch(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare_kernels_on_a_small_size(monkeypatch)
+    assert hgld("doctor", "--gpu") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines if line.endswith("same")] == [
+        *(["sup_ap", "sup_h_ap", "sup_ndcg", "sup_recall"] * 3), "evaluation",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", ["differs", "fails"])
+def test_doctor_ends_with_1_if_a_kernel_is_wrong(
+    fault: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hgld.ranking.kernels import loss_cpu
+
+    compare_kernels_on_a_small_size(monkeypatch)
+    solve = loss_cpu.solve_rows
+
+    def wrong(*given: Any) -> Any:
+        if fault == "fails":
+            raise RuntimeError("no compiler")
+        return solve(*given)[0], 1.1 * solve(*given)[1]
+
+    monkeypatch.setattr(loss_cpu, "solve_rows", wrong)
+    assert hgld("doctor", "--gpu", "--json") == 1
+    shown = capsys.readouterr()
+    rows = json.loads(shown.out)["rows"]
+    assert [row["same"] for row in rows] == [False] * 12 + [True]
+    assert rows[0]["gradient"] == (None if fault == "fails" else pytest.approx(0.1, rel=0.1))
+    assert rows[0]["error"] == ("RuntimeError: no compiler" if fault == "fails" else "")
+    assert "12 of 13 kernel computations differ from plain torch" in shown.err
+
+
 @pytest.mark.parametrize("name", ["pandas", "torch"])
 def test_doctor_works_where_a_package_is_missing(name: str) -> None:
     code = f"import sys; sys.modules['{name}'] = None; from hgld.cli import main; main()"
