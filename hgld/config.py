@@ -133,6 +133,13 @@ def _resolve_model(name: Any, info: ValidationInfo) -> Any:
     return str(_resolve(name, info))
 
 
+def _resolve_shards(folder: Any, info: ValidationInfo) -> Any:
+    """A URL as it is, a path as one that begins at the root."""
+    if folder is None or (isinstance(folder, str) and "://" in folder):
+        return folder
+    return str(_resolve(folder, info))
+
+
 def _require_web_address(url: str) -> str:
     try:
         parts = urlsplit(url)
@@ -148,6 +155,7 @@ def _require_web_address(url: str) -> str:
 LocalPath = Annotated[Path, BeforeValidator(_resolve)]
 WebAddress = Annotated[str, AfterValidator(_require_web_address)]
 ModelName = Annotated[str, BeforeValidator(_resolve_model)]
+ShardFolder = Annotated[str | None, BeforeValidator(_resolve_shards)]
 RunName = Annotated[str, AfterValidator(_refuse_odd_name)]
 
 
@@ -573,19 +581,37 @@ class RunOptions(Options):
 
 
 class SamplingOptions(Options):
-    """The classes and images of a training batch."""
+    """The classes and images of a training batch, and how they are read."""
 
+    operational: ClassVar[frozenset[str]] = frozenset({"reader", "folder"})
+    reader: Literal["indexed", "stream"] = "indexed"
+    """"indexed": each image at its place. "stream": shards from front to back, from a slow disk or
+    a URL; it needs order "shards" and gives the same batches."""
+    folder: ShardFolder = None
+    """Path or URL of a copy of the shards to read from, such as "s3://bucket/shards"; default: the
+    shards of the work folder."""
     order: Literal["random", "shards"] = "random"
     """"random": any image at any step. "shards": classes from the runs of the shards that are open,
     for disks that seek slowly."""
     window: int = Field(512, ge=1)
     """For order "shards": runs that are open at a time."""
+    lanes: int = Field(1, ge=1)
+    """For order "shards": parts of the shards that are read side by side. With as many lanes as
+    processes of torchrun, the reader "stream" reads each byte once."""
     images_cap: int | None = Field(None, ge=2)
     """Most images of a class in an epoch (authors' code on H-GLDv2: 8); default: all."""
     groups_per_batch: int | None = Field(None, ge=1)
     """Supercategories in a batch, in equal parts (the paper on SOP: 2); default: any."""
     small_classes: Literal["drop", "repeat"] = "drop"
     """Classes with fewer images than images_per_class: leave them out, or repeat their images."""
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> Self:
+        if self.reader == "stream" and self.order != "shards":
+            raise ValueError('reader = "stream" needs order = "shards"')
+        if self.reader == "indexed" and "://" in (self.folder or ""):
+            raise ValueError(f'folder {self.folder} is a URL, which needs reader = "stream"')
+        return self
 
 
 Size = Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]

@@ -3,6 +3,7 @@
     HgldError                 exit 1   what, where, what was expected, what to do
     ├── UsageError            exit 2   a command, option or pipeline key that does not exist
     ├── InvalidData           exit 3   data given by a person does not hold what it should
+    │   └── DamagedImage      exit 3   one image of a shard was changed or cannot be decoded
     ├── ShapeError            exit 1   tensors that do not fit together (also a ValueError)
     ├── MissingInput          exit 1   a stage was run before the stage that makes its input
     ├── MissingWeights        exit 1   a model's weights cannot be had from here
@@ -17,6 +18,7 @@ from errno import EDQUOT, ENOSPC
 
 __all__ = [
     "DISK_FULL",
+    "DamagedImage",
     "HgldError",
     "InvalidData",
     "MissingInput",
@@ -54,6 +56,10 @@ class InvalidData(HgldError):
     """Data given by a person is not what it should be: file, row, found, expected."""
 
     exit_code = 3
+
+
+class DamagedImage(InvalidData):
+    """The bytes of one image in a shard were changed, or cannot be decoded."""
 
 
 class ShapeError(HgldError, ValueError):

@@ -5,16 +5,22 @@ tell landmarks apart, and two landmarks of a supercategory look alike.
 """
 
 import json
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from PIL import Image
 
 from hgld.config import ExportOptions, SourceOptions, StageContext, TrainOptions
+from hgld.model.image_config import ImageConfig
 from hgld.shards.index import read_index
 from hgld.shards.write import export_shards
+from hgld.train.data import TrainingData
+from hgld.train.ranks import ALONE, Ranks
 
 PLACES = {  # (space, landmark_id): kind, supercategory, colour
     ("train", 1): ("human-made", "church", (210, 60, 60)),
@@ -87,6 +93,21 @@ def small_options(**changes: object) -> TrainOptions:
         device="cpu",
     )
     return small.model_copy(update=changes)
+
+
+def feed_batches(
+    data: TrainingData,
+    config: ImageConfig,
+    options: TrainOptions,
+    steps: Sequence[int],
+    ranks: Ranks = ALONE,
+) -> Generator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]]:
+    """What the trainer gets at each step: images, labels, rows, epoch."""
+    labels = torch.from_numpy(data.labels)
+    with closing(data.loader(config, options, ranks).load(steps)) as batches:
+        for batch in batches:
+            rows = torch.from_numpy(batch.planned.rows)
+            yield batch.images, labels[rows], rows, batch.planned.epoch
 
 
 def visible(folder: Path) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from hgld.config import RunOptions
 from hgld.ranking.losses import SmoothAP
-from hgld.shards.batches import batch_at
+from hgld.shards.batches import BatchOptions, BatchPlan, Samples
 from hgld.train.objective import build_loss
 from pipelines.claims.arms import Arm
 from pipelines.claims.experiments import EXPERIMENTS, FINE_TUNED, Claim
@@ -59,7 +59,8 @@ def test_every_arm_has_a_loss(photos: Photos) -> None:
 def test_one_step_of_a_head_is_one_step_of_adam(photos: Photos) -> None:
     run = RunOptions(loss="SmoothAP", steps=1, head_lr=1e-2, weight_decay=0.0)
     start = train_head(photos, run.model_copy(update={"steps": 0}), Batches(4, 3), seed=5)
-    rows = batch_at(photos.labels, 0, classes_per_batch=4, images_per_class=3, seed=5)
+    plan = BatchPlan(Samples.of_labels(photos.labels), BatchOptions(4, 3), seed=5)
+    rows = plan.at(0).rows
     seen = F.layer_norm(photos.features[rows], (200,))
     weight = start.head.weight.detach().clone().requires_grad_()
     bias = start.head.bias.detach().clone().requires_grad_()

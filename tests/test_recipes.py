@@ -18,9 +18,9 @@ from hgld.model import build_image_model
 from hgld.model.backbones import find_backbone
 from hgld.pipeline.stages import Stage, active_stages, load_function
 from hgld.train.data import TrainingData
-from hgld.train.feed import feed_batches
 from hgld.train.learner import Learner
 from hgld.train.objective import build_loss, takes_references
+from tests.made_shards import feed_batches
 from tests.sources.native_sets import (
     write_cub,
     write_dyml,

@@ -12,7 +12,7 @@ import multiprocessing
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from torch.utils.data import DataLoader, Dataset
 
 from hgld.artifacts import read_sealed, write_sealed
 from hgld.config import EvaluateOptions
@@ -29,8 +28,8 @@ from hgld.evaluate.given import read_given, require_finite, unit_rows
 from hgld.evaluate.models import Encoder, Model, loaded
 from hgld.evaluate.sides import Side
 from hgld.model.weights import choose_device, is_short_of_memory
+from hgld.shards.load import ImageLoader
 from hgld.shards.read import ShardImages
-from hgld.stopping import ignore_requests
 from hgld.tasks import map_tasks, track
 
 __all__ = ["Store"]
@@ -159,9 +158,9 @@ def _own_device(name: str) -> torch.device:
 
 def _embed(task: EmbedTask, encoder: Encoder, device: torch.device) -> Iterator[np.ndarray]:
     """(n, D) embeddings of some photos after the other."""
-    images = ShardImages(task.folder, task.rows, encoder.transform)
     label = f"Embedding with {task.model.name}"
     if device.type == "cpu":
+        images = ShardImages(task.folder, task.rows, encoder.transform)
         starts = range(0, len(images), TOGETHER)
         images.read_bytes(0)  # the file is open before several threads ask for it
         with _threads(task.options.processes) as pool:
@@ -169,39 +168,16 @@ def _embed(task: EmbedTask, encoder: Encoder, device: torch.device) -> Iterator[
             yield from track(found, label, len(starts))
         return
     options = task.options
-    batches = DataLoader(
-        _Photos(images),
-        options.batch_size,
-        num_workers=options.workers,
-        collate_fn=_collate,
-        worker_init_fn=ignore_requests,
+    loader = ImageLoader(
+        task.folder,
+        task.rows,
+        encoder.transform,
+        batch_size=options.batch_size,
+        workers=options.workers,
     )
-    with torch.inference_mode():
-        for batch in track(batches, label, len(batches)):
-            if isinstance(batch, HgldError):
-                raise batch
-            yield encoder.network(batch.to(device)).float().cpu().numpy()
-
-
-class _Photos(Dataset[torch.Tensor | HgldError]):
-    """The photos, or the error that a worker met: raised there, it would be pages of traceback."""
-
-    def __init__(self, images: ShardImages) -> None:
-        self.images = images
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, number: int) -> torch.Tensor | HgldError:
-        try:
-            return self.images[number][0]
-        except HgldError as error:
-            return error
-
-
-def _collate(found: list[torch.Tensor | HgldError]) -> torch.Tensor | HgldError:
-    error = next((item for item in found if isinstance(item, HgldError)), None)
-    return error or torch.stack([item for item in found if isinstance(item, torch.Tensor)])
+    with torch.inference_mode(), closing(iter(loader)) as batches:
+        for photos, _, _ in track(batches, label, len(loader)):
+            yield encoder.network(photos.to(device)).float().cpu().numpy()
 
 
 @torch.inference_mode()

@@ -17,10 +17,8 @@ from PIL import Image
 from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.credit import UNKNOWN, Credit
 from hgld.report.rankings import Ranking, by_chance
-from hgld.shards.decode import decode_image
-from hgld.shards.files import FileReader
 from hgld.shards.index import level_columns
-from hgld.shards.schema import IMAGE_CRC32, require_intact
+from hgld.shards.read import read_image
 
 __all__ = [
     "Example",
@@ -190,7 +188,7 @@ class Images:
         paths: Mapping[tuple[str, int], tuple[str, ...]],
         names: Mapping[str, str],
     ) -> None:
-        self.reader = FileReader(shards)
+        self.shards = shards
         splits = split.split("+")
         rows = index[index["split"].isin(splits)]
         self.rows = rows.set_index("image_id", drop=False)
@@ -202,9 +200,7 @@ class Images:
     def photo(self, image_id: str) -> Photo:
         """A small copy of the image, with its classes and its attribution."""
         row: Any = self.rows.loc[image_id]
-        data = self.reader.read(row["shard"], int(row["offset"]), int(row["size_bytes"]))
-        require_intact(data, row.get(IMAGE_CRC32), f"{row['shard']}: key {row['key']}")
-        image = decode_image(data, f"{row['shard']}: key {row['key']}")
+        image = read_image(self.shards, row)
         image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
         *above, finest = self.path(image_id)
         return Photo(image, (self.names.get(finest, finest), *above[::-1]), Credit.of(row))

@@ -7,34 +7,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hgld.shards.batches import BatchOptions, Samples, batch_at, plan_batches, plan_epoch
+    from hgld.shards.batches import BatchOptions, BatchPlan, Samples, plan_epoch
     from hgld.shards.copy import copy_samples
     from hgld.shards.coverage import Coverage, measure_coverage
     from hgld.shards.foreign import index_shards
     from hgld.shards.index import read_index, read_manifest
-    from hgld.shards.load import BatchLoader, PlainImages
+    from hgld.shards.load import BatchLoader, ImageLoader
     from hgld.shards.look import count_shards, list_shards, read_sample
     from hgld.shards.read import ShardImages, read_image
-    from hgld.shards.sequence import BatchSteps
     from hgld.shards.verify import verify_shards
     from hgld.shards.write import export_shards
 
 __all__ = [
     "BatchLoader",
     "BatchOptions",
-    "BatchSteps",
+    "BatchPlan",
     "Coverage",
-    "PlainImages",
+    "ImageLoader",
     "Samples",
     "ShardImages",
-    "batch_at",
     "copy_samples",
     "count_shards",
     "export_shards",
     "index_shards",
     "list_shards",
     "measure_coverage",
-    "plan_batches",
     "plan_epoch",
     "read_image",
     "read_index",
@@ -46,19 +43,17 @@ __all__ = [
 _HOME = {
     "BatchLoader": "load",
     "BatchOptions": "batches",
-    "BatchSteps": "sequence",
+    "BatchPlan": "batches",
     "Coverage": "coverage",
-    "PlainImages": "load",
+    "ImageLoader": "load",
     "Samples": "batches",
     "ShardImages": "read",
-    "batch_at": "batches",
     "copy_samples": "copy",
     "count_shards": "look",
     "export_shards": "write",
     "index_shards": "foreign",
     "list_shards": "look",
     "measure_coverage": "coverage",
-    "plan_batches": "batches",
     "plan_epoch": "batches",
     "read_image": "read",
     "read_index": "index",

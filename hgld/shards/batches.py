@@ -1,17 +1,22 @@
-"""Plans batches of exactly P classes with K different images each, an epoch at a time.
+"""Plan the batches of all epochs: exactly P classes with K different images each.
 
-A plan is a pure function of the samples, the options, the seed and the epoch: readers, workers
-and ranks only take their part of it. So a run may stop at any step and go on, with any number of
-workers, and every rank has the same number of steps.
+A batch is a pure function of the samples, the options, the seed and its step; readers, workers and
+ranks only take their part of it. So a run may stop at any step and resume with any number of
+workers or ranks, and every rank has the same number of steps.
 """
 
-from functools import lru_cache
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
 
 import numpy as np
 
-from hgld.errors import InvalidData
+from hgld.errors import InvalidData, UsageError
 from hgld.shards.deal import deal_rows
-from hgld.shards.in_shards import order_shards, plan_in_shards
 from hgld.shards.sampling import (
     BatchOptions,
     Samples,
@@ -21,70 +26,197 @@ from hgld.shards.sampling import (
     require_classes,
     take_images,
 )
+from hgld.shards.window import draw_from_window, draw_groups_from_window
 
-__all__ = ["BatchOptions", "Samples", "batch_at", "order_shards", "plan_batches", "plan_epoch"]
+__all__ = [
+    "BatchOptions",
+    "BatchPlan",
+    "GlobalBatch",
+    "Samples",
+    "part_of_rank",
+    "plan_epoch",
+    "step_seed",
+]
+
+PLANS_KEPT = 2
+
+
+@dataclass(frozen=True)
+class GlobalBatch:
+    """The batch that all ranks share.
+
+    Attributes:
+        epoch: number of the epoch.
+        step: number of the batch, counted through all epochs.
+        rows: (P * K,) row numbers; -1 is padding.
+    """
+
+    epoch: int
+    step: int
+    rows: np.ndarray
+
+
+class BatchPlan:
+    """The batches of all epochs.
+
+    Args:
+        samples: labels, runs and shards of the rows.
+        options: what a batch is made of.
+        seed: of the training run.
+        manifest_sha256: identifies the shards in a saved state.
+
+    Raises:
+        UsageError: the seed is negative.
+
+    Example:
+        >>> samples = Samples.of_labels(np.repeat([[0, 0], [0, 1], [0, 2]], 2, axis=0))
+        >>> plan = BatchPlan(samples, BatchOptions(3, 2), seed=0)
+        >>> batch = plan.at(4)  # one batch an epoch
+        >>> batch.epoch, batch.step, sorted(batch.rows.tolist())
+        (4, 4, [0, 1, 2, 3, 4, 5])
+    """
+
+    def __init__(
+        self, samples: Samples, options: BatchOptions, *, seed: int, manifest_sha256: str = ""
+    ) -> None:
+        if seed < 0:
+            raise UsageError(f"seed is {seed}; expected 0 or more")
+        self.samples, self.options, self.seed = samples, options, seed
+        self.batch_size = options.classes_per_batch * options.images_per_class
+        self._manifest_sha256 = manifest_sha256
+        self._starts = [0]  # first step of each epoch
+        self._epochs: OrderedDict[int, np.ndarray] = OrderedDict()
+
+    def rows(self, epoch: int) -> np.ndarray:
+        """Row numbers of all batches of an epoch, (steps, P * K).
+
+        Raises:
+            InvalidData: not one batch can be made.
+        """
+        if epoch not in self._epochs:
+            found = plan_epoch(self.samples, self.options, seed=self.seed, epoch=epoch)
+            self._epochs[epoch] = found
+            while len(self._epochs) > PLANS_KEPT:
+                self._epochs.popitem(last=False)
+        return self._epochs[epoch]
+
+    def at(self, step: int) -> GlobalBatch:
+        """The batch of a step, counted through all epochs.
+
+        Raises:
+            InvalidData: not one batch can be made.
+        """
+        epoch = self.epoch_of(step)
+        return GlobalBatch(epoch, step, self.rows(epoch)[step - self._starts[epoch]])
+
+    def epoch_of(self, step: int) -> int:
+        """Number of the epoch that contains a step."""
+        while self._starts[-1] <= step:
+            self._add_epoch()
+        return bisect_right(self._starts, step) - 1
+
+    def steps_of(self, epoch: int) -> range:
+        """The steps of an epoch, counted through all epochs."""
+        while len(self._starts) <= epoch + 1:
+            self._add_epoch()
+        return range(self._starts[epoch], self._starts[epoch + 1])
+
+    def _add_epoch(self) -> None:
+        """In the order "random" every epoch has as many steps, so the later ones need no plan."""
+        epoch = len(self._starts) - 1
+        known = self.options.order == "random" and epoch > 0
+        steps = self._starts[1] if known else len(self.rows(epoch))
+        self._starts.append(self._starts[-1] + steps)
+
+    def shard_order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Lane of each shard, and its turn in the epoch's reading order (order "shards")."""
+        return _deal_shards(self.samples, self.options, np.random.default_rng([self.seed, epoch]))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identifies everything that decides the batches: shards, samples, options, seed."""
+        digest = sha256(repr((self._manifest_sha256, self.options, self.seed)).encode())
+        for array in (self.samples.labels, self.samples.runs, self.samples.shards):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def state_of(self, step: int) -> dict[str, Any]:
+        """A state to save before a step: its epoch, its place in the epoch, the fingerprint."""
+        epoch = self.epoch_of(step)
+        place = step - self._starts[epoch]
+        return {"epoch": epoch, "step": place, "fingerprint": self.fingerprint}
+
+    def step_of(self, state: Mapping[str, Any]) -> int:
+        """The step, counted through all epochs, of a saved state.
+
+        Raises:
+            InvalidData: the state was saved with other shards, batch options or another seed, or
+                its step does not exist.
+        """
+        if not {"epoch", "step", "fingerprint"} <= state.keys():
+            raise InvalidData("not a saved state of batches: epoch, step or fingerprint is missing")
+        if state["fingerprint"] != self.fingerprint:
+            raise InvalidData(
+                "this state was saved with other shards, batch options or another seed, so its "
+                "step means other batches; start again, or restore what it was saved with"
+            )
+        epoch, place = int(state["epoch"]), int(state["step"])
+        if epoch < 0 or not 0 <= place < len(self.steps_of(epoch)):
+            raise InvalidData(f"the saved state names step {place} of epoch {epoch}: there is none")
+        return self.steps_of(epoch)[place]
+
+
+def part_of_rank(size: int, rank: int, world_size: int) -> slice:
+    """The places of a rank in each global batch.
+
+    Raises:
+        UsageError: there is no such rank, or the ranks do not divide the batch.
+
+    Example:
+        >>> part_of_rank(16, rank=1, world_size=4)
+        slice(4, 8, None)
+    """
+    if not 0 <= rank < world_size:
+        raise UsageError(f"rank is {rank} of {world_size}; expected 0..{world_size - 1}")
+    if size % world_size:
+        raise UsageError(f"{world_size} ranks do not divide a batch of {size} images")
+    return slice(rank * size // world_size, (rank + 1) * size // world_size)
+
+
+def step_seed(seed: int, step: int, purpose: str) -> int:
+    """A seed for each step and purpose.
+
+    Example:
+        >>> step_seed(0, 1, "model") == step_seed(0, 1, "model")
+        True
+        >>> step_seed(0, 1, "model") == step_seed(0, 1, "augmentation")
+        False
+    """
+    return int.from_bytes(sha256(f"{seed} {step} {purpose}".encode()).digest()[:7])
 
 
 def plan_epoch(samples: Samples, options: BatchOptions, *, seed: int, epoch: int) -> np.ndarray:
     """Row numbers of all batches of an epoch, (steps, P * K).
 
-    The K images of a class stand side by side; in the order "shards" the classes of a lane do too.
+    Each class gives as many groups of K of its images as it has, drawn again for each epoch; as
+    many full batches as possible are made of them. The K images of a class are neighbours; in the
+    order "shards" the classes of a lane are too.
 
     Raises:
         InvalidData: not one batch can be made.
+
+    Example:
+        >>> samples = Samples.of_labels(np.array([[0, 0], [0, 0], [0, 1], [0, 1], [0, 2]]))
+        >>> plan = plan_epoch(samples, BatchOptions(2, 2), seed=0, epoch=0)
+        >>> sorted(plan[0].tolist())
+        [0, 1, 2, 3]
     """
     if not len(samples.labels):
         raise InvalidData("there are no samples to make batches of; is this the right split?")
     random = np.random.default_rng([seed, epoch])
     if options.order == "shards":
-        return plan_in_shards(samples, options, random)
+        return _plan_in_shards(samples, options, random)
     return _plan_at_random(samples.labels, options, random)
-
-
-def plan_batches(
-    labels: np.ndarray, *, classes_per_batch: int, images_per_class: int, seed: int, epoch: int
-) -> np.ndarray:
-    """Row numbers of all batches of an epoch; classes with fewer than K images are left out.
-
-    Each class gives as many groups of K of its images as it has, drawn anew each epoch; as many
-    full batches as possible are made of them.
-
-    Args:
-        labels: (N, L) class numbers, coarse to fine.
-        classes_per_batch: P.
-        images_per_class: K.
-        seed: of the training run.
-        epoch: number of the epoch; each has its own batches.
-
-    Returns:
-        (steps, P * K) row numbers; the K images of a class stand side by side.
-
-    Raises:
-        InvalidData: fewer than P classes have K images.
-
-    Example:
-        >>> labels = np.array([[0, 0], [0, 0], [0, 1], [0, 1], [0, 2]])
-        >>> plan = plan_batches(
-        ...     labels, classes_per_batch=2, images_per_class=2, seed=0, epoch=0
-        ... )
-        >>> sorted(plan[0].tolist())
-        [0, 1, 2, 3]
-    """
-    options = BatchOptions(classes_per_batch, images_per_class)
-    return _plan_at_random(labels, options, np.random.default_rng([seed, epoch]))
-
-
-def batch_at(
-    labels: np.ndarray, step: int, *, classes_per_batch: int, images_per_class: int, seed: int
-) -> np.ndarray:
-    """Batch of one step of an endless sequence of epochs, (P * K,) row numbers.
-
-    Every epoch of given labels has the same number of steps, so a step belongs to one epoch.
-    """
-    first = _plan_of(_Labels(labels), classes_per_batch, images_per_class, seed, 0)
-    epoch, place = divmod(step, len(first))
-    plan = _plan_of(_Labels(labels), classes_per_batch, images_per_class, seed, epoch)
-    return np.asarray(plan[place])
 
 
 def _plan_at_random(
@@ -126,24 +258,83 @@ def _deal_in_groups(
     return np.asarray(np.concatenate(parts)[chosen].reshape(len(pairs), -1))
 
 
-class _Labels:
-    """Labels as a key of the cache: equal by content, found by a few of their rows."""
+def _plan_in_shards(
+    samples: Samples, options: BatchOptions, random: np.random.Generator
+) -> np.ndarray:
+    """Row numbers of all batches of an epoch, (steps, P * K); the classes of a lane side by side.
 
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
-        self._hash = hash((array.shape, array[:: max(1, len(array) // 64)].tobytes()))
+    Raises:
+        InvalidData: not one batch can be made.
+    """
+    lane_of, turn_of = _deal_shards(samples, options, random)
+    place = np.arange(len(samples.runs))
+    order = np.lexsort((random.random(len(place)), samples.runs, turn_of[samples.shards]))
+    ordered = np.column_stack([samples.shards, samples.runs])[order]
+    first = np.flatnonzero(np.r_[True, (ordered[1:] != ordered[:-1]).any(1)])
+    size = np.diff(np.r_[first, len(ordered)])
+    classes = samples.labels[order[first], -1]
+    groups = _cap_runs(classes, _count_run_groups(classes, size, options), options)
+    require_classes(groups, options, classes)
+    parents = parents_of(samples.labels[order[first]])
+    lanes = lane_of[samples.shards[order[first]]]
+    table = _draw_runs(classes, parents, groups, lanes, options, int(random.integers(2**63)))
+    return take_images(order, first[table], size[table], count_up(table), options)
 
-    def __hash__(self) -> int:
-        return self._hash
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Labels) and (
-            self.array is other.array or np.array_equal(self.array, other.array)
+def _draw_runs(
+    classes: np.ndarray,
+    parents: np.ndarray,
+    groups: np.ndarray,
+    lanes: np.ndarray,
+    options: BatchOptions,
+    seed: int,
+) -> np.ndarray:
+    """Runs of each batch, (steps, P)."""
+    whole = {"num_lanes": options.lanes, "window": options.window, "seed": seed}
+    wanted = options.classes_per_batch // options.lanes
+    what = f"{wanted} classes"
+    if options.groups_per_batch is None:
+        table, _ = draw_from_window(classes, groups, lanes, per_lane=wanted, **whole)
+    else:
+        parts = options.groups_per_batch // options.lanes
+        what = f"{parts} x {wanted // parts} classes of a group"
+        table, _ = draw_groups_from_window(
+            classes, parents, groups, lanes, parts=parts, width=wanted // parts, **whole
         )
+    if not len(table):
+        raise InvalidData(
+            f"{options.lanes} lane{'s' * (options.lanes > 1)} cannot fill one batch: each has to "
+            f"give {what} of its own shards; lower lanes, classes_per_batch or groups_per_batch"
+        )
+    return table
 
 
-@lru_cache(maxsize=4)
-def _plan_of(labels: _Labels, classes: int, images: int, seed: int, epoch: int) -> np.ndarray:
-    return plan_batches(
-        labels.array, classes_per_batch=classes, images_per_class=images, seed=seed, epoch=epoch
-    )
+def _deal_shards(
+    samples: Samples, options: BatchOptions, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lanes take the shuffled shards in turn."""
+    turn = random.permutation(int(samples.shards.max()) + 1)
+    return turn % options.lanes, turn
+
+
+def _count_run_groups(classes: np.ndarray, size: np.ndarray, options: BatchOptions) -> np.ndarray:
+    """A short run of a large class is no small class: it gives nothing, and is not filled up."""
+    groups = count_groups(size, options)
+    _, number = np.unique(classes, return_inverse=True)
+    short = (size < options.images_per_class) & (np.bincount(number)[number] > 1)
+    return np.asarray(np.where(short, 0, groups))
+
+
+def _cap_runs(classes: np.ndarray, groups: np.ndarray, options: BatchOptions) -> np.ndarray:
+    """Groups of the first runs of each class, up to the cap."""
+    if options.images_cap is None:
+        return groups
+    order = np.argsort(classes, kind="stable")
+    total = np.cumsum(groups[order])
+    begins = np.r_[True, classes[order][1:] != classes[order][:-1]]
+    before_class = np.maximum.accumulate(np.where(begins, total - groups[order], 0))
+    before = total - groups[order] - before_class
+    capped = np.empty_like(groups)
+    room = options.images_cap // options.images_per_class - before
+    capped[order] = np.clip(room, 0, groups[order])
+    return capped

@@ -1,18 +1,26 @@
-"""Counts the images that were changed or cannot be decoded, and holds them against a budget.
+"""Count damaged images against a budget, and find others that take their places.
 
-Each process that loads images knows those that it met itself. What all of them met comes together
-where batches are given out: so the budget is that of all processes and epochs together, and each
-image is told once, however many of them meet it.
+One flipped bit should not end a run of days, and a disk that loses images should. So images that
+were changed or cannot be decoded are counted; within the budget another image of the class takes
+the place. Which one depends on the plan and on the damaged image alone, so that all readers, ranks
+and workers give the same batch.
+
+Each process that loads images knows those that it met itself. The process that gives out batches
+adds them up: the budget is that of all processes and epochs together, and each image is reported
+once.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+import numpy as np
+
 from hgld.errors import InvalidData, UsageError
+from hgld.shards.batches import GlobalBatch
 from hgld.tasks import say_or_warn
 from hgld.words import count_text
 
-__all__ = ["DamagedImages", "exceeded"]
+__all__ = ["DamagedImages", "exceeded", "spare_rows"]
 
 
 def exceeded(fault: str, images: int, budget: int) -> InvalidData:
@@ -73,3 +81,21 @@ class DamagedImages:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with the rows that were met before a state was saved."""
         self.rows = set(map(int, state["rows"]))
+
+
+def spare_rows(batch: GlobalBatch, at: int, labels: np.ndarray, seed: int) -> Iterator[int]:
+    """Rows that may take the place ``at`` of a global batch, best first.
+
+    First those that are not in the batch: each place of the class has a share of its own, so that
+    two damaged images are not replaced by the same one. Where the class has no other image, one
+    that is in the batch already.
+    """
+    finest = labels[:, -1]
+    label = finest[batch.rows[at]]
+    together = np.flatnonzero((batch.rows >= 0) & (finest[batch.rows] == label))  # its K places
+    nth = int(np.searchsorted(together, at))
+    others = np.setdiff1d(np.flatnonzero(finest == label), batch.rows[together])
+    np.random.default_rng([seed, batch.epoch, batch.step, int(label)]).shuffle(others)
+    for turn in range(len(together)):
+        yield from others[(nth + turn) % len(together) :: len(together)].tolist()
+    yield from batch.rows[np.roll(together, -nth)[1:]].tolist()

@@ -14,9 +14,9 @@ from stat import S_ISREG
 from weakref import WeakSet
 from zlib import crc32
 
-from hgld.errors import HgldError, InvalidData, UsageError
+from hgld.errors import DamagedImage, HgldError, InvalidData, UsageError
 
-__all__ = ["FileReader", "is_url", "local_folder"]
+__all__ = ["FileReader", "is_url", "local_folder", "require_intact"]
 
 LARGE = 1 << 20  # bytes of a read
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path of a URL has one slash
@@ -44,6 +44,19 @@ def local_folder(folder: Path | str) -> Path:
             "folder on this machine"
         )
     return Path(folder)
+
+
+def require_intact(data: bytes | memoryview, expected: int | None, name: str) -> None:
+    """Check the bytes of an image against the CRC-32 of its row, if it has one.
+
+    Raises:
+        DamagedImage: they are not what was written; ``name`` is the image's shard and key.
+    """
+    if expected is not None and crc32(data) != expected:
+        raise DamagedImage(
+            f"{name}: the image's bytes were changed (CRC-32), so the shard is damaged; run `hgld "
+            "shards verify`"
+        )
 
 
 class FileReader:
@@ -76,6 +89,16 @@ class FileReader:
                 data += more
         except OSError as error:
             raise self._named(error, path) from None
+        return data
+
+    def read_image(self, path: str, offset: int, size: int, crc32: int | None, key: str) -> bytes:
+        """The image of a sample; as ``read``, with a check of its CRC-32, if that is known.
+
+        Raises:
+            DamagedImage: its bytes were changed.
+        """
+        data = self.read(path, offset, size)
+        require_intact(data, crc32, f"{self.folder / path}: key {key}")
         return data
 
     def read_into(self, path: str, offset: int, into: memoryview) -> None:

@@ -1,42 +1,68 @@
-"""Feeds planned batches to a training loop through torch's DataLoader.
+"""Load planned batches for training, and all images in their order for embedding.
 
 Two readers give the same batches: ``indexed`` reads any sample at its place, ``stream`` reads
-whole shards from front to back and holds what coming steps need. ``PlainImages`` is for passes
-over all samples, where nothing but their number matters.
+whole shards from front to back and holds what coming steps need. Both are read, decoded and
+transformed ahead by worker processes. What an image looks like depends on its step and its place
+in the global batch, never on who loads it.
 """
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain, groupby
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from hgld.errors import HgldError, InvalidData, UsageError
-from hgld.shards.batches import BatchOptions, Samples, order_shards
-from hgld.shards.damaged import DamagedImages
+from hgld.errors import DamagedImage, HgldError, InvalidData, Resumable, UsageError
+from hgld.shards.batches import (
+    BatchOptions,
+    BatchPlan,
+    GlobalBatch,
+    Samples,
+    part_of_rank,
+    step_seed,
+)
+from hgld.shards.damaged import DamagedImages, exceeded, spare_rows
 from hgld.shards.deal import count_rows
-from hgld.shards.decode import Decoder, Transform
 from hgld.shards.files import local_folder
-from hgld.shards.held import HeldImages
-from hgld.shards.index import require_columns, whole_numbers
-from hgld.shards.read import ShardImages, checksums_of
+from hgld.shards.read import ShardImages, Transform
 from hgld.shards.sampling import count_groups
-from hgld.shards.sequence import BatchSequence, EpochPlan
-from hgld.shards.sequential import SequentialFile, join_location, open_location
+from hgld.shards.sequential import join_location, open_location
+from hgld.shards.stream import reads_per_byte, stream_batches
+from hgld.stopping import held_back, ignore_requests
 from hgld.tasks import say_or_warn
 
-__all__ = ["BatchLoader", "PlainImages", "reads_per_byte"]
+__all__ = ["BatchLoader", "ImageLoader", "LoadedBatch"]
 
 Batch = tuple[Tensor, Tensor, Tensor]
 Reader = Literal["indexed", "stream"]
-Found = tuple[Batch, set[int]] | HgldError  # a batch and the damaged rows that are known
+Filled = tuple[Any, np.ndarray, GlobalBatch, set[int]]  # first the images, or their ring's slot
+Item = TypeVar("Item")
+AHEAD = 2  # batches that each worker prepares ahead
+
+
+@dataclass(frozen=True)
+class LoadedBatch:
+    """One rank's part of a batch.
+
+    Attributes:
+        images: (B, ...) of this rank.
+        rows: (B,) their row numbers; of a damaged image that of its replacement; -1 is padding.
+        planned: the batch of all ranks, as it was planned.
+    """
+
+    images: Tensor
+    rows: Tensor
+    planned: GlobalBatch
 
 
 class BatchLoader:
@@ -44,9 +70,9 @@ class BatchLoader:
 
     Where small classes are padded, an image of zeros has labels and row number -1.
 
-    Iterating gives the rest of the current epoch. ``state_dict`` counts the batches that were
-    given out, whatever the workers have prepared beyond them, and names the damaged images that
-    they met.
+    Iterating gives the rest of the current epoch; ``load`` gives any steps. ``state_dict`` counts
+    the batches that iterating gave out, whatever the workers have prepared beyond them, and names
+    the damaged images that they met. A state can be loaded with any number of workers and ranks.
 
     What the reader "stream" needs beyond 100 MB of memory a worker goes into a temporary file, in
     the folder that TMPDIR names, which should be on a disk.
@@ -54,16 +80,27 @@ class BatchLoader:
     Args:
         folder: of the shards; a URL for the reader "stream".
         rows: rows of the index.
-        transform: makes a tensor of a PIL image in RGB.
+        transform: makes a tensor of a PIL image in RGB; may draw from torch's random numbers on
+            the CPU.
         options: what a batch is made of.
         seed: of the training run.
         reader: "indexed" for both orders, "stream" for the order "shards".
         rank: of this process.
         world_size: processes that share each global batch.
         workers: processes that read and decode for this rank; 0: this one.
-        undecodable_budget: damaged images that this rank bears with, over all its workers and
-            epochs; each is said once, by a warning where no command shows it. Another image of the
+        undecodable_budget: damaged images that this rank tolerates, over all its workers and
+            epochs; each is reported once, by a warning outside of a command. Another image of the
             class takes the place, and its row number is given.
+        damaged: has those that were met before, and gets new ones; default: none, and the budget.
+        image_shape: (C, H, W), if the transform gives bytes of this shape. Workers then write into
+            one ring of memory, without the copies of a hand-over, and images are valid until the
+            next batch is asked for.
+
+    Raises:
+        UsageError: arguments do not fit together.
+        Resumable: while loading: a worker died, or the disk of temporary files is full.
+        InvalidData: while loading: not one batch can be made, or more images are damaged than the
+            budget allows.
     """
 
     def __init__(
@@ -79,74 +116,88 @@ class BatchLoader:
         world_size: int = 1,
         workers: int = 0,
         undecodable_budget: int = 0,
+        damaged: DamagedImages | None = None,
+        image_shape: tuple[int, int, int] | None = None,
     ) -> None:
         _require_reader(reader, folder, options)
-        self.sequence = BatchSequence(
-            Samples.of_index(rows),
-            options,
-            seed=seed,
-            rank=rank,
-            world_size=world_size,
-            manifest_sha256=_hash_manifest(folder),
+        self._images = ShardImages(folder, rows, transform, remote=reader == "stream")
+        self.plan = BatchPlan(
+            Samples.of_index(rows), options, seed=seed, manifest_sha256=_hash_manifest(folder)
         )
-        self.workers = workers
-        if reader == "stream" and (times := reads_per_byte(options, world_size, workers)) > 1:
+        self._part = part_of_rank(self.plan.batch_size, rank, world_size)
+        times = reads_per_byte(options, world_size, workers) if reader == "stream" else 1
+        if times > 1 and rank == 0:
             say_or_warn(
                 f"every byte of the shards is read {times:g} times an epoch; more lanes spare that"
             )
-        self._reader = reader
-        self._folder, self._rows = folder, rows
-        self._transform = transform
-        self._damaged = DamagedImages(undecodable_budget, self._name)
-        self._speaks = rank == 0  # of what the options leave out; said once
+        self._reader, self._workers, self._image_shape = reader, workers, image_shape
+        self._damaged = damaged or DamagedImages(undecodable_budget, self._images.name)
+        self._next = 0  # step to give out, counted through all epochs
+        self._reports_groups = rank == 0 and options.groups_per_batch is not None
 
     def __len__(self) -> int:
         """Steps of the current epoch."""
-        return len(self.sequence.plan(self.sequence.epoch))
+        return len(self._epoch())
 
     def __iter__(self) -> Iterator[Batch]:
-        for found in self._loader():
-            if isinstance(found, HgldError):
-                raise found
-            batch, damaged = found
-            self._damaged.hold(damaged)
-            self.sequence.advance()
-            yield batch
+        with closing(self.load(range(self._next, self._epoch().stop))) as batches:
+            for batch in batches:
+                self._next += 1
+                rows = batch.rows.numpy()
+                labels = np.where(rows[:, None] >= 0, self._images.labels[rows], -1)
+                yield batch.images, torch.from_numpy(labels), batch.rows
+
+    def load(self, steps: Sequence[int]) -> Generator[LoadedBatch]:
+        """The batches of some steps, counted through all epochs; the state stays as it is."""
+        self._report_groups()
+        ring, damaged = self._new_ring(), self._damaged
+        parts = self._images, self.plan, self._part, self._reader, steps, ring
+        work = _BatchWorker(*parts, damaged.budget, set(damaged.rows))
+        with closing(_load_ahead(work, len(steps), self._workers)) as loaded:
+            for images, rows, planned, met in loaded:
+                damaged.hold(met)
+                if ring is not None:
+                    images = ring[images]
+                yield LoadedBatch(images, torch.from_numpy(rows), planned)
+
+    def _new_ring(self) -> Tensor | None:
+        """Memory of (slots, B, C, H, W) bytes that workers fill, in the order of pixels.
+
+        Decoders and the model have it in this order, so a copy moves nothing.
+        """
+        if self._image_shape is None:
+            return None
+        channels, height, width = self._image_shape
+        # One is in use, one has just been, and each worker fills or has filled AHEAD.
+        slots, images = AHEAD * self._workers + 2, self._part.stop - self._part.start
+        ring = torch.empty(slots, images, height, width, channels, dtype=torch.uint8)
+        ring.share_memory_()  # type: ignore[no-untyped-call]
+        return ring.permute(0, 1, 4, 2, 3)
 
     def state_dict(self) -> dict[str, Any]:
         """The next step to give out, and the damaged images so far."""
-        return {**self.sequence.state_dict(), "undecodable": self._damaged.state_dict()}
+        return {**self.plan.state_of(self._next), "undecodable": self._damaged.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on after the last batch of a saved state."""
-        self.sequence.load_state_dict(state)
+        """Go on after the last batch of a saved state.
+
+        Raises:
+            InvalidData: it was saved with other shards, batch options or another seed, or names
+                no step.
+        """
+        self._next = self.plan.step_of(state)
         if "undecodable" in state:
             self._damaged.load_state_dict(state["undecodable"])
 
-    def _loader(self) -> "DataLoader[Found]":
-        if self.workers:  # they hand tensors over through it, and wait for ever where it lacks
-            get_temp_dir()
-        steps, damaged = range(self.sequence.step, len(self)), self._damaged
-        self._tell_groups()
-        decoder = Decoder(self._transform, self.sequence.seed, damaged.budget, damaged.rows)
-        if self._reader == "indexed":
-            images = ShardImages(Path(self._folder), self._rows, self._transform)
-            return DataLoader(
-                IndexedSteps(images, self.sequence.epoch_plan(), decoder),
-                batch_size=None,
-                sampler=steps,
-                num_workers=self.workers,
-                collate_fn=_as_it_is,
-            )
-        stream = StreamSteps(self._folder, self._rows, self.sequence, decoder, steps)
-        return DataLoader(stream, batch_size=None, num_workers=self.workers, collate_fn=_as_it_is)
+    def _epoch(self) -> range:
+        return self.plan.steps_of(self.plan.epoch_of(self._next))
 
-    def _tell_groups(self) -> None:
-        """Say once that groups leave most batches out, as few parents have enough classes."""
-        options, samples = self.sequence.options, self.sequence.samples
-        if not self._speaks or options.groups_per_batch is None:
+    def _report_groups(self) -> None:
+        """Report once that groups leave most batches out, as few parents have enough classes."""
+        if not self._reports_groups:
             return
-        self._speaks = False
+        self._reports_groups = False
+        options, samples = self.plan.options, self.plan.samples
         _, size = np.unique(samples.labels[:, -1], return_counts=True)
         possible = count_rows(count_groups(size, options), options.classes_per_batch)
         if 2 * len(self) < possible:
@@ -156,11 +207,6 @@ class BatchLoader:
                 "measure_coverage counts what is left out"
             )
 
-    def _name(self, number: int) -> str:
-        """Shard and key of a sample."""
-        row = self._rows.iloc[number]
-        return f"{join_location(self._folder, row['shard'])}: key {row['key']}"
-
 
 def _require_reader(reader: str, folder: Path | str, options: BatchOptions) -> None:
     if reader not in get_args(Reader):
@@ -168,16 +214,12 @@ def _require_reader(reader: str, folder: Path | str, options: BatchOptions) -> N
         raise UsageError(f"reader is {reader!r}; expected one of {expected}")
     if reader == "stream" and options.order != "shards":
         raise UsageError("the reader 'stream' needs the order 'shards'")
-    if reader == "indexed" or isinstance(folder, Path):
+    if isinstance(folder, Path):
         local_folder(folder)
 
 
-def _as_it_is(found: Any) -> Any:
-    return found
-
-
 def _hash_manifest(folder: Path | str) -> str:
-    """What names the shards of a folder or URL; nothing where no manifest lies beside them."""
+    """SHA-256 of the manifest of a folder or URL; empty if it has none."""
     try:
         with open_location(join_location(folder, "manifest.json")) as file:
             return sha256(file.read()).hexdigest()
@@ -185,147 +227,102 @@ def _hash_manifest(folder: Path | str) -> str:
         return ""
 
 
-class IndexedSteps(Dataset[Found]):
-    """Item ``step`` is the batch of that step of the epoch, or the error that a worker met.
+@dataclass
+class _BatchWorker:
+    """Reads, decodes and transforms the batches of the steps that a worker gets.
 
-    Raised there, it would cross over as pages of traceback.
+    Attributes:
+        damaged: row numbers of all damaged images that it knows.
     """
 
-    def __init__(self, images: ShardImages, plan: EpochPlan, decoder: Decoder) -> None:
-        self.images, self.plan, self.decoder = images, plan, decoder
+    images: ShardImages
+    plan: BatchPlan
+    part: slice
+    reader: Reader
+    steps: Sequence[int]
+    ring: Tensor | None
+    budget: int
+    damaged: set[int]
 
-    def __getitem__(self, step: int) -> Found:
-        try:
-            return self._make(step), set(self.decoder.undecodable)
-        except HgldError as error:
-            if get_worker_info() is None:
-                raise
-            return error
+    def __call__(self, numbers: range) -> Iterator[Filled]:
+        """The batches of the steps at these places of ``steps``."""
+        if self.reader == "indexed":
+            for number in numbers:
+                yield self._fill(number, self.plan.at(self.steps[number]), {})
+            return
+        for epoch, found in groupby(numbers, lambda n: self.plan.epoch_of(self.steps[n])):
+            places = list(found)
+            batches = [self.plan.at(self.steps[number]) for number in places]
+            rows = [batch.rows[self.part] for batch in batches]
+            jpegs = stream_batches(self.images, self.plan, epoch, rows)
+            for number, batch, held in zip(places, batches, jpegs, strict=True):
+                yield self._fill(number, batch, held)
 
-    def _make(self, step: int) -> Batch:
-        batch = self.plan.batch(step)
-        rows = enumerate(batch.mine.tolist())
-        jpegs = ((place, self.images.read_bytes(row)) for place, row in rows if row >= 0)
-        return self.decoder.batch(batch, jpegs, self.images)
+    def _fill(self, number: int, batch: GlobalBatch, jpegs: Mapping[int, bytes]) -> Filled:
+        rows = batch.rows[self.part].copy()
+        slot = 0 if self.ring is None else number % len(self.ring)
+        images: Any = [None] * len(rows) if self.ring is None else self.ring[slot]
+        with torch.random.fork_rng(devices=[]):
+            for place, row in enumerate(rows.tolist()):
+                if row < 0:
+                    continue
+                at = self.part.start + place
+                seed = step_seed(self.plan.seed, batch.step, f"augmentation {at}")
+                torch.default_generator.manual_seed(seed)
+                rows[place], images[place] = self._image(batch, at, jpegs.get(row))
+            if (rows < 0).any():
+                blank = self._blank(batch, images)
+                for place in np.flatnonzero(rows < 0).tolist():
+                    images[place] = blank
+        filled = torch.stack(images) if self.ring is None else slot
+        return filled, rows, batch, set(self.damaged)
 
+    def _image(self, batch: GlobalBatch, at: int, jpeg: bytes | None) -> tuple[int, Tensor]:
+        """The row and the tensor for a place of the batch, of another image if it is damaged."""
+        planned = int(batch.rows[at])
+        others = ((row, None) for row in spare_rows(batch, at, self.images.labels, self.plan.seed))
+        for row, data in chain([(planned, jpeg)], others):
+            try:
+                return row, self.images.load(row, data)
+            except DamagedImage as error:
+                self.damaged.add(row)
+                if len(self.damaged) > self.budget:
+                    raise exceeded(str(error), len(self.damaged), self.budget) from None
+        raise InvalidData(f"{self.images.name(planned)}: no image of its class can be decoded")
 
-class StreamSteps(IterableDataset[Found]):
-    """The batches of some steps, from shards that are read from front to back.
-
-    An error that a worker meets comes last, in the place of a batch.
-
-    A worker gives every n-th step. It holds the images that its coming steps need, as JPEG
-    bytes: no more than the plan's open runs, and of these no more in memory than ``HeldImages``.
-    """
-
-    def __init__(
-        self,
-        folder: Path | str,
-        rows: pd.DataFrame,
-        sequence: BatchSequence,
-        decoder: Decoder,
-        steps: range,
-    ) -> None:
-        require_columns(rows, ["key"])
-        self.folder, self.decoder, self.steps = folder, decoder, steps
-        self.plan = sequence.epoch_plan()
-        self.labels = sequence.samples.labels
-        self.shard = sequence.samples.shards
-        self.names = [str(n) for n in rows["shard"].astype("category").cat.categories]
-        self.keys = rows["key"].to_numpy(object)
-        self.place = whole_numbers(rows, ["offset", "size_bytes"])
-        self.checksums = checksums_of(rows)
-        self.lane_of, self.turn_of = order_shards(
-            sequence.samples, sequence.options, seed=sequence.seed, epoch=sequence.epoch
-        )
-
-    def __iter__(self) -> Iterator[Found]:
-        try:
-            for batch in self._batches():
-                yield batch, set(self.decoder.undecodable)
-        except HgldError as error:
-            if get_worker_info() is None:
-                raise
-            yield error
-
-    def _batches(self) -> Iterator[Batch]:
-        worker = get_worker_info()
-        mine = self.steps if worker is None else self.steps[worker.id :: worker.num_workers]
-        lanes: dict[int, Iterator[tuple[int, bytes]]] = {}
-        needed = np.unique(self.plan.rows[mine, self.plan.part])
-        with TemporaryFile(buffering=0) as file:
-            held = HeldImages(file)
-            for step in mine:
-                batch = self.plan.batch(step)
-                rows = {place: row for place, row in enumerate(batch.mine.tolist()) if row >= 0}
-                for row in rows.values():
-                    lane = int(self.lane_of[self.shard[row]])
-                    if lane not in lanes:
-                        lanes[lane] = self._read_lane(lane, needed[needed >= 0])
-                    while row not in held:
-                        held.put(*next(lanes[lane]))
-                found = {row: held.take(row) for row in set(rows.values())}
-                jpegs = ((place, found[row]) for place, row in rows.items())
-                yield self.decoder.batch(batch, jpegs, self)
-
-    def name(self, number: int) -> str:
-        """Shard and key of a sample, for an error."""
-        return f"{self._location(self.shard[number])}: key {self.keys[number]}"
-
-    def crc32(self, number: int) -> int | None:
-        """The CRC-32 that the JPEG of a sample has to have, if the index has it."""
-        return self.checksums[number] if self.checksums else None
-
-    def read_bytes(self, number: int) -> bytes:
-        """The JPEG of any sample; its shard is read from the front on, so do this seldom."""
-        with SequentialFile(self._location(self.shard[number])) as file:
-            return file.take(*self.place[number].tolist())
-
-    def _location(self, shard: int) -> str:
-        return join_location(self.folder, self.names[shard])
-
-    def _read_lane(self, lane: int, needed: np.ndarray) -> Iterator[tuple[int, bytes]]:
-        """The needed samples of a lane, shard after shard in their turn."""
-        mine = needed[self.lane_of[self.shard[needed]] == lane]
-        mine = mine[np.lexsort((self.place[mine, 0], self.turn_of[self.shard[mine]]))]
-        bounds = np.flatnonzero(np.diff(self.shard[mine])) + 1
-        for part in np.split(mine, bounds):
-            with SequentialFile(self._location(self.shard[part[0]])) as file:
-                for row in part.tolist():
-                    offset, size = self.place[row].tolist()
-                    yield row, file.take(offset, size)
+    def _blank(self, batch: GlobalBatch, images: Iterable[Tensor | None]) -> Tensor:
+        """Zeros in the shape of an image: of this part, or of the batch if all are padding."""
+        places = np.flatnonzero(batch.rows >= 0).tolist()
+        others = (self._image(batch, at, None)[1] for at in places)
+        return torch.zeros_like(next(i for i in chain(images, others) if i is not None))
 
 
-def reads_per_byte(options: BatchOptions, world_size: int, workers: int) -> float:
-    """How often all stream readers together read each byte of the shards.
+class ImageLoader:
+    """Every image once, in the order of the rows: images (n, ...), labels (n, L), row numbers (n,).
 
-    A worker reads the lanes that its rank's slice of the batch touches.
-
-    Example:
-        >>> reads_per_byte(BatchOptions(8, 4, order="shards", lanes=1), 4, 1)
-        4.0
-        >>> reads_per_byte(BatchOptions(8, 4, order="shards", lanes=4), 4, 1)
-        1.0
-    """
-    size = options.classes_per_batch * options.images_per_class
-    lane_of = np.arange(size) // (size // options.lanes)
-    rank_of = np.arange(size) // (size // world_size)
-    touched = len(np.unique(np.column_stack([lane_of, rank_of]), axis=0))
-    return touched * max(1, workers) / options.lanes
-
-
-class PlainImages(IterableDataset[tuple[Tensor, Tensor, int]]):
-    """Every sample exactly once, in the order of the index, shared by ranks and workers.
-
-    For classification and embedding passes; ranks may differ by one sample, and so may the workers
-    of a rank.
+    For classification and embedding passes. Neighbours in a shard are read together.
 
     Args:
         folder: of the shards.
         rows: rows of the index.
         transform: makes a tensor of a PIL image in RGB.
+        batch_size: images together.
+        numbers: row numbers of the wanted images; default: all.
         rank: of this process.
-        world_size: processes that share the samples.
+        world_size: processes that share the images; they may differ by one image.
+        workers: processes that read and decode for this rank; 0: this one.
+        damaged: gets the damaged images, which are left out; default: the first one is raised.
+
+    Raises:
+        DamagedImage: while iterating: an image was changed, or cannot be decoded.
+        InvalidData: while iterating: more of them than the budget of ``damaged`` allows.
+        Resumable: while iterating: a worker died.
+
+    Example:
+        >>> from hgld.shards import read_index
+        >>> def mean_colour(folder, transform):
+        ...     loader = ImageLoader(folder, read_index(folder), transform, batch_size=64)
+        ...     return torch.stack([images.mean((0, 2, 3)) for images, _, _ in loader]).mean(0)
     """
 
     def __init__(
@@ -334,17 +331,117 @@ class PlainImages(IterableDataset[tuple[Tensor, Tensor, int]]):
         rows: pd.DataFrame,
         transform: Transform,
         *,
+        batch_size: int,
+        numbers: Sequence[int] | np.ndarray | None = None,
         rank: int = 0,
         world_size: int = 1,
+        workers: int = 0,
+        damaged: DamagedImages | None = None,
     ) -> None:
-        self.images = ShardImages(folder, rows, transform)
-        self.rank, self.world_size = rank, world_size
+        self._images = ShardImages(folder, rows, transform)
+        wanted = np.arange(len(rows)) if numbers is None else np.asarray(numbers, np.int64)
+        own = np.array_split(wanted, world_size)[rank]
+        self._batches = np.split(own, range(batch_size, len(own), batch_size))
+        self._workers, self._damaged = workers, damaged
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, int]]:
-        worker = get_worker_info()
-        numbers = np.array_split(np.arange(len(self.images)), self.world_size)[self.rank]
-        if worker is not None:
-            numbers = np.array_split(numbers, worker.num_workers)[worker.id]
-        for number, data in self.images.iterate(numbers):
-            image = self.images.decode(number, data)
-            yield self.images.transform(image), torch.from_numpy(self.images.labels[number]), number
+    def __len__(self) -> int:
+        """Batches of this rank."""
+        return len(self._batches)
+
+    def __iter__(self) -> Generator[Batch]:
+        with closing(_load_ahead(self._read, len(self), self._workers)) as loaded:
+            for images, rows, met in loaded:
+                if self._damaged is not None:
+                    self._damaged.hold(met)
+                if len(rows):
+                    labels = torch.from_numpy(self._images.labels[rows])
+                    yield images, labels, torch.from_numpy(rows)
+
+    def _read(self, numbers: range) -> Iterator[tuple[Tensor, np.ndarray, list[int]]]:
+        for wanted in (self._batches[number] for number in numbers):
+            found: dict[int, Tensor] = {}
+            damaged = []
+            for row, jpeg in self._images.iterate(wanted):
+                try:
+                    found[row] = self._images.load(row, jpeg)
+                except DamagedImage:
+                    if self._damaged is None:
+                        raise
+                    damaged.append(row)
+            rows = wanted[[row in found for row in wanted.tolist()]]
+            images = [found[row] for row in rows.tolist()]
+            yield torch.stack(images) if images else torch.empty(0), rows, damaged
+
+
+class _WorkAhead(IterableDataset[Any]):
+    """In a worker, the items that ``work`` makes of every n-th number, n being their count.
+
+    An error comes last, in the place of an item: raised, it would arrive as pages of traceback.
+    """
+
+    def __init__(self, work: Callable[[range], Iterator[Any]], count: int) -> None:
+        self.work, self.count = work, count
+
+    def __iter__(self) -> Iterator[Any]:
+        worker: Any = get_worker_info()
+        try:
+            yield from self.work(range(worker.id, self.count, worker.num_workers))
+        except HgldError as error:
+            yield error
+
+
+def _load_ahead(
+    work: Callable[[range], Iterator[Item]], count: int, workers: int
+) -> Generator[Item]:
+    """The items that ``work`` makes of the numbers 0 .. count - 1, made ahead by workers.
+
+    Closed or at its end, it ends the workers. Torch would raise the death of a worker at any line
+    of the main process, and would end them while a request to stop can interrupt it. Here a death
+    is raised when the next item is asked for.
+
+    Raises:
+        HgldError: a worker raised it.
+        Resumable: a worker died.
+    """
+    if not workers:
+        yield from work(range(count))
+        return
+    get_temp_dir()  # workers hand tensors over through it, and wait for ever if it does not exist
+    loader = DataLoader(
+        _WorkAhead(work, count),
+        batch_size=None,
+        num_workers=workers,
+        prefetch_factor=AHEAD,
+        collate_fn=_as_it_is,
+        worker_init_fn=ignore_requests,
+    )
+    items: Any = None
+    try:
+        with held_back():
+            items = iter(loader)
+        for _ in range(count):  # asked for one more, it would end them by itself
+            found = next(items)
+            if isinstance(found, HgldError):
+                raise found
+            with held_back([signal.SIGCHLD]):
+                yield found
+    except RuntimeError as error:
+        raise _one_line(error) from None
+    finally:
+        with held_back(), held_back([signal.SIGCHLD]):
+            if items is not None:
+                items._shutdown_workers()
+
+
+def _as_it_is(found: Any) -> Any:
+    """Arrays stay arrays: as tensors they would be handed over in shared memory, one file each."""
+    return found
+
+
+def _one_line(error: RuntimeError) -> Exception:
+    if "DataLoader worker" not in str(error):
+        return error
+    return Resumable(
+        "a process that loads images died (out of memory, or killed); the same command resumes "
+        "from the last checkpoint; lower train.workers if it happens again"
+    )

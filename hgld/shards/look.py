@@ -10,7 +10,7 @@ import pandas as pd
 from hgld.errors import InvalidData
 from hgld.shards.files import FileReader, local_folder
 from hgld.shards.index import level_columns, read_index, read_manifest
-from hgld.shards.schema import IMAGE_CRC32, require_intact
+from hgld.shards.schema import IMAGE_CRC32
 from hgld.words import nearest
 
 __all__ = ["Sample", "count_shards", "list_shards", "read_sample"]
@@ -42,8 +42,8 @@ def read_sample(folder: Path | str, key: str) -> Sample:
     found = _find_row(folder, key)
     row = {str(name): value for name, value in found.to_dict().items()}
     reader = FileReader(folder)
-    jpeg = reader.read(row["shard"], row["offset"], row["size_bytes"])
-    require_intact(jpeg, row.get(IMAGE_CRC32), f"{folder / row['shard']}: key {row['key']}")
+    place = row["shard"], row["offset"], row["size_bytes"]
+    jpeg = reader.read_image(*place, row.get(IMAGE_CRC32), row["key"])
     text = (
         reader.read(row["shard"], row["json_offset"], row["json_size"])
         if row["json_size"]

@@ -1,11 +1,11 @@
-"""Reads samples of the shards by their place in the index, in any order.
+"""Read and decode samples of the shards by their place in the index, in any order.
 
 One pread finds a sample; nothing is unpacked, nothing is read that is not asked for, and worker
 processes share only the page cache. Neighbours that are asked for together are read together.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,34 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from hgld.shards.decode import Transform, decode_image
-from hgld.shards.files import FileReader, local_folder
+from hgld.errors import DamagedImage
+from hgld.images import Undecodable, decode_rgb
+from hgld.shards.files import FileReader, is_url, local_folder, require_intact
 from hgld.shards.index import labels_of, require_columns, whole_numbers
-from hgld.shards.schema import IMAGE_CRC32, require_intact
+from hgld.shards.schema import IMAGE_CRC32
+from hgld.shards.sequential import SequentialFile, join_location
 
-__all__ = ["ShardImages", "checksums_of", "read_image"]
+__all__ = ["ShardImages", "Transform", "decode_image", "read_image"]
+
+Transform = Callable[[Image.Image], Tensor]
 
 READ_TOGETHER = 1 << 20  # bytes of one read; it stays in the processor's cache
 GAP = 16 << 10  # bytes between neighbours that are cheaper to read than to skip
+
+
+def decode_image(data: bytes | memoryview, name: str) -> Image.Image:
+    """Return an image, upright in RGB.
+
+    Raises:
+        DamagedImage: it cannot be decoded; ``name`` is its shard and key.
+    """
+    try:
+        return decode_rgb(data)
+    except Undecodable as error:
+        raise DamagedImage(
+            f"{name}: the image cannot be decoded ({error}), so the shard is damaged; run `hgld "
+            "shards verify`"
+        ) from None
 
 
 class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
@@ -35,70 +54,94 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         folder: of the shards.
         rows: rows of the index; an item's row number counts in them.
         transform: makes a tensor of a PIL image in RGB.
+        remote: accept a URL; a single image of it is slow to read.
+
+    Attributes:
+        labels: (N, L) of all rows.
+        shards: (N,) number of each row's shard.
+        places: (N, 2) offset and size of each row's image in its shard.
     """
 
-    def __init__(self, folder: Path | str, rows: pd.DataFrame, transform: Transform) -> None:
+    def __init__(
+        self, folder: Path | str, rows: pd.DataFrame, transform: Transform, *, remote: bool = False
+    ) -> None:
         require_columns(rows, ["key", "shard"])
-        self.folder = local_folder(folder)
+        self.folder = str(folder) if remote and is_url(folder) else local_folder(folder)
         self.transform = transform
         self.labels = labels_of(rows)  # (N, L)
-        self._files = FileReader(self.folder)
+        self._files = FileReader(self.folder) if isinstance(self.folder, Path) else None
         self._keys = rows["key"].to_numpy(object)
         shard = rows["shard"].astype("category")
-        self._shards = [str(name) for name in shard.cat.categories]
-        self._shard = shard.cat.codes.to_numpy(np.int64, copy=True)
-        self._place = whole_numbers(rows, ["offset", "size_bytes"])  # (N, 2)
-        self._crc32 = checksums_of(rows)
+        self._names = [str(name) for name in shard.cat.categories]
+        self.shards = shard.cat.codes.to_numpy(np.int64, copy=True)
+        self.places = whole_numbers(rows, ["offset", "size_bytes"])  # (N, 2)
+        checked = IMAGE_CRC32 in rows
+        self._crc32 = array("q", whole_numbers(rows, [IMAGE_CRC32]).tobytes()) if checked else None
         # Plain arrays give a number in a third of numpy's time, and are shared by forked workers.
-        columns = (self._shard, self._place[:, 0], self._place[:, 1])
+        columns = (self.shards, self.places[:, 0], self.places[:, 1])
         self._find = tuple(array("q", column.tobytes()) for column in columns)
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor, int]:
-        image = self.decode(number, self.read_bytes(number))
-        return self.transform(image), torch.from_numpy(self.labels[number]), number
+        return self.load(number), torch.from_numpy(self.labels[number]), number
 
-    def decode(self, number: int, data: bytes | memoryview) -> Image.Image:
-        """The image of a sample's bytes, in RGB.
+    def load(self, number: int, jpeg: bytes | memoryview | None = None) -> Tensor:
+        """The tensor of a sample; its JPEG is read unless it is given.
 
         Raises:
-            InvalidData: they are not what was written, or cannot be decoded.
+            DamagedImage: its bytes were changed, or cannot be decoded.
+            InvalidData: the shard does not exist, or ends too early.
         """
-        require_intact(data, self.crc32(number), self.name(number))
-        return decode_image(data, self.name(number))
-
-    def crc32(self, number: int) -> int | None:
-        """The CRC-32 that the JPEG of a sample has to have, if the index has it."""
-        return self._crc32[number] if self._crc32 else None
+        if jpeg is None and self._files is not None:
+            crc32, key = self._crc32[number] if self._crc32 else None, self._keys[number]
+            jpeg = self._files.read_image(*self._place(number), crc32, key)
+        else:
+            jpeg = self.read_bytes(number) if jpeg is None else jpeg
+            require_intact(jpeg, self._crc32[number] if self._crc32 else None, self.name(number))
+        return self.transform(decode_image(jpeg, self.name(number)))
 
     def name(self, number: int) -> str:
         """Shard and key of a sample, for an error."""
-        shard = self.folder / self._shards[self._shard[number]]
-        return f"{shard}: key {self._keys[number]}"
+        return f"{self.location(int(self.shards[number]))}: key {self._keys[number]}"
+
+    def location(self, shard: int) -> str:
+        """Path or URL of a shard."""
+        return join_location(self.folder, self._names[shard])
 
     def read_bytes(self, number: int) -> bytes:
-        """The JPEG of a sample."""
+        """The JPEG of a sample, without a check of its CRC-32.
+
+        Raises:
+            InvalidData: the shard does not exist, or ends too early.
+        """
+        if self._files is not None:
+            return self._files.read(*self._place(number))
+        with SequentialFile(self.location(int(self.shards[number]))) as file:
+            return file.take(*self.places[number].tolist())
+
+    def _place(self, number: int) -> tuple[str, int, int]:
         shard, offset, size = self._find
-        return self._files.read(self._shards[shard[number]], offset[number], size[number])
+        return self._names[shard[number]], offset[number], size[number]
 
     def iterate(self, numbers: Sequence[int] | np.ndarray) -> Iterator[tuple[int, memoryview]]:
         """Number and JPEG of some samples in the order of the shards, neighbours in one read.
 
-        A view holds until the next sample is asked for.
+        A view holds until the next sample is asked for. Its CRC-32 is not checked.
         """
+        files = FileReader(local_folder(self.folder)) if self._files is None else self._files
         chosen = np.asarray(numbers, np.int64)
-        begin, end = self._place[chosen, 0], self._place[chosen].sum(1)
-        order = np.lexsort((begin, self._shard[chosen]))
+        begin, end = self.places[chosen, 0], self.places[chosen].sum(1)
+        order = np.lexsort((begin, self.shards[chosen]))
         chosen, begin, end = chosen[order], begin[order], end[order]
         ring = bytearray(READ_TOGETHER)
-        for first, last in _stretches(self._shard[chosen], begin, end):
+        for first, last in _stretches(self.shards[chosen], begin, end):
             start, size = int(begin[first]), int(end[last - 1] - begin[first])
             if size > len(ring):
                 ring = bytearray(size)
             data = memoryview(ring)[:size]
-            self._files.read_into(self._shards[self._shard[chosen[first]]], start, data)
+            files.read_into(self._names[self.shards[chosen[first]]], start, data)
             part = slice(first, last)
             begins, ends = (begin[part] - start).tolist(), (end[part] - start).tolist()
             for number, low, high in zip(chosen[part].tolist(), begins, ends, strict=True):
@@ -125,13 +168,6 @@ def _stretches(shard: np.ndarray, begin: np.ndarray, end: np.ndarray) -> list[tu
     return ranges
 
 
-def checksums_of(rows: pd.DataFrame) -> "array[int] | None":
-    """CRC-32 of the image of each row, if the rows have it."""
-    if IMAGE_CRC32 not in rows:
-        return None
-    return array("q", whole_numbers(rows, [IMAGE_CRC32]).tobytes())
-
-
 def read_image(folder: Path | str, row: "Mapping[str, Any] | pd.Series[Any]") -> Image.Image:
     """The image of one row of the index, in RGB.
 
@@ -140,8 +176,7 @@ def read_image(folder: Path | str, row: "Mapping[str, Any] | pd.Series[Any]") ->
     """
     folder = local_folder(folder)
     reader = FileReader(folder)
-    data = reader.read(str(row["shard"]), int(row["offset"]), int(row["size_bytes"]))
+    place = str(row["shard"]), int(row["offset"]), int(row["size_bytes"])
+    data = reader.read_image(*place, row.get(IMAGE_CRC32), row["key"])
     reader.close()
-    name = f"{folder / str(row['shard'])}: key {row['key']}"
-    require_intact(data, int(row[IMAGE_CRC32]) if IMAGE_CRC32 in row else None, name)
-    return decode_image(data, name)
+    return decode_image(data, f"{folder / str(row['shard'])}: key {row['key']}")

@@ -103,6 +103,12 @@ class Samples:
     shards: np.ndarray
 
     @classmethod
+    def of_labels(cls, labels: np.ndarray) -> "Samples":
+        """Samples of one run in one shard; enough for the order "random"."""
+        nowhere = np.zeros(len(labels), np.int64)
+        return cls(labels, nowhere, nowhere)
+
+    @classmethod
     def of_index(cls, rows: pd.DataFrame) -> "Samples":
         """From rows of the index, in their order.
 

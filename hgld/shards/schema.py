@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pandas as pd
@@ -31,7 +30,6 @@ __all__ = [
     "index_columns",
     "is_shard_name",
     "level_columns",
-    "require_intact",
 ]
 
 CREDITS = ("author", "license", "title", "url")
@@ -92,19 +90,6 @@ def is_shard_name(name: str) -> bool:
         (True, False)
     """
     return _SHARD.fullmatch(name) is not None
-
-
-def require_intact(data: bytes | memoryview, expected: int | None, name: str) -> None:
-    """Check the bytes of an image against the CRC-32 of its row, if it has one.
-
-    Raises:
-        InvalidData: they are not what was written; ``name`` says which image it is.
-    """
-    if expected is not None and crc32(data) != expected:
-        raise InvalidData(
-            f"{name}: the image's bytes were changed (CRC-32), so the shard is damaged; run `hgld "
-            "shards verify`"
-        )
 
 
 def check_index(rows: pd.DataFrame, path: Path) -> None:

@@ -5,13 +5,20 @@ So the plan plays that reader: it opens runs in reading order until the window i
 classes from the open runs, and closes a run when less than K of its images are left. Shards may
 be dealt to lanes: each lane is read on its own and fills its share of every batch, so that
 as many readers as lanes read each byte once between them.
+
+A batch may also be of few groups (supercategories), with as many classes of each. Few groups have
+enough classes among some hundred open runs, so a run waits open until enough classes of its group
+are open with it. Waiting runs do not count towards the window, or rare groups would fill it; a run
+that waits in vain is in no batch, so no reader holds its images.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from hgld.shards.compiled import compiled
 
-__all__ = ["draw_below", "draw_from_window", "queue_runs"]
+__all__ = ["draw_from_window", "draw_groups_from_window"]
 
 _MULTIPLIER = np.uint64(6364136223846793005)
 _INCREMENT = np.uint64(1442695040888963407)
@@ -42,7 +49,7 @@ def draw_from_window(
         (steps, num_lanes * per_lane) numbers of runs, lane by lane, and the most runs that were
         open at a time.
     """
-    queues, bounds = queue_runs(groups, lanes, num_lanes)
+    queues, bounds = _queue_runs(groups, lanes, num_lanes)
     most = int(groups.sum()) // (num_lanes * per_lane)
     table = np.empty((most, num_lanes * per_lane), np.int64)
     steps, peak = _play(
@@ -58,7 +65,7 @@ def draw_from_window(
     return table[:steps], int(peak)
 
 
-def queue_runs(
+def _queue_runs(
     groups: np.ndarray, lanes: np.ndarray, num_lanes: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The useful runs, lane after lane in reading order, and where each lane starts."""
@@ -69,7 +76,7 @@ def queue_runs(
 
 
 @compiled
-def draw_below(random: np.ndarray, below: int) -> int:
+def _draw_below(random: np.ndarray, below: int) -> int:
     """A number 0 .. below - 1, of a state that goes on with each call."""
     random[0] = random[0] * _MULTIPLIER + _INCREMENT
     return int(np.int64(random[0] >> np.uint64(33)) % below)
@@ -115,7 +122,7 @@ def _play(
                         if left[opened[base + other]] > left[opened[base + place]]:
                             place = other
                 else:
-                    place = tried + draw_below(random, count[lane] - tried)
+                    place = tried + _draw_below(random, count[lane] - tried)
                 run = opened[base + place]
                 opened[base + place] = opened[base + tried]
                 opened[base + tried] = run
@@ -133,3 +140,204 @@ def _play(
                     kept += 1
             count[lane] = kept
     return table.shape[0], peak
+
+
+class _Runs(NamedTuple):
+    """All runs, and those of one lane that are open."""
+
+    classes: np.ndarray
+    parents: np.ndarray
+    left: np.ndarray  # how often each can still give K images
+    opened: np.ndarray  # numbers of the open runs of the lane
+    runs_of: np.ndarray  # open runs of each class
+    runs_in: np.ndarray  # open runs of each parent
+    there: np.ndarray  # classes of each parent that have an open run
+
+
+def draw_groups_from_window(
+    classes: np.ndarray,
+    parents: np.ndarray,
+    groups: np.ndarray,
+    lanes: np.ndarray,
+    *,
+    num_lanes: int,
+    parts: int,
+    width: int,
+    window: int,
+    seed: int,
+) -> tuple[np.ndarray, int]:
+    """Runs of each batch: each lane gives ``width`` classes of each of ``parts`` parents.
+
+    Args:
+        classes: (R,) class of each run, in reading order.
+        parents: (R,) group that the class belongs to.
+        groups: (R,) how often the run can give K images.
+        lanes: (R,) lane of each run.
+        num_lanes: lanes of the whole plan.
+        parts: parents that each lane gives to a batch; no two lanes give the same.
+        width: classes of each of them.
+        window: runs that are open in all lanes together, beside those that wait for others.
+        seed: draws parents and classes.
+
+    Returns:
+        (steps, num_lanes * parts * width) numbers of runs, lane by lane, parent by parent, and
+        the most runs that were open at a time.
+    """
+    queues, bounds = _queue_runs(groups, lanes, num_lanes)
+    most = int(groups.sum()) // (num_lanes * parts * width)
+    table = np.empty((most, num_lanes * parts * width), np.int64)
+    steps, peak = _play_groups(
+        np.ascontiguousarray(classes, np.int64),
+        np.ascontiguousarray(parents, np.int64),
+        groups.astype(np.int64),
+        queues,
+        bounds,
+        (parts, width, max(1, window // num_lanes)),
+        np.array([seed % 2**64], np.uint64),
+        table,
+    )
+    return table[:steps], int(peak)
+
+
+@compiled
+def _play_groups(
+    classes: np.ndarray,
+    parents: np.ndarray,
+    left: np.ndarray,
+    queues: np.ndarray,
+    bounds: np.ndarray,
+    sizes: tuple[int, int, int],
+    random: np.ndarray,
+    table: np.ndarray,
+) -> tuple[int, int]:
+    """Fill the table; how many rows, and the most open runs."""
+    parts, width, window = sizes
+    lanes = len(bounds) - 1
+    runs_of = np.zeros((lanes, classes.max() + 1), np.int64)
+    runs_in = np.zeros((lanes, parents.max() + 1), np.int64)
+    there = np.zeros((lanes, parents.max() + 1), np.int64)
+    opened = np.empty(len(queues), np.int64)
+    following, count = bounds[:-1].copy(), np.zeros(lanes, np.int64)
+    used = np.full(parents.max() + 1, -1, np.int64)  # last step that took the parent
+    seen = np.full(classes.max() + 1, -1, np.int64)  # last step that took the class
+    peak = 0
+    for step in range(table.shape[0]):
+        for lane in range(lanes):
+            mine = opened[bounds[lane] : bounds[lane + 1]]
+            runs = _Runs(classes, parents, left, mine, runs_of[lane], runs_in[lane], there[lane])
+            for part in range(parts):
+                parent = -1
+                while True:
+                    ended = following[lane] == bounds[lane + 1]
+                    if ended or _count_ready(runs, width) >= window:
+                        parent = _choose_parent(runs, count[lane], width, used, step, random)
+                        if parent >= 0:
+                            break
+                        if ended:
+                            return step, peak
+                    _open(runs, count[lane], queues[following[lane]])
+                    count[lane] += 1
+                    following[lane] += 1
+                used[parent] = step
+                peak = max(peak, count.sum())
+                column = (lane * parts + part) * width
+                cells = table[step, column : column + width]
+                _take(runs, count[lane], parent, cells, seen, step, ended, random)
+                count[lane] = _close(runs, count[lane])
+    return table.shape[0], peak
+
+
+@compiled
+def _count_ready(runs: _Runs, width: int) -> int:
+    """Open runs that do not wait for other classes of their parent."""
+    ready = 0
+    for parent in range(len(runs.there)):
+        if runs.there[parent] >= width:
+            ready += runs.runs_in[parent]
+    return ready
+
+
+@compiled
+def _open(runs: _Runs, count: int, run: int) -> None:
+    runs.opened[count] = run
+    parent, class_of = runs.parents[run], runs.classes[run]
+    runs.there[parent] += runs.runs_of[class_of] == 0
+    runs.runs_of[class_of] += 1
+    runs.runs_in[parent] += 1
+
+
+@compiled
+def _choose_parent(
+    runs: _Runs, count: int, width: int, used: np.ndarray, step: int, random: np.ndarray
+) -> int:
+    """A parent with enough classes, drawn by its open runs; -1 where there is none."""
+    free = 0
+    for parent in range(len(used)):
+        if runs.there[parent] >= width and used[parent] != step:
+            free += runs.runs_in[parent]
+    if free == 0:
+        return -1
+    place = _draw_below(random, free)
+    for parent in range(len(used)):
+        if runs.there[parent] >= width and used[parent] != step:
+            place -= runs.runs_in[parent]
+            if place < 0:
+                return parent
+    return -1
+
+
+@compiled
+def _take(
+    runs: _Runs,
+    count: int,
+    parent: int,
+    cells: np.ndarray,
+    seen: np.ndarray,
+    step: int,
+    ended: bool,
+    random: np.ndarray,
+) -> None:
+    """Fill the cells with runs of different classes of the parent, at random.
+
+    Where no run follows, the fullest come first, so that most batches can be had.
+    """
+    places = np.empty(runs.runs_in[parent], np.int64)
+    number, taken = 0, 0
+    for run in runs.opened[:count]:
+        if runs.parents[run] == parent:
+            places[number] = run
+            number += 1
+    for tried in range(number):
+        chosen = tried
+        if ended:
+            for other in range(tried + 1, number):
+                if runs.left[places[other]] > runs.left[places[chosen]]:
+                    chosen = other
+        else:
+            chosen = tried + _draw_below(random, number - tried)
+        places[tried], places[chosen] = places[chosen], places[tried]
+        run = places[tried]
+        if seen[runs.classes[run]] != step:
+            seen[runs.classes[run]] = step
+            runs.left[run] -= 1
+            cells[taken] = run
+            taken += 1
+            if taken == len(cells):
+                return
+
+
+@compiled
+def _close(runs: _Runs, count: int) -> int:
+    """Close what is used up; how many runs stay open."""
+    kept = 0
+    for i in range(count):
+        run = runs.opened[i]
+        if runs.left[run] > 0:
+            runs.opened[kept] = run
+            kept += 1
+        else:
+            parent, class_of = runs.parents[run], runs.classes[run]
+            runs.runs_in[parent] -= 1
+            runs.runs_of[class_of] -= 1
+            runs.there[parent] -= runs.runs_of[class_of] == 0
+    return kept

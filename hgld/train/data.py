@@ -14,13 +14,18 @@ import torch
 
 from hgld.artifacts import hash_file
 from hgld.config import Options, RunOptions, TrainOptions
-from hgld.errors import HgldError, UsageError
+from hgld.errors import HgldError, InvalidData, UsageError
+from hgld.model.image_config import ImageConfig
+from hgld.model.transforms import training_transform
 from hgld.shards.batches import BatchOptions, Samples
 from hgld.shards.coverage import measure_coverage
+from hgld.shards.damaged import DamagedImages
 from hgld.shards.index import level_columns, read_index, read_manifest
+from hgld.shards.load import BatchLoader
 from hgld.shards.read import ShardImages
+from hgld.train.ranks import ALONE, Ranks
 
-__all__ = ["TrainingData", "batch_options", "number_levels", "step_seed"]
+__all__ = ["TrainingData", "batch_options", "number_levels"]
 
 REVISION = 2  # of the trainer: higher when the same options make another model
 
@@ -86,6 +91,41 @@ class TrainingData:
         """What the plan of the batches must know."""
         return replace(Samples.of_index(self.rows), labels=self.labels)
 
+    def loader(
+        self,
+        config: ImageConfig,
+        options: TrainOptions,
+        ranks: Ranks = ALONE,
+        damaged: DamagedImages | None = None,
+    ) -> BatchLoader:
+        """Load augmented bytes (B / ranks, 3, H, W) of this rank's part of each batch.
+
+        Raises:
+            InvalidData: the folder to read from has other shards.
+            UsageError: the processes do not divide it, or options do not fit together.
+        """
+        batches, copy = batch_options(options), options.batches.folder
+        ranks.require_division(batches.classes_per_batch * batches.images_per_class)
+        if copy is not None and read_manifest(copy) != read_manifest(self.folder):
+            raise InvalidData(
+                f"{copy}: its manifest.json is not that of {self.folder}; set train.batches.folder "
+                "to a copy of these shards"
+            )
+        side, budget = config.image_size, options.undecodable_budget
+        return BatchLoader(
+            self.folder if copy is None else copy,
+            self.rows,
+            training_transform(config, options.augmentation),
+            batches,
+            seed=options.seed,
+            reader=options.batches.reader,
+            rank=ranks.rank,
+            world_size=ranks.size,
+            workers=options.workers,
+            damaged=damaged or DamagedImages(budget, self.name, speaks=ranks.leads),
+            image_shape=(3, side, side),
+        )
+
     def describe_coverage(self, options: TrainOptions) -> str:
         """What an epoch shows of the split, and what it leaves out."""
         found = measure_coverage(self.samples, batch_options(options), seed=options.seed)
@@ -104,7 +144,7 @@ class TrainingData:
         whole = 0
         for number in range(len(found)):
             with suppress(HgldError):
-                found.decode(number, found.read_bytes(number))
+                found.load(number)
                 whole += 1
         return whole
 
@@ -128,27 +168,14 @@ def number_levels(paths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return labels, labels[first]
 
 
-def step_seed(seed: int, step: int, purpose: str) -> int:
-    """A seed of its own for each step and purpose.
-
-    Example:
-        >>> step_seed(0, 1, "model") == step_seed(0, 1, "model")
-        True
-        >>> step_seed(0, 1, "model") == step_seed(0, 1, "augmentation")
-        False
-    """
-    return int.from_bytes(sha256(f"{seed} {step} {purpose}".encode()).digest()[:7])
-
-
 def _decisive(options: Options, first: set[str], left_out: Collection[str] = ()) -> dict[str, Any]:
     """The options that decide a model, as JSON values."""
-    values = options.model_dump(mode="json", exclude={*options.operational, *left_out})
-    defaults = type(options)().model_dump(mode="json")
+    values = {n: value for n, value in options.decisive().items() if n not in left_out}
+    defaults = type(options)().decisive()
     return {n: value for n, value in values.items() if n in first or value != defaults[n]}
 
 
 def batch_options(options: TrainOptions) -> BatchOptions:
     """What a batch of the trainer is made of."""
-    return BatchOptions(
-        options.classes_per_batch, options.images_per_class, **options.batches.model_dump()
-    )
+    decisive = options.batches.decisive()
+    return BatchOptions(options.classes_per_batch, options.images_per_class, **decisive)

@@ -19,11 +19,12 @@ from hgld.config import RunOptions, StageContext, TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model import ImageModel, build_image_model, save_model
 from hgld.model.folder import RUNS
+from hgld.shards.batches import step_seed
 from hgld.shards.damaged import DamagedImages
+from hgld.shards.load import LoadedBatch
 from hgld.stopping import stop_requests
 from hgld.tasks import say, track
-from hgld.train.data import TrainingData, step_seed
-from hgld.train.feed import Batch, feed_batches
+from hgld.train.data import TrainingData
 from hgld.train.learner import Learner, NotANumber, enough_memory
 from hgld.train.objective import build_loss
 from hgld.train.pace import Pace
@@ -146,23 +147,24 @@ def _train(
 
     start = checkpoints.resume(device)
     steps = range(start, run.steps)
-    feed = feed_batches(data, model.config, options, steps, ranks, damaged)
+    loader = data.loader(model.config, options, ranks, damaged)
+    every_label = torch.from_numpy(data.labels)  # (N, L)
     pace = Pace(folder, start, run.steps)
     with (
         folder.metrics(start, ranks.leads, options.tensorboard) as metrics,
         stop_requests() as ask,
-        closing(feed) as batches,
+        closing(loader.load(steps)) as batches,
     ):
         for step in track(steps, f"Training {folder.path.name}"):
             began = perf_counter()
             batch = _next_batch(batches, damaged, ranks)
-            images, labels, rows, epoch = batch  # (b, 3, H, W) bytes, (B, L), (B,)
+            rows = torch.from_numpy(batch.planned.rows)  # (B,) of all ranks
             read = perf_counter()
 
             done = step + 1
             torch.manual_seed(step_seed(options.seed, step, _purpose(ranks)))
             try:
-                loss = learner.learn(step, images, labels, rows)
+                loss = learner.learn(step, batch.images, every_label[rows], rows)
             except NotANumber as found:
                 if ranks.leads:
                     folder.keep_batch(done, data.keys(rows.tolist()))
@@ -171,7 +173,7 @@ def _train(
             model_s = perf_counter() - read - learner.loss_s
             metrics.write(done, loss, read - began, model_s, learner.loss_s)
             if ranks.leads:
-                pace.tell(done, epoch, len(rows))
+                pace.tell(done, batch.planned.epoch, len(rows))
             stop = ranks.any(ask())
             if stop or done % options.checkpoint_steps == 0 or done == run.steps:
                 if ranks.leads:
@@ -182,7 +184,9 @@ def _train(
                 raise ranks.told(_stopped(folder, done, run.steps))
 
 
-def _next_batch(batches: Iterator[Batch], damaged: DamagedImages, ranks: Ranks) -> Batch:
+def _next_batch(
+    batches: Iterator[LoadedBatch], damaged: DamagedImages, ranks: Ranks
+) -> LoadedBatch:
     """The next batch, once each rank has its part of it and all together bear with the damage.
 
     Raises:

@@ -59,9 +59,8 @@ def check_training(
     labels, class_labels = number_levels(rows[levels].to_numpy(np.int64))
     for run in training:
         build_loss(run, class_labels, options.dim, options.seed)
-    nowhere = np.zeros(len(labels), np.int64)
     batches = replace(batch_options(options), order="random")
     try:
-        plan_epoch(Samples(labels, nowhere, nowhere), batches, seed=options.seed, epoch=0)
+        plan_epoch(Samples.of_labels(labels), batches, seed=options.seed, epoch=0)
     except InvalidData as error:
         raise InvalidData(f"train.split '{options.split}': {error}") from None

@@ -9,18 +9,15 @@ from contextlib import closing
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from hgld.config import TrainOptions
-from hgld.errors import InvalidData, UsageError
+from hgld.errors import UsageError
 from hgld.model import ImageModel
 from hgld.model.transforms import evaluation_transform
 from hgld.shards.damaged import DamagedImages
-from hgld.shards.read import ShardImages
-from hgld.stopping import ignore_requests
+from hgld.shards.load import ImageLoader
 from hgld.tasks import track
 from hgld.train.data import TrainingData
-from hgld.train.feed import loaded
 
 __all__ = ["pca_whitening", "whiten_head"]
 
@@ -83,27 +80,6 @@ def whiten_head(
         model.head.bias.copy_(bias)
 
 
-class _Chosen(Dataset[Tensor | int]):
-    """Some of the images; of a damaged one the row number, since an error would end the loader."""
-
-    def __init__(self, images: ShardImages, rows: list[int]) -> None:
-        self.images, self.rows = images, rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, place: int) -> Tensor | int:
-        try:
-            return self.images[self.rows[place]][0]
-        except InvalidData:
-            return self.rows[place]
-
-
-def _collate(found: list[Tensor | int]) -> tuple[list[Tensor], list[int]]:
-    images = [image for image in found if isinstance(image, Tensor)]
-    return images, [row for row in found if isinstance(row, int)]
-
-
 @torch.inference_mode()
 def _features(
     model: ImageModel, data: TrainingData, options: TrainOptions, damaged: DamagedImages
@@ -111,21 +87,20 @@ def _features(
     """(N, F) what the head would be given."""
     count = min(options.head_init_images, len(data.rows))
     chosen = np.sort(np.random.default_rng(options.seed).permutation(len(data.rows))[:count])
-    images = ShardImages(data.folder, data.rows, evaluation_transform(model.config))
-    loader = DataLoader(
-        _Chosen(images, chosen.tolist()),
-        BATCH,
-        num_workers=options.workers,
-        collate_fn=_collate,
-        worker_init_fn=ignore_requests,
+    loader = ImageLoader(
+        data.folder,
+        data.rows,
+        evaluation_transform(model.config),
+        batch_size=BATCH,
+        numbers=chosen,
+        workers=options.workers,
+        damaged=damaged,
     )
     device, training = next(model.parameters()).device, model.training
     model.eval()
     found = []
-    with closing(loaded(loader)) as batches:
-        for batch, rows in track(batches, "Whitening the head", len(loader)):
-            damaged.hold(rows)
-            if batch:
-                found.append(model.head_input(torch.stack(batch).to(device)).float().cpu())
+    with closing(iter(loader)) as batches:
+        for images, _, _ in track(batches, "Whitening the head", len(loader)):
+            found.append(model.head_input(images.to(device)).float().cpu())
     model.train(training)
     return torch.cat(found)

@@ -16,14 +16,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from hgld.artifacts import atomic_path, hash_file
 from hgld.config import TrainOptions
 from hgld.model import build_image_model
 from hgld.model.image_config import ImageConfig
 from hgld.model.transforms import evaluation_transform
-from hgld.shards.read import ShardImages
+from hgld.shards.load import ImageLoader
 from hgld.tasks import track
 from hgld.train.data import TrainingData
 from hgld.train.whitening import pca_whitening
@@ -114,7 +113,7 @@ def _find(data: TrainingData, options: TrainOptions) -> Tensor:
 @torch.inference_mode()
 def show(data: TrainingData, config: ImageConfig, network: Callable[[Tensor], Tensor]) -> Tensor:
     """What a network makes of every photo, as an evaluation shows it: (N, D)."""
-    images = ShardImages(data.folder, data.rows, evaluation_transform(config))
-    loader = DataLoader(images, TOGETHER)
+    transform = evaluation_transform(config)
+    loader = ImageLoader(data.folder, data.rows, transform, batch_size=TOGETHER)
     batches = track(loader, "Photos", len(loader))
     return torch.cat([network(batch) for batch, _, _ in batches])

@@ -16,7 +16,7 @@ from torch import nn
 from hgld.config import RunOptions, TrainOptions
 from hgld.model import ImageModel
 from hgld.model.image import ImageConfig
-from hgld.shards.batches import batch_at
+from hgld.shards.batches import BatchOptions, BatchPlan, Samples
 from hgld.train.learner import Learner
 from hgld.train.objective import build_loss
 from hgld.train.rates import set_rates
@@ -48,9 +48,10 @@ def train_head(photos: Photos, run: RunOptions, batches: Batches, seed: int) -> 
     criterion = build_loss(run, photos.class_labels, model.dim, seed)
     learner = Learner(model, criterion, photos.labels.shape[1], TrainOptions(), run)
     labels, images = torch.from_numpy(photos.labels), photos.features[:, :, None, None]
-    plan = {"classes_per_batch": batches.classes, "images_per_class": batches.images, "seed": seed}
+    options = BatchOptions(batches.classes, batches.images)
+    plan = BatchPlan(Samples.of_labels(photos.labels), options, seed=seed)
     for step in range(run.steps):
-        rows = torch.from_numpy(batch_at(photos.labels, step, **plan))
+        rows = torch.from_numpy(plan.at(step).rows)
         set_rates(learner.optimizers, run, step)
         learner.differentiate(images[rows], labels[rows], rows)
         for optimizer in learner.optimizers:

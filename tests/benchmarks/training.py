@@ -22,10 +22,9 @@ import torch
 from hgld.config import TrainOptions
 from hgld.model.image_config import ImageConfig
 from hgld.model.transforms import training_transform
+from hgld.shards.batches import BatchPlan
 from hgld.shards.read import ShardImages
-from hgld.shards.sequence import BatchSteps
 from hgld.train.data import TrainingData, batch_options
-from hgld.train.feed import feed_batches
 from tests.benchmarks.shards import compare, make_source, write_shards
 
 if TYPE_CHECKING:
@@ -73,13 +72,13 @@ def _cpu_seconds() -> float:
 
 
 def _through_loader(data: TrainingData, options: TrainOptions, steps: int) -> None:
-    for _ in feed_batches(data, CONFIG, options, range(steps)):
+    for _ in data.loader(CONFIG, options).load(range(steps)):
         pass  # the model that is nothing
 
 
 def _bare(data: TrainingData, options: TrainOptions, steps: int) -> None:
-    plan = BatchSteps(data.samples, batch_options(options), seed=options.seed)
-    batches = [plan.at(step).tolist() for step in range(steps)]
+    plan = BatchPlan(data.samples, batch_options(options), seed=options.seed)
+    batches = [plan.at(step).rows.tolist() for step in range(steps)]
     context = get_context("fork")
     workers = [
         context.Process(target=_work, args=(data, batches[number :: options.workers]))

@@ -7,13 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import InvalidData, UsageError
-from hgld.shards import batch_at, plan_batches
-from hgld.shards.batches import BatchOptions, Samples, order_shards, plan_epoch
+from hgld.shards.batches import BatchOptions, BatchPlan, Samples, part_of_rank, plan_epoch
 from hgld.shards.coverage import measure_coverage
 from hgld.shards.deal import count_rows, deal_rows
-from hgld.shards.grouped import draw_groups_from_window
 from hgld.shards.plan import plan_shards
-from hgld.shards.sequence import BatchSequence
+from hgld.shards.window import draw_groups_from_window
 
 sizes = st.lists(st.integers(1, 40), min_size=4, max_size=30)
 
@@ -33,9 +31,8 @@ def test_every_batch_has_p_classes_with_k_images(
     labels = labels_of(sizes)
     if sum(size >= images for size in sizes) < classes:
         return
-    plan = plan_batches(
-        labels, classes_per_batch=classes, images_per_class=images, seed=1, epoch=epoch
-    )
+    options = BatchOptions(classes, images)
+    plan = plan_epoch(Samples.of_labels(labels), options, seed=1, epoch=epoch)
     for batch in plan:
         finest, counts = np.unique(labels[batch, -1], return_counts=True)
         assert len(finest) == classes and (counts == images).all()
@@ -59,24 +56,22 @@ def test_no_more_rows_can_be_had(counts: list[int], width: int) -> None:
 
 
 def test_a_plan_depends_on_seed_and_epoch_alone() -> None:
-    labels = labels_of([8] * 10)
+    samples = Samples.of_labels(labels_of([8] * 10))
 
     def plan(seed: int, epoch: int) -> list[list[int]]:
-        return plan_batches(
-            labels, classes_per_batch=4, images_per_class=4, seed=seed, epoch=epoch
-        ).tolist()
+        return plan_epoch(samples, BatchOptions(4, 4), seed=seed, epoch=epoch).tolist()
 
     assert plan(0, 0) == plan(0, 0)
     assert plan(0, 0) != plan(0, 1) and plan(0, 0) != plan(1, 0)
 
 
 def test_every_step_of_the_endless_sequence_is_of_its_epoch() -> None:
-    labels = labels_of([8] * 10)
-    options = {"classes_per_batch": 4, "images_per_class": 4, "seed": 3}
-    steps = len(plan_batches(labels, epoch=0, **options))
+    samples = Samples.of_labels(labels_of([8] * 10))
+    plan = BatchPlan(samples, BatchOptions(4, 4), seed=3)
+    steps = len(plan.rows(0))
     assert steps == 5
-    second = plan_batches(labels, epoch=1, **options)
-    assert batch_at(labels, steps + 2, **options).tolist() == second[2].tolist()
+    second = plan_epoch(samples, BatchOptions(4, 4), seed=3, epoch=1)
+    assert plan.at(steps + 2).rows.tolist() == second[2].tolist()
 
 
 def test_classes_meet_as_by_chance() -> None:
@@ -100,7 +95,7 @@ def test_a_class_meets_many_others_within_one_epoch() -> None:
 
 def test_too_few_classes_stop_with_the_numbers() -> None:
     with pytest.raises(InvalidData, match=r"2 of 3 classes have 4 images or more, but .* 3 of"):
-        plan_batches(labels_of([4, 5, 3]), classes_per_batch=3, images_per_class=4, seed=0, epoch=0)
+        plan_epoch(Samples.of_labels(labels_of([4, 5, 3])), BatchOptions(3, 4), seed=0, epoch=0)
 
 
 def test_the_order_of_shards_says_that_it_needs_runs() -> None:
@@ -151,7 +146,7 @@ def test_the_order_of_shards_gives_exact_batches_too(
         assert lanes > 1  # a lane may hold too few classes, never the whole
         return
     require_exact(plan, samples, options)
-    lane_of, _ = order_shards(samples, options, seed=seed, epoch=0)
+    lane_of, _ = BatchPlan(samples, options, seed=seed).shard_order(0)
     lane = lane_of[samples.shards[plan]].reshape(len(plan), lanes, -1)
     assert (lane == np.arange(lanes)[:, None]).all()
 
@@ -188,7 +183,7 @@ def test_shards_are_read_in_their_turn() -> None:
     samples = samples_of([24] * 60, shards=12)
     options = BatchOptions(8, 4, order="shards", window=20)
     plan = plan_epoch(samples, options, seed=0, epoch=0)
-    _, turn_of = order_shards(samples, options, seed=0, epoch=0)
+    _, turn_of = BatchPlan(samples, options, seed=0).shard_order(0)
     first_step = [int(np.flatnonzero((samples.shards[plan] == s).any(1))[0]) for s in range(12)]
     assert (np.diff(np.array(first_step)[np.argsort(turn_of)]) >= 0).all()
 
@@ -338,50 +333,39 @@ def test_over_epochs_every_class_that_is_large_enough_comes() -> None:
 def test_ranks_share_the_global_batch_without_a_duplicate(ranks: int) -> None:
     samples = samples_of([8] * 20)
     options = BatchOptions(4, 4)
-    parts = [
-        BatchSequence(samples, options, seed=1, rank=rank, world_size=ranks).plan(0)
-        for rank in range(ranks)
-    ]
     whole = plan_epoch(samples, options, seed=1, epoch=0)
+    parts = [whole[:, part_of_rank(16, rank, ranks)] for rank in range(ranks)]
     assert np.array_equal(np.concatenate(parts, axis=1), whole)
 
 
 def test_a_state_goes_on_in_the_next_epoch() -> None:
     samples, options = samples_of([8] * 8), BatchOptions(4, 4)
-    sequence = BatchSequence(samples, options, seed=1)
-    for _ in range(5):
-        sequence.advance()
-    assert len(sequence.plan(0)) == 4
-    assert (sequence.state_dict()["epoch"], sequence.state_dict()["step"]) == (1, 1)
-    again = BatchSequence(samples, options, seed=1)
-    again.load_state_dict(sequence.state_dict())
-    assert (again.epoch, again.step) == (1, 1)
+    plan = BatchPlan(samples, options, seed=1)
+    state = plan.state_of(5)
+    assert len(plan.rows(0)) == 4
+    assert (state["epoch"], state["step"]) == (1, 1)
+    assert BatchPlan(samples, options, seed=1).step_of(state) == 5
 
 
 @pytest.mark.parametrize("order", ["random", "shards"])
 def test_a_state_of_any_step_goes_on_with_the_same_rows(order: Literal["random", "shards"]) -> None:
     samples, options = samples_of([9] * 8), BatchOptions(4, 4, order=order)
 
-    def rows(sequence: BatchSequence, steps: int) -> list[list[int]]:
-        found = []
-        for _ in range(steps):
-            found.append(sequence.plan(sequence.epoch)[sequence.step].tolist())
-            sequence.advance()
-        return found
+    def rows(plan: BatchPlan, start: int, stop: int) -> list[list[int]]:
+        return [plan.at(step).rows.tolist() for step in range(start, stop)]
 
-    whole = rows(BatchSequence(samples, options, seed=1), 15)
+    whole = rows(BatchPlan(samples, options, seed=1), 0, 15)
     for stop in range(15):
-        first, second = (BatchSequence(samples, options, seed=1) for _ in range(2))
-        head = rows(first, stop)
-        second.load_state_dict(first.state_dict())
-        assert head + rows(second, 15 - stop) == whole
+        first, second = (BatchPlan(samples, options, seed=1) for _ in range(2))
+        head = rows(first, 0, stop)
+        assert head + rows(second, second.step_of(first.state_of(stop)), 15) == whole
 
 
 def test_a_state_of_other_batches_is_refused() -> None:
     samples = samples_of([8] * 8)
-    state = BatchSequence(samples, BatchOptions(4, 4), seed=1).state_dict()
+    state = BatchPlan(samples, BatchOptions(4, 4), seed=1).state_of(0)
     with pytest.raises(InvalidData, match="saved with other shards, batch options"):
-        BatchSequence(samples, BatchOptions(4, 4), seed=2).load_state_dict(state)
+        BatchPlan(samples, BatchOptions(4, 4), seed=2).step_of(state)
 
 
 @pytest.mark.parametrize(
@@ -403,7 +387,7 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: s
 
 def test_a_batch_that_the_ranks_cannot_share_is_refused() -> None:
     with pytest.raises(UsageError, match="3 ranks do not divide a batch of 16"):
-        BatchSequence(samples_of([8] * 8), BatchOptions(4, 4), seed=0, world_size=3)
+        part_of_rank(16, rank=0, world_size=3)
 
 
 @pytest.mark.parametrize(
@@ -427,23 +411,24 @@ def test_an_option_that_means_nothing_is_named(options: dict[str, Any]) -> None:
         BatchOptions(**{"classes_per_batch": 4, "images_per_class": 4, **options})
 
 
-@pytest.mark.parametrize(
-    "whose",
-    [{"rank": 2, "world_size": 2}, {"rank": -1, "world_size": 2}, {"world_size": 0}, {"seed": -1}],
-    ids=str,
-)
-def test_a_rank_or_seed_that_is_none_is_refused(whose: dict[str, int]) -> None:
+@pytest.mark.parametrize(("rank", "world_size"), [(2, 2), (-1, 2), (0, 0)])
+def test_a_rank_that_is_none_is_refused(rank: int, world_size: int) -> None:
     with pytest.raises(UsageError, match="expected"):
-        BatchSequence(samples_of([8] * 8), BatchOptions(4, 4), **{"seed": 0, **whose})
+        part_of_rank(16, rank, world_size)
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(UsageError, match="expected"):
+        BatchPlan(samples_of([8] * 8), BatchOptions(4, 4), seed=-1)
 
 
 @pytest.mark.parametrize("wrong", [{"step": -1}, {"step": 10**6}, {"epoch": -1}], ids=str)
 def test_a_state_of_a_step_that_is_none_is_refused(wrong: dict[str, int]) -> None:
-    sequence = BatchSequence(samples_of([8] * 8), BatchOptions(4, 4), seed=0)
+    plan = BatchPlan(samples_of([8] * 8), BatchOptions(4, 4), seed=0)
     with pytest.raises(InvalidData, match="there is none"):
-        sequence.load_state_dict({**sequence.state_dict(), **wrong})
-    with pytest.raises(InvalidData, match="no saved state"):
-        sequence.load_state_dict({"step": 0})
+        plan.step_of({**plan.state_of(0), **wrong})
+    with pytest.raises(InvalidData, match="not a saved state"):
+        plan.step_of({"step": 0})
 
 
 @pytest.mark.parametrize("order", ["random", "shards"])

@@ -3,7 +3,7 @@ import io
 import numpy as np
 import pytest
 
-from hgld.shards.held import HeldImages
+from hgld.shards.stream import HeldImages
 
 
 @pytest.mark.parametrize("in_memory", [0, 20_000, 10**9])

@@ -24,13 +24,12 @@ import pandas as pd
 import pytest
 import torch
 import webdataset
-from torch.utils.data import DataLoader
 
 from hgld.errors import HgldError, InvalidData, MissingInput, Resumable, UsageError
 from hgld.shards import index_shards, read_index, read_manifest, verify_shards
 from hgld.shards.batches import BatchOptions, plan_epoch
-from hgld.shards.held import HeldImages
-from hgld.shards.load import BatchLoader, PlainImages, reads_per_byte
+from hgld.shards.load import BatchLoader, ImageLoader
+from hgld.shards.stream import HeldImages, reads_per_byte
 from hgld.tasks import watched_by
 from tests.shards.shard_world import World, draw, make_world
 from tests.shards.walk_batches import noisy, walk_steps
@@ -139,7 +138,7 @@ def test_any_reader_workers_and_ranks_give_the_same_batches_pixel_for_pixel(
 def test_both_readers_give_the_same_batches_of_whole_groups(
     shards: Path, rows: pd.DataFrame, in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hgld.shards.load.HeldImages", partial(HeldImages, in_memory=in_memory))
+    monkeypatch.setattr("hgld.shards.stream.HeldImages", partial(HeldImages, in_memory=in_memory))
     options = replace(IN_SHARDS, groups_per_batch=2, lanes=1)
     indexed, stream = (
         walk(BatchLoader(shards, rows, noisy, options, seed=3, reader=reader), 6)
@@ -157,7 +156,7 @@ def test_a_batch_is_its_images_and_labels(shards: Path, rows: pd.DataFrame, worl
     assert images.shape == (16, 3, 15, 20)
     assert np.array_equal(labels, rows.loc[numbers, ["level_1", "level_2", "level_3"]])
     plan = plan_epoch(
-        BatchLoader(shards, rows, noisy, options, seed=3).sequence.samples,
+        BatchLoader(shards, rows, noisy, options, seed=3).plan.samples,
         options,
         seed=3,
         epoch=0,
@@ -595,7 +594,7 @@ def test_an_error_of_a_worker_is_one_line(
 def test_a_full_disk_of_temporary_files_is_one_line(
     shards: Path, rows: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    monkeypatch.setattr("hgld.shards.load.HeldImages", partial(HeldImages, in_memory=0))
+    monkeypatch.setattr("hgld.shards.stream.HeldImages", partial(HeldImages, in_memory=0))
     get_temp_dir()  # of this process, and it outlives the disk
     monkeypatch.setattr(tempfile, "tempdir", None)  # TMPDIR is looked up once
     monkeypatch.setenv("TMPDIR", str(tmp_path / "disk"))
@@ -674,8 +673,9 @@ def test_the_plain_reader_gives_each_sample_once(
 ) -> None:
     parts = []
     for rank in range(ranks):
-        plain = PlainImages(str(shards), rows, noisy, rank=rank, world_size=ranks)
-        loader = DataLoader(plain, batch_size=8, num_workers=workers)
+        loader = ImageLoader(
+            str(shards), rows, noisy, batch_size=8, rank=rank, world_size=ranks, workers=workers
+        )
         parts.append([n for _, _, batch in loader for n in batch.tolist()])
     assert sorted(n for part in parts for n in part) == list(range(len(rows)))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1

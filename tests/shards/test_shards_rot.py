@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from hgld.errors import InvalidData
-from hgld.shards import BatchLoader, BatchOptions, PlainImages, ShardImages, read_index, read_sample
+from hgld.shards import BatchLoader, BatchOptions, ImageLoader, ShardImages, read_index, read_sample
 from hgld.shards.copy import copy_samples
 from hgld.shards.read import read_image
 from tests.shards.shard_world import World, rot
@@ -35,7 +35,7 @@ def rows(shards: Path) -> pd.DataFrame:
 
 READERS: dict[str, Callable[[Path, pd.DataFrame, int], object]] = {
     "item": lambda shards, rows, n: ShardImages(shards, rows, tensor)[n],
-    "plain": lambda shards, rows, n: list(PlainImages(shards, rows, tensor)),
+    "plain": lambda shards, rows, n: list(ImageLoader(shards, rows, tensor, batch_size=1)),
     "image": lambda shards, rows, n: read_image(shards, rows.iloc[n]),
     "cat": lambda shards, rows, n: read_sample(shards, rows["key"][n]),
     "copy": lambda shards, rows, n: copy_samples(shards, rows, shards / "copy"),
@@ -77,5 +77,5 @@ def test_within_the_budget_another_image_takes_the_place_of_a_changed_one(
 def test_rows_without_checksums_are_read_as_before(shards: Path, rows: pd.DataFrame) -> None:
     rot(shards, rows.iloc[0])
     old = rows.drop(columns="image_crc32")
-    assert len(list(PlainImages(shards, old, tensor))) == len(rows)
+    assert len(list(ImageLoader(shards, old, tensor, batch_size=1))) == len(rows)
     assert list(BatchLoader(shards, old, tensor, OPTIONS, seed=0, reader="stream"))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hgld.config import RunOptions
-from hgld.shards.sequence import BatchSteps
+from hgld.shards.batches import BatchPlan
 from hgld.train import train_models
 from hgld.train.data import TrainingData, batch_options
 from tests.made_shards import harm, make_context, make_shards, small_options
@@ -33,9 +33,9 @@ def harmed(tmp_path: Path) -> tuple[Path, list[str]]:
     folder = make_shards(tmp_path / "harmed")
     options = small_options()
     data = TrainingData.read(folder, options)
-    plan = BatchSteps(data.samples, batch_options(options), seed=options.seed)
-    first, landmarks = plan.at(0), data.labels[:, -1]
-    others = [r for r in plan.at(1) if r not in first and landmarks[r] != landmarks[first[0]]]
+    plan = BatchPlan(data.samples, batch_options(options), seed=options.seed)
+    first, landmarks = plan.at(0).rows, data.labels[:, -1]
+    others = [r for r in plan.at(1).rows if r not in first and landmarks[r] != landmarks[first[0]]]
     return folder, sorted(harm(folder, int(row))["key"] for row in (first[0], others[0]))
 
 

@@ -8,12 +8,10 @@ import pytest
 
 from hgld.config import RunOptions, SamplingOptions
 from hgld.errors import UsageError
-from hgld.shards.batches import batch_at, plan_epoch
-from hgld.shards.sequence import BatchSteps
+from hgld.shards.batches import BatchOptions, BatchPlan, plan_epoch
 from hgld.tasks import watched_by
 from hgld.train.data import TrainingData, batch_options
-from hgld.train.feed import feed_batches
-from tests.made_shards import make_context, make_shards, small_options
+from tests.made_shards import feed_batches, make_context, make_shards, small_options
 
 SHORT = RunOptions(loss="HAPPIER", steps=2)
 
@@ -34,8 +32,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
 
 
 def test_without_sampling_options_batches_are_those_of_the_plain_plan(data: TrainingData) -> None:
-    sizes = {"classes_per_batch": 2, "images_per_class": 2, "seed": 0}
-    expected = [batch_at(data.labels, step, **sizes).tolist() for step in range(13)]
+    plan = BatchPlan(data.samples, BatchOptions(2, 2), seed=0)
+    expected = [plan.at(step).rows.tolist() for step in range(13)]
     assert rows_of(data, 13) == expected
 
 
@@ -44,10 +42,10 @@ def test_the_steps_walk_through_the_epochs(data: TrainingData, order: str) -> No
     options = batch_options(small_options(batches=SamplingOptions(order=order)))
     plans = [plan_epoch(data.samples, options, seed=5, epoch=epoch) for epoch in range(4)]
     expected = np.concatenate(plans).tolist()
-    steps = BatchSteps(data.samples, options, seed=5)
-    assert [steps.at(i).tolist() for i in range(len(expected))] == expected
-    anew = BatchSteps(data.samples, options, seed=5)
-    assert anew.at(len(expected) - 1).tolist() == expected[-1]
+    steps = BatchPlan(data.samples, options, seed=5)
+    assert [steps.at(i).rows.tolist() for i in range(len(expected))] == expected
+    anew = BatchPlan(data.samples, options, seed=5)
+    assert anew.at(len(expected) - 1).rows.tolist() == expected[-1]
 
 
 def test_the_order_shards_reaches_the_batches(data: TrainingData) -> None:

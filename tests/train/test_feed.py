@@ -14,11 +14,10 @@ from hgld.model import build_image_model
 from hgld.shards.index import read_index
 from hgld.tasks import watched_by
 from hgld.train.data import TrainingData
-from hgld.train.feed import feed_batches
 from hgld.train.ranks import ALONE, Ranks
 from hgld.train.whitening import whiten_head
 from tests.hearing import Heard, hearing
-from tests.made_shards import harm, make_shards, small_options
+from tests.made_shards import feed_batches, harm, make_shards, small_options
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*takes its place:UserWarning")
 

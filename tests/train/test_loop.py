@@ -13,12 +13,12 @@ from hgld.config import RunOptions, TrainOptions
 from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.model import build_image_model, load_model
 from hgld.model.transforms import normalise
+from hgld.shards.batches import step_seed
 from hgld.shards.index import read_index
 from hgld.tasks import watched_by
-from hgld.train.data import TrainingData, step_seed
-from hgld.train.feed import feed_batches
+from hgld.train.data import TrainingData
 from hgld.train.objective import build_loss
-from tests.made_shards import small_options, visible
+from tests.made_shards import feed_batches, small_options, visible
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*takes its place:UserWarning")
 

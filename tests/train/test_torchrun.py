@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from hgld.cli import app, guarded
 from hgld.config import load_pipeline
-from hgld.shards.sequence import BatchSteps
+from hgld.shards.batches import BatchPlan
 from hgld.train.data import TrainingData, batch_options
 from tests.made_shards import harm
 
@@ -174,7 +174,8 @@ def harm_first_batch(folder: Path) -> list[str]:
     """Damage an image of each rank's part of the first step; their keys."""
     options = load_pipeline(folder / "pipeline.toml").train
     data = TrainingData.read(folder / "work" / "shards", options)
-    rows = BatchSteps(data.samples, batch_options(options), seed=options.seed).at(0)[[0, 3]]
+    plan = BatchPlan(data.samples, batch_options(options), seed=options.seed)
+    rows = plan.at(0).rows[[0, 3]]
     return [str(harm(data.folder, int(row))["key"]) for row in rows]
 
 

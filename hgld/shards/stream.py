@@ -1,0 +1,158 @@
+"""Read shards from front to back, and hold the images that coming batches need.
+
+A spinning disk and a remote store deliver many times more this way. How much a reader has to hold
+depends on the plan and on the size of the photos: some hundred open runs are 150 MB of small ones,
+batches of few groups take five times as much, since their runs wait for each other. The memory of
+a worker should depend on neither, so what exceeds a bound goes into a temporary file.
+
+The file is in the folder that ``TMPDIR`` names, else in /tmp. That should be a disk: in a container
+/tmp may be memory, and then the bound bounds nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from tempfile import TemporaryFile, gettempdir
+from typing import IO
+
+import numpy as np
+
+from hgld.errors import DISK_FULL, Resumable
+from hgld.shards.batches import BatchOptions, BatchPlan
+from hgld.shards.read import ShardImages
+from hgld.shards.sequential import SequentialFile
+
+__all__ = ["HeldImages", "reads_per_byte", "stream_batches"]
+
+IN_MEMORY = 96 << 20  # bytes of all images together
+LEAST_PLACE = 1 << 12
+
+
+def stream_batches(
+    images: ShardImages, plan: BatchPlan, epoch: int, batches: Sequence[np.ndarray]
+) -> Iterator[dict[int, bytes]]:
+    """The JPEGs of each batch by row number, all from one pass over the shards.
+
+    Held are those that later batches of these need: no more than the plan's open runs.
+
+    Args:
+        images: the samples; where their bytes are.
+        plan: of the order "shards".
+        epoch: that the batches belong to; it decides in which order shards are read.
+        batches: row numbers of each, in the order of their steps; -1 is padding.
+    """
+    lane_of, turn_of = plan.shard_order(epoch)
+    lanes: dict[int, Iterator[tuple[int, bytes]]] = {}
+    needed = np.unique(np.concatenate(batches))
+    needed = needed[needed >= 0]
+    lane = lane_of[images.shards[needed]]
+    with TemporaryFile(buffering=0) as file:
+        held = HeldImages(file)
+        for rows in batches:
+            wanted = [row for row in rows.tolist() if row >= 0]
+            for row in wanted:
+                own = int(lane_of[images.shards[row]])
+                if own not in lanes:
+                    lanes[own] = _read_lane(images, needed[lane == own], turn_of)
+                while row not in held:
+                    held.put(*next(lanes[own]))
+            yield {row: held.take(row) for row in set(wanted)}
+
+
+def _read_lane(
+    images: ShardImages, rows: np.ndarray, turn_of: np.ndarray
+) -> Iterator[tuple[int, bytes]]:
+    """These samples of a lane, shard after shard in their turn."""
+    rows = rows[np.lexsort((images.places[rows, 0], turn_of[images.shards[rows]]))]
+    for part in np.split(rows, np.flatnonzero(np.diff(images.shards[rows])) + 1):
+        with SequentialFile(images.location(int(images.shards[part[0]]))) as file:
+            for row in part.tolist():
+                yield row, file.take(*images.places[row].tolist())
+
+
+def reads_per_byte(options: BatchOptions, world_size: int, workers: int) -> float:
+    """How often all stream readers together read each byte of the shards.
+
+    A worker reads the lanes that its rank's slice of the batch touches.
+
+    Example:
+        >>> reads_per_byte(BatchOptions(8, 4, order="shards", lanes=1), 4, 1)
+        4.0
+        >>> reads_per_byte(BatchOptions(8, 4, order="shards", lanes=4), 4, 1)
+        1.0
+    """
+    size = options.classes_per_batch * options.images_per_class
+    lane_of = np.arange(size) // (size // options.lanes)
+    rank_of = np.arange(size) // (size // world_size)
+    touched = len(np.unique(np.column_stack([lane_of, rank_of]), axis=0))
+    return touched * max(1, workers) / options.lanes
+
+
+class HeldImages:
+    """JPEGs by row number; ``file`` is an empty temporary one, unbuffered."""
+
+    def __init__(self, file: IO[bytes], in_memory: int = IN_MEMORY) -> None:
+        self._file = file
+        self._room = in_memory
+        self._here: dict[int, bytes] = {}
+        self._there: dict[int, tuple[int, int]] = {}  # place in the file, size
+        self._gaps: defaultdict[int, list[int]] = defaultdict(list)  # free places of each length
+        self._end = 0
+
+    def __contains__(self, row: int) -> bool:
+        return row in self._here or row in self._there
+
+    def put(self, row: int, jpeg: bytes) -> None:
+        """Hold an image.
+
+        Raises:
+            Resumable: the disk of the temporary file is full.
+        """
+        if len(jpeg) <= self._room:
+            self._here[row] = jpeg
+            self._room -= len(jpeg)
+        else:
+            place = self._find_place(_length_of(len(jpeg)))
+            self._write(place, jpeg)
+            self._there[row] = place, len(jpeg)
+
+    def take(self, row: int) -> bytes:
+        """An image, which is held no longer."""
+        if row in self._here:
+            jpeg = self._here.pop(row)
+            self._room += len(jpeg)
+            return jpeg
+        place, size = self._there.pop(row)
+        self._gaps[_length_of(size)].append(place)
+        self._file.seek(place)
+        return self._file.read(size)
+
+    def _write(self, place: int, jpeg: bytes) -> None:
+        self._file.seek(place)
+        left = memoryview(jpeg)
+        try:
+            while left:  # a disk that is nearly full takes a part
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            raise Resumable(
+                f"{gettempdir()}: no space left for the images that coming batches need "
+                f"({error.strerror}); set TMPDIR to a folder on a disk with room and go on from "
+                "the last saved state"
+            ) from None
+
+    def _find_place(self, length: int) -> int:
+        if self._gaps[length]:
+            return self._gaps[length].pop()
+        self._end += length
+        return self._end - length
+
+
+def _length_of(size: int) -> int:
+    """Room that an image gets, so that another of about its size may follow it.
+
+    Example:
+        >>> _length_of(5000), _length_of(8192)
+        (8192, 8192)
+    """
+    return max(LEAST_PLACE, 1 << (size - 1).bit_length())
