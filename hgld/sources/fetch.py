@@ -144,7 +144,10 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
         works = [
             _reduced(p, wanted[p.listed.url], options, notes, context.force) for p in shrinking
         ]
-        _tell_kept(_load_all(works, options.parallel))
+        results = _load_all(works, options.parallel)
+        kept, found = sum(r.kept for r in results), sum(r.found for r in results)
+        if found:
+            say(f"{kept:,} of {found:,} photos are kept, resized; the others are not wanted")
 
 
 Work = Callable[[Event], Kept | None]
@@ -190,12 +193,6 @@ def _read_wanted(folder: Path, listed: Download) -> Wanted:
             )
     labelled = folder / listed.labelled_csv if listed.labelled_csv else None
     return read_wanted(folder / listed.wanted_csv, labelled)
-
-
-def _tell_kept(results: Sequence[Kept]) -> None:
-    kept, found = sum(r.kept for r in results), sum(r.found for r in results)
-    if found:
-        say(f"{kept:,} of {found:,} photos are kept, resized; the others are not wanted")
 
 
 def plan_downloads(options: FetchOptions, folder: Path) -> list[tuple[str, Path, int]]:
@@ -275,17 +272,13 @@ def _known_wanted(folder: Path, listed: Download) -> Wanted | None:
     csvs = [folder / name for name in (listed.wanted_csv, listed.labelled_csv) if name]
     if not all(csv.is_file() for csv in csvs):
         return None
-    return _wanted_as_of(folder, listed, tuple(_stamp(csv) for csv in csvs))
+    facts = [csv.stat() for csv in csvs]
+    return _wanted_as_of(folder, listed, tuple((f.st_size, f.st_mtime_ns) for f in facts))
 
 
 @lru_cache(maxsize=8)  # at full size the CSVs take seconds to read, and are asked for each tar
 def _wanted_as_of(folder: Path, listed: Download, stamps: tuple[tuple[int, int], ...]) -> Wanted:
     return _read_wanted(folder, listed)
-
-
-def _stamp(csv: Path) -> tuple[int, int]:
-    facts = csv.stat()
-    return facts.st_size, facts.st_mtime_ns
 
 
 def _plan(options: FetchOptions, folder: Path) -> Iterator[_Planned]:

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
@@ -22,13 +22,12 @@ from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContex
 from hgld.errors import InvalidData, UsageError
 from hgld.sources.open_set import describe_splits, split_classes
 from hgld.sources.tables import (
-    ABOUT,
-    UNKNOWN,
     columns_of,
     drop_unlisted,
     join_repeats,
     level_columns,
     table_of,
+    with_credits,
 )
 from hgld.tasks import say
 from hgld.words import nearest
@@ -66,8 +65,11 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     rows, levels = _read_labels(source, context.source)
     _warn_of_case(rows, levels, source / file)
     has_splits = "split" in rows and bool((rows["split"] != "").any())
-    if has_splits:
-        _refuse_shares(options, source / file)
+    for name in ("evaluation_share", "evaluation_classes", "validation_share"):
+        if has_splits and getattr(options, name):
+            raise UsageError(
+                f"collect.{name} is set, but {source / file} has a column split; remove one of them"
+            )
     judged = _judge(rows, levels[-1], source, file)
     is_taken = judged["reason"] == ""
     taken = rows[is_taken]
@@ -106,11 +108,14 @@ def read_hierarchy(
     found = landmarks[known].reset_index(drop=True)
     labels = paths.loc[found["name"]].reset_index(drop=True)
     full = (labels != "").all(axis="columns")
-    hierarchy = found[full].assign(path=[_as_json(row) for row in labels[full].to_dict("records")])
+    hierarchy = found[full].assign(
+        path=[json.dumps(row, ensure_ascii=False) for row in labels[full].to_dict("records")]
+    )
     partly = found[~full].assign(
         reason="empty label",
         detail=[
-            f"{_describe_gap(path, file)} row {places[path[levels[-1]]]}"
+            f"no {', '.join(level for level in levels if not path[level])} in {file} row "
+            f"{places[path[levels[-1]]]}"
             for path in labels[~full].to_dict("records")
         ],
     )
@@ -279,7 +284,8 @@ def _judge(rows: pd.DataFrame, finest: str, source: Path, file: str) -> pd.DataF
         ("empty label", rows[finest] == "", f"no {finest} in {file} row " + places),
         ("not in folder", np.array(sizes) < 0, in_row),
     )
-    judged = pd.DataFrame({"path": rows["path"], "split": _splits(rows), "size_bytes": sizes})
+    splits = rows.get("split", pd.Series("", index=rows.index, dtype="str")).replace("", "train")
+    judged = pd.DataFrame({"path": rows["path"], "split": splits, "size_bytes": sizes})
     judged = judged.assign(reason="", detail="")
     for reason, applies, detail in checks:
         wrong = applies & (judged["reason"] == "")
@@ -296,12 +302,6 @@ def _hint_at_twins(dropped: pd.DataFrame, unlisted: pd.DataFrame) -> pd.DataFram
     return dropped.assign(detail=dropped["detail"].mask(looks, hint))
 
 
-def _splits(rows: pd.DataFrame) -> pd.Series:
-    if "split" not in rows:
-        return pd.Series("train", index=rows.index, dtype="str")
-    return rows["split"].where(rows["split"] != "", "train")
-
-
 def _images(taken: pd.DataFrame, judged: pd.DataFrame, finest: str) -> pd.DataFrame:
     names = sorted(taken[finest].unique())
     images = pd.DataFrame(
@@ -314,10 +314,7 @@ def _images(taken: pd.DataFrame, judged: pd.DataFrame, finest: str) -> pd.DataFr
             "size_bytes": judged["size_bytes"],
         }
     )
-    for column in ABOUT:
-        given = taken.get(column, pd.Series("", index=taken.index, dtype="str"))
-        images[column] = given.where(given != "", UNKNOWN)
-    return images
+    return with_credits(images, taken)
 
 
 def _draw_splits(taken: pd.DataFrame, levels: list[str], options: CollectOptions) -> pd.Series:
@@ -327,14 +324,6 @@ def _draw_splits(taken: pd.DataFrame, levels: list[str], options: CollectOptions
     groups = classes[levels[0]] if len(levels) > 1 else None
     splits = dict(zip(names, split_classes(names, options, groups), strict=True))
     return taken[levels[-1]].map(splits).astype("str")
-
-
-def _refuse_shares(options: CollectOptions, path: Path) -> None:
-    for name in ("evaluation_share", "evaluation_classes", "validation_share"):
-        if getattr(options, name):
-            raise UsageError(
-                f"collect.{name} is set, but {path} has a column split; remove one of them"
-            )
 
 
 def _landmarks(images: pd.DataFrame, taken: pd.DataFrame, finest: str) -> pd.DataFrame:
@@ -348,11 +337,3 @@ def _landmarks(images: pd.DataFrame, taken: pd.DataFrame, finest: str) -> pd.Dat
         }
     )
     return table.drop_duplicates(["split", "landmark_id"])[columns_of("landmarks")]
-
-
-def _as_json(path: Mapping[Hashable, str]) -> str:
-    return json.dumps(dict(path), ensure_ascii=False)
-
-
-def _describe_gap(path: Mapping[Hashable, str], file: str) -> str:
-    return f"no {', '.join(str(level) for level, name in path.items() if not name)} in {file}"

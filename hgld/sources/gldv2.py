@@ -71,11 +71,16 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         ],
         ignore_index=True,
     )
-    train = _hold_out(_credit(train, source, options), options)
+    train = _credit(train, source, options)
+    ids = train["landmark_id"].drop_duplicates()
+    splits = pd.Series(split_classes(ids.astype(str).tolist(), options), index=ids)
+    train["split"] = train["landmark_id"].map(splits).astype("str")
     images = pd.concat([train, index, test], ignore_index=True)[columns_of("images")]
     say(describe_splits(images))
     dropped = pd.concat([train_dropped, index_dropped, test_dropped], ignore_index=True)
-    return landmarks, images, _queries(solution), dropped
+    names = {"id": "image_id", "Usage": "usage", "images": "relevant"}
+    queries = solution.rename(columns=names)[["image_id", "usage", "relevant"]]
+    return landmarks, images, queries, dropped
 
 
 def name_landmark(category_url: str) -> str:
@@ -206,11 +211,6 @@ def _warn_of_unknown(solution: pd.DataFrame, index: pd.DataFrame, path: Path) ->
         )
 
 
-def _queries(solution: pd.DataFrame) -> pd.DataFrame:
-    names = {"id": "image_id", "Usage": "usage", "images": "relevant"}
-    return solution.rename(columns=names)[["image_id", "usage", "relevant"]]
-
-
 def _rows(table: pd.DataFrame, file: str) -> pd.DataFrame:
     """Rows of an image CSV in one shape; a second row of an image has its reason."""
     rows = pd.DataFrame({"image_id": table["id"], "landmark_id": table["landmark_id"]})
@@ -292,12 +292,6 @@ def _credit(images: pd.DataFrame, source: Path, options: CollectOptions) -> pd.D
             known &= (images["url"] == UNKNOWN).to_numpy()  # train.csv comes first
         images[column] = images[column].mask(known, found)
     return images
-
-
-def _hold_out(images: pd.DataFrame, options: CollectOptions) -> pd.DataFrame:
-    ids = images["landmark_id"].drop_duplicates()
-    splits = pd.Series(split_classes(ids.astype(str).tolist(), options), index=ids)
-    return images.assign(split=images["landmark_id"].map(splits).astype("str"))
 
 
 def _landmarks(space: str, file: str, source: Path, images: pd.DataFrame) -> pd.DataFrame:

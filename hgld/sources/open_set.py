@@ -92,7 +92,8 @@ def hold_out(
         >>> hold_out(["0", "1", "2", "3"], 0.5, seed=0, groups=np.array([0, 0, 1, 1])).tolist()
         [True, False, False, True]
     """
-    fractions = np.array([_fraction(f"{seed}:{key}") for key in keys])
+    digests = (sha256(f"{seed}:{key}".encode()).digest() for key in keys)
+    fractions = np.array([int.from_bytes(digest[:8], "big") / 2**64 for digest in digests])
     groups = np.zeros(len(fractions), np.int64) if groups is None else groups
     sizes = np.bincount(groups)
     order = np.lexsort((fractions, groups))
@@ -150,7 +151,3 @@ def _listed(given: tuple[str, ...] | Path, keys: Sequence[str]) -> list[str]:
             + nearest(unknown[0], known)
         )
     return listed
-
-
-def _fraction(text: str) -> float:
-    return int.from_bytes(sha256(text.encode()).digest()[:8], "big") / 2**64

@@ -18,7 +18,6 @@ from pathlib import Path
 from threading import Event
 
 import numpy as np
-import pandas as pd
 
 from hgld.artifacts import ColumnType, atomic_path, read_csv
 from hgld.artifacts.atomic import require_file
@@ -92,15 +91,12 @@ def read_wanted(path: Path, labelled: Path | None = None) -> Wanted:
     if "Usage" in table:
         table = table[table["Usage"] != "Ignored"]
     if labelled:
-        table = table[table["landmark_id"].isin(_landmarks_of(labelled))]
+        labels = read_csv(labelled, {"landmark_id": "int", "hierarchical_label": "text"})
+        with_label = labels["landmark_id"][labels["hierarchical_label"].str.strip() != ""]
+        table = table[table["landmark_id"].isin(with_label)]
     ids = table["id"] if "id" in table else table["images"].str.split().explode().dropna()
     found = np.unique(np.array([text.encode() for text in ids], dtype=np.bytes_))
     return Wanted(found, sha256(found.tobytes()).hexdigest()[:12])
-
-
-def _landmarks_of(labelled: Path) -> "pd.Series[int]":
-    table = read_csv(labelled, {"landmark_id": "int", "hierarchical_label": "text"})
-    return table["landmark_id"][table["hierarchical_label"].str.strip() != ""]
 
 
 def download_kept(

@@ -16,6 +16,7 @@ __all__ = [
     "join_repeats",
     "level_columns",
     "table_of",
+    "with_credits",
 ]
 
 UNKNOWN = "unknown"  # never null, never empty: a reader need not ask
@@ -80,6 +81,18 @@ def drop_unlisted(
             why, more = "name not UTF-8", "no list can name this file; rename it"
         found.append((readable, "train", why, more))
     return pd.DataFrame(sorted(found), columns=["path", "split", "reason", "detail"], dtype="str")
+
+
+def with_credits(images: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+    """Add author, license, title and url where they are known, and the word for unknown elsewhere.
+
+    Args:
+        images: one row an image.
+        known: the same rows, with some of the columns; an empty cell is unknown too.
+    """
+    nothing = pd.Series(UNKNOWN, index=known.index, dtype="str")
+    about = {name: known.get(name, nothing).fillna("").replace("", UNKNOWN) for name in ABOUT}
+    return images.assign(**about)
 
 
 def join_repeats(dropped: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,6 @@ above the species, "full" the six ranks from kingdom to genus.
 """
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,20 @@ def read(source: Path, options: SourceOptions) -> Listing:
     levels = (*ABOVE[own.levels], "species")
     classes = _classes(documents[0], source / own.annotations[0], levels)
     lists = {"train": own.train_list, "evaluation": own.test_list}
+    what = "a path a line, the retrieval split of Brown et al. 2020"
     images = pd.concat(
-        [_read_list(source / name, split) for split, name in lists.items()], ignore_index=True
+        [
+            read_words(path := source / name, {"path": "text"}, what).assign(
+                split=split, file=path.name
+            )
+            for split, name in lists.items()
+        ],
+        ignore_index=True,
     )
     images["landmark_id"] = _categories(images, classes)
-    return Listing(images.join(_credit(documents), on="path"), classes, levels)
+    credit = pd.concat(_credit_of(document) for document in documents)
+    credit = credit[~credit.index.duplicated()]
+    return Listing(images.join(credit, on="path"), classes, levels)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -71,11 +79,6 @@ def _classes(document: dict[str, Any], path: Path, levels: tuple[str, ...]) -> p
     return table.rename(columns={"id": "landmark_id"}).assign(space="train", name=table["species"])
 
 
-def _read_list(path: Path, split: str) -> pd.DataFrame:
-    what = "a path a line, the retrieval split of Brown et al. 2020"
-    return read_words(path, {"path": "text"}, what).assign(split=split, file=path.name)
-
-
 def _categories(images: pd.DataFrame, classes: pd.DataFrame) -> "pd.Series[int]":
     """The category's number stands in the path, as the folder of the image."""
     folders = images["path"].str.rsplit("/", n=2).str[-2].fillna("")
@@ -89,13 +92,8 @@ def _categories(images: pd.DataFrame, classes: pd.DataFrame) -> "pd.Series[int]"
     return folders.astype("int64")
 
 
-def _credit(documents: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """Author and licence by path."""
-    tables = [_credit_of(document) for document in documents]
-    return pd.concat(tables).pipe(lambda table: table[~table.index.duplicated()])
-
-
 def _credit_of(document: dict[str, Any]) -> pd.DataFrame:
+    """Author and licence by path."""
     licenses = {entry["id"]: str(entry["url"]) for entry in document.get("licenses", [])}
     rows = [
         (

@@ -100,20 +100,18 @@ def read_words(
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1)]
     lines = [(number, line) for number, line in lines if line]
     if header:
-        lines = lines[_check_header(path, lines, list(columns)) :]
+        if not lines or lines[0][1].split() != list(columns):
+            found = lines[0][1] if lines else "nothing"
+            raise InvalidData(
+                f"{path} line 1: '{found}'; expected the header '{' '.join(columns)}'"
+            )
+        lines = lines[1:]
     cells = [_cells(path, number, line, columns) for number, line in lines]
     if not cells:
         raise InvalidData(f"{path}: no lines; expected {what}")
     table = pd.DataFrame(cells, columns=list(columns))
     types = {name: "int64" if kind == "int" else "str" for name, kind in columns.items()}
     return table.astype(types).assign(line=[number for number, _ in lines])
-
-
-def _check_header(path: Path, lines: list[tuple[int, str]], names: list[str]) -> int:
-    if not lines or lines[0][1].split() != names:
-        found = lines[0][1] if lines else "nothing"
-        raise InvalidData(f"{path} line 1: '{found}'; expected the header '{' '.join(names)}'")
-    return 1
 
 
 def _cells(path: Path, number: int, line: str, columns: dict[str, ColumnType]) -> list[str | int]:

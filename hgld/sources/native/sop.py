@@ -31,7 +31,12 @@ def read(source: Path, _: SourceOptions) -> Listing:
     Raises:
         InvalidData: a file is missing or has another form, a super class has two folders.
     """
-    lines = pd.concat([_read(source / name, split) for name, split in FILES.items()])
+    lines = pd.concat(
+        read_words(source / name, COLUMNS, "the lines of a split", header=True).assign(
+            split=split, file=name
+        )
+        for name, split in FILES.items()
+    )
     names = _name_super_classes(lines)
     return Listing.of_lines(
         pd.DataFrame(
@@ -43,12 +48,6 @@ def read(source: Path, _: SourceOptions) -> Listing:
             }
         ).reset_index(drop=True),
         LEVELS,
-    )
-
-
-def _read(path: Path, split: str) -> pd.DataFrame:
-    return read_words(path, COLUMNS, "the lines of a split", header=True).assign(
-        split=split, file=path.name
     )
 
 
