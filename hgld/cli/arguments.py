@@ -1,11 +1,11 @@
 """The arguments that several commands take, declared once."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-__all__ = ["AsJson", "Force", "Now", "PipelineFile", "Settings", "Work"]
+__all__ = ["AsJson", "Force", "Now", "PipelineFile", "Settings", "Work", "out_option"]
 
 PipelineFile = Annotated[
     Path,
@@ -35,3 +35,8 @@ Now = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Run the stage even if it is fresh.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def out_option(help_line: str, metavar: str = "FILE") -> Any:
+    """Declare the option that names what a command writes; it is called the same everywhere."""
+    return typer.Option("--out", "-o", metavar=metavar, help=help_line)

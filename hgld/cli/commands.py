@@ -60,7 +60,7 @@ def run(
 def status(
     pipeline: PipelineFile, settings: Settings = None, work: Work = None, as_json: AsJson = False
 ) -> None:
-    """Show which stages are fresh, stale (and why), missing or running."""
+    """Show which stages are fresh, stale (and why), missing, running."""
     from hgld.cli.overview import print_status
 
     print_status(open_runner(pipeline, settings, work, None), as_json)
@@ -113,7 +113,7 @@ def options(
         bool, typer.Option("--markdown", help="Print the reference page of all options.")
     ] = False,
 ) -> None:
-    """List the options of a pipeline file, each with default and meaning."""
+    """List the options of a pipeline file: defaults and meanings."""
     from hgld.cli.options import list_options, options_as_markdown, options_as_text
 
     rows = list_options(section)
@@ -132,7 +132,7 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check this machine: versions, cores, GPU, disk space, missing packages."""
+    """Check this machine: versions, cores, GPU, disk, packages."""
     from hgld.cli.doctor import print_comparison, print_doctor
 
     (print_comparison if gpu else print_doctor)(as_json)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.arguments import AsJson
-from hgld.cli.output import print_json, progress
+from hgld.cli.arguments import AsJson, out_option
+from hgld.cli.output import print_json, progress, write_table
 
 if TYPE_CHECKING:
     from hgld.evaluate.compare import Comparison
@@ -78,19 +78,15 @@ def measure(
         typer.Option("--metric", metavar="NAME", help="H-AP, NDCG, AP:NAME, R@1 ...; repeatable."),
     ] = None,
     dot: Annotated[bool, typer.Option("--dot", help="Inner product instead of cosine.")] = False,
-    per_query: Annotated[
-        Path | None,
-        typer.Option("--per-query", metavar="FILE", help="Write a CSV with a row a query."),
-    ] = None,
+    out: Annotated[Path | None, out_option("Write a CSV with a row for each query.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure embeddings with labels, exactly, without a pipeline.
 
     .npz: vectors, and ids and labels (images, levels) where there are any. .parquet: embedding (a
-    list), image_id, and a column a level, coarse to fine. .npy: embeddings alone; labels then stand
-    in a file of their own, in the same order, or with a column image_id or path.
+    list), image_id, and a column a level, coarse to fine. .npy: embeddings alone; labels then come
+    from another file, in the same order, or with a column image_id or path.
     """
-    from hgld.artifacts import atomic_path, write_csv
     from hgld.evaluate.files import measure_files
 
     with progress():
@@ -98,9 +94,8 @@ def measure(
         found = measure_files(
             _read_side(query, labels), other, metric or (), level or (), cosine=not dot
         )
-    if per_query is not None:
-        with atomic_path(per_query) as temporary:
-            write_csv(found.per_query(), temporary)
+    if out is not None:
+        write_table(found.per_query(), out)
     if as_json:
         print_json(found.facts())
     else:
@@ -112,13 +107,13 @@ def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="Work folder or pipeline file, :MODEL.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Likewise.")],
     metric: Annotated[
-        str, typer.Option("--metric", metavar="NAME", help="By which queries are told.")
+        str, typer.Option("--metric", metavar="NAME", help="Metric that sorts the queries.")
     ] = "",
     rows: Annotated[int, typer.Option("--rows", min=0, help="Queries to show.")] = 5,
     by: Annotated[
         By, typer.Option("--by", help="What the bootstrap draws; auto: classes in the open set.")
     ] = By.auto,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the bootstrap.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Compare two models or runs query by query, with intervals.
@@ -145,14 +140,14 @@ def export(
     ] = "trec-run",
     depth: Annotated[
         str,
-        typer.Option("--depth", "--first", metavar="N", help="Ranks of each query; all: of all."),
+        typer.Option("--depth", metavar="N", help="Ranks of each query, or all."),
     ] = "100",
     at_least: Annotated[
         int, typer.Option("--at-least", min=1, help="trec-qrels: the coarsest level, 1 is all.")
     ] = 1,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="PATH", help="File; of npz and parquet, folder."),
+        out_option("Write to this file; npz and parquet to this folder.", metavar="PATH"),
     ] = None,
 ) -> None:
     """Write a ranking or embeddings for other programs.
@@ -186,7 +181,7 @@ def score(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Score a GLDv2 submission by the official rules: mAP@100."""
+    """Compare a GLDv2 submission with the official answers: mAP@100."""
     from hgld.evaluate.export import read_lines
     from hgld.ranking.interchange import kaggle_score, read_kaggle
 

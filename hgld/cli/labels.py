@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.cli.arguments import AsJson, PipelineFile, Settings, Work
-from hgld.cli.output import print_json, print_rows
+from hgld.cli.arguments import AsJson, PipelineFile, Settings, Work, out_option
+from hgld.cli.output import print_json, print_rows, write_table
 from hgld.cli.runners import open_workspace
 
 if TYPE_CHECKING:
@@ -42,21 +42,16 @@ def compare(
     b: Annotated[Path, typer.Argument(metavar="B", help="Another one, or a reference.")],
     split: Split = "",
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each table.")] = 20,
-    landmarks: Annotated[
-        Path | None,
-        typer.Option("--landmarks", metavar="FILE", help="Write each landmark's labels as CSV."),
-    ] = None,
+    out: Annotated[Path | None, out_option("Write the labels of each landmark as CSV.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what two sets of labels agree on, and what moved, was lost or added."""
-    from hgld.artifacts import atomic_path, write_csv
+    """Compare two sets of labels: same, moved, lost, added."""
     from hgld.hierarchy.compare import compare_labels, read_labels
 
     _check_split(split)
     found = compare_labels(read_labels(a, split), read_labels(b, split))
-    if landmarks is not None:
-        with atomic_path(landmarks) as temporary:
-            write_csv(found.landmarks, temporary)
+    if out is not None:
+        write_table(found.landmarks, out)
     if as_json:
         print_json({"A": str(a), "B": str(b), **found.to_json()})
         return
@@ -75,7 +70,7 @@ def explain(
     work: Work = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell how a landmark came to its path, or why it has none."""
+    """Show how a landmark came to its path, or why it has none."""
     from hgld.hierarchy.explain import explain, find_landmark
 
     _check_split(split)
@@ -92,18 +87,21 @@ def explain(
 @app.command("check")
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A published label file.")],
-    write: Annotated[
-        Path | None,
-        typer.Option("--write", metavar="FILE", help="Write it again in its own form."),
+    out: Annotated[
+        Path | None, out_option("Write it again with its own columns and line ends.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Check a published label file and count what is in it."""
+    """Check a published label file and count its labels."""
     from hgld.hierarchy.label_file import read_label_file
 
     found = read_label_file(file)
-    typer.echo(found.describe())
-    if write is not None:
-        found.write(write)
+    if out is not None:
+        found.write(out)
+    if as_json:
+        print_json({"file": str(file), **found.counts()})
+    else:
+        typer.echo(found.describe())
 
 
 def _check_split(split: str) -> None:

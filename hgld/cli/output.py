@@ -12,11 +12,15 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-__all__ = ["open_streams", "print_json", "print_rows", "progress"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["open_streams", "print_json", "print_rows", "progress", "write_table"]
 
 WIDTH = 80
 
@@ -66,6 +70,14 @@ def print_rows(rows: Iterable[tuple[str, str]], head_width: int) -> None:
             for part in parts or [""]:
                 typer.echo(f"{head:<{head_width}}{part}".rstrip())
                 head = ""
+
+
+def write_table(table: "pd.DataFrame", path: Path, spreadsheet: bool = False) -> None:
+    """Write a table as CSV, whole or not at all; for a spreadsheet with BOM and CRLF."""
+    from hgld.artifacts import atomic_path, write_csv
+
+    with atomic_path(path) as temporary:
+        write_csv(table, temporary, spreadsheet=spreadsheet)
 
 
 def print_json(document: object) -> None:

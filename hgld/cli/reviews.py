@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.cli.arguments import AsJson, Now, PipelineFile, Settings, Work
-from hgld.cli.output import print_json, progress
+from hgld.cli.arguments import AsJson, Now, PipelineFile, Settings, Work, out_option
+from hgld.cli.output import print_json, progress, write_table
 from hgld.cli.runners import name_to_sign, open_runner
 from hgld.errors import UsageError
 from hgld.words import count_text
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from hgld.review.annotations import Annotation
 
 __all__ = ["app"]
@@ -30,7 +28,7 @@ NOTHING = "–"
 
 app = typer.Typer(
     name="reviews",
-    help="Compare sheets, take decisions back, measure agreement.",
+    help="Compare review sheets, undo decisions, measure agreement.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -41,11 +39,11 @@ def show_differences(
     before: Annotated[Path, typer.Argument(metavar="A", help="A sheet, or decisions.csv.")],
     after: Annotated[Path, typer.Argument(metavar="B", help="Another.")],
     notes: Annotated[
-        bool, typer.Option("--notes", help="Also where nothing but the note differs.")
+        bool, typer.Option("--notes", help="List values of which only the note differs, too.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Tell in words which values B decides in another way than A."""
+    """Compare two sheets: list what B decides differently."""
     from hgld.review.annotations import read_both
     from hgld.review.differences import compare_annotations
 
@@ -64,20 +62,23 @@ def show_differences(
 @app.command("blind")
 def write_blind_copy(
     pipeline: PipelineFile,
-    out: Annotated[Path, typer.Argument(metavar="OUT.csv", help="The copy; it must not exist.")],
+    out: Annotated[Path, out_option("The copy; the file must not exist.")],
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the order of the rows.")],
     no_hints: Annotated[
-        bool, typer.Option("--no-hints", help="Without clusters, hints and suggestions.")
+        bool, typer.Option("--no-hints", help="Leave out clusters, hints and suggestions.")
     ] = False,
     settings: Settings = None,
     work: Work = None,
 ) -> None:
-    """Write the review sheet for one of several annotators: no decisions, an order of its own."""
+    """Write a blind review sheet for one of several annotators.
+
+    It holds no decisions and has an order of its own, drawn by --seed.
+    """
     from hgld.cli.reviewing import blind_sheet
 
     _refuse_to_overwrite(out)
     sheet = blind_sheet(open_runner(pipeline, settings, work), seed, hints=not no_hints)
-    _write_sheet(sheet, out)
+    write_table(sheet, out, spreadsheet=True)
     typer.echo(f"{count_text(len(sheet), 'value')} to decide in {out}", err=True)
 
 
@@ -85,10 +86,7 @@ def write_blind_copy(
 def show_agreement(
     one: Annotated[Path, typer.Argument(metavar="A", help="The sheet of one annotator.")],
     other: Annotated[Path, typer.Argument(metavar="B", help="The sheet of the other.")],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Write the disagreements as a sheet."),
-    ] = None,
+    out: Annotated[Path | None, out_option("Write the disagreements as a sheet.")] = None,
     counts: Annotated[
         Path | None,
         typer.Option(
@@ -102,7 +100,7 @@ def show_agreement(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the bootstrap.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how far two annotators agree; list what they confuse.
+    """Compare two annotators: agreement, kappa, and what they confuse.
 
     Redirect --json to labels/SET/agreement.json for the card of a release.
     """
@@ -115,7 +113,7 @@ def show_agreement(
     found |= {"sha256": _hashes(names, (one, other))}
     if out is not None:
         _refuse_to_overwrite(out)
-        _write_sheet(disagreements(a, b, names), out)
+        write_table(disagreements(a, b, names), out, spreadsheet=True)
     if as_json:
         print_json(found)
     else:
@@ -145,12 +143,15 @@ def _read_annotators(
 def undo(
     pipeline: PipelineFile,
     keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="Keys as in review.csv.")],
-    why: Annotated[str, typer.Option("--why", help="The reason.")] = "taken back",
+    why: Annotated[str, typer.Option("--why", help="Reason, for decisions.csv.")] = "taken back",
     settings: Settings = None,
     work: Work = None,
     now: Now = None,
 ) -> None:
-    """Take the last decision on a value back, by a new one that says what held before."""
+    """Undo the last decision on each value.
+
+    The decision before it is appended again; nothing is deleted.
+    """
     from hgld.cli.reviewing import undo_decisions
 
     runner = open_runner(pipeline, settings, work, now)
@@ -213,13 +214,6 @@ def _hashes(names: Sequence[str], files: Sequence[Path]) -> dict[str, str]:
 def _refuse_to_overwrite(path: Path) -> None:
     if path.exists():
         raise UsageError(f"{path}: is there already, and may hold someone's work; choose another")
-
-
-def _write_sheet(sheet: "pd.DataFrame", path: Path) -> None:
-    from hgld.artifacts import atomic_path, write_csv
-
-    with atomic_path(path) as temporary:
-        write_csv(sheet, temporary, spreadsheet=True)
 
 
 def _plain(said: "Annotation | None") -> dict[str, Any] | None:

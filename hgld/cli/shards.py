@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hgld.cli.arguments import AsJson
+from hgld.cli.arguments import AsJson, out_option
 from hgld.cli.output import print_json, print_rows, progress
 from hgld.words import size_text
 
@@ -21,7 +21,7 @@ HEAD = 12  # columns of the heads that stand before a text
 
 app = typer.Typer(
     name="shards",
-    help="Look into a folder of shards: ls, cat, stats, verify, index.",
+    help="List, show, check and index a folder of shards.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -31,7 +31,7 @@ Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of sh
 
 @app.command("ls")
 def list_shards(folder: Folder, as_json: AsJson = False) -> None:
-    """List the shards: samples, runs, size, hash."""
+    """List the shards with their samples, runs, size and hash."""
     from hgld import shards
 
     rows = shards.list_shards(folder).to_dict("records")
@@ -49,28 +49,27 @@ def list_shards(folder: Folder, as_json: AsJson = False) -> None:
 def show_sample(
     folder: Folder,
     key: Annotated[str, typer.Argument(metavar="KEY", help="A sample's key, or an image id.")],
-    jpeg: Annotated[
-        Path | None,
-        typer.Option("--jpeg", metavar="FILE", help="Write the image here (-: stdout) instead."),
+    out: Annotated[
+        Path | None, out_option("Write the image to this file (-: stdout), print no JSON.")
     ] = None,
 ) -> None:
-    """Print what is known of one sample as JSON, or write its image."""
+    """Show one sample as JSON, or write its image."""
     from hgld.artifacts import atomic_path
     from hgld.shards import read_sample
 
     sample = read_sample(folder, key)
-    if jpeg is None:
+    if out is None:
         print_json(sample.known or sample.row)
-    elif str(jpeg) == "-":
+    elif str(out) == "-":
         sys.stdout.buffer.write(sample.jpeg)
     else:
-        with atomic_path(jpeg) as temporary:
+        with atomic_path(out) as temporary:
             temporary.write_bytes(sample.jpeg)
 
 
 @app.command("stats")
 def show_counts(folder: Folder, as_json: AsJson = False) -> None:
-    """Count the samples, classes and licences of each split."""
+    """Show counts of the samples, classes and licences of each split."""
     from hgld.shards import count_shards
 
     counts = count_shards(folder)
@@ -82,14 +81,18 @@ def show_counts(folder: Folder, as_json: AsJson = False) -> None:
 
 
 @app.command("verify")
-def verify(folder: Folder) -> None:
-    """Check every byte; name the shard and key of what is damaged."""
+def verify(folder: Folder, as_json: AsJson = False) -> None:
+    """Check every byte; name the shard and key of damaged samples."""
     from hgld import shards
 
     with progress():
         shards.verify_shards(folder)
     rows = shards.list_shards(folder)
-    typer.echo(f"{len(rows):,} shards with {rows['samples'].sum():,} samples are whole")
+    found = {"shards": len(rows), "samples": int(rows["samples"].sum())}
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(f"{found['shards']:,} shards with {found['samples']:,} samples are whole")
 
 
 @app.command("index")
@@ -107,7 +110,7 @@ def index(
         bool, typer.Option("--force", help="Replace the index that hgld export wrote.")
     ] = False,
 ) -> None:
-    """Index any WebDataset, so that exact batches can be drawn from it."""
+    """Write the index of a WebDataset, to draw exact batches from it."""
     from hgld.shards import index_shards
 
     with progress():

@@ -9,6 +9,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -63,18 +64,29 @@ class LabelFile:
         rows = self.labels[self.labelled].drop_duplicates("hierarchical_label")
         return rows.set_index("hierarchical_label")["natural_or_human_made"].sort_index()
 
-    def describe(self) -> str:
-        """What is in it, in short lines."""
+    def counts(self) -> dict[str, Any]:
+        """Count landmarks with and without a label, untidy rows, and the labels of each kind."""
         kinds = self.kinds()
-        counts = ", ".join(f"{(kinds == kind).sum()} {kind}" for kind in KINDS)
+        return {
+            "labelled": int(self.labelled.sum()),
+            "without_label": int((~self.labelled).sum()),
+            "untidy": int(self.untidy.sum()),
+            "labels": {kind: int((kinds == kind).sum()) for kind in KINDS},
+        }
+
+    def describe(self) -> str:
+        """Return the counts in short lines."""
+        found = self.counts()
+        labels = found["labels"]
+        counts = ", ".join(f"{number} {kind}" for kind, number in labels.items())
         lines = [
             f"{self.path.name}:",
-            f"{self.labelled.sum():>9,} landmarks with one of {len(kinds)} labels ({counts})",
+            f"{found['labelled']:>9,} landmarks with one of {len(self.kinds())} labels ({counts})",
         ]
-        if blank := int((~self.labelled).sum()):
-            lines.append(f"{blank:>9,} without: label or kind is blank")
-        if untidy := int(self.untidy.sum()):
-            lines.append(f"{untidy:>9,} with blanks too many, read without them")
+        if found["without_label"]:
+            lines.append(f"{found['without_label']:>9,} without: label or kind is blank")
+        if found["untidy"]:
+            lines.append(f"{found['untidy']:>9,} with blanks too many, read without them")
         return "\n".join(lines)
 
     def write(self, path: Path) -> None:

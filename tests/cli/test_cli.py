@@ -92,7 +92,52 @@ def test_every_command_has_help_within_80_columns(
     assert hgld(*words.split(), "--help") == 0
     text = capsys.readouterr().out
     assert f" {words} [OPTIONS]" in text and max(map(len, text.splitlines())) <= 80
+    assert not re.search(r"^  \w.*\.\.\.$", text, re.M)  # no command's line is cut
     assert COMMANDS[words].help and all(param.help for param in COMMANDS[words].params)
+
+
+INSPECT = {
+    "": "run status doctor options",
+    "evaluations": "measure compare score revisited",
+    "labels": "compare explain check",
+    "reviews": "diff agree",
+    "shards": "ls stats verify",
+}
+
+
+@pytest.mark.parametrize("group", INSPECT)
+def test_every_command_that_inspects_prints_json_if_asked(group: str) -> None:
+    for name in INSPECT[group].split():
+        command = COMMANDS[f"{group} {name}".strip()]
+        assert "--json" in {flag for param in command.params for flag in param.opts}, name
+
+
+def test_a_file_to_write_is_named_by_one_option() -> None:
+    flags = {
+        words: [p.opts for p in command.params if any(o in ("--out", "-o") for o in p.opts)]
+        for words, command in COMMANDS.items()
+    }
+    writes = {words: found for words, found in flags.items() if found}
+    assert {tuple(opts) for found in writes.values() for opts in found} == {("--out", "-o")}
+    assert set(writes) == {
+        "evaluations measure", "evaluations export", "labels compare", "labels check",
+        "reviews blind", "reviews agree", "shards cat",
+    }  # fmt: skip
+
+
+def test_the_plan_is_data_if_json_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hgld("run", GLDV2, "--dry-run", "--json", "--work", str(tmp_path)) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert list(plan["stages"]) == stage_names()
+    assert plan["stages"]["clean"]["reads"] == [
+        "landmarks.csv",
+        "images.parquet",
+        "instance_of.csv",
+    ]
+    assert plan["downloads"][0]["bytes"] > 0 and plan["disks"][0]["need_bytes"] > 0
+    assert hgld("run", GLDV2, "--json", "--work", str(tmp_path)) == 2
 
 
 def test_the_version_is_data(capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def test_measure_prints_the_metrics_of_embeddings(embeddings: Path, capsys) -> N
 
 def test_measure_as_data_and_query_by_query(embeddings: Path, capsys) -> None:
     vectors, labels = embeddings / "vectors.npy", embeddings / "labels.csv"
-    words = ("--metric", "R@1:place", "--metric", "AP:kind", "--json", "--per-query")
+    words = ("--metric", "R@1:place", "--metric", "AP:kind", "--json", "--out")
     out = embeddings / "queries.csv"
     assert hgld("evaluations", "measure", vectors, vectors, "--labels", labels, *words, out) == 0
     found = json.loads(capsys.readouterr().out)
@@ -151,7 +151,7 @@ def test_compare_asks_for_a_model(work: Path, capsys) -> None:
 
 
 def test_export_writes_what_the_readers_of_others_read(work: Path, capsys) -> None:
-    assert hgld("evaluations", "export", f"{work}:new", "--first", "2") == 0
+    assert hgld("evaluations", "export", f"{work}:new", "--depth", "2") == 0
     run = read_trec_run(capsys.readouterr().out.splitlines())
     assert [run[query][0] for query in IDS] == ["w", "w", "x", "y"]
     assert {len(images) for images in run.values()} == {2}

@@ -159,7 +159,7 @@ def test_compare_as_json_holds_all_of_it(
 
 
 def test_compare_writes_every_landmark(sides: list[Path], tmp_path: Path) -> None:
-    assert hgld("labels", "compare", *sides, "--landmarks", tmp_path / "out.csv") == 0
+    assert hgld("labels", "compare", *sides, "--out", tmp_path / "out.csv") == 0
     assert (tmp_path / "out.csv").read_text().splitlines()[1:3] == [
         "train,0,lake,natural,lake,natural,same",
         "train,1,church,human-made,castle / fort,human-made,moved",
@@ -176,9 +176,12 @@ def test_compare_tells_a_file_that_is_none(
 def test_check_counts_and_writes_back(
     sides: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert hgld("labels", "check", sides[0], "--write", tmp_path / "again.csv") == 0
+    assert hgld("labels", "check", sides[0], "--out", tmp_path / "again.csv") == 0
     assert "4 landmarks with one of 3 labels (1 natural, 2 human-made)" in capsys.readouterr().out
     assert (tmp_path / "again.csv").read_bytes() == sides[0].read_bytes()
+    assert hgld("labels", "check", sides[0], "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["labelled"], found["labels"]) == (4, {"natural": 1, "human-made": 2})
 
 
 @pytest.mark.real

@@ -474,7 +474,8 @@ def test_a_note_alone_is_a_difference_only_where_asked_for(
 
 
 def blind(desk: Path, name: str, *more: str) -> Path:
-    words = [str(desk / "pipeline.toml"), str(desk / name), "--work", str(desk / "work"), *more]
+    out = ["--out", str(desk / name)]
+    words = [str(desk / "pipeline.toml"), *out, "--work", str(desk / "work"), *more]
     assert guarded(lambda: app(["reviews", "blind", *words])) == 0
     return desk / name
 
@@ -521,7 +522,7 @@ def test_a_blind_copy_replaces_a_decision_that_its_annotator_did_not_see_only_if
 
 def test_a_blind_copy_overwrites_nothing(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     blind(desk, "b.csv", "--seed", "1")
-    words = [str(desk / "pipeline.toml"), str(desk / "b.csv"), "--seed", "1"]
+    words = [str(desk / "pipeline.toml"), "--out", str(desk / "b.csv"), "--seed", "1"]
     assert guarded(lambda: app(["reviews", "blind", *words])) == 2
     assert "may hold someone's work" in capsys.readouterr().err
 

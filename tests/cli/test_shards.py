@@ -66,13 +66,13 @@ def test_cat_prints_what_is_known_of_a_sample(shards: Path, key: str, capsys) ->
 
 def test_cat_writes_the_image_byte_for_byte(world: World, shards: Path, tmp_path, capsys) -> None:
     file = tmp_path / "image.jpg"
-    assert hgld("shards", "cat", shards, "t001002", "--jpeg", file) == 0
+    assert hgld("shards", "cat", shards, "t001002", "--out", file) == 0
     assert file.read_bytes() == world.data["t001002"]
     assert capsys.readouterr().out == ""
 
 
 def test_cat_pipes_the_image(world: World, shards: Path) -> None:
-    command = [sys.executable, "-m", "hgld", "shards", "cat", shards, "t001002", "--jpeg", "-"]
+    command = [sys.executable, "-m", "hgld", "shards", "cat", shards, "t001002", "--out", "-"]
     done = subprocess.run(command, capture_output=True, check=True)
     assert done.stdout == world.data["t001002"]
 
@@ -106,6 +106,8 @@ def test_verify_says_what_is_whole(shards: Path, capsys) -> None:
     assert hgld("shards", "verify", shards) == 0
     shards_there = len(list(shards.glob("*.tar")))
     assert capsys.readouterr().out == f"{shards_there} shards with 31 samples are whole\n"
+    assert hgld("shards", "verify", shards, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"shards": shards_there, "samples": 31}
 
 
 def test_verify_names_shard_and_key_of_a_flipped_byte(tmp_path: Path, capsys) -> None:
