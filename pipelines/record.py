@@ -1,8 +1,7 @@
 """Runs a pipeline, records what it measured, and writes the recorded figures into the pages.
 
     python pipelines/record.py run pipelines/quickstart.toml    results/quickstart.json
-    python pipelines/record.py pages                            README.md, pipelines/README.md,
-                                                     labels/README.md
+    python pipelines/record.py pages                            README.md, docs/, labels/README.md
 
 Figures are never typed: a page holds what stands in ``results/*.json``, each with the commit, the
 machine and the date it was measured on.
@@ -60,7 +59,7 @@ def pages() -> dict[Path, str]:
     blocks |= {f"claims {r['claims']}": claims_text(r) for r in found if "claims" in r}
     blocks |= {f"bench {' '.join(r['parts'])}": bench_text(r) for r in found if "parts" in r}
     blocks["gpu"] = gpu_text(json.loads((RESULTS / "bench-gpu.json").read_text("utf-8")))
-    pages = (ROOT / "README.md", RESULTS.parent / "README.md", ROOT / "labels" / "README.md")
+    pages = [ROOT / "README.md", ROOT / "labels" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
     texts = {path: path.read_text("utf-8") for path in pages}
     return {path: _fill(text, blocks) for path, text in texts.items()}
 

@@ -78,7 +78,7 @@ def test_a_killed_and_an_interrupted_run_go_on_to_the_same_bytes(
 def test_the_screen_in_the_pages_is_what_explain_shows(
     finished: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
-    shown = Path("docs/roads.md").read_text("utf-8").split("```\nlandmark ")[1].split("```")[0]
+    shown = Path("docs/labels.md").read_text("utf-8").split("```\nlandmark ")[1].split("```")[0]
     command = ["labels", "explain", PIPELINE, "train:40", "--work", str(finished[0])]
     done = subprocess.run(
         [sys.executable, "-m", "hgld", *command], capture_output=True, text=True, check=True

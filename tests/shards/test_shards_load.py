@@ -41,7 +41,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*of the shards is read|.*takes its place:UserWarning"),
 ]
 
-README = Path(__file__).parent.parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "shards.md"
 WALK = Path(__file__).parent / "walk_batches.py"
 Reader = Literal["indexed", "stream"]
 IN_SHARDS = BatchOptions(4, 4, order="shards", window=8, lanes=2)
@@ -618,8 +618,8 @@ def test_a_class_of_which_nothing_can_be_decoded_stops(copied: Path, rows: pd.Da
         first_batch(copied, rows, undecodable_budget=99)
 
 
-def test_the_example_in_the_readme_runs_as_a_script(shards: Path, tmp_path: Path) -> None:
-    code = next(c for c in README.read_text().split("```")[1::2] if "BatchLoader" in c)
+def test_the_example_in_the_pages_runs_as_a_script(shards: Path, tmp_path: Path) -> None:
+    code = next(c for c in PAGE.read_text().split("```")[1::2] if "BatchLoader" in c)
     code = code.removeprefix("python\n").replace("work/quickstart/shards", str(shards))
     spawn = "import multiprocessing\nmultiprocessing.set_start_method('spawn', force=True)\n"
     show = "    print(*images.shape, *labels.shape, *numbers.shape, state['step'])\n"
