@@ -27,6 +27,17 @@ PLACES = {  # landmark_id -> classes above it
     5: ("natural", "lake"),
 }
 METRICS = ("H-AP", "AP:kind", "AP:supercategory", "AP:landmark")
+SMALL = (  # settings of pipelines/quickstart.toml, for the smallest run that has all stages
+    "source.toy={landmarks=12, images=4, size=48}",
+    "cluster.clusters=4",
+    "train.image_size=32",
+    "train.classes_per_batch=3",
+    "train.images_per_class=2",
+    "train.checkpoint_steps=1",
+    "train.workers=0",
+    "evaluate.workers=0",
+    "train.runs={happier={steps=2, loss='HAPPIER'}}",
+)
 CC = "https://creativecommons.org/licenses/by-sa/3.0/"
 
 

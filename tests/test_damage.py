@@ -13,15 +13,8 @@ from hgld.errors import HgldError, InvalidData, MissingInput, WaitingForReview
 from hgld.pipeline.lock import Workspace
 from hgld.pipeline.run import Runner
 from tests.listening import Notes
+from tests.made_run import SMALL
 
-SMALL = (
-    "source.toy={landmarks=12, images=4, size=48}",
-    "cluster.clusters=4",
-    "train.image_size=32",
-    "train.classes_per_batch=3",
-    "train.images_per_class=2",
-    "train.runs={happier={steps=1, loss='HAPPIER'}}",
-)
 WRITTEN = [name for name in ARTIFACTS if ARTIFACTS[name].place != "labels"]
 BY_PEOPLE = [name for name in ARTIFACTS if ARTIFACTS[name].place == "labels"]
 LOGIN, HOST = "xq-login-of-no-one", "xq-host-of-no-one"

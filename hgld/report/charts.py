@@ -35,7 +35,7 @@ from hgld.report.losses import LossCurve, read_losses
 from hgld.report.metrics import best_run, mean_of
 from hgld.report.plans import Measured, Plan
 from hgld.tasks import track
-from hgld.words import level_noun
+from hgld.words import count_text, level_noun
 
 __all__ = ["SECTIONS", "Chart", "draw_charts"]
 
@@ -219,7 +219,8 @@ def _training(curves: Mapping[str, Sequence[LossCurve]], best: str | None) -> st
     steps, losses = curves[run][0]
     few = max(1, len(losses) // 10)
     first, last = np.mean(losses[:few]), np.mean(losses[-few:])
-    return f"In {steps[-1]:,.0f} steps the loss of {run} went from {first:.2g} to {last:.2g}"
+    length = count_text(int(steps[-1]), "step")
+    return f"In {length} the loss of {run} went from {first:.2g} to {last:.2g}"
 
 
 def _plan_counts(counts: Counts) -> Iterator[Plan]:

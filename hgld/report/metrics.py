@@ -13,6 +13,7 @@ from typing import Any
 from hgld.artifacts.evaluation import list_runs
 from hgld.figures import DARK, LIGHT
 from hgld.report.intervals import Intervals
+from hgld.words import count_text
 
 __all__ = [
     "Row",
@@ -99,7 +100,7 @@ def _about(model: Mapping[str, Any], seeds: int) -> str:
     if not model["steps"]:
         how = "as pretrained" if model["loss"] == "pretrained" else model["loss"]
         return f"{model['backbone']}, {how}"
-    about = f"{model['backbone']}, {model['loss']}, {model['steps']:,} steps"
+    about = f"{model['backbone']}, {model['loss']}, {count_text(model['steps'], 'step')}"
     return f"{about}, {seeds} seeds" if seeds > 1 else about
 
 

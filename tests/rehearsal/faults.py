@@ -26,19 +26,9 @@ from hgld.artifacts import ARTIFACTS
 from hgld.config import load_pipeline
 from hgld.pipeline.lock import Workspace
 from hgld.pipeline.stages import active_stages
+from tests.made_run import SMALL
 
 PIPELINE = Path("pipelines/quickstart.toml")
-SMALL = (
-    "source.toy={landmarks=12, images=4, size=48}",
-    "cluster.clusters=4",
-    "train.image_size=32",
-    "train.classes_per_batch=3",
-    "train.images_per_class=2",
-    "train.checkpoint_steps=1",
-    "train.workers=0",
-    "evaluate.workers=0",
-    "train.runs={happier={steps=2, loss='HAPPIER'}}",
-)
 CALLS = ("rename", "fsync", "write", "pwrite", "unlink", "mkdir")
 SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT}
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}

@@ -1,12 +1,15 @@
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from hgld.artifacts.evaluation import list_runs
 from hgld.errors import InvalidData
 from hgld.report.intervals import Intervals, measure_intervals
 from hgld.report.metrics import metric_rows
+from hgld.report.page import _describe_seeds
 
 OPEN, CLOSED = ({"classes": {"queries": 3, "trained_on": n}} for n in (0, 1))
 
@@ -123,7 +126,15 @@ def test_a_run_of_several_seeds_has_one_row_with_deviation_and_their_spread() ->
     assert found.ends["A", "AP"] == pytest.approx((0.5 - half, 0.5 + half), rel=0.02)
     a, b = metric_rows(given["evaluation"], found)
     assert (a.model, a.values, a.deviations) == ("A", (0.5,), (pytest.approx(0.1),))
-    assert a.about == "net, HAPPIER, 1 steps, 3 seeds" and b.deviations == pytest.approx((0.0,))
+    assert a.about == "net, HAPPIER, 1 step, 3 seeds" and b.deviations == pytest.approx((0.0,))
+
+
+@pytest.mark.parametrize(("seeds", "warns"), [(2, True), (3, False)])
+def test_two_seeds_are_said_to_make_wide_intervals(seeds: int, warns: bool) -> None:
+    found = seeded([0.4, 0.5, 0.6][:seeds], [0.2] * seeds)["evaluation"]
+    words = _describe_seeds(SimpleNamespace(evaluation=found, runs=list_runs(found)))  # type: ignore[arg-type]
+    assert words.startswith("The spread between training seeds is in the intervals.")
+    assert ("their intervals reach 12.7 standard errors" in words) == warns
 
 
 def test_a_run_is_marked_if_its_paired_difference_is_sure() -> None:
