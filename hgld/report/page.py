@@ -48,7 +48,7 @@ from hgld.report.tables import metrics_latex, metrics_table
 from hgld.shards.index import level_columns, read_index, read_manifest
 from hgld.words import count_text, level_noun, shared_text
 
-__all__ = ["write_report"]
+__all__ = ["describe_seeds", "write_report"]
 
 CELL = 65  # pixels that a column of the table takes at least
 DEVIATION = 30  # pixels of a deviation beside a mean
@@ -121,7 +121,7 @@ def write_report(
             rows=rows,
             table_width=_table_width(metrics, rows),
             intervals=measured.intervals,
-            seeds=_describe_seeds(measured),
+            seeds=describe_seeds(measured),
             skipped=skipped_queries(evaluation),
             sections=_by_section(charts),
             metric=first_metric(evaluation),
@@ -131,7 +131,7 @@ def write_report(
         (folder / "report.html").write_text(page, encoding="utf-8")
 
 
-def _describe_seeds(measured: Measured) -> str:
+def describe_seeds(measured: Measured) -> str:
     """Whether the spread between training seeds is in the intervals; empty if none was trained."""
     models = measured.evaluation["models"]
     trained = [

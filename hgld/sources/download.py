@@ -26,6 +26,7 @@ import requests
 from hgld.artifacts import atomic_path
 from hgld.errors import HgldError, InvalidData, Resumable
 from hgld.http import Session, read_pieces
+from hgld.tasks import say
 
 __all__ = ["RemoteFile", "download", "load_part", "measure_bandwidth", "note_right", "was_right"]
 
@@ -207,6 +208,8 @@ def _fault(file: RemoteFile, path: Path) -> str:
     """What shows that a file without published MD5 is another than the one that is meant."""
     with path.open("rb") as opened:
         head = opened.read(HEAD_BYTES)
+    if not head:
+        return "is empty"
     if WEB_PAGE.match(head) and path.suffix not in (".html", ".htm"):
         return "is a web page (a login or an error), not the file"
     least = file.size_bytes // SIZE_FACTOR - SIZE_SLACK[1]
@@ -286,6 +289,9 @@ def _load(session: Session, file: RemoteFile, stop: Event) -> None:
         start = start if continued else 0
         length = _length(answer)
         _require_fitting(file, start + (length or 0))
+        framed = "Content-Length" in answer.headers or "Transfer-Encoding" in answer.headers
+        if not framed and not file.md5_url:
+            say(f"{file.url}: its server states neither length nor MD5, so it may be incomplete")
         if not continued:
             file.part.unlink(missing_ok=True)  # first, lest an old part be taken for the new one's
             file.version.write_text(_version(answer), "utf-8")

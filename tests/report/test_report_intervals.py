@@ -9,7 +9,7 @@ from hgld.artifacts.evaluation import list_runs
 from hgld.errors import InvalidData
 from hgld.report.intervals import Intervals, measure_intervals
 from hgld.report.metrics import metric_rows
-from hgld.report.page import _describe_seeds
+from hgld.report.page import describe_seeds
 
 OPEN, CLOSED = ({"classes": {"queries": 3, "trained_on": n}} for n in (0, 1))
 
@@ -132,7 +132,7 @@ def test_a_run_of_several_seeds_has_one_row_with_deviation_and_their_spread() ->
 @pytest.mark.parametrize(("seeds", "warns"), [(2, True), (3, False)])
 def test_two_seeds_are_said_to_make_wide_intervals(seeds: int, warns: bool) -> None:
     found = seeded([0.4, 0.5, 0.6][:seeds], [0.2] * seeds)["evaluation"]
-    words = _describe_seeds(SimpleNamespace(evaluation=found, runs=list_runs(found)))  # type: ignore[arg-type]
+    words = describe_seeds(SimpleNamespace(evaluation=found, runs=list_runs(found)))  # type: ignore[arg-type]
     assert words.startswith("The spread between training seeds is in the intervals.")
     assert ("their intervals reach 12.7 standard errors" in words) == warns
 

@@ -31,6 +31,7 @@ class Files:
         pace: seconds between two pieces of 10 kB.
         asked: path and Range header of each request.
         tags: whether the answers have ETags.
+        lengths: whether they state their length; without it they end with the connection.
         at_once: the most answers that were under way at the same time.
     """
 
@@ -44,6 +45,7 @@ class Files:
     pace: float = 0.0
     asked: list[tuple[str, str]] = field(default_factory=list)
     tags: bool = True
+    lengths: bool = True
     at_once: int = 0
     running: int = 0
     lock: Lock = field(default_factory=Lock)
@@ -101,7 +103,8 @@ def serve_files(files: Files) -> Iterator[str]:
                 return
             part = (start, end) != (0, len(data))
             self.send_response(206 if part else 200)
-            self.send_header("Content-Length", str(end - start))
+            if files.lengths:
+                self.send_header("Content-Length", str(end - start))
             if files.tags:
                 self.send_header("ETag", tag)
             if part:

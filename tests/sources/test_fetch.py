@@ -23,6 +23,7 @@ from hgld.sources.fetch import (
     plan_downloads,
     sample_bandwidth,
 )
+from hgld.tasks import watched_by
 from tests.drip import dripping
 from tests.sources.file_server import Files, serve_files
 from tests.sources.small_disk import small_disk
@@ -131,6 +132,24 @@ def test_a_run_that_gave_up_is_resumed_by_the_next(
     fetch_files(options=options(url), context=context)
     assert (path, "bytes=100000-") in files.asked
     assert content(context)[path] == TAR
+
+
+def test_a_file_without_md5_whose_length_no_one_states_is_named_in_a_note(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.lengths, notes = False, []
+    with watched_by(lambda items, label, total: iter(items), notes.append):
+        fetch_files(options=options(url), context=context)
+    (note,) = [note for note in notes if "states neither length nor MD5" in note]
+    assert note.startswith(f"{url}meta/train.csv: ")
+
+
+def test_an_empty_file_is_not_the_one_that_is_meant(
+    files: Files, url: str, context: StageContext
+) -> None:
+    files.data["meta/train.csv"] = b""
+    with pytest.raises(InvalidData, match=r"train\.csv: is empty; nothing of it is kept"):
+        fetch_files(options=options(url), context=context)
 
 
 def test_a_partial_file_of_an_older_version_is_not_continued(
