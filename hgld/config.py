@@ -768,7 +768,8 @@ class EvaluateOptions(Options):
     workers: int = Field(0, ge=0)
     """Processes that read and decode photos for a GPU."""
     device: str = "auto"
-    """auto (a GPU if there is one), cpu or cuda."""
+    """Where photos are embedded and the gallery is ranked: auto (a GPU if there is one), cpu or
+    cuda."""
     processes: int = Field(1, ge=1)
     """Processes that embed; with GPUs, each uses one of them."""
     ray: str | None = None

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from hgld.config import EvaluateOptions, RunOptions
 from hgld.errors import InvalidData, MissingInput, UsageError
-from hgld.evaluate import evaluate_models, rank_levels
+from hgld.evaluate import evaluate_models
+from hgld.evaluate.ranking import rank_sides
 from hgld.model import load_model
 from hgld.model.image import evaluation_transform
 from hgld.shards.index import read_index
@@ -250,7 +251,8 @@ def test_levels_by_rank_are_sorted_by_score_then_the_less_relevant(
     query = random.integers(-1, 2, (queries, 2)).astype(np.float32)
     images = random.integers(-1, 2, (gallery, 2)).astype(np.float32)
     query_labels, labels = random.integers(0, 2, (queries, 3)), random.integers(0, 2, (gallery, 3))
-    levels, order = rank_levels(query, query_labels, images, labels, first=5)
+    (found,) = rank_sides((query, query_labels), (images, labels), first=5, device="cpu")
+    levels, order = found.levels, found.first
     for q in range(queries):
         pairs = []
         for g in range(gallery):

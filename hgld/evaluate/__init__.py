@@ -2,6 +2,5 @@
 
 from hgld.evaluate.measure import evaluate_models, evaluate_officially
 from hgld.evaluate.preconditions import check_evaluation
-from hgld.evaluate.ranking import rank_levels
 
-__all__ = ["check_evaluation", "evaluate_models", "evaluate_officially", "rank_levels"]
+__all__ = ["check_evaluation", "evaluate_models", "evaluate_officially"]

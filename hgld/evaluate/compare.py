@@ -15,7 +15,6 @@ import pandas as pd
 from hgld.artifacts.evaluation import bootstrap_unit, pair_seeds
 from hgld.bootstrap import DRAWS, find_ends, resample_means
 from hgld.errors import InvalidData, UsageError
-from hgld.evaluate.ranking import read_top_levels
 from hgld.evaluate.results import Measured
 from hgld.words import shared_text
 
@@ -240,9 +239,7 @@ def _severity(a: Measured, b: Measured, pairs: Pairs, shared: pd.Index) -> pd.Da
 
 
 def _count_first(side: Measured, shared: pd.Index, num_levels: int) -> np.ndarray:
-    ids = side.ranked("query_ids")["query_ids"]
-    first = read_top_levels(side.ranking)[:, 0]
-    kept = first[pd.Index(ids).isin(shared)]
+    kept = side.ranking.first_levels()[pd.Index(side.ranking.query_ids).isin(shared)]
     return np.bincount(kept[kept >= 0], minlength=num_levels + 1)
 
 

@@ -18,9 +18,8 @@ import torch
 
 from hgld.artifacts import ARTIFACTS, atomic_path
 from hgld.errors import InvalidData, UsageError
-from hgld.evaluate.kept import open_embedded
-from hgld.evaluate.ranking import rank_blocks
-from hgld.evaluate.results import Measured
+from hgld.evaluate.ranking import rank_sides
+from hgld.evaluate.results import Measured, open_embedded
 from hgld.evaluate.sides import Shards, Side
 from hgld.ranking.interchange import encode_id, kaggle_lines, trec_qrels, trec_run
 from hgld.ranking.levels import shared_levels
@@ -112,13 +111,14 @@ def _vector_table(side: Side, levels: Sequence[str], vectors: np.ndarray) -> pa.
 
 def _rankings(measured: Measured, depth: int | None) -> Iterator[tuple[str, list[str]]]:
     """Ids of the first images of each query; in an open set without the query itself."""
-    found = measured.ranked("order", "query_ids", "gallery_ids")
-    query_ids, gallery_ids, stored = found["query_ids"], found["gallery_ids"], found["order"]
-    depth = min(depth or len(gallery_ids), len(gallery_ids))
+    stored = measured.ranking
+    depth = min(depth or len(stored.gallery_ids), len(stored.gallery_ids))
     own = measured.protocol["query"] == measured.protocol["gallery"].split("+")[0]
-    queries, images = _distinct_ids(query_ids, "query"), _distinct_ids(gallery_ids, "gallery")
+    queries = _distinct_ids(stored.query_ids, "query")
+    images = _distinct_ids(stored.gallery_ids, "gallery")
     _report_encoded({*queries, *images})
-    blocks = [stored] if depth <= stored.shape[1] else _rank_deeper(measured, depth)
+    kept = stored.order.shape[1]
+    blocks = [stored.order] if depth <= kept else _rank_deeper(measured, depth)
     return (
         (query, [images[i] for i in row if not (own and images[i] == query)][:depth])
         for query, row in zip(queries, chain.from_iterable(blocks), strict=True)
@@ -128,15 +128,9 @@ def _rankings(measured: Measured, depth: int | None) -> Iterator[tuple[str, list
 def _rank_deeper(measured: Measured, depth: int) -> Iterator[np.ndarray]:
     """Gallery rows of the first ranks, (q, depth), some queries after the other."""
     found = open_embedded(measured)
-    blocks = rank_blocks(
-        found.vectors[found.query.split],
-        found.query.labels,
-        [found.vectors[found.gallery.split]],
-        found.gallery.labels,
-        exclude_self=found.gallery.begins_with(found.query),
-        first=depth,
-    )
-    return (order for _, order in blocks)
+    sides = [(found.vectors[side.split], side.labels) for side in (found.query, found.gallery)]
+    own = found.gallery.begins_with(found.query)
+    return (block.first for block in rank_sides(*sides, exclude_self=own, first=depth))
 
 
 def _distinct_ids(ids: np.ndarray, side: str) -> list[str]:

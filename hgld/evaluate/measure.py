@@ -9,25 +9,24 @@ its own name, and ``gldv2-official`` gives both.
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.config import EvaluateOptions, StageContext
 from hgld.errors import UsageError
 from hgld.evaluate.embeddings import Store
-from hgld.evaluate.kept import record_models
 from hgld.evaluate.models import Model, find_models
 from hgld.evaluate.official import PAPER, Official
 from hgld.evaluate.preconditions import choose_metrics, require_classes
-from hgld.evaluate.ranking import write_ranking
+from hgld.evaluate.ranking import measure_and_write
+from hgld.evaluate.results import record_models
 from hgld.evaluate.sides import Shards, Side
-from hgld.ranking.metrics import Result, evaluate
+from hgld.ranking.rankings import Result
 from hgld.tasks import say
 
 __all__ = ["evaluate_models", "evaluate_officially"]
@@ -193,17 +192,17 @@ class _Evaluation:
         """Means and skipped queries of a model, and its values of each query."""
         sides = [self.query, self.gallery, *(self.official.sides if self.official else ())]
         vectors = store.embed(model, sides)
-        query, gallery = vectors[self.query.split], vectors[self.gallery.split]
-        result = self._result(query, gallery)
+        result = self._result(out / f"{model.name}.npz", vectors)
         means = {name: float(value) for name, value in result.mean().items()}
         tables = [
             _value_table(model.name, name, self.query.image_ids, values.numpy())
             for name, values in result.per_query.items()
         ]
-        write_ranking(out / f"{model.name}.npz", vectors, self.query, self.gallery)
         if self.official is not None:
             lines = out / f"{model.name}.submission.csv"
-            score = self.official.score(vectors, self.query, self.gallery, lines)
+            score = self.official.score(
+                vectors, self.query, self.gallery, lines, self.options.device
+            )
             means |= score.means
             tables.append(_value_table(model.name, score.name, score.ids, score.values))
         table = pd.concat(tables, ignore_index=True)
@@ -216,22 +215,15 @@ class _Evaluation:
         skipped = {name: int(count) for name, count in result.skipped.items()}
         return {"mean": shown, "skipped": skipped}, table
 
-    def _result(self, query: np.ndarray, gallery: np.ndarray) -> Result:
+    def _result(self, path: Path, vectors: Mapping[str, np.ndarray]) -> Result:
         """Metrics of each query; by GLDv2's protocols the paper's mAP@100 under its name."""
         names = {name: name for name in self.metrics}
         if self._name.startswith("gldv2"):
             names[PAPER] = f"mAP@100:{self.levels[-1]}"
-        found = evaluate(
-            torch.from_numpy(query),
-            torch.from_numpy(self.query.labels),
-            torch.from_numpy(gallery),
-            torch.from_numpy(self.gallery.labels),
-            list(dict.fromkeys(names.values())),
-            level_names=self.levels,
-            exclude_self=self.gallery.begins_with(self.query),
-        )
-        values = {shown: found.per_query[name] for shown, name in names.items()}
-        return Result(values, found.queries, found.gallery, found.inverted)
+        wanted = list(dict.fromkeys(names.values()))
+        sides = self.query, self.gallery
+        found = measure_and_write(path, vectors, *sides, wanted, self.levels, self.options.device)
+        return replace(found, per_query={new: found.per_query[name] for new, name in names.items()})
 
 
 def _by_run(

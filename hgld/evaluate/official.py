@@ -15,7 +15,7 @@ import pandas as pd
 
 from hgld.artifacts import atomic_path
 from hgld.errors import InvalidData
-from hgld.evaluate.ranking import rank_blocks
+from hgld.evaluate.ranking import rank_sides
 from hgld.evaluate.sides import Side, side_of_files
 from hgld.ranking.interchange import kaggle_lines, kaggle_score
 from hgld.tasks import say
@@ -105,10 +105,15 @@ class Official:
         return {"queries": len(answered), "gallery_images": len(images), "missing": missing}
 
     def score(
-        self, vectors: Mapping[str, np.ndarray], query: Side, gallery: Side, path: Path
+        self,
+        vectors: Mapping[str, np.ndarray],
+        query: Side,
+        gallery: Side,
+        path: Path,
+        device: str = "auto",
     ) -> OfficialScore:
-        """Rank the full index, write the submission to a file, and score it."""
-        submission = self._submit(vectors, query, gallery)
+        """Rank the full index on a device, write the submission to a file, and score it."""
+        submission = self._submit(vectors, query, gallery, device)
         with atomic_path(path) as temporary:
             temporary.write_text("\n".join(kaggle_lines(submission, CUT)) + "\n", encoding="utf-8")
         found = kaggle_score(submission, self._solution(), CUT)
@@ -118,15 +123,18 @@ class Official:
         return OfficialScore(OFFICIAL, {OFFICIAL: float(values.mean()), **means}, ids, values)
 
     def _submit(
-        self, vectors: Mapping[str, np.ndarray], query: Side, gallery: Side
+        self, vectors: Mapping[str, np.ndarray], query: Side, gallery: Side, device: str
     ) -> dict[str, list[str]]:
         """The first images of the full index for each query."""
-        queries = np.concatenate([vectors[side.split] for side in self._both(query)])
-        images = [vectors[side.split] for side in self._both(gallery)]
+
+        def alike(embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return embeddings, np.zeros((len(embeddings), 1), np.int64)  # labels do not matter
+
+        queries = alike(np.concatenate([vectors[side.split] for side in self._both(query)]))
+        images = [alike(vectors[side.split]) for side in self._both(gallery)]
         ids = self._ids(gallery)
-        alike = np.zeros((len(queries), 1), np.int64), np.zeros((len(ids), 1), np.int64)
-        blocks = rank_blocks(queries, alike[0], images, alike[1], first=CUT)
-        rows = (row for _, order in blocks for row in order)
+        blocks = rank_sides(queries, *images, first=CUT, device=device)
+        rows = (row for block in blocks for row in block.first)
         known = set(self.queries["image_id"])
         ranked = zip(self._ids(query), rows, strict=True)
         return {str(q): ids[row].tolist() for q, row in ranked if q in known}

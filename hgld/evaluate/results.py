@@ -1,7 +1,13 @@
-"""Finished evaluations, opened again: the numbers of one run, query by query."""
+"""Finished evaluations, opened again: the numbers of one run, its rankings and its embeddings.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+An evaluation keeps its embeddings in files that are named by hashes. It also records what each of
+its models is, so that the embeddings of a model can be found by its name later.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,14 +15,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Folder, read_arrays
+from hgld.artifacts import ARTIFACTS, Folder, Json, atomic_path
 from hgld.artifacts.evaluation import list_runs, name_classes
-from hgld.config import default_work
+from hgld.artifacts.ranking_file import RankingFile
+from hgld.config import EvaluateOptions, default_work
 from hgld.errors import InvalidData, MissingInput, UsageError
-from hgld.model.weights import one_line
+from hgld.evaluate.embeddings import Store
+from hgld.evaluate.models import Model
+from hgld.evaluate.sides import Shards, Side
 from hgld.words import nearest
 
-__all__ = ["Measured", "open_measured"]
+__all__ = ["Embedded", "Measured", "open_embedded", "open_measured", "record_models"]
+
+MODELS = "models.json"
+STATE = Path(".state", "evaluate")  # of a work folder
+IN_FILES = ("checkpoint", "given")  # kinds of models whose source is a path
 
 
 @dataclass(frozen=True)
@@ -44,8 +57,8 @@ class Measured:
         return replace(self, run=name, models={name: self.models[name]})
 
     @property
-    def ranking(self) -> Path:
-        """The file of the ranking.
+    def model(self) -> str:
+        """The name of its only model.
 
         Raises:
             UsageError: there are several, one of each seed.
@@ -55,7 +68,17 @@ class Measured:
                 f"{self.folder}:{self.run}: has a ranking for each seed; name one: "
                 + ", ".join(f"{self.folder}:{name}" for name in self.models)
             )
-        return self.folder / ARTIFACTS["ranked_levels"].file / f"{next(iter(self.models))}.npz"
+        return next(iter(self.models))
+
+    @cached_property
+    def ranking(self) -> RankingFile:
+        """Ranking of its only model.
+
+        Raises:
+            InvalidData: the ranking cannot be read.
+            UsageError: there are several, one of each seed.
+        """
+        return RankingFile.load(self.folder / ARTIFACTS["ranked_levels"].file / f"{self.model}.npz")
 
     def values(self) -> dict[str, pd.DataFrame]:
         """Model -> (Q, metrics) values of each query, by image id; nan where it has none."""
@@ -84,21 +107,6 @@ class Measured:
     def _per_query(self) -> pd.DataFrame:
         table: pd.DataFrame = _read(self.folder, "per_query")
         return table[table["model"].isin(list(self.models))]
-
-    def ranked(self, *names: str) -> dict[str, np.ndarray]:
-        """Arrays of the ranking: order, query_ids, gallery_ids.
-
-        Raises:
-            InvalidData: the ranking cannot be read.
-        """
-        try:
-            data = read_arrays(self.ranking, names)
-            return {name: data[name] for name in names}
-        except Exception as error:  # zipfile and numpy raise whatever the damage leads to
-            raise InvalidData(
-                f"{self.ranking}: not a readable ranking ({one_line(error)}); run the evaluate "
-                "stage again"
-            ) from None
 
 
 def open_measured(text: str) -> Measured:
@@ -147,3 +155,69 @@ def _read(folder: Path, name: str) -> Any:
     artifact = ARTIFACTS[name]
     assert not isinstance(artifact, Folder)
     return artifact.read(folder / artifact.file)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Embeddings of one model.
+
+    Attributes:
+        levels: names, coarse to fine.
+        query: images that query, in the order of the shards' index.
+        gallery: images that are searched, likewise.
+        vectors: split -> (N, D) unit vectors in the order of its side.
+    """
+
+    levels: tuple[str, ...]
+    query: Side
+    gallery: Side
+    vectors: dict[str, np.ndarray]
+
+
+def record_models(state: Path, models: Sequence[Model]) -> None:
+    """Record what each model of an evaluation is; paths are relative to ``state``."""
+    records = {}
+    for model in models:
+        source = os.path.relpath(model.source, state) if model.kind in IN_FILES else model.source
+        records[model.name] = asdict(replace(model, source=source))
+    with atomic_path(state / MODELS) as temporary:
+        temporary.write_text(json.dumps(records, indent=1), encoding="ascii")
+
+
+def open_embedded(measured: Measured) -> Embedded:
+    """Read the embeddings that a model was measured with; missing ones are computed again.
+
+    Raises:
+        InvalidData: the model or the shards changed since.
+        MissingInput: nothing is known of the model's embeddings.
+    """
+    shards = Shards.read(measured.folder / ARTIFACTS["shards"].file)
+    query, gallery = (shards.side(measured.protocol[name], name) for name in ("query", "gallery"))
+    ranked = measured.ranking
+    for side, ids in ((query, ranked.query_ids), (gallery, ranked.gallery_ids)):
+        if not np.array_equal(side.image_ids, ids):
+            raise InvalidData(
+                f"{shards.folder}: the images of '{side.split}' changed since {measured.run} was "
+                "measured; run the evaluate stage again"
+            )
+    state = measured.folder / STATE
+    model = _recorded_model(measured, state)
+    vectors = Store(state, EvaluateOptions()).embed(model, [query, gallery])
+    return Embedded(shards.levels, query, gallery, vectors)
+
+
+def _recorded_model(measured: Measured, state: Path) -> Model:
+    path, name = state / MODELS, measured.model
+    again = "run the evaluate stage again (hgld evaluate PIPELINE --force)"
+    if not path.is_file():
+        raise MissingInput(f"{path}: missing, so the embeddings of {name} are not known; {again}")
+    record: dict[str, Any] = Json(MODELS).read(path).get(name, {})
+    try:
+        model = Model(**record)
+    except TypeError:
+        raise InvalidData(f"{path}: no record of the model {name}; {again}") from None
+    if model.kind in IN_FILES:
+        model = replace(model, source=os.path.normpath(state / model.source))
+    if model.facts()["weights_sha256"] != measured.models[name].get("weights_sha256"):
+        raise InvalidData(f"{model.source}: changed since {name} was measured; {again}")
+    return model

@@ -183,7 +183,7 @@ def _plan_confusion(measured: Measured) -> Iterator[Plan]:
     found = ranking.gallery_ids[ranking.order[:, 0]]
     pairs = [
         (measured.queries.path(query)[:depth], measured.gallery.path(str(image))[:depth])
-        for query, image in zip(ranking.query_rows, found, strict=True)
+        for query, image in zip(map(str, ranking.query_ids), found, strict=True)
         if query != image
     ]
     confusion = count_confusion(pairs)

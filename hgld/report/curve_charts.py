@@ -13,10 +13,10 @@ from hgld.report.curves import (
     measure_curves,
     queries_to_measure,
 )
+from hgld.report.examples import by_chance
 from hgld.report.figures import draw_lines
 from hgld.report.metrics import mean_of
 from hgld.report.plans import Measured, Plan
-from hgld.report.rankings import by_chance
 from hgld.words import level_noun
 
 __all__ = ["plan_curves"]

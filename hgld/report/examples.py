@@ -6,8 +6,9 @@ in the set. Every photo comes with its classes, title, author and licence as far
 """
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import pandas as pd
 from PIL import Image
 
 from hgld.artifacts import SPACE_OF_SPLIT
+from hgld.artifacts.ranking_file import RankingFile
 from hgld.credit import UNKNOWN, Credit
-from hgld.report.rankings import Ranking, by_chance
 from hgld.shards.index import level_columns
 from hgld.shards.read import read_image
 
@@ -27,6 +28,7 @@ __all__ = [
     "Images",
     "Photo",
     "Result",
+    "by_chance",
     "choose_differing",
     "choose_queries",
     "class_paths",
@@ -82,7 +84,7 @@ class ExampleGroup:
 
 def find_examples(
     chosen: Mapping[str, Sequence[str]],
-    rankings: Mapping[str, Ranking],
+    rankings: Mapping[str, RankingFile],
     values: pd.DataFrame,
     queries: "Images",
     gallery: "Images",
@@ -230,3 +232,8 @@ def _spread(ids: Sequence[str], groups: Mapping[str, Hashable], count: int) -> l
         (others if groups[i] in seen else first).append(i)
         seen.add(groups[i])
     return (first + others)[:count]
+
+
+def by_chance(ids: Collection[str]) -> list[str]:
+    """The ids in an order that looks random and stays the same whatever else is in the set."""
+    return sorted(ids, key=lambda i: sha256(i.encode()).digest())

@@ -19,6 +19,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from hgld.artifacts import atomic_folder, write_csv
+from hgld.artifacts.ranking_file import RankingFile
 from hgld.config import ReportOptions, StageContext
 from hgld.figures import LIGHT
 from hgld.report.charts import SECTIONS, Chart, draw_charts
@@ -42,7 +43,6 @@ from hgld.report.metrics import (
     skipped_queries,
 )
 from hgld.report.plans import Measured
-from hgld.report.rankings import Ranking
 from hgld.report.sheets import draw_retrievals
 from hgld.report.tables import metrics_latex, metrics_table
 from hgld.shards.index import level_columns, read_index, read_manifest
@@ -95,7 +95,7 @@ def write_report(
         evaluation,
         levels,
         measure_intervals(per_query, evaluation, options.bootstrap),
-        {name: Ranking.load(ranked_levels / f"{name}.npz") for name in evaluation["models"]},
+        {name: RankingFile.load(ranked_levels / f"{name}.npz") for name in evaluation["models"]},
         Images(shards, index, protocol["query"], counts.paths, names),
         Images(shards, index, protocol["gallery"], counts.paths, names),
     )

@@ -6,10 +6,10 @@ from functools import cached_property
 from typing import Any
 
 from hgld.artifacts.evaluation import list_runs
+from hgld.artifacts.ranking_file import RankingFile
 from hgld.figures import Drawing, Theme
 from hgld.report.examples import Images
 from hgld.report.intervals import Intervals
-from hgld.report.rankings import Ranking
 
 __all__ = ["Measured", "Plan"]
 
@@ -27,7 +27,7 @@ class Measured:
     evaluation: Mapping[str, Any]
     levels: Sequence[str]
     intervals: Intervals
-    rankings: Mapping[str, Ranking]
+    rankings: Mapping[str, RankingFile]
     queries: Images
     gallery: Images
 

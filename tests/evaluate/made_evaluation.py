@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS
-from hgld.evaluate.ranking import write_ranking
+from hgld.evaluate.ranking import measure_and_write
 from hgld.evaluate.sides import Side
 
 LEVELS = ("kind", "supercategory", "landmark")
@@ -88,7 +88,8 @@ def write_levels(folder: Path, model: str, ids: Sequence[str], first: Sequence[i
     gallery = np.eye(4, dtype=np.float32)
     sides = [_side("test", ids, labels[[0] * len(ids)]), _side("index", list("wxyz"), labels)]
     vectors = {"test": gallery[[3 - level for level in first]], "index": gallery}
-    write_ranking(folder / "ranked_levels" / f"{model}.npz", vectors, *sides)
+    path = folder / "ranked_levels" / f"{model}.npz"
+    measure_and_write(path, vectors, *sides, ["AP"], "abc", "cpu")
 
 
 def _side(split: str, ids: Sequence[str], labels: np.ndarray) -> Side:

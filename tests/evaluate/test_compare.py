@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hgld.artifacts.ranking_file import RankingFile
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.evaluate.compare import compare
-from hgld.evaluate.ranking import read_top_levels
 from hgld.evaluate.results import Measured, open_measured
 from tests.evaluate.made_evaluation import write_evaluation, write_levels
 
@@ -112,12 +112,13 @@ def test_a_place_names_its_model(place: Path, tmp_path: Path) -> None:
 
 def test_first_levels_are_read_without_the_rest(place: Path) -> None:
     path = place / "ranked_levels" / "old.npz"
-    assert read_top_levels(path)[:, 0].tolist() == [3, 0, 0, 1]
+    ranking = RankingFile.load(path)
+    assert ranking.first_levels().tolist() == [3, 0, 0, 1]
     with np.load(path) as whole:
-        np.testing.assert_array_equal(read_top_levels(path, 3), whole["levels"][:, :3])
+        np.testing.assert_array_equal(ranking.levels(ranking.query_ids), whole["levels"])
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InvalidData, match="not a readable ranking"):
-        read_top_levels(path)
+        ranking.first_levels()
 
 
 def seeded(folder: Path, shifts: tuple[float, ...] = (-0.1, 0, 0.1), **options: Any) -> Path:
@@ -233,4 +234,4 @@ def test_an_evaluation_without_classes_is_compared_by_queries(place: Path) -> No
 
 def test_the_ranking_of_several_seeds_is_asked_for_by_seed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a ranking for each seed; name one: .*:A-s0"):
-        open_measured(f"{seeded(tmp_path)}:A").ranked("order")
+        _ = open_measured(f"{seeded(tmp_path)}:A").ranking

@@ -12,10 +12,9 @@ import torch
 
 from hgld.config import EvaluateOptions
 from hgld.errors import HgldError, InvalidData, UsageError
-from hgld.evaluate import rank_levels
 from hgld.evaluate.embeddings import Store
 from hgld.evaluate.models import Encoder, Model, find_models, loaded
-from hgld.evaluate.ranking import write_ranking
+from hgld.evaluate.ranking import measure_and_write, rank_sides
 from hgld.evaluate.sides import Shards, Side
 from hgld.model import build_image_model, save_model
 from tests.made_shards import make_shards, small_options
@@ -149,14 +148,16 @@ def test_a_ranking_in_blocks_is_the_ranking(tmp_path: Path, monkeypatch) -> None
     vectors = random.integers(-2, 3, (50, 3)).astype(np.float32)  # many ties
     labels = random.integers(0, 2, (50, 3))
     side = Side("s", pd.DataFrame({"image_id": [f"{i:02}" for i in range(50)]}), labels, Path(), {})
-    levels, order = rank_levels(vectors, labels, vectors, labels, exclude_self=True)
-    monkeypatch.setattr("hgld.evaluate.ranking.BLOCK_PAIRS", 350)  # seven queries at a time
-    write_ranking(tmp_path / "a.npz", {"s": vectors}, side, side)
+    (ranking,) = rank_sides((vectors, labels), (vectors, labels), exclude_self=True, first=100)
+    monkeypatch.setattr("hgld.ranking.kernels.rank_cpu.BLOCK_ROWS", 7)
+    given = {"s": vectors}, side, side, ["AP"], "abc", "cpu"
+    result = measure_and_write(tmp_path / "a.npz", *given)
     with np.load(tmp_path / "a.npz") as data:
-        np.testing.assert_array_equal(data["levels"], levels)
-        np.testing.assert_array_equal(data["order"], order)
+        np.testing.assert_array_equal(data["levels"], ranking.levels)
+        np.testing.assert_array_equal(data["order"], ranking.first)
         assert data["query_ids"].tolist() == data["gallery_ids"].tolist() == [*side.image_ids]
-    write_ranking(tmp_path / "b.npz", {"s": vectors}, side, side)
+    assert result.mean() == ranking.evaluate(["AP"]).mean()
+    measure_and_write(tmp_path / "b.npz", *given)
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
@@ -164,6 +165,16 @@ def test_negative_zeros_and_infinite_lows_sort_as_numbers_do() -> None:
     query = np.array([[1, 0]], np.float32)
     gallery = np.array([[-0.0, 1], [0.0, 1], [-1e-40, 0], [1e-40, 0], [-3e38, 0]], np.float32)
     labels = np.array([[1], [0], [0], [0], [0]])
-    levels, order = rank_levels(query, np.array([[1]]), gallery, labels)
-    assert order.tolist() == [[3, 1, 0, 2, 4]]  # of the two zeros the less relevant first
-    assert levels.tolist() == [[0, 0, 1, 0, 0]]
+    (found,) = rank_sides((query, np.array([[1]])), (gallery, labels), first=100)
+    assert found.first.tolist() == [[3, 1, 0, 2, 4]]  # of the two zeros the less relevant first
+    assert found.levels.tolist() == [[0, 0, 1, 0, 0]]
+
+
+def test_a_gallery_that_does_not_fit_the_device_is_one_line(monkeypatch) -> None:
+    def short(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+
+    monkeypatch.setattr("hgld.evaluate.ranking.rank_blocks", short)
+    side = np.eye(2, dtype=np.float32), np.eye(2, dtype=np.int64)
+    with pytest.raises(HgldError, match=r"out of memory while ranking on cpu; .*evaluate\.device"):
+        next(rank_sides(side, side, device="cpu"))

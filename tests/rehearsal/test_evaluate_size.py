@@ -33,7 +33,7 @@ BIG = """
 import resource, sys
 import numpy as np, pandas as pd
 from pathlib import Path
-from hgld.evaluate.ranking import write_ranking
+from hgld.evaluate.ranking import measure_and_write
 from hgld.evaluate.sides import Side
 random = np.random.default_rng(0)
 def side(name, n):
@@ -41,7 +41,7 @@ def side(name, n):
     return Side(name, pd.DataFrame({"image_id": np.arange(n).astype(str)}), labels, Path(), {})
 sides = side("q", 400), side("g", 300_000)
 vectors = {s.split: random.random((len(s.rows), 8), np.float32) for s in sides}
-write_ranking(Path(sys.argv[1]), vectors, *sides)
+measure_and_write(Path(sys.argv[1]), vectors, *sides, ["AP", "NDCG"], "abc", "cpu")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

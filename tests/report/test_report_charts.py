@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from hgld.artifacts import SPACE_OF_SPLIT
+from hgld.artifacts.ranking_file import RankingFile
 from hgld.errors import InvalidData
-from hgld.evaluate.class_means import mean_classes
+from hgld.evaluate.ranking import mean_classes
 from hgld.figures import LIGHT, WIDE, WIDTH
 from hgld.report.class_map import place_classes
 from hgld.report.confusion import count_confusion, draw_confusion
@@ -19,7 +20,6 @@ from hgld.report.curve_charts import plan_curves
 from hgld.report.examples import Images, class_paths
 from hgld.report.intervals import Intervals
 from hgld.report.plans import Measured
-from hgld.report.rankings import Ranking
 from tests.made_run import MadeRun, make_run
 from tests.report.reading import CHARTS, page, parse, text, write
 
@@ -100,12 +100,12 @@ def test_shares_count_classes_and_images(run: MadeRun) -> None:
 
 def test_the_rows_of_a_ranking_are_read_one_by_one(run: MadeRun) -> None:
     path = run.ranked_levels / "good.npz"
-    ranking, ids = Ranking.load(path), run.index["image_id"].tolist()
+    ranking, ids = RankingFile.load(path), run.index["image_id"].tolist()
     with np.load(path) as data:
         expected = data["levels"]
     assert (ranking.levels([ids[7], ids[2]]) == expected[[7, 2]]).all()
     with pytest.raises(InvalidData, match=r"gone\.npz: not a readable ranking"):
-        Ranking(path.with_name("gone.npz"), {"a": 0}, *[np.empty(0)] * 4).levels(["a"])
+        RankingFile(path.with_name("gone.npz"), np.array(["a"]), *[np.empty(0)] * 4).levels(["a"])
 
 
 def test_titles_say_what_is_to_be_seen(report: Path) -> None:
@@ -205,7 +205,7 @@ def test_confusion_of_many_classes_keeps_the_font_and_takes_both_columns() -> No
 
 def measure(run: MadeRun) -> Measured:
     images = Images(run.shards, run.index, "evaluation", class_paths(run.hierarchy), {})
-    rankings = {p.stem: Ranking.load(p) for p in sorted(run.ranked_levels.iterdir())}
+    rankings = {p.stem: RankingFile.load(p) for p in sorted(run.ranked_levels.iterdir())}
     return Measured(run.evaluation, run.levels, Intervals(), rankings, images, images)
 
 
