@@ -9,6 +9,7 @@ photos are wanted.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -174,7 +175,8 @@ def _load_all(works: Sequence[Work], parallel: int) -> list[Kept]:
     stop = Event()
     workers = ThreadPoolExecutor(max(1, parallel))
     try:
-        futures = [workers.submit(work, stop) for work in works]
+        # each in a context of its own, since notes go to whoever watches this one
+        futures = [workers.submit(copy_context().run, work, stop) for work in works]
         _raise_first(list(track(as_completed(futures), "Downloading", len(futures))))
         return [result for future in futures if (result := future.result()) is not None]
     finally:
