@@ -22,8 +22,8 @@ from hgld.hierarchy.scrape.answers import (
     read_pages,
 )
 from hgld.hierarchy.scrape.client import ApiClient
+from hgld.hierarchy.scrape.dump import read_entities
 from hgld.hierarchy.scrape.dump_pages import read_dumped_pages
-from hgld.hierarchy.scrape.entity_dump import read_entities
 from hgld.hierarchy.scrape.infobox import read_page
 from hgld.hierarchy.scrape.redirects import read_redirects
 from hgld.hierarchy.scrape.store import open_store

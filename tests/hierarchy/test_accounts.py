@@ -1,8 +1,8 @@
 import pytest
 
 from hgld.errors import HgldError
-from hgld.hierarchy.scrape.accounts import REASONS, Accounts
 from hgld.hierarchy.scrape.answers import WikiClass
+from hgld.hierarchy.scrape.endings import REASONS, Accounts
 from hgld.hierarchy.scrape.route import Ending
 
 

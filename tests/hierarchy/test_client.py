@@ -9,8 +9,7 @@ import pytest
 from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.scrape import client as client_module
 from hgld.hierarchy.scrape.answers import read_items
-from hgld.hierarchy.scrape.client import ApiClient
-from hgld.hierarchy.scrape.etiquette import on_this_machine, user_agent
+from hgld.hierarchy.scrape.client import ApiClient, on_this_machine, user_agent
 from hgld.tasks import watched_by
 from tests.drip import dripping
 from tests.hierarchy.small_wiki import Fault, Wiki

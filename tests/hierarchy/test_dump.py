@@ -12,9 +12,8 @@ from hgld.config import ScrapeOptions, SourceOptions, StageContext, ToyOptions
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.scrape import compressed
-from hgld.hierarchy.scrape.dump import read_dump
-from hgld.hierarchy.scrape.entity_dump import read_entities
-from hgld.hierarchy.scrape.sql_dump import read_rows, table_name, text_of
+from hgld.hierarchy.scrape.dump import read_dump, read_entities
+from hgld.hierarchy.scrape.dump_pages import read_rows, table_name, text_of
 from hgld.hierarchy.scrape.stand_in import stand_in
 from hgld.hierarchy.scrape.wikimedia import scrape
 from hgld.sources.toy.wiki import describe_wiki

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote
 
 from hgld.hierarchy.scrape.titles import as_stored
@@ -27,6 +27,7 @@ __all__ = [
     "answered_pages",
     "is_item_id",
     "judge_item",
+    "parse_json",
     "read_classes",
     "read_items",
     "read_pages",
@@ -333,3 +334,23 @@ def _read_class(entity: Mapping[str, Any], asked: str) -> WikiClass:
     labels = {} if _is_missing(entity) else _map(entity["labels"])
     named = [_text(labels[language]["value"]) for language in LANGUAGES if language in labels]
     return WikiClass(class_id, next(iter(named), class_id))
+
+
+def parse_json(data: bytes) -> Any:
+    """Parse UTF-8 JSON (with or without a byte order mark).
+
+    Raises:
+        ValueError: the data is not JSON, is nested too deeply, or holds a lone surrogate.
+    """
+    text = data.decode("utf-8-sig")
+    try:
+        document = json.loads(text, parse_constant=_refuse)
+        if "\\u" in text:  # the only way in which a surrogate can get past the decoding
+            json.dumps(document, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return document
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

@@ -3,24 +3,27 @@
 urllib3's own retries cannot do this: maxlag, API errors, HTML pages and truncated results all come
 with status 200, or fail while the body is read. So each answer gets a verdict (see
 ``hgld.hierarchy.scrape.verdict``), every pause is taken here, and every asked key is accounted for.
+As Wikimedia asks, the program names a contact; hosts of this machine itself need none.
 """
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import requests
 
-from hgld.errors import HgldError, Resumable
-from hgld.hierarchy.scrape.etiquette import on_this_machine, user_agent
+from hgld import __version__
+from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.scrape.pacer import Pacer, pause_before
 from hgld.hierarchy.scrape.verdict import Answer, classify
 from hgld.http import Session, TooLarge, read_all
 from hgld.tasks import say
 from hgld.words import duration_text, single_blanks
 
-__all__ = ["ApiClient", "TooMuchAsked"]
+__all__ = ["ApiClient", "TooMuchAsked", "on_this_machine", "user_agent"]
 
 Found = TypeVar("Found")
 Ask = Callable[[Sequence[str]], Mapping[str, Any]]
@@ -36,6 +39,37 @@ LARGEST_ANSWER = 64_000_000  # bytes, unpacked; Wikimedia's limit for a result i
 LONGEST_TURN_S = 10.0  # between two requests; what takes longer is a pause, and told
 CUT_OFF = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
 DIRECTLY = {"http": "", "https": ""}  # past any proxy
+
+
+def user_agent(contact: str) -> str:
+    """The User-Agent that Wikimedia's policy asks for.
+
+    Raises:
+        UsageError: no contact, or nothing that looks like one.
+    """
+    contact = contact.strip()
+    sendable = contact.isascii() and contact.isprintable()
+    if not sendable or not re.search(r"\S@\S|https?://\S", contact):
+        raise UsageError(
+            f"scrape.contact is {contact!r}; Wikimedia asks every program for a contact in its "
+            "User-Agent and turns away those without: set scrape.contact to your e-mail or URL, "
+            "in plain ASCII (in the pipeline file, or --set scrape.contact=...)"
+        )
+    return f"hgld/{__version__} ({contact}) python-requests/{requests.__version__}"
+
+
+def on_this_machine(url: str) -> bool:
+    """Whether the URL's host is this machine itself.
+
+    Example:
+        >>> on_this_machine("http://127.0.0.1:8080/api.php")
+        True
+    """
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class TooMuchAsked(Exception):

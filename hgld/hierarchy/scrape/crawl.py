@@ -11,9 +11,9 @@ from itertools import islice
 from typing import TypeVar
 
 from hgld.hierarchy.scrape.answers import Item, Page
-from hgld.hierarchy.scrape.facts import Facts
 from hgld.hierarchy.scrape.redirects import Redirect
 from hgld.hierarchy.scrape.route import Ending, Fact, Wanted, follow
+from hgld.hierarchy.scrape.store import Facts
 
 __all__ = ["AT_ONCE", "Crawl", "in_parts"]
 

@@ -5,34 +5,94 @@ wiki gives the same rows. A JSON dump can only be read from end to end, which ta
 an item leads to may stand before it: so the dump is read as often as something is still wanted.
 The first time brings the items and, as these are likely classes, everything that is a subclass of
 something; the second the topics. What was found is kept, so a run that was stopped reads only the
-dump again that it was at, and that for what is still wanted.
+dump again that it was at, and that for what is still wanted. Only the lines of wanted entities are
+parsed; the id of all others is read off the start of the line.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.scrape.answers import Item, Page, WikiClass, read_classes, read_items
+from hgld.hierarchy.scrape.answers import (
+    Item,
+    Page,
+    WikiClass,
+    parse_json,
+    read_classes,
+    read_items,
+)
+from hgld.hierarchy.scrape.compressed import read_blocks
 from hgld.hierarchy.scrape.crawl import AT_ONCE, in_parts
 from hgld.hierarchy.scrape.dump_pages import read_dumped_pages
 from hgld.hierarchy.scrape.endings import settle
-from hgld.hierarchy.scrape.entity_dump import Entity, read_entities
-from hgld.hierarchy.scrape.facts import Facts
 from hgld.hierarchy.scrape.route import Wanted, follow
-from hgld.hierarchy.scrape.store import Store, open_store
+from hgld.hierarchy.scrape.store import Facts, Store, open_store
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say
 from hgld.words import count_text
 
-__all__ = ["read_dump"]
+__all__ = ["Entity", "read_dump", "read_entities"]
 
+_ID = re.compile(rb'\s*\{"type":"item","id":"(Q\d+)"')
+
+Entity = Mapping[str, Any]
 KEPT_AT_ONCE = 5000  # facts a transaction
 SUBCLASS = b'"P279":['
 UNTOLD = "soft redirects are among no_item, as\ndumps do not tell where they lead"
+
+
+def read_entities(
+    path: Path,
+    wanted: Collection[str],
+    label: str,
+    also: Callable[[bytes], bool] = lambda line: False,
+) -> Iterator[tuple[str, Entity]]:
+    """Id and entity of the wanted items, and of those whose line ``also`` wants.
+
+    Raises:
+        InvalidData: no such file, or no dump of entities, or one that is cut.
+    """
+    ids = {item_id.encode() for item_id in wanted}
+    first = True
+    for block in read_blocks(path, label):
+        if first and not block.lstrip().startswith((b"[", b"{")):
+            raise InvalidData(f"{path}: expected a JSON dump of Wikidata, one entity a line")
+        first = False
+        for line in block.split(b"\n"):
+            start = _ID.match(line)
+            if start is None:
+                entity = _parse_odd(line, path)
+                if entity and entity["id"].encode() in ids:
+                    yield entity["id"], entity
+            elif start[1] in ids or also(line):
+                yield start[1].decode(), _parse(line, path)
+
+
+def _parse_odd(line: bytes, path: Path) -> Entity | None:
+    """An entity whose line does not start as most do; None for brackets and for other types."""
+    text = line.strip().rstrip(b",")
+    if len(text) < 3 or b'"type":"property"' in text[:60]:
+        return None
+    entity = _parse(line, path)
+    return entity if entity.get("type") == "item" and "id" in entity else None
+
+
+def _parse(line: bytes, path: Path) -> Entity:
+    try:
+        entity = parse_json(line.strip().rstrip(b","))
+        if not isinstance(entity, dict) or not isinstance(entity.get("id", ""), str):
+            raise ValueError
+        return entity
+    except ValueError:
+        raise InvalidData(
+            f"{path}: a line is no JSON ({line[:60]!r}...); download the file again"
+        ) from None
 
 
 def read_dump(
@@ -42,7 +102,7 @@ def read_dump(
 
     Returns:
         ``instance_of`` and ``misses``; for the reasons see
-        ``hgld.hierarchy.scrape.accounts.REASONS``.
+        ``hgld.hierarchy.scrape.endings.REASONS``.
 
     Raises:
         UsageError: a dump is needed and not named.
@@ -57,7 +117,9 @@ def read_dump(
         )
     titles = sorted({title_of_url(url) or "" for url in landmarks["commons_url"]} - {""})
     with open_store(context.state / "dump.sqlite", _which(options)) as store:
-        _learn_pages(titles, store, options)
+        new = set(titles) - store.load(Page, titles).keys()
+        if new:
+            store.add(read_dumped_pages(new, options))
         for reading in count(1):
             items, used = _survey(titles, store, options.follow_topics)
             known = store.load(WikiClass, used)
@@ -74,21 +136,11 @@ def _which(options: ScrapeOptions) -> str:
     """Whose facts the store holds: other files, or newer ones, start it over."""
     names = ("dump_items", "dump_pages", "dump_redirects", "dump_entities")
     paths: list[Path] = [path for name in names if (path := getattr(options, name)) is not None]
-    return "dump " + " ".join(map(_stamp, paths))
-
-
-def _stamp(path: Path) -> str:
-    if not path.is_file():
-        raise InvalidData(f"{path}: no such file; see scrape.dump_* in the pipeline file")
-    facts = path.stat()
-    return f"{path.name}:{facts.st_size}:{facts.st_mtime_ns}"
-
-
-def _learn_pages(titles: Iterable[str], store: Store, options: ScrapeOptions) -> None:
-    titles = set(titles)
-    new = titles - store.load(Page, titles).keys()
-    if new:
-        store.add(read_dumped_pages(new, options))
+    for path in paths:
+        if not path.is_file():
+            raise InvalidData(f"{path}: no such file; see scrape.dump_* in the pipeline file")
+    facts = [(path.name, path.stat()) for path in paths]
+    return "dump " + " ".join(f"{name}:{f.st_size}:{f.st_mtime_ns}" for name, f in facts)
 
 
 def _survey(titles: Iterable[str], store: Store, follow_topics: bool) -> tuple[set[str], set[str]]:
@@ -118,7 +170,8 @@ def _learn_entities(
     entities = read_entities(path, left | unnamed, f"Reading {reading}", also)
     for some in in_parts(entities, KEPT_AT_ONCE):
         found = dict(some)
-        kept = _read_items({key: e for key, e in found.items() if key in items})
+        wanted = {key: {"lastrevid": 0, **e} for key, e in found.items() if key in items}
+        kept = read_items({"entities": wanted}, list(wanted))  # revision 0: the dump states none
         named = {key: e for key, e in found.items() if key not in items or key in classes}
         labelled = read_classes({"entities": named}, list(named))
         _require_all(path, found.keys() & items, kept)
@@ -137,12 +190,6 @@ def _require_all(path: Path, wanted: Collection[str], read: Collection[str]) -> 
     """Refuse a damaged entity, so that it does not count as a missing one."""
     if damaged := sorted(set(wanted) - set(read)):
         raise InvalidData(f"{path}: entity {damaged[0]} is damaged; download the file again")
-
-
-def _read_items(entities: Mapping[str, Entity]) -> dict[str, Item]:
-    """Facts of items; a dump that does not tell revisions gives 0."""
-    document = {"entities": {key: {"lastrevid": 0, **e} for key, e in entities.items()}}
-    return read_items(document, list(entities))
 
 
 def _may_be_class(line: bytes) -> bool:

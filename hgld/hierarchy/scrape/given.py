@@ -10,7 +10,7 @@ from hgld.artifacts import ColumnType, read_csv, row_in_file
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import columns_of, single_blanks_all
-from hgld.hierarchy.scrape.accounts import tell_reasons
+from hgld.hierarchy.scrape.endings import tell_reasons
 
 __all__ = ["read_given"]
 
@@ -38,7 +38,10 @@ def read_given(
         ]
     )
     tell_reasons(len(landmarks), misses["reason"], "in the table")
-    return _statements(found[~absent & ~empty]), misses
+    statements = found[~absent & ~empty].assign(
+        item_id="", revision=0, order=0, class_id="", rank="normal", qualifiers="{}"
+    )
+    return statements[columns_of("instance_of")], misses
 
 
 def _read_table(options: ScrapeOptions) -> pd.DataFrame:
@@ -57,13 +60,6 @@ def _read_table(options: ScrapeOptions) -> pd.DataFrame:
     return table.assign(
         split=options.table_split, instance_of=single_blanks_all(table["instance_of"])
     )
-
-
-def _statements(found: pd.DataFrame) -> pd.DataFrame:
-    statements = found.assign(
-        item_id="", revision=0, order=0, class_id="", rank="normal", qualifiers="{}"
-    )
-    return statements[columns_of("instance_of")]
 
 
 def _missed(found: pd.DataFrame, reason: str, detail: str) -> pd.DataFrame:

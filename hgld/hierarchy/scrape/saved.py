@@ -14,7 +14,7 @@ import pandas as pd
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.scrape.accounts import tell_reasons
+from hgld.hierarchy.scrape.endings import tell_reasons
 from hgld.hierarchy.scrape.infobox import SavedPage, read_page
 from hgld.hierarchy.scrape.route import MOST_HOPS
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url

@@ -5,6 +5,7 @@ whole answers get here. When each was retrieved stays here and reaches no output
 be asked for again is marked as outdated and stays until the new one takes its place, so a refresh
 that is stopped goes on as well. SQLite does not notice a changed bit in a fact, so each has a
 digest of its kind, key and content; a fact with another digest is dropped and asked for again.
+``Facts`` keeps those in use at hand, so that a long way costs few look-ups.
 
 Against a second process stands a lock of the kernel's (see ``hgld.file_lock``) and not a row of the
 database: a row outlives a killed owner, and nothing tells for sure whether its process is alive.
@@ -22,13 +23,14 @@ from typing import Any, TypeVar
 
 from hgld.errors import HgldError, Resumable, UsageError
 from hgld.file_lock import hold
-from hgld.hierarchy.scrape.answers import Item, Statement
-from hgld.hierarchy.scrape.etiquette import on_this_machine
-from hgld.hierarchy.scrape.route import Fact
+from hgld.hierarchy.scrape.answers import Item, Page, Statement
+from hgld.hierarchy.scrape.client import on_this_machine
+from hgld.hierarchy.scrape.redirects import Redirect
+from hgld.hierarchy.scrape.route import Fact, Known
 from hgld.tasks import say
 from hgld.words import single_blanks
 
-__all__ = ["Store", "open_store"]
+__all__ = ["MOST_AT_HAND", "Facts", "Store", "Trail", "open_store"]
 
 SomeFact = TypeVar("SomeFact", bound=Fact)
 
@@ -45,6 +47,8 @@ CREATE TABLE IF NOT EXISTS facts (
 CREATE INDEX IF NOT EXISTS outdated ON facts (outdated) WHERE outdated;
 """
 _AMONG = "kind = ? AND key IN (SELECT value FROM json_each(?))"
+
+MOST_AT_HAND = 20_000
 
 
 class Store:
@@ -183,3 +187,51 @@ def _explained(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         text = single_blanks(str(error))
         raise HgldError(f"{path}: {text}; delete the file to start the scrape over") from None
+
+
+class Facts:
+    """What is known so far (``hgld.hierarchy.scrape.route.Known``), and a way to add to it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._at_hand: dict[tuple[type[Any], str], Any] = {}
+
+    def get(self, kind: type[SomeFact], key: str) -> SomeFact | None:
+        """The fact of that kind, None where it has yet to be asked for."""
+        if (kind, key) not in self._at_hand:
+            self._fetch(kind, [key])
+        found: SomeFact | None = self._at_hand[kind, key]
+        return found
+
+    def preload(self, titles: Iterable[str]) -> None:
+        """Take at hand what is known on the way from these titles, in a few look-ups."""
+        if len(self._at_hand) > MOST_AT_HAND:
+            self._at_hand.clear()
+        pages = self._fetch(Page, titles)
+        self._fetch(Redirect, (title for title, page in pages.items() if page.moved_softly))
+        items = self._fetch(Item, {p.item_id for p in pages.values()} - {""})
+        self._fetch(Item, {i.topic_id for i in items.values() if i.is_category} - {""})
+
+    def add(self, found: Mapping[str, SomeFact]) -> None:
+        """Keep a batch, in the store first."""
+        self._store.add(found)
+        self._at_hand.update({(type(fact), key): fact for key, fact in found.items()})
+
+    def _fetch(self, kind: type[SomeFact], keys: Iterable[str]) -> dict[str, SomeFact]:
+        keys = list(keys)
+        found = self._store.load(kind, keys) if keys else {}
+        self._at_hand.update({(kind, key): found.get(key) for key in keys})
+        return found
+
+
+class Trail:
+    """Passes facts on and remembers which: what an ending rests on."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self.keys: list[tuple[type[Any], str]] = []
+
+    def get(self, kind: type[SomeFact], key: str) -> SomeFact | None:
+        """The fact, as it is known."""
+        self.keys.append((kind, key))
+        return self._known.get(kind, key)

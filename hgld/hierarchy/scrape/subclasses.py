@@ -67,7 +67,10 @@ class Wikidata:
         batches = list(in_parts(sorted(class_ids - self.known.keys()), self.options.batch_size))
         for batch in track(batches, "Superclasses", len(batches)):
             self.known |= self.client.fetch_batch(batch, self._ask, read_superclasses)
-            _save(self.path, self.server, self.known)
+            classes = {class_id: asdict(facts) for class_id, facts in self.known.items()}
+            document = {"server": self.server, "sha256": _sha256(classes), "classes": classes}
+            with atomic_path(self.path) as temporary:
+                temporary.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
         return {class_id: self.known[class_id] for class_id in class_ids}
 
     def _ask(self, class_ids: Sequence[str]) -> Mapping[str, Any]:
@@ -141,13 +144,6 @@ def _load(path: Path, server: str) -> dict[str, SuperClasses]:
         return {class_id: SuperClasses(**cells) for class_id, cells in known.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-
-
-def _save(path: Path, server: str, known: Graph) -> None:
-    classes = {class_id: asdict(facts) for class_id, facts in known.items()}
-    with atomic_path(path) as temporary:
-        document = {"server": server, "sha256": _sha256(classes), "classes": classes}
-        temporary.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
 
 
 def _sha256(classes: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
-from hgld.hierarchy.scrape.strict_json import parse_json
+from hgld.hierarchy.scrape.answers import parse_json
 from hgld.words import single_blanks
 
 __all__ = ["Answer", "classify"]

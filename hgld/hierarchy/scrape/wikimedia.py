@@ -17,15 +17,13 @@ import pandas as pd
 
 from hgld.config import ScrapeOptions, StageContext
 from hgld.hierarchy.scrape.answers import WikiClass
-from hgld.hierarchy.scrape.client import ApiClient
+from hgld.hierarchy.scrape.client import ApiClient, on_this_machine
 from hgld.hierarchy.scrape.crawl import AT_ONCE, Crawl, in_parts
 from hgld.hierarchy.scrape.endings import settle
-from hgld.hierarchy.scrape.etiquette import on_this_machine
-from hgld.hierarchy.scrape.facts import Facts, Trail
 from hgld.hierarchy.scrape.progress import Progress
 from hgld.hierarchy.scrape.questions import ask_for
 from hgld.hierarchy.scrape.route import Ending, Fact, Wanted, follow
-from hgld.hierarchy.scrape.store import Store, open_store
+from hgld.hierarchy.scrape.store import Facts, Store, Trail, open_store
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say, track
 
@@ -39,7 +37,7 @@ def scrape(
 
     Returns:
         ``instance_of`` and ``misses``. A landmark is in exactly one of them; its reason there is
-        one of ``hgld.hierarchy.scrape.accounts.REASONS``.
+        one of ``hgld.hierarchy.scrape.endings.REASONS``.
 
     Raises:
         UsageError: ``scrape.contact`` is not set.
@@ -75,8 +73,10 @@ class Scraper:
         with progress.told_when_stopped():
             self._mark_outdated(titles)
             options = self.options
-            new_titles = self._count_new(titles)
-            progress.announce(len(titles), new_titles, options.batch_size, self._rate())
+            new = sum(isinstance(ending, Wanted) for ending, _ in self._endings(titles))
+            paced = not on_this_machine(options.commons_api)
+            rate = self.client.pacer.requests_per_second if paced else None
+            progress.announce(len(titles), new, options.batch_size, rate)
             crawl = Crawl(self.facts, self._ask, options.batch_size, options.follow_topics)
             progress.watch(_with_unusable(crawl.run(titles), count_of), count_of.__getitem__)
             classes = self._label(crawl.classes)
@@ -124,13 +124,6 @@ class Scraper:
             for title in some:
                 trail = Trail(self.facts)
                 yield follow(title, trail, self.options.follow_topics), trail
-
-    def _count_new(self, titles: Sequence[str]) -> int:
-        return sum(isinstance(ending, Wanted) for ending, _ in self._endings(titles))
-
-    def _rate(self) -> float | None:
-        paced = not on_this_machine(self.options.commons_api)
-        return self.client.pacer.requests_per_second if paced else None
 
 
 def _with_unusable(titles: Iterator[str], count_of: Mapping[str, int]) -> Iterator[str]:
