@@ -44,8 +44,10 @@ Label = str | Callable[[], str]  # of a progress; a function where it changes on
 class ProgressSink(Protocol):
     """Shows progress: gets each iterable with its label and total, and passes its items on."""
 
-    def __call__(self, items: Iterable[Item], label: Label, total: int | None) -> Iterator[Item]:
-        """Pass the items on."""
+    def __call__(
+        self, items: Iterable[Item], label: Label, total: int | None, done: int = 0
+    ) -> Iterator[Item]:
+        """Pass the items on; ``done`` others were done before, and count in the total."""
         ...
 
 
@@ -53,15 +55,24 @@ _sink: ContextVar[ProgressSink | None] = ContextVar("progress sink", default=Non
 _notes: ContextVar[Callable[[str], object] | None] = ContextVar("sink of notes", default=None)
 
 
-def track(items: Iterable[Item], label: Label, total: int | None = None) -> Iterator[Item]:
+def track(
+    items: Iterable[Item], label: Label, total: int | None = None, done: int = 0
+) -> Iterator[Item]:
     """Pass the items through, one step of progress each.
+
+    Args:
+        items: what is left to do.
+        label: of the progress.
+        total: number of all items, those done before included; None: not known.
+        done: number of items that were done before.
 
     Example:
         >>> list(track("ab", "Reading"))
         ['a', 'b']
     """
     sink = _sink.get()
-    yield from items if sink is None else sink(items, label, total)
+    before = {"done": done} if done else {}  # few sinks need it
+    yield from items if sink is None else sink(items, label, total, **before)
 
 
 def say(text: str) -> None:
@@ -113,10 +124,13 @@ def also_watched_by(sink: ProgressSink) -> Iterator[None]:
     """
     outer = _sink.get()
 
-    def both(items: Iterable[Item], label: Label, total: int | None) -> Iterator[Item]:
+    def both(
+        items: Iterable[Item], label: Label, total: int | None, done: int = 0
+    ) -> Iterator[Item]:
         size = len(items) if total is None and isinstance(items, Sized) else total
-        inner = sink(items, label, size)
-        return inner if outer is None else outer(inner, label, size)
+        before = {"done": done} if done else {}
+        inner = sink(items, label, size, **before)
+        return inner if outer is None else outer(inner, label, size, **before)
 
     token = _sink.set(both)
     try:

@@ -94,6 +94,37 @@ def test_a_stage_without_progress_says_only_since_when() -> None:
     assert stage.describe().startswith("since 2026-01-3") and ";" not in stage.describe()
 
 
+def test_a_stage_that_loads_its_libraries_is_starting(tmp_path: Path) -> None:
+    with hold(tmp_path / ".lock", ""), record_running(tmp_path, "train") as begins:
+        starting = read_running(tmp_path)
+        begins()
+        begun = read_running(tmp_path)
+    assert starting is not None and starting.describe().endswith("; starting")
+    assert begun is not None and ";" not in begun.describe()
+
+
+def test_what_was_done_before_counts(tmp_path: Path) -> None:
+    with hold(tmp_path / ".lock", ""), record_running(tmp_path, "train"):
+        next(iter(track(range(60, 100), "Training", 100, 60)))
+        found = read_running(tmp_path)
+    assert found is not None and found.describe().endswith("Training: 60 % (60 of 100)")
+
+
+def test_status_says_why_a_stage_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (photos / "labels.csv").write_text("photo,species\n1.jpg,gull\n")
+    file = tmp_path / "own.toml"
+    file.write_text('labels = "labels"\n[source]\nkind = "folder"\nfolder = "photos"\n')
+    command = [str(file), "--work", str(tmp_path / "work")]
+    assert guarded(lambda: app(["fetch", *command])) == 0
+    code = guarded(lambda: app(["collect", *command]))
+    line = capsys.readouterr().err.splitlines()[-1].removeprefix("hgld: ")
+    assert guarded(lambda: app(["status", *command, "--json"])) == 0
+    states = json.loads(capsys.readouterr().out)
+    assert code == 3 and states["collect"] == {"state": "missing", "reasons": [f"failed: {line}"]}
+
+
 def test_a_look_at_the_lock_keeps_nobody_from_taking_it(tmp_path: Path) -> None:
     path, looks = tmp_path / "lock", []
     path.touch()

@@ -69,12 +69,14 @@ class _Description(ProgressColumn):
         return Text(" " * 10 + (self.label if isinstance(self.label, str) else self.label()))
 
 
-def show_progress(items: Iterable[Item], label: Label, total: int | None) -> Iterator[Item]:
-    """A progress bar on a terminal, a line now and then elsewhere."""
+def show_progress(
+    items: Iterable[Item], label: Label, total: int | None, done: int = 0
+) -> Iterator[Item]:
+    """Show a progress bar on a terminal, a line now and then elsewhere."""
     console = to_stderr()
     size = len(items) if total is None and isinstance(items, Sized) else total
     if not console.is_terminal:
-        yield from _show_lines(items, label, size, console)
+        yield from _show_lines(items, label, size, done, console)
         return
     columns = (
         _Description(label),
@@ -86,19 +88,19 @@ def show_progress(items: Iterable[Item], label: Label, total: int | None) -> Ite
     with Progress(*columns, console=console, transient=True) as progress:
         _bars.append(console)
         try:
-            yield from progress.track(items, total=size)
+            yield from progress.track(items, total=size, completed=done)
         finally:
             _bars.remove(console)
 
 
 def _show_lines(
-    items: Iterable[Item], label: Label, total: int | None, console: Console
+    items: Iterable[Item], label: Label, total: int | None, done: int, console: Console
 ) -> Iterator[Item]:
     """A line of progress every LINE_S seconds, also while one item takes longer than that.
 
     The seconds are counted over all progress of a stage: ten models of 20 s each show lines, too.
     """
-    began, done, ends = monotonic(), 0, Event()
+    began, before, ends = monotonic(), done, Event()
 
     def silent_s() -> float:
         return monotonic() - (_silent_since or [began])[0]
@@ -108,7 +110,8 @@ def _show_lines(
             innermost = _lines[-1:] == [ends]
             if innermost and silent_s() >= LINE_S:
                 name = label if isinstance(label, str) else label()
-                left = (monotonic() - began) / done * (total - done) if done and total else 0
+                each = (monotonic() - began) / (done - before) if done > before else 0
+                left = each * (total - done) if total else 0
                 more = f", about {duration_text(left)} left" if left else ""
                 console.print(f"{'':10}{name}: {progress_text(done, total)}{more}", style="dim")
                 _silent_since[:] = [monotonic()]

@@ -17,7 +17,7 @@ from hgld.artifacts import ARTIFACTS, Table, atomic_path, hash_file, write_csv
 from hgld.errors import MissingInput
 from hgld.file_lock import hold
 from hgld.pipeline.edits import copy_beside
-from hgld.pipeline.lock import STOPPED, judge
+from hgld.pipeline.lock import judge
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage, load_function
 
@@ -75,9 +75,10 @@ def apply_review(runner: Runner, who: str, sheets: Sequence[Path] = (), sure: bo
         for name in stage.writes:
             if workspace.path(name).resolve() in applied:
                 runner.lock.accept(stage, name, before[name])
-        killed = reasons == EDITS_CHANGED or STOPPED in reasons  # an apply was
+        cluster = runner.stage("cluster")
+        killed = reasons == EDITS_CHANGED or runner.lock.is_unfinished(cluster)  # an apply was
         if killed or (edited and not reasons):
-            runner.run_if_needed(runner.stage("cluster"))
+            runner.run_if_needed(cluster)
         elif edited:
             runner.listener.notice("clusters are edited; the next `hgld run` makes them anew")
     return decided

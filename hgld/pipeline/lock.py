@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -23,8 +24,9 @@ from hgld.artifacts import (
     require_file,
 )
 from hgld.config import Pipeline, default_work
+from hgld.errors import Resumable
 from hgld.pipeline.stages import Stage, load_function
-from hgld.words import count_text
+from hgld.words import count_text, single_blanks
 
 __all__ = ["NEVER_RUN", "STOPPED", "Freshness", "Lock", "Workspace", "judge", "stage_options"]
 
@@ -121,7 +123,20 @@ class Lock:
     def start(self, stage: Stage) -> None:
         """Note that the stage is at work: until it finishes, its outputs are nobody's edits."""
         self.stages[stage.name] = {**self.stages.get(stage.name, {}), "at_work": True}
+        self.stages[stage.name].pop("failed", None)
         self.save()
+
+    def fail(self, stage: Stage, error: Exception) -> None:
+        """Note the error that ended the stage, unless the same command resumes it."""
+        record = self.stages.get(stage.name, {})
+        if record.get("at_work") and not isinstance(error, Resumable):
+            record["failed"] = single_blanks(str(error)) or type(error).__name__
+            with suppress(OSError):  # the error itself is reported
+                self.save()
+
+    def is_unfinished(self, stage: Stage) -> bool:
+        """Whether the stage has begun and not finished since."""
+        return bool(self.stages.get(stage.name, {}).get("at_work"))
 
     def finish(
         self,
@@ -254,16 +269,17 @@ def _is_record(record: Any) -> bool:
 def judge(stage: Stage, lock: Lock, workspace: Workspace) -> Freshness:
     """Whether a stage's outputs are what its inputs, options and code would make now."""
     record = lock.stages.get(stage.name, {})
+    stopped = f"failed: {record['failed']}" if "failed" in record else STOPPED
     if "inputs" not in record:
-        return Freshness("missing", (STOPPED,) if record else (NEVER_RUN,))
+        return Freshness("missing", (stopped,) if record else (NEVER_RUN,))
     outputs = lock.hashes(stage.writes, workspace)
     gone = [name for name in stage.writes if outputs[name] == ABSENT]
     if gone:
         names = ", ".join(ARTIFACTS[name].file for name in gone)
         return Freshness("missing", (f"{names} is gone",))
     reasons = _reasons(stage, record, lock, workspace)
-    if record.get("at_work"):
-        return Freshness("stale", (STOPPED, *reasons))
+    if lock.is_unfinished(stage):
+        return Freshness("stale", (stopped, *reasons))
     edited = tuple(name for name in stage.writes if outputs[name] != record["outputs"].get(name))
     return Freshness("stale" if reasons else "fresh", tuple(reasons), edited)
 

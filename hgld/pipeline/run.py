@@ -6,7 +6,7 @@ stage function has returned; a table that a person edited is never overwritten w
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -169,10 +169,15 @@ class Runner:
             self._pass_gate(stage)
             self.listener.fresh(stage)
             return False
-        self._check_ahead(stage, ahead)
-        self._require_as_made(stage)
-        self.listener.starts(stage, freshness.reasons or ("asked for",))
-        self._execute(stage, force)
+        with record_running(self.workspace.work, stage.name) as begins:
+            self._check_ahead(stage, ahead)
+            self._require_as_made(stage)
+            self.listener.starts(stage, freshness.reasons or ("asked for",))
+            try:
+                self._execute(stage, force, begins)
+            except Exception as error:
+                self.lock.fail(stage, error)
+                raise
         self._pass_gate(stage)
         return True
 
@@ -296,12 +301,14 @@ class Runner:
                 text = f"{path.name} was not as hgld made it; a copy is in {copy.name}"
                 self.listener.notice(text)
 
-    def _execute(self, stage: Stage, force: bool) -> None:
+    def _execute(self, stage: Stage, force: bool, begins: Callable[[], None]) -> None:
         start = perf_counter()
         inputs = self._read_inputs(stage)
         hashes = self.lock.hashes(stage.reads, self.workspace)
         self.lock.start(stage)
-        with record_running(self.workspace.work, stage.name), self._others_kept(stage) as kept:
+        load_function(stage.function)  # takes seconds, in which the stage is still starting
+        begins()
+        with self._others_kept(stage) as kept:
             outputs = self._call(stage, inputs, force)
         copies = self._copy_others(stage)  # as late as can be: a person may have saved meanwhile
         written = self._write_outputs(stage, outputs)

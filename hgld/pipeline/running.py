@@ -1,11 +1,11 @@
-"""What the running stage of a work folder has done so far, for ``hgld status`` beside it.
+"""The progress of the running stage of a work folder, for ``hgld status`` beside it.
 
 The runner keeps a small file while a stage runs. It counts only as long as the lock of the work
 folder is held: a killed process leaves the file behind, but not the lock.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -21,6 +21,7 @@ __all__ = ["RunningStage", "read_running", "record_running"]
 
 Item = TypeVar("Item")
 EVERY_S = 1.0  # the file is written at most so often
+STARTING = "starting"  # label while inputs are read and libraries are imported
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class RunningStage:
         since = f"since {began:%H:%M}" if today else f"since {began:%Y-%m-%d %H:%M}"
         if not self.label:
             return since
+        if self.label == STARTING:
+            return f"{since}; {self.label}"
         return f"{since}; {self.label}: {progress_text(self.done, self.total)}"
 
 
@@ -62,24 +65,29 @@ def read_running(work: Path) -> RunningStage | None:
 
 
 @contextmanager
-def record_running(work: Path, stage: str) -> Iterator[None]:
-    """Keep the file of the running stage while the block runs."""
+def record_running(work: Path, stage: str) -> Iterator[Callable[[], None]]:
+    """Keep the file of the running stage while the block runs.
+
+    The stage is starting until the function that the block gets is called, or it reports progress.
+    """
     running = RunningStage(stage, datetime.now().astimezone().isoformat(timespec="seconds"))
     written = 0.0
 
-    def watch(items: Iterable[Item], label: Label, total: int | None) -> Iterator[Item]:
+    def watch(
+        items: Iterable[Item], label: Label, total: int | None, done: int = 0
+    ) -> Iterator[Item]:
         nonlocal written
-        for done, item in enumerate(items):
+        for number, item in enumerate(items, done):
             if monotonic() - written >= EVERY_S:
                 name = label if isinstance(label, str) else label()
-                _write(work, replace(running, label=name, done=done, total=total))
+                _write(work, replace(running, label=name, done=number, total=total))
                 written = monotonic()
             yield item
 
-    _write(work, running)
+    _write(work, replace(running, label=STARTING))
     try:
         with also_watched_by(watch):
-            yield
+            yield lambda: _write(work, running)
     finally:
         with suppress(OSError):
             _path(work).unlink()

@@ -155,7 +155,7 @@ def _train(
         stop_requests() as ask,
         closing(loader.load(steps)) as batches,
     ):
-        for step in track(steps, f"Training {folder.path.name}"):
+        for step in track(steps, f"Training {folder.path.name}", run.steps, start):
             began = perf_counter()
             batch = _next_batch(batches, damaged, ranks)
             rows = torch.from_numpy(batch.planned.rows)  # (B,) of all ranks
