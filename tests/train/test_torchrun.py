@@ -17,10 +17,11 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from hgld.cli import app, guarded
-from hgld.config import load_pipeline
+from hgld.config import SamplingOptions, load_pipeline
 from hgld.shards.batches import BatchPlan
 from hgld.train.data import TrainingData, batch_options
-from tests.made_shards import harm
+from tests.made_shards import harm, small_options
+from tests.train.stopped_training import train as train_and_stop
 
 PIPELINE = """
 labels = "labels"
@@ -46,6 +47,7 @@ loss = "ROADMAP"
 memory = 6
 steps = 4
 """
+IN_LANES = SamplingOptions(order="shards", window=4, lanes=2)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
 
 
@@ -168,6 +170,34 @@ def test_a_request_to_stop_that_reaches_the_loading_processes_too_leaves_a_check
     assert process.returncode == 75 and "was stopped after step" in text.splitlines()[-1], text
     state = torch.load(run / ".checkpoint.pt", weights_only=True)
     assert state["step"] == len(losses(folder)) > 0
+
+
+def test_two_processes_that_stop_in_an_epoch_are_resumed_by_four(
+    shards: Path, tmp_path: Path
+) -> None:
+    """Each loss is that of the whole batch, so equal losses show equal batches."""
+    script = Path(__file__).parent / "stopped_training.py"
+
+    def start(processes: int, *step: str) -> int:
+        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+        words = [sys.executable, *launch, script, shards, tmp_path / "cut", "stream", *step]
+        return subprocess.run(words, env=ENVIRONMENT, capture_output=True).returncode
+
+    train_and_stop(shards, tmp_path / "whole", "indexed")
+    assert start(2, "5") != 0
+    folders = [tmp_path / name / "run" for name in ("whole", "cut")]
+    data = TrainingData.read(shards, small_options())
+    options = batch_options(small_options(classes_per_batch=2, batches=IN_LANES))
+    epoch = BatchPlan(data.samples, options, seed=0).steps_of(0)
+    done = torch.load(folders[1] / ".checkpoint.pt", weights_only=True)["step"]
+    assert done == 5 and done % len(epoch) != 0
+    assert start(4) == 0
+    lines = [(folder / "metrics.jsonl").read_text().splitlines() for folder in folders]
+    whole, cut = ([json.loads(line)["loss"] for line in found] for found in lines)
+    assert len(whole) == 8 and cut == pytest.approx(whole, rel=1e-4)
+    ends = [load_file(folder / "model.safetensors") for folder in folders]
+    for name, value in ends[0].items():
+        torch.testing.assert_close(ends[1][name], value, rtol=1e-3, atol=1e-4)
 
 
 def harm_first_batch(folder: Path) -> list[str]:
