@@ -13,6 +13,7 @@ import torch
 from hgld.bootstrap import find_ends, resample_means
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.given import Given, require_finite, unit_rows
+from hgld.model.weights import choose_device
 from hgld.ranking.levels import coarser_column
 from hgld.ranking.metrics import Result, evaluate, parse
 from hgld.sources.tables import level_columns
@@ -106,10 +107,11 @@ def measure_files(
         parse(metric).at_level(names)
     sides = [query] if gallery is None else [query, gallery]
     vectors = [unit_rows(side.vectors) if cosine else _as_they_are(side) for side in sides]
+    device = choose_device("auto")
     result = evaluate(
-        torch.from_numpy(vectors[0]),
+        torch.from_numpy(vectors[0]).to(device),
         torch.from_numpy(labels[0]),
-        torch.from_numpy(vectors[-1]),
+        torch.from_numpy(vectors[-1]).to(device),
         torch.from_numpy(labels[1]),
         chosen,
         level_names=names,

@@ -1,5 +1,8 @@
 """Check what losses and metrics are given: tensors with values, and numbers in range.
 
+Near 1 two neighbours of bfloat16 are 0.4 tau apart, so scores of a half are widened as soon as they
+come in (``widen``).
+
 All checks raise ShapeError with one line: what was found, what was expected, what to do.
 """
 
@@ -12,13 +15,21 @@ from torch import Tensor
 from hgld.errors import ShapeError
 
 __all__ = [
+    "FLOATS",
     "NO_PARTNER",
+    "all_finite",
     "check_count",
     "check_finite",
     "check_not_negative",
     "check_positive",
+    "check_scores",
     "check_tensors",
+    "not_finite",
+    "widen",
 ]
+
+HALVES = torch.float16, torch.bfloat16
+FLOATS = *HALVES, torch.float32, torch.float64
 
 NO_PARTNER = (
     "no query of this batch has a positive other than itself, so nothing draws images of a class "
@@ -105,3 +116,29 @@ def check_count(**numbers: int | None) -> None:
 
 def _is_finite(number: object) -> bool:
     return isinstance(number, Real) and math.isfinite(number)
+
+
+def widen(numbers: Tensor) -> Tensor:
+    """The numbers in float32 at least.
+
+    Example:
+        >>> widen(torch.zeros(1, dtype=torch.bfloat16)).dtype
+        torch.float32
+    """
+    return numbers.float() if numbers.dtype in HALVES else numbers
+
+
+def all_finite(numbers: Tensor) -> bool:
+    """Whether none is nan or inf; their sum tells nearly always, without a table of answers."""
+    return bool(torch.isfinite(numbers.sum())) or bool(torch.isfinite(numbers).all())
+
+
+def check_scores(scores: Tensor) -> None:
+    """Raise ShapeError where a score of embeddings is nan or inf."""
+    if not all_finite(scores):
+        raise not_finite()
+
+
+def not_finite() -> ShapeError:
+    """What to raise where a score is nan or inf."""
+    return ShapeError("scores hold nan or inf; expected finite embeddings")

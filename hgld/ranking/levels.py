@@ -12,10 +12,16 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.checks import check_count, check_not_negative, check_tensors
+from hgld.ranking.checks import (
+    FLOATS,
+    all_finite,
+    check_count,
+    check_not_negative,
+    check_tensors,
+    widen,
+)
 from hgld.ranking.kernels import loss_gpu
 from hgld.ranking.kernels.device import agrees, has_triton
-from hgld.ranking.precision import FLOATS, all_finite, widen
 
 __all__ = [
     "RelevanceWarning",

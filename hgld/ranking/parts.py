@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.precision import check_scores, whole_products, widen
+from hgld.ranking.checks import check_scores, widen
+from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.rankings import Ranking
 
 __all__ = ["Positives", "count_others", "join", "positives_of", "rank_parts"]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from hgld.ranking import binary
 from hgld.ranking.checks import check_finite
+from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.levels import check_pairs
-from hgld.ranking.precision import whole_products
 from hgld.ranking.rank_loss import RankLoss
 from hgld.ranking.sides import Sides
 

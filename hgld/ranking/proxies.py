@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from hgld.errors import ShapeError
 from hgld.ranking.checks import check_count, check_finite, check_positive, check_tensors
+from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.levels import finest_ids
-from hgld.ranking.precision import whole_products
 from hgld.ranking.sides import check_labels, unit_vectors
 
 __all__ = [

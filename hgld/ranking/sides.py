@@ -16,8 +16,8 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
-from hgld.ranking.checks import NO_PARTNER, check_tensors
-from hgld.ranking.precision import FLOATS, whole_products, widen
+from hgld.ranking.checks import FLOATS, NO_PARTNER, check_tensors, widen
+from hgld.ranking.kernels.device import whole_products
 
 __all__ = ["Sides", "check_labels", "unit_vectors"]
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.plain import RankFunction, first_derivative
-from hgld.ranking.precision import whole_products
 
 __all__ = ["PairsToLosses", "mean_over_queries"]
 

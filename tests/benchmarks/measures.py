@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from hgld.ranking import losses, metrics, rankings
-from hgld.ranking.classes import ClassRanges
+from hgld.ranking.evaluation import ClassRanges
 from hgld.ranking.kernels.rank_cpu import rank_rows
 from hgld.ranking.levels import count_levels, look_up, relevance_table, shared_levels
 from hgld.ranking.names import parse

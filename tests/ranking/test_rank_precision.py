@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from hgld.ranking import losses, metrics
+from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.parts import positives_of
-from hgld.ranking.precision import whole_products
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
     not torch.cuda.is_available(), reason="no GPU"))]  # fmt: skip

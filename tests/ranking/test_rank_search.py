@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hgld.errors import ShapeError
 from hgld.ranking import evaluation, metrics
-from hgld.ranking.classes import ClassRanges
+from hgld.ranking.evaluation import ClassRanges
 from hgld.ranking.kernels.rank_cpu import rank_rows
 from hgld.ranking.levels import count_levels, shared_levels
 from hgld.ranking.rankings import Ranking, rank_columns

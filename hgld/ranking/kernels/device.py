@@ -7,9 +7,14 @@ plain torch takes over on that device for the rest of the process, with one warn
 
 Triton comes with torch's GPU builds. Its kernels run on a GPU, or on a CPU if its interpreter is
 asked for (``TRITON_INTERPRET=1``), which is slow and serves to test them.
+
+A caller may have autocast or TF32 on for the model. Both round the factors of a product, which no
+similarity may have (``whole_products``). TF32 is set for the whole process, so it is off while any
+thread needs it off.
 """
 
 import os
+import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +25,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -36,6 +41,7 @@ __all__ = [
     "over_rows",
     "using",
     "wanted",
+    "whole_products",
 ]
 
 Compare = Callable[[], tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]
@@ -192,3 +198,44 @@ def over_rows(work: Callable[[slice], None], rows: int) -> None:
     cuts = [rows * i // threads for i in range(threads + 1)]
     parts = [slice(a, b) for a, b in pairwise(cuts)]
     list(_pool(threads).map(work, parts))
+
+
+class _Rounding:
+    """A backend's rounding of factors: off from the first who enters to the last who leaves."""
+
+    def __init__(self, backend: str) -> None:
+        self.products: Any = getattr(getattr(torch.backends, backend), "matmul", None)
+        self.within, self.before = 0, "none"
+        self.lock = threading.Lock()
+
+    def enter(self) -> None:
+        with self.lock:
+            if not self.within:  # torch before 2.9 has no such word
+                self.before = getattr(self.products, "fp32_precision", "none")
+                self._set("ieee")
+            self.within += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.within -= 1
+            if not self.within:
+                self._set(self.before)
+
+    def _set(self, precision: str) -> None:
+        if self.before not in ("none", "ieee"):
+            self.products.fp32_precision = precision
+
+
+ROUNDINGS = {backend: _Rounding(backend) for backend in ("cuda", "mkldnn")}
+
+
+@contextmanager
+def whole_products(device: torch.device) -> Iterator[None]:
+    """Within, neither autocast nor TF32 nor bfloat16 rounds the factors of a product."""
+    rounding = ROUNDINGS["cuda" if device.type == "cuda" else "mkldnn"]
+    with torch.autocast(device.type, enabled=False):
+        rounding.enter()
+        try:
+            yield
+        finally:
+            rounding.leave()

@@ -10,15 +10,18 @@ the key sort all of it, since a place never falls as the bits of the score grow.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hgld.ranking.classes import ClassRanges
+from hgld.ranking.checks import not_finite
 from hgld.ranking.kernels.compiled import Array, fast, kernel, part
-from hgld.ranking.kernels.device import over_rows
-from hgld.ranking.precision import not_finite, whole_products
+from hgld.ranking.kernels.device import over_rows, whole_products
+
+if TYPE_CHECKING:
+    from hgld.ranking.evaluation import ClassRanges
 
 __all__ = ["rank_blocks", "rank_rows"]
 
@@ -33,8 +36,7 @@ COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one number: 33 milli
 def rank_blocks(
     query: Tensor,
     gallery: Sequence[Tensor],
-    labels: tuple[Tensor, Tensor],
-    exclude_self: bool,
+    classes: "ClassRanges",
     first: int,
     watch: Callable[[Sequence[slice]], Iterable[slice]],
 ) -> Iterator[tuple[Array, Array, Array]]:
@@ -43,7 +45,6 @@ def rank_blocks(
     Raises:
         ShapeError: a score is nan or inf.
     """
-    classes = ClassRanges.of(*labels, exclude_self)
     counts, places = classes.counts().numpy(), classes.places().numpy()
     starts, ends = classes.starts.numpy(), classes.ends.numpy()
     size = len(places)
@@ -58,7 +59,8 @@ def rank_blocks(
                 torch.mm(query[block], piece.T, out=here[:, a:b])
         levels = np.empty(here.shape, np.int8)
         order = np.empty((len(here), min(first, size)), np.int32)
-        own = np.arange(block.start, block.stop) if exclude_self else np.full(len(here), -1)
+        rows_of = np.arange(block.start, block.stop)  # a gallery with queries begins with them
+        own = np.where(classes.own[block].numpy() >= 0, rows_of, -1)
 
         def work(part: slice, block: slice = block, here: Tensor = here, own: Array = own,
                  levels: Array = levels, order: Array = order) -> None:  # fmt: skip

@@ -7,17 +7,20 @@ as those of any other ranking.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hgld.ranking.classes import ClassRanges
-from hgld.ranking.kernels.device import has_triton
+from hgld.ranking.checks import not_finite
+from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.kernels.loss_gpu import on
-from hgld.ranking.precision import not_finite, whole_products
 
-__all__ = ["fits", "rank_blocks"]
+if TYPE_CHECKING:
+    from hgld.ranking.evaluation import ClassRanges
+
+__all__ = ["rank_blocks"]
 
 CELLS_AT_ONCE = 1 << 27  # 512 MB of scores
 ROWS_AT_ONCE = 1 << 15  # a grid's second side ends at 65,535
@@ -29,16 +32,10 @@ KEY = (1 << 40) - 1  # bits of a score and of a level
 COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one number: 33 million images
 
 
-def fits(query: Tensor) -> bool:
-    """Return whether the kernels rank these queries."""
-    return query.dtype == torch.float32 and has_triton(query.device)
-
-
 def rank_blocks(
     query: Tensor,
     gallery: Sequence[Tensor],
-    labels: tuple[Tensor, Tensor],
-    exclude_self: bool,
+    ranges: "ClassRanges",
     first: int,
     watch: Callable[[Sequence[slice]], Iterable[slice]],
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -47,8 +44,6 @@ def rank_blocks(
     Raises:
         ShapeError: a score is nan or inf.
     """
-    query_labels, gallery_labels = (part.to(query.device) for part in labels)
-    ranges = ClassRanges.of(query_labels, gallery_labels, exclude_self)
     counts = ranges.counts().cpu().numpy()
     sorted_gallery = (gallery[0] if len(gallery) == 1 else torch.cat([*gallery]))[ranges.order]
     room = (ranges.ends - ranges.starts)[:, 0].long().cpu()
