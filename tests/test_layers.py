@@ -26,7 +26,7 @@ LAYERS = [
         "tasks",
     },
     {"config", "stopping"},
-    {"errors", "words"},
+    {"errors", "lazy", "words"},
 ]
 MODULES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = {"torch", "pandas", "numpy", "open_clip", "timm", "sklearn", "webdataset", "matplotlib"}

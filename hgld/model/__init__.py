@@ -5,9 +5,9 @@ encoder open_clip. Both import torchvision; this package is the only one that im
 the import hook for torchvision is installed here and not by ``import hgld``.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from hgld.lazy import lazy_names
 from hgld.model.torchvision_operators import install_hook
 
 if TYPE_CHECKING:
@@ -23,19 +23,11 @@ __all__ = [
     "save_model",
 ]
 
-_HOME = {
-    "ImageModel": "image",
-    "TextEncoder": "text",
-    "build_image_model": "image",
-    "load_model": "image",
-    "load_text_encoder": "text",
-    "save_model": "image",
-}
 
 install_hook()
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    image="ImageModel build_image_model load_model save_model",
+    text="TextEncoder load_text_encoder",
+)

@@ -3,8 +3,9 @@
 Names are loaded when they are used, so that writing shards does not load torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hgld.lazy import lazy_names
 
 if TYPE_CHECKING:
     from hgld.shards.batches import BatchOptions, BatchPlan, Samples, plan_epoch
@@ -40,30 +41,16 @@ __all__ = [
     "verify_shards",
 ]
 
-_HOME = {
-    "BatchLoader": "load",
-    "BatchOptions": "batches",
-    "BatchPlan": "batches",
-    "Coverage": "coverage",
-    "ImageLoader": "load",
-    "Samples": "batches",
-    "ShardImages": "read",
-    "copy_samples": "copy",
-    "count_shards": "look",
-    "export_shards": "write",
-    "index_shards": "foreign",
-    "list_shards": "look",
-    "measure_coverage": "coverage",
-    "plan_epoch": "batches",
-    "read_image": "read",
-    "read_index": "index",
-    "read_manifest": "index",
-    "read_sample": "look",
-    "verify_shards": "verify",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    batches="BatchOptions BatchPlan Samples plan_epoch",
+    copy="copy_samples",
+    coverage="Coverage measure_coverage",
+    foreign="index_shards",
+    index="read_index read_manifest",
+    load="BatchLoader ImageLoader",
+    look="count_shards list_shards read_sample",
+    read="ShardImages read_image",
+    verify="verify_shards",
+    write="export_shards",
+)

@@ -4,8 +4,9 @@
 that checking a model's files does not load torch's optimisers.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hgld.lazy import lazy_names
 
 if TYPE_CHECKING:
     from hgld.train.loop import train_models
@@ -14,16 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["check_split", "check_training", "list_models", "train_models", "verify_models"]
 
-_HOME = {
-    "check_split": "preconditions",
-    "check_training": "preconditions",
-    "list_models": "runs",
-    "train_models": "loop",
-    "verify_models": "runs",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    loop="train_models",
+    preconditions="check_split check_training",
+    runs="list_models verify_models",
+)
