@@ -15,6 +15,7 @@ from hgld.errors import InvalidData, UsageError
 from hgld.pipeline.lock import judge
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage
+from hgld.words import count_text
 
 __all__ = ["Edit", "accept_edits"]
 
@@ -99,7 +100,7 @@ def _describe(runner: Runner, stage: Stage, name: str, now: pd.DataFrame) -> Ite
     assert isinstance(table, Table)
     made = runner.lock.stages[stage.name]["outputs"][name]
     if not written.is_file() or hash_file(written) != made:
-        yield f"{table.file}: {len(now):,} rows; which of them changed is not known"
+        yield f"{table.file}: {count_text(len(now), 'row')}; which of them changed is not known"
         return
     key = list(table.key)
     before = table.read(written).set_index(key)
@@ -110,7 +111,7 @@ def _describe(runner: Runner, stage: Stage, name: str, now: pd.DataFrame) -> Ite
     changed = differs.index[differs.any(axis=1)]
     added, removed = after.index.difference(before.index), before.index.difference(after.index)
     yield (
-        f"{table.file}: {len(changed):,} rows changed, {len(added):,} added, "
+        f"{table.file}: {count_text(len(changed), 'row')} changed, {len(added):,} added, "
         f"{len(removed):,} removed, of {len(before):,}"
     )
     for row in changed[:SHOWN]:

@@ -16,6 +16,7 @@ import typer
 
 from hgld.cli.arguments import AsJson, out_option
 from hgld.cli.output import print_json, progress, write_table
+from hgld.words import count_text
 
 if TYPE_CHECKING:
     from hgld.evaluate.compare import Comparison
@@ -193,7 +194,8 @@ def score(
     for usage, mean in found.mean.items():
         typer.echo(f"{'mAP@100 ' + usage:<{NAME}}{100 * mean:>7.2f}")
     missing = f"; {len(found.missing):,} are not in the submission and count 0"
-    typer.echo(f"{len(found.per_query):,} queries{missing if found.missing else ''}")
+    queries = count_text(len(found.per_query), "query", "queries")
+    typer.echo(f"{queries}{missing if found.missing else ''}")
 
 
 @app.command("revisited")
@@ -236,18 +238,20 @@ def _read_side(path: Path, labels: Path | None) -> "Given":
 def _print_measures(found: "FileResult") -> None:
     result = found.result
     against = "all others" if found.open_set else f"{result.gallery:,} gallery images"
-    typer.echo(f"{result.queries:,} queries against {against}; {' > '.join(found.levels)}")
+    queries = count_text(result.queries, "query", "queries")
+    typer.echo(f"{queries} against {against}; {' > '.join(found.levels)}")
     for level, count in found.unmatched.items():
         if count:
             what = "another image" if found.open_set else "an image"
-            typer.echo(f"{count:,} queries have not {what} of their {level} in the gallery")
+            have = "query has" if count == 1 else "queries have"
+            typer.echo(f"{count:,} {have} not {what} of their {level} in the gallery")
     typer.echo(f"\n{'metric':<{NAME}}{'mean':>7}{'queries':>10}   95 % interval")
     for name, mean in result.mean().items():
         counted = result.queries - result.skipped[name]
         interval = found.intervals[name]
         ends = "-" if interval is None else " to ".join(map(_percent, interval))
         typer.echo(f"{name:<{NAME}}{_percent(mean):>7}{counted:>10,}   {ends}")
-    typer.echo(f"intervals over {len(set(found.classes)):,} classes")
+    typer.echo(f"intervals over {count_text(len(set(found.classes)), 'class', 'classes')}")
 
 
 def _describe(found: "Comparison", rows: int) -> Iterator[str]:
@@ -255,7 +259,8 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     for remark in found.remarks:
         yield from wrap(f"note: {remark}", 79, subsequent_indent="      ")
     yield (
-        f"{len(found.by_query):,} queries in both; only in A {found.only[0]:,}, "
+        f"{count_text(len(found.by_query), 'query', 'queries')} in both; "
+        f"only in A {found.only[0]:,}, "
         f"only in B {found.only[1]:,}"
     )
     head = f"{'A':>7}{'B':>7}{'B - A':>8}  {'95 % interval':<18}{'better/worse':>13}"

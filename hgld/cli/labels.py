@@ -137,7 +137,8 @@ def _counts(found: "Comparison") -> Iterable[tuple[str, str]]:
     yield "same label", _share(n["same"], n["both"])
     yield "same kind", _share(n["same_kind"], n["both"])
     if found.other_page:
-        text = f"{found.other_page:,} landmarks of both have another Commons page in A than in B"
+        have = "landmark of both has" if found.other_page == 1 else "landmarks of both have"
+        text = f"{found.other_page:,} {have} another Commons page in A than in B"
         yield "other page", f"{text}: their ids may not mean the same"
 
 

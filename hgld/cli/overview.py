@@ -19,7 +19,7 @@ from hgld.pipeline.plan import Plan, estimate_fetch, find_disks, foresee
 from hgld.pipeline.run import Runner
 from hgld.pipeline.running import read_running
 from hgld.pipeline.stages import Stage, load_function
-from hgld.words import duration_text, size_text
+from hgld.words import count_text, duration_text, size_text
 
 __all__ = ["plan_facts", "print_estimate", "print_outcome", "print_plan", "print_status"]
 
@@ -125,8 +125,9 @@ def print_estimate(runner: Runner, megabytes_per_second: float | None) -> None:
     found, source = estimate_fetch(runner), runner.workspace.source
     disks = find_disks(runner.workspace, found)
     there = f"; {found.files - found.to_load:,} are there" if found.to_load < found.files else ""
-    _print_row("listed", f"{found.files:,} files, {size_text(found.size_bytes)}{there}")
-    _print_row("to load", f"{found.to_load:,} files, {size_text(found.to_load_bytes)}")
+    _print_row("listed", f"{count_text(found.files, 'file')}, {size_text(found.size_bytes)}{there}")
+    to_load = count_text(found.to_load, "file")
+    _print_row("to load", f"{to_load}, {size_text(found.to_load_bytes)}")
     peak = f"{size_text(found.stays_bytes)} when done, {size_text(found.peak_bytes)} on the way"
     _print_row("disk", f"{peak}; {size_text(disks[0].free_bytes)} free in {source}")
     _print_lack(found.peak_bytes - found.there_bytes - disks[0].free_bytes)

@@ -162,10 +162,11 @@ def undo(
 def _describe(found: Mapping[str, Any]) -> Iterator[str]:
     """The result in lines of at most 80 columns."""
     a, b = found["annotators"]
-    yield f"{found['values']:,} values decided by both, a: {a}, b: {b}"
+    yield f"{count_text(found['values'], 'value')} decided by both, a: {a}, b: {b}"
     for name, count in found["one_alone"].items():
         if count:
-            yield f"{count:,} values decided by {name} alone are left out"
+            are = "is" if count == 1 else "are"
+            yield f"{count_text(count, 'value')} decided by {name} alone {are} left out"
     yield ""
     yield f"{'':<26}{'agreement':>10}{'kappa':>9}{'95 % interval':>19}{'AC1':>9}"
     for row in found["measures"]:

@@ -13,7 +13,7 @@ import typer
 
 from hgld.cli.arguments import AsJson, out_option
 from hgld.cli.output import print_json, print_rows, progress
-from hgld.words import size_text
+from hgld.words import count_text, size_text
 
 __all__ = ["app"]
 
@@ -92,7 +92,7 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
     else:
-        typer.echo(f"{found['shards']:,} shards with {found['samples']:,} samples are whole")
+        typer.echo(f"{_amounts(**found)} whole")
 
 
 @app.command("index")
@@ -115,18 +115,24 @@ def index(
 
     with progress():
         rows = index_shards(folder, level or (), replace_export=force)
-    typer.echo(f"{rows['shard'].nunique():,} shards with {len(rows):,} samples are indexed")
+    typer.echo(f"{_amounts(rows['shard'].nunique(), len(rows))} indexed")
+
+
+def _amounts(shards: int, samples: int) -> str:
+    amounts = f"{count_text(shards, 'shard')} with {count_text(samples, 'sample')}"
+    return f"{amounts} {'is' if shards == 1 else 'are'}"
 
 
 def _describe_split(split: str, count: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Heads and texts of one split."""
     size, images = size_text(count["bytes"]), count["images_of_a_class"]
-    yield split, f"{count['samples']:,} samples, {count['shards']:,} shards, {size}"
+    amounts = [count_text(count["samples"], "sample"), count_text(count["shards"], "shard"), size]
+    yield split, ", ".join(amounts)
     yield "  classes", ", ".join(f"{name} {n:,}" for name, n in count["classes"].items())
     yield (
         "  images",
         f"{images['least']:,} to {images['most']:,} of a class, median {images['median']:g}; "
-        f"{count['classes_below_4_images']:,} classes below 4",
+        f"{count_text(count['classes_below_4_images'], 'class', 'classes')} below 4",
     )
     for licence, n in count["licenses"].items():
         yield "  licence", f"{n:,} {licence}"

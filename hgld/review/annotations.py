@@ -15,7 +15,7 @@ from hgld.artifacts import DECISIONS
 from hgld.errors import InvalidData
 from hgld.hierarchy.decisions import PLACING, kinds_of
 from hgld.review.spreadsheet import Row, Sheet, read_sheets
-from hgld.words import nearest
+from hgld.words import count_text, nearest
 
 __all__ = ["Annotation", "complete", "read_annotations", "read_both", "weigh"]
 
@@ -136,7 +136,7 @@ def _fault(row: Row, name: str, found: Mapping[str, Annotation]) -> str:
 
 
 def _report(sheet: Sheet, faults: list[str]) -> str:
-    return f"{sheet.name}: {len(faults)} fault{'s' * (len(faults) > 1)}\n  " + "\n  ".join(faults)
+    return f"{sheet.name}: {count_text(len(faults), 'fault')}\n  " + "\n  ".join(faults)
 
 
 def _annotation(row: Row, key: str) -> Annotation:
