@@ -19,8 +19,7 @@ from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking.checks import FLOATS, check_scores, check_tensors
 from hgld.ranking.kernels.device import agrees, has_triton, whole_products
-from hgld.ranking.names import parse
-from hgld.ranking.rankings import Ranking, Result, measure, rank_columns
+from hgld.ranking.rankings import Ranking, Result, measure, parse, rank_columns
 
 __all__ = ["ClassRanges", "evaluate", "rank_blocks", "rank_gallery"]
 

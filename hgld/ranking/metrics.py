@@ -20,8 +20,7 @@ from hgld.ranking import levels as grades
 from hgld.ranking import rankings
 from hgld.ranking.checks import check_count, check_tensors
 from hgld.ranking.evaluation import evaluate, rank_gallery
-from hgld.ranking.names import MetricName, parse
-from hgld.ranking.rankings import Ranking, Result, measure
+from hgld.ranking.rankings import MetricName, Ranking, Result, measure, parse
 
 __all__ = [
     "MetricName",

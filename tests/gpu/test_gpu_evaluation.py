@@ -12,8 +12,7 @@ from hgld.ranking.evaluation import ClassRanges
 from hgld.ranking.kernels import rank_gpu
 from hgld.ranking.kernels.device import using
 from hgld.ranking.levels import shared_levels
-from hgld.ranking.names import parse
-from hgld.ranking.rankings import Ranking, rank_columns
+from hgld.ranking.rankings import Ranking, parse, rank_columns
 from tests.gpu.devices import DEVICE, INTERPRETED, needs_cpu_kernels, needs_triton, quiet
 from tests.ranking.ranking_oracles import ap_of, asi_of, h_ap_of, ndcg_of, ranking_of, rel_of
 

@@ -10,7 +10,7 @@ from hgld.errors import ShapeError, UsageError
 from hgld.ranking import metrics
 from hgld.ranking.kernels import rank_cpu
 from hgld.ranking.levels import shared_levels
-from hgld.ranking.names import parse
+from hgld.ranking.rankings import parse
 
 NAMES = [
     "H-AP", "H-AP(alpha=2)", "NDCG", "NDCG@5", "ASI", "AP:kind", "AP:supercategory", "AP:landmark",

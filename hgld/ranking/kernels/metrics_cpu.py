@@ -8,10 +8,14 @@ one pass over nested lists gives all metrics of all levels. Sums are float64.
 import numpy as np
 
 from hgld.ranking.kernels.compiled import Array, fast, kernel
+from hgld.ranking.rankings import KINDS
 
 __all__ = ["h_rank_plus_rows", "measure_rows", "metric_row"]
 
-AP, AP_AT_R, AP_AT_K, RECALL, TRUE_RECALL, NDCG, ASI, H_AP, H_RECALL, H_PRECISION = range(10)
+NAMES = ("AP", "mAP@R", "mAP", "R", "TR", "NDCG", "ASI", "H-AP", "H-R", "H-P")
+AP, AP_AT_R, AP_AT_K, RECALL, TRUE_RECALL, NDCG, ASI, H_AP, H_RECALL, H_PRECISION = (
+    KINDS[name] for name in NAMES
+)
 
 
 @kernel
