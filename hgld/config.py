@@ -1,9 +1,9 @@
 """A pipeline file (TOML) as frozen options, one model a stage.
 
-This is the one place for defaults: each stands here with its meaning and its source. A pipeline
-file overrides them, ``--set stage.option=value`` overrides the file, and there is no fourth place.
-Paths in a pipeline file are relative to that file, paths on the command line (``--set``, too) are
-relative to the current folder. Both may hold ``${NAME:-default}``.
+Defaults are set here only, each with its meaning and source in the docstring below it. A pipeline
+file overrides them, and ``--set stage.option=value`` overrides the file. Paths in a pipeline file
+are relative to that file, paths on the command line (also in ``--set``) to the current folder. Both
+may hold ``${NAME:-default}``.
 """
 
 import os
@@ -74,15 +74,15 @@ LEVEL_NAMES = ("kind", "supercategory", "landmark")  # coarse to fine, as H-GLDv
 
 @dataclass(frozen=True)
 class StageContext:
-    """What a stage may know of the run it belongs to.
+    """Facts of a run that its stages may use.
 
     Attributes:
         now: date of the run, ISO 8601; the only date that may reach an output.
-        state: a folder of the stage's own for unfinished work; it survives a kill.
-        source: where the data set's own files lie, and in which layout.
-        labels: folder of what people decide (taxonomy, decisions, overrides, removals).
-        scrape: how Wikimedia is asked, for whatever stage asks it.
-        force: a person asked to make everything again: trust no note of finished work.
+        state: folder for the stage's unfinished work; it survives a kill.
+        source: folder and layout of the data set's own files.
+        labels: folder of decisions by people (taxonomy, decisions, overrides, removals).
+        scrape: options for all stages that ask Wikimedia.
+        force: a person asked to run everything again; ignore notes of finished work.
         title: of the pipeline, for pages.
     """
 
@@ -107,7 +107,7 @@ class _Typed(str):
 
 
 def _resolve(path: Any, info: ValidationInfo) -> Any:
-    """A path as one that begins at the root; anything else is left for the type to refuse."""
+    """Return an absolute path; other types are left for pydantic to refuse."""
     if not isinstance(path, str | Path):
         return path
     expanded = re.sub(r"\$\{(\w+)(?::-([^}]*))?\}", _fill_in, str(path))
@@ -122,7 +122,7 @@ def _refuse_odd_name(name: str) -> str:
 
 
 def _resolve_model(name: Any, info: ValidationInfo) -> Any:
-    """A model's name as it is, a path as one that begins at the root."""
+    """Return a model's name unchanged, and a path as an absolute one."""
     if not isinstance(name, str) or name.partition(":")[0] in (
         "run",
         "timm",
@@ -134,7 +134,7 @@ def _resolve_model(name: Any, info: ValidationInfo) -> Any:
 
 
 def _resolve_shards(folder: Any, info: ValidationInfo) -> Any:
-    """A URL as it is, a path as one that begins at the root."""
+    """Return a URL unchanged, and a path as an absolute one."""
     if folder is None or (isinstance(folder, str) and "://" in folder):
         return folder
     return str(_resolve(folder, info))
@@ -145,7 +145,7 @@ def _require_web_address(url: str) -> str:
         parts = urlsplit(url)
         host = (parts.hostname or "").encode("idna")
         sound = parts.scheme in ("http", "https") and host and parts.port != 0
-    except ValueError:  # also if the port is no number, or the host cannot be a name
+    except ValueError:  # the port is not a number, or the host not a name
         sound = False
     if not sound:
         raise ValueError(f"{url!r} is not an address such as https://example.org/w/api.php")
@@ -162,9 +162,9 @@ RunName = Annotated[str, AfterValidator(_refuse_odd_name)]
 class Options(BaseModel):
     """Frozen options; a key that does not exist is an error.
 
-    ``operational`` names those that change how a stage works but not what it makes; changing
-    them makes nothing stale. ``brought`` names those that lead to files a person brings: what
-    stands in these decides too.
+    ``operational`` names the options that change how a stage works but not its results; changing
+    them makes nothing stale. ``brought`` names the options that lead to a person's own files; a
+    change of their content makes the stage stale.
     """
 
     model_config = ConfigDict(
@@ -174,7 +174,7 @@ class Options(BaseModel):
     brought: ClassVar[frozenset[str]] = frozenset()
 
     def brought_paths(self) -> dict[str, Path]:
-        """Option -> where the files lie that a person brings."""
+        """Return option -> path of a person's own files."""
         paths = {name: getattr(self, name) for name in sorted(self.brought)}
         return {name: path for name, path in paths.items() if path is not None}
 
@@ -374,8 +374,7 @@ class ScrapeOptions(Options):
     follow_topics: bool = True
     """Use the item of a category's main topic (P301) in place of the category's own item."""
     retry: Literal["", "misses"] = ""
-    """What to ask for again: "misses" are the landmarks without values; set by hgld scrape --retry.
-    """
+    """Ask again for "misses", the landmarks without values; set by hgld scrape --retry."""
     refresh_older_than: int | None = Field(None, ge=0)
     """Ask again for answers older than these days; set by hgld scrape --refresh-older-than."""
     table: LocalPath | None = None
@@ -412,7 +411,7 @@ class CleanOptions(Options):
     irrelevant_ids: tuple[str, ...] = ("Q4167836", "Q4167410", "Q13406463", "Q17442446")
     """Wikidata classes that are dropped: pages about Wikimedia itself."""
     irrelevant_labels: tuple[str, ...] = ("Wikimedia category", "Wikimedia disambiguation page")
-    """Values that are dropped, whatever their class."""
+    """Values that are dropped, of any class."""
 
 
 class HintOptions(Options):
@@ -544,7 +543,7 @@ class RunOptions(Options):
     loss: LossName = "HAPPIER"
     """Class of hgld.ranking.losses, or a baseline."""
     steps: int = Field(500, ge=0)
-    """Optimiser steps; 0: measure the pretrained backbone as it is."""
+    """Optimiser steps; 0: measure the pretrained backbone, untrained."""
     lr: float = Field(1e-4, gt=0)
     """Learning rate of the backbone."""
     head_lr: float = Field(2e-4, gt=0)
@@ -722,7 +721,7 @@ class TrainOptions(Options):
     def models(self) -> dict[str, dict[str, int]]:
         """Return the models of each run and their seeds.
 
-        A run without steps learns nothing, so it has one model whatever the seeds.
+        A run without steps learns nothing, so it has one model for all seeds.
 
         Example:
             >>> runs = {"a": RunOptions(), "pretrained": RunOptions(steps=0)}
@@ -768,8 +767,7 @@ class EvaluateOptions(Options):
     workers: int = Field(0, ge=0)
     """Processes that read and decode photos for a GPU."""
     device: str = "auto"
-    """Where photos are embedded and the gallery is ranked: auto (a GPU if there is one), cpu or
-    cuda."""
+    """Device that embeds and ranks: auto (a GPU if there is one), cpu or cuda."""
     processes: int = Field(1, ge=1)
     """Processes that embed; with GPUs, each uses one of them."""
     ray: str | None = None
@@ -778,7 +776,7 @@ class EvaluateOptions(Options):
     @model_validator(mode="before")
     @classmethod
     def _fill_splits(cls, values: Any) -> Any:
-        """GLDv2's protocols say which splits they mean."""
+        """Fill in the splits that GLDv2's protocols imply."""
         if isinstance(values, dict) and str(values.get("protocol")).startswith("gldv2"):
             return {"query": "test", "gallery": "index", **values}
         return values
@@ -981,7 +979,7 @@ def _merge_runs(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe(error: ValidationError) -> str:
-    """What is wrong; a fault of train.defaults once, although each run inherits it."""
+    """Describe all faults; one of train.defaults once, although each run inherits it."""
     found = error.errors()
     shared = {item["loc"][2:] for item in found if item["loc"][:2] == ("train", "defaults")}
     inherited = [i["loc"][:2] == ("train", "runs") and i["loc"][3:] in shared for i in found]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import ARTIFACTS
-from hgld.cli.reviewing import apply_review
+from hgld.cli.review_actions import apply_review
 from hgld.config import load_pipeline
 from hgld.errors import HgldError, InvalidData, MissingInput, WaitingForReview
 from hgld.pipeline.lock import Workspace

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hgld.cli.accepting import accept_edits
+from hgld.cli.accept import accept_edits
 from hgld.config import load_pipeline
 from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
 from hgld.pipeline.counting import count_balance

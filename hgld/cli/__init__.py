@@ -82,7 +82,7 @@ def main() -> None:
 
 
 class _Stopped(SystemExit):
-    """SIGTERM or SIGHUP came. No Exception: a library's ``except Exception`` would swallow it."""
+    """SIGTERM or SIGHUP came. Not an Exception, which a library might catch and ignore."""
 
     code = Resumable.exit_code
 
@@ -92,7 +92,7 @@ def _stop(number: int, _: object) -> None:
 
 
 def _flush() -> None:
-    """Write out what is left; where the reader has gone (``| head -1``), end without a word."""
+    """Flush stdout; if its reader has gone (``| head -1``), end silently."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -101,7 +101,7 @@ def _flush() -> None:
 
 
 def guarded(command: Callable[[], object]) -> int:
-    """The exit code of a command."""
+    """Run a command and return its exit code; an error is printed in one line."""
     try:
         command()
     except HgldError as error:

@@ -14,7 +14,7 @@ from hgld.cli.stage_commands import refuse_torchrun
 from hgld.errors import InvalidData, UsageError
 
 if TYPE_CHECKING:
-    from hgld.cli.accepting import Edit
+    from hgld.cli.accept import Edit
 
 __all__ = ["accept", "doctor", "options", "run", "status"]
 
@@ -79,7 +79,7 @@ def accept(
     yes: Annotated[bool, typer.Option("--yes", help="Accept them without a question.")] = False,
 ) -> None:
     """Use tables that you edited, after showing the changed rows."""
-    from hgld.cli.accepting import accept_edits
+    from hgld.cli.accept import accept_edits
 
     runner = open_runner(pipeline, settings, work, None)
     taken = accept_edits(runner, files or (), lambda edits: _confirm(edits, yes))

@@ -1,7 +1,7 @@
-"""What the command line shows while it works: progress bars, notes, a line a stage.
+"""Progress bars, notes and a line for each stage, on stderr while a command works.
 
-Data goes to stdout, everything else to stderr. If stderr is no terminal, a line every 30 s takes
-the place of a progress bar.
+Data goes to stdout, everything else to stderr. If stderr is not a terminal, a line every 30 s
+replaces the progress bar.
 """
 
 import textwrap
@@ -42,30 +42,30 @@ __all__ = [
 Item = TypeVar("Item")
 NOTE_INDENT = 16  # columns before a note's text
 LINE_S = 30.0  # between two lines of progress without a terminal
-_lines: list[Event] = []  # of each progress that shows lines at the moment, its end
+_lines: list[Event] = []  # the end of each progress that shows lines now, outermost first
 _silent_since: list[float] = []  # the time of the last line, or of the first progress after a stage
-_bars: list[Console] = []  # that show a progress bar at the moment
+_bars: list[Console] = []  # those that show a progress bar now
 
 
 def to_stderr() -> Console:
-    """Where progress, notes and errors go, as they are written."""
+    """Return the console of progress, notes and errors; it prints text unchanged."""
     return Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def to_stdout() -> Console:
-    """Where data goes, as it is written."""
+    """Return the console of data; it prints text unchanged."""
     return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 class _Description(ProgressColumn):
-    """The label of a progress, as it is at the moment."""
+    """The label of a progress; a label may change while it is shown."""
 
     def __init__(self, label: Label) -> None:
         super().__init__()
         self.label = label
 
     def render(self, task: Task) -> Text:
-        """The label below the stage's text."""
+        """Return the label, indented below the stage's text."""
         return Text(" " * 10 + (self.label if isinstance(self.label, str) else self.label()))
 
 
@@ -96,9 +96,9 @@ def show_progress(
 def _show_lines(
     items: Iterable[Item], label: Label, total: int | None, done: int, console: Console
 ) -> Iterator[Item]:
-    """A line of progress every LINE_S seconds, also while one item takes longer than that.
+    """Print a line of progress every LINE_S seconds, also while one item takes longer.
 
-    The seconds are counted over all progress of a stage: ten models of 20 s each show lines, too.
+    The seconds are counted over all progress of a stage, so that ten models of 20 s show lines too.
     """
     began, before, ends = monotonic(), done, Event()
 
@@ -130,7 +130,7 @@ def _show_lines(
 
 
 def show_note(text: str) -> None:
-    """Say what a person should know, above a progress bar; further lines stand below the first."""
+    """Print a note above a progress bar; its further lines are indented below the first."""
     console = _bars[-1] if _bars else to_stderr()
     lines = text.split("\n")
     if console.is_terminal:
@@ -145,7 +145,7 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 @contextmanager
 def warnings_as_notes() -> Iterator[None]:
-    """Show each warning once, as a note of one line."""
+    """Show each warning once, as a note."""
     seen = set[str]()
 
     def show(message: Warning | str, *_: object) -> None:
@@ -154,34 +154,34 @@ def warnings_as_notes() -> Iterator[None]:
             show_note(str(message))
 
     with warnings.catch_warnings():
-        warnings.showwarning = show  # type: ignore[assignment]  # it takes more than it needs
+        warnings.showwarning = show  # type: ignore[assignment]  # it accepts and ignores more arguments
         yield
 
 
 class Printer:
-    """Prints one line a stage as the run goes on."""
+    """Prints a line for each stage of a run."""
 
     def __init__(self) -> None:
         self.console = to_stderr()
 
     def starts(self, stage: Stage, reasons: Sequence[str]) -> None:
-        """Say why the stage runs, where that is not simply that it never did."""
+        """Print why the stage runs, unless it never ran."""
         if list(reasons) == [NEVER_RUN]:
             return
         more = f" (and {len(reasons) - 2} more)" if len(reasons) > 2 else ""
         self.console.print(f"{stage.name:<9} {'; '.join(reasons[:2])}{more}", style="dim")
 
     def finished(self, summary: Summary) -> None:
-        """Say what came in, went on and was dropped."""
+        """Print how many rows came in, went on and were dropped."""
         self.console.print(f"{summary.stage:<9} {_counts(summary)}{summary.seconds:.1f} s")
         _silent_since.clear()
 
     def fresh(self, stage: Stage) -> None:
-        """Say that there is nothing to do."""
+        """Print that there is nothing to do."""
         self.console.print(f"{stage.name:<9} fresh", style="dim")
 
     def notice(self, text: str) -> None:
-        """Say what a person should know."""
+        """Print a note."""
         show_note(text)
 
 

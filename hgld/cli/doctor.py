@@ -1,6 +1,6 @@
 """``hgld doctor``: versions, cores, GPU and disk of this machine, and what is missing.
 
-Nothing is imported that may be missing, but for torch, which alone knows the GPU.
+It works with packages missing: it imports none of them but torch, and that only to find the GPU.
 """
 
 import importlib.metadata
@@ -20,7 +20,7 @@ __all__ = ["print_comparison", "print_doctor"]
 
 
 def print_doctor(as_json: bool) -> None:
-    """Versions, cores, GPU, disk, and what is missing."""
+    """Print versions, cores, GPU, disk space and missing packages."""
     facts = _facts()
     if as_json:
         print_json(facts)

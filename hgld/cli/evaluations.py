@@ -1,4 +1,4 @@
-"""The tool group ``hgld evaluations``: measure embeddings, compare evaluations, hand rankings on.
+"""The tool group ``hgld evaluations``: measure embeddings, compare evaluations, export rankings.
 
 The commands only print what ``hgld.evaluate`` finds. Tables fit 80 columns; ``--json`` gives all of
 it as data. Nothing heavy is imported before a command runs.
@@ -27,11 +27,11 @@ __all__ = ["app"]
 
 NAME = 34  # columns of a metric's name
 IMAGE = 34  # columns of an image's id
-METRIC = 24  # columns of a metric's name where much stands beside it
+METRIC = 24  # columns of a metric's name beside many numbers
 
 
 class By(StrEnum):
-    """What the bootstrap draws."""
+    """Units that the bootstrap draws."""
 
     auto = "auto"
     classes = "classes"
@@ -255,7 +255,7 @@ def _print_measures(found: "FileResult") -> None:
 
 
 def _describe(found: "Comparison", rows: int) -> Iterator[str]:
-    """The lines of a comparison."""
+    """Describe a comparison in lines."""
     for remark in found.remarks:
         yield from wrap(f"note: {remark}", 79, subsequent_indent="      ")
     yield (
@@ -289,7 +289,7 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
 
 
 def _depth(text: str) -> int | None:
-    """The number of ranks; None: all."""
+    """Return the number of ranks; None: all."""
     from hgld.errors import UsageError
 
     if text == "all":

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-HEAD = 13  # columns of the heads that stand before a text
+HEAD = 13  # columns of the heads before a text
 LABEL = 24  # columns of a label
 
 app = typer.Typer(
@@ -32,7 +32,7 @@ app = typer.Typer(
 )
 
 Split = Annotated[
-    str, typer.Option("--split", metavar="SPLIT", help="train or index: whose ids are meant.")
+    str, typer.Option("--split", metavar="SPLIT", help="Split of the ids: train or index.")
 ]
 
 
@@ -113,7 +113,7 @@ def _check_split(split: str) -> None:
 
 
 def _tables(workspace: "Workspace") -> dict[str, Any]:
-    """The tables that this pipeline has made so far, by artifact name."""
+    """Read the tables that this pipeline has made so far, by artifact name."""
     from hgld.artifacts import ARTIFACTS
     from hgld.errors import MissingInput
     from hgld.hierarchy.explain import TABLES
@@ -174,5 +174,5 @@ def _print_more(left: int, what: str) -> None:
 
 
 def _cut(label: str) -> str:
-    """The label in its column."""
+    """Shorten a label to its column."""
     return f"{textwrap.shorten(label, LABEL - 1, placeholder='…'):<{LABEL}}"

@@ -1,7 +1,7 @@
-"""How commands print: JSON that any reader takes, rows with a head, progress beside them.
+"""The output of commands: JSON, rows with a head, CSV files, and progress on stderr.
 
-Tables fit 80 columns; ``--json`` gives all of it as data. Data goes to stdout, progress and notes
-to stderr. Nothing heavy is imported before a command is at work.
+Tables fit 80 columns; ``--json`` prints all of their content. Data goes to stdout, progress and
+notes to stderr. Nothing heavy is imported before a command runs.
 """
 
 import io
@@ -26,7 +26,7 @@ WIDTH = 80
 
 
 class _Log(io.TextIOWrapper):
-    """stderr: where it takes no more (a full disk, a reader that has gone), the work goes on."""
+    """stderr that ignores write errors: a full disk or a closed reader must not end the work."""
 
     def write(self, text: str) -> int:
         with suppress(OSError):
@@ -39,7 +39,7 @@ class _Log(io.TextIOWrapper):
 
 
 def open_streams() -> None:
-    """Make stdout and stderr take whatever is printed, also where they are closed (``>&-``)."""
+    """Make stdout and stderr accept all text, also if they are closed (``>&-``)."""
     odd = "backslashreplace"  # a path may hold any character
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr = _Log(sys.stderr.buffer, sys.stderr.encoding, odd, line_buffering=True)
@@ -52,7 +52,7 @@ def open_streams() -> None:
 
 @contextmanager
 def progress() -> Iterator[None]:
-    """Progress bars, notes and warnings on stderr while something is at work."""
+    """Show progress, notes and warnings of the block on stderr."""
     from hgld.cli.console import show_note, show_progress, warnings_as_notes
     from hgld.tasks import watched_by
 
@@ -61,7 +61,7 @@ def progress() -> Iterator[None]:
 
 
 def print_rows(rows: Iterable[tuple[str, str]], head_width: int) -> None:
-    """Heads and the lines of text beside them, wrapped."""
+    """Print heads with their texts beside them, wrapped to 80 columns."""
     for head, text in rows:
         for line in text.split("\n"):
             parts = textwrap.wrap(
@@ -81,7 +81,7 @@ def write_table(table: "pd.DataFrame", path: Path, spreadsheet: bool = False) ->
 
 
 def print_json(document: object) -> None:
-    """Print a document as JSON; null where there is no number, which JSON has no word for.
+    """Print a document as JSON; nan, which JSON lacks, becomes null.
 
     Example:
         >>> print_json({"AP": float("nan")})
@@ -93,11 +93,11 @@ def print_json(document: object) -> None:
 
 
 def _without_nan(value: Any) -> Any:
-    """The same in Python's own types, None for nan."""
+    """Return the value in Python's own types, with None for nan."""
     if isinstance(value, Mapping):
         return {str(name): _without_nan(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_without_nan(inner) for inner in value]
-    if hasattr(value, "item"):  # a number of numpy
+    if hasattr(value, "item"):  # numpy's numbers are not serialisable
         value = value.item()
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,4 +1,4 @@
-"""What the command line shows of a whole pipeline: its state, its plan, its cost, its outcome."""
+"""Print the state, the plan, the download estimate and the outcome of a whole pipeline."""
 
 import json
 import re
@@ -25,7 +25,7 @@ __all__ = ["plan_facts", "print_estimate", "print_outcome", "print_plan", "print
 
 
 def print_status(runner: Runner, as_json: bool) -> None:
-    """The state of every stage, and why."""
+    """Print the state of every stage, and why."""
     foreseen = list(_with_running(foresee(runner.judge_all()), runner.workspace.work))
     if as_json:
         rows = {s.name: {"state": f.state, "reasons": list(f.reasons)} for s, f in foreseen}
@@ -39,7 +39,7 @@ def print_status(runner: Runner, as_json: bool) -> None:
 def _with_running(
     judged: Iterable[tuple[Stage, Freshness]], work: Path
 ) -> Iterator[tuple[Stage, Freshness]]:
-    """The states; of the stage that another process runs at the moment, how far it is."""
+    """Replace the state of the stage that another process runs by its progress."""
     running = read_running(work)
     for stage, now in judged:
         if running is not None and stage.name == running.stage:
@@ -48,7 +48,7 @@ def _with_running(
 
 
 def print_plan(plan: Plan) -> None:
-    """Stages with their files, downloads with their sizes, disk space."""
+    """Print stages with their files, downloads with their sizes, and disk space."""
     for stage, freshness in plan.stages:
         _print_row(stage.name, f"{freshness.state:<8} {stage.help}")
         _print_row("", "reads   " + (_files(stage.reads) or "-"))
@@ -93,7 +93,7 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
 
 
 def _print_row(head: str, text: str) -> None:
-    """A head of ten columns and its text beside it, wrapped to the terminal."""
+    """Print a head of ten columns with its text beside it, wrapped to the terminal."""
     width = shutil.get_terminal_size().columns
     more = " " * 18 if text.startswith(("reads", "writes")) else " " * 10
     wrapped = textwrap.wrap(
@@ -109,7 +109,7 @@ def _files(names: Iterable[str]) -> str:
 
 
 def _print_downloads(plan: Plan) -> None:
-    """Bytes, files and names below their common address; numbered tars in one line."""
+    """Print bytes, files and names below their common address; numbered tars in one line."""
     groups: dict[str, list[int]] = {}
     for url, _, size_bytes in plan.downloads:
         name = re.sub(r"_\d+\.tar$", "_*.tar", url.removeprefix(plan.base_url))
@@ -121,7 +121,7 @@ def _print_downloads(plan: Plan) -> None:
 
 
 def print_estimate(runner: Runner, megabytes_per_second: float | None) -> None:
-    """What a fetch loads and stores, and how long it takes at a stated or measured bandwidth."""
+    """Print how much a fetch loads and stores, and how long it takes at a bandwidth."""
     found, source = estimate_fetch(runner), runner.workspace.source
     disks = find_disks(runner.workspace, found)
     there = f"; {found.files - found.to_load:,} are there" if found.to_load < found.files else ""
@@ -161,7 +161,7 @@ def _fetch_time(runner: Runner, to_load_bytes: int, megabytes_per_second: float 
 
 
 def print_outcome(runner: Runner, ran: int, until: str | None = None) -> None:
-    """The metrics table and where the report is, as far as the run went; or that all was fresh."""
+    """Print the metrics and the path of the report, if the run reached them."""
     if ran == 0:
         which = f"All stages up to {until}" if until else "All stages"
         to_stderr().print(f"{which} are fresh; nothing to do.")
@@ -178,7 +178,7 @@ def print_outcome(runner: Runner, ran: int, until: str | None = None) -> None:
 
 
 def _metrics_table(evaluation: dict[str, Any]) -> Table:
-    """One row a metric, one column a run, values in percent, of several seeds with deviation."""
+    """Return a row a metric and a column a run, in percent, with deviation over seeds."""
     runs = list_runs(evaluation)
     table = Table(box=None, pad_edge=False)  # plain columns survive a pipe
     table.add_column("%")

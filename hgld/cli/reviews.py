@@ -72,9 +72,9 @@ def write_blind_copy(
 ) -> None:
     """Write a blind review sheet for one of several annotators.
 
-    It holds no decisions and has an order of its own, drawn by --seed.
+    It holds no decisions; --seed draws the order of its rows.
     """
-    from hgld.cli.reviewing import blind_sheet
+    from hgld.cli.review_actions import blind_sheet
 
     _refuse_to_overwrite(out)
     sheet = blind_sheet(open_runner(pipeline, settings, work), seed, hints=not no_hints)
@@ -124,7 +124,7 @@ def show_agreement(
 def _read_annotators(
     one: Path, other: Path, counts: Path | None, taxonomy: Path | None
 ) -> "Sequence[Mapping[str, Annotation]]":
-    """What both say, weighed and completed from the files that are given."""
+    """Read the annotations of both, weighed and completed from the given files."""
     from hgld.artifacts import ARTIFACTS, Table
     from hgld.review.annotations import complete, read_annotations, read_both, weigh
 
@@ -152,7 +152,7 @@ def undo(
 
     The decision before it is appended again; nothing is deleted.
     """
-    from hgld.cli.reviewing import undo_decisions
+    from hgld.cli.review_actions import undo_decisions
 
     runner = open_runner(pipeline, settings, work, now)
     undo_decisions(runner, keys, name_to_sign(runner.workspace), why)
@@ -160,7 +160,7 @@ def undo(
 
 
 def _describe(found: Mapping[str, Any]) -> Iterator[str]:
-    """The result in lines of at most 80 columns."""
+    """Describe the result in lines of at most 80 columns."""
     a, b = found["annotators"]
     yield f"{count_text(found['values'], 'value')} decided by both, a: {a}, b: {b}"
     for name, count in found["one_alone"].items():
@@ -200,7 +200,7 @@ def _describe_supercategories(rows: Sequence[Mapping[str, Any]]) -> Iterator[str
 
 
 def _names(one: Path, other: Path) -> tuple[str, str]:
-    """What to call the two: the files' names, or their folders' where those are the same."""
+    """Return the names of the two annotators: of their files, or of the folders if those agree."""
     if one.stem != other.stem:
         return one.stem, other.stem
     return one.resolve().parent.name, other.resolve().parent.name

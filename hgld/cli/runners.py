@@ -1,6 +1,6 @@
-"""The runner of a pipeline as the command line names it, for stages and tools alike.
+"""Open the pipeline that a command line names, and check and complete its arguments.
 
-Nothing heavy is imported before it is asked for.
+Nothing heavy is imported before a function is called.
 """
 
 import subprocess
@@ -25,7 +25,7 @@ def open_runner(
     work: Path | None,
     now: str | None = None,
 ) -> "Runner":
-    """The runner of a pipeline file with its settings, in its work folder, as of a date."""
+    """Return the runner of a pipeline file with its settings, work folder and date."""
     from hgld.cli.console import Printer
     from hgld.pipeline.run import Runner
 
@@ -36,7 +36,7 @@ def open_runner(
 def open_workspace(
     pipeline_file: Path, settings: Sequence[str] | None, work: Path | None
 ) -> "Workspace":
-    """Where the files of a pipeline with its settings lie."""
+    """Return the workspace of a pipeline file: its options and the places of its files."""
     from hgld.config import default_work, load_pipeline
     from hgld.pipeline.lock import Workspace
 
@@ -45,10 +45,10 @@ def open_workspace(
 
 
 def require_names(arguments: Sequence[str]) -> None:
-    """Refuse names of files that are no UTF-8, which tables and indexes could not hold.
+    """Refuse names of files that are not UTF-8, since tables and indexes could not hold them.
 
     Raises:
-        UsageError: such an argument, or such a current folder.
+        UsageError: an argument or the current folder is not UTF-8.
         HgldError: the current folder was deleted.
     """
     try:
@@ -57,7 +57,7 @@ def require_names(arguments: Sequence[str]) -> None:
         raise HgldError("the current folder does not exist any more; change into another") from None
     for name in (*arguments, current):
         if any("\ud800" <= letter <= "\udfff" for letter in name):
-            raise UsageError(f"{name}: holds a byte that is no UTF-8; rename the file or folder")
+            raise UsageError(f"{name}: holds a byte that is not UTF-8; rename the file or folder")
 
 
 def name_to_sign(workspace: "Workspace") -> str:

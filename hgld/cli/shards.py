@@ -1,4 +1,4 @@
-"""The tool group ``hgld shards``: look into a folder of shards, check it, index a foreign one.
+"""The tool group ``hgld shards``: list, show and check a folder of shards, index a foreign one.
 
 The commands only print what ``hgld.shards`` finds. Tables fit 80 columns; ``--json`` gives all of
 it as data. Nothing heavy is imported before a command runs.
@@ -17,7 +17,7 @@ from hgld.words import count_text, size_text
 
 __all__ = ["app"]
 
-HEAD = 12  # columns of the heads that stand before a text
+HEAD = 12  # columns of the heads before a text
 
 app = typer.Typer(
     name="shards",
@@ -124,7 +124,7 @@ def _amounts(shards: int, samples: int) -> str:
 
 
 def _describe_split(split: str, count: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Heads and texts of one split."""
+    """Describe one split as heads and texts."""
     size, images = size_text(count["bytes"]), count["images_of_a_class"]
     amounts = [count_text(count["samples"], "sample"), count_text(count["shards"], "shard"), size]
     yield split, ", ".join(amounts)

@@ -173,7 +173,7 @@ def _cluster(
         with progress():
             runner.run_one("cluster", call.force)
         return
-    from hgld.cli.reviewing import suggest_clusters
+    from hgld.cli.review_actions import suggest_clusters
 
     with progress():
         measured, (best, why), path = suggest_clusters(runner, suggest)
@@ -207,18 +207,18 @@ def _review(
     runner = call.open()
     if sheets and not apply:
         raise UsageError(f"{sheets[0]}: a sheet is only read with --apply")
-    from hgld.cli import reviewing
+    from hgld.cli import review_actions
 
     with progress():
         if apply:
             who = name_to_sign(runner.workspace)
-            added = reviewing.apply_review(runner, who, sheets or (), yes)
+            added = review_actions.apply_review(runner, who, sheets or (), yes)
             path = runner.workspace.path("decisions")
             typer.echo(f"{count_text(added, 'decision')} added to {path}", err=True)
         if xlsx:
-            typer.echo(f"workbook: {reviewing.write_workbook(runner)}")
+            typer.echo(f"workbook: {review_actions.write_workbook(runner)}")
         if html:
-            typer.echo(f"page: {reviewing.write_review_page(runner)}")
+            typer.echo(f"page: {review_actions.write_review_page(runner)}")
         runner.run_one("review", call.force)
 
 

@@ -1,4 +1,4 @@
-"""The data flow as one table: what each stage reads, writes and calls.
+"""The data flow as one table: the files and the function of each stage.
 
 A stage function knows no file; it is called with what its artifacts read as, in the order of
 ``reads``, with its options, and returns what ``writes`` names, in that order. Functions are named
@@ -29,7 +29,7 @@ BY_IMAGE = ("split", "image_id")
 
 @dataclass(frozen=True)
 class Balance:
-    """What comes in is what goes on plus what was dropped, counted by key."""
+    """Rows that came in equal rows that went on plus dropped rows, counted by key."""
 
     came_in: str
     went_on: str
@@ -48,15 +48,15 @@ class Stage:
         help: one line for the command line.
         when: option -> value or values under which this row is part of a pipeline.
         uses: other sections of the pipeline file, or its title, that decide what the stage makes.
-        gate: "module:function" with the stage's arguments; raises while a person has to act.
+        gate: "module:function" with the stage's arguments; raises until a person has acted.
         checks: "module:function" -> names of tables. The function takes these tables and the
             stage's options, and refuses options that do not fit the data. It is called as soon as
             earlier stages have written the tables, so that a run does not stop for a typo after
             hours of training.
         served_by: "module:function", a context manager that stands in for the network.
         needs: an option that must be set; without it a pipeline leaves the stage out.
-        unit: what a row of its largest table is, where there is no balance to say so.
-        revision: counted up when the same input and options make something else than before.
+        unit: name of a row of its largest table, if the stage has no balance.
+        revision: raised when the same input and options give another result than before.
     """
 
     name: str
@@ -85,7 +85,7 @@ def _release(function: str, source: str, *reads: str) -> tuple[Stage, Stage]:
         Stage,
         "publish",
         function,
-        "Make the release folder; nothing is uploaded.",
+        "Write the release folder; nothing is uploaded.",
         needs="publish.name",
         revision=3,
     )
@@ -113,7 +113,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "fetch",
         "hgld.sources.toy:draw_world",
-        "Draw the made landmark world in GLDv2's file layout.",
+        "Draw the toy landmark world in GLDv2's file layout.",
         writes=("source",),
         when={"source.kind": "toy"},
         uses=("source",),
@@ -162,7 +162,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "scrape",
         "hgld.hierarchy.scrape.given:read_given",
-        'Bring in "instance of" values from a CSV that is at hand.',
+        'Read "instance of" values from a CSV.',
         reads=("landmarks",),
         writes=("instance_of", "misses"),
         when={**_FROM_WORDS, "scrape.source": "table"},
@@ -189,7 +189,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "clean",
         "hgld.hierarchy.clean:clean_values",
-        "Choose the statements that count and drop the irrelevant.",
+        "Choose the values that count; drop irrelevant ones.",
         reads=("landmarks", "images", "instance_of"),
         writes=("values", "landmark_values", "clean_dropped"),
         when=_FROM_WORDS,
@@ -410,7 +410,7 @@ def stage_names() -> list[str]:
 def load_function(name: str) -> Any:
     """The function that "module:function" names."""
     module, _, function = name.partition(":")
-    with held_back():  # amid its import, torch swallows a request or aborts
+    with held_back():  # during its import, torch loses a request to stop, or aborts
         return getattr(import_module(module), function)
 
 

@@ -390,14 +390,14 @@ def test_a_current_folder_that_is_gone_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["named", "current"])
-def test_a_name_that_is_no_utf_8_is_refused(inside: bool, tmp_path: Path) -> None:
+def test_a_name_that_is_not_utf_8_is_refused(inside: bool, tmp_path: Path) -> None:
     odd = os.fsencode(tmp_path) + b"/caf\xe9"
     Path(os.fsdecode(odd)).mkdir()
     command = [sys.executable, "-m", "hgld", "status", str(Path(GLDV2).absolute())]
     extra = {"cwd": odd} if inside else {}
     named = [] if inside else [b"--work", odd]
     done = subprocess.run([*command, *named], capture_output=True, text=True, **extra)
-    says = "\\udce9: holds a byte that is no UTF-8; rename the file or folder\n"
+    says = "\\udce9: holds a byte that is not UTF-8; rename the file or folder\n"
     assert done.returncode == 2 and done.stderr == f"hgld: {tmp_path}/caf{says}"
 
 
@@ -491,7 +491,9 @@ def test_decisions_are_counted_in_words_that_fit(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("hgld.cli.reviewing.apply_review", lambda runner, who, sheets, sure: count)
+    monkeypatch.setattr(
+        "hgld.cli.review_actions.apply_review", lambda runner, who, sheets, sure: count
+    )
     monkeypatch.setattr("hgld.pipeline.run.Runner.run_one", lambda runner, name, force: False)
     settings = ("--set", "review.who=a person", "--work", str(tmp_path))
     assert hgld("review", GLDV2, "--apply", *settings) == 0

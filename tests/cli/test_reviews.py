@@ -20,7 +20,7 @@ import pytest
 
 from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors
 from hgld.cli import app, guarded
-from hgld.cli.reviewing import apply_review
+from hgld.cli.review_actions import apply_review
 from hgld.cli.runners import open_runner, open_workspace
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.columns import columns_of, table_of

@@ -1,7 +1,7 @@
-"""Take the edits that a person made by hand in a stage's tables.
+"""Accept the edits that a person made by hand in a stage's tables.
 
-A changed file may be a person's work or damage, and nothing in the file tells which. So the rows
-that differ from what hgld wrote are shown, and a person says whether they are meant.
+A changed file may be a person's work or damage, and the file does not show which. So the rows that
+differ from those that hgld wrote are shown, and the person confirms them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,13 +19,13 @@ from hgld.words import count_text
 
 __all__ = ["Edit", "accept_edits"]
 
-SHOWN = 10  # rows of each kind
+SHOWN = 10  # rows of each kind: changed, added, removed
 CELL = 40  # letters of a cell
 
 
 @dataclass(frozen=True)
 class Edit:
-    """An edited table: who writes it, its hash, and in lines what differs."""
+    """An edited table: the stage that writes it, its hash, and its differences in lines."""
 
     stage: Stage
     name: str
@@ -36,15 +36,15 @@ class Edit:
 def accept_edits(
     runner: Runner, files: Sequence[Path], confirm: Callable[[Sequence[Edit]], bool]
 ) -> list[Edit]:
-    """Take edited tables as they are; the stages after them use them with the next run.
+    """Accept edited tables; the stages after them use them in the next run.
 
     Args:
         runner: of the pipeline.
         files: the edited tables; empty: all that were changed.
-        confirm: gets the edits before they are taken; False: nothing is taken.
+        confirm: is called with the edits; if it returns False, none is accepted.
 
     Returns:
-        The edits that were taken.
+        The accepted edits.
 
     Raises:
         InvalidData: a table cannot be read, its rows do not add up, or its stage has to run again.
@@ -95,7 +95,7 @@ def _find_edits(runner: Runner, files: Sequence[Path]) -> Iterator[Edit]:
 
 
 def _describe(runner: Runner, stage: Stage, name: str, now: pd.DataFrame) -> Iterator[str]:
-    """What differs from the table as hgld wrote it."""
+    """Describe the differences from the table that hgld wrote."""
     table, written = ARTIFACTS[name], runner.workspace.path_as_written(name)
     assert isinstance(table, Table)
     made = runner.lock.stages[stage.name]["outputs"][name]

@@ -1,9 +1,9 @@
-"""What people do at the review besides running it: apply sheets, take back, copy, look.
+"""Actions on the review of a run: apply sheets, undo decisions, write a workbook or a page.
 
-Each is a few steps over the tables of one run, under the same lock as its stages, so that no sheet
-is read while it is written. Only rows are added to what people have decided: the files of decisions
-and of edited clusters keep every row and column that they have. Several work folders may share
-them, so whoever adds rows also holds the lock of the labels folder, from reading to writing.
+Each action holds the lock of the work folder, so that no sheet is read while a stage writes it.
+Decisions and edits of clusters are only appended: their files keep every row and column. Several
+work folders may share them, so an action that appends also locks the labels folder, from reading
+to writing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 EDITS_CHANGED = (f"{ARTIFACTS['cluster_edits'].file} changed",)
-PAGE_READS = (  # what the review page shows besides the sheet and photos
+PAGE_READS = (  # tables that the review page shows besides the sheet and photos
     "clusters",
     "cluster_summary",
     "label_vectors",
@@ -42,24 +42,24 @@ PAGE_READS = (  # what the review page shows besides the sheet and photos
 
 
 def apply_review(runner: Runner, who: str, sheets: Sequence[Path] = (), sure: bool = False) -> int:
-    """Read review sheets back into the decisions; how many were added.
+    """Add the decisions of review sheets to the decisions; return the number of new ones.
 
-    Without ``sheets``, those of the work folder that a person has changed. Where clusters are
-    edited, they are proposed anew, unless something else would change them, too. A sheet that is
-    saved again while this is at work stays, and holds edits that are not applied.
+    Without ``sheets``, all sheets of the work folder that a person changed are applied. If clusters
+    are edited, the cluster stage runs again, unless it is stale for another reason too. A sheet
+    that is saved again meanwhile is kept, as one with edits that are not applied.
 
     Args:
         runner: of the pipeline and its work folder.
-        who: written beside each decision.
+        who: name that signs each decision.
         sheets: files to apply.
-        sure: apply also what is doubtful (see ``apply_sheets``).
+        sure: apply doubtful decisions too (see ``apply_sheets``).
 
     Raises:
-        InvalidData: all faults of all sheets at once, or what is doubtful; nothing was applied.
+        InvalidData: all faults of all sheets, or doubtful decisions; nothing was applied.
     """
     stage, workspace = runner.stage("review"), runner.workspace
     with runner.alone():
-        before = runner.lock.hashes(stage.writes, workspace)  # as of before the sheets are read
+        before = runner.lock.hashes(stage.writes, workspace)  # taken before the sheets are read
         paths = sheets or _edited_sheets(runner, stage)
         with _labels_held(runner):
             names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits")
@@ -80,13 +80,13 @@ def apply_review(runner: Runner, who: str, sheets: Sequence[Path] = (), sure: bo
         if killed or (edited and not reasons):
             runner.run_if_needed(cluster)
         elif edited:
-            runner.listener.notice("clusters are edited; the next `hgld run` makes them anew")
+            runner.listener.notice("clusters are edited; the next `hgld run` makes them again")
     return decided
 
 
 @contextmanager
 def _labels_held(runner: Runner) -> Iterator[None]:
-    """Hold the labels folder against other work folders that use it; wait for them."""
+    """Hold the lock of the labels folder; wait for other work folders that hold it."""
     labels = runner.workspace.pipeline.labels
     labels.mkdir(parents=True, exist_ok=True)
     taken = f"{labels}: another hgld is adding decisions"
@@ -95,7 +95,7 @@ def _labels_held(runner: Runner) -> Iterator[None]:
 
 
 def _edited_sheets(runner: Runner, stage: Stage) -> list[Path]:
-    """The sheets in the work folder that are not as they were written."""
+    """Return the sheets in the work folder that a person changed."""
     sheet = runner.workspace.path("review")
     if not sheet.exists():
         raise MissingInput(f"{sheet}: does not exist; `hgld review` writes it")
@@ -104,7 +104,7 @@ def _edited_sheets(runner: Runner, stage: Stage) -> list[Path]:
 
 
 def _append(runner: Runner, name: str, before: pd.DataFrame, after: pd.DataFrame) -> int:
-    """Write the rows of a table that are new; how many."""
+    """Append the new rows of a table to its file; return their number."""
     table, rows = ARTIFACTS[name], after.iloc[len(before) :]
     assert isinstance(table, Table)
     if len(rows):
@@ -113,7 +113,7 @@ def _append(runner: Runner, name: str, before: pd.DataFrame, after: pd.DataFrame
 
 
 def undo_decisions(runner: Runner, keys: Sequence[str], who: str, why: str) -> None:
-    """Append, for each value, a decision that says what the one before its last one said."""
+    """Append, for each value, the decision that held before its last one."""
     stage = runner.stage("review")
     with runner.alone(), _labels_held(runner):
         decisions = runner.read("decisions", stage)
@@ -124,14 +124,14 @@ def undo_decisions(runner: Runner, keys: Sequence[str], who: str, why: str) -> N
 
 
 def _clusters(runner: Runner) -> Any:
-    """The clusters, for the labels of classes; empty where this work folder has none yet."""
+    """Return the clusters, for the labels of classes; empty before the first clustering."""
     table, path = ARTIFACTS["clusters"], runner.workspace.path("clusters")
     assert isinstance(table, Table)
     return table.read(path) if path.is_file() else table.empty()
 
 
 def suggest_clusters(runner: Runner, text: str) -> tuple[pd.DataFrame, tuple[int, str], Path]:
-    """Measure a range of numbers of clusters, as CSV and PNG; which stands out and why."""
+    """Measure a range of cluster counts as CSV and PNG; return also the best one and why."""
     stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
     module = "hgld.hierarchy.cluster_choice"
     numbers = load_function(f"{module}:in_range")(text)
@@ -147,7 +147,7 @@ def suggest_clusters(runner: Runner, text: str) -> tuple[pd.DataFrame, tuple[int
 
 
 def blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
-    """The review sheet for an annotator who must not see what others decided."""
+    """Return the review sheet for an annotator who must not see other decisions."""
     stage = runner.stage("review")
     names = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
     with runner.alone():
@@ -158,7 +158,7 @@ def blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
 
 
 def write_workbook(runner: Runner) -> Path:
-    """Write ``review.xlsx``: the sheets, made anew from their inputs, with drop-down lists."""
+    """Write ``review.xlsx``: the sheets, made again from their inputs, with drop-down lists."""
     stage, work = runner.stage("review"), runner.workspace.work
     path, mark = work / "review.xlsx", work / ".state" / "review" / "review.xlsx.sha256"
     with runner.alone():
@@ -175,10 +175,10 @@ def write_workbook(runner: Runner) -> Path:
 
 
 def write_review_page(runner: Runner) -> Path:
-    """Write ``review.html``: the sheet's rows, made anew from its inputs, as one page.
+    """Write ``review.html``: the rows of the sheet, made again from its inputs, as one page.
 
-    ``review.csv`` is neither read nor touched, so edits in it that wait stay as they are. Only
-    photos that the pipeline would export are shown: a page is handed on to other people.
+    ``review.csv`` is neither read nor changed, so edits in it are kept. Only photos that the
+    pipeline would export are shown, since a page is passed on to other people.
     """
     stage, workspace = runner.stage("review"), runner.workspace
     pipeline, path = workspace.pipeline, workspace.work / "review.html"
@@ -198,7 +198,7 @@ def write_review_page(runner: Runner) -> Path:
 
 
 def _shown_images(runner: Runner, stage: Stage) -> Any:
-    """The images that the pipeline would export."""
+    """Return the images that the pipeline would export."""
     images, removals = (runner.read(name, stage) for name in ("images", "removals"))
     withhold = load_function("hgld.shards.permission:withhold")
     shown, _ = withhold(images, removals, runner.workspace.pipeline.export.licenses)
