@@ -23,6 +23,8 @@ from hgld.artifacts.catalogue import (
     KINDS,
     SPACE_OF_SPLIT,
     SPLITS,
+    columns_of,
+    declared_table,
 )
 from hgld.artifacts.checks import ColumnType
 from hgld.artifacts.csv_files import read_csv, read_header, row_in_file, write_csv
@@ -48,6 +50,8 @@ __all__ = [
     "Vectors",
     "atomic_folder",
     "atomic_path",
+    "columns_of",
+    "declared_table",
     "hash_file",
     "left_behind",
     "list_tree",

@@ -14,6 +14,8 @@ __all__ = [
     "KINDS",
     "SPACE_OF_SPLIT",
     "SPLITS",
+    "columns_of",
+    "declared_table",
 ]
 
 BENCHMARKS = ("coarse", "middle", "fine")  # of DyML: each with queries and a gallery of its own
@@ -347,3 +349,20 @@ ARTIFACTS: dict[str, Artifact] = {
     "report": Folder("report", replaced=True),
     "release": Folder("release", replaced=True),
 }
+
+
+def declared_table(name: str) -> Table:
+    """The table artifact of that name."""
+    table = ARTIFACTS[name]
+    assert isinstance(table, Table)
+    return table
+
+
+def columns_of(name: str) -> list[str]:
+    """Column names of a table artifact, in order.
+
+    Example:
+        >>> columns_of("queries")
+        ['image_id', 'usage', 'relevant']
+    """
+    return list(declared_table(name).columns)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Table, hash_file
+from hgld.artifacts import ARTIFACTS, Table, declared_table, hash_file
 from hgld.errors import InvalidData, UsageError
 from hgld.pipeline.lock import judge
 from hgld.pipeline.run import Runner
@@ -96,8 +96,7 @@ def _find_edits(runner: Runner, files: Sequence[Path]) -> Iterator[Edit]:
 
 def _describe(runner: Runner, stage: Stage, name: str, now: pd.DataFrame) -> Iterator[str]:
     """Describe the differences from the table that hgld wrote."""
-    table, written = ARTIFACTS[name], runner.workspace.path_as_written(name)
-    assert isinstance(table, Table)
+    table, written = declared_table(name), runner.workspace.path_as_written(name)
     made = runner.lock.stages[stage.name]["outputs"][name]
     if not written.is_file() or hash_file(written) != made:
         yield f"{table.file}: {count_text(len(now), 'row')}; which of them changed is not known"

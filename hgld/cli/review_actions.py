@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Table, atomic_path, hash_file, write_csv
+from hgld.artifacts import ARTIFACTS, atomic_path, declared_table, hash_file, write_csv
 from hgld.errors import MissingInput
 from hgld.file_lock import hold
 from hgld.pipeline.edits import copy_beside
@@ -105,8 +105,7 @@ def _edited_sheets(runner: Runner, stage: Stage) -> list[Path]:
 
 def _append(runner: Runner, name: str, before: pd.DataFrame, after: pd.DataFrame) -> int:
     """Append the new rows of a table to its file; return their number."""
-    table, rows = ARTIFACTS[name], after.iloc[len(before) :]
-    assert isinstance(table, Table)
+    table, rows = declared_table(name), after.iloc[len(before) :]
     if len(rows):
         table.append(rows, runner.workspace.path(name))
     return len(rows)
@@ -125,8 +124,7 @@ def undo_decisions(runner: Runner, keys: Sequence[str], who: str, why: str) -> N
 
 def _clusters(runner: Runner) -> Any:
     """Return the clusters, for the labels of classes; empty before the first clustering."""
-    table, path = ARTIFACTS["clusters"], runner.workspace.path("clusters")
-    assert isinstance(table, Table)
+    table, path = declared_table("clusters"), runner.workspace.path("clusters")
     return table.read(path) if path.is_file() else table.empty()
 
 

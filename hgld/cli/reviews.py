@@ -125,7 +125,7 @@ def _read_annotators(
     one: Path, other: Path, counts: Path | None, taxonomy: Path | None
 ) -> "Sequence[Mapping[str, Annotation]]":
     """Read the annotations of both, weighed and completed from the given files."""
-    from hgld.artifacts import ARTIFACTS, Table
+    from hgld.artifacts import declared_table
     from hgld.review.annotations import complete, read_annotations, read_both, weigh
 
     a, b = read_both(one, other)
@@ -133,9 +133,7 @@ def _read_annotators(
         a = weigh(a, read_annotations(counts))
     if taxonomy is None:
         return a, b
-    table = ARTIFACTS["taxonomy"]
-    assert isinstance(table, Table)
-    kinds = table.read(taxonomy)
+    kinds = declared_table("taxonomy").read(taxonomy)
     return complete(a, kinds), complete(b, kinds)
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from hgld.artifacts import ID_SPACES, SPACE_OF_SPLIT
+from hgld.artifacts import ID_SPACES, SPACE_OF_SPLIT, columns_of
 from hgld.config import CleanOptions, StageContext
-from hgld.hierarchy.columns import columns_of, single_blanks_all
+from hgld.hierarchy.columns import single_blanks_all
 from hgld.hierarchy.years import with_years
 from hgld.tasks import say
 from hgld.words import single_blanks

@@ -5,25 +5,15 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import columns_of, declared_table
 from hgld.words import single_blanks
 
-__all__ = ["columns_of", "records", "single_blanks_all", "table_of"]
-
-
-def columns_of(name: str) -> list[str]:
-    """Column names of a table artifact, in order.
-
-    Example:
-        >>> columns_of("misses")
-        ['split', 'landmark_id', 'reason', 'detail']
-    """
-    return list(_table(name).columns)
+__all__ = ["records", "single_blanks_all", "table_of"]
 
 
 def table_of(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """The rows as a table artifact; no rows give a table with the right columns and types."""
-    return pd.DataFrame(rows, columns=columns_of(name)) if rows else _table(name).empty()
+    return pd.DataFrame(rows, columns=columns_of(name)) if rows else declared_table(name).empty()
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -35,9 +25,3 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 def single_blanks_all(column: "pd.Series[str]") -> "pd.Series[str]":
     """``single_blanks`` of each cell; each distinct text is worked on once."""
     return column.map({text: single_blanks(text) for text in column.unique()}).astype("str")
-
-
-def _table(name: str) -> Table:
-    artifact = ARTIFACTS[name]
-    assert isinstance(artifact, Table)
-    return artifact

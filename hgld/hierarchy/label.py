@@ -11,10 +11,10 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, ID_SPACES, row_in_file
+from hgld.artifacts import ARTIFACTS, ID_SPACES, columns_of, row_in_file
 from hgld.config import LabelOptions, StageContext
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import columns_of, records, table_of
+from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import Decided, Decision, kinds_of
 from hgld.hierarchy.published import hierarchy_of, read_published
 from hgld.words import nearest, single_blanks

@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import KINDS, ColumnType, atomic_path, read_csv
+from hgld.artifacts import KINDS, ColumnType, atomic_path, columns_of, read_csv
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import columns_of, single_blanks_all
+from hgld.hierarchy.columns import single_blanks_all
 from hgld.words import nearest
 
 __all__ = ["COLUMNS", "LabelFile", "read_label_file"]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, ID_SPACES, SPACE_OF_SPLIT, SPLITS, ColumnType, Table
+from hgld.artifacts import ID_SPACES, SPACE_OF_SPLIT, SPLITS, ColumnType, Table
 from hgld.config import PublishOptions, StageContext
 from hgld.shards.index import read_index, read_manifest
 
@@ -25,7 +25,6 @@ __all__ = [
     "Release",
     "Road",
     "Sheet",
-    "artifact_table",
     "classes_of_labels",
     "classes_of_paths",
     "count_levels",
@@ -187,13 +186,6 @@ def _count_reasons(dropped: pd.DataFrame) -> list[tuple[str, str, int]]:
     counts = dropped.groupby(["split", "reason"]).size().reset_index(name="count")
     rows = zip(counts["split"], counts["reason"], counts["count"], strict=True)
     return sorted(rows, key=lambda row: (SPLITS.index(row[0]), -row[2], row[1]))
-
-
-def artifact_table(name: str) -> Table:
-    """The table that the data flow knows by this name."""
-    table = ARTIFACTS[name]
-    assert isinstance(table, Table)
-    return table
 
 
 def classes_of_labels(labels: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Table, atomic_folder, hash_file
+from hgld.artifacts import ARTIFACTS, Table, atomic_folder, declared_table, hash_file
 from hgld.artifacts.cells import guard_formulas
 from hgld.config import PublishOptions, StageContext
 from hgld.errors import InvalidData
@@ -23,7 +23,6 @@ from hgld.publish.content import (
     Photos,
     Release,
     Sheet,
-    artifact_table,
     classes_of_labels,
     classes_of_paths,
     count_levels,
@@ -80,7 +79,7 @@ def write_release(
         "taxonomy": taxonomy,
         "decisions": decisions,
     }
-    sheets = [Sheet(name, artifact_table(name), rows) for name, rows in tables.items()]
+    sheets = [Sheet(name, declared_table(name), rows) for name, rows in tables.items()]
     classes = classes_of_labels({"train": train_labels, "index": index_labels})
     held = Photos(*photos) if photos else None
     release = Release(
@@ -101,7 +100,7 @@ def release_published(
     """Release labels that were published before, as this run used them (see ``write_release``)."""
     labels = {"train": train_labels, "index": index_labels}
     tables = {f"{space}_labels": rows for space, rows in labels.items()}
-    sheets = [Sheet(name, artifact_table(name), rows) for name, rows in tables.items()]
+    sheets = [Sheet(name, declared_table(name), rows) for name, rows in tables.items()]
     classes = classes_of_labels(labels)
     held = Photos(*photos) if photos else None
     _write(Release(options, context, "published", sheets, classes, label_dropped, {}, held), out)

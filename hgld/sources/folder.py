@@ -17,18 +17,19 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import SPACE_OF_SPLIT, SPLITS, read_csv, read_header, size_of_file
+from hgld.artifacts import (
+    SPACE_OF_SPLIT,
+    SPLITS,
+    columns_of,
+    declared_table,
+    read_csv,
+    read_header,
+    size_of_file,
+)
 from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.sources.open_set import describe_splits, split_classes
-from hgld.sources.tables import (
-    columns_of,
-    drop_unlisted,
-    join_repeats,
-    level_columns,
-    table_of,
-    with_credits,
-)
+from hgld.sources.tables import drop_unlisted, join_repeats, level_columns, with_credits
 from hgld.tasks import say
 from hgld.words import nearest
 
@@ -85,7 +86,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     return (
         _landmarks(images, taken, levels[-1]),
         images[columns_of("images")],
-        table_of("queries").empty(),
+        declared_table("queries").empty(),
         dropped[columns_of("images_dropped")],
     )
 

@@ -1,4 +1,4 @@
-"""What every source delivers: the columns of its tables, a word for unknown, unlisted files."""
+"""Tables that every source delivers: level columns, credits, a word for unknown, dropped files."""
 
 import os
 from collections.abc import Collection, Iterable
@@ -6,39 +6,20 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Table, list_tree
+from hgld.artifacts import list_tree
 
 __all__ = [
     "ABOUT",
     "UNKNOWN",
-    "columns_of",
     "drop_unlisted",
     "join_repeats",
     "level_columns",
-    "table_of",
     "with_credits",
 ]
 
 UNKNOWN = "unknown"  # never null, never empty: a reader need not ask
 ABOUT = ("author", "license", "title", "url")
 NO_LEVELS = ("path", "split", *ABOUT)
-
-
-def table_of(artifact: str) -> Table:
-    """The declared table of that name."""
-    table = ARTIFACTS[artifact]
-    assert isinstance(table, Table)
-    return table
-
-
-def columns_of(artifact: str) -> list[str]:
-    """The columns of a declared table, in order.
-
-    Example:
-        >>> columns_of("queries")
-        ['image_id', 'usage', 'relevant']
-    """
-    return list(table_of(artifact).columns)
 
 
 def level_columns(names: Iterable[object]) -> list[str]:

@@ -21,9 +21,9 @@ import pandas as pd
 from sklearn.cluster import KMeans
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from hgld.artifacts import ARTIFACTS, Table, Vectors
+from hgld.artifacts import ARTIFACTS, Table, Vectors, columns_of
 from hgld.config import ReviewOptions
-from hgld.hierarchy.columns import columns_of, table_of
+from hgld.hierarchy.columns import table_of
 from hgld.review.page import render_page
 from tests.benchmarks.shards import draw_photo
 

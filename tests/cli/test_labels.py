@@ -5,9 +5,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import ARTIFACTS, Table, columns_of
 from hgld.cli import app, guarded
-from hgld.hierarchy.columns import columns_of
 
 URL = "http://commons.wikimedia.org/wiki/Category:"
 PATH = '{"kind": "human-made", "supercategory": "church", "landmark": "train:7"}'

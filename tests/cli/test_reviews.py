@@ -18,12 +18,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors
+from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors, columns_of
 from hgld.cli import app, guarded
 from hgld.cli.review_actions import apply_review
 from hgld.cli.runners import open_runner, open_workspace
 from hgld.errors import WaitingForReview
-from hgld.hierarchy.columns import columns_of, table_of
+from hgld.hierarchy.columns import table_of
 from hgld.pipeline.run import Runner
 from hgld.review.row_base import Base, base_of
 from hgld.review.spreadsheet import read_sheets

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.artifacts import Vectors
+from hgld.artifacts import Vectors, columns_of
 from hgld.config import ClusterOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.cluster import propose_clusters, propose_from_decisions
-from hgld.hierarchy.columns import columns_of, table_of
+from hgld.hierarchy.columns import table_of
 
 DEGREES = {"lake": 0, "pond": 10, "sea": -10, "church": 90, "chapel": 96, "pub": 200}
 NO_EDITS = table_of("cluster_edits", [])

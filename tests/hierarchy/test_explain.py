@@ -5,8 +5,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from hgld.artifacts import columns_of
 from hgld.errors import UsageError
-from hgld.hierarchy.columns import columns_of
 from hgld.hierarchy.explain import Step, explain, find_landmark
 
 URL = "http://commons.wikimedia.org/wiki/Category:"

@@ -4,9 +4,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from hgld.artifacts import columns_of
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.columns import columns_of, records, table_of
+from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.scrape.given import read_given
 from hgld.tasks import watched_by
 

@@ -6,9 +6,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from hgld.artifacts import columns_of
 from hgld.config import LabelOptions, StageContext
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import columns_of, records, table_of
+from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.label import build_labels
 
 URL = "http://commons.wikimedia.org/wiki/Category:"

@@ -3,11 +3,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import ARTIFACTS, Table, columns_of
 from hgld.artifacts.cells import unguard
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
-from hgld.hierarchy.columns import columns_of, records, table_of
+from hgld.hierarchy.columns import records, table_of
 from hgld.review.sheets import in_review_order, list_values, require_decisions, write_sheets
 
 TAXONOMY = table_of(

@@ -18,9 +18,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hgld.artifacts import ARTIFACTS, Table, Vectors
+from hgld.artifacts import ARTIFACTS, Table, Vectors, columns_of
 from hgld.config import ReviewOptions
-from hgld.hierarchy.columns import columns_of, table_of
+from hgld.hierarchy.columns import table_of
 from hgld.review.page import render_page
 from hgld.review.page.nearest import find_next_clusters
 from tests.benchmarks.review_page import make_page, make_tables

@@ -6,10 +6,10 @@ a statement is filled in as plainly unknown: no item, no class id, revision 0.
 
 import pandas as pd
 
-from hgld.artifacts import ColumnType, read_csv, row_in_file
+from hgld.artifacts import ColumnType, columns_of, read_csv, row_in_file
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.columns import columns_of, single_blanks_all
+from hgld.hierarchy.columns import single_blanks_all
 from hgld.hierarchy.scrape.endings import tell_reasons
 
 __all__ = ["read_given"]

@@ -21,7 +21,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from hgld.artifacts import ARTIFACTS, Table, Vectors
+from hgld.artifacts import Vectors, declared_table
 from hgld.artifacts.cells import unguard
 from hgld.config import ReviewOptions
 from hgld.hierarchy.clean import value_keys
@@ -109,8 +109,7 @@ def render_page(
 
 
 def _csv_text(sheet: pd.DataFrame) -> str:
-    artifact = ARTIFACTS["review"]
-    assert isinstance(artifact, Table)
+    artifact = declared_table("review")
     table = artifact.check(sheet, Path(artifact.file))
     text: str = table.to_csv(index=False, lineterminator="\r\n", quoting=csv.QUOTE_MINIMAL)
     return text

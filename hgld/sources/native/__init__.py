@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import SPACE_OF_SPLIT, size_of_file
+from hgld.artifacts import SPACE_OF_SPLIT, columns_of, declared_table, size_of_file
 from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
 from hgld.errors import UsageError
 from hgld.sources.native import cub, dyml, inaturalist, sop
 from hgld.sources.native.listing import CLASS, Listing
 from hgld.sources.open_set import describe_splits, split_classes
-from hgld.sources.tables import columns_of, drop_unlisted, join_repeats, table_of, with_credits
+from hgld.sources.tables import drop_unlisted, join_repeats, with_credits
 from hgld.tasks import say
 
 __all__ = ["collect", "read_hierarchy"]
@@ -76,7 +76,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     return (
         _landmarks(taken, listing),
         images[columns_of("images")].reset_index(drop=True),
-        table_of("queries").empty(),
+        declared_table("queries").empty(),
         join_repeats(dropped)[columns_of("images_dropped")],
     )
 
