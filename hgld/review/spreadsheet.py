@@ -25,6 +25,7 @@ from hgld.words import nearest, single_blanks
 __all__ = ["Row", "Sheet", "escape_controls", "read_sheets"]
 
 FAULTY = ("#NAME?", "#REF!", "#VALUE!", "#NUM!", "#DIV/0!", "#N/A", "#NULL!", "Err:")
+SHOWN = 100  # characters of a cell in a fault
 CUT_AT = 32_767  # characters that Excel keeps of a cell
 NO_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # characters that XML cannot hold
 ESCAPED = re.compile(r"_x(00[01][0-9A-Fa-f]|[Ff]{3}[EFef])_")  # the same, as .xlsx writes them
@@ -50,7 +51,9 @@ class Row:
 
     def fault(self, column: str, expected: str) -> str:
         """One line for the report."""
-        return f"row {self.number}, column {column}: found {self[column]!r}; expected {expected}"
+        cell = self[column]
+        found = f"{cell[:SHOWN]!r}..." if len(cell) > SHOWN else repr(cell)
+        return f"row {self.number}, column {column}: found {found}; expected {expected}"
 
     def __getitem__(self, column: str) -> str:
         """The cell, empty where the sheet has no such column."""

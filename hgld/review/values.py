@@ -306,8 +306,9 @@ def _say_differences(sheet: Sheet, values: Mapping[str, Value], outdated: int) -
         ]
         if rows:
             say(
-                f"{sheet.name}: {column} differs from clusters.csv in {len(rows)} rows, the first "
-                f"is row {rows[0]}; the column is only there to be read and changes nothing"
+                f"{sheet.name}: {column} differs from clusters.csv in "
+                f"{count_text(len(rows), 'row')}, the first is row {rows[0]}; "
+                "the column is only there to be read and changes nothing"
             )
 
 

@@ -153,8 +153,12 @@ def _describe_sample(
     else:
         path = [_class_of(_read_text(reader, tar.name, label, name), name) if label else None]
     if any(value is None or not str(value).strip() for value in path):
-        wanted = f"the JSON keys {', '.join(levels)}" if levels else "a .cls member"
-        raise InvalidData(f"{name}: no class; expected {wanted}, not empty")
+        wanted = (
+            f"the JSON keys {', '.join(levels)}, not empty"
+            if levels
+            else "a .cls member that is not empty, or keys of the JSON (--level)"
+        )
+        raise InvalidData(f"{name}: no class; expected {wanted}")
     start = members[0].start
     if image.size_bytes > MOST_IMAGE:
         raise InvalidData(f"{name}: its image has {image.size_bytes:,} bytes; {MOST_IMAGE:,} are "

@@ -247,13 +247,13 @@ def _several_parents(rows: pd.DataFrame, levels: list[str]) -> Iterator[tuple[bo
                 empty, full = (two, one) if first else (one, two)
                 yield (
                     True,
-                    f"row {_sheet_row(empty)}: {coarse} is empty, but {fine} '{name}' stands under "
+                    f"row {_sheet_row(empty)}: {coarse} is empty, but {fine} '{name}' is under "
                     f"'{first or second}' in row {_sheet_row(full)}",
                 )
                 continue
             yield (
                 False,
-                f"row {_sheet_row(two)}: {fine} '{name}' stands under {coarse} '{second}', but "
+                f"row {_sheet_row(two)}: {fine} '{name}' is under {coarse} '{second}', but "
                 f"under '{first}' in row {_sheet_row(one)}",
             )
 

@@ -143,7 +143,7 @@ def _require_same_landmarks(rows: pd.DataFrame, clean: pd.DataFrame, path: Path)
     if len(wrong):
         listed, row = clean.iloc[wrong[0]], rows.iloc[wrong[0]]
         raise InvalidData(
-            f"{path}: image {listed['id']} stands under landmark {listed['landmark_id']}, but "
+            f"{path}: image {listed['id']} is under landmark {listed['landmark_id']}, but "
             f"train.csv says {row['landmark_id']} ({len(wrong)} such images); do the two files "
             "belong together?"
         )

@@ -18,6 +18,7 @@ from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records, table_of
 from hgld.review.apply import apply_sheets
 from hgld.review.evidence import evidence_of
+from hgld.review.spreadsheet import Row
 from hgld.tasks import watched_by
 
 TAXONOMY = table_of(
@@ -357,12 +358,17 @@ def test_context_that_a_spreadsheet_has_spoilt_is_a_note_and_no_fault(tmp_path: 
     new, notes = notes_of(tmp_path, text)
     assert len(new) == 2
     assert len(notes) == 1
-    assert "cluster differs from clusters.csv in 1 rows, the first is row 2" in notes[0]
+    assert "cluster differs from clusters.csv in 1 row, the first is row 2" in notes[0]
 
 
 @pytest.mark.parametrize("cell", ["#NAME?", "#N/A", "Err:508", "x" * 32_767])
 def test_a_cell_that_a_spreadsheet_has_spoilt_is_told(cell: str, tmp_path: Path) -> None:
     assert "row 2, column note" in faults(tmp_path, f"{HEADER}\nkeep,church,,{cell},Q1\n")[1]
+
+
+def test_a_fault_shows_the_beginning_of_a_long_cell() -> None:
+    fault = Row(2, {"key": "x" * 3_000_000}).fault("key", "a key")
+    assert fault == f"row 2, column key: found '{'x' * 100}'...; expected a key"
 
 
 def test_an_untouched_row_stays_valid_when_the_taxonomy_has_moved_on(tmp_path: Path) -> None:

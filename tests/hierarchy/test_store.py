@@ -199,7 +199,7 @@ def test_every_changed_bit_of_a_fact_is_noticed_and_asked_for_again(tmp_path: Pa
         open_store(path, "wiki") as store,
     ):
         assert store.load(Item, [f"Q{i}" for i in range(1000)]) == {}
-    assert said == [f"{path}: {len(text) + 2} facts are damaged and are asked for again"]
+    assert said == [f"{path}: {len(text) + 2} damaged facts, asked for again"]
     assert cells(path, "SELECT count(*) FROM facts") == [(0,)]
 
 

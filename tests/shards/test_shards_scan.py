@@ -177,7 +177,7 @@ def write_tar(path: Path, names: str, known: bytes = b"0") -> None:
         ("a.jpg b.jpg b.cls a.cls", b"0", (), "key a: no class"),
         ("a.jpg a.cls b.jpg b.cls a.jpg a.cls", b"0", (), "key a: its members stand apart"),
         ("a.jpg a.cls a.jpg a.cls", b"0", (), "key a: a member stands twice"),
-        ("a.jpg a.cls", b" ", (), r"key a: no class; expected a \.cls member, not empty"),
+        ("a.jpg a.cls", b" ", (), r"key a: no class; expected a \.cls member that is not empty"),
         ("a.jpg a.json", b'{"g": ""}', ("g",), "key a: no class; expected the JSON keys g, not"),
     ],
 )

@@ -173,14 +173,14 @@ def test_collect_reports_the_sizes_of_the_splits(context: StageContext) -> None:
         ("path,species\n", r"labels\.csv: no rows below the header"),
         (LABELS.replace("raven,,", "raven,,,,"), r"labels\.csv row 5: 8 cells under 6 columns"),
         (LABELS.replace("Anatidae,mallard,index", ",mallard,index"),
-         "row 3: family is empty, but species 'mallard' stands under 'Anatidae' in row 2"),
+         "row 3: family is empty, but species 'mallard' is under 'Anatidae' in row 2"),
         (LABELS.replace("Anatidae,mallard,train", ",mallard,train"),
-         "row 2: family is empty, but species 'mallard' stands under 'Anatidae' in row 3"),
+         "row 2: family is empty, but species 'mallard' is under 'Anatidae' in row 3"),
         (LABELS.replace("Anatidae,teal", "Corvidae,teal"),
-         "row 5: family 'Corvidae' stands under order 'Passeriformes', but under 'Anseriformes' "
+         "row 5: family 'Corvidae' is under order 'Passeriformes', but under 'Anseriformes' "
          "in row 4"),
         (LABELS + "birds/m9.jpg,Anseriformes,Gaviidae,mallard,train,\n",
-         "row 6: species 'mallard' stands under family 'Gaviidae', but under 'Anatidae' in row 2"),
+         "row 6: species 'mallard' is under family 'Gaviidae', but under 'Anatidae' in row 2"),
         (LABELS.replace("evaluation", "evalution"),
          "row 4: split is 'evalution'; expected one of train, validation, evaluation, .*; "
          r"did you mean 'evaluation'\?"),
@@ -257,7 +257,7 @@ def test_a_wrong_split_of_many_rows_is_told_once(context: StageContext) -> None:
 
 def test_columns_that_run_fine_to_coarse_are_told_once(context: StageContext) -> None:
     fault = fault_of(context, many([f"teal{i},{'ab'[i % 2]}" for i in range(20)]))
-    assert fault.count("stands under") == 2
+    assert fault.count("is under") == 2
     assert fault.endswith(
         "a class has one parent; the columns seem to run fine to coarse: write them coarse to "
         "fine, path, species, order"
@@ -268,7 +268,7 @@ def test_names_that_repeat_below_several_parents_are_told_with_the_option(
     context: StageContext,
 ) -> None:
     fault = fault_of(context, many([f"{order},class{i}" for i in range(9) for order in "ab"]))
-    assert fault.count("stands under") == 3 and "; and 6 more like these; a class has" in fault
+    assert fault.count("is under") == 3 and "; and 6 more like these; a class has" in fault
     assert 'source.repeated_names = "qualify", which names them NAME (PARENT)' in fault
 
 

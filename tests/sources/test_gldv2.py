@@ -246,7 +246,7 @@ def test_a_tar_that_changed_is_read_again(context: StageContext) -> None:
         ({"solution__csv": "id,images,Usage\n\nc1,zz b1,Public\n"},
          r"solution\.csv row 3: image zz is not in index\.csv"),
         ({"clean__csv": "landmark_id,images\n7,0000000000000001\n"},
-         r"clean\.csv: image 0000000000000001 stands under landmark 7, but train\.csv says 5"),
+         r"clean\.csv: image 0000000000000001 is under landmark 7, but train\.csv says 5"),
         ({"test_000__tar": None}, r"no tar matches 'test_\*\.tar'"),
     ],
 )  # fmt: skip

@@ -28,7 +28,7 @@ from hgld.hierarchy.scrape.client import on_this_machine
 from hgld.hierarchy.scrape.redirects import Redirect
 from hgld.hierarchy.scrape.route import Fact, Known
 from hgld.tasks import say
-from hgld.words import single_blanks
+from hgld.words import count_text, single_blanks
 
 __all__ = ["MOST_AT_HAND", "Facts", "Store", "Trail", "open_store"]
 
@@ -69,7 +69,8 @@ class Store:
             if damaged := [key for key, *_ in rows if key not in sound]:
                 drop = f"DELETE FROM facts WHERE {_AMONG}"
                 self._connection.execute(drop, (kind.__name__, json.dumps(damaged)))
-                say(f"{self._path}: {len(damaged):,} facts are damaged and are asked for again")
+                found = count_text(len(damaged), "damaged fact")
+                say(f"{self._path}: {found}, asked for again")
         return {key: _decode(kind, json.loads(fact)) for key, fact in sound.items()}
 
     def add(self, facts: Mapping[str, Fact]) -> None:

@@ -41,7 +41,7 @@ class Listing:
         """From lines that name the class of every level; the finest level names the class.
 
         Raises:
-            InvalidData: a finest class stands under two parents.
+            InvalidData: a finest class is under two parents.
         """
         lines = lines.assign(space=lines["split"].map(SPACE_OF_SPLIT).astype("str"))
         _require_one_path(lines, levels)
@@ -60,7 +60,7 @@ def _require_one_path(lines: pd.DataFrame, levels: Sequence[str]) -> None:
     first, second = next(iter(same))[1].to_dict("records")[:2]
     coarse = next(level for level in levels if first[level] != second[level])
     raise InvalidData(
-        f"{second['file']} line {second['line']}: class {first['landmark_id']} stands under "
+        f"{second['file']} line {second['line']}: class {first['landmark_id']} is under "
         f"{coarse} '{second[coarse]}', but under '{first[coarse]}' in {first['file']} line "
         f"{first['line']}; a class has one parent ({len(same)} such classes)"
     )
