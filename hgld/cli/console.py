@@ -134,13 +134,11 @@ def show_note(text: str) -> None:
     console = _bars[-1] if _bars else to_stderr()
     lines = text.split("\n")
     if console.is_terminal:
-        lines = [part for line in lines for part in _wrapped(line, console.width - NOTE_INDENT)]
+        width = max(console.width - NOTE_INDENT, 20)
+        wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+        lines = [part for line in lines for part in wrapper.wrap(line)]
     below = "\n" + " " * NOTE_INDENT
     console.print(f"{'note: ':>{NOTE_INDENT}}{below.join(lines)}", style="yellow")
-
-
-def _wrapped(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, max(width, 20), break_long_words=False, break_on_hyphens=False)
 
 
 @contextmanager

@@ -151,7 +151,8 @@ def _print_tables(found: "Comparison", rows: int) -> None:
     changed = labels[labels[["left", "came", "lost", "added"]].sum(axis=1) > 0]
     columns = [str(name) for name in labels if name != "label"]
     if len(changed) and rows:
-        typer.echo(f"\n{'label':<{LABEL}}" + "".join(f"{_head(name):>8}" for name in columns))
+        heads = (name.upper() if len(name) == 1 else name for name in columns)  # A and B
+        typer.echo(f"\n{'label':<{LABEL}}" + "".join(f"{head:>8}" for head in heads))
     for row in changed.head(rows).to_dict("records"):
         numbers = "".join(f"{row[name]:>8,}" for name in columns)
         typer.echo(_cut(row["label"]) + numbers)
@@ -162,10 +163,6 @@ def _print_tables(found: "Comparison", rows: int) -> None:
     for row in pairs.head(rows).to_dict("records"):
         typer.echo(_cut(row["label_a"]) + _cut(row["label_b"]) + f"{row['landmarks']:>9,}")
     _print_more(len(pairs) - rows, "pairs")
-
-
-def _head(column: str) -> str:
-    return column.upper() if len(column) == 1 else column
 
 
 def _print_more(left: int, what: str) -> None:

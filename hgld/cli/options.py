@@ -196,15 +196,11 @@ def stage_files(name: str) -> dict[str, str]:
 
 
 def _files(rows: list[tuple[str, ...]]) -> str:
-    always = [name for name in rows[0] if all(name in row for row in rows)]
-    sometimes = [name for name in dict.fromkeys(sum(rows, ())) if name not in always]
-    listed = (", ".join(map(_file, names)) for names in (always, sometimes) if names)
-    return "; depending on options ".join(listed)
-
-
-def _file(name: str) -> str:
-    artifact = ARTIFACTS[name]
-    return artifact.file + "/" * isinstance(artifact, Folder)
+    names = dict.fromkeys(sum(rows, ()))
+    files = {n: ARTIFACTS[n].file + "/" * isinstance(ARTIFACTS[n], Folder) for n in names}
+    always = [files[name] for name in names if all(name in row for row in rows)]
+    sometimes = [file for file in files.values() if file not in always]
+    return "; depending on options ".join(", ".join(part) for part in (always, sometimes) if part)
 
 
 def options_as_text(rows: list[OptionRow]) -> str:
@@ -251,10 +247,15 @@ def options_as_markdown() -> str:
             lines += [f"- {verb} {files[verb] or 'nothing'}" for verb in files]
             lines += [""]
         lines += [section_meaning(section), "", "| option | default | meaning |", "|---|---|---|"]
-        lines += (f"| `{r.name}` | {_default(r)} | {_cell(r.meaning)}{_facts(r)} |" for r in rows)
+        for row in rows:
+            shown = "" if row.default is None else f"`{_toml(row.default)}`"
+            facts = f"*{row.facts}*" + r" \*" * row.operational
+            cells = f"`{row.name}`", "required" if row.required else shown, f"{row.meaning} {facts}"
+            lines += [f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"]
     return "\n".join(lines) + "\n"
 
 
+BAR = r"\|"  # "|" in a cell of a table
 INTRODUCTION = """\
 Every option of a pipeline file. The default holds unless the pipeline file sets the option, and
 `--set section.option=value` on the command line overrides both. `hgld options SECTION` prints the
@@ -262,18 +263,3 @@ same list; `hgld STAGE --help` shows the options of one stage.
 
 Options marked * change how a stage works but not its results: a change makes nothing stale.
 """
-
-
-def _default(row: OptionRow) -> str:
-    if row.required:
-        return "required"
-    return "" if row.default is None else f"`{_cell(_toml(row.default))}`"
-
-
-def _facts(row: OptionRow) -> str:
-    """Type and limits, and the mark of an option that makes nothing stale."""
-    return f" *{_cell(row.facts)}*" + r" \*" * row.operational
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", r"\|")

@@ -5,7 +5,6 @@ gives all of it as data. Nothing heavy is imported before a command runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,8 +50,16 @@ def show_differences(
         both = read_both(before, after)
     found = [d for d in compare_annotations(*both) if notes or not d.in_note_only]
     if as_json:
-        sides = ({"before": d.before, "after": d.after} for d in found)
-        print_json([{side: _plain(said) for side, said in both.items()} for both in sides])
+        shown = ("key", "label", "decision", "supercategory", "kind", "note")
+        print_json(
+            [
+                {
+                    side: said and {name: getattr(said, name) for name in shown}
+                    for side, said in (("before", d.before), ("after", d.after))
+                }
+                for d in found
+            ]
+        )
         return
     for difference in found:
         typer.echo(difference.words)
@@ -104,13 +111,14 @@ def show_agreement(
 
     Redirect --json to labels/SET/agreement.json for the card of a release.
     """
+    from hgld.artifacts import hash_file
     from hgld.review.agreement import disagreements, measure_agreement
 
     names = _names(one, other)
     with progress():
         a, b = _read_annotators(one, other, counts, taxonomy)
         found = measure_agreement(a, b, names, seed=seed)
-    found |= {"sha256": _hashes(names, (one, other))}
+    found |= {"sha256": dict(zip(names, map(hash_file, (one, other)), strict=True))}
     if out is not None:
         _refuse_to_overwrite(out)
         write_table(disagreements(a, b, names), out, spreadsheet=True)
@@ -204,19 +212,6 @@ def _names(one: Path, other: Path) -> tuple[str, str]:
     return one.resolve().parent.name, other.resolve().parent.name
 
 
-def _hashes(names: Sequence[str], files: Sequence[Path]) -> dict[str, str]:
-    from hgld.artifacts import hash_file
-
-    return dict(zip(names, map(hash_file, files), strict=True))
-
-
 def _refuse_to_overwrite(path: Path) -> None:
     if path.exists():
         raise UsageError(f"{path}: is there already, and may hold someone's work; choose another")
-
-
-def _plain(said: "Annotation | None") -> dict[str, Any] | None:
-    if said is None:
-        return None
-    names = ("key", "label", "decision", "supercategory", "kind", "note")
-    return {name: value for name, value in asdict(said).items() if name in names}
