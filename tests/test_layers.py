@@ -82,6 +82,15 @@ def test_the_command_line_starts_light(name: str) -> None:
     assert not top & HEAVY
 
 
+def test_a_public_class_has_its_own_name() -> None:
+    named: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                named.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: places for name, places in named.items() if len(places) > 1} == {}
+
+
 def test_no_module_is_an_attic() -> None:
     assert not {p.stem for p in MODULES} & {"utils", "common", "helpers", "misc", "base"}
 

@@ -16,7 +16,7 @@ from hgld.cli.output import print_json, print_rows, write_table
 from hgld.cli.runners import open_workspace
 
 if TYPE_CHECKING:
-    from hgld.hierarchy.compare import Comparison
+    from hgld.hierarchy.compare import LabelComparison
     from hgld.pipeline.lock import Workspace
 
 __all__ = ["app"]
@@ -130,7 +130,7 @@ def _tables(workspace: "Workspace") -> dict[str, Any]:
     return {name: ARTIFACTS[name].read(path) for name, path in paths.items() if path.is_file()}
 
 
-def _counts(found: "Comparison") -> Iterable[tuple[str, str]]:
+def _counts(found: "LabelComparison") -> Iterable[tuple[str, str]]:
     n = found.counts()
     yield "landmarks", f"A {n['a']:,}, B {n['b']:,}, both {n['both']:,}"
     yield "", f"only in A (lost) {n['lost']:,}, only in B (added) {n['added']:,}"
@@ -146,7 +146,7 @@ def _share(part: int, whole: int) -> str:
     return f"{part:,} of {whole:,} ({part / whole:.1%})" if whole else "none in common"
 
 
-def _print_tables(found: "Comparison", rows: int) -> None:
+def _print_tables(found: "LabelComparison", rows: int) -> None:
     labels = found.supercategories()
     changed = labels[labels[["left", "came", "lost", "added"]].sum(axis=1) > 0]
     columns = [str(name) for name in labels if name != "label"]

@@ -15,7 +15,7 @@ import pandas as pd
 from hgld.artifacts.evaluation import bootstrap_unit, pair_seeds
 from hgld.bootstrap import DRAWS, find_ends, resample_means
 from hgld.errors import InvalidData, UsageError
-from hgld.evaluate.results import Measured
+from hgld.evaluate.results import MeasuredRun
 from hgld.words import shared_text
 
 __all__ = ["Comparison", "Difference", "compare"]
@@ -99,8 +99,8 @@ class Comparison:
 
 
 def compare(
-    a: Measured,
-    b: Measured,
+    a: MeasuredRun,
+    b: MeasuredRun,
     metric: str = "",
     *,
     by: str = "auto",
@@ -159,7 +159,7 @@ def compare(
     )
 
 
-def _pair_seeds(a: Measured, b: Measured) -> Pairs:
+def _pair_seeds(a: MeasuredRun, b: MeasuredRun) -> Pairs:
     pairs = pair_seeds(a.models, b.models)
     if not pairs:
         found = [
@@ -173,7 +173,7 @@ def _pair_seeds(a: Measured, b: Measured) -> Pairs:
     return pairs
 
 
-def _is_one_training(a: Measured, b: Measured) -> bool:
+def _is_one_training(a: MeasuredRun, b: MeasuredRun) -> bool:
     """Whether the models of both differ in nothing but their seeds."""
     recipes = {facts.get("recipe") for side in (a, b) for facts in side.models.values()}
     return len(recipes) == 1 and None not in recipes
@@ -222,7 +222,7 @@ def _by_query(queries: pd.Index, a: np.ndarray, b: np.ndarray) -> pd.DataFrame:
     return told.sort_values(["difference", "image_id"], ascending=[False, True], ignore_index=True)
 
 
-def _severity(a: Measured, b: Measured, pairs: Pairs, shared: pd.Index) -> pd.DataFrame:
+def _severity(a: MeasuredRun, b: MeasuredRun, pairs: Pairs, shared: pd.Index) -> pd.DataFrame:
     """Queries by the level that their first image shares with them, the finest first."""
     names = [str(name) for name in a.protocol["levels"]]
     models = [
@@ -238,19 +238,21 @@ def _severity(a: Measured, b: Measured, pairs: Pairs, shared: pd.Index) -> pd.Da
     return pd.DataFrame({**columns, "a": counts[0][::-1], "b": counts[1][::-1]})
 
 
-def _count_first(side: Measured, shared: pd.Index, num_levels: int) -> np.ndarray:
+def _count_first(side: MeasuredRun, shared: pd.Index, num_levels: int) -> np.ndarray:
     kept = side.ranking.first_levels()[pd.Index(side.ranking.query_ids).isin(shared)]
     return np.bincount(kept[kept >= 0], minlength=num_levels + 1)
 
 
-def _remarks(a: Measured, b: Measured) -> Iterator[str]:
+def _remarks(a: MeasuredRun, b: MeasuredRun) -> Iterator[str]:
     for what in ("name", "query", "gallery", "gallery_images", "levels"):
         one, other = a.protocol.get(what), b.protocol.get(what)
         if one != other:
             yield f"not measured alike: {what} is {one} in A, {other} in B"
 
 
-def _remarks_on_spread(a: Measured, b: Measured, pairs: Pairs, unit: str, by: str) -> Iterator[str]:
+def _remarks_on_spread(
+    a: MeasuredRun, b: MeasuredRun, pairs: Pairs, unit: str, by: str
+) -> Iterator[str]:
     """What the intervals cannot know."""
     if by == "auto" and any("classes" not in side.protocol for side in (a, b)):
         yield (

@@ -32,14 +32,14 @@ from hgld.shards.load import ImageLoader
 from hgld.shards.read import ShardImages
 from hgld.tasks import map_tasks, track
 
-__all__ = ["Store"]
+__all__ = ["EmbeddingStore"]
 
 REVISION = 3  # of the embedding: higher when the same model embeds the same shard otherwise
 TOGETHER = 8  # photos that a thread embeds at a time
 
 
 @dataclass(frozen=True)
-class Store:
+class EmbeddingStore:
     """Embeddings of each model and shard, computed when they are first asked for."""
 
     state: Path

@@ -19,7 +19,7 @@ import torch
 from hgld.artifacts import ARTIFACTS, atomic_path
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.ranking import rank_sides
-from hgld.evaluate.results import Measured, open_embedded
+from hgld.evaluate.results import MeasuredRun, open_embedded
 from hgld.evaluate.sides import Shards, Side
 from hgld.ranking.interchange import encode_id, kaggle_lines, trec_qrels, trec_run
 from hgld.ranking.levels import shared_levels
@@ -34,7 +34,7 @@ QUERIES_AT_ONCE = 64
 
 
 def export_lines(
-    measured: Measured, form: str, depth: int | None = 100, at_least: int = 1
+    measured: MeasuredRun, form: str, depth: int | None = 100, at_least: int = 1
 ) -> Iterator[str]:
     """Lines of a model's ranking; all checks are made before the first line.
 
@@ -79,7 +79,7 @@ def read_lines(path: Path) -> list[str]:
         raise InvalidData(f"{path}: not UTF-8 text") from None
 
 
-def write_vectors(measured: Measured, form: str, folder: Path) -> list[Path]:
+def write_vectors(measured: MeasuredRun, form: str, folder: Path) -> list[Path]:
     """Write the embeddings of a model, one file a side: ``MODEL-SPLIT.npz`` or ``.parquet``.
 
     The rows are in the order of the shards' index. ``hgld evaluations measure`` reads both forms:
@@ -109,7 +109,7 @@ def _vector_table(side: Side, levels: Sequence[str], vectors: np.ndarray) -> pa.
     return pa.table({"image_id": side.image_ids, "embedding": lists, **classes})
 
 
-def _rankings(measured: Measured, depth: int | None) -> Iterator[tuple[str, list[str]]]:
+def _rankings(measured: MeasuredRun, depth: int | None) -> Iterator[tuple[str, list[str]]]:
     """Ids of the first images of each query; in an open set without the query itself."""
     stored = measured.ranking
     depth = min(depth or len(stored.gallery_ids), len(stored.gallery_ids))
@@ -125,7 +125,7 @@ def _rankings(measured: Measured, depth: int | None) -> Iterator[tuple[str, list
     )
 
 
-def _rank_deeper(measured: Measured, depth: int) -> Iterator[np.ndarray]:
+def _rank_deeper(measured: MeasuredRun, depth: int) -> Iterator[np.ndarray]:
     """Gallery rows of the first ranks, (q, depth), some queries after the other."""
     found = open_embedded(measured)
     sides = [(found.vectors[side.split], side.labels) for side in (found.query, found.gallery)]
@@ -149,7 +149,7 @@ def _report_encoded(ids: set[str]) -> None:
         )
 
 
-def _judgements(measured: Measured, at_least: int) -> Iterator[str]:
+def _judgements(measured: MeasuredRun, at_least: int) -> Iterator[str]:
     """Levels of all pairs that share one, some queries after the other."""
     shards = Shards.read(measured.folder / ARTIFACTS["shards"].file)
     if at_least > len(shards.levels):

@@ -19,7 +19,7 @@ import pandas as pd
 from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.config import EvaluateOptions, StageContext
 from hgld.errors import UsageError
-from hgld.evaluate.embeddings import Store
+from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.models import Model, find_models
 from hgld.evaluate.official import PAPER, Official
 from hgld.evaluate.preconditions import choose_metrics, require_classes
@@ -119,7 +119,7 @@ class _Evaluation:
     def run(self, runs: Path, state: Path, out: Path) -> tuple[dict[str, Any], pd.DataFrame]:
         """The report and the values of each query; rankings go to ``out``."""
         models = find_models(self.options.models, runs)
-        store = Store(state, self.options)
+        store = EmbeddingStore(state, self.options)
         store.keep_only(models)
         record_models(state, models)
         _keep_only(out, [model.name for model in models], self.official is not None)
@@ -187,7 +187,7 @@ class _Evaluation:
         return {"queries": len(queries), "trained_on": len(queries & seen)}
 
     def _measure(
-        self, model: Model, store: Store, out: Path
+        self, model: Model, store: EmbeddingStore, out: Path
     ) -> tuple[dict[str, Any], pd.DataFrame]:
         """Means and skipped queries of a model, and its values of each query."""
         sides = [self.query, self.gallery, *(self.official.sides if self.official else ())]

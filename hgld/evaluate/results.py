@@ -20,12 +20,12 @@ from hgld.artifacts.evaluation import list_runs, name_classes
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.config import EvaluateOptions, default_work
 from hgld.errors import InvalidData, MissingInput, UsageError
-from hgld.evaluate.embeddings import Store
+from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.models import Model
 from hgld.evaluate.sides import Shards, Side
 from hgld.words import nearest
 
-__all__ = ["Embedded", "Measured", "open_embedded", "open_measured", "record_models"]
+__all__ = ["Embedded", "MeasuredRun", "open_embedded", "open_measured", "record_models"]
 
 MODELS = "models.json"
 STATE = Path(".state", "evaluate")  # of a work folder
@@ -33,7 +33,7 @@ IN_FILES = ("checkpoint", "given")  # kinds of models whose source is a path
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRun:
     """One run of one evaluation: a model, or the models of several seeds.
 
     Attributes:
@@ -52,7 +52,7 @@ class Measured:
     metrics: tuple[str, ...]
     means: dict[str, float | None]
 
-    def of_model(self, name: str) -> "Measured":
+    def of_model(self, name: str) -> "MeasuredRun":
         """Return one of its models alone."""
         return replace(self, run=name, models={name: self.models[name]})
 
@@ -109,7 +109,7 @@ class Measured:
         return table[table["model"].isin(list(self.models))]
 
 
-def open_measured(text: str) -> Measured:
+def open_measured(text: str) -> MeasuredRun:
     """The run or model that ``PLACE[:MODEL]`` names.
 
     Args:
@@ -139,7 +139,7 @@ def open_measured(text: str) -> Measured:
         )
     own = {name: models[name] for name in known[model]["models"]}
     metrics = tuple(map(str, report["metrics"]))
-    return Measured(folder, model, own, report["protocol"], metrics, known[model]["mean"])
+    return MeasuredRun(folder, model, own, report["protocol"], metrics, known[model]["mean"])
 
 
 def _place(text: str) -> tuple[Path, str]:
@@ -184,7 +184,7 @@ def record_models(state: Path, models: Sequence[Model]) -> None:
         temporary.write_text(json.dumps(records, indent=1), encoding="ascii")
 
 
-def open_embedded(measured: Measured) -> Embedded:
+def open_embedded(measured: MeasuredRun) -> Embedded:
     """Read the embeddings that a model was measured with; missing ones are computed again.
 
     Raises:
@@ -202,11 +202,11 @@ def open_embedded(measured: Measured) -> Embedded:
             )
     state = measured.folder / STATE
     model = _recorded_model(measured, state)
-    vectors = Store(state, EvaluateOptions()).embed(model, [query, gallery])
+    vectors = EmbeddingStore(state, EvaluateOptions()).embed(model, [query, gallery])
     return Embedded(shards.levels, query, gallery, vectors)
 
 
-def _recorded_model(measured: Measured, state: Path) -> Model:
+def _recorded_model(measured: MeasuredRun, state: Path) -> Model:
     path, name = state / MODELS, measured.model
     again = "run the evaluate stage again (hgld evaluate PIPELINE --force)"
     if not path.is_file():

@@ -18,7 +18,7 @@ from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.label_file import LabelFile, read_label_file
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
 
-__all__ = ["CHANGES", "Comparison", "compare_labels", "read_labels"]
+__all__ = ["CHANGES", "LabelComparison", "compare_labels", "read_labels"]
 
 CHANGES = ("same", "moved", "lost", "added")
 FILES = {split: ARTIFACTS[f"{split}_labels"].file for split in ID_SPACES}
@@ -26,7 +26,7 @@ KEY = ["split", "landmark_id"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class LabelComparison:
     """What the labels of A and B have in common and in what they differ.
 
     Attributes:
@@ -107,7 +107,7 @@ def read_labels(path: Path, split: str = "") -> dict[str, LabelFile]:
     return found
 
 
-def compare_labels(a: Mapping[str, LabelFile], b: Mapping[str, LabelFile]) -> Comparison:
+def compare_labels(a: Mapping[str, LabelFile], b: Mapping[str, LabelFile]) -> LabelComparison:
     """Compare the splits that both sides have.
 
     Raises:
@@ -125,7 +125,7 @@ def compare_labels(a: Mapping[str, LabelFile], b: Mapping[str, LabelFile]) -> Co
     pages = [rows[name].map(_page) for name in ("category_a", "category_b")]
     other = (pages[0] != pages[1]) & (pages[0] != "") & (pages[1] != "")
     columns = [*KEY, "label_a", "kind_a", "label_b", "kind_b", "change"]
-    return Comparison(rows[columns].sort_values(KEY, ignore_index=True), int(other.sum()))
+    return LabelComparison(rows[columns].sort_values(KEY, ignore_index=True), int(other.sum()))
 
 
 def _with_split(one: Mapping[str, LabelFile], other: Mapping[str, LabelFile]) -> Any:

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from hgld.artifacts import atomic_path, hash_file
 
-__all__ = ["Kept", "copy_beside", "is_same_file", "keep_others"]
+__all__ = ["ReturnedFiles", "copy_beside", "is_same_file", "keep_others"]
 
 
 @dataclass(frozen=True)
-class Kept:
+class ReturnedFiles:
     """Where the files of people are after their folder was replaced.
 
     Attributes:
@@ -43,7 +43,7 @@ def copy_beside(path: Path) -> Path:
 
 
 @contextmanager
-def keep_others(folder: Path, made: Mapping[str, str] | None) -> Iterator[Kept]:
+def keep_others(folder: Path, made: Mapping[str, str] | None) -> Iterator[ReturnedFiles]:
     """Keep the files of a folder that hgld did not write while the block replaces the folder.
 
     A file that the block does not write returns to its place. One that it writes with other bytes
@@ -57,7 +57,7 @@ def keep_others(folder: Path, made: Mapping[str, str] | None) -> Iterator[Kept]:
     Yields:
         Where the files are; filled when the block has ended.
     """
-    kept, found = folder.with_name(f".{folder.name}.kept"), Kept()
+    kept, found = folder.with_name(f".{folder.name}.kept"), ReturnedFiles()
     if kept.exists():  # a killed run left it
         _return(kept, folder, found, returns=made is not None)
     for path in list(_others(folder, made)):
@@ -101,7 +101,7 @@ def _others(folder: Path, made: Mapping[str, str] | None) -> Iterator[Path]:
     yield from walk(folder)
 
 
-def _return(kept: Path, folder: Path, found: Kept, returns: bool) -> None:
+def _return(kept: Path, folder: Path, found: ReturnedFiles, returns: bool) -> None:
     """Empty the hidden folder: files go back to their folder, or to FOLDER.edited-N."""
     names = (folder.with_name(f"{folder.name}.edited-{n}") for n in count(1))
     aside = next(name for name in names if not name.exists() or not any(name.iterdir()))

@@ -26,7 +26,7 @@ from hgld.errors import (
 )
 from hgld.file_lock import hold
 from hgld.pipeline.counting import Imbalance, Summary, count_balance
-from hgld.pipeline.edits import Kept, copy_beside, is_same_file, keep_others
+from hgld.pipeline.edits import ReturnedFiles, copy_beside, is_same_file, keep_others
 from hgld.pipeline.lock import Freshness, Lock, Workspace, judge
 from hgld.pipeline.running import record_running
 from hgld.pipeline.stages import Stage, active_stages, left_out, load_function
@@ -318,12 +318,12 @@ class Runner:
         self.listener.finished(summary)
 
     @contextmanager
-    def _others_kept(self, stage: Stage) -> Iterator[Kept]:
+    def _others_kept(self, stage: Stage) -> Iterator[ReturnedFiles]:
         """Keep what hgld did not write in the folder that the stage replaces; report the copies."""
         folders = {n: a for n in stage.writes if isinstance(a := ARTIFACTS[n], Folder)}
         replaced = next((name for name, folder in folders.items() if folder.replaced), None)
         if replaced is None:
-            yield Kept()
+            yield ReturnedFiles()
             return
         kept = keep_others(self.workspace.path(replaced), self.lock.made_files(replaced))
         with kept as found:

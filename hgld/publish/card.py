@@ -15,7 +15,7 @@ from typing import Any
 
 import jinja2
 
-from hgld.publish.content import Photos, Release, Sheet
+from hgld.publish.content import Photos, Release, ReleaseTable
 from hgld.words import count_text, single_blanks
 
 __all__ = ["write_card"]
@@ -68,7 +68,7 @@ def write_card(release: Release, folder: Path, pictures: Sequence[tuple[str, str
         _write_text("shards-card.md", folder / "shards" / "README.md", facts)
 
 
-def _count_decisions(decisions: Sheet) -> list[tuple[str, int]]:
+def _count_decisions(decisions: ReleaseTable) -> list[tuple[str, int]]:
     """The decisions in force, counted: of each key the last."""
     in_force = decisions.rows.drop_duplicates("key", keep="last")
     return sorted((str(word), int(n)) for word, n in in_force["decision"].value_counts().items())
@@ -102,7 +102,7 @@ def _configs(release: Release, folder: Path) -> list[Config]:
     return configs
 
 
-def _config(name: str, splits: Mapping[str, Sheet], folder: Path) -> Config:
+def _config(name: str, splits: Mapping[str, ReleaseTable], folder: Path) -> Config:
     first = next(iter(splits.values()))
     features = [(column, FEATURES[kind]) for column, kind in first.artifact.columns.items()]
     files = [

@@ -23,8 +23,8 @@ __all__ = [
     "Group",
     "Photos",
     "Release",
+    "ReleaseTable",
     "Road",
-    "Sheet",
     "classes_of_labels",
     "classes_of_paths",
     "count_levels",
@@ -39,7 +39,7 @@ LANDMARK_LEVELS = ("kind", "supercategory", "landmark")
 
 
 @dataclass(frozen=True)
-class Sheet:
+class ReleaseTable:
     """A table of the release: its name, its file and columns, its rows."""
 
     name: str
@@ -109,7 +109,7 @@ class Release:
     options: PublishOptions
     context: StageContext
     road: Road
-    sheets: Sequence[Sheet]
+    sheets: Sequence[ReleaseTable]
     classes: pd.DataFrame
     dropped: pd.DataFrame
     agreement: Mapping[str, Any]
@@ -140,7 +140,7 @@ class Release:
             return list(ID_SPACES)
         return [split for split in SPLITS if (self.classes["split"] == split).any()]
 
-    def sheet(self, name: str) -> Sheet | None:
+    def sheet(self, name: str) -> ReleaseTable | None:
         """The table of this name, where it is released."""
         return next((sheet for sheet in self.sheets if sheet.name == name), None)
 
@@ -232,7 +232,7 @@ def count_levels(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> dict[str, dic
     }
 
 
-def sheet_of_paths(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> Sheet:
+def sheet_of_paths(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> ReleaseTable:
     """The classes of a folder: the splits that have images, a number, one column a level."""
     levels = _levels(hierarchy)
     number = _number_column(levels)
@@ -243,12 +243,12 @@ def sheet_of_paths(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> Sheet:
     rows.insert(1, number, classes["landmark_id"].to_numpy())
     columns: dict[str, ColumnType] = {"split": "text", number: "int"}
     columns |= dict.fromkeys(levels, "text")
-    return Sheet("labels", Table("labels.csv", columns, (number,)), rows)
+    return ReleaseTable("labels", Table("labels.csv", columns, (number,)), rows)
 
 
 def sheet_of_images(
     hierarchy: pd.DataFrame, images: pd.DataFrame, exported: pd.DataFrame | None
-) -> Sheet:
+) -> ReleaseTable:
     """The images of the classes of a folder: path, split, number and name of the class.
 
     Args:
@@ -269,7 +269,7 @@ def sheet_of_images(
     columns: dict[str, ColumnType] = {"path": "text", "split": "text", number: "int"}
     columns |= {finest: "text"}
     rows = rows.assign(**{finest: rows[number].map(names).astype("str")})
-    return Sheet("image_table", Table("images.csv", columns, ("path",)), rows)
+    return ReleaseTable("image_table", Table("images.csv", columns, ("path",)), rows)
 
 
 def _paths(hierarchy: pd.DataFrame) -> list[dict[str, str]]:

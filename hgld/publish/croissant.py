@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hgld.artifacts import KINDS
-from hgld.publish.content import Release, Sheet
+from hgld.publish.content import Release, ReleaseTable
 from hgld.words import count_text
 
 __all__ = ["describe_release"]
@@ -301,7 +301,7 @@ def _supercategories(release: Release) -> Json:
     return found | ({"data": data} if data else {})
 
 
-def _table(sheet: Sheet) -> Json:
+def _table(sheet: ReleaseTable) -> Json:
     """A table with a field a column; the lineage says of each supercategory where it is from."""
     fields = []
     for column, kind in sheet.artifact.columns.items():
@@ -318,13 +318,13 @@ def _table(sheet: Sheet) -> Json:
     return _record_set(sheet.name, fields, key if len(sheet.artifact.key) == 1 else "", about)
 
 
-def _states(sheet: Sheet, column: str) -> bool:
+def _states(sheet: ReleaseTable, column: str) -> bool:
     """Whether a column says something that Wikidata has a property for."""
     scraped = sheet.name == "lineage" and column != "supercategory"
     return column in EQUIVALENT and (scraped or sheet.name.endswith("_labels"))
 
 
-def _annotations(sheet: Sheet) -> list[Json]:
+def _annotations(sheet: ReleaseTable) -> list[Json]:
     """Provenance of each value of the column supercategory, from the columns beside it."""
     place = f"{sheet.name}/supercategory"
     return [

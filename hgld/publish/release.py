@@ -22,7 +22,7 @@ from hgld.publish.card import write_card
 from hgld.publish.content import (
     Photos,
     Release,
-    Sheet,
+    ReleaseTable,
     classes_of_labels,
     classes_of_paths,
     count_levels,
@@ -79,7 +79,7 @@ def write_release(
         "taxonomy": taxonomy,
         "decisions": decisions,
     }
-    sheets = [Sheet(name, declared_table(name), rows) for name, rows in tables.items()]
+    sheets = [ReleaseTable(name, declared_table(name), rows) for name, rows in tables.items()]
     classes = classes_of_labels({"train": train_labels, "index": index_labels})
     held = Photos(*photos) if photos else None
     release = Release(
@@ -100,7 +100,7 @@ def release_published(
     """Release labels that were published before, as this run used them (see ``write_release``)."""
     labels = {"train": train_labels, "index": index_labels}
     tables = {f"{space}_labels": rows for space, rows in labels.items()}
-    sheets = [Sheet(name, declared_table(name), rows) for name, rows in tables.items()]
+    sheets = [ReleaseTable(name, declared_table(name), rows) for name, rows in tables.items()]
     classes = classes_of_labels(labels)
     held = Photos(*photos) if photos else None
     _write(Release(options, context, "published", sheets, classes, label_dropped, {}, held), out)

@@ -33,7 +33,7 @@ from hgld.report.figures import (
 )
 from hgld.report.losses import LossCurve, read_losses
 from hgld.report.metrics import best_run, mean_of
-from hgld.report.plans import Measured, Plan
+from hgld.report.plans import ChartData, ChartPlan
 from hgld.tasks import track
 from hgld.words import count_text, level_noun
 
@@ -68,7 +68,7 @@ class Chart:
     size: tuple[float, float]
 
     @classmethod
-    def of(cls, plan: Plan, vector_formats: Sequence[str]) -> "Chart":
+    def of(cls, plan: ChartPlan, vector_formats: Sequence[str]) -> "Chart":
         """Draw a chart in all formats."""
         light, dark = plan.draw(LIGHT), plan.draw(DARK)
         words = plan.name, plan.section, plan.title, plan.caption
@@ -82,7 +82,7 @@ class Chart:
 
 
 def draw_charts(
-    measured: Measured, counts: Counts, runs: Path, vector_formats: Sequence[str]
+    measured: ChartData, counts: Counts, runs: Path, vector_formats: Sequence[str]
 ) -> list[Chart]:
     """Every chart that there is something to draw for."""
     plans = [
@@ -96,7 +96,7 @@ def draw_charts(
     return [Chart.of(plan, vector_formats) for plan in track(plans, "Drawing charts", len(plans))]
 
 
-def _plan_levels(measured: Measured) -> Iterator[Plan]:
+def _plan_levels(measured: ChartData) -> Iterator[ChartPlan]:
     """AP at the levels at which it was measured."""
     metrics = measured.evaluation["metrics"]
     shown = [level for level in measured.levels if f"AP:{level}" in metrics]
@@ -114,10 +114,10 @@ def _plan_levels(measured: Measured) -> Iterator[Plan]:
     about = "Average precision where right means the same class at that level, coarse to fine"
     about += f"; lines are 95% intervals over the {measured.intervals.unit}." if ends else "."
     draw = partial(draw_level_bars, values, ends)
-    yield Plan("levels", "ranking", _title_of_levels(values, measured), about, draw)
+    yield ChartPlan("levels", "ranking", _title_of_levels(values, measured), about, draw)
 
 
-def _title_of_levels(values: Mapping[str, Mapping[str, float]], measured: Measured) -> str:
+def _title_of_levels(values: Mapping[str, Mapping[str, float]], measured: ChartData) -> str:
     """Who leads at every level, if the numbers are sure of it."""
     shown = list(next(iter(values.values())))
     leaders = {
@@ -135,7 +135,7 @@ def _low_if_nan(value: float) -> float:
     return -1.0 if np.isnan(value) else value
 
 
-def _plan_map(measured: Measured) -> Iterator[Plan]:
+def _plan_map(measured: ChartData) -> Iterator[ChartPlan]:
     """Class means by t-SNE, a panel a model; the best one is among them."""
     best, maps = best_run(measured.evaluation), {}
     if len(measured.levels) < 2:
@@ -152,7 +152,7 @@ def _plan_map(measured: Measured) -> Iterator[Plan]:
         yield _plan_of_maps(maps, measured, best)
 
 
-def _plan_of_maps(maps: Mapping[str, ClassMap], measured: Measured, best: str | None) -> Plan:
+def _plan_of_maps(maps: Mapping[str, ClassMap], measured: ChartData, best: str | None) -> ChartPlan:
     level, finest = measured.levels[-2:]
     noun = level_noun(level)
     model = best if best is not None and best in maps else next(iter(maps))
@@ -169,10 +169,10 @@ def _plan_of_maps(maps: Mapping[str, ClassMap], measured: Measured, best: str | 
     def draw(theme: Theme) -> Drawing:
         return draw_class_maps(maps, model_colours(list(measured.runs), theme), noun, theme)
 
-    return Plan("map", "models", title, about, draw)
+    return ChartPlan("map", "models", title, about, draw)
 
 
-def _plan_confusion(measured: Measured) -> Iterator[Plan]:
+def _plan_confusion(measured: ChartData) -> Iterator[ChartPlan]:
     """Coarse class of each query against that of the first image that the best model found."""
     run = best_run(measured.evaluation)
     if run is None:
@@ -195,10 +195,10 @@ def _plan_confusion(measured: Measured) -> Iterator[Plan]:
         "orange another."
     )
     draw = partial(draw_confusion, confusion, level)
-    yield Plan("confusion", "models", title, about, draw)
+    yield ChartPlan("confusion", "models", title, about, draw)
 
 
-def _plan_losses(measured: Measured, runs: Path) -> Iterator[Plan]:
+def _plan_losses(measured: ChartData, runs: Path) -> Iterator[ChartPlan]:
     curves = {
         run: found
         for run, facts in measured.runs.items()
@@ -208,7 +208,7 @@ def _plan_losses(measured: Measured, runs: Path) -> Iterator[Plan]:
         about = "Loss of each training step, thin, and its running mean; losses differ in scale."
         about += " A line a seed." if measured.has_seeds else ""
         draw = partial(draw_loss_curves, curves, list(measured.runs))
-        yield Plan(
+        yield ChartPlan(
             "losses", "models", _training(curves, best_run(measured.evaluation)), about, draw
         )
 
@@ -223,14 +223,14 @@ def _training(curves: Mapping[str, Sequence[LossCurve]], best: str | None) -> st
     return f"In {length} the loss of {run} went from {first:.2g} to {last:.2g}"
 
 
-def _plan_counts(counts: Counts) -> Iterator[Plan]:
+def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
     """What the data set holds."""
     finest, sizes = counts.levels[-1], counts.class_sizes
     split, share = counts.head_share()
     title = f"A tenth of the {split} classes holds {share:.0%} of the images"
     about = f"The long tail: images of each {level_noun(finest)}, the largest first."
     draw = partial(draw_class_sizes, sizes, level_noun(finest))
-    yield Plan("sizes", "data", title, about, draw)
+    yield ChartPlan("sizes", "data", title, about, draw)
     if len(counts.levels) < 2:
         return
     coarse = counts.levels[-2]
@@ -238,14 +238,14 @@ def _plan_counts(counts: Counts) -> Iterator[Plan]:
     largest = max(bars, key=lambda bar: (bar.classes, bar.name))
     title = f"{largest.name} is the largest of {len(bars):,} {coarse} classes"
     about = f"Labelled classes ({finest}) of each {level_noun(coarse)}, and their exported images."
-    yield Plan("groups", "data", title, about, partial(draw_groups, bars, finest))
+    yield ChartPlan("groups", "data", title, about, partial(draw_groups, bars, finest))
     if len(counts.levels) > 2:
         title = f"From {counts.levels[0]} to {coarse}"
         about = f"An angle is a share of the {finest} classes; the coarsest level is inside."
         draw = partial(draw_sunburst, counts.by_group, counts.levels)
-        yield Plan("sunburst", "data", title, about, draw)
+        yield ChartPlan("sunburst", "data", title, about, draw)
     if counts.shares:
         name, share = counts.largest_share()
         title = f"{share:.0%} of the {finest} classes are {name}"
         about = f"Share of each {counts.levels[0]} in the classes and in the images of each split."
-        yield Plan("shares", "data", title, about, partial(draw_shares, counts.shares))
+        yield ChartPlan("shares", "data", title, about, partial(draw_shares, counts.shares))

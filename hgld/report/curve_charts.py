@@ -16,13 +16,13 @@ from hgld.report.curves import (
 from hgld.report.examples import by_chance
 from hgld.report.figures import draw_lines
 from hgld.report.metrics import mean_of
-from hgld.report.plans import Measured, Plan
+from hgld.report.plans import ChartData, ChartPlan
 from hgld.words import level_noun
 
 __all__ = ["plan_curves"]
 
 
-def plan_curves(measured: Measured) -> Iterator[Plan]:
+def plan_curves(measured: ChartData) -> Iterator[ChartPlan]:
     """H-P against H-R, H-AP against alpha, and the gap against the batch size."""
     if not measured.rankings:
         return
@@ -48,7 +48,9 @@ def _inside(levels: np.ndarray) -> np.ndarray:
     return levels[:, : int((levels >= 0).any(axis=0).sum())]
 
 
-def _plan_precision(found: Mapping[str, Curves], measured: Measured, of: str) -> Iterator[Plan]:
+def _plan_precision(
+    found: Mapping[str, Curves], measured: ChartData, of: str
+) -> Iterator[ChartPlan]:
     """The numbers in the legend are those of the table of metrics, over all queries."""
     at_one = {model: curves.by_alpha[ALPHAS.index(1.0)] for model, curves in found.items()}
     if any(np.isnan(value) for value in at_one.values()):
@@ -65,7 +67,7 @@ def _plan_precision(found: Mapping[str, Curves], measured: Measured, of: str) ->
     axis = (f"{words}recall (%)", f"{words}precision (%)")
     about = f"Precision at the rank where each recall is reached; the area is {kind}AP.{of}"
     draw = partial(draw_lines, lines, labels, list(measured.runs), axis, dots=False, full=True)
-    yield Plan("recall", "ranking", _lasting(found), about, draw)
+    yield ChartPlan("recall", "ranking", _lasting(found), about, draw)
 
 
 def _lasting(found: Mapping[str, Curves]) -> str:
@@ -76,7 +78,7 @@ def _lasting(found: Mapping[str, Curves]) -> str:
     return f"Halfway through its recall, {name} is {half:.0f}% precise"
 
 
-def _plan_alpha(found: Mapping[str, Curves], measured: Measured, of: str) -> Iterator[Plan]:
+def _plan_alpha(found: Mapping[str, Curves], measured: ChartData, of: str) -> Iterator[ChartPlan]:
     lines = {model: (ALPHAS, 100 * curves.by_alpha) for model, curves in found.items()}
     table = np.nan_to_num(np.stack([curves.by_alpha for curves in found.values()]))  # (M, A)
     leaders = {list(found)[number] for number in table.argmax(axis=0)}
@@ -92,10 +94,10 @@ def _plan_alpha(found: Mapping[str, Curves], measured: Measured, of: str) -> Ite
     axis = ("alpha of the relevance", "H-AP (%)")
     labels = {model: model for model in found}
     draw = partial(draw_lines, lines, labels, list(measured.runs), axis)
-    yield Plan("alpha", "ranking", title, about, draw)
+    yield ChartPlan("alpha", "ranking", title, about, draw)
 
 
-def _plan_gap(found: Mapping[str, Curves], measured: Measured, of: str) -> Iterator[Plan]:
+def _plan_gap(found: Mapping[str, Curves], measured: ChartData, of: str) -> Iterator[ChartPlan]:
     gaps = {
         model: {size: 100 * gap for size, gap in curves.gaps.items() if not np.isnan(gap)}
         for model, curves in found.items()
@@ -113,4 +115,4 @@ def _plan_gap(found: Mapping[str, Curves], measured: Measured, of: str) -> Itera
     axis = ("images in a batch", "decomposability gap (points of AP)")
     labels = {model: model for model in gaps}
     draw = partial(draw_lines, lines, labels, list(measured.runs), axis, powers=True)
-    yield Plan("gap", "ranking", title, about, draw)
+    yield ChartPlan("gap", "ranking", title, about, draw)

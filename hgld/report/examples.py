@@ -24,10 +24,10 @@ from hgld.shards.read import read_image
 __all__ = [
     "Example",
     "ExampleGroup",
+    "ExamplePhoto",
     "Found",
+    "FoundByModel",
     "Images",
-    "Photo",
-    "Result",
     "by_chance",
     "choose_differing",
     "choose_queries",
@@ -40,7 +40,7 @@ THUMBNAIL = 288  # pixels; shown at half of that
 
 
 @dataclass(frozen=True)
-class Photo:
+class ExamplePhoto:
     """A small copy of an image, its classes fine to coarse, and to whom it is owed."""
 
     image: Image.Image
@@ -52,13 +52,13 @@ class Photo:
 class Found:
     """A gallery image at its rank, and the level that it shares with the query."""
 
-    photo: Photo
+    photo: ExamplePhoto
     rank: int
     level: int
 
 
 @dataclass(frozen=True)
-class Result:
+class FoundByModel:
     """What a model found for a query, and the query's value by that."""
 
     model: str
@@ -70,8 +70,8 @@ class Result:
 class Example:
     """A query and what it found by each model."""
 
-    photo: Photo
-    results: tuple[Result, ...]
+    photo: ExamplePhoto
+    results: tuple[FoundByModel, ...]
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,12 @@ def find_examples(
         for model, ranking in rankings.items()
     }
 
-    def result(image_id: str, model: str) -> Result:
+    def result(image_id: str, model: str) -> FoundByModel:
         found = tuple(
             Found(gallery.photo(other), rank, level)
             for rank, (other, level) in enumerate(lists[model][image_id], start=1)
         )
-        return Result(model, float(values[model][image_id]), found)
+        return FoundByModel(model, float(values[model][image_id]), found)
 
     def example(image_id: str) -> Example:
         results = tuple(result(image_id, model) for model in rankings)
@@ -199,13 +199,13 @@ class Images:
         self.paths = paths
         self.names = names
 
-    def photo(self, image_id: str) -> Photo:
+    def photo(self, image_id: str) -> ExamplePhoto:
         """A small copy of the image, with its classes and its attribution."""
         row: Any = self.rows.loc[image_id]
         image = read_image(self.shards, row)
         image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
         *above, finest = self.path(image_id)
-        return Photo(image, (self.names.get(finest, finest), *above[::-1]), Credit.of(row))
+        return ExamplePhoto(image, (self.names.get(finest, finest), *above[::-1]), Credit.of(row))
 
     def groups(self) -> dict[str, tuple[str, ...]]:
         """image_id -> the classes above its finest one, or that one where there is no other."""

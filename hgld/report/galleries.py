@@ -12,13 +12,13 @@ from hgld.errors import UsageError
 from hgld.report.examples import (
     Example,
     ExampleGroup,
-    Photo,
+    ExamplePhoto,
     choose_differing,
     choose_queries,
     find_examples,
 )
 from hgld.report.metrics import best_run, first_metric, mean_of
-from hgld.report.plans import Measured
+from hgld.report.plans import ChartData
 from hgld.report.sheets import Cell
 from hgld.words import nearest, shared_text
 
@@ -49,7 +49,7 @@ class Gallery:
 
 
 def find_galleries(
-    per_query: pd.DataFrame, measured: Measured, options: ReportOptions
+    per_query: pd.DataFrame, measured: ChartData, options: ReportOptions
 ) -> Iterator[Gallery]:
     """What the best model finds, and what two models find for the same queries.
 
@@ -91,7 +91,7 @@ def find_galleries(
         )
 
 
-def _two_best(measured: Measured, best: str | None, metric: str) -> tuple[str, str] | None:
+def _two_best(measured: ChartData, best: str | None, metric: str) -> tuple[str, str] | None:
     """The first models of the best run and of the second best."""
     means = {run: mean_of(facts, metric) for run, facts in measured.runs.items() if run != best}
     known = {run: mean for run, mean in means.items() if not math.isnan(mean)}
@@ -179,7 +179,7 @@ def _rows_of_example(
         yield f"{result.model}: {metric} {100 * result.value:.1f}", cells
 
 
-def _cell(photo: Photo, colour: str, verdict: str) -> Cell:
+def _cell(photo: ExamplePhoto, colour: str, verdict: str) -> Cell:
     credit = photo.credit
     lines = [" · ".join(photo.classes), shorten(credit.title)]
     lines += [credit.byline] * credit.has_author + [credit.terms] * credit.has_license

@@ -16,7 +16,7 @@ from hgld.report.intervals import Intervals
 from hgld.words import count_text
 
 __all__ = [
-    "Row",
+    "MetricRow",
     "best_run",
     "explain_metrics",
     "first_metric",
@@ -39,7 +39,7 @@ MEANINGS = {
 
 
 @dataclass(frozen=True)
-class Row:
+class MetricRow:
     """One run's line in the table of metrics.
 
     Attributes:
@@ -66,7 +66,7 @@ class Row:
         return any(value is not None for value in self.deviations)
 
 
-def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[Row]:
+def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[MetricRow]:
     """The table of metrics."""
     metrics, models, runs = evaluation["metrics"], evaluation["models"], list_runs(evaluation)
     rows = []
@@ -75,7 +75,7 @@ def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[Row
         colours = tuple(theme.series[number % len(theme.series)] for theme in (LIGHT, DARK))
         marks = (name in _marked(runs, metric, intervals) for metric in metrics)
         rows.append(
-            Row(
+            MetricRow(
                 name,
                 (colours[0], colours[1]),
                 _about(models[run["models"][0]], len(run["models"])),

@@ -36,13 +36,13 @@ from hgld.report.galleries import (
 from hgld.report.intervals import measure_intervals
 from hgld.report.layout import arrange
 from hgld.report.metrics import (
-    Row,
+    MetricRow,
     explain_metrics,
     first_metric,
     metric_rows,
     skipped_queries,
 )
-from hgld.report.plans import Measured
+from hgld.report.plans import ChartData
 from hgld.report.sheets import draw_retrievals
 from hgld.report.tables import metrics_latex, metrics_table
 from hgld.shards.index import level_columns, read_index, read_manifest
@@ -91,7 +91,7 @@ def write_report(
     levels = tuple(str(name) for name in read_manifest(shards)["levels"])
     counts = Counts(hierarchy, index, levels)
     protocol, names = evaluation["protocol"], landmark_names(landmarks)
-    measured = Measured(
+    measured = ChartData(
         evaluation,
         levels,
         measure_intervals(per_query, evaluation, options.bootstrap),
@@ -131,7 +131,7 @@ def write_report(
         (folder / "report.html").write_text(page, encoding="utf-8")
 
 
-def describe_seeds(measured: Measured) -> str:
+def describe_seeds(measured: ChartData) -> str:
     """Whether the spread between training seeds is in the intervals; empty if none was trained."""
     models = measured.evaluation["models"]
     trained = [
@@ -157,7 +157,7 @@ def _by_section(charts: Sequence[Chart]) -> dict[str, list[list[list[Chart]]]]:
     return {title: arrange(some) for title, some in found.items() if some}
 
 
-def _table_width(metrics: Sequence[str], rows: Sequence[Row]) -> int:
+def _table_width(metrics: Sequence[str], rows: Sequence[MetricRow]) -> int:
     """About how many pixels wide a page must be to show the whole table of metrics."""
     cell = CELL + DEVIATION * any(row.has_deviation for row in rows)
     cell += MARK * any(any(row.best) for row in rows)

@@ -11,13 +11,13 @@ from hgld.figures import Drawing, Theme
 from hgld.report.examples import Images
 from hgld.report.intervals import Intervals
 
-__all__ = ["Measured", "Plan"]
+__all__ = ["ChartData", "ChartPlan"]
 
 Draw = Callable[[Theme], Drawing]
 
 
 @dataclass(frozen=True)
-class Measured:
+class ChartData:
     """What the evaluation found, as the charts need it.
 
     Attributes:
@@ -52,7 +52,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChartPlan:
     """A chart that can be drawn for a page."""
 
     name: str

@@ -6,7 +6,7 @@ from itertools import groupby
 
 import pandas as pd
 
-from hgld.report.metrics import Row
+from hgld.report.metrics import MetricRow
 
 __all__ = ["metrics_latex", "metrics_table"]
 
@@ -18,7 +18,7 @@ SPECIAL = {
 }
 
 
-def metrics_table(metrics: Sequence[str], rows: Sequence[Row]) -> pd.DataFrame:
+def metrics_table(metrics: Sequence[str], rows: Sequence[MetricRow]) -> pd.DataFrame:
     """A row a run; of each metric the mean in [0, 1], its deviation over seeds, its interval."""
     columns: dict[str, list[object]] = {
         "model": [row.model for row in rows],
@@ -34,7 +34,7 @@ def metrics_table(metrics: Sequence[str], rows: Sequence[Row]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def metrics_latex(metrics: Sequence[str], rows: Sequence[Row]) -> str:
+def metrics_latex(metrics: Sequence[str], rows: Sequence[MetricRow]) -> str:
     """The table as the page shows it: percent, the best in bold, each interval below its mean."""
     lines = [
         r"% Means in percent, 95 % intervals below; bold: best, or not surely worse.",

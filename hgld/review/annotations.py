@@ -14,7 +14,7 @@ import pandas as pd
 from hgld.artifacts import DECISIONS
 from hgld.errors import InvalidData
 from hgld.hierarchy.decisions import PLACING, kinds_of
-from hgld.review.spreadsheet import Row, Sheet, read_sheets
+from hgld.review.spreadsheet import Sheet, SheetRow, read_sheets
 from hgld.words import count_text, nearest
 
 __all__ = ["Annotation", "complete", "read_annotations", "read_both", "weigh"]
@@ -121,7 +121,7 @@ def complete(
     }
 
 
-def _fault(row: Row, name: str, found: Mapping[str, Annotation]) -> str:
+def _fault(row: SheetRow, name: str, found: Mapping[str, Annotation]) -> str:
     decision = row["decision"].casefold()
     if not row[name]:
         return row.fault(name, "the value that the row is about")
@@ -139,7 +139,7 @@ def _report(sheet: Sheet, faults: list[str]) -> str:
     return f"{sheet.name}: {count_text(len(faults), 'fault')}\n  " + "\n  ".join(faults)
 
 
-def _annotation(row: Row, key: str) -> Annotation:
+def _annotation(row: SheetRow, key: str) -> Annotation:
     unit = next((name for name in WEIGHTS if row[name]), "")
     return Annotation(
         key,

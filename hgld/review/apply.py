@@ -20,7 +20,7 @@ from hgld.review.clusters import Bulk, Fault, read_bulk
 from hgld.review.evidence import evidence_of
 from hgld.review.sheets import hints_of
 from hgld.review.spreadsheet import Sheet, read_sheets
-from hgld.review.values import Reading, Value, Wanted, as_wanted, keyed, read_values
+from hgld.review.values import Reading, Value, WantedDecision, as_wanted, keyed, read_values
 from hgld.words import count_text
 
 __all__ = ["apply_sheets"]
@@ -58,7 +58,7 @@ def apply_sheets(
     kinds = kinds_of(taxonomy)
     wanted, bulk = _read_all(sheets, values, clusters, label_vectors, kinds, sure)
     accepted = {
-        key: Wanted("keep", supercategory, kinds[supercategory], why)
+        key: WantedDecision("keep", supercategory, kinds[supercategory], why)
         for key, (supercategory, why) in bulk.accepted.items()
         if values[key].in_force is None
     }
@@ -82,14 +82,14 @@ def _read_all(
     label_vectors: Vectors,
     kinds: Mapping[str, str],
     sure: bool,
-) -> tuple[dict[str, Wanted], Bulk]:
+) -> tuple[dict[str, WantedDecision], Bulk]:
     """What all sheets say of values and of clusters; raises with the faults of all of them."""
     sheets = [sheet for path in paths for sheet in read_sheets(path)]
     of_clusters = [sheet for sheet in sheets if {"action", "cluster"} <= set(sheet.columns)]
     bulk, faults = Bulk({}, []), dict[str, list[Fault]]()
     if of_clusters:
         bulk, faults = read_bulk(of_clusters, clusters, label_vectors, kinds)
-    wanted: dict[str, Wanted] = {}
+    wanted: dict[str, WantedDecision] = {}
     doubts: list[str] = []
     for sheet in [keyed(sheet) for sheet in sheets if sheet not in of_clusters]:
         found = read_values(sheet, values, kinds)
@@ -144,7 +144,7 @@ def _values(
 
 
 def _new_decisions(
-    wanted: Mapping[str, Wanted],
+    wanted: Mapping[str, WantedDecision],
     values: Mapping[str, Value],
     kinds: Mapping[str, str],
     who: str,
@@ -165,7 +165,9 @@ def _new_decisions(
     ]
 
 
-def _twice(sheet: Sheet, found: Mapping[str, Wanted], before: Mapping[str, Wanted]) -> list[Fault]:
+def _twice(
+    sheet: Sheet, found: Mapping[str, WantedDecision], before: Mapping[str, WantedDecision]
+) -> list[Fault]:
     """Values of which an earlier sheet says something else."""
     expected = "what the other sheet says of this key; apply one of them only"
     return [

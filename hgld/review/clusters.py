@@ -22,7 +22,7 @@ from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.cluster import vectors_of
 from hgld.hierarchy.k_means import count_different, k_means, nearest_to_mean
 from hgld.review.cluster_list import members_hash
-from hgld.review.spreadsheet import Row, Sheet
+from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.words import nearest
 
 __all__ = ["ACTIONS", "Bulk", "Fault", "read_bulk"]
@@ -57,7 +57,7 @@ class _Act:
     supercategory: str
     note: str
     sheet: str = field(compare=False)
-    row: Row = field(compare=False)
+    row: SheetRow = field(compare=False)
 
 
 class _Clusters:
@@ -123,7 +123,7 @@ def _read_acts(
 
 
 def _read_act(
-    sheet: Sheet, row: Row, here: _Clusters, kinds: Mapping[str, str]
+    sheet: Sheet, row: SheetRow, here: _Clusters, kinds: Mapping[str, str]
 ) -> "_Act | str | None":
     """What a row wants, or what is wrong with it; None where it wants nothing."""
     words = row["action"].casefold().split()
@@ -148,7 +148,7 @@ def _read_act(
 
 
 def _read_what(
-    row: Row, action: str, cluster: int, here: _Clusters, kinds: Mapping[str, str]
+    row: SheetRow, action: str, cluster: int, here: _Clusters, kinds: Mapping[str, str]
 ) -> tuple[int, str] | str:
     """The number and the supercategory that the action needs, or what is wrong with them."""
     into = _whole(row["into"])

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from hgld.review.annotations import Annotation
 
-__all__ = ["Difference", "compare_annotations"]
+__all__ = ["Disagreement", "compare_annotations"]
 
 
 @dataclass(frozen=True)
-class Difference:
+class Disagreement:
     """A value of which two files say two things; None: the file does not have it."""
 
     before: Annotation | None
@@ -43,12 +43,12 @@ class Difference:
 
 def compare_annotations(
     before: Mapping[str, Annotation], after: Mapping[str, Annotation]
-) -> Iterator[Difference]:
+) -> Iterator[Disagreement]:
     """The values of which something else is said, by key."""
     for key in sorted(before.keys() | after.keys()):
         one, other = before.get(key), after.get(key)
         if one is None or other is None or _said(one) != _said(other):
-            yield Difference(one, other)
+            yield Disagreement(one, other)
 
 
 def _said(annotation: Annotation) -> tuple[str, ...]:

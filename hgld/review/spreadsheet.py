@@ -22,7 +22,7 @@ from hgld.errors import InvalidData, UsageError
 from hgld.tasks import say
 from hgld.words import nearest, single_blanks
 
-__all__ = ["Row", "Sheet", "escape_controls", "read_sheets"]
+__all__ = ["Sheet", "SheetRow", "escape_controls", "read_sheets"]
 
 FAULTY = ("#NAME?", "#REF!", "#VALUE!", "#NUM!", "#DIV/0!", "#N/A", "#NULL!", "Err:")
 SHOWN = 100  # characters of a cell in a fault
@@ -43,7 +43,7 @@ MISREAD = "\ufeff".encode().decode("cp1252")  # the mark of UTF-8, where it was 
 
 
 @dataclass(frozen=True)
-class Row:
+class SheetRow:
     """One row of a sheet: its number as a spreadsheet counts, and its cells by column."""
 
     number: int
@@ -80,7 +80,7 @@ class Sheet:
 
     name: str
     columns: Sequence[str]
-    rows: Sequence[Row]
+    rows: Sequence[SheetRow]
     twice: Collection[str] = ()
 
     def require(self, columns: Collection[str]) -> None:
@@ -118,7 +118,7 @@ def _sheet(name: str, table: Sequence[Sequence[str]]) -> Sheet:
     columns = list(dict.fromkeys(filter(None, header)))
     places = {column: header.index(column) for column in columns}
     rows = [
-        Row(number, {column: _cell(row, place) for column, place in places.items()})
+        SheetRow(number, {column: _cell(row, place) for column, place in places.items()})
         for number, row in enumerate(table[1:], start + 2)
         if any(cell.strip() for cell in row)
     ]

@@ -22,11 +22,11 @@ from hgld.artifacts import DECISIONS, KINDS
 from hgld.hierarchy.decisions import PLACING, Decision
 from hgld.review.evidence import has_changed
 from hgld.review.row_base import EDITABLE, Base, base_of, cells_of, hash_cells
-from hgld.review.spreadsheet import Row, Sheet
+from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.tasks import say
 from hgld.words import count_text, nearest, single_blanks
 
-__all__ = ["Reading", "Value", "Wanted", "as_wanted", "keyed", "read_values"]
+__all__ = ["Reading", "Value", "WantedDecision", "as_wanted", "keyed", "read_values"]
 
 NEEDED = ("key", "decision", "supercategory")
 HINTED = 20  # unknown keys for which the nearest is looked up, among thousands
@@ -58,7 +58,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedDecision:
     """What a row of the sheet says, completed from the taxonomy.
 
     ``confirmed``: it says again what holds, though the value is not what it was.
@@ -80,7 +80,7 @@ class Wanted:
 class Reading:
     """What the rows of a sheet say, by key; by row what is wrong, and what is doubtful."""
 
-    wanted: dict[str, Wanted] = field(default_factory=dict)
+    wanted: dict[str, WantedDecision] = field(default_factory=dict)
     faults: list[tuple[int, str]] = field(default_factory=list)
     reverts: list[str] = field(default_factory=list)
     moved: str = ""
@@ -95,12 +95,12 @@ def read_values(sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, s
     for row in rows:
         value, base = values.get(row["key"]), Base.parse(row["base"])
         spoilt = row.damaged(EDITABLE) + (_mismatch(row, base, value) if value else [])
-        found: Wanted | str | None = _untouched(row, value, kinds)
+        found: WantedDecision | str | None = _untouched(row, value, kinds)
         if found is None and base and hash_cells(row.cells) == base.cells:
             outdated += value is not None and not base.shows(value.in_force)
         elif found is None:
             found = _read_decision(row, kinds)
-        if isinstance(found, Wanted):
+        if isinstance(found, WantedDecision):
             reading.wanted[row["key"]] = found
             reading.reverts += _reverted(row, found, base, value, kinds)
         elif found:
@@ -111,7 +111,7 @@ def read_values(sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, s
     return reading
 
 
-def _completed(row: Row, columns: Collection[str], value: Value | None) -> Row:
+def _completed(row: SheetRow, columns: Collection[str], value: Value | None) -> SheetRow:
     """The row with the editable columns that its sheet lacks: as shown, if it still says that."""
     cells = {name: row[name] for name in EDITABLE}
     missing = [name for name in EDITABLE if name not in columns]
@@ -129,7 +129,7 @@ def _shown(base: Base, value: Value) -> Decision | None:
 
 
 def _reverted(
-    row: Row, wanted: Wanted, base: Base, value: Value | None, kinds: Mapping[str, str]
+    row: SheetRow, wanted: WantedDecision, base: Base, value: Value | None, kinds: Mapping[str, str]
 ) -> list[str]:
     """A line, if the row replaces a decision that its sheet does not show, or takes one back."""
     decision = value.in_force if value else None
@@ -145,7 +145,7 @@ def _reverted(
     return [f"row {row.number}, {name}: '{was.words}' ({made}) would become '{wanted.words}'"]
 
 
-def _moved(rows: Sequence[Row], values: Mapping[str, Value]) -> str:
+def _moved(rows: Sequence[SheetRow], values: Mapping[str, Value]) -> str:
     """What shows that the decisions were sorted apart from their keys; empty if nothing does."""
     now, was = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
     for row in rows:
@@ -168,7 +168,7 @@ def _place(cells: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(cells[name].casefold() for name in NEEDED[1:])
 
 
-def _ascend(rows: Sequence[Row]) -> bool:
+def _ascend(rows: Sequence[SheetRow]) -> bool:
     """Whether all rows have the order in which they were written.
 
     Rows without a base do not say it; of them, keys, labels or numbers in order show it.
@@ -195,11 +195,11 @@ def keyed(sheet: Sheet) -> Sheet:
     """The sheet; one without keys has its labels as such, which are those of values without id."""
     if "key" in sheet.columns or "instance_of" not in sheet.columns:
         return sheet
-    rows = [Row(row.number, {**row.cells, "key": row["instance_of"]}) for row in sheet.rows]
+    rows = [SheetRow(row.number, {**row.cells, "key": row["instance_of"]}) for row in sheet.rows]
     return replace(sheet, columns=[*sheet.columns, "key"], rows=rows)
 
 
-def _mismatch(row: Row, base: Base, value: Value) -> list[str]:
+def _mismatch(row: SheetRow, base: Base, value: Value) -> list[str]:
     """A label or a base that is not its key's, or a value that has changed since the sheet."""
     label = single_blanks(value.label)
     if base and base.key != base_of(row["key"], None).key:
@@ -214,7 +214,9 @@ def _mismatch(row: Row, base: Base, value: Value) -> list[str]:
     return []
 
 
-def _untouched(row: Row, value: Value | None, kinds: Mapping[str, str]) -> Wanted | None:
+def _untouched(
+    row: SheetRow, value: Value | None, kinds: Mapping[str, str]
+) -> WantedDecision | None:
     """The decision in force, if the row says it word for word: it need not fit any more."""
     decision = value.in_force if value else None
     wanted = as_wanted(decision, kinds)
@@ -224,13 +226,13 @@ def _untouched(row: Row, value: Value | None, kinds: Mapping[str, str]) -> Wante
     return replace(wanted, confirmed=_confirms(row, value, decision)) if same else None
 
 
-def _confirms(row: Row, value: Value, decision: Decision) -> bool:
+def _confirms(row: SheetRow, value: Value, decision: Decision) -> bool:
     """Whether a person wrote ``decided`` over the status of a decision that is out of date."""
     was_stale = has_changed(decision.evidence, value.evidence)
     return was_stale and row["status"].casefold() == "decided" and row["evidence"] == value.evidence
 
 
-def _read_decision(row: Row, kinds: Mapping[str, str]) -> "Wanted | str | None":
+def _read_decision(row: SheetRow, kinds: Mapping[str, str]) -> "WantedDecision | str | None":
     """What the row says, or what is wrong with it; None where it says nothing."""
     decision = row["decision"].casefold()
     if not decision:
@@ -242,17 +244,17 @@ def _read_decision(row: Row, kinds: Mapping[str, str]) -> "Wanted | str | None":
             decision, DECISIONS
         )
     if decision == "drop":
-        return Wanted(decision, "", "", row["note"])
+        return WantedDecision(decision, "", "", row["note"])
     return _read_place(row, decision, kinds)
 
 
-def _read_place(row: Row, decision: str, kinds: Mapping[str, str]) -> "Wanted | str":
+def _read_place(row: SheetRow, decision: str, kinds: Mapping[str, str]) -> "WantedDecision | str":
     """The supercategory and kind of a row; ``unsure`` may leave them empty."""
     kind = row["kind"].casefold()
     if kind and kind not in KINDS:
         return row.fault("kind", f"{' or '.join(KINDS)}, or nothing") + nearest(kind, KINDS)
     if not row["supercategory"] and decision not in PLACING:
-        return Wanted(decision, "", kind, row["note"])
+        return WantedDecision(decision, "", kind, row["note"])
     names = {name.casefold(): name for name in kinds}
     name = names.get(row["supercategory"].casefold())
     if name is None:
@@ -260,12 +262,12 @@ def _read_place(row: Row, decision: str, kinds: Mapping[str, str]) -> "Wanted | 
         return row.fault("supercategory", "a name that is in taxonomy.csv") + near
     if kind and kind != kinds[name]:
         return row.fault("kind", f"{kinds[name]!r}, which '{name}' is in taxonomy.csv")
-    return Wanted(decision, name, kinds[name], row["note"])
+    return WantedDecision(decision, name, kinds[name], row["note"])
 
 
-def _key_faults(rows: Sequence[Row], known: Collection[str]) -> list[tuple[int, str]]:
+def _key_faults(rows: Sequence[SheetRow], known: Collection[str]) -> list[tuple[int, str]]:
     """Keys that are no value of this run, and keys of two rows that say two things."""
-    seen: dict[str, Row] = {}
+    seen: dict[str, SheetRow] = {}
     faults: list[tuple[int, str]] = []
     for row in rows:
         key = row["key"]
@@ -280,13 +282,13 @@ def _key_faults(rows: Sequence[Row], known: Collection[str]) -> list[tuple[int, 
     return faults
 
 
-def as_wanted(decision: Decision | None, kinds: Mapping[str, str]) -> Wanted | None:
+def as_wanted(decision: Decision | None, kinds: Mapping[str, str]) -> WantedDecision | None:
     """A decision in force as the untouched row of a sheet says it."""
     if decision is None:
         return None
     kind = decision.kind or kinds.get(decision.supercategory, "")
     why = single_blanks(decision.why)
-    return Wanted(decision.decision, decision.supercategory, kind, why)
+    return WantedDecision(decision.decision, decision.supercategory, kind, why)
 
 
 def _say_differences(sheet: Sheet, values: Mapping[str, Value], outdated: int) -> None:

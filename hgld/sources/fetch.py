@@ -22,8 +22,8 @@ from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.sources.download import RemoteFile, download, measure_bandwidth
 from hgld.sources.shrink import (
     ALL,
-    Kept,
-    Wanted,
+    KeptPhotos,
+    WantedPhotos,
     download_kept,
     is_kept,
     kept_path,
@@ -151,7 +151,7 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
             say(f"{kept:,} of {found:,} photos are kept, resized; the others are not wanted")
 
 
-Work = Callable[[Event], Kept | None]
+Work = Callable[[Event], KeptPhotos | None]
 
 
 def _whole(planned: _Planned, notes: Path, again: bool) -> Work:
@@ -163,14 +163,14 @@ def _whole(planned: _Planned, notes: Path, again: bool) -> Work:
 
 
 def _reduced(
-    planned: _Planned, wanted: Wanted, options: FetchOptions, notes: Path, again: bool
+    planned: _Planned, wanted: WantedPhotos, options: FetchOptions, notes: Path, again: bool
 ) -> Work:
     side, quality = options.short_side, options.jpeg_quality
     assert side is not None
     return lambda stop: download_kept(planned.file, wanted, side, quality, stop, notes, again)
 
 
-def _load_all(works: Sequence[Work], parallel: int) -> list[Kept]:
+def _load_all(works: Sequence[Work], parallel: int) -> list[KeptPhotos]:
     """Do all, several at a time; what went wrong is raised when all others are through."""
     stop = Event()
     workers = ThreadPoolExecutor(max(1, parallel))
@@ -184,7 +184,7 @@ def _load_all(works: Sequence[Work], parallel: int) -> list[Kept]:
         workers.shutdown(wait=True, cancel_futures=True)
 
 
-def _read_wanted(folder: Path, listed: Download) -> Wanted:
+def _read_wanted(folder: Path, listed: Download) -> WantedPhotos:
     if not listed.wanted_csv:
         return ALL
     for name in filter(None, (listed.wanted_csv, listed.labelled_csv)):
@@ -269,7 +269,7 @@ def _look(options: FetchOptions, folder: Path) -> list[_Planned]:
     return [replace(planned, is_there=is_there(planned)) for planned in _plan(options, folder)]
 
 
-def _known_wanted(folder: Path, listed: Download) -> Wanted | None:
+def _known_wanted(folder: Path, listed: Download) -> WantedPhotos | None:
     """The wanted photos; None while the CSVs that name them are not there."""
     csvs = [folder / name for name in (listed.wanted_csv, listed.labelled_csv) if name]
     if not all(csv.is_file() for csv in csvs):
@@ -279,7 +279,9 @@ def _known_wanted(folder: Path, listed: Download) -> Wanted | None:
 
 
 @lru_cache(maxsize=8)  # at full size the CSVs take seconds to read, and are asked for each tar
-def _wanted_as_of(folder: Path, listed: Download, stamps: tuple[tuple[int, int], ...]) -> Wanted:
+def _wanted_as_of(
+    folder: Path, listed: Download, stamps: tuple[tuple[int, int], ...]
+) -> WantedPhotos:
     return _read_wanted(folder, listed)
 
 

@@ -27,14 +27,22 @@ from hgld.shards.tar import BLOCK, Member, scan_tar
 from hgld.sources.download import RemoteFile, load_part, note_right, was_right
 from hgld.tasks import say
 
-__all__ = ["ALL", "Kept", "Wanted", "download_kept", "is_kept", "kept_path", "read_wanted"]
+__all__ = [
+    "ALL",
+    "KeptPhotos",
+    "WantedPhotos",
+    "download_kept",
+    "is_kept",
+    "kept_path",
+    "read_wanted",
+]
 
 WORDS = "comment"  # the key of a tar's global header that says how it was made
 UNKNOWN = "0" * 64  # stands for the checksum until the tar is written
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedPhotos:
     """Ids of the photos to keep (sorted, as bytes; None: all), and what they are known by."""
 
     ids: np.ndarray | None
@@ -51,11 +59,11 @@ class Wanted:
         return np.asarray(self.ids[np.minimum(place, len(self.ids) - 1)] == asked)
 
 
-ALL = Wanted(None, "all")
+ALL = WantedPhotos(None, "all")
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptPhotos:
     """How many photos of a tar were kept, of how many."""
 
     kept: int
@@ -72,7 +80,7 @@ def kept_path(tar: Path) -> Path:
     return tar.with_name(f"{tar.stem}.kept{tar.suffix}")
 
 
-def read_wanted(path: Path, labelled: Path | None = None) -> Wanted:
+def read_wanted(path: Path, labelled: Path | None = None) -> WantedPhotos:
     """The ids that a CSV of GLDv2 names: one a row, or many in ``images``; no ignored queries.
 
     Args:
@@ -96,18 +104,18 @@ def read_wanted(path: Path, labelled: Path | None = None) -> Wanted:
         table = table[table["landmark_id"].isin(with_label)]
     ids = table["id"] if "id" in table else table["images"].str.split().explode().dropna()
     found = np.unique(np.array([text.encode() for text in ids], dtype=np.bytes_))
-    return Wanted(found, sha256(found.tobytes()).hexdigest()[:12])
+    return WantedPhotos(found, sha256(found.tobytes()).hexdigest()[:12])
 
 
 def download_kept(
     file: RemoteFile,
-    wanted: Wanted,
+    wanted: WantedPhotos,
     short_side: int,
     quality: int,
     stop: Event,
     fetched: Path,
     again: bool = False,
-) -> Kept:
+) -> KeptPhotos:
     """Load one tar and keep its wanted photos, unless that was done; a whole tar is left as it is.
 
     Args:
@@ -130,10 +138,10 @@ def download_kept(
     kept_file = replace(file, path=kept)
     if is_kept(file.path, *view, wanted):
         if not again and was_right(kept_file, fetched):
-            return Kept(0, 0)
+            return KeptPhotos(0, 0)
         if _header_of(kept)[1] == _hash_body(kept):
             note_right(kept_file, fetched)
-            return Kept(0, 0)
+            return KeptPhotos(0, 0)
         say(f"{kept}: does not have its checksum; its photos are loaded again")
     load_part(file, stop)
     try:
@@ -151,13 +159,13 @@ def download_kept(
     return counts
 
 
-def is_kept(tar: Path, short_side: int, quality: int, wanted: Wanted | None) -> bool:
+def is_kept(tar: Path, short_side: int, quality: int, wanted: WantedPhotos | None) -> bool:
     """Whether photos of a tar were kept with these options; None: whichever were wanted."""
     found, asked = _header_of(kept_path(tar))[0], _words(short_side, quality, wanted)
     return found == asked if wanted else found.startswith(asked)
 
 
-def _words(short_side: int, quality: int, wanted: Wanted | None) -> str:
+def _words(short_side: int, quality: int, wanted: WantedPhotos | None) -> str:
     """How a kept tar is made; without the wanted photos, how these words begin."""
     digest = wanted.digest if wanted else ""
     return f"hgld: short side {short_side}, JPEG quality {quality}, wanted {digest}"
@@ -189,8 +197,8 @@ def _hash_body(kept: Path) -> str:
 
 
 def _keep(
-    tar: Path, kept: Path, words: str, wanted: Wanted, view: tuple[int, int], stop: Event
-) -> Kept:
+    tar: Path, kept: Path, words: str, wanted: WantedPhotos, view: tuple[int, int], stop: Event
+) -> KeptPhotos:
     members = list(scan_tar(tar))
     chosen = [m for m, has in zip(members, wanted.has(list(map(_id, members))), strict=True) if has]
     for left in kept.parent.glob(f".{escape(kept.name)}*.tmp"):
@@ -208,7 +216,7 @@ def _keep(
         with temporary.open("r+b") as file:
             file.seek(file.read(2 * BLOCK).index(UNKNOWN.encode()))
             file.write(_hash_body(temporary).encode())
-    return Kept(len(chosen), len(members))
+    return KeptPhotos(len(chosen), len(members))
 
 
 def _id(member: Member) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.evaluate.compare import compare
-from hgld.evaluate.results import Measured, open_measured
+from hgld.evaluate.results import MeasuredRun, open_measured
 from tests.evaluate.made_evaluation import write_evaluation, write_levels
 
 IDS = ("a", "b", "c", "d")
@@ -26,7 +26,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def both(place: Path) -> tuple[Measured, Measured]:
+def both(place: Path) -> tuple[MeasuredRun, MeasuredRun]:
     return open_measured(f"{place}:old"), open_measured(f"{place}:new")
 
 
@@ -140,7 +140,7 @@ def seeded(folder: Path, shifts: tuple[float, ...] = (-0.1, 0, 0.1), **options: 
     return folder
 
 
-def opened(folder: Path, a: str = "A", b: str = "B") -> tuple[Measured, Measured]:
+def opened(folder: Path, a: str = "A", b: str = "B") -> tuple[MeasuredRun, MeasuredRun]:
     return open_measured(f"{folder}:{a}"), open_measured(f"{folder}:{b}")
 
 

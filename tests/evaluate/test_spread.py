@@ -12,7 +12,7 @@ import torch
 
 from hgld.config import EvaluateOptions
 from hgld.errors import HgldError, InvalidData, UsageError
-from hgld.evaluate.embeddings import Store
+from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.models import Encoder, Model, find_models, loaded
 from hgld.evaluate.ranking import measure_and_write, rank_sides
 from hgld.evaluate.sides import Shards, Side
@@ -41,7 +41,7 @@ def make_model(folder: Path) -> Path:
 
 
 def embed(shards: Path, run: Path, state: Path, **options: object) -> dict[str, bytes]:
-    store = Store(state, EvaluateOptions(**{"device": "cpu", **options}))
+    store = EmbeddingStore(state, EvaluateOptions(**{"device": "cpu", **options}))
     (model,) = find_models({"m": str(run)}, Path("no runs"))
     found = Shards.read(shards)
     vectors = store.embed(model, [found.side(split, "query") for split in SPLITS])

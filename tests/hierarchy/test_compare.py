@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.compare import Comparison, compare_labels, read_labels
+from hgld.hierarchy.compare import LabelComparison, compare_labels, read_labels
 
 FULL = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made\n"
 CUT = "landmark_id,hierarchical_label,natural_or_human_made\n"
@@ -19,7 +19,7 @@ def save(path: Path, labels: dict[int, str]) -> Path:
     return path
 
 
-def compare(folder: Path, a: dict[int, str], b: dict[int, str]) -> Comparison:
+def compare(folder: Path, a: dict[int, str], b: dict[int, str]) -> LabelComparison:
     sides = [save(folder / name / "index.csv", labels) for name, labels in (("a", a), ("b", b))]
     return compare_labels(read_labels(sides[0]), read_labels(sides[1]))
 

@@ -4,7 +4,7 @@ import pytest
 
 from hgld.hierarchy.scrape.answers import Item, Page, Statement
 from hgld.hierarchy.scrape.redirects import Redirect
-from hgld.hierarchy.scrape.route import Ending, Fact, Wanted, follow
+from hgld.hierarchy.scrape.route import Ending, Fact, NextQuestion, follow
 
 SomeFact = TypeVar("SomeFact", bound=Fact)
 
@@ -44,13 +44,13 @@ def test_a_title_leads_over_its_page_to_its_item() -> None:
 
 
 def test_what_is_not_known_is_wanted_one_after_the_other() -> None:
-    assert follow("A", Facts()) == Wanted(Page, "A")
-    assert follow("A", Facts(A=Page("Q1"))) == Wanted(Item, "Q1")
+    assert follow("A", Facts()) == NextQuestion(Page, "A")
+    assert follow("A", Facts(A=Page("Q1"))) == NextQuestion(Item, "Q1")
     moved = Page(moved_softly=True)
-    assert follow("A", Facts(A=moved)) == Wanted(Redirect, "A")
-    assert follow("A", Facts(A=soft("Category:B"))) == Wanted(Page, "Category:B")
+    assert follow("A", Facts(A=moved)) == NextQuestion(Redirect, "A")
+    assert follow("A", Facts(A=soft("Category:B"))) == NextQuestion(Page, "Category:B")
     category = item("Q2", "Q4167836", topic="Q1")
-    assert follow("A", Facts(A=Page("Q2"), Q2=category)) == Wanted(Item, "Q1")
+    assert follow("A", Facts(A=Page("Q2"), Q2=category)) == NextQuestion(Item, "Q1")
 
 
 def test_three_soft_redirects_are_followed_and_a_fourth_is_not() -> None:

@@ -18,7 +18,7 @@ from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records, table_of
 from hgld.review.apply import apply_sheets
 from hgld.review.evidence import evidence_of
-from hgld.review.spreadsheet import Row
+from hgld.review.spreadsheet import SheetRow
 from hgld.tasks import watched_by
 
 TAXONOMY = table_of(
@@ -367,7 +367,7 @@ def test_a_cell_that_a_spreadsheet_has_spoilt_is_told(cell: str, tmp_path: Path)
 
 
 def test_a_fault_shows_the_beginning_of_a_long_cell() -> None:
-    fault = Row(2, {"key": "x" * 3_000_000}).fault("key", "a key")
+    fault = SheetRow(2, {"key": "x" * 3_000_000}).fault("key", "a key")
     assert fault == f"row 2, column key: found '{'x' * 100}'...; expected a key"
 
 

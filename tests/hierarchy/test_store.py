@@ -12,7 +12,7 @@ import pytest
 from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.scrape.answers import Item, Page, Statement, WikiClass
 from hgld.hierarchy.scrape.redirects import Redirect
-from hgld.hierarchy.scrape.store import Store, open_store
+from hgld.hierarchy.scrape.store import FactStore, open_store
 from hgld.tasks import watched_by
 
 ITEM = Item("Q2", 7, (Statement(0, "Q16970", "normal", "{}"),), "Q3")
@@ -106,7 +106,7 @@ def test_every_batch_is_synced_to_the_disk(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def aged(tmp_path: Path) -> Store:
+def aged(tmp_path: Path) -> FactStore:
     """A store with a fact of now, one of ten days ago, and one of a hundred."""
     with open_store(tmp_path / "aged.sqlite", "wiki") as store:
         store.add({key: Page("Q1") for key in ("now", "ten", "hundred")})
@@ -121,13 +121,13 @@ def aged(tmp_path: Path) -> Store:
     ("days", "left"), [(365, {"now", "ten", "hundred"}), (30, {"now", "ten"}), (5, {"now"})]
 )
 def test_what_is_older_than_so_many_days_counts_as_unknown(
-    days: int, left: set[str], aged: Store
+    days: int, left: set[str], aged: FactStore
 ) -> None:
     aged.outdate_older(days)
     assert aged.load(Page, ["now", "ten", "hundred"]).keys() == left
 
 
-def test_an_outdated_fact_stays_until_a_new_one_takes_its_place(aged: Store) -> None:
+def test_an_outdated_fact_stays_until_a_new_one_takes_its_place(aged: FactStore) -> None:
     aged.outdate({Page: ["ten", "hundred"]})
     assert aged.is_outdated()
     aged.add({"ten": Page("Q9"), "hundred": Page("Q8")})
@@ -135,7 +135,7 @@ def test_an_outdated_fact_stays_until_a_new_one_takes_its_place(aged: Store) -> 
     assert aged.load(Page, ["ten"]) == {"ten": Page("Q9")}
 
 
-def test_outdated_facts_that_nobody_asks_for_can_be_let_go(aged: Store) -> None:
+def test_outdated_facts_that_nobody_asks_for_can_be_let_go(aged: FactStore) -> None:
     aged.outdate({Page: ["ten"]})
     aged.forget_outdated()
     assert not aged.is_outdated()

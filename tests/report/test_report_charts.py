@@ -19,7 +19,7 @@ from hgld.report.counts import Counts
 from hgld.report.curve_charts import plan_curves
 from hgld.report.examples import Images, class_paths
 from hgld.report.intervals import Intervals
-from hgld.report.plans import Measured
+from hgld.report.plans import ChartData
 from tests.made_run import MadeRun, make_run
 from tests.report.reading import CHARTS, page, parse, text, write
 
@@ -203,10 +203,10 @@ def test_confusion_of_many_classes_keeps_the_font_and_takes_both_columns() -> No
     assert sizes == {8.5}
 
 
-def measure(run: MadeRun) -> Measured:
+def measure(run: MadeRun) -> ChartData:
     images = Images(run.shards, run.index, "evaluation", class_paths(run.hierarchy), {})
     rankings = {p.stem: RankingFile.load(p) for p in sorted(run.ranked_levels.iterdir())}
-    return Measured(run.evaluation, run.levels, Intervals(), rankings, images, images)
+    return ChartData(run.evaluation, run.levels, Intervals(), rankings, images, images)
 
 
 def test_the_numbers_beside_the_curves_are_those_of_the_table(

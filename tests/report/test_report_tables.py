@@ -6,17 +6,17 @@ import pytest
 from hgld.report import page
 from hgld.report.charts import Chart
 from hgld.report.layout import arrange
-from hgld.report.metrics import Row
+from hgld.report.metrics import MetricRow
 from hgld.report.tables import metrics_latex, metrics_table
 
 METRICS = ("H-AP", "AP:kind", "AP:fine_class")
 COLOURS = ("#000000", "#ffffff")
 
 
-def row(model: str, *values: float | None, deviations: tuple[float | None, ...] = ()) -> Row:
+def row(model: str, *values: float | None, deviations: tuple[float | None, ...] = ()) -> MetricRow:
     ends = tuple(None if value is None else (value - 0.1, value + 0.1) for value in values)
     best = tuple(value == 0.75 for value in values)
-    return Row(model, COLOURS, "how", values, deviations or (None,) * len(values), ends, best)
+    return MetricRow(model, COLOURS, "how", values, deviations or (None,) * len(values), ends, best)
 
 
 def chart(name: str, height: float, width: float = 5.6) -> Chart:

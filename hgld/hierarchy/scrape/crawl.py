@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from hgld.hierarchy.scrape.answers import Item, Page
 from hgld.hierarchy.scrape.redirects import Redirect
-from hgld.hierarchy.scrape.route import Ending, Fact, Wanted, follow
+from hgld.hierarchy.scrape.route import Ending, Fact, NextQuestion, follow
 from hgld.hierarchy.scrape.store import Facts
 
 __all__ = ["AT_ONCE", "Crawl", "in_parts"]
@@ -72,7 +72,7 @@ class Crawl:
 
     def _advance(self, title: str) -> Iterator[str]:
         ending = follow(title, self.facts, self.follow_topics)
-        if isinstance(ending, Wanted):
+        if isinstance(ending, NextQuestion):
             self._waiting[ending.kind].setdefault(ending.key, []).append(title)
             return
         assert isinstance(ending, Ending)

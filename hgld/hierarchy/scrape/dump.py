@@ -31,8 +31,8 @@ from hgld.hierarchy.scrape.compressed import read_blocks
 from hgld.hierarchy.scrape.crawl import AT_ONCE, in_parts
 from hgld.hierarchy.scrape.dump_pages import read_dumped_pages
 from hgld.hierarchy.scrape.endings import settle
-from hgld.hierarchy.scrape.route import Wanted, follow
-from hgld.hierarchy.scrape.store import Facts, Store, open_store
+from hgld.hierarchy.scrape.route import NextQuestion, follow
+from hgld.hierarchy.scrape.store import Facts, FactStore, open_store
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say
 from hgld.words import count_text
@@ -143,14 +143,16 @@ def _which(options: ScrapeOptions) -> str:
     return "dump " + " ".join(f"{name}:{f.st_size}:{f.st_mtime_ns}" for name, f in facts)
 
 
-def _survey(titles: Iterable[str], store: Store, follow_topics: bool) -> tuple[set[str], set[str]]:
+def _survey(
+    titles: Iterable[str], store: FactStore, follow_topics: bool
+) -> tuple[set[str], set[str]]:
     """Ids of the items that the ways from the titles still need, and of the classes reached."""
     facts, items, classes = Facts(store), set[str](), set[str]()
     for some in in_parts(titles, AT_ONCE):
         facts.preload(some)
         for title in some:
             ending = follow(title, facts, follow_topics)
-            if isinstance(ending, Wanted):
+            if isinstance(ending, NextQuestion):
                 items.add(ending.key)
             else:
                 classes |= {statement.class_id for statement in ending.item.statements}
@@ -158,7 +160,7 @@ def _survey(titles: Iterable[str], store: Store, follow_topics: bool) -> tuple[s
 
 
 def _learn_entities(
-    path: Path, items: Collection[str], classes: Collection[str], store: Store, reading: int
+    path: Path, items: Collection[str], classes: Collection[str], store: FactStore, reading: int
 ) -> None:
     """Read the dump once for these; what is not in it is kept as missing."""
     say(

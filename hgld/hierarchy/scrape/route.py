@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from hgld.hierarchy.scrape.answers import Item, Page, WikiClass, judge_item
 from hgld.hierarchy.scrape.redirects import Redirect
 
-__all__ = ["MOST_HOPS", "Ending", "Fact", "Known", "Wanted", "follow"]
+__all__ = ["MOST_HOPS", "Ending", "Fact", "Known", "NextQuestion", "follow"]
 
 MOST_HOPS = 3  # of soft redirects
 NO_ITEM = Item("")
@@ -30,7 +30,7 @@ class Known(Protocol):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class NextQuestion:
     """The fact that has to be asked for next."""
 
     kind: type[Page] | type[Redirect] | type[Item]
@@ -53,7 +53,7 @@ class Ending:
     over_topic: bool = False
 
 
-def follow(title: str, known: Known, follow_topics: bool = True) -> Ending | Wanted:
+def follow(title: str, known: Known, follow_topics: bool = True) -> Ending | NextQuestion:
     """Where the title leads, or what has to be known to tell.
 
     Args:
@@ -65,12 +65,12 @@ def follow(title: str, known: Known, follow_topics: bool = True) -> Ending | Wan
     while True:
         page = known.get(Page, way[-1])
         if page is None:
-            return Wanted(Page, way[-1])
+            return NextQuestion(Page, way[-1])
         if not page.moved_softly:
             break
         redirect = known.get(Redirect, way[-1])
         if redirect is None:
-            return Wanted(Redirect, way[-1])
+            return NextQuestion(Redirect, way[-1])
         if not redirect.target:
             detail = f"'{way[-1]}' is a soft redirect that names no target"
             return Ending(reason="no_item", detail=detail)
@@ -85,17 +85,17 @@ def follow(title: str, known: Known, follow_topics: bool = True) -> Ending | Wan
 
 def _follow_item(
     item_id: str, known: Known, way: Sequence[str], follow_topics: bool
-) -> Ending | Wanted:
+) -> Ending | NextQuestion:
     item = known.get(Item, item_id)
     if item is None:
-        return Wanted(Item, item_id)
+        return NextQuestion(Item, item_id)
     hops, detail = len(way) - 1, f"{_via(way)}item {item_id}"
     over_topic = item.is_category and follow_topics
     if over_topic:
         detail += f", topic {item.topic_id}" if item.topic_id else ", no topic (P301)"
         topic = known.get(Item, item.topic_id) if item.topic_id else item
         if topic is None:
-            return Wanted(Item, item.topic_id)
+            return NextQuestion(Item, item.topic_id)
         if topic.is_category:
             return Ending(topic, "category_without_topic", detail, hops)
         item = topic

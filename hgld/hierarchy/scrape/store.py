@@ -30,7 +30,7 @@ from hgld.hierarchy.scrape.route import Fact, Known
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
 
-__all__ = ["MOST_AT_HAND", "Facts", "Store", "Trail", "open_store"]
+__all__ = ["MOST_AT_HAND", "FactStore", "Facts", "Trail", "open_store"]
 
 SomeFact = TypeVar("SomeFact", bound=Fact)
 
@@ -51,7 +51,7 @@ _AMONG = "kind = ? AND key IN (SELECT value FROM json_each(?))"
 MOST_AT_HAND = 20_000
 
 
-class Store:
+class FactStore:
     """Facts by kind and key: pages and redirects by title, items and classes by id."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
@@ -140,7 +140,7 @@ class Store:
 
 
 @contextmanager
-def open_store(path: Path, server: str) -> Iterator[Store]:
+def open_store(path: Path, server: str) -> Iterator[FactStore]:
     """Open the store of what ``server`` said, or start one.
 
     Raises:
@@ -158,7 +158,7 @@ def open_store(path: Path, server: str) -> Iterator[Store]:
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.text_factory = lambda data: data.decode("utf-8", "replace")  # see load
                 connection.executescript(_SCHEMA)
-            store = Store(connection, path)
+            store = FactStore(connection, path)
             store.start_over_unless(server)
             yield store
         finally:
@@ -193,7 +193,7 @@ def _explained(path: Path) -> Iterator[None]:
 class Facts:
     """What is known so far (``hgld.hierarchy.scrape.route.Known``), and a way to add to it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: FactStore) -> None:
         self._store = store
         self._at_hand: dict[tuple[type[Any], str], Any] = {}
 

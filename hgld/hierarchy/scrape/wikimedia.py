@@ -22,8 +22,8 @@ from hgld.hierarchy.scrape.crawl import AT_ONCE, Crawl, in_parts
 from hgld.hierarchy.scrape.endings import settle
 from hgld.hierarchy.scrape.progress import Progress
 from hgld.hierarchy.scrape.questions import ask_for
-from hgld.hierarchy.scrape.route import Ending, Fact, Wanted, follow
-from hgld.hierarchy.scrape.store import Facts, Store, Trail, open_store
+from hgld.hierarchy.scrape.route import Ending, Fact, NextQuestion, follow
+from hgld.hierarchy.scrape.store import Facts, FactStore, Trail, open_store
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say, track
 
@@ -59,7 +59,7 @@ def scrape(
 class Scraper:
     """One scrape: asks the client for what the store does not know yet."""
 
-    def __init__(self, client: ApiClient, store: Store, options: ScrapeOptions) -> None:
+    def __init__(self, client: ApiClient, store: FactStore, options: ScrapeOptions) -> None:
         self.client = client
         self.store = store
         self.options = options
@@ -73,7 +73,7 @@ class Scraper:
         with progress.told_when_stopped():
             self._mark_outdated(titles)
             options = self.options
-            new = sum(isinstance(ending, Wanted) for ending, _ in self._endings(titles))
+            new = sum(isinstance(ending, NextQuestion) for ending, _ in self._endings(titles))
             paced = not on_this_machine(options.commons_api)
             rate = self.client.pacer.requests_per_second if paced else None
             progress.announce(len(titles), new, options.batch_size, rate)
@@ -117,7 +117,7 @@ class Scraper:
                     behind.setdefault(kind, set()).add(key)
         return behind
 
-    def _endings(self, titles: Iterable[str]) -> Iterator[tuple[Ending | Wanted, Trail]]:
+    def _endings(self, titles: Iterable[str]) -> Iterator[tuple[Ending | NextQuestion, Trail]]:
         """Where each title leads as far as is known, and over which facts."""
         for some in in_parts(titles, AT_ONCE):
             self.facts.preload(some)

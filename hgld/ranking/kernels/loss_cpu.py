@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hgld.ranking.kernels.compiled import Array, kernel, part
 from hgld.ranking.kernels.device import over_rows
-from hgld.ranking.kernels.sort import Row, new_row, sort_row
+from hgld.ranking.kernels.sort import SortedRow, new_row, sort_row
 from hgld.ranking.kernels.step_sums import (
     DOUBLE,
     LEAST_DELTA,
@@ -335,7 +335,7 @@ def run_rows(
     on_grid: bool,
     reach: Reach,
     wide: Reach,
-    row: Row,
+    row: SortedRow,
     groups: Groups,
     pairs: Pairs,
     nodes: Nodes,
@@ -369,7 +369,7 @@ def solve_row(
     rel: Array,
     rule: Rule,
     reach: Reach,
-    row: Row,
+    row: SortedRow,
     groups: Groups,
     pairs: Pairs,
     nodes: Nodes,
@@ -401,7 +401,7 @@ def walk(
     rel: Array,
     rule: Rule,
     reach: Reach,
-    row: Row,
+    row: SortedRow,
     groups: Groups,
     pairs: Pairs,
     nodes: Nodes,

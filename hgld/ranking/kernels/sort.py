@@ -11,12 +11,12 @@ import numpy as np
 
 from hgld.ranking.kernels.compiled import Array, fast, kernel
 
-__all__ = ["Row", "count_rows", "new_row", "sort_row"]
+__all__ = ["SortedRow", "count_rows", "new_row", "sort_row"]
 
 FEW = 1536  # below, two passes of 8 bits do
 
 
-class Row(NamedTuple):
+class SortedRow(NamedTuple):
     """Room for one row of N scores, ascending, and the same by level.
 
     Args:
@@ -42,9 +42,9 @@ class Row(NamedTuple):
     heads: Array
 
 
-def new_row(size: int, num_levels: int, dtype: "np.dtype[np.floating]") -> Row:
+def new_row(size: int, num_levels: int, dtype: "np.dtype[np.floating]") -> SortedRow:
     """Room for a row of this many scores."""
-    return Row(
+    return SortedRow(
         np.empty(size, dtype),
         np.empty(size, np.int32),
         np.empty(size, np.int8),
@@ -58,7 +58,7 @@ def new_row(size: int, num_levels: int, dtype: "np.dtype[np.floating]") -> Row:
 
 
 @kernel
-def sort_row(scores: Array, levels: Array, row: Row) -> int:
+def sort_row(scores: Array, levels: Array, row: SortedRow) -> int:
     """Put what is in the gallery (level 0 or more) in order; how many there are."""
     low, high, present = extremes(scores, levels)
     if present == 0:
@@ -90,7 +90,7 @@ def extremes(scores: Array, levels: Array) -> tuple[float, float, int]:
 
 
 @kernel
-def make_keys(scores: Array, levels: Array, low: float, high: float, row: Row) -> None:
+def make_keys(scores: Array, levels: Array, low: float, high: float, row: SortedRow) -> None:
     """Place and column of each score, sorted by place."""
     bits = np.uint64(8) if scores.shape[0] < FEW else np.uint64(11)
     last = (np.int64(1) << np.int64(bits)) - 1
@@ -163,7 +163,7 @@ def insert(val: Array, col: Array, step: int, most: int) -> bool:
 
 
 @kernel
-def group(levels: Array, present: int, row: Row) -> None:
+def group(levels: Array, present: int, row: SortedRow) -> None:
     """Levels in the order of scores, and the spot of each score when sorted by level first."""
     row.counts[:] = 0
     for j in range(present):

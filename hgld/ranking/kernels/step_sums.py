@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hgld.ranking.kernels.compiled import Array, fast, kernel, part
-from hgld.ranking.kernels.sort import Row
+from hgld.ranking.kernels.sort import SortedRow
 
 __all__ = [
     "DOUBLE",
@@ -221,7 +221,7 @@ def fit_tail(edge: float) -> Array:
 
 
 @kernel
-def exponentials(tau: float, low: float, span: float, row: Row, groups: Groups) -> None:
+def exponentials(tau: float, low: float, span: float, row: SortedRow, groups: Groups) -> None:
     """exp(-s / tau) up to a factor of the row, for all its scores by level."""
     start = np.exp(span / 2.0)
     for p in range(row.starts[row.starts.shape[0] - 1]):
@@ -247,7 +247,7 @@ def small_exp(x: float) -> float:
 
 
 @kernel
-def prepare_sums(reach: Reach, row: Row, groups: Groups) -> None:
+def prepare_sums(reach: Reach, row: SortedRow, groups: Groups) -> None:
     """Running sums of each level, and zeros where slopes will be gathered."""
     groups.own[: row.starts[row.starts.shape[0] - 1]] = 0.0
     for v in range(row.counts.shape[0]):
@@ -317,7 +317,7 @@ def leave_powers(
 
 
 @kernel
-def add_sums(reach: Reach, row: Row, groups: Groups) -> None:
+def add_sums(reach: Reach, row: SortedRow, groups: Groups) -> None:
     """Add to each score's slope what positives left for it."""
     for v in range(row.counts.shape[0]):
         first, last = row.starts[v], row.starts[v + 1]
@@ -415,7 +415,9 @@ def new_nodes(size: int, num_levels: int, span: float) -> Nodes:
 
 
 @kernel
-def count_all(tau: float, low: float, smooth: bool, row: Row, groups: Groups, nodes: Nodes) -> None:
+def count_all(
+    tau: float, low: float, smooth: bool, row: SortedRow, groups: Groups, nodes: Nodes
+) -> None:
     """Sums of sigma and of its slope over the scores of each level, for each positive."""
     n = row.starts[row.starts.shape[0] - 1]
     place(groups.val[:n], low, PER_TAU / tau, nodes.first, nodes.between)
@@ -441,7 +443,7 @@ def count_all(tau: float, low: float, smooth: bool, row: Row, groups: Groups, no
 
 
 @kernel
-def pull_all(tau: float, smooth: bool, row: Row, groups: Groups, nodes: Nodes) -> None:
+def pull_all(tau: float, smooth: bool, row: SortedRow, groups: Groups, nodes: Nodes) -> None:
     """Slope of every score, from what the positives left for its level."""
     n = row.starts[row.starts.shape[0] - 1]
     for v in range(row.counts.shape[0]):

@@ -22,7 +22,7 @@ from hgld.hierarchy.columns import records
 from hgld.images import Undecodable, decode_rgb
 from hgld.tasks import track
 
-__all__ = ["Photo", "choose_images", "read_photos"]
+__all__ = ["ReviewPhoto", "choose_images", "read_photos"]
 
 SIDE = 176  # pixels of the longer side
 QUALITY = 72
@@ -30,7 +30,7 @@ LANDMARK = ["split", "landmark_id"]
 
 
 @dataclass(frozen=True)
-class Photo:
+class ReviewPhoto:
     """A small JPEG in base64, the landmark that it shows, and to whom it is owed."""
 
     jpeg: str
@@ -53,14 +53,14 @@ def choose_images(
 
 def read_photos(
     chosen: pd.DataFrame, keys: Sequence[str], source: Path, *, budget_bytes: int
-) -> dict[str, list[Photo]]:
+) -> dict[str, list[ReviewPhoto]]:
     """Value key -> its photos, for the keys in their order, as far as the bytes last.
 
     An image whose file is not at hand, or that cannot be decoded, is left out.
     """
     by_key = dict(tuple(chosen.groupby("key")))
     rows = [row for key in keys if key in by_key for row in records(by_key[key])]
-    photos: dict[str, list[Photo]] = {}
+    photos: dict[str, list[ReviewPhoto]] = {}
     left = budget_bytes
     for row, photo in _read(rows, source):
         left -= _weight(photo)
@@ -70,7 +70,9 @@ def read_photos(
     return photos
 
 
-def _read(rows: Sequence[dict[str, Any]], source: Path) -> Iterator[tuple[dict[str, Any], Photo]]:
+def _read(
+    rows: Sequence[dict[str, Any]], source: Path
+) -> Iterator[tuple[dict[str, Any], ReviewPhoto]]:
     at_hand: dict[str, bool] = {}
     for row in track(rows, "Reading photos", len(rows)):
         path = source / row["path"]
@@ -79,7 +81,7 @@ def _read(rows: Sequence[dict[str, Any]], source: Path) -> Iterator[tuple[dict[s
                 file.seek(row["offset"])
                 small = _shrink(file.read(row["size_bytes"]))
             if small is not None:
-                yield row, Photo(b64encode(small).decode(), row["name"], Credit.of(row))
+                yield row, ReviewPhoto(b64encode(small).decode(), row["name"], Credit.of(row))
 
 
 def _shrink(data: bytes) -> bytes | None:
@@ -94,7 +96,7 @@ def _shrink(data: bytes) -> bytes | None:
     return buffer.getvalue()
 
 
-def _weight(photo: Photo) -> int:
+def _weight(photo: ReviewPhoto) -> int:
     """Bytes that the photo takes in the page, at most."""
     credit = photo.credit
     words = photo.landmark, credit.title, credit.author, credit.license, credit.license_url

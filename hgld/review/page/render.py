@@ -27,7 +27,7 @@ from hgld.config import ReviewOptions
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records
 from hgld.review.page.nearest import find_next_clusters
-from hgld.review.page.photos import Photo, choose_images, read_photos
+from hgld.review.page.photos import ReviewPhoto, choose_images, read_photos
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
 
@@ -177,7 +177,7 @@ def _keys(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _photo_facts(
-    photos: Mapping[str, Sequence[Photo]], keys: Sequence[str]
+    photos: Mapping[str, Sequence[ReviewPhoto]], keys: Sequence[str]
 ) -> dict[str, list[dict[str, str]]]:
     """Number of a row -> its photos with what their captions say."""
     return {
