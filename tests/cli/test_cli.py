@@ -112,6 +112,14 @@ def test_every_command_that_inspects_prints_json_if_asked(group: str) -> None:
         assert "--json" in {flag for param in command.params for flag in param.opts}, name
 
 
+VERBS = {"Show", "List", "Check", "Compare", "Write", "Measure", "Undo"}
+
+
+def test_the_help_of_a_tool_begins_with_one_of_a_few_verbs() -> None:
+    tools = {words: str(c.help).split()[0] for words, c in COMMANDS.items() if " " in words}
+    assert {words: verb for words, verb in tools.items() if verb not in VERBS} == {}
+
+
 def test_a_file_to_write_is_named_by_one_option() -> None:
     flags = {
         words: [p.opts for p in command.params if any(o in ("--out", "-o") for o in p.opts)]
