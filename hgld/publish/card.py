@@ -38,7 +38,7 @@ class Config:
 def write_card(release: Release, folder: Path, pictures: Sequence[tuple[str, str]]) -> None:
     """Write README.md and LICENSE-labels.md of a folder that holds everything else.
 
-    Shards get a card of their own: Hugging Face reads a folder as CSV or as WebDataset, not both.
+    Shards get a second card: Hugging Face reads a folder as CSV or as WebDataset, not both.
     """
     decisions = release.sheet("decisions")
     lineage = release.sheet("lineage")
@@ -75,7 +75,7 @@ def _count_decisions(decisions: ReleaseTable) -> list[tuple[str, int]]:
 
 
 def _describe_shards(photos: Photos) -> dict[str, Any]:
-    """How many shards, how large, and how often each licence is met, most often first."""
+    """Number and size of the shards, and the licences of their photos, most frequent first."""
     files = photos.shards
     licenses = photos.index["license"].value_counts()
     return {
@@ -165,12 +165,12 @@ def _write_text(template: str, path: Path, facts: Mapping[str, Any]) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A YAML string, whatever it holds: JSON's strings are YAML's."""
+    """Quote any text as a YAML string; JSON's strings are valid YAML."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _cell(text: str) -> str:
-    r"""Text that Markdown shows as it is, also in a table: no markup, no link, no new cell.
+    r"""Escape text for Markdown, in tables too: no markup, no link, no new cell.
 
     Example:
         >>> print(_cell("a|b <script>"))

@@ -1,7 +1,7 @@
-"""What goes into a release, as plain tables: the same for every road that leads to labels.
+"""The content of a release as plain tables, the same for every source of labels.
 
-The card, the Croissant document and the figures are made from this alone, so that none of them can
-tell another story than the files.
+The card, the Croissant document and the figures are made from this alone, so that they
+cannot disagree with the files.
 """
 
 import json
@@ -92,7 +92,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Release:
-    """All that a release tells.
+    """The content of a release.
 
     Attributes:
         road: where the labels come from.
@@ -119,7 +119,7 @@ class Release:
 
     @property
     def made(self) -> bool:
-        """Whether the landmarks are those of the made world."""
+        """True if the landmarks are those of the made world."""
         return self.context.source.kind == "toy"
 
     @property
@@ -129,7 +129,7 @@ class Release:
 
     @property
     def reviewers(self) -> list[str]:
-        """Who decided."""
+        """Names of the people who decided."""
         found = [sheet.rows["who"] for sheet in self.sheets if sheet.name == "decisions"]
         return sorted(set(found[0])) if found else []
 

@@ -1,6 +1,6 @@
-"""The Croissant 1.1 document of a release: what the files hold, and where it comes from.
+"""The Croissant 1.1 document of a release: the content of the files and its origin.
 
-Croissant (MLCommons) tells a machine what a data card tells a person: every file with its hash,
+Croissant (MLCommons) is the machine-readable form of a data card: every file with its hash,
 every column with its type, and, by W3C's PROV and the vocabulary for responsible AI, how labels
 came to be and how far annotators agree. It is plain JSON-LD, so writing it needs no library.
 """
@@ -147,7 +147,7 @@ def _context() -> Json:
 
 
 def _provenance(release: Release) -> Json:
-    """What the labels were made from, by which activity, and by whom (PROV-O)."""
+    """Sources, activities and agents of the labels (PROV-O)."""
     words = {
         "decisions": "scrape, clustering of text embeddings, review by value",
         "published": "reading of published label files",
@@ -175,7 +175,7 @@ def _attributed(release: Release) -> Json:
 
 
 def _responsible_ai(release: Release) -> Json:
-    """What the vocabulary for responsible AI asks, as far as the run knows it."""
+    """Properties of the vocabulary for responsible AI, as far as the run knows them."""
     one, each = ("class", "classes") if release.road == "folder" else ("landmark", "landmarks")
     things = "classes" if release.road == "folder" else "places"
     facts: Json = {
@@ -201,7 +201,7 @@ def _responsible_ai(release: Release) -> Json:
 
 
 def _imbalance(release: Release) -> list[str]:
-    """How far the largest supercategory outweighs the others."""
+    """Share of the largest supercategory, as a sentence."""
     groups = release.groups
     if not groups:
         return []
@@ -211,7 +211,7 @@ def _imbalance(release: Release) -> list[str]:
 
 
 def _annotation(release: Release) -> Json:
-    """How the labels were decided, and how far two annotators agree."""
+    """The way of deciding on the labels, and the agreement of two annotators."""
     facts: Json = {
         "rai:dataAnnotationProtocol": [
             "Every distinct value was put into a supercategory of a written taxonomy, or dropped; "
@@ -319,7 +319,7 @@ def _table(sheet: ReleaseTable) -> Json:
 
 
 def _states(sheet: ReleaseTable, column: str) -> bool:
-    """Whether a column says something that Wikidata has a property for."""
+    """True if Wikidata has a property for a column."""
     scraped = sheet.name == "lineage" and column != "supercategory"
     return column in EQUIVALENT and (scraped or sheet.name.endswith("_labels"))
 

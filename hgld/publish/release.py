@@ -117,8 +117,8 @@ def release_folder(
 ) -> None:
     """Release the hierarchy of a folder and which image is of which class (see ``write_release``).
 
-    Label paths stand below the id space of their class; what is released names the splits in which
-    the class has images, so that held-out classes are told from those that train.
+    Label paths belong to the id space of their class; the release names the splits in which the
+    class has images, so that held-out classes can be distinguished from those that train.
 
     Raises:
         InvalidData: no class has a label.

@@ -44,7 +44,7 @@ SECTIONS = {
     "models": "What the models learned",
     "data": "What there is to find",
 }
-MAPS = 6  # models with a map of their own
+MAPS = 6  # models that each have a map
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Chart:
 
     @property
     def wide(self) -> bool:
-        """Whether it is drawn over both columns of the page."""
+        """True if it is drawn over both columns of the page."""
         return self.size[0] > WIDTH
 
 
@@ -118,7 +118,7 @@ def _plan_levels(measured: ChartData) -> Iterator[ChartPlan]:
 
 
 def _title_of_levels(values: Mapping[str, Mapping[str, float]], measured: ChartData) -> str:
-    """Who leads at every level, if the numbers are sure of it."""
+    """The run that leads at every level, if the intervals confirm it."""
     shown = list(next(iter(values.values())))
     leaders = {
         level: max(values, key=lambda run: _low_if_nan(values[run][level])) for level in shown
@@ -214,7 +214,7 @@ def _plan_losses(measured: ChartData, runs: Path) -> Iterator[ChartPlan]:
 
 
 def _training(curves: Mapping[str, Sequence[LossCurve]], best: str | None) -> str:
-    """Where the loss of the best run went, or of the last where the best was not trained."""
+    """First and last loss of the best run, or of the last run if the best was not trained."""
     run = best if best is not None and best in curves else list(curves)[-1]
     steps, losses = curves[run][0]
     few = max(1, len(losses) // 10)
@@ -224,7 +224,7 @@ def _training(curves: Mapping[str, Sequence[LossCurve]], best: str | None) -> st
 
 
 def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
-    """What the data set holds."""
+    """Charts of the data set."""
     finest, sizes = counts.levels[-1], counts.class_sizes
     split, share = counts.head_share()
     title = f"A tenth of the {split} classes holds {share:.0%} of the images"

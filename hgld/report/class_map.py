@@ -1,6 +1,6 @@
-"""Where the classes lie in a model's space: t-SNE of their mean embeddings (Fig. 9a and 9b).
+"""Map of the classes in a model's space: t-SNE of their mean embeddings (Fig. 9a and 9b).
 
-A picture of t-SNE shows neighbourhoods, not distances, so beside it stands a number that is
+A picture of t-SNE shows neighbourhoods, not distances, so a number beside it is
 measured in the full space: how often the nearest class is of the same coarse class.
 """
 
@@ -22,7 +22,7 @@ FEWEST = 4  # classes that are worth a map
 PERPLEXITY = 30.0  # of van der Maaten and Hinton; less where there are few classes
 EXACT = 400  # up to so many classes t-SNE is computed exactly
 AREAS = {"*": 2.2, "P": 1.4, "X": 1.4, "^": 1.2, "v": 1.2}  # so that marks look of one size
-NAMED = 16  # coarse classes with a mark of their own
+NAMED = 16  # coarse classes that each have a mark
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ClassMap:
 
 
 def place_classes(means: np.ndarray, groups: Sequence[tuple[str, ...]]) -> ClassMap | None:
-    """Lay the classes out on a plane; None where they are too few, or all of one coarse class.
+    """Place the classes on a plane; None if they are too few, or all of one coarse class.
 
     Args:
         means: (C, D) mean embedding of each class.
@@ -115,7 +115,7 @@ def _draw_map(
 ) -> None:
     size = float(np.clip(9000 / len(found.places), 14, 70))
     order = sorted(set(found.groups), key=lambda group: (group in marks, group))
-    for group in order:  # those without a mark of their own lie below
+    for group in order:  # classes under the common mark are drawn below the others
         colour, mark = marks.get(group, (theme.grid, "o"))
         rows = [number for number, other in enumerate(found.groups) if other == group]
         x, y = found.places[rows].T

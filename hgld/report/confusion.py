@@ -1,4 +1,4 @@
-"""Which coarse class is taken for which: the class of the first image found, query by query."""
+"""Confusion of coarse classes: the class of the first image found, query by query."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ from hgld.figures import WIDE, WIDTH, Drawing, Theme, open_figure
 
 __all__ = ["Confusion", "count_confusion", "draw_confusion"]
 
-SHOWN = 20  # classes that have a row of their own
+SHOWN = 20  # classes that have a row
 NARROW = 12  # classes that fit into one column of the page
 
 
 @dataclass(frozen=True)
 class Confusion:
-    """How often a query of one class finds one of another first.
+    """Counts of queries by their class and by the class of the first image found.
 
     Attributes:
         names: of the classes in the order of rows and columns, the last may be all others.
         counts: (C, C) queries; rows their class, columns that of the first image found.
         wrong: queries whose first image is of another class.
-        left_out: classes that stand together as all others.
+        left_out: classes that are summed up as all others.
     """
 
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ def count_confusion(
 ) -> Confusion:
     """Count pairs of class paths: of a query, and of the first image that it found.
 
-    Of many classes those most often mistaken have a row of their own.
+    Of many classes only those most often mistaken have a row.
 
     Example:
         >>> pairs = [(("lake",), ("lake",)), (("lake",), ("bay",))]

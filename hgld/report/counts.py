@@ -67,7 +67,7 @@ class Counts:
 
     @cached_property
     def shares(self) -> dict[str, dict[str, int]]:
-        """What is counted -> coarsest class -> count; empty where there are too many or one."""
+        """Counted thing -> coarsest class -> count; empty if there are too many classes or one."""
         coarsest = sorted({path[0] for path in self.paths.values()})
         if len(self.levels) < 2 or not 2 <= len(coarsest) <= COARSEST:
             return {}

@@ -44,7 +44,7 @@ def plan_curves(measured: ChartData) -> Iterator[ChartPlan]:
 
 
 def _inside(levels: np.ndarray) -> np.ndarray:
-    """Without the last ranks where they are no query's: of the query itself."""
+    """Remove the last ranks that no query has, since the query itself is left out."""
     return levels[:, : int((levels >= 0).any(axis=0).sum())]
 
 
@@ -71,7 +71,7 @@ def _plan_precision(
 
 
 def _lasting(found: Mapping[str, Curves]) -> str:
-    """How long the best ranking stays precise."""
+    """Precision of the best ranking halfway through its recall, as a sentence."""
     best = max(found.values(), key=lambda curves: float(curves.precision.mean()))
     name = next(model for model, curves in found.items() if curves is best)
     half = 100 * float(best.precision[len(RECALLS) // 2])

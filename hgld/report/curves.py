@@ -1,4 +1,4 @@
-"""What a ranking is like beyond one number: along its recall, at other alphas, cut into batches.
+"""Curves of a ranking: along its recall, at other alphas, cut into batches.
 
 All three come from the shared levels by rank and need no embedding. On a large gallery they are
 measured on some of the queries, the same ones for every model.
@@ -48,7 +48,7 @@ class Curves:
 
 
 def queries_to_measure(gallery: int) -> int:
-    """How many queries are looked at over a gallery of this size.
+    """Number of queries that are examined for a gallery of this size.
 
     Example:
         >>> queries_to_measure(2_000), queries_to_measure(762_000)

@@ -1,8 +1,8 @@
-"""Picks the queries that the report shows, and what each of them found.
+"""Choose the queries that the report shows, with the images that each of them found.
 
 The best, the worst and some random queries of one model, and those by which two models differ most.
-The random ones are drawn by a hash of the image's id, so that they stay the same whatever else is
-in the set. Every photo comes with its classes, title, author and licence as far as they are known.
+The random ones are drawn by a hash of the image's id, so that they stay the same if other images
+come or go. Every photo comes with its classes, title, author and licence as far as they are known.
 """
 
 import json
@@ -59,7 +59,7 @@ class Found:
 
 @dataclass(frozen=True)
 class FoundByModel:
-    """What a model found for a query, and the query's value by that."""
+    """The images that a model found for a query, and the value of the query."""
 
     model: str
     value: float
@@ -208,7 +208,7 @@ class Images:
         return ExamplePhoto(image, (self.names.get(finest, finest), *above[::-1]), Credit.of(row))
 
     def groups(self) -> dict[str, tuple[str, ...]]:
-        """image_id -> the classes above its finest one, or that one where there is no other."""
+        """image_id -> the classes above its finest one, or that one if it is the only one."""
         return {i: self.path(i)[:-1] or self.path(i) for i in self.landmarks}
 
     def paths_by_labels(self) -> dict[tuple[int, ...], tuple[str, ...]]:
@@ -235,5 +235,5 @@ def _spread(ids: Sequence[str], groups: Mapping[str, Hashable], count: int) -> l
 
 
 def by_chance(ids: Collection[str]) -> list[str]:
-    """The ids in an order that looks random and stays the same whatever else is in the set."""
+    """The ids in a random order that does not depend on which other ids are in the set."""
     return sorted(ids, key=lambda i: sha256(i.encode()).digest())

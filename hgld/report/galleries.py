@@ -51,7 +51,7 @@ class Gallery:
 def find_galleries(
     per_query: pd.DataFrame, measured: ChartData, options: ReportOptions
 ) -> Iterator[Gallery]:
-    """What the best model finds, and what two models find for the same queries.
+    """Results of the best model, and of two models for the same queries.
 
     Raises:
         UsageError: ``report.compared`` names a model that was not measured.
@@ -135,7 +135,7 @@ def shorten(text: str, longest: int = LONGEST) -> str:
 
 
 def note_unknown(gallery: Gallery) -> str:
-    """How many photos have no author or no licence on record, once for all; may be empty."""
+    """A sentence with the number of photos without author or licence; may be empty."""
     photos = [
         photo
         for group in gallery.groups

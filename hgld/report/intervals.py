@@ -1,4 +1,4 @@
-"""How sure the means of the metrics are, and which runs differ by more than chance.
+"""Intervals of the means of the metrics, and runs that differ by more than chance.
 
 All models and metrics are resampled together, so that a difference of two runs is that of the same
 queries; the seed is fixed, so that the same values give the same intervals.

@@ -1,4 +1,4 @@
-"""Reads the loss of each training step from a run's ``metrics.jsonl``."""
+"""Read the loss of each training step from a run's ``metrics.jsonl``."""
 
 import json
 from pathlib import Path
@@ -12,10 +12,10 @@ LossCurve = tuple[list[float], list[float]]  # steps and losses
 
 
 def read_losses(run: Path) -> LossCurve | None:
-    """Steps and losses of a run; None where it was not trained.
+    """Steps and losses of a run; None if it was not trained.
 
     Raises:
-        InvalidData: a line is no JSON object.
+        InvalidData: a line is not a JSON object.
     """
     path = run / "metrics.jsonl"
     if not path.is_file():

@@ -45,7 +45,7 @@ class MetricRow:
     Attributes:
         model: name of the run.
         colours: of the run, on light and on dark pages.
-        about: what it is.
+        about: backbone, loss and steps.
         values: means, over the seeds where there are several.
         deviations: their standard deviations over the seeds; None for one seed.
         intervals: ends of the 95 % intervals; None where it is unknown.
@@ -62,7 +62,7 @@ class MetricRow:
 
     @property
     def has_deviation(self) -> bool:
-        """Whether it is of several seeds."""
+        """True for a run of several seeds."""
         return any(value is not None for value in self.deviations)
 
 
@@ -134,7 +134,7 @@ def skipped_queries(evaluation: Mapping[str, Any]) -> list[str]:
 
 
 def explain_metrics(metrics: Sequence[str]) -> list[tuple[str, str]]:
-    """What each kind of metric in the table says."""
+    """Meaning of each kind of metric in the table."""
     kinds = dict.fromkeys(name.split(":")[0].split("@")[0].split("(")[0] for name in metrics)
     return [(kind, MEANINGS[kind]) for kind in kinds if kind in MEANINGS]
 

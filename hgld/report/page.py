@@ -132,7 +132,7 @@ def write_report(
 
 
 def describe_seeds(measured: ChartData) -> str:
-    """Whether the spread between training seeds is in the intervals; empty if none was trained."""
+    """A sentence on the spread between training seeds; empty if no run was trained."""
     models = measured.evaluation["models"]
     trained = [
         len(run["models"]) for run in measured.runs.values() if models[run["models"][0]]["steps"]

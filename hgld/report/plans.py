@@ -1,4 +1,4 @@
-"""What a chart is planned from, and the plan: the words beside it and how it is drawn."""
+"""The facts that charts are planned from, and the plan: title, caption and drawing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Draw = Callable[[Theme], Drawing]
 
 @dataclass(frozen=True)
 class ChartData:
-    """What the evaluation found, as the charts need it.
+    """Results of the evaluation, as the charts need them.
 
     Attributes:
         rankings: model -> what its queries found.
@@ -43,11 +43,11 @@ class ChartData:
 
     @property
     def has_seeds(self) -> bool:
-        """Whether a run has models of several seeds."""
+        """True if a run has models of several seeds."""
         return any(len(facts["models"]) > 1 for facts in self.runs.values())
 
     def is_surely_best(self, run: str, metric: str) -> bool:
-        """Whether no other run may be as good."""
+        """True if no other run may be as good."""
         return self.intervals.ties.get(metric, frozenset({run})) == {run}
 
 

@@ -1,6 +1,6 @@
-"""Draws queries and what they found as one picture, for slides.
+"""Draw queries and the images that they found as one picture, for slides.
 
-The page shows the same photos as text and images of their own; a picture that leaves the page has
+The page shows the same photos as text and single images; a picture that leaves the page has
 to carry the credits itself. The photos are put onto one canvas at their place in pixels, which
 takes a tenth of the time of as many panels.
 """
