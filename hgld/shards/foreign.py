@@ -164,7 +164,10 @@ def _describe_sample(
         raise InvalidData(f"{name}: its image has {image.size_bytes:,} bytes; {MOST_IMAGE:,} are "
                           "read at most")  # fmt: skip
     data = reader.read(tar.name, image.offset, image.size_bytes)
-    width, height = _size_of(data, name)
+    try:
+        width, height = read_size(data)
+    except Undecodable as error:
+        raise InvalidData(f"{name}: the image cannot be decoded ({error})") from None
     credit = {name: str(known.get(name) or "unknown") for name in ("author", "license", "title")}
     return {
         "key": key,
@@ -220,13 +223,6 @@ def _whole_number(value: object) -> int:
     """GLDv2's number of a landmark, -1 if the JSON says something else."""
     text = str(value) if isinstance(value, int | str) else ""
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else -1
-
-
-def _size_of(data: bytes, name: str) -> tuple[int, int]:
-    try:
-        return read_size(data)
-    except Undecodable as error:
-        raise InvalidData(f"{name}: the image cannot be decoded ({error})") from None
 
 
 def number_rows(rows: pd.DataFrame, levels: Sequence[str]) -> tuple[pd.DataFrame, Classes]:

@@ -35,9 +35,12 @@ def withhold(
     images: pd.DataFrame, removals: pd.DataFrame | None, licenses: Sequence[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The images that may be exported, and those that may not with their reason."""
-    if removals is not None:
-        _tell_strangers(removals, images)
     why = {} if removals is None else dict(zip(removals["image_id"], removals["why"], strict=True))
+    known = set(images["image_id"])
+    strange = [image_id for image_id in why if image_id not in known]
+    if strange:  # a slip there would remove nothing, in silence
+        some = ", ".join(strange[:3]) + ", ..." * (len(strange) > 3)
+        say(f"removals.csv: {len(strange)} of {len(why)} ids are of no image here: {some}")
     allowed = {licence: permits(licenses, licence) for licence in images["license"].unique()}
     removed = images["image_id"].isin(list(why))
     closed = ~images["license"].map(allowed).astype(bool) & ~removed
@@ -46,14 +49,6 @@ def withhold(
         images[closed].assign(reason="licence", detail=lambda t: "licence: " + t["license"]),
     ]
     return images[~removed & ~closed], pd.concat(dropped, ignore_index=True)[DROPPED]
-
-
-def _tell_strangers(removals: pd.DataFrame, images: pd.DataFrame) -> None:
-    """Say which ids of the removal list are of no image: a slip there would pass in silence."""
-    strange = removals.loc[~removals["image_id"].isin(images["image_id"]), "image_id"]
-    if len(strange):
-        some = ", ".join(strange.head(3)) + ", ..." * (len(strange) > 3)
-        say(f"removals.csv: {len(strange)} of {len(removals)} ids are of no image here: {some}")
 
 
 def count_reasons(dropped: pd.DataFrame) -> str:

@@ -86,9 +86,11 @@ def _scan(handle: int, path: Path, total: int, end_mark: bool) -> Iterator[Membe
             )
         _check(header, path, position)
         kind, data = header[156:157], position + BLOCK
-        name, size = _name(header, records), _number(header[124:136])
+        name, field = _name(header, records), header[124:136]
         if b"size" in records and kind in FILES:
-            size = int(records[b"size"])
+            size: int | None = int(records[b"size"])
+        else:  # octal digits, or base 256 if the first bit is set
+            size = int.from_bytes(field[1:], "big") if field[0] == 0x80 else _octal(field)
         if size is None:
             raise InvalidData(f"{path}: no size in the tar header at byte {position}; {AGAIN}")
         if data + size > total:
@@ -128,11 +130,6 @@ def _check(header: bytes, path: Path, position: int) -> None:
     if header[:2] == b"\x1f\x8b":
         raise InvalidData(f"{path}: compressed; images are read in place, so gunzip it")
     raise InvalidData(f"{path}: not a tar header at byte {position}; {AGAIN}")
-
-
-def _number(field: bytes) -> int | None:
-    """A size in octal digits, or in base 256 if the first bit is set."""
-    return int.from_bytes(field[1:], "big") if field[0] == 0x80 else _octal(field)
 
 
 def _octal(field: bytes) -> int | None:
@@ -212,13 +209,9 @@ class ShardFile:
         self._file.close()
 
 
-def _template() -> bytes:
-    member = tarfile.TarInfo("")
-    member.mode, member.uname, member.gname = 0o444, "hgld", "hgld"
-    return member.tobuf(tarfile.USTAR_FORMAT)
-
-
-_TEMPLATE = _template()
+_MEMBER = tarfile.TarInfo("")
+_MEMBER.mode, _MEMBER.uname, _MEMBER.gname = 0o444, "hgld", "hgld"
+_TEMPLATE = _MEMBER.tobuf(tarfile.USTAR_FORMAT)
 _BEFORE_SIZE = _TEMPLATE[LONGEST_NAME:_SIZE]
 _TIME = _TEMPLATE[_SIZE + 12 : _CHECKSUM]
 _AFTER = _TEMPLATE[_REST:]

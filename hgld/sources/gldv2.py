@@ -245,7 +245,9 @@ def _locate(split: str, rows: pd.DataFrame, source: Path, pattern: str, state: P
     rows.loc[absent, "detail"] = f"no file of that name in {pattern or 'any tar (none listed)'}"
     taken = (rows["reason"] == "").to_numpy()
     located = members.drop(columns="image_id").iloc[place[taken]].reset_index(drop=True)
-    images = pd.concat([_about(rows[taken]).assign(split=split), located], axis="columns")
+    about = rows[taken].assign(**{name: rows.get(name, UNKNOWN) for name in ABOUT}, split=split)
+    about["url"] = about["url"].where(about["url"].str.strip() != "", UNKNOWN)
+    images = pd.concat([about.reset_index(drop=True), located], axis="columns")
     strange = ~again
     strange[place[place >= 0]] = False
     extra = members[strange]
@@ -254,13 +256,6 @@ def _locate(split: str, rows: pd.DataFrame, source: Path, pattern: str, state: P
                          for part in (rows[~taken], twice, extra)])  # fmt: skip
     assert len(rows) == len(images) + int((~taken).sum()), "rows in = rows out + dropped"
     return images, _count_repeats(dropped).assign(split=split)[columns_of("images_dropped")]
-
-
-def _about(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with a word for what is not known of them."""
-    known = {name: rows.get(name, UNKNOWN) for name in ABOUT}
-    rows = rows.assign(**known).reset_index(drop=True)
-    return rows.assign(url=rows["url"].where(rows["url"].str.strip() != "", UNKNOWN))
 
 
 def _count_repeats(dropped: pd.DataFrame) -> pd.DataFrame:

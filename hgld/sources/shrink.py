@@ -23,7 +23,7 @@ from hgld.artifacts import ColumnType, atomic_path, read_csv
 from hgld.artifacts.atomic import require_file
 from hgld.errors import InvalidData, Resumable
 from hgld.images import shrink_jpeg
-from hgld.shards.tar import BLOCK, Member, scan_tar
+from hgld.shards.tar import BLOCK, scan_tar
 from hgld.sources.download import RemoteFile, load_part, note_right, was_right
 from hgld.tasks import say
 
@@ -200,7 +200,8 @@ def _keep(
     tar: Path, kept: Path, words: str, wanted: WantedPhotos, view: tuple[int, int], stop: Event
 ) -> KeptPhotos:
     members = list(scan_tar(tar))
-    chosen = [m for m, has in zip(members, wanted.has(list(map(_id, members))), strict=True) if has]
+    is_wanted = wanted.has([m.name.rpartition("/")[2].partition(".")[0] for m in members])
+    chosen = [member for member, has in zip(members, is_wanted, strict=True) if has]
     for left in kept.parent.glob(f".{escape(kept.name)}*.tmp"):
         left.unlink(missing_ok=True)  # a killed run's
     with (
@@ -210,26 +211,14 @@ def _keep(
         header = {WORDS: f"{words}, sha256 {UNKNOWN}"}
         with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT, pax_headers=header) as out:
             for member in chosen:
-                _add(out, member, _read(source, member), view)
+                source.seek(member.offset)
+                small = shrink_jpeg(source.read(member.size_bytes), *view)
+                entry = tarfile.TarInfo(member.name)
+                entry.size = len(small)
+                out.addfile(entry, io.BytesIO(small))
                 if stop.is_set():
                     raise Resumable("stopped on the way; run the same command again to go on")
         with temporary.open("r+b") as file:
             file.seek(file.read(2 * BLOCK).index(UNKNOWN.encode()))
             file.write(_hash_body(temporary).encode())
     return KeptPhotos(len(chosen), len(members))
-
-
-def _id(member: Member) -> str:
-    return member.name.rpartition("/")[2].partition(".")[0]
-
-
-def _read(source: io.BufferedReader, member: Member) -> bytes:
-    source.seek(member.offset)
-    return source.read(member.size_bytes)
-
-
-def _add(out: tarfile.TarFile, member: Member, data: bytes, view: tuple[int, int]) -> None:
-    small = shrink_jpeg(data, *view)
-    entry = tarfile.TarInfo(member.name)
-    entry.size = len(small)
-    out.addfile(entry, io.BytesIO(small))

@@ -120,7 +120,10 @@ def answered_pages(
     """
     try:
         query = _map(document.get("query", {}))
-        spelled = {_plain(step): _text(step["to"]) for step in query.get("normalized", [])}
+        spelled = {}
+        for step in query.get("normalized", []):  # the title is encoded if it was not NFC
+            asked = unquote(step["from"]) if step.get("fromencoded") else _text(step["from"])
+            spelled[asked] = _text(step["to"])
         moved = {_text(step["from"]): _text(step["to"]) for step in query.get("redirects", [])}
         pages = {_text(page["title"]): page for page in query.get("pages", [])}
         pages |= {_text(page["title"]): page for page in query.get("interwiki", [])}
@@ -184,11 +187,6 @@ def judge_item(item: Item) -> str:
         if all(s.rank == "deprecated" for s in item.statements)
         else "unknown_value"
     )
-
-
-def _plain(step: Mapping[str, Any]) -> str:
-    """The asked title; it is percent-encoded in the answer if it was not NFC."""
-    return unquote(step["from"]) if step.get("fromencoded") else _text(step["from"])
 
 
 def _follow(

@@ -56,7 +56,9 @@ def read_rows(path: Path, columns: Sequence[str], label: str) -> Iterator[tuple[
             raise InvalidData(
                 f"{path}: table {table} has no column {name}; it has {', '.join(there)}"
             )
-    row = re.compile(_row_pattern(there, columns), re.DOTALL)
+    pattern = b",".join(b"(" + _CELL + b")" if name in columns else _CELL for name in there)
+    groups = b"()" if len(columns) == 1 else b""  # a second one, so that findall gives tuples
+    row = re.compile(rb"\(" + pattern + groups + rb"\)", re.DOTALL)
     order = [sorted(columns, key=there.index).index(name) for name in columns]
     for block in read_blocks(path, label):
         for line in block.split(b"\n"):
@@ -85,12 +87,6 @@ def _describe(path: Path) -> tuple[str, list[str]]:
     if found is None:
         raise InvalidData(f"{path}: no CREATE TABLE in it; expected an SQL dump of MediaWiki")
     return found[1].decode(), [name.decode() for name in _COLUMN.findall(found[2])]
-
-
-def _row_pattern(there: Sequence[str], wanted: Sequence[str]) -> bytes:
-    """A whole row, with the wanted cells as groups."""
-    cells = [b"(" + _CELL + b")" if name in wanted else _CELL for name in there]
-    return rb"\(" + b",".join(cells) + (b"()" if len(wanted) == 1 else b"") + rb"\)"
 
 
 def read_dumped_pages(titles: Iterable[str], options: ScrapeOptions) -> dict[str, Page]:

@@ -59,7 +59,8 @@ def read_page(path: Path, row: str) -> SavedPage:
     if page is None:
         return SavedPage("", (from_name,), reason="not_a_page", detail=f"{path.name} is no HTML")
     title = _title(page, data)
-    names = (*_led_here(page), from_name)
+    led_here = page.xpath("//*[contains(@class, 'mw-redirectedfrom')]//a")  # by hard redirects
+    names = (*(as_stored(a.get("title") or a.text_content()) for a in led_here), from_name)
     heads = page.xpath("//th[contains(concat(' ', @class, ' '), ' wikidatainfobox-lcell ')]")
     boxed = bool(heads or page.xpath("//*[@id='wdinfobox']"))
     if not title and not boxed:
@@ -68,7 +69,8 @@ def read_page(path: Path, row: str) -> SavedPage:
     found = [head for head in heads if _shown(head).casefold() == row.casefold()]
     values = tuple(_values(found[0])) if found else ()
     named = tuple(value for value in values if value.casefold() not in NO_VALUES)
-    redirect = _redirect(page)
+    boxes = page.xpath("//div[contains(@class, 'category-redirect-header')]//a/@href")
+    redirect = next(filter(None, map(_title_at, boxes)), "")
     if named or redirect:
         return SavedPage(title, names, _item_id(page), named, "" if named else redirect)
     reason, detail = _why_none(page, path.name, boxed, row, values)
@@ -105,18 +107,6 @@ def _title(page: html.HtmlElement, data: bytes) -> str:
         return title
     head = _TITLE.fullmatch(single_blanks(page.findtext(".//title") or ""))
     return as_stored(head[1]) if head else ""
-
-
-def _led_here(page: html.HtmlElement) -> Iterator[str]:
-    """Titles of hard redirects that the server followed to this page."""
-    for link in page.xpath("//*[contains(@class, 'mw-redirectedfrom')]//a"):
-        yield as_stored(link.get("title") or link.text_content())
-
-
-def _redirect(page: html.HtmlElement) -> str:
-    """Title that a soft redirect's box leads to."""
-    boxes = "//div[contains(@class, 'category-redirect-header')]//a/@href"
-    return next(filter(None, map(_title_at, page.xpath(boxes))), "")
 
 
 def _title_at(url: str) -> str:

@@ -43,7 +43,10 @@ def read_redirects(document: Mapping[str, Any], titles: Sequence[str]) -> dict[s
     found: dict[str, Redirect] = {}
     for title, page in answered_pages(document, titles).items():
         try:
-            target = target_of_text(_text(page)) or (_only_link(page) if whole else "")
+            target = target_of_text(_text(page))
+            if not target and whole:
+                links = [str(link["title"]) for link in page.get("links", [])]
+                target = links[0] if len(links) == 1 else ""
         except (AttributeError, IndexError, KeyError, TypeError):
             continue  # damaged, or the answer to another question
         if target or whole:
@@ -60,7 +63,9 @@ def target_of_text(text: str) -> str:
         >>> target_of_text("{{Category redirect}}")
         ''
     """
-    template = _TEMPLATE.search(_without_comments(text))
+    start, *parts = text.split("<!--")  # as in MediaWiki, a comment without an end takes the rest
+    text = start + "".join(part.partition("-->")[2] for part in parts)
+    template = _TEMPLATE.search(text)
     if template is None:
         return ""
     named, plain = {}, []
@@ -70,19 +75,10 @@ def target_of_text(text: str) -> str:
             named[name.strip()] = value
         else:
             plain.append(parameter)
-    return _category(named.get("1") or next(iter(plain), ""))
-
-
-def _category(text: str) -> str:
-    name = single_blanks(text.replace("_", " ").replace("[[", "").replace("]]", ""))
+    name = named.get("1") or next(iter(plain), "")
+    name = single_blanks(name.replace("_", " ").replace("[[", "").replace("]]", ""))
     name = re.sub(r"^:?\s*(?:category\s*:)?\s*", "", name, flags=re.IGNORECASE)
     return f"Category:{name[0].upper()}{name[1:]}" if _NAME.fullmatch(name) else ""
-
-
-def _without_comments(text: str) -> str:
-    """Remove the comments; as in MediaWiki, one without an end reaches to the end of the text."""
-    start, *parts = text.split("<!--")
-    return start + "".join(part.partition("-->")[2] for part in parts)
 
 
 def _text(page: Mapping[str, Any]) -> str:
@@ -100,8 +96,3 @@ def _text(page: Mapping[str, Any]) -> str:
     if not isinstance(text, str):
         raise TypeError
     return text
-
-
-def _only_link(page: Mapping[str, Any]) -> str:
-    links = [str(link["title"]) for link in page.get("links", [])]
-    return links[0] if len(links) == 1 else ""
