@@ -1,11 +1,8 @@
 """Levels by rank of a query's gallery, by one sort of all scores, in numba.
 
 A key holds, from the top: the score's place among 2^23 even steps of the row's range, the score's
-32 bits in descending order, and 8 bits of level. Two counting passes over the first part sort all
-but neighbours in one step; an insertion pass over whole keys mends these. So ranks are exact for
-float32, and among equal scores the less relevant comes first. Where one far score stretches the
-range and the rest fall into few steps, insertion would be slow: then four passes over the rest of
-the key sort all of it, since a place never falls as the bits of the score grow.
+32 bits in descending order, and 8 bits of level. So ranks are exact for float32, and among equal
+scores the less relevant comes first.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +16,7 @@ from torch import Tensor
 from hgld.ranking.checks import not_finite
 from hgld.ranking.kernels.compiled import Array, fast, kernel, part
 from hgld.ranking.kernels.device import over_rows, whole_products
+from hgld.ranking.kernels.sort import BELOW, BITS, sort_keys
 
 if TYPE_CHECKING:
     from hgld.ranking.evaluation import ClassRanges
@@ -27,9 +25,7 @@ __all__ = ["rank_blocks", "rank_rows"]
 
 BLOCK_CELLS = 1 << 26  # 256 MB of scores
 BLOCK_ROWS = 256
-BUCKET = 40  # bits below the place in the range
-LOW, HIGH = 10, 13  # bits of the place in two digits: above ten, scattered writes leave the cache
-PLACES = (1 << (LOW + HIGH)) - 64  # rounding up stays below 2^23
+PLACES = (1 << (BITS - BELOW)) - 64  # rounding up stays below 2^23
 COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one number: 33 million images
 
 
@@ -199,73 +195,7 @@ def fill_keys(scores: Array, bits: Array, levels: Array, span: Array, keys: Arra
     for j in range(scores.shape[0]):
         step = np.uint32(np.int32((high - scores[j]) * scale))
         keys[j] = (
-            (np.uint64(step) << np.uint64(40))
+            (np.uint64(step) << np.uint64(BELOW))
             | (np.uint64(falling(bits[j])) << np.uint64(8))
             | np.uint64(levels[j])
         )
-
-
-@kernel
-def sort_keys(keys: Array, more: Array) -> None:
-    """Sort ascending in place."""
-    n = keys.shape[0]
-    if n < 2:
-        return
-    low, high = np.zeros(1 << LOW, np.uint32), np.zeros(1 << HIGH, np.uint32)
-    count_digits(keys, BUCKET, low)
-    count_digits(keys, BUCKET + LOW, high)
-    scatter(keys, more, BUCKET, low)
-    scatter(more, keys, BUCKET + LOW, high)
-    if not mend(keys, 2 * n):
-        for digit in range(BUCKET // LOW):  # an even number of passes ends in keys
-            source, target = (keys, more) if digit % 2 == 0 else (more, keys)
-            low[:] = 0
-            count_digits(source, digit * LOW, low)
-            scatter(source, target, digit * LOW, low)
-
-
-@kernel
-def count_digits(keys: Array, shift: int, heads: Array) -> None:
-    """Add to ``heads`` how often each digit from ``shift`` comes."""
-    mask = np.uint64(heads.shape[0] - 1)
-    for j in range(keys.shape[0]):
-        heads[(keys[j] >> np.uint64(shift)) & mask] += np.uint32(1)
-
-
-@kernel
-def scatter(source: Array, target: Array, shift: int, heads: Array) -> None:
-    """Stable sort by the digit from ``shift``, given how often each value comes."""
-    run = np.uint32(0)
-    for b in range(heads.shape[0]):
-        count = heads[b]
-        heads[b] = run
-        run += count
-    mask = np.uint64(heads.shape[0] - 1)
-    for j in range(source.shape[0]):
-        key = source[j]
-        digit = (key >> np.uint64(shift)) & mask
-        spot = heads[digit]
-        target[spot] = key
-        heads[digit] = spot + np.uint32(1)
-
-
-@kernel
-def mend(keys: Array, most: int) -> bool:
-    """Insertion sort of what is nearly in order; False where that takes too many moves."""
-    moves = 0
-    before = keys[0]
-    for j in range(1, keys.shape[0]):
-        key = keys[j]
-        if key >= before:
-            before = key
-            continue
-        i = j
-        while i > 0 and keys[i - 1] > key:
-            keys[i] = keys[i - 1]
-            i -= 1
-        keys[i] = key
-        before = keys[j]
-        moves += j - i
-        if moves > most:
-            return False
-    return True
