@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from hgld.errors import HgldError, ShapeError
 from hgld.ranking.checks import check_count, check_finite, check_positive
 from hgld.ranking.levels import finest_ids
-from hgld.ranking.proxies import ProxyCalibration, cosines_with_proxies, new_proxies
-from hgld.ranking.sides import Sides, check_labels
+from hgld.ranking.modules import ProxyCalibration, cosines_with_proxies, new_proxies
+from hgld.ranking.rank_loss import Sides, check_labels
 
 __all__ = ["FastAP", "LevelSum", "NormSoftmax", "ProxyNCA", "Triplet"]
 

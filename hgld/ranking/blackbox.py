@@ -18,7 +18,7 @@ from torch import Tensor
 from hgld.errors import ShapeError
 from hgld.ranking.checks import check_count, check_finite, check_positive
 from hgld.ranking.levels import at_least, check_pairs
-from hgld.ranking.plain import row_loss
+from hgld.ranking.surrogates import row_loss
 
 __all__ = ["ScoreMemory", "blackbox_ap", "blackbox_ap_all_classes", "blackbox_recall"]
 

@@ -193,7 +193,7 @@ def _count_plainly(levels: Tensor, num_levels: int) -> Tensor:
 def _count_by_kernel(levels: Tensor, num_levels: int) -> Tensor:
     if has_triton(levels.device):
         return loss_gpu.count_levels(levels, num_levels)
-    from hgld.ranking.kernels.sort import count_rows
+    from hgld.ranking.kernels.loss_cpu import count_rows
 
     counts = levels.new_zeros(len(levels), num_levels + 1, dtype=torch.int64)
     count_rows(levels.to(torch.int8).contiguous().numpy(), counts.numpy())

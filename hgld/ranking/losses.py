@@ -12,10 +12,16 @@ from hgld.ranking.blackbox import (
     blackbox_ap_all_classes,
     blackbox_recall,
 )
-from hgld.ranking.composites import HAPPIER, ROADMAP, RODNDCG, RobustDecomposable, RODRecall
 from hgld.ranking.modules import (
+    CSL,
+    HAPPIER,
+    ROADMAP,
+    RODNDCG,
     BlackBoxAP,
     BlackBoxRecall,
+    ProxyCalibration,
+    RobustDecomposable,
+    RODRecall,
     SmoothAP,
     SmoothHAP,
     SmoothRecall,
@@ -24,6 +30,7 @@ from hgld.ranking.modules import (
     SupHAP,
     SupNDCG,
     SupRecall,
+    proxy_calibration,
 )
 from hgld.ranking.pooled import (
     PairCalibration,
@@ -31,7 +38,6 @@ from hgld.ranking.pooled import (
     XBMContrastive,
     xbm_contrastive,
 )
-from hgld.ranking.proxies import CSL, ProxyCalibration, proxy_calibration
 from hgld.ranking.rank_loss import RankLoss
 from hgld.ranking.surrogates import (
     smooth_ap,

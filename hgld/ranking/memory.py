@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hgld.errors import ShapeError
 from hgld.ranking.checks import check_count, check_tensors
 from hgld.ranking.levels import as_ids
-from hgld.ranking.sides import check_labels
+from hgld.ranking.rank_loss import check_labels
 
 __all__ = ["MemoryBank"]
 

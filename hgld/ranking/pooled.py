@@ -13,8 +13,7 @@ from hgld.ranking import binary
 from hgld.ranking.checks import check_finite
 from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.levels import check_pairs
-from hgld.ranking.rank_loss import RankLoss
-from hgld.ranking.sides import Sides
+from hgld.ranking.rank_loss import RankLoss, Sides
 
 __all__ = ["PairCalibration", "PooledCalibration", "XBMContrastive", "xbm_contrastive"]
 

@@ -21,8 +21,8 @@ from hgld.ranking import losses as rank_losses
 from hgld.ranking import metrics
 from hgld.ranking.kernels import loss_gpu, rank_gpu
 from hgld.ranking.levels import RelevanceWarning, count_levels, relevance_table, shared_levels
-from hgld.ranking.plain import Goal
 from hgld.ranking.steps import UpperStep
+from hgld.ranking.surrogates import Goal
 from pipelines.record import commit
 from tests.benchmarks.cases import embeddings_of, labels_of, three_products
 

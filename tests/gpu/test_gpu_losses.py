@@ -8,8 +8,8 @@ from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking import losses
 from hgld.ranking.kernels import device, loss_gpu
-from hgld.ranking.plain import Goal, gain_table
 from hgld.ranking.steps import SigmoidStep, UpperStep
+from hgld.ranking.surrogates import Goal, gain_table
 from tests.gpu.devices import DEVICE, needs_cpu_kernels, needs_triton, quiet
 from tests.ranking.ranking_oracles import random_pairs, rel_of, rows, sup_loss
 

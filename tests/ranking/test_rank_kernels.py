@@ -20,8 +20,8 @@ from hgld.ranking.kernels import compiled, loss_cpu
 from hgld.ranking.kernels.loss_cpu import loss_rows, run_rows
 from hgld.ranking.kernels.sort import new_row, sort_row
 from hgld.ranking.kernels.step_sums import fit_tail
-from hgld.ranking.plain import Goal, gain_table, plain_loss
 from hgld.ranking.steps import SigmoidStep, Step, UpperStep
+from hgld.ranking.surrogates import Goal, gain_table, plain_loss
 from tests.ranking.ranking_oracles import random_pairs, rel_of, rows, sup_loss
 
 ROOT = Path(__file__).parents[2]
@@ -275,7 +275,7 @@ def test_a_forked_process_computes_losses_too() -> None:
 @pytest.mark.parametrize(
     ("part", "program", "says"),
     [
-        ("ranking/kernels", "from hgld.ranking.kernels.sort import count_rows as f", 1),
+        ("ranking/kernels", "from hgld.ranking.kernels.loss_cpu import count_rows as f", 1),
         ("shards", "from hgld.shards.window import _play as f", 0),
     ],
 )

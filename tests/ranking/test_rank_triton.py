@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from hgld.ranking.kernels import loss_gpu
-from hgld.ranking.plain import Goal
 from hgld.ranking.steps import UpperStep
+from hgld.ranking.surrogates import Goal
 
 ROOT = Path(__file__).parent.parent.parent
 needs_triton = pytest.mark.skipif(

@@ -40,10 +40,10 @@ from hgld.ranking.kernels.step_sums import (
     prepare_sums,
     pull_all,
 )
-from hgld.ranking.plain import Goal
 from hgld.ranking.steps import UpperStep
+from hgld.ranking.surrogates import Goal
 
-__all__ = ["grid_span", "loss_rows", "rule_of", "run_rows", "solve_rows"]
+__all__ = ["count_rows", "grid_span", "loss_rows", "rule_of", "run_rows", "solve_rows"]
 
 CELLS_TO_CHOOSE = 1 << 19  # below, pairs always win
 SAMPLED_ROWS = 4
@@ -530,3 +530,13 @@ def exact_counts(level: int, rel: Array, smooth: bool, seen: Array) -> tuple[flo
             rank += seen[v]
         shared += seen[v] * min(rel[v], rel[level])
     return rank, shared
+
+
+@kernel
+def count_rows(levels: Array, counts: Array) -> None:
+    """Images of each level in each row, into (Q, L + 1) zeros."""
+    for i in range(levels.shape[0]):
+        for j in range(levels.shape[1]):
+            level = levels[i, j]
+            if 0 <= level < counts.shape[1]:
+                counts[i, level] += 1

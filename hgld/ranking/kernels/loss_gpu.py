@@ -14,7 +14,7 @@ from hgld.ranking.kernels.device import has_triton
 from hgld.ranking.steps import UpperStep
 
 if TYPE_CHECKING:
-    from hgld.ranking.plain import Goal
+    from hgld.ranking.surrogates import Goal
 
 __all__ = ["WIDEST", "bounds", "count_levels", "fits", "on", "solve_pairs", "solve_rows"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from hgld.ranking.kernels.compiled import Array, fast, kernel
 
-__all__ = ["BELOW", "BITS", "SortedRow", "count_rows", "new_row", "sort_keys", "sort_row"]
+__all__ = ["BELOW", "BITS", "SortedRow", "new_row", "sort_keys", "sort_row"]
 
 FEW = 1536  # below, two passes of 8 bits do
 LOW, HIGH = 10, 13  # bits of a place in two digits: above ten, scattered writes leave the cache
@@ -223,13 +223,3 @@ def group(levels: Array, present: int, row: SortedRow) -> None:
         row.starts[v + 1] = row.starts[v] + row.counts[v]
     for j in range(present):
         row.spot[j] += np.int32(row.starts[row.lev[j]])
-
-
-@kernel
-def count_rows(levels: Array, counts: Array) -> None:
-    """Images of each level in each row, into (Q, L + 1) zeros."""
-    for i in range(levels.shape[0]):
-        for j in range(levels.shape[1]):
-            level = levels[i, j]
-            if 0 <= level < counts.shape[1]:
-                counts[i, level] += 1
