@@ -17,9 +17,11 @@ from PIL import Image
 
 from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.credit import Credit
+from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records
 from hgld.images import Undecodable, decode_rgb
+from hgld.shards.files import FileReader
 from hgld.tasks import track
 
 __all__ = ["ReviewPhoto", "choose_images", "read_photos"]
@@ -73,27 +75,19 @@ def read_photos(
 def _read(
     rows: Sequence[dict[str, Any]], source: Path
 ) -> Iterator[tuple[dict[str, Any], ReviewPhoto]]:
-    at_hand: dict[str, bool] = {}
+    reader = FileReader(source)
     for row in track(rows, "Reading photos", len(rows)):
-        path = source / row["path"]
-        if at_hand.setdefault(row["path"], path.is_file()):
-            with path.open("rb") as file:
-                file.seek(row["offset"])
-                small = _shrink(file.read(row["size_bytes"]))
-            if small is not None:
-                yield row, ReviewPhoto(b64encode(small).decode(), row["name"], Credit.of(row))
-
-
-def _shrink(data: bytes) -> bytes | None:
-    """Return a small JPEG of the image; None if it cannot be decoded."""
-    try:
-        image = decode_rgb(data, at_least=2 * SIDE)
-    except Undecodable:
-        return None
-    image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
-    return buffer.getvalue()
+        try:
+            data = reader.read(row["path"], row["offset"], row["size_bytes"])
+            image = decode_rgb(data, at_least=2 * SIDE)
+        except (InvalidData, Undecodable):
+            continue
+        image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
+        small = b64encode(buffer.getvalue()).decode()
+        yield row, ReviewPhoto(small, row["name"], Credit.of(row))
+    reader.close()
 
 
 def _weight(photo: ReviewPhoto) -> int:
