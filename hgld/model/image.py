@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torchvision.transforms import v2
 
 from hgld.artifacts import atomic_path, hash_file
 from hgld.config import TrainOptions
@@ -24,12 +25,7 @@ from hgld.model.backbones import LITE0, create_backbone, find_backbone
 from hgld.model.folder import CONFIG, WEIGHTS, check_model, write_config
 from hgld.model.image_config import ImageConfig
 from hgld.model.pooling import Pooling
-from hgld.model.transforms import (
-    ImageTransform,
-    evaluation_transform,
-    normalise,
-    training_transform,
-)
+from hgld.model.transforms import ImageTransform, evaluation_transform, training_transform
 from hgld.model.weights import one_line
 
 __all__ = [
@@ -63,7 +59,9 @@ class ImageModel(nn.Module):
         return self.config.dim or self.features
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed (B, 3, H, W) normalised images as (B, D) unit vectors."""
+        """Embed (B, 3, H, W) images, as bytes or normalised, as (B, D) unit vectors."""
+        if images.dtype == torch.uint8:
+            images = normalise(images, self.config)
         features = self.head_input(images)
         return F.normalize(features if self.head is None else self.head(features), dim=-1)
 
@@ -86,6 +84,13 @@ class ImageModel(nn.Module):
                 if isinstance(module, _BatchNorm):
                     module.eval()
         return self
+
+
+def normalise(images: Tensor, config: ImageConfig) -> Tensor:
+    """The numbers that the model takes for bytes (B, 3, H, W), on any device."""
+    numbers = v2.functional.to_dtype(images, torch.float32, scale=True)
+    found: Tensor = v2.functional.normalize(numbers, list(config.mean), list(config.std))
+    return found
 
 
 def build_image_model(options: TrainOptions, *, head: bool = True) -> ImageModel:

@@ -14,7 +14,7 @@ from torchvision.transforms import InterpolationMode, v2
 from hgld.config import AugmentationOptions
 from hgld.model.image_config import ImageConfig
 
-__all__ = ["ImageTransform", "evaluation_transform", "normalise", "training_transform"]
+__all__ = ["ImageTransform", "evaluation_transform", "training_transform"]
 
 ImageTransform = Callable[[Image.Image], Tensor]
 AUTHORS = AugmentationOptions()
@@ -26,7 +26,7 @@ def training_transform(
     """Resize (or not), a random crop (or the whole), a flip (or none), in this order.
 
     Without other options: a crop of 0.16 to 1 of the area, and a flip, as in the authors' recipes.
-    What comes out are bytes (3, H, W), for ``normalise``.
+    What comes out are bytes (3, H, W), which the model normalises.
     """
     side, mode = config.image_size, InterpolationMode(config.interpolation)
     steps: list[nn.Module] = []
@@ -41,12 +41,6 @@ def training_transform(
         steps.append(v2.RandomHorizontalFlip())
     transform: ImageTransform = v2.Compose([*steps, v2.RGB(), v2.PILToTensor()])
     return transform
-
-
-def normalise(images: Tensor, config: ImageConfig) -> Tensor:
-    """Bytes (B, 3, H, W) as the model wants them, wherever they are."""
-    numbers: Tensor = v2.Compose(_to_numbers(config))(images)
-    return numbers
 
 
 def evaluation_transform(config: ImageConfig) -> ImageTransform:

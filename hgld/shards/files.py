@@ -46,16 +46,16 @@ def local_folder(folder: Path | str) -> Path:
     return Path(folder)
 
 
-def require_intact(data: bytes | memoryview, expected: int | None, name: str) -> None:
+def require_intact(data: bytes | memoryview, expected: int | None, name: Callable[[], str]) -> None:
     """Check the bytes of an image against the CRC-32 of its row, if it has one.
 
     Raises:
-        DamagedImage: they are not what was written; ``name`` is the image's shard and key.
+        DamagedImage: they are not what was written; ``name`` gives the image's shard and key.
     """
     if expected is not None and crc32(data) != expected:
         raise DamagedImage(
-            f"{name}: the image's bytes were changed (CRC-32), so the shard is damaged; run `hgld "
-            "shards verify`"
+            f"{name()}: the image's bytes were changed (CRC-32), so the shard is damaged; run "
+            "`hgld shards verify`"
         )
 
 
@@ -98,7 +98,7 @@ class FileReader:
             DamagedImage: its bytes were changed.
         """
         data = self.read(path, offset, size)
-        require_intact(data, crc32, f"{self.folder / path}: key {key}")
+        require_intact(data, crc32, lambda: f"{self.folder / path}: key {key}")
         return data
 
     def read_into(self, path: str, offset: int, into: memoryview) -> None:

@@ -280,15 +280,24 @@ class _BatchWorker:
     def _image(self, batch: GlobalBatch, at: int, jpeg: bytes | None) -> tuple[int, Tensor]:
         """The row and the tensor for a place of the batch, of another image if it is damaged."""
         planned = int(batch.rows[at])
-        others = ((row, None) for row in spare_rows(batch, at, self.images.labels, self.plan.seed))
-        for row, data in chain([(planned, jpeg)], others):
-            try:
-                return row, self.images.load(row, data)
-            except DamagedImage as error:
-                self.damaged.add(row)
-                if len(self.damaged) > self.budget:
-                    raise exceeded(str(error), len(self.damaged), self.budget) from None
+        image = self._load(planned, jpeg)
+        if image is not None:
+            return planned, image
+        for row in spare_rows(batch, at, self.images.labels, self.plan.seed):
+            image = self._load(row)
+            if image is not None:
+                return row, image
         raise InvalidData(f"{self.images.name(planned)}: no image of its class can be decoded")
+
+    def _load(self, row: int, jpeg: bytes | None = None) -> Tensor | None:
+        """The tensor of an image; None if it is damaged, and the budget allows it."""
+        try:
+            return self.images.load(row, jpeg)
+        except DamagedImage as error:
+            self.damaged.add(row)
+            if len(self.damaged) > self.budget:
+                raise exceeded(str(error), len(self.damaged), self.budget) from None
+            return None
 
     def _blank(self, batch: GlobalBatch, images: Iterable[Tensor | None]) -> Tensor:
         """Zeros in the shape of an image: of this part, or of the batch if all are padding."""

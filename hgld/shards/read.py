@@ -6,6 +6,7 @@ processes share only the page cache. Neighbours that are asked for together are 
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,17 +33,17 @@ READ_TOGETHER = 1 << 20  # bytes of one read; it stays in the processor's cache
 GAP = 16 << 10  # bytes between neighbours that are cheaper to read than to skip
 
 
-def decode_image(data: bytes | memoryview, name: str) -> Image.Image:
+def decode_image(data: bytes | memoryview, name: Callable[[], str]) -> Image.Image:
     """Return an image, upright in RGB.
 
     Raises:
-        DamagedImage: it cannot be decoded; ``name`` is its shard and key.
+        DamagedImage: it cannot be decoded; ``name`` gives its shard and key.
     """
     try:
         return decode_rgb(data)
     except Undecodable as error:
         raise DamagedImage(
-            f"{name}: the image cannot be decoded ({error}), so the shard is damaged; run `hgld "
+            f"{name()}: the image cannot be decoded ({error}), so the shard is damaged; run `hgld "
             "shards verify`"
         ) from None
 
@@ -94,13 +95,14 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
             DamagedImage: its bytes were changed, or cannot be decoded.
             InvalidData: the shard does not exist, or ends too early.
         """
+        name = partial(self.name, number)
         if jpeg is None and self._files is not None:
             crc32, key = self._crc32[number] if self._crc32 else None, self._keys[number]
             jpeg = self._files.read_image(*self._place(number), crc32, key)
         else:
             jpeg = self.read_bytes(number) if jpeg is None else jpeg
-            require_intact(jpeg, self._crc32[number] if self._crc32 else None, self.name(number))
-        return self.transform(decode_image(jpeg, self.name(number)))
+            require_intact(jpeg, self._crc32[number] if self._crc32 else None, name)
+        return self.transform(decode_image(jpeg, name))
 
     def name(self, number: int) -> str:
         """Shard and key of a sample, for an error."""
@@ -179,4 +181,4 @@ def read_image(folder: Path | str, row: "Mapping[str, Any] | pd.Series[Any]") ->
     place = str(row["shard"]), int(row["offset"]), int(row["size_bytes"])
     data = reader.read_image(*place, row.get(IMAGE_CRC32), row["key"])
     reader.close()
-    return decode_image(data, f"{folder / str(row['shard'])}: key {row['key']}")
+    return decode_image(data, lambda: f"{folder / str(row['shard'])}: key {row['key']}")

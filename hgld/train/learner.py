@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from hgld.config import RunOptions, TrainOptions
 from hgld.errors import HgldError
 from hgld.model import ImageModel
-from hgld.model.transforms import normalise
 from hgld.model.weights import is_short_of_memory
 from hgld.ranking.memory import MemoryBank
 from hgld.ranking.multistage import backward_in_parts
@@ -95,8 +94,8 @@ class Learner:
         set_rates(self.optimizers, self.run, step)
         self.remembers = step >= self.run.memory_start
         try:
-            numbers = normalise(images.to(self.device, non_blocking=True), self.model.config)
-            loss = self.differentiate(numbers, labels, rows)
+            there = images.to(self.device, non_blocking=True)
+            loss = self.differentiate(there, labels, rows)
         except RuntimeError as error:
             raise self._explain(error, len(images)) from None
         for optimizer in self.optimizers:
@@ -108,7 +107,7 @@ class Learner:
         """Put the gradient of the batch's loss into model and proxies; the loss.
 
         Args:
-            images: as in ``learn``, but normalised and on the device.
+            images: as in ``learn``, on the device.
             labels: as in ``learn``.
             rows: as in ``learn``.
         """

@@ -47,7 +47,7 @@ def test_a_jpeg_that_claims_to_be_enormous_is_refused_in_one_line() -> None:
     data[frame + 5 : frame + 9] = b"\xea\x60\xea\x60"  # height and width
     assert jpeg_size(bytes(data)) == (60_000, 60_000)
     with pytest.raises(InvalidData, match=r"^here: the image cannot be decoded \(60000 x 60000"):
-        decode_image(bytes(data), "here")
+        decode_image(bytes(data), lambda: "here")
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])

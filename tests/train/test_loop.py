@@ -12,7 +12,7 @@ import torch
 from hgld.config import RunOptions, TrainOptions
 from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.model import build_image_model, load_model
-from hgld.model.transforms import normalise
+from hgld.model.image import normalise
 from hgld.shards.batches import step_seed
 from hgld.shards.index import read_index
 from hgld.tasks import watched_by
