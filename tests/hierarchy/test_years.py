@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from hgld.errors import InvalidData
-from hgld.hierarchy.years import with_years
+from hgld.hierarchy.clean import with_years
 
 
 def date(time: str, precision: int = 9) -> dict[str, Any]:
