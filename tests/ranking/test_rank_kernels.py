@@ -1,6 +1,8 @@
 """The compiled kernels against all pairs in plain torch and float64, and both against the loop."""
 
+import copy
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -8,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -201,6 +204,16 @@ def test_a_kernel_is_compiled_anew_when_any_file_with_kernels_changes(
     assert compiled._stamp() == before
     (tmp_path / "one.py").write_text("from hgld.ranking.kernels.compiled import fast\n")
     assert compiled._stamp() != before
+
+
+def test_kept_kernels_that_know_a_class_of_another_name_are_compiled_anew(tmp_path) -> None:
+    file = run_rows._cache._cache_file
+    index = tmp_path / file._index_name
+    missing = b"chgld.ranking.kernels.sort\nRenamed\n."  # a pickle of a class that is not there
+    index.write_bytes(pickle.dumps(numba.__version__) + missing)
+    stale = copy.copy(file)
+    stale._index_path = str(index)
+    assert stale._load_index() == {}
 
 
 def test_threads_change_nothing() -> None:

@@ -49,6 +49,8 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any
     file = getattr(found._cache, "_cache_file", None)
     if file is not None:
         file._source_stamp = STAMP
+        # compared before numba unpickles the rest, which fails if a class was renamed since
+        file._version = f"{numba.__version__} {STAMP}"
     compiled: Callable[..., Any] = found
     return compiled
 
