@@ -3,7 +3,7 @@
 A landmark may have several "instance of" statements, of different rank, some of which say nothing
 about it ("Wikimedia category"). Which of them count is a policy, and an explicit one: the paper's
 text drops landmarks with several values (``single-only``), its numbers fit the first best one
-(``first-best``), and ``all`` keeps every one for the review to tell apart. A line a step shows how
+(``first-best``), and ``all`` keeps every one for the review to distinguish. A line a step shows how
 many landmarks are left, beside the paper's numbers (Ramzi et al. 2024, section VI), which are
 rounded as it gives them; of what it removed it gives only "approximately 0.25 %" for several values
 and irrelevant ones together.
@@ -104,7 +104,7 @@ def clean_values(
 
 @dataclass(frozen=True)
 class _Left:
-    """What is left of the statements, from step to step."""
+    """The statements that remain after each step."""
 
     statements: pd.DataFrame  # in order, each class with one label
     best: pd.DataFrame  # of the best rank
@@ -137,7 +137,7 @@ def _steps(landmarks: pd.DataFrame, left: _Left, dropped: pd.DataFrame) -> dict[
 
 
 def value_keys(table: pd.DataFrame) -> "pd.Series[str]":
-    """What a value is told apart by: its class id, or its text where it has none.
+    """The key of a value: its class id, or its text if it has none.
 
     Example:
         >>> table = pd.DataFrame({"class_id": ["Q16970", ""], "instance_of": ["church", "pub"]})
@@ -208,7 +208,7 @@ def _landmarks(table: pd.DataFrame) -> pd.MultiIndex:
 
 
 def _count_values(landmark_values: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
-    """How many landmarks and images each value has; train and index are counted together."""
+    """Numbers of landmarks and images of each value; train and index are counted together."""
     spaces = images["split"].map(SPACE_OF_SPLIT)
     per_landmark = images.groupby([spaces, images["landmark_id"]]).size().rename("images")
     counted = landmark_values.join(per_landmark, on=BY_LANDMARK).fillna({"images": 0})

@@ -152,7 +152,7 @@ def _group(
     anchor_of: Mapping[str, str],
     options: ClusterOptions,
 ) -> np.ndarray:
-    """What k-means finds and people have edited, as labels 0..k-1 in an order of our own."""
+    """Clusters of k-means with people's edits, as labels 0..k-1 in a fixed order."""
     found = k_means(
         vectors, options.clusters, seed=options.seed, restarts=options.restarts, starts=starts
     )

@@ -1,7 +1,7 @@
-"""How many clusters? k-means over a range of k, so that a person sees before choosing.
+"""Quality of k-means over a range of k, so that a person can choose the number of clusters.
 
-Two figures tell of each k. Inertia (the squared distances to the centres) always falls; where its
-curve bends, more clusters begin to gain little. The silhouette (how much nearer a value lies to
+Two figures describe each k. Inertia (the squared distances to the centres) always falls; where its
+curve bends, more clusters begin to gain little. The silhouette (how much nearer a value is to
 its own cluster than to the next one) is largest where the clusters are most distinct. One k is
 suggested; the pipeline file says which one is taken, since what it makes must not depend on a look.
 """
@@ -107,7 +107,7 @@ def suggested(measured: pd.DataFrame) -> tuple[int, str]:
 
 
 def _bend(measured: pd.DataFrame) -> int:
-    """The row that lies farthest below the line from the first to the last inertia."""
+    """The row that is farthest below the line from the first to the last inertia."""
     across, down = (
         (measured[name] - measured[name].iloc[0])
         / (measured[name].iloc[-1] - measured[name].iloc[0])
@@ -137,7 +137,7 @@ def draw_range(measured: pd.DataFrame, now: int, path: Path) -> None:
 
 
 def _mark(axes: Axes, marks: dict[int, str], measured: pd.DataFrame) -> None:
-    """A dashed line with its name at each number that lies within the range."""
+    """A dashed line with its name at each number within the range."""
     first, last = measured["clusters"].min(), measured["clusters"].max()
     for number, text in marks.items():
         if first <= number <= last:

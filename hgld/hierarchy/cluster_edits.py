@@ -1,7 +1,7 @@
-"""What people did to clusters: merged, dissolved, split; in words that outlive any clustering.
+"""Edits of clusters by people: merged, dissolved, split; valid for any later clustering.
 
 An edit names values, not clusters: "this value belongs with that one". Clusters change with k, the
-encoder and the next scrape, values do not, so an edit holds in whatever k-means proposes next.
+encoder and the next scrape, values do not, so an edit holds for all later proposals of k-means.
 Edits are only ever appended, as decisions are: the last row of a value holds, and an empty
 ``with_key`` takes an edit back.
 """
@@ -18,7 +18,7 @@ def anchors_of(edits: pd.DataFrame, keys: Sequence[str]) -> dict[str, str]:
     """Value -> the value whose cluster it goes to, for the values that a person put somewhere.
 
     Where that value was itself put with another, the last one of the chain counts. A value that
-    is its own anchor has a cluster of its own, with those that follow it; where it is not there
+    is its own anchor has a cluster with those that follow it; where it is not there
     any more, the first of those that are takes its place. Edits that lead nowhere do not count.
 
     Example:

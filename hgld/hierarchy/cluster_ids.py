@@ -1,8 +1,8 @@
 """Cluster ids that stay: a new clustering keeps the ids of the clusters that it finds again.
 
-k-means numbers clusters anew each time, but people remember "cluster 12". Each new cluster is
-matched with at most one cluster of before (Hungarian method on the Jaccard overlap) and keeps its
-id from an overlap of one half; an id that is gone is never given again.
+k-means numbers clusters differently each time, but people remember "cluster 12". Each new cluster
+is matched with at most one cluster of before (Hungarian method on the Jaccard overlap) and keeps
+its id from an overlap of one half; an id that is gone is never given again.
 
 What was before is remembered in the stage's own state, with a hash of what it was made from: making
 the same again gives the same ids, and so does a fresh work folder, where nothing was before. It
@@ -40,7 +40,7 @@ class Before:
 
 @dataclass(frozen=True)
 class Change:
-    """What became of a cluster; ``related`` are those it came from, or where it went."""
+    """Fate of a cluster; ``related`` are those that it came from, or that it went into."""
 
     cluster: int
     change: str
@@ -117,7 +117,7 @@ def _count(pairs: Sequence[tuple[int, int]], new: list[int], old: list[int]) -> 
 
 
 def tell_changes(before: Mapping[str, int], now: Mapping[str, int]) -> list[Change]:
-    """What became of each cluster, by the values that both clusterings know.
+    """Fate of each cluster, by the values that both clusterings know.
 
     A cluster is ``merged`` where it holds most of two or more clusters of before, else ``kept``
     where it has an id of before, ``split`` where most of it came from one, ``new`` where not, and
@@ -148,7 +148,7 @@ def _change(cluster: int, old: Sequence[int], counts: np.ndarray, row: int) -> C
 
 
 def load_before(state: Path, made_from: str) -> Before:
-    """What was before a run that is made from this; a damaged memory counts as none."""
+    """The clusters before a run that is made from this; a damaged file counts as none."""
     try:
         memory = json.loads(_memory(state).read_text(encoding="utf-8"))
         again = memory["made_from"] == made_from

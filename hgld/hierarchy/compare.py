@@ -1,4 +1,4 @@
-"""How two sets of labels differ: per landmark, per supercategory, and which are confused.
+"""Differences of two sets of labels: per landmark, per supercategory, and the confused pairs.
 
 Both sides are label files, published or made here, or work folders that hold them. Ids of train
 and index are different spaces and are never compared with each other. Of landmarks that both sides
@@ -27,7 +27,7 @@ KEY = ["split", "landmark_id"]
 
 @dataclass(frozen=True)
 class LabelComparison:
-    """What the labels of A and B have in common and in what they differ.
+    """Agreement and differences of the labels of A and B.
 
     Attributes:
         landmarks: one row a landmark of either side: split, landmark_id, label_a, kind_a,
@@ -156,6 +156,6 @@ def _labelled(file: LabelFile, end: str) -> pd.DataFrame:
 
 
 def _page(url: str) -> str:
-    """What a page is called, however its URL is written."""
+    """The name of a page, independent of the spelling of its URL."""
     title = title_of_url(url)
     return as_stored(title) if title else url

@@ -1,4 +1,4 @@
-"""Which decision is in force for a value.
+"""The decision in force for each value.
 
 Decisions are only ever appended: the last row of a key is in force, all earlier ones are history.
 A value is found by its class id, since labels change and class ids do not; where no decision names
@@ -44,12 +44,12 @@ class Decision:
 
     @property
     def places(self) -> bool:
-        """Whether it puts the value into a supercategory."""
+        """True if it puts the value into a supercategory."""
         return self.decision in PLACING
 
     @property
     def decides(self) -> bool:
-        """Whether the value is no longer open; ``unsure`` leaves it open."""
+        """True if the value is decided; ``unsure`` leaves it open."""
         return self.decision in DECIDING
 
 

@@ -1,8 +1,8 @@
 """Turns "instance of" values into unit vectors, so that near meanings lie near each other.
 
-Each value stands in a sentence ("A picture of a church building"), as the encoders were trained on
-sentences. The rows are sorted, the batches fixed, one thread computes and the numbers are rounded:
-the same values give the same bytes on one machine, whatever else it is doing.
+Each value is put into a sentence ("A picture of a church building"), as the encoders were trained
+on sentences. The rows are sorted, the batches fixed, one thread computes and the numbers are
+rounded: the same values give the same bytes on one machine, also under load.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def embed_values(values: pd.DataFrame, *, options: EmbedOptions, context: StageC
         One unit vector for each value, by value key, sorted; no value is dropped.
 
     Raises:
-        InvalidData: there are no values.
+        InvalidData: the table of values is empty.
         MissingWeights: the encoder's weights are neither here nor within reach.
         UsageError: the prompt has no place for the label.
     """

@@ -1,4 +1,4 @@
-"""How a landmark came to its path, or why it has none, told from the tables of a run.
+"""Explain the path of a landmark, or why it has none, from the tables of a run.
 
 Each step of the flow adds what it did with the landmark, in the order of the flow: its page, its
 item and statements, the values that count, their cluster and hint, the decision in force, an
@@ -95,7 +95,7 @@ def explain(landmark: Row, tables: Tables, labels: Path) -> list[Step]:
     Args:
         landmark: its row of ``landmarks``.
         tables: those of ``TABLES`` that are there, by artifact name.
-        labels: the folder of decisions and overrides, to tell in which row one stands.
+        labels: the folder of decisions and overrides, to name their rows.
     """
     key = (landmark["split"], landmark["landmark_id"])
     of = {name: _rows_of(key, table) for name, table in tables.items() if name in tables}
@@ -149,7 +149,7 @@ def _qualifiers(text: str) -> str:
 
 
 def _short(value: Any) -> str:
-    """A qualifier's value: the id or the date as far as it is known.
+    """A qualifier's value: the id, or the known part of the date.
 
     Example:
         >>> _short({"time": "+1172-00-00T00:00:00Z"}), _short({"id": "Q5"}), _short("somevalue")

@@ -1,4 +1,4 @@
-"""What Wikidata's own classes suggest for a value: the nearest known classes above it.
+"""Hints from Wikidata's own classes for a value: the nearest known classes above it.
 
 Known are the classes of ``class_roots.csv``, each by its id and the label under which a person
 knew it. Of several the nearest counts; a tie between natural and human-made is a question to the
@@ -48,7 +48,7 @@ def hint_classes(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """One row a value before; after, one row a class that has a known class above it.
 
-    Nothing is asked where ``hint.ask`` is off, no value has a class id or there are no roots, nor
+    Nothing is asked where ``hint.ask`` is off, no value has a class id or roots are missing, nor
     on the roads without network, unless ``scrape.contact`` is set. A root whose label in Wikidata
     is another than in the file is left out, and that is said.
 
@@ -97,7 +97,7 @@ def hints_above(
 
 
 def _hint(found: Iterable[tuple[int, Root]]) -> dict[str, Any]:
-    """What the roots at these distances suggest; of each kind, the nearest is told."""
+    """The hint of the roots at these distances; of each kind, the nearest is named."""
     ordered = sorted(found, key=lambda pair: (pair[0], pair[1].label))
     kind = _only({root.kind for _, root in _nearest(ordered)}) or ASK
     groups = [pair for pair in ordered if pair[1].kind == kind and pair[1].supercategory]

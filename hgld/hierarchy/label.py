@@ -1,8 +1,8 @@
 """Build the hierarchical labels from the reviewed decisions, or read published ones.
 
 A landmark gets its supercategory and kind from the decisions on its values, or from an override of
-its own, which wins. Whoever gets none is listed with the reason; ``lineage`` tells of each label
-where it comes from.
+its own, which wins. A landmark without a label is listed with the reason; ``lineage`` has the
+origin of each label.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -175,7 +175,7 @@ def _override(
 
 
 def _shares(agreement: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """What ``lineage`` says of agreement, by decided_by and supercategory."""
+    """Agreement as ``lineage`` states it, by decided_by and supercategory."""
     rows = agreement.get("supercategories", ())
     return {("decision", row["supercategory"]): f"{row['share']:.3f}" for row in rows}
 

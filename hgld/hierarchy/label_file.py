@@ -35,7 +35,7 @@ class LabelFile:
     """A label file as it was read.
 
     Attributes:
-        cells: every column as text, as it stands in the file.
+        cells: every column as text, unchanged.
         labels: the five published columns with single blanks; empty where the file has none.
         line_end: between its rows; ``last_line_ends`` says whether the last has one too.
     """
@@ -49,13 +49,13 @@ class LabelFile:
 
     @property
     def labelled(self) -> "pd.Series[bool]":
-        """Which rows have a label and a kind."""
+        """True for rows that have a label and a kind."""
         filled = self.labels["hierarchical_label"].ne("")
         return filled & self.labels["natural_or_human_made"].ne("")
 
     @property
     def untidy(self) -> "pd.Series[bool]":
-        """Which rows have a cell with blanks at its ends or double ones inside."""
+        """True for rows that have a cell with blanks at its ends or double ones inside."""
         shown = [name for name in COLUMNS if name in self.cells and name != "landmark_id"]
         return (self.cells[shown] != self.labels[shown]).any(axis=1)
 

@@ -1,6 +1,6 @@
 """Take the hierarchy from published label files: H-GLDv2's own, or third-party cuts of them.
 
-They stand in the place of scrape, review and decisions; what such a file may hold is told in
+They replace scrape, review and decisions; the form of such a file is described in
 ``hgld.hierarchy.label_file``.
 """
 
@@ -26,7 +26,7 @@ def read_published(
     """One row a landmark before; one row of ``hierarchy`` or of ``label_dropped`` after.
 
     A landmark is dropped as ``not_published`` where the files do not have it and as ``no_label``
-    where its label or kind is blank. Rows that are no landmark of this run are left out.
+    where its label or kind is blank. Rows of landmarks that are not in this run are left out.
 
     Returns:
         ``train_labels``, ``index_labels``, ``hierarchy``, ``label_dropped``.

@@ -1,1 +1,1 @@
-"""What Wikimedia says: asked for over its API, or read from its dumps and saved pages."""
+"""Facts of Wikimedia: asked for over its API, or read from its dumps and saved pages."""

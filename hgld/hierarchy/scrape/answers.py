@@ -1,4 +1,4 @@
-"""What Commons and Wikidata say about pages, items and classes, read out of their JSON.
+"""Read facts about pages, items and classes from the JSON of Commons and Wikidata.
 
 Each reader gets a whole answer and the keys that were asked for, and returns a fact for every key
 that the answer accounts for. The answer may leave a key out (large results are cut without an
@@ -94,7 +94,7 @@ class Item:
 
 @dataclass(frozen=True)
 class WikiClass:
-    """A Wikidata class; ``class_id`` is where a merged class now stands."""
+    """A Wikidata class; ``class_id`` is that of the class it was merged into."""
 
     class_id: str
     label: str  # the id where there is none
@@ -165,7 +165,7 @@ def read_classes(document: Mapping[str, Any], class_ids: Sequence[str]) -> dict[
 
 
 def is_item_id(text: str) -> bool:
-    """Whether a text is the id of a Wikidata item.
+    """True if a text is the id of a Wikidata item.
 
     Example:
         >>> is_item_id("Q243"), is_item_id("P31")

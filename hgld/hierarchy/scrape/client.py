@@ -36,7 +36,7 @@ FAILURES_BEFORE_SPLIT = 4  # of one batch that the server chokes on
 WAIT_S = 5.0  # where the server asks to wait but does not say how long
 TIMEOUT_S = (10, 60)  # to connect, between two bytes
 LARGEST_ANSWER = 64_000_000  # bytes, unpacked; Wikimedia's limit for a result is 13 MB
-LONGEST_TURN_S = 10.0  # between two requests; what takes longer is a pause, and told
+LONGEST_TURN_S = 10.0  # between two requests; a longer wait is a pause, and reported
 CUT_OFF = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
 DIRECTLY = {"http": "", "https": ""}  # past any proxy
 
@@ -59,7 +59,7 @@ def user_agent(contact: str) -> str:
 
 
 def on_this_machine(url: str) -> bool:
-    """Whether the URL's host is this machine itself.
+    """True if the URL's host is this machine.
 
     Example:
         >>> on_this_machine("http://127.0.0.1:8080/api.php")
@@ -83,7 +83,7 @@ class ApiClient:
     """Asks one or more MediaWiki APIs, one request at a time.
 
     Args:
-        contact: e-mail or URL of whoever runs this; goes into the User-Agent.
+        contact: e-mail or URL of the person who runs this; goes into the User-Agent.
         requests_per_second: over all hosts, 3 at most; hosts on this machine are not paced.
         maxlag: seconds of server lag from which the server shall say no; 0: not sent.
         answer_timeout_s: for one answer, from connecting to its last byte.
@@ -125,7 +125,7 @@ class ApiClient:
         ask: Ask,
         read: Read[Found],
     ) -> dict[str, Found]:
-        """What the server knows of each key: none is left out, whatever it leaves out at first.
+        """Return the server's facts of each key; what an answer leaves out is asked for again.
 
         A result that is too large is cut by the server without an error; what it does not account
         for is asked for again, in halves where it accounted for nothing.
@@ -178,7 +178,7 @@ class ApiClient:
         return answer.document
 
     def _send(self, url: str, action: str, parameters: Mapping[str, str]) -> Answer:
-        """What one request comes to, sent when it may be sent."""
+        """Send one request when it may be sent, and classify its answer."""
         if not on_this_machine(url):
             self._take_turn(url)
         self.requests += 1
@@ -187,7 +187,7 @@ class ApiClient:
         return answer
 
     def _take_turn(self, url: str) -> None:
-        """Wait until a request may be sent, as this process or another one was told."""
+        """Wait until a request may be sent, as the server asked this process or another one."""
         while (left := self.pacer.take()) > 0:
             pause = f"a pause that was asked for lasts for {duration_text(left)} more"
             if left > LONGEST_PAUSE_S:
@@ -287,7 +287,7 @@ class ApiClient:
 
 
 def _attempt(keys: Sequence[str], ask: Ask, read: Read[Found]) -> dict[str, Found]:
-    """What one answer accounts for; nothing where too much was asked for."""
+    """The facts of one answer; none if too much was asked for."""
     try:
         return read(ask(keys), keys)
     except TooMuchAsked:

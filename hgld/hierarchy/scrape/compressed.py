@@ -1,7 +1,7 @@
 """Read a large file as it was downloaded, in blocks of whole lines, and show how far it got.
 
 Dumps come as .gz or .bz2 and hold more than a disk when unpacked, so they are unpacked on the fly;
-what a file is, its first bytes tell. Progress counts the bytes of the file itself.
+its first bytes show the format of a file. Progress counts the bytes of the file itself.
 """
 
 import bz2
@@ -22,7 +22,7 @@ BLOCK = 1 << 24
 LONGEST_LINE = 1 << 28  # bytes; those of Wikimedia have a few million
 MB = 1_000_000
 NOTE_EVERY_S = 60.0
-TOLD_ABOVE = 1 << 30  # bytes of a file that takes long enough to tell its speed
+TOLD_ABOVE = 1 << 30  # bytes of a file that takes long enough to report its speed
 
 
 def read_blocks(path: Path, label: str) -> Iterator[bytes]:
@@ -51,7 +51,7 @@ class _Blocks:
         self.start = self.told = time.monotonic()
 
     def steps(self) -> Iterator[int]:
-        """One step a megabyte of the file; each block stands in one step."""
+        """One step a megabyte of the file; each block belongs to one step."""
         rest, step, unpacked = b"", 0, 0
         while data := self.file.read(BLOCK):
             unpacked += len(data)

@@ -2,7 +2,7 @@
 
 The way is that of the API road: page, item, topic (P301), classes, over the same facts, so the same
 wiki gives the same rows. A JSON dump can only be read from end to end, which takes hours, and what
-an item leads to may stand before it: so the dump is read as often as something is still wanted.
+an item leads to may come before it: so the dump is read as often as something is still wanted.
 The first time brings the items and, as these are likely classes, everything that is a subclass of
 something; the second the topics. What was found is kept, so a run that was stopped reads only the
 dump again that it was at, and that for what is still wanted. Only the lines of wanted entities are
@@ -44,7 +44,7 @@ _ID = re.compile(rb'\s*\{"type":"item","id":"(Q\d+)"')
 Entity = Mapping[str, Any]
 KEPT_AT_ONCE = 5000  # facts a transaction
 SUBCLASS = b'"P279":['
-UNTOLD = "soft redirects are among no_item, as\ndumps do not tell where they lead"
+UNTOLD = "soft redirects are among no_item, as\ndumps do not say where they lead"
 
 
 def read_entities(
@@ -106,7 +106,7 @@ def read_dump(
 
     Raises:
         UsageError: a dump is needed and not named.
-        InvalidData: a file that is no dump, or a damaged one.
+        InvalidData: a file that is not a dump, or a damaged one.
         Resumable: the disk is full; what was found is kept.
     """
     entities = options.dump_entities
@@ -133,7 +133,7 @@ def read_dump(
 
 
 def _which(options: ScrapeOptions) -> str:
-    """Whose facts the store holds: other files, or newer ones, start it over."""
+    """Key of the facts in the store: other files, or newer ones, start it over."""
     names = ("dump_items", "dump_pages", "dump_redirects", "dump_entities")
     paths: list[Path] = [path for name in names if (path := getattr(options, name)) is not None]
     for path in paths:
@@ -195,7 +195,7 @@ def _require_all(path: Path, wanted: Collection[str], read: Collection[str]) -> 
 
 
 def _may_be_class(line: bytes) -> bool:
-    """Whether an entity is a subclass of something, as nearly all classes of landmarks are."""
+    """True if an entity is a subclass of something, as nearly all classes of landmarks are."""
     return SUBCLASS in line
 
 

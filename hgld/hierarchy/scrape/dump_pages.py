@@ -1,9 +1,9 @@
-"""Which item each Commons page has, out of SQL dumps, as the API would say it.
+"""The item of each Commons page from SQL dumps, as the API would return it.
 
 Either ``wb_items_per_site`` of Wikidata, which names pages by title, or ``page_props`` of Commons,
-which names them by the ids in its ``page``. With ``page`` a missing page is told from one without
-item; with ``redirect`` too, redirects are followed. Soft redirects stand in texts, which these
-dumps do not hold: such pages end as no_item.
+which names them by the ids in its ``page``. With ``page`` a missing page is distinguished from one
+without item; with ``redirect`` too, redirects are followed. Soft redirects are in texts, which
+these dumps do not hold: such pages end as no_item.
 
 An SQL dump is one CREATE TABLE and then INSERT lines of about a megabyte, each with thousands of
 rows. The columns are found by name in the CREATE TABLE, since they change over the years. Rows are
@@ -31,12 +31,12 @@ _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 CATEGORY = b"14"  # namespace
 SITE = b"'commonswiki'"
 LONGEST_BYTES = 255  # of a title without its namespace
-MOST_MOVES = 3  # of hard redirects; MediaWiki mends longer chains itself
+MOST_MOVES = 3  # of hard redirects; MediaWiki resolves longer chains itself
 _ILLEGAL = re.compile(r"[\[\]{}<>|]|%[0-9A-Fa-f]{2}")
 
 
 def table_name(path: Path) -> str:
-    """Which table a dump holds.
+    """The table that a dump holds.
 
     Raises:
         InvalidData: no such file, or no SQL dump.
@@ -45,7 +45,7 @@ def table_name(path: Path) -> str:
 
 
 def read_rows(path: Path, columns: Sequence[str], label: str) -> Iterator[tuple[bytes, ...]]:
-    """The cells of the named columns as they stand in the dump, row by row; see ``text_of``.
+    """The cells of the named columns, as written in the dump, row by row; see ``text_of``.
 
     Raises:
         InvalidData: no such file or column, a row that is cut.
@@ -132,7 +132,7 @@ def _fault(title: str) -> str:
 
 
 def _end(name: str, moved: Mapping[str, str]) -> str:
-    """Where hard redirects lead; empty where they go in a circle."""
+    """Targets of hard redirects; empty if they go in a circle."""
     way = [name]
     while way[-1] in moved:
         way.append(moved[way[-1]])

@@ -22,7 +22,7 @@ from hgld.words import single_blanks
 
 __all__ = ["REASONS", "Accounts", "Rows", "settle", "tell_reasons"]
 
-REASONS = {  # as they stand in misses.csv
+REASONS = {  # as in misses.csv
     "no_item": "the page has no Wikidata item",
     "no_page": "the page does not exist",
     "no_p31": 'its item has no "instance of"',
@@ -66,7 +66,7 @@ class Accounts:
             )
 
     def describe(self, classes: Mapping[str, WikiClass], advice: str = "") -> str:
-        """How many landmarks have labels, and why the others have none, a line a reason.
+        """Number of landmarks with labels, and why the others have none, a line a reason.
 
         ``advice`` says what can be done about the others.
         """

@@ -21,11 +21,11 @@ def read_given(
     """One row a landmark before; its row of ``instance_of``, or of ``misses``, after.
 
     A landmark is missed with the reason ``not_in_table`` or ``no_value`` (an empty cell). Rows of
-    the CSV that are no landmark of this run are left out.
+    the CSV for landmarks that are not in this run are left out.
 
     Raises:
         UsageError: ``scrape.table`` is not set.
-        InvalidData: no such file or column, an id that is no number or stands there twice.
+        InvalidData: no such file or column, an id that is not a number, or occurs twice.
     """
     given = _read_table(options)
     found = landmarks.merge(given, on=["split", "landmark_id"], how="left")

@@ -1,4 +1,4 @@
-"""What a saved page of a Commons category says: its title, and a row of its Wikidata infobox.
+"""Read a saved page of a Commons category: its title, and a row of its Wikidata infobox.
 
 Pages come from a browser or from wget, so a page is known by what it says of itself, and by its
 file's name only where it says nothing. The infobox shows what its template chose, years and other
@@ -49,7 +49,7 @@ class SavedPage:
 
 
 def read_page(path: Path, row: str) -> SavedPage:
-    """Read one file, whatever it holds; ``row`` is the infobox row's head as the page shows it."""
+    """Read one file with any content; ``row`` is the infobox row's head as the page shows it."""
     from_name = as_stored(unquote(_SUFFIX.sub("", path.name)))
     if path.stat().st_size > LARGEST_PAGE:
         detail = f"{path.name} has more than {LARGEST_PAGE >> 20} MB"
@@ -126,7 +126,7 @@ def _item_id(page: html.HtmlElement) -> str:
 
 
 def _values(head: html.HtmlElement) -> Iterator[str]:
-    """The values beside a row's head: items of a list, else what stands in a line."""
+    """The values beside a row's head: items of a list, else the texts between line breaks."""
     for cell in head.itersiblings("td"):
         items = cell.xpath(".//li[not(ancestor::li)]")
         texts = map(_shown, items) if items else iter(_lines(cell))

@@ -1,8 +1,8 @@
 """When the next request may be sent: requests keep apart, and further apart for a busy server.
 
 Wikimedia counts what comes from one place, whichever program, pipeline or wiki it is for. So the
-time of the next request stands in a file that all scrapes of a person on one machine share: several
-at once take turns, and one that is started anew keeps to a pause that the one before was asked for.
+time of the next request is in a file that all scrapes of a person on one machine share: several
+at once take turns, and one that is started again keeps to a pause that was asked for before.
 Times are of a clock that no one sets and that starts over with the machine, by which a pause may
 come out longer than asked but never shorter.
 """
@@ -30,7 +30,7 @@ LINE = 60  # bytes of the file
 
 
 def turn_file() -> Path:
-    """Where all scrapes of this person write down when the next request may be sent."""
+    """The file in which all scrapes of this person note the time of the next request."""
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     cache = named if named.is_absolute() else Path.home() / ".cache"
     return cache / "hgld" / "next-request"
@@ -38,7 +38,7 @@ def turn_file() -> Path:
 
 @dataclass
 class Pacer:
-    """Keeps requests apart, whatever the clock on the wall does; never below a third of a second.
+    """Keep requests apart, also if the system clock is set; never below a third of a second.
 
     Args:
         requests_per_second: 3 at most.
@@ -120,7 +120,7 @@ class Pacer:
             kind = Resumable if error.errno in DISK_FULL else HgldError
             raise kind(
                 f"{self.path}: {error.strerror}; by this file all scrapes of this machine take "
-                "turns: mend that, or set XDG_CACHE_HOME to a folder that can be written"
+                "turns: correct that, or set XDG_CACHE_HOME to a folder that can be written"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""How far the scrape is, in words: before it starts, on the way, and when it is stopped."""
+"""Progress of the scrape in words: before it starts, during it, and when it is stopped."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ NOTE_EVERY_S = 300.0
 
 
 class Progress:
-    """Counts landmarks and requests, and tells of them.
+    """Count landmarks and requests, and report them.
 
     Args:
         client: counts its requests.

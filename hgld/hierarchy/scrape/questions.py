@@ -1,6 +1,6 @@
 """The four questions that the scrape asks Commons and Wikidata, each for up to 50 keys at once.
 
-Pages come with whether they are soft redirects, so that these cost no question of their own; the
+Pages come with whether they are soft redirects, so that these cost no further question; the
 text is asked only of those that are.
 """
 

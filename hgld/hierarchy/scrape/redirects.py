@@ -1,7 +1,7 @@
-"""Where a soft redirect leads: the target that its template names.
+"""Target of a soft redirect: the page that its template names.
 
 Hard redirects do not work for categories, so Commons moves them with {{Category redirect|Target}},
-which the API does not follow. The template puts the page into a category of its own, by which such
+which the API does not follow. The template puts the page into a special category, by which such
 pages are known at no extra cost; only for them is the text asked for. The target is the template's
 first parameter. Where the template goes by a name that is not known here, the page's only link to
 a category is the target; where there are several, it has none.
@@ -29,7 +29,7 @@ _NAME = re.compile(r"[^\[\]{}<>#|\x00-\x1f\x7f]+")
 
 @dataclass(frozen=True)
 class Redirect:
-    """A soft redirect; ``target`` is a category's title, empty where none can be told."""
+    """A soft redirect; ``target`` is a category's title, empty if it is unknown."""
 
     target: str
 

@@ -1,9 +1,9 @@
 """The way from a category's title to the Wikidata item that speaks for it.
 
 A title leads to a page, a soft redirect to another title, a page to its item, and the item of a
-category to its topic (P301), as the infobox on the page does. One function walks this way over
-what is known. It ends at an item or at the one reason why there is none, or it tells which fact it
-needs next; so asking, going on after a kill, and writing the tables all follow the same way.
+category to its topic (P301), as the infobox on the page does. One function walks this way over what
+is known. It ends at an item or at the one reason why there is none, or it names the fact it needs
+next; so asking, going on after a kill, and writing the tables all follow the same way.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ SomeFact = TypeVar("SomeFact", bound=Fact)
 
 
 class Known(Protocol):
-    """What is known so far."""
+    """The facts that are known so far."""
 
     def get(self, kind: type[SomeFact], key: str) -> SomeFact | None:
         """The fact of that kind, None where it has yet to be asked for."""
@@ -39,7 +39,7 @@ class NextQuestion:
 
 @dataclass(frozen=True)
 class Ending:
-    """Where a title leads: its item, or a reason word and a detail.
+    """End of the way from a title: its item, or a reason word and a detail.
 
     Attributes:
         hops: soft redirects on the way.
@@ -54,7 +54,7 @@ class Ending:
 
 
 def follow(title: str, known: Known, follow_topics: bool = True) -> Ending | NextQuestion:
-    """Where the title leads, or what has to be known to tell.
+    """Follow the title to its end, or to the fact that is missing.
 
     Args:
         title: of a Commons category.

@@ -71,7 +71,7 @@ def _read_all(options: ScrapeOptions) -> list[SavedPage]:
 
 
 def _is_page(path: Path, folder: Path) -> bool:
-    """Whether a file is a page by its name, and not a part that a browser saved beside one."""
+    """True if a file is a page by its name, and not a part that a browser saved beside one."""
     parents = path.relative_to(folder).parent.parts
     beside = any(name.endswith(("_files", "_data")) for name in parents)
     return bool(_PAGE_FILE.fullmatch(path.name)) and path.is_file() and not beside
@@ -109,7 +109,7 @@ def _find(url: str, pages: Mapping[str, SavedPage]) -> SavedPage:
 
 
 def _statement(page: SavedPage, order: int, value: str) -> dict[str, object]:
-    """What other roads know of a statement is plainly unknown here."""
+    """Facts of a statement that a saved page does not have, as unknown."""
     return {
         "item_id": page.item_id,
         "revision": 0,

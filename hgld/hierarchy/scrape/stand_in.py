@@ -68,7 +68,7 @@ class Wiki:
         return {t: page["item"] for t, page in self.pages.items() if "item" in page}
 
     def answer(self, site: str, parameters: Parameters) -> Answer:
-        """What a wiki's API returns for the parameters of one request."""
+        """The answer of a wiki's API to the parameters of one request."""
         action = parameters.get("action", "help")
         if site == "commons" and action == "query":
             return self._query(parameters)

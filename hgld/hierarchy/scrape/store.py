@@ -1,4 +1,4 @@
-"""What the scrape has learnt so far, in one SQLite file, so that a killed run resumes.
+"""Facts that the scrape has learnt, in one SQLite file, so that a killed run resumes.
 
 A batch is one transaction, synced to the disk before the next is asked for; only facts read out of
 whole answers get here. When each was retrieved stays here and reaches no output. A fact that is to
@@ -7,8 +7,8 @@ that is stopped goes on as well. SQLite does not notice a changed bit in a fact,
 digest of its kind, key and content; a fact with another digest is dropped and asked for again.
 ``Facts`` keeps those in use at hand, so that a long way costs few look-ups.
 
-Against a second process stands a lock of the kernel's (see ``hgld.file_lock``) and not a row of the
-database: a row outlives a killed owner, and nothing tells for sure whether its process is alive.
+A lock of the kernel (see ``hgld.file_lock``) keeps a second process out, not a row of the
+database: a row outlives a killed owner, and nothing shows for sure whether its process is alive.
 """
 
 import json
@@ -99,7 +99,7 @@ class FactStore:
             self._connection.execute("UPDATE facts SET outdated = 1 WHERE retrieved < ?", (limit,))
 
     def is_outdated(self) -> bool:
-        """Whether facts wait to be asked for again: a refresh was stopped on the way."""
+        """True if facts wait to be asked for again, since a refresh was stopped."""
         with _explained(self._path):
             found = self._connection.execute("SELECT 1 FROM facts WHERE outdated LIMIT 1")
             return found.fetchone() is not None
@@ -144,7 +144,7 @@ def open_store(path: Path, server: str) -> Iterator[FactStore]:
     """Open the store of what ``server`` said, or start one.
 
     Raises:
-        HgldError: the file is no database, or another process is at work on it.
+        HgldError: the file is not a database, or another process is at work on it.
         UsageError: it holds what another server said.
         Resumable: the disk is full.
     """
@@ -181,7 +181,7 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         text = single_blanks(str(error))  # it may quote what is damaged
-        what = "the disk is full; make space" if "is full" in text else f"{text}; mend that"
+        what = "the disk is full; make space" if "is full" in text else f"{text}; correct that"
         raise Resumable(
             f"{path}: {what} and run the same command again, finished batches are kept"
         ) from None
@@ -191,7 +191,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 class Facts:
-    """What is known so far (``hgld.hierarchy.scrape.route.Known``), and a way to add to it."""
+    """The facts known so far (``hgld.hierarchy.scrape.route.Known``), and a way to add to it."""
 
     def __init__(self, store: FactStore) -> None:
         self._store = store
@@ -233,6 +233,6 @@ class Trail:
         self.keys: list[tuple[type[Any], str]] = []
 
     def get(self, kind: type[SomeFact], key: str) -> SomeFact | None:
-        """The fact, as it is known."""
+        """The fact of a key."""
         self.keys.append((kind, key))
         return self._known.get(kind, key)

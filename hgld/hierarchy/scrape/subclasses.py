@@ -1,8 +1,8 @@
-"""The part of Wikidata's classes that lies above some classes, asked for and kept.
+"""The part of Wikidata's classes above some classes, asked for and kept.
 
 The way up goes over "subclass of" (P279), breadth first and with a visited set, since these
 statements form many circles, and ends at given classes: those above them swallow everything. What
-was learnt is kept and not asked again, so that it stays as it is though the wiki is edited, and a
+was learnt is kept and not asked again, so that it stays the same though the wiki is edited, and a
 run that was stopped goes on.
 """
 
@@ -136,7 +136,7 @@ def read_superclasses(
 
 
 def _load(path: Path, server: str) -> dict[str, SuperClasses]:
-    """What is kept of this server's answers; a damaged file counts as none."""
+    """The kept answers of this server; a damaged file counts as none."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         same = document["server"] == server and document["sha256"] == _sha256(document["classes"])

@@ -2,7 +2,7 @@
 
 The URL is decoded exactly once and its plus signs are pluses: a forgotten decoding, or a second
 one, turns every accented landmark into a silent "no such page". Letter case, double blanks and the
-like are left as they are, since Commons' own API normalises those and tells what it did.
+like are left unchanged, since Commons' own API normalises those and reports it.
 """
 
 import re
@@ -18,7 +18,7 @@ _DIRECTIONS = re.compile("[\u200e\u200f\u202a-\u202e]")  # unseen marks of where
 
 
 def title_of_url(url: str) -> str | None:
-    """The page's title with blanks for underscores, in NFC; None where the URL is no page's.
+    """The page's title with blanks for underscores, in NFC; None if the URL is not that of a page.
 
     Example:
         >>> title_of_url("http://commons.wikimedia.org/wiki/Category:C++_G%C3%B6ttingen")
@@ -55,7 +55,7 @@ def _upper_first(name: str) -> str:
 
 
 def _decode(path: str) -> str:
-    """Percent-decoding as UTF-8, or as Latin-1 where it is no UTF-8 (MediaWiki does so too)."""
+    """Percent-decoding as UTF-8, or as Latin-1 if it is not UTF-8 (MediaWiki does so too)."""
     try:
         return unquote(path, errors="strict")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What an HTTP answer of a MediaWiki API means for the request that it answers.
+"""Meaning of an HTTP answer of a MediaWiki API for the request that it answers.
 
     ok         a JSON object without an error
     wait       the server asks for a pause (429, 503 with Retry-After, maxlag, readonly): pause and
@@ -8,9 +8,9 @@
     split      too much asked for at once: ask again in smaller batches
     fatal      asking again would not help: stop with one sentence
 
-An error may stand in the body in two formats, as mere text, beside warnings, or in a header alone,
+An error may be in the body in two formats, as mere text, beside warnings, or in a header alone,
 and its body may be JSON with status 500 or HTML with status 200. One whose word is not known here
-stops the run: nothing tells whether to wait, to ask again or to ask for less.
+stops the run: nothing says whether to wait, to ask again or to ask for less.
 """
 
 import re
@@ -26,13 +26,13 @@ from hgld.words import single_blanks
 __all__ = ["Answer", "classify"]
 
 WAIT_CODES = ("maxlag", "ratelimited", "readonly")
-LONGEST_PAUSE_S = 1e9  # that is told apart
+LONGEST_PAUSE_S = 1e9  # longer ones are not distinguished
 LONGEST_TEXT = 200  # characters of an error in no known format
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one HTTP answer means.
+    """Meaning of one HTTP answer.
 
     Attributes:
         document: the JSON object of an ``ok`` answer.
@@ -51,7 +51,7 @@ class Answer:
 
 
 def classify(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
-    """Tell what an HTTP answer of a MediaWiki API means.
+    """Classify an HTTP answer of a MediaWiki API.
 
     Of the headers, ``Retry-After``, ``Date``, ``MediaWiki-API-Error`` and, for people, Wikimedia's
     ``X-Wmf-Ratelimit-Class`` are looked at.
@@ -120,7 +120,7 @@ def _parse(body: bytes) -> dict[str, Any] | None:
 
 
 def _api_error(document: Mapping[str, Any] | None, headers: Mapping[str, str]) -> tuple[str, str]:
-    """Code and text of the error in the body, whatever its format, or the code in the header."""
+    """Code and text of the error in the body, in any format, or the code in the header."""
     found = document or {}
     errors = found.get("error", found.get("errors"))
     if errors in (None, "", []):
@@ -134,11 +134,12 @@ def _api_error(document: Mapping[str, Any] | None, headers: Mapping[str, str]) -
 
 
 def _meaning(status: int, headers: Mapping[str, str], body: bytes) -> str:
-    """What a refusal means, where its body does not say it or says it to browsers."""
+    """Meaning of a refusal whose body does not say it, or says it to browsers."""
     if 300 <= status < 400:
-        return f"it has moved to {headers.get('Location', 'an unknown place')}; mend the API's URL"
+        place = headers.get("Location", "an unknown place")
+        return f"it has moved to {place}; correct the API's URL"
     if status == 404:
-        return "no API is there; mend its URL (scrape.commons_api, scrape.wikidata_api)"
+        return "no API is there; correct its URL (scrape.commons_api, scrape.wikidata_api)"
     if status == 403 and not _excerpt(body):
         return (
             "the server turns this program away without a reason; check that scrape.contact is an "

@@ -2,7 +2,7 @@
 
 Commons is asked first which Wikidata item a category page has: it normalises titles, follows
 redirects and says why where there is none, which Wikidata's own look-up by title does not. Then
-Wikidata is asked for the items. A famous landmark's category often has an item of its own that
+Wikidata is asked for the items. A famous landmark's category often has a separate item that
 says only "Wikimedia category"; from there one hop leads to its topic (P301), as the infobox on the
 page does. Every statement is kept with its order, rank and qualifiers: which one counts is decided
 when cleaning. What is learnt goes into a store batch by batch, and the tables are written from it.
@@ -118,7 +118,7 @@ class Scraper:
         return behind
 
     def _endings(self, titles: Iterable[str]) -> Iterator[tuple[Ending | NextQuestion, Trail]]:
-        """Where each title leads as far as is known, and over which facts."""
+        """The end of each title's way as far as is known, and the facts on it."""
         for some in in_parts(titles, AT_ONCE):
             self.facts.preload(some)
             for title in some:
@@ -127,14 +127,14 @@ class Scraper:
 
 
 def _with_unusable(titles: Iterator[str], count_of: Mapping[str, int]) -> Iterator[str]:
-    """The titles, and first the empty one of all URLs that are no page's."""
+    """The titles, and first the empty one of all URLs that are not of a page."""
     if count_of[""]:
         yield ""
     yield from titles
 
 
 def _server(landmarks: pd.DataFrame, options: ScrapeOptions) -> str:
-    """Whose answers the store holds.
+    """Key of the answers in the store.
 
     A server on this machine is a different one for each made world, so the titles count too; its
     port does not, since it changes with each start.
