@@ -1,9 +1,11 @@
 """Hierarchical retrieval losses and metrics, exact; usable alone, on torch tensors.
 
-``levels`` says how near two images are, ``steps`` how a rank is made smooth, ``losses`` what to
-train on and ``metrics`` what to report. It imports torch and numpy alone; kernels load when used.
+``levels`` computes how much two label paths share, ``steps`` how a rank is made smooth, ``losses``
+what to train on and ``metrics`` what to report; ``parts`` ranks a gallery that lies in parts, and
+``interchange`` reads and writes other programs' rankings. It imports torch and numpy alone; kernels
+load when used.
 """
 
-from hgld.ranking import levels, losses, metrics, steps
+from hgld.ranking import interchange, levels, losses, metrics, parts, steps
 
-__all__ = ["levels", "losses", "metrics", "steps"]
+__all__ = ["interchange", "levels", "losses", "metrics", "parts", "steps"]

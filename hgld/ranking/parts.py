@@ -5,6 +5,14 @@ their scores; joined and sorted they are the positives of each query. Then every
 other images between neighbouring positives; the counts of all parts are added. The result is the
 ranking of the whole gallery, whatever the number of parts and their order, if a pair's score is the
 same number in both steps (the same parts, the same machine kind).
+
+Example:
+    >>> query, labels = torch.eye(2), torch.tensor([[0], [1]])
+    >>> parts = [(torch.eye(2)[[0, 0]], torch.tensor([[0], [1]])), (torch.eye(2), labels)]
+    >>> positives = join([positives_of(query, labels, *part) for part in parts])
+    >>> counts = [count_others(positives, query, labels, *part) for part in parts]
+    >>> rank_parts(positives, counts).levels.tolist()
+    [[0, 1, 1, 0], [1, 0, 0, 1]]
 """
 
 from collections.abc import Sequence

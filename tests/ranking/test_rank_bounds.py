@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hgld.ranking import levels as grades
 from hgld.ranking import losses, metrics, presets
-from hgld.ranking.gap import gap_bound, gap_bound_with_calibration
+from hgld.ranking.metrics import gap_bound, gap_bound_with_calibration
 from hgld.ranking.steps import UpperStep
 from hgld.ranking.surrogates import Goal, gain_table, plain_loss
 from tests.ranking.ranking_oracles import random_pairs
