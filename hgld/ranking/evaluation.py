@@ -9,6 +9,7 @@ and on a GPU; otherwise torch sorts.
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -156,8 +157,7 @@ def rank_blocks(
     pieces = [piece.detach().to(query.device, dtype) for piece in pieces]
     labels = query_labels, gallery_labels
 
-    blocks = _rank(query, pieces, labels, exclude_self, first, watch)
-    return (Ranking(*block) for block in blocks)
+    return starmap(Ranking, _rank(query, pieces, labels, exclude_self, first, watch))
 
 
 @dataclass(frozen=True)

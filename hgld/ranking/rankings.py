@@ -322,6 +322,7 @@ def measure(
         values.append(values_of(ranking.levels, ranking.counts, specs, tables))
         inverted += grades.inverted_queries(grades.relevance_table(counts), counts)
         gallery = max(gallery, int(counts.sum(1).max()))
+        del ranking, counts  # before the next one is found
     table = torch.from_numpy(np.concatenate(values))
     if inverted:
         grades.warn_of_inverted(inverted, len(table), stacklevel + 1)

@@ -71,6 +71,7 @@ def rank_blocks(
         except ValueError:  # of the kernel, which sees every score anyway
             raise not_finite() from None
         yield levels, counts[block], order
+        del levels, order, work  # before the next ones, so that one block is held
 
 
 @kernel
