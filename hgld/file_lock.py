@@ -61,7 +61,10 @@ def hold(
         who = f"process {os.getpid()} on {socket.gethostname()} since {since}\n"
         with suppress(OSError):  # a full disk is reported by the code that loses something
             file.write(who.encode())
-        yield
+        try:
+            yield
+        finally:
+            file.truncate(0)  # a folder that is passed on names no machine
 
 
 def is_held(path: Path) -> bool:

@@ -32,7 +32,9 @@ def bench(shards: Path, kept: Path) -> FineTuning:
 def stop_at(step: int) -> object:
     """A progress sink that asks a training to stop."""
 
-    def sink(items: Iterable[object], label: str, total: int | None) -> Iterator[object]:
+    def sink(
+        items: Iterable[object], label: str, total: int | None, done: int = 0
+    ) -> Iterator[object]:
         for number, item in enumerate(items):
             if label.startswith("Training") and number == step:
                 os.kill(os.getpid(), signal.SIGTERM)

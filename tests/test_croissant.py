@@ -131,7 +131,7 @@ def test_its_prefixes_are_the_vocabularies_own(document: dict[str, Any]) -> None
 def test_it_says_how_far_annotators_agree(dataset: Any) -> None:
     assert dataset.metadata.annotations_per_item == "2"
     assert dataset.metadata.data_annotation_analysis == [
-        "supercategory, by values, 1003 values: agreement 0.7500, Cohen's kappa 0.5000 "
+        "supercategory, by values, 1,003 values: agreement 0.7500, Cohen's kappa 0.5000 "
         "(95 % interval 0.4000 to 0.6000)"
     ]
 

@@ -46,13 +46,12 @@ def pandas_types(columns: Mapping[str, ColumnType]) -> dict[str, str]:
 
 def require_columns(found: Iterable[str], wanted: Mapping[str, ColumnType], path: Path) -> None:
     """Every column is there; of a missing one the nearest is named."""
-    names = [str(name).replace("\n", " ") for name in found]
+    names = [str(name) for name in found]
     missing = [name for name in wanted if name not in names]
     if missing:
-        raise InvalidData(
-            f"{path}: column '{missing[0]}' is missing; it has {', '.join(names)}"
-            + nearest(missing[0], names)
-        )
+        fault = f"column '{missing[0]}' is missing; it has {', '.join(names)}"
+        fault += nearest(missing[0], names)
+        raise InvalidData(f"{path}: " + fault.replace("\n", " "))
 
 
 def require_numbers(

@@ -167,7 +167,7 @@ def test_a_second_process_is_told_who_is_there_and_a_killed_one_does_not_block(
         holder.kill()
     with open_store(path, "wiki") as store:
         store.add({"A": Page("Q1")})
-    named = (tmp_path / "scrape.lock").read_text()
+        named = (tmp_path / "scrape.lock").read_text()
     assert re.match(rf"process {os.getpid()} on ", named)
 
 

@@ -40,8 +40,6 @@ CONSTANTS = {
             ),
             COUNTING,
         ),
-        "measure_level": {"LEVELS": 3, "BLOCK": 1024},
-        "measure_levels": {"LEVELS": 3, "STEPS": 4, "BLOCK": 256},
     },
 }  # fmt: skip
 CASES = [

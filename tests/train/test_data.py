@@ -109,7 +109,7 @@ def test_coverage_is_said_once_and_only_where_something_trains(shards, tmp_path)
 
     said: list[str] = []
     options = small_options(runs={"a": SHORT, "b": SHORT, "plain": RunOptions(steps=0)})
-    with watched_by(lambda items, label, total: iter(items), said.append):
+    with watched_by(lambda items, label, total, done=0: iter(items), said.append):
         for _ in range(2):
             train_models(
                 shards, options=options, context=make_context(tmp_path), out=tmp_path / "models"

@@ -24,7 +24,7 @@ def unfinished(train) -> Path:
 
 def said_by(train, run: RunOptions) -> list[str]:
     said: list[str] = []
-    with watched_by(lambda items, label, total: iter(items), said.append):
+    with watched_by(lambda items, label, total, done=0: iter(items), said.append):
         train({"run": run})
     return said
 

@@ -135,7 +135,7 @@ def _values(head: html.HtmlElement) -> Iterator[str]:
 
 def _lines(cell: html.HtmlElement) -> list[str]:
     for line_break in cell.xpath(".//br"):
-        line_break.tail = "\n" + (line_break.tail or "")
+        line_break.text = "\n"  # its tail may hold characters that XML forbids
     return [single_blanks(line) for line in _text(cell).split("\n")]
 
 

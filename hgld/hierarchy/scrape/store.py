@@ -185,7 +185,7 @@ def _explained(path: Path) -> Iterator[None]:
         raise Resumable(
             f"{path}: {what} and run the same command again, finished batches are kept"
         ) from None
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite quotes damaged bytes
         text = single_blanks(str(error))
         raise HgldError(f"{path}: {text}; delete the file to start the scrape over") from None
 
