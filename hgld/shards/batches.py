@@ -1,8 +1,8 @@
 """Plan the batches of all epochs: exactly P classes with K different images each.
 
 A batch is a pure function of the samples, the options, the seed and its step; readers, workers and
-ranks only take their part of it. So a run may stop at any step and resume with any number of
-workers or ranks, and every rank has the same number of steps.
+ranks only load their share of it. A run can therefore stop at any step and resume with any number
+of workers or ranks, and every rank has the same number of steps.
 """
 
 from bisect import bisect_right
@@ -38,7 +38,7 @@ __all__ = [
     "step_seed",
 ]
 
-PLANS_KEPT = 2
+PLANS_KEPT = 2  # the current epoch, and the next one while workers prefetch
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class BatchPlan:
 
     Args:
         samples: labels, runs and shards of the rows.
-        options: what a batch is made of.
+        options: composition of a batch.
         seed: of the training run.
         manifest_sha256: identifies the shards in a saved state.
 
@@ -84,6 +84,7 @@ class BatchPlan:
         self.samples, self.options, self.seed = samples, options, seed
         self.batch_size = options.classes_per_batch * options.images_per_class
         self._manifest_sha256 = manifest_sha256
+        # In the order "shards" epochs differ in length, so a step's epoch is looked up here.
         self._starts = [0]  # first step of each epoch
         self._epochs: OrderedDict[int, np.ndarray] = OrderedDict()
 
@@ -91,7 +92,7 @@ class BatchPlan:
         """Row numbers of all batches of an epoch, (steps, P * K).
 
         Raises:
-            InvalidData: not one batch can be made.
+            InvalidData: not a single batch can be made.
         """
         if epoch not in self._epochs:
             found = plan_epoch(self.samples, self.options, seed=self.seed, epoch=epoch)
@@ -104,7 +105,7 @@ class BatchPlan:
         """The batch of a step, counted through all epochs.
 
         Raises:
-            InvalidData: not one batch can be made.
+            InvalidData: not a single batch can be made.
         """
         epoch = self.epoch_of(step)
         return GlobalBatch(epoch, step, self.rows(epoch)[step - self._starts[epoch]])
@@ -122,7 +123,10 @@ class BatchPlan:
         return range(self._starts[epoch], self._starts[epoch + 1])
 
     def _add_epoch(self) -> None:
-        """In the order "random" every epoch has as many steps, so the later ones need no plan."""
+        """Record where the next epoch starts.
+
+        In the order "random" all epochs have as many steps as the first; only that one is planned.
+        """
         epoch = len(self._starts) - 1
         known = self.options.order == "random" and epoch > 0
         steps = self._starts[1] if known else len(self.rows(epoch))
@@ -134,14 +138,14 @@ class BatchPlan:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identifies everything that decides the batches: shards, samples, options, seed."""
+        """SHA-256 of everything that decides the batches: shards, samples, options, seed."""
         digest = sha256(repr((self._manifest_sha256, self.options, self.seed)).encode())
         for array in (self.samples.labels, self.samples.runs, self.samples.shards):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
     def state_of(self, step: int) -> dict[str, Any]:
-        """A state to save before a step: its epoch, its place in the epoch, the fingerprint."""
+        """The state to save before a step: its epoch, its index in the epoch, the fingerprint."""
         epoch = self.epoch_of(step)
         place = step - self._starts[epoch]
         return {"epoch": epoch, "step": place, "fingerprint": self.fingerprint}
@@ -167,7 +171,7 @@ class BatchPlan:
 
 
 def part_of_rank(size: int, rank: int, world_size: int) -> slice:
-    """The places of a rank in each global batch.
+    """The slice of each global batch that a rank loads.
 
     Raises:
         UsageError: there is no such rank, or the ranks do not divide the batch.
@@ -184,7 +188,7 @@ def part_of_rank(size: int, rank: int, world_size: int) -> slice:
 
 
 def step_seed(seed: int, step: int, purpose: str) -> int:
-    """A seed for each step and purpose.
+    """Derive a seed from the run's seed, a step and a purpose.
 
     Example:
         >>> step_seed(0, 1, "model") == step_seed(0, 1, "model")
@@ -198,12 +202,12 @@ def step_seed(seed: int, step: int, purpose: str) -> int:
 def plan_epoch(samples: Samples, options: BatchOptions, *, seed: int, epoch: int) -> np.ndarray:
     """Row numbers of all batches of an epoch, (steps, P * K).
 
-    Each class gives as many groups of K of its images as it has, drawn again for each epoch; as
-    many full batches as possible are made of them. The K images of a class are neighbours; in the
-    order "shards" the classes of a lane are too.
+    Each class contributes as many groups of K of its images as it has, drawn again for each epoch;
+    they form as many full batches as possible. The K images of a class are adjacent; in the order
+    "shards" the classes of a lane are adjacent, too.
 
     Raises:
-        InvalidData: not one batch can be made.
+        InvalidData: not a single batch can be made.
 
     Example:
         >>> samples = Samples.of_labels(np.array([[0, 0], [0, 0], [0, 1], [0, 1], [0, 2]]))
@@ -224,6 +228,7 @@ def _plan_at_random(
 ) -> np.ndarray:
     finest = np.ascontiguousarray(labels[:, -1])
     order = random.permutation(len(finest))
+    # A stable sort of a random permutation: grouped by class, shuffled within each class.
     order = order[np.argsort(finest[order], kind="stable")]
     _, first, size = np.unique(finest[order], return_index=True, return_counts=True)
     groups = count_groups(size, options)
@@ -240,8 +245,8 @@ def _deal_in_groups(
 ) -> np.ndarray:
     """Classes of each batch, drawn from ``groups_per_batch`` different parents.
 
-    Parts of batches are dealt within each parent, then parents are dealt to batches: as often as
-    they have parts, so that rare groups are not drawn again and again.
+    Parts of batches are first dealt within each parent. The parents are then dealt to batches as
+    often as they have parts, so that rare groups are not drawn again and again.
     """
     together = options.groups_per_batch or 1
     width = options.classes_per_batch // together
@@ -261,13 +266,14 @@ def _deal_in_groups(
 def _plan_in_shards(
     samples: Samples, options: BatchOptions, random: np.random.Generator
 ) -> np.ndarray:
-    """Row numbers of all batches of an epoch, (steps, P * K); the classes of a lane side by side.
+    """Row numbers of all batches of an epoch, (steps, P * K); the classes of a lane are adjacent.
 
     Raises:
-        InvalidData: not one batch can be made.
+        InvalidData: not a single batch can be made.
     """
     lane_of, turn_of = _deal_shards(samples, options, random)
     place = np.arange(len(samples.runs))
+    # Reading order: shards by their turn, then runs; random within a run, to vary its groups of K.
     order = np.lexsort((random.random(len(place)), samples.runs, turn_of[samples.shards]))
     ordered = np.column_stack([samples.shards, samples.runs])[order]
     first = np.flatnonzero(np.r_[True, (ordered[1:] != ordered[:-1]).any(1)])
@@ -312,13 +318,16 @@ def _draw_runs(
 def _deal_shards(
     samples: Samples, options: BatchOptions, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lanes take the shuffled shards in turn."""
+    """Shuffle the shards and deal them to the lanes in turn; (S,) lane and (S,) turn."""
     turn = random.permutation(int(samples.shards.max()) + 1)
     return turn % options.lanes, turn
 
 
 def _count_run_groups(classes: np.ndarray, size: np.ndarray, options: BatchOptions) -> np.ndarray:
-    """A short run of a large class is no small class: it gives nothing, and is not filled up."""
+    """Groups of K images of each run.
+
+    A short run of a large class gives none: ``small_classes`` is about small classes only.
+    """
     groups = count_groups(size, options)
     _, number = np.unique(classes, return_inverse=True)
     short = (size < options.images_per_class) & (np.bincount(number)[number] > 1)
@@ -326,7 +335,7 @@ def _count_run_groups(classes: np.ndarray, size: np.ndarray, options: BatchOptio
 
 
 def _cap_runs(classes: np.ndarray, groups: np.ndarray, options: BatchOptions) -> np.ndarray:
-    """Groups of the first runs of each class, up to the cap."""
+    """Number of groups of each run, cut so that no class exceeds ``images_cap``."""
     if options.images_cap is None:
         return groups
     order = np.argsort(classes, kind="stable")

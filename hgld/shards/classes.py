@@ -1,8 +1,8 @@
-"""Turns the paths of the hierarchy into dense class numbers, one a level, coarse to fine.
+"""Convert the paths of the hierarchy into dense class numbers, one per level, coarse to fine.
 
-A class is its whole path: two groups of one name under different parents are two classes, so
-shared levels of two samples are the common prefix of their numbers. Numbers are the same in every
-split, since they are drawn from the hierarchy alone.
+A class is identified by its whole path: two groups of one name under different parents are two
+classes, so the levels that two samples share are the common prefix of their numbers. Numbers are
+the same in every split, since they are derived from the hierarchy alone.
 """
 
 import json
@@ -25,7 +25,7 @@ class Classes:
 
     Attributes:
         levels: names of the levels, coarse to fine.
-        landmarks: split (the id space), landmark_id, level_1 .. level_L, and a name a level.
+        landmarks: split (the id space), landmark_id, level_1 .. level_L, and one name per level.
         table: level, id, name, parent_id (-1 at the coarsest level).
     """
 
@@ -38,7 +38,7 @@ def number_classes(hierarchy: pd.DataFrame) -> Classes:
     """Number the classes of each level in the order of their paths.
 
     Raises:
-        InvalidData: no rows; a path that is no JSON object of names, or has other levels.
+        InvalidData: no rows; a path is not a JSON object of names, or has other levels.
     """
     if hierarchy.empty:
         raise InvalidData("hierarchy.csv: no rows, so no image has a class; run label again")
@@ -49,6 +49,7 @@ def number_classes(hierarchy: pd.DataFrame) -> Classes:
     rows: list[tuple[int, int, str, int]] = []
     parents: dict[tuple[str, ...], int] = {}
     for level in range(1, len(levels) + 1):
+        # Sorted by path, so that the numbers do not depend on the order of the rows.
         numbers = {prefix: i for i, prefix in enumerate(sorted({n[:level] for n in names}))}
         rows += [(level, i, p[-1], parents.get(p[:-1], -1)) for p, i in numbers.items()]
         landmarks[f"level_{level}"] = np.array([numbers[n[:level]] for n in names], np.int64)
@@ -75,7 +76,7 @@ def label_images(images: pd.DataFrame, classes: Classes) -> pd.DataFrame:
 
 
 def _common_levels(paths: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
-    """The levels of all paths; those of most rows are right, so that one odd row is blamed."""
+    """Return the levels of all paths; the majority is right, so that an odd row is the error."""
     found = [tuple(path) for path in paths]
     levels = Counter(found).most_common(1)[0][0]
     for row, other in enumerate(found):

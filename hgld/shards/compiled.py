@@ -1,7 +1,7 @@
-"""Compiles the loops that plan and scan, and keeps them on disk for the next process.
+"""Compile the loops that plan and scan with numba, and cache them on disk.
 
-Where neither the package nor the home folder can be written (a read-only container), numba refuses
-to compile at all if asked to keep; then each process compiles its own.
+If neither the package nor the home folder is writable (a read-only container), numba refuses to
+compile at all when caching is requested; each process then compiles for itself.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ __all__ = ["compiled"]
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile on first use; kept where a folder can be written."""
+    """Compile on first use; cache the result if a folder is writable."""
     found = numba.njit(function)
-    with suppress(RuntimeError):  # no folder that can be written
+    with suppress(RuntimeError):  # no writable folder
         found.enable_caching()
     made: Callable[..., Any] = found
     return made

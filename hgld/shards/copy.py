@@ -1,7 +1,8 @@
-"""Writes shards anew from shards by copying: other order, other sizes, a part of the samples.
+"""Copy samples into new shards: in another order, with another shard size, or only some of them.
 
-A sample's members are copied as they are, headers and all, so nothing is decoded and the cost is
-that of a copy. Members that keep their JSON keep its ``run_id`` too; the index has the new places.
+The tar members of a sample are copied byte for byte with their headers, so nothing is decoded and
+the cost is that of a file copy. The JSON is unchanged and keeps its ``run_id``; the returned index
+has the new offsets.
 """
 
 from pathlib import Path
@@ -32,7 +33,7 @@ def copy_samples(
         shard_megabytes: size at which a shard is full.
 
     Returns:
-        The rows with their new shards and places, and what a manifest says of each shard.
+        The rows with their new shards and offsets, and the manifest's entry of each shard.
 
     Raises:
         InvalidData: ``out`` is not empty, or a sample is damaged (shard and key are named).

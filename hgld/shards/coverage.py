@@ -1,7 +1,7 @@
-"""Says before training what an epoch will show: classes and images reached, and what is not.
+"""Report before training which classes and images an epoch reaches, and which it leaves out.
 
-Sampling by class leaves images out without a word; over a few epochs most of them come in turn,
-but classes that are too small never do. A person should know both numbers before a run of days.
+Sampling by class leaves images out silently. Over a few epochs most of them are drawn, but classes
+that are too small never are. Both numbers should be known before a run that takes days.
 """
 
 from dataclasses import asdict, dataclass
@@ -21,12 +21,12 @@ class Coverage:
     Attributes:
         steps: batches of each epoch.
         classes, images: how many there are.
-        classes_reached, images_reached: how many stand in at least one batch.
-        classes_too_small: fewer than K images, and left out for it.
+        classes_reached, images_reached: how many are in at least one batch.
+        classes_too_small: classes that are left out because they have fewer than K images.
         images_too_small: images of those classes.
         images_left_out: images of other classes that no batch took (remainders, cap, no partners).
-        repeats: places of a batch that hold an image again.
-        padding: places of a batch that hold nothing.
+        repeats: images that are in an epoch more than once.
+        padding: cells of batches that are padding.
     """
 
     steps: tuple[int, ...]
@@ -41,7 +41,7 @@ class Coverage:
     padding: int
 
     def describe(self, images_per_class: int) -> str:
-        """What an epoch shows and what it leaves out, in one line."""
+        """Describe in one line what an epoch covers and what it leaves out."""
         shown = (
             f"batches of an epoch: {max(self.steps):,}; classes in them: {self.classes_reached:,} "
             f"of {self.classes:,}; images: {self.images_reached:,} of {self.images:,}"
@@ -58,14 +58,14 @@ class Coverage:
         return "; ".join([shown, *(f"{what}: {n:,}" for what, n in left_out.items() if n)])
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The counts as plain values."""
         return asdict(self)
 
 
 def measure_coverage(
     samples: Samples, options: BatchOptions, *, seed: int, epochs: int = 1
 ) -> Coverage:
-    """Count what the first ``epochs`` epochs reach, by planning them."""
+    """Plan the first ``epochs`` epochs and count the classes and images in them."""
     plans = [plan_epoch(samples, options, seed=seed, epoch=epoch) for epoch in range(epochs)]
     drawn = [plan[plan >= 0] for plan in plans]
     reached = np.unique(np.concatenate(drawn))

@@ -1,13 +1,13 @@
-"""Count damaged images against a budget, and find others that take their places.
+"""Count damaged images against a budget, and choose replacements for them.
 
-One flipped bit should not end a run of days, and a disk that loses images should. So images that
-were changed or cannot be decoded are counted; within the budget another image of the class takes
-the place. Which one depends on the plan and on the damaged image alone, so that all readers, ranks
-and workers give the same batch.
+One flipped bit should not end a run of days, but a disk that loses images should. Images that were
+changed or cannot be decoded are counted; within the budget each is replaced by another image of
+its class. The choice depends on the plan and on the damaged image alone, so that all readers,
+ranks and workers produce the same batch.
 
-Each process that loads images knows those that it met itself. The process that gives out batches
-adds them up: the budget is that of all processes and epochs together, and each image is reported
-once.
+Each process that loads images knows the damaged ones that it found itself. The process that yields
+the batches merges them: the budget applies to all processes and epochs together, and each image is
+reported once.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -24,7 +24,7 @@ __all__ = ["DamagedImages", "exceeded", "spare_rows"]
 
 
 def exceeded(fault: str, images: int, budget: int) -> InvalidData:
-    """What to raise where more images are damaged than the budget tolerates.
+    """The error for more damaged images than the budget tolerates.
 
     Example:
         >>> print(exceeded("a.tar: key 7: the image cannot be decoded", 3, 2))
@@ -40,12 +40,12 @@ class DamagedImages:
     """The images that could not be decoded, by row number.
 
     Args:
-        budget: so many are borne with.
-        name: shard and key of a row.
-        speaks: whether it tells them.
+            budget: number of damaged images to tolerate.
+            name: shard and key of a row.
+            speaks: whether this process reports them.
 
     Attributes:
-        rows: of all that were met.
+        rows: row numbers of all damaged images found so far.
     """
 
     def __init__(self, budget: int, name: Callable[[int], str], *, speaks: bool = True) -> None:
@@ -56,10 +56,10 @@ class DamagedImages:
         self._name = name
 
     def hold(self, met: Collection[int]) -> None:
-        """Add rows that were met, known ones among them, and tell each that is new.
+        """Add row numbers of damaged images, known ones included, and report each new one.
 
         Raises:
-            InvalidData: with these they are more than the budget.
+            InvalidData: there are now more of them than the budget.
         """
         new = sorted(set(met) - self.rows)
         self.rows.update(new)
@@ -75,20 +75,20 @@ class DamagedImages:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows that were met."""
+        """The row numbers found so far, to be saved."""
         return {"rows": sorted(self.rows)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with the rows that were met before a state was saved."""
+        """Restore the row numbers of a saved state."""
         self.rows = set(map(int, state["rows"]))
 
 
 def spare_rows(batch: GlobalBatch, at: int, labels: np.ndarray, seed: int) -> Iterator[int]:
-    """Rows that may take the place ``at`` of a global batch, best first.
+    """Candidates to replace the image at cell ``at`` of a global batch, best first.
 
-    First those that are not in the batch: each place of the class has a share of its own, so that
-    two damaged images are not replaced by the same one. Where the class has no other image, one
-    that is in the batch already.
+    Images outside the batch come first. Each cell of the class has its own share of them, so that
+    two damaged images are not replaced by the same one. If the class has no other image, an image
+    that is already in the batch is repeated.
     """
     finest = labels[:, -1]
     label = finest[batch.rows[at]]

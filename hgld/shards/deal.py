@@ -1,9 +1,9 @@
-"""Deals items of many kinds into rows of different kinds, as many rows as can be had.
+"""Deal items of many kinds into rows of distinct kinds, as many full rows as possible.
 
-Batches of P classes, and pairs of supercategories, are the same problem: kind c has ``counts[c]``
+Batches of P classes and pairs of supercategories are the same problem: kind c has ``counts[c]``
 items, a row takes at most one item of a kind, and every row is full. n rows can be filled exactly
-when ``sum(min(counts, n)) >= n * width``; going once around the rows, kind after kind, then never
-meets a row twice. That layout is regular, so random swaps that keep it valid make it random.
+if ``sum(min(counts, n)) >= n * width``; dealing kind after kind around the rows then never puts
+two items of a kind in one row. That layout is regular; random swaps that keep it valid shuffle it.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from hgld.shards.compiled import compiled
 
 __all__ = ["count_rows", "deal_rows"]
 
-SWAPS = 6  # proposed for each item; after two or three the layout shows no trace of its start
+SWAPS = 6  # proposed per item; after two or three the regular layout is no longer visible
 
 
 def count_rows(counts: np.ndarray, width: int) -> int:
@@ -22,6 +22,7 @@ def count_rows(counts: np.ndarray, width: int) -> int:
         >>> count_rows(np.array([5, 1, 1]), 2)  # the first kind lacks partners
         2
     """
+    # Binary search: if n rows can be filled, so can fewer.
     low, high = 0, int(counts.sum()) // width
     while low < high:
         middle = (low + high + 1) // 2
@@ -31,7 +32,7 @@ def count_rows(counts: np.ndarray, width: int) -> int:
 
 
 def deal_rows(counts: np.ndarray, width: int, random: np.random.Generator) -> np.ndarray:
-    """Kinds in rows: each row holds ``width`` different ones, none more often than its count.
+    """Kinds in rows: each row has ``width`` different ones, none more often than its count.
 
     Returns:
         (rows, width) kind numbers, with as many rows as the counts allow.
@@ -56,7 +57,7 @@ def _take_away(used: np.ndarray, surplus: int, random: np.random.Generator) -> N
 
 @compiled
 def _swap(table: np.ndarray, picks: np.ndarray) -> None:
-    """Exchange two cells wherever both rows keep different kinds."""
+    """Exchange two cells if both rows still hold different kinds afterwards."""
     width = table.shape[1]
     for n in range(picks.shape[0]):
         row, column = picks[n, 0] // width, picks[n, 0] % width

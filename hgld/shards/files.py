@@ -1,8 +1,8 @@
-"""Reads byte ranges of many files by offset (pread), each file opened once.
+"""Read byte ranges of many files by offset (pread), opening each file once.
 
-Images lie in hundreds of large tars that are never unpacked, and in the shards written from
-them: one read of a known place is all that an image costs. A reader reopens its files in a
-process that was forked from its own, since such processes may not share an open file.
+Images are members of hundreds of large tars that are never unpacked, and of the shards written from
+them: an image costs one read at a known offset. A forked process reopens the files, since two
+processes must not share and close the same file descriptors.
 """
 
 import os
@@ -23,7 +23,7 @@ URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path of a URL has one slash
 
 
 def is_url(folder: Path | str) -> bool:
-    """Whether a folder is behind a URL, also one that was made a Path.
+    """Whether a folder is a URL, even one that was converted to a Path.
 
     Example:
         >>> is_url("s3://bucket/shards"), is_url("work/shards")
@@ -33,7 +33,7 @@ def is_url(folder: Path | str) -> bool:
 
 
 def local_folder(folder: Path | str) -> Path:
-    """A folder that was given as a path or as text.
+    """The Path of a folder given as a path or as text.
 
     Raises:
         UsageError: it is a URL.
@@ -50,7 +50,7 @@ def require_intact(data: bytes | memoryview, expected: int | None, name: Callabl
     """Check the bytes of an image against the CRC-32 of its row, if it has one.
 
     Raises:
-        DamagedImage: they are not what was written; ``name`` gives the image's shard and key.
+        DamagedImage: the bytes were changed; ``name`` gives the image's shard and key.
     """
     if expected is not None and crc32(data) != expected:
         raise DamagedImage(
@@ -60,7 +60,7 @@ def require_intact(data: bytes | memoryview, expected: int | None, name: Callabl
 
 
 class FileReader:
-    """Open files below one folder; beyond ``limit`` the one that was opened first is closed."""
+    """Open files below one folder; beyond ``limit`` the one opened first is closed."""
 
     def __init__(self, folder: Path, limit: int = 512) -> None:
         self.folder = folder
@@ -72,13 +72,13 @@ class FileReader:
         """``size`` bytes of the file ``path`` (relative to the folder) from ``offset`` on.
 
         Raises:
-            InvalidData: no such file, or it ends too early.
-            HgldError: the disk fails.
+                InvalidData: the file does not exist or ends too early.
+                HgldError: reading fails.
         """
         handle = self._handles.get(path)
         if handle is None:
             handle = self._open(path)
-        if size > LARGE:  # memory is taken before anything is read
+        if size > LARGE:  # a wrong size in an index must not allocate gigabytes
             self._require_range(path, offset, size, os.fstat(handle).st_size)
         try:
             data = os.pread(handle, size, offset)
@@ -92,7 +92,7 @@ class FileReader:
         return data
 
     def read_image(self, path: str, offset: int, size: int, crc32: int | None, key: str) -> bytes:
-        """The image of a sample; as ``read``, with a check of its CRC-32, if that is known.
+        """Read the image of a sample as ``read`` does, and check its CRC-32 if that is known.
 
         Raises:
             DamagedImage: its bytes were changed.
@@ -102,7 +102,7 @@ class FileReader:
         return data
 
     def read_into(self, path: str, offset: int, into: memoryview) -> None:
-        """Fill ``into`` with the file's bytes from ``offset`` on; as ``read``, without a copy."""
+        """Fill ``into`` with the file's bytes from ``offset`` on; like ``read``, without a copy."""
         handle = self._handles.get(path)
         try:
             count = os.preadv(self._open(path) if handle is None else handle, [into], offset)
@@ -119,7 +119,7 @@ class FileReader:
         return found
 
     def _named(self, error: OSError, path: str) -> HgldError:
-        """An error of the disk, which knows the number of the file alone, in one line."""
+        """A read error with the file's path, as an OSError of a descriptor has only a number."""
         return HgldError(f"{self.folder / path}: cannot be read ({error.strerror or error})")
 
     def _require_range(self, path: str, offset: int, size: int, end: int) -> None:
@@ -137,14 +137,14 @@ class FileReader:
             os.close(self._handles.popitem()[1])
 
     def forget(self) -> None:
-        """Leave all files to the process that opened them."""
+        """Drop all descriptors without closing them, as the parent process still uses them."""
         self._handles = {}
 
     def _open(self, path: str) -> int:
         if len(self._handles) >= self.limit:
             os.close(self._handles.pop(next(iter(self._handles))))
         try:
-            # Not to wait for the other end of a pipe; it changes nothing for a regular file.
+            # O_NONBLOCK: opening a pipe must not wait for its writer; regular files ignore it.
             handle = os.open(self.folder / path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             raise InvalidData(
@@ -166,7 +166,7 @@ class FileReader:
         self.__init__(**state)  # type: ignore[misc]
 
     def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not ends():  # then modules are gone, and the system closes what is open
+        if not ends():  # at exit modules are already torn down; the system closes the files
             self.close()
 
 

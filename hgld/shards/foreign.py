@@ -1,7 +1,8 @@
-"""Makes an index of any WebDataset, so that exact batches can be drawn from it too.
+"""Index any WebDataset, so that exact batches can be drawn from it, too.
 
-A sample is what shares a name up to its first dot. Its class comes from the ``.cls`` member, or
-from named keys of its JSON, coarse to fine. The tars stay as they are; only sidecars are written.
+A sample is the set of members that share a name up to its first dot. Its class is read from the
+``.cls`` member, or from named keys of its JSON, coarse to fine. The tars are not changed; only
+sidecars are written.
 """
 
 import json
@@ -30,7 +31,7 @@ __all__ = ["describe_tar", "index_shards", "number_rows"]
 
 IMAGES = ("jpg", "jpeg", "png", "webp")
 PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|Z))")
-# would break a name over lines; the last stands for bytes that are not UTF-8
+# would break a name over lines; U+FFFD is the decoder's mark for bytes that are not UTF-8
 CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufffd]")
 
 
@@ -40,17 +41,18 @@ def index_shards(
     """Index all tars of a folder and write the sidecars beside them.
 
     Args:
-        folder: holds SPLIT-NUMBER.tar files (a tar of another name is a split of its own).
+        folder: holds SPLIT-NUMBER.tar files (a tar with another name is its own split).
         levels: keys of the JSON that hold the classes, coarse to fine; none: the ``.cls`` member.
-        replace_export: index even shards that ``export_shards`` wrote, whose own index says more.
+        replace_export: index even shards that ``export_shards`` wrote, whose own index has more.
 
     Returns:
-        The index, as ``read_index`` gives it.
+        The index, as ``read_index`` returns it.
 
     Raises:
-        InvalidData: a sample without image or class, with members apart, or a key used twice in a
-            shard; no sample at all; compressed shards; the shards are those of an export.
-        UsageError: a level stands twice.
+        InvalidData: a sample has no image or class, its members are not adjacent, or its key is
+            used twice in a shard; there is no sample at all; the shards are compressed, or those
+            of an export.
+        UsageError: a level is given twice.
     """
     folder = local_folder(folder)
     twice = [level for level in levels if list(levels).count(level) > 1]
@@ -96,10 +98,11 @@ def _find_tars(folder: Path) -> list[Path]:
 
 
 def describe_tar(tar: Path, reader: FileReader, levels: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """What the index says of each sample of a tar, and the path of its class."""
+    """Yield the index columns of each sample of a tar, and the path of its class."""
     split = re.sub(r"[-_]?\d*$", "", tar.stem) or tar.stem
     seen: set[str] = set()
     samples = list(_group(tar))
+    # A sample's extent ends at the next sample's first header; -1: at its own last member.
     ends = [*(members[0].start for _, members in samples[1:]), -1][: len(samples)]
     for (key, members), end in zip(samples, ends, strict=True):
         if key in seen:
@@ -111,9 +114,9 @@ def describe_tar(tar: Path, reader: FileReader, levels: Sequence[str]) -> Iterat
 
 
 def _group(tar: Path) -> Iterator[tuple[str, list[Member]]]:
-    """Neighbours that share a key."""
+    """Yield each key with its adjacent members."""
     key, members = "", list[Member]()
-    for member in scan_tar(tar, end_mark=False):  # webdataset's own readers need none
+    for member in scan_tar(tar, end_mark=False):  # webdataset's own readers do not require it
         if CONTROL.search(member.name):
             raise InvalidData(
                 f"{tar}: byte {member.start}: the member's name {member.name[:100]!r} is not UTF-8 "
@@ -210,7 +213,7 @@ def _class_of(label: bytes, name: str) -> str:
 def _parse(text: bytes, name: str) -> dict[str, Any]:
     try:
         known = json.loads(text)
-        if b"\\u" in text:  # half a surrogate pair, which no file can hold as text
+        if b"\\u" in text:  # half a surrogate pair cannot be written as UTF-8
             json.dumps(known, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise InvalidData(f"{name}: its JSON cannot be read") from None
@@ -220,13 +223,13 @@ def _parse(text: bytes, name: str) -> dict[str, Any]:
 
 
 def _whole_number(value: object) -> int:
-    """GLDv2's number of a landmark, -1 if the JSON says something else."""
+    """GLDv2's landmark number; -1 if the JSON has something else."""
     text = str(value) if isinstance(value, int | str) else ""
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else -1
 
 
 def number_rows(rows: pd.DataFrame, levels: Sequence[str]) -> tuple[pd.DataFrame, Classes]:
-    """Give classes and runs their numbers; a run is a stretch of one class in a shard."""
+    """Number the classes and the runs; a run is a stretch of one class in a shard."""
     paths = pd.DataFrame({"path": sorted(rows["path"].unique())})
     classes = number_classes(paths.assign(split="", landmark_id=np.arange(len(paths))))
     numbers = [f"level_{i + 1}" for i in range(len(levels))]

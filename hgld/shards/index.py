@@ -1,4 +1,4 @@
-"""Reads the index and the manifest of a folder of shards."""
+"""Read the index and the manifest of a folder of shards, and check both before use."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -36,19 +36,19 @@ __all__ = [
 
 REBUILD = "delete the folder and run export again"
 MOST_SIDECAR = 4 << 30  # bytes of an index or manifest behind a URL
-LEAST_ROW = 8  # bytes of a row in the file: the hash of its image alone has 32
+LEAST_ROW = 8  # smallest plausible bytes per row: the hash of an image alone has 32
 
 
 def read_index(folder: Path | str) -> pd.DataFrame:
-    """Read the index: one row a sample, sorted by split, shard and offset.
+    """Read the index: one row per sample, sorted by split, shard and offset.
 
     Args:
-        folder: of the shards; also a URL that ``BatchLoader`` streams from.
+        folder: of the shards, or a URL that ``BatchLoader`` streams from.
 
     Raises:
         MissingInput: there is no index.
-        InvalidData: it cannot be read, is not the one that the manifest names, or says what cannot
-            be so, such as a shard outside the folder.
+        InvalidData: the index cannot be read, is not the one that the manifest names, or has
+            impossible values, such as a shard outside the folder.
     """
     with _at_hand(folder, "index.parquet", "manifest.json") as here:
         path = here / "index.parquet"
@@ -69,7 +69,7 @@ def read_index(folder: Path | str) -> pd.DataFrame:
 
 @contextmanager
 def _at_hand(folder: Path | str, *sidecars: str) -> Iterator[Path]:
-    """The folder, or for a URL a temporary one with these files, where they exist."""
+    """Yield the folder, or for a URL a temporary folder with those of the files that exist."""
     if not is_url(folder):
         yield Path(folder)
         return
@@ -91,16 +91,16 @@ def _at_hand(folder: Path | str, *sidecars: str) -> Iterator[Path]:
 def _read_rows(path: Path) -> pd.DataFrame:
     try:
         count = parquet.read_metadata(path).num_rows
-        if count > path.stat().st_size / LEAST_ROW:  # far fewer bytes than an index has
+        if count > path.stat().st_size / LEAST_ROW:  # a forged row count must not allocate memory
             raise ValueError(f"it states {count:,} rows")
         return pd.read_parquet(path)
-    except Exception as error:  # pyarrow raises whatever the damage leads to
+    except Exception as error:  # pyarrow has no common class for damaged files
         what = single_blanks(str(error))
         raise InvalidData(f"{path}: not a readable index ({what}); {REBUILD}") from None
 
 
 def _require_known(rows: pd.DataFrame, manifest: dict[str, Any], path: Path) -> None:
-    """The index has the manifest's levels, and no shards but the manifest's, of their splits."""
+    """Check that levels, shards and splits of the index are those of the manifest."""
     found, levels = len(level_columns(rows)), manifest["levels"]
     if found != len(levels):
         raise InvalidData(
@@ -116,10 +116,10 @@ def _require_known(rows: pd.DataFrame, manifest: dict[str, Any], path: Path) -> 
 
 
 def read_manifest(folder: Path | str) -> dict[str, Any]:
-    """Read what the folder holds: levels, splits, shards with their hashes, options.
+    """Read the manifest: levels, splits, shards with their hashes, options.
 
     Raises:
-        MissingInput: there is no manifest, so the export is not complete.
+        MissingInput: there is no manifest, so the export is incomplete.
         InvalidData: it is not a manifest.
     """
     with _at_hand(folder, "manifest.json") as here:
@@ -153,7 +153,7 @@ def _check_manifest(manifest: dict[str, Any], path: Path) -> None:
 
 
 def _are_names(names: object) -> bool:
-    """Whether it is a list of texts that can be printed in one line."""
+    """Whether a value is a list of texts that each print on one line."""
     return isinstance(names, list) and bool(names) and all(map(_is_name, names))
 
 
@@ -162,7 +162,7 @@ def _is_name(name: object) -> bool:
 
 
 def _is_shard(shard: object) -> bool:
-    """Whether a manifest's entry has all that readers use."""
+    """Whether a manifest's entry has all fields that readers use."""
     if not isinstance(shard, dict):
         return False
     file, counts = shard.get("file"), [shard.get(n) for n in ("bytes", "samples", "runs")]
@@ -181,19 +181,19 @@ def is_export(folder: Path) -> bool:
 
 
 def labels_of(rows: pd.DataFrame) -> np.ndarray:
-    """(N, L) class numbers of rows of the index, coarse to fine; (N, 0) where they have none.
+    """(N, L) class numbers of rows of the index, coarse to fine; (N, 0) if they have none.
 
     Raises:
-        InvalidData: a level lacks, or one does not hold whole numbers.
+        InvalidData: a level is missing, or does not hold whole numbers.
     """
     return whole_numbers(rows, level_columns(rows))
 
 
 def whole_numbers(rows: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
-    """(N, C) numbers of some columns of the index.
+    """(N, C) values of some integer columns of the index.
 
     Raises:
-        InvalidData: a column lacks, or does not hold whole numbers.
+        InvalidData: a column is missing, or does not hold whole numbers.
     """
     require_columns(rows, columns)
     for name in columns:

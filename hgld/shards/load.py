@@ -1,9 +1,9 @@
-"""Load planned batches for training, and all images in their order for embedding.
+"""Load planned batches for training, and all images in index order for embedding.
 
-Two readers give the same batches: ``indexed`` reads any sample at its place, ``stream`` reads
-whole shards from front to back and holds what coming steps need. Both are read, decoded and
-transformed ahead by worker processes. What an image looks like depends on its step and its place
-in the global batch, never on who loads it.
+Two readers produce the same batches: ``indexed`` reads any sample by its offset, ``stream`` reads
+whole shards from front to back and holds the images that coming steps need. Worker processes read,
+decode and transform ahead for both. The augmentation of an image depends on its step and on its
+place in the global batch, never on the process that loads it.
 """
 
 import signal
@@ -56,7 +56,7 @@ class LoadedBatch:
 
     Attributes:
         images: (B, ...) of this rank.
-        rows: (B,) their row numbers; of a damaged image that of its replacement; -1 is padding.
+        rows: (B,) their row numbers; for a damaged image its replacement's; -1 is padding.
         planned: the batch of all ranks, as it was planned.
     """
 
@@ -68,39 +68,39 @@ class LoadedBatch:
 class BatchLoader:
     """The batches of one rank: images (B, ...), labels (B, L), row numbers (B,).
 
-    Where small classes are padded, an image of zeros has labels and row number -1.
+    For padding of small classes, the image is zeros and labels and row number are -1.
 
-    Iterating gives the rest of the current epoch; ``load`` gives any steps. ``state_dict`` counts
-    the batches that iterating gave out, whatever the workers have prepared beyond them, and names
-    the damaged images that they met. A state can be loaded with any number of workers and ranks.
+    Iterating yields the rest of the current epoch; ``load`` yields any steps. ``state_dict`` counts
+    the batches that were yielded, not those that workers have prepared beyond them, and includes
+    the damaged images found. A state can be loaded with any number of workers and ranks.
 
-    What the reader "stream" needs beyond 100 MB of memory a worker goes into a temporary file, in
+    The reader "stream" holds up to 100 MB per worker in memory and the rest in a temporary file, in
     the folder that TMPDIR names, which should be on a disk.
 
     Args:
         folder: of the shards; a URL for the reader "stream".
         rows: rows of the index.
-        transform: makes a tensor of a PIL image in RGB; may draw from torch's random numbers on
-            the CPU.
-        options: what a batch is made of.
+        transform: converts a PIL image in RGB to a tensor; may use torch's random numbers on the
+            CPU.
+        options: composition of a batch.
         seed: of the training run.
         reader: "indexed" for both orders, "stream" for the order "shards".
         rank: of this process.
         world_size: processes that share each global batch.
-        workers: processes that read and decode for this rank; 0: this one.
+        workers: processes that read and decode for this rank; 0: the calling process.
         undecodable_budget: damaged images that this rank tolerates, over all its workers and
-            epochs; each is reported once, by a warning outside of a command. Another image of the
-            class takes the place, and its row number is given.
-        damaged: has those that were met before, and gets new ones; default: none, and the budget.
-        image_shape: (C, H, W), if the transform gives bytes of this shape. Workers then write into
-            one ring of memory, without the copies of a hand-over, and images are valid until the
-            next batch is asked for.
+            epochs; each is reported once, by a warning outside of a command. It is replaced by
+            another image of its class, and ``rows`` has that image's number.
+        damaged: known damaged images, to which new ones are added; default: none, with the budget.
+        image_shape: (C, H, W), if the transform returns bytes of this shape. Workers then write
+            into one shared ring buffer, which saves copies between processes; images are valid
+            until the next batch is requested.
 
     Raises:
         UsageError: arguments do not fit together.
         Resumable: while loading: a worker died, or the disk of temporary files is full.
-        InvalidData: while loading: not one batch can be made, or more images are damaged than the
-            budget allows.
+        InvalidData: while loading: not a single batch can be made, or more images are damaged
+            than the budget allows.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class BatchLoader:
             )
         self._reader, self._workers, self._image_shape = reader, workers, image_shape
         self._damaged = damaged or DamagedImages(undecodable_budget, self._images.name)
-        self._next = 0  # step to give out, counted through all epochs
+        self._next = 0  # next step to yield, counted through all epochs
         self._reports_groups = rank == 0 and options.groups_per_batch is not None
 
     def __len__(self) -> int:
@@ -148,7 +148,7 @@ class BatchLoader:
                 yield batch.images, torch.from_numpy(labels), batch.rows
 
     def load(self, steps: Sequence[int]) -> Generator[LoadedBatch]:
-        """The batches of some steps, counted through all epochs; the state stays as it is."""
+        """Yield the batches of some steps, counted through all epochs; leaves the state as is."""
         self._report_groups()
         ring, damaged = self._new_ring(), self._damaged
         parts = self._images, self.plan, self._part, self._reader, steps, ring
@@ -161,29 +161,29 @@ class BatchLoader:
                 yield LoadedBatch(images, torch.from_numpy(rows), planned)
 
     def _new_ring(self) -> Tensor | None:
-        """Memory of (slots, B, C, H, W) bytes that workers fill, in the order of pixels.
+        """Shared memory of (slots, B, C, H, W) bytes that workers fill, stored channels-last.
 
-        Decoders and the model have it in this order, so a copy moves nothing.
+        Decoders and the model use that layout, so no copy has to reorder the bytes.
         """
         if self._image_shape is None:
             return None
         channels, height, width = self._image_shape
-        # One is in use, one has just been, and each worker fills or has filled AHEAD.
+        # One slot is in use, one was just used, and each worker fills or has filled AHEAD slots.
         slots, images = AHEAD * self._workers + 2, self._part.stop - self._part.start
         ring = torch.empty(slots, images, height, width, channels, dtype=torch.uint8)
         ring.share_memory_()  # type: ignore[no-untyped-call]
         return ring.permute(0, 1, 4, 2, 3)
 
     def state_dict(self) -> dict[str, Any]:
-        """The next step to give out, and the damaged images so far."""
+        """The next step to yield, and the damaged images so far."""
         return {**self.plan.state_of(self._next), "undecodable": self._damaged.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on after the last batch of a saved state.
+        """Resume after the last batch of a saved state.
 
         Raises:
-            InvalidData: it was saved with other shards, batch options or another seed, or names
-                no step.
+            InvalidData: it was saved with other shards, batch options or another seed, or its step
+                does not exist.
         """
         self._next = self.plan.step_of(state)
         if "undecodable" in state:
@@ -193,7 +193,7 @@ class BatchLoader:
         return self.plan.steps_of(self.plan.epoch_of(self._next))
 
     def _report_groups(self) -> None:
-        """Report once that groups leave most batches out, as few parents have enough classes."""
+        """Report once if most batches are lost, because few parents have enough classes."""
         if not self._reports_groups:
             return
         self._reports_groups = False
@@ -219,7 +219,7 @@ def _require_reader(reader: str, folder: Path | str, options: BatchOptions) -> N
 
 
 def _hash_manifest(folder: Path | str) -> str:
-    """SHA-256 of the manifest of a folder or URL; empty if it has none."""
+    """SHA-256 of the manifest of a folder or URL; empty if there is none."""
     try:
         with open_location(join_location(folder, "manifest.json")) as file:
             return sha256(file.read()).hexdigest()
@@ -229,10 +229,10 @@ def _hash_manifest(folder: Path | str) -> str:
 
 @dataclass
 class _BatchWorker:
-    """Reads, decodes and transforms the batches of the steps that a worker gets.
+    """Read, decode and transform the batches of the steps that a worker is given.
 
     Attributes:
-        damaged: row numbers of all damaged images that it knows.
+        damaged: row numbers of all damaged images known to this worker.
     """
 
     images: ShardImages
@@ -245,7 +245,7 @@ class _BatchWorker:
     damaged: set[int]
 
     def __call__(self, numbers: range) -> Iterator[Filled]:
-        """The batches of the steps at these places of ``steps``."""
+        """Yield the batches of the steps at these indices of ``steps``."""
         if self.reader == "indexed":
             for number in numbers:
                 yield self._fill(number, self.plan.at(self.steps[number]), {})
@@ -262,6 +262,7 @@ class _BatchWorker:
         rows = batch.rows[self.part].copy()
         slot = 0 if self.ring is None else number % len(self.ring)
         images: Any = [None] * len(rows) if self.ring is None else self.ring[slot]
+        # Seeded per image, so that the augmentation does not depend on workers or ranks.
         with torch.random.fork_rng(devices=[]):
             for place, row in enumerate(rows.tolist()):
                 if row < 0:
@@ -278,7 +279,7 @@ class _BatchWorker:
         return filled, rows, batch, set(self.damaged)
 
     def _image(self, batch: GlobalBatch, at: int, jpeg: bytes | None) -> tuple[int, Tensor]:
-        """The row and the tensor for a place of the batch, of another image if it is damaged."""
+        """Row number and tensor of a cell of the batch; the replacement's if it is damaged."""
         planned = int(batch.rows[at])
         image = self._load(planned, jpeg)
         if image is not None:
@@ -290,7 +291,7 @@ class _BatchWorker:
         raise InvalidData(f"{self.images.name(planned)}: no image of its class can be decoded")
 
     def _load(self, row: int, jpeg: bytes | None = None) -> Tensor | None:
-        """The tensor of an image; None if it is damaged, and the budget allows it."""
+        """The tensor of an image; None if it is damaged and within the budget."""
         try:
             return self.images.load(row, jpeg)
         except DamagedImage as error:
@@ -300,31 +301,31 @@ class _BatchWorker:
             return None
 
     def _blank(self, batch: GlobalBatch, images: Iterable[Tensor | None]) -> Tensor:
-        """Zeros in the shape of an image: of this part, or of the batch if all are padding."""
+        """Zeros of an image's shape: this part's, or the batch's if the part is all padding."""
         places = np.flatnonzero(batch.rows >= 0).tolist()
         others = (self._image(batch, at, None)[1] for at in places)
         return torch.zeros_like(next(i for i in chain(images, others) if i is not None))
 
 
 class ImageLoader:
-    """Every image once, in the order of the rows: images (n, ...), labels (n, L), row numbers (n,).
+    """Every image once, in row order: images (n, ...), labels (n, L), row numbers (n,).
 
-    For classification and embedding passes. Neighbours in a shard are read together.
+    For classification and embedding passes. Images that are adjacent in a shard are read together.
 
     Args:
         folder: of the shards.
         rows: rows of the index.
-        transform: makes a tensor of a PIL image in RGB.
-        batch_size: images together.
-        numbers: row numbers of the wanted images; default: all.
+        transform: converts a PIL image in RGB to a tensor.
+        batch_size: most images in a batch.
+        numbers: row numbers of the images to load; default: all.
         rank: of this process.
-        world_size: processes that share the images; they may differ by one image.
-        workers: processes that read and decode for this rank; 0: this one.
-        damaged: gets the damaged images, which are left out; default: the first one is raised.
+        world_size: processes that share the images; their shares differ by one image at most.
+        workers: processes that read and decode for this rank; 0: the calling process.
+        damaged: records the damaged images, which are left out; default: the first one is raised.
 
     Raises:
         DamagedImage: while iterating: an image was changed, or cannot be decoded.
-        InvalidData: while iterating: more of them than the budget of ``damaged`` allows.
+        InvalidData: while iterating: more images are damaged than the budget of ``damaged`` allows.
         Resumable: while iterating: a worker died.
 
     Example:
@@ -383,9 +384,9 @@ class ImageLoader:
 
 
 class _WorkAhead(IterableDataset[Any]):
-    """In a worker, the items that ``work`` makes of every n-th number, n being their count.
+    """In worker i of n, the items that ``work`` makes of the numbers i, i + n, i + 2n ...
 
-    An error comes last, in the place of an item: raised, it would arrive as pages of traceback.
+    An error is yielded as the last item: raised, it would arrive as pages of traceback.
     """
 
     def __init__(self, work: Callable[[range], Iterator[Any]], count: int) -> None:
@@ -402,11 +403,11 @@ class _WorkAhead(IterableDataset[Any]):
 def _load_ahead(
     work: Callable[[range], Iterator[Item]], count: int, workers: int
 ) -> Generator[Item]:
-    """The items that ``work`` makes of the numbers 0 .. count - 1, made ahead by workers.
+    """Yield the items that ``work`` makes of 0 .. count - 1, prepared ahead by workers.
 
-    Closed or at its end, it ends the workers. Torch would raise the death of a worker at any line
-    of the main process, and would end them while a request to stop can interrupt it. Here a death
-    is raised when the next item is asked for.
+    Ends the workers when it is closed or exhausted. Torch would raise the death of a worker at any
+    line of the main process, and would shut workers down while a stop request can interrupt it.
+    Here a death is raised when the next item is requested.
 
     Raises:
         HgldError: a worker raised it.
@@ -415,7 +416,7 @@ def _load_ahead(
     if not workers:
         yield from work(range(count))
         return
-    get_temp_dir()  # workers hand tensors over through it, and wait for ever if it does not exist
+    get_temp_dir()  # workers pass tensors through it, and hang if it does not exist
     loader = DataLoader(
         _WorkAhead(work, count),
         batch_size=None,
@@ -428,7 +429,7 @@ def _load_ahead(
     try:
         with held_back():
             items = iter(loader)
-        for _ in range(count):  # asked for one more, it would end them by itself
+        for _ in range(count):  # on a further request torch would shut the workers down itself
             found = next(items)
             if isinstance(found, HgldError):
                 raise found
@@ -443,7 +444,7 @@ def _load_ahead(
 
 
 def _as_it_is(found: Any) -> Any:
-    """Arrays stay arrays: as tensors they would be handed over in shared memory, one file each."""
+    """Keep arrays: as tensors they would be passed in shared memory, one file each."""
     return found
 
 

@@ -1,4 +1,4 @@
-"""Shows what a folder of shards holds: its shards, one sample, counts."""
+"""List the shards of a folder, read one sample by its key, and count samples by split."""
 
 import json
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ __all__ = ["Sample", "count_shards", "list_shards", "read_sample"]
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample: its row of the index, its JSON, its JPEG."""
+    """One sample: its row of the index, its JSON and its JPEG."""
 
     row: dict[str, Any]
     known: dict[str, Any]
@@ -26,17 +26,17 @@ class Sample:
 
 
 def list_shards(folder: Path | str) -> pd.DataFrame:
-    """One row a shard: file, split, samples, runs, bytes, sha256."""
+    """One row per shard: file, split, samples, runs, bytes, sha256."""
     columns = ["file", "split", "samples", "runs", "bytes", "sha256"]
     return pd.DataFrame(read_manifest(folder)["shards"], columns=columns)
 
 
 def read_sample(folder: Path | str, key: str) -> Sample:
-    """The sample of a key, or of an image id that is in one split only.
+    """Read the sample with a key, or with an image id that is in one split only.
 
     Raises:
-        InvalidData: there is none (the nearest is named), several have the key or image id, or
-            the bytes of its image were changed.
+        InvalidData: no sample matches (the nearest key is named), several match, or the bytes of
+            its image were changed.
     """
     folder = local_folder(folder)
     found = _find_row(folder, key)

@@ -1,7 +1,8 @@
-"""Keeps images out of the shards that may not be passed on: by licence, and by removal list.
+"""Keep images that may not be redistributed out of the shards: by licence and by removal list.
 
-A licence nobody knows gives no permission, so such images stay out unless the pipeline names the
-word. What is kept out stays in export_dropped with its reason, as any other dropped image.
+An unknown licence gives no permission, so such images are left out unless the pipeline lists
+"unknown". Every withheld image is recorded in export_dropped with its reason, like any other
+dropped image.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ UNKNOWN = "unknown"
 
 
 def permits(allowed: Sequence[str], licence: str) -> bool:
-    """Whether a licence is among those that may be exported.
+    """Whether a licence matches one of the patterns that may be exported.
 
     Example:
         >>> permits(["*/licenses/by/*"], "https://creativecommons.org/licenses/by/3.0/")
@@ -34,11 +35,11 @@ def permits(allowed: Sequence[str], licence: str) -> bool:
 def withhold(
     images: pd.DataFrame, removals: pd.DataFrame | None, licenses: Sequence[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The images that may be exported, and those that may not with their reason."""
+    """Split the images into those that may be exported and those that may not, with a reason."""
     why = {} if removals is None else dict(zip(removals["image_id"], removals["why"], strict=True))
     known = set(images["image_id"])
     strange = [image_id for image_id in why if image_id not in known]
-    if strange:  # a slip there would remove nothing, in silence
+    if strange:  # a typo in the list would remove nothing, silently
         some = ", ".join(strange[:3]) + ", ..." * (len(strange) > 3)
         say(f"removals.csv: {len(strange)} of {len(why)} ids are of no image here: {some}")
     allowed = {licence: permits(licenses, licence) for licence in images["license"].unique()}
@@ -52,7 +53,7 @@ def withhold(
 
 
 def count_reasons(dropped: pd.DataFrame) -> str:
-    """How many images were dropped for which reason, in words.
+    """Count dropped images by reason, as text.
 
     Example:
         >>> count_reasons(pd.DataFrame({"reason": ["licence", "licence", "removed"]}))

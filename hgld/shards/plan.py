@@ -1,9 +1,9 @@
-"""Decides which image stands where: classes are cut in runs, runs are scattered over shards.
+"""Assign images to shards: cut each class into runs and scatter the runs over the shards.
 
-Rank losses need several images of a class in a batch. A reader that reads shards one after the
-other finds them only when they lie together: consecutive samples of one class are a run. Runs of
-one class go to different shards, and every supercategory is dealt over all shards, so that a few
-shards read side by side show the whole data set. Nothing here reads an image.
+Rank losses need several images of a class in a batch. A reader that goes through shards
+sequentially finds them only if they are adjacent: consecutive samples of one class are a run. The
+runs of a class go to different shards, and every supercategory is dealt over all shards, so that a
+few shards read side by side represent the whole data set. Nothing here reads an image.
 """
 
 from math import ceil
@@ -29,13 +29,13 @@ def shard_name(split: str, number: int) -> str:
 def plan_shards(
     samples: pd.DataFrame, *, run_length: int, shard_bytes: float, seed: int
 ) -> pd.DataFrame:
-    """Give each sample its shard and run; rows come back in the order in which they are written.
+    """Assign each sample its shard and run; the rows come back in the order of writing.
 
     Args:
         samples: split, image_id, level_1 .. level_L (class numbers), expected_bytes.
         run_length: most samples in a run; the runs of a class differ by one sample at most.
-        shard_bytes: size that a shard should have.
-        seed: draws which images share a run, and where runs stand.
+        shard_bytes: target size of a shard.
+        seed: decides which images share a run, and the order of the runs.
 
     Returns:
         The samples with ``shard`` (file name) and ``run`` (counted in each split, in order).
@@ -55,8 +55,10 @@ def _by_id(samples: pd.DataFrame) -> pd.DataFrame:
 def _plan_split(
     samples: pd.DataFrame, split: str, run_length: int, shard_bytes: float, seed: int
 ) -> pd.DataFrame:
+    # Seeded by the split's name, so that adding a split leaves the others' shards unchanged.
     random = np.random.default_rng([seed, *split.encode()])
     levels = samples[[name for name in samples.columns if name.startswith("level_")]].to_numpy()
+    # A stable sort of a random permutation: grouped by class, shuffled within each class.
     order = random.permutation(len(samples))
     order = order[np.argsort(levels[order, -1], kind="stable")]
     run = _cut_runs(levels[order, -1], run_length)
@@ -73,7 +75,7 @@ def _plan_split(
 
 
 def _cut_runs(classes: np.ndarray, run_length: int) -> np.ndarray:
-    """Number of the run of each row; equal classes are neighbours.
+    """Run number of each row; rows of equal classes must be adjacent.
 
     Example:
         >>> _cut_runs(np.array([5, 5, 5, 7]), 2)
@@ -83,6 +85,7 @@ def _cut_runs(classes: np.ndarray, run_length: int) -> np.ndarray:
     size = np.diff(np.r_[first, len(classes)])
     runs = -(-size // run_length)
     place = np.arange(len(classes)) - np.repeat(first, size)
+    # Spread evenly, so that the runs of a class differ by one sample at most.
     within = place * np.repeat(runs, size) // np.repeat(size, size)
     return np.asarray(np.repeat(np.cumsum(runs) - runs, size) + within)
 
@@ -90,14 +93,14 @@ def _cut_runs(classes: np.ndarray, run_length: int) -> np.ndarray:
 def _deal_runs(
     groups: np.ndarray, classes: np.ndarray, shards: int, random: np.random.Generator
 ) -> np.ndarray:
-    """Shard of each run: dealt group by group, the runs of a class one after the other."""
+    """Shard of each run: dealt group by group, the runs of a class consecutively."""
     draw = random.random(int(classes.max()) + 1)
     order = np.lexsort((draw[classes], groups))
     return np.asarray(_rank(order) % shards)
 
 
 def _rank(order: np.ndarray) -> np.ndarray:
-    """Inverse of a permutation: the place of each item in the order."""
+    """Inverse of a permutation: the position of each item in the order."""
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return rank

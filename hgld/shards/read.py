@@ -1,7 +1,7 @@
-"""Read and decode samples of the shards by their place in the index, in any order.
+"""Read and decode samples of the shards by their offset in the index, in any order.
 
-One pread finds a sample; nothing is unpacked, nothing is read that is not asked for, and worker
-processes share only the page cache. Neighbours that are asked for together are read together.
+One pread reads a sample; nothing is unpacked or read in excess, and worker processes share only
+the page cache. Adjacent samples that are requested together are read together.
 """
 
 from array import array
@@ -29,12 +29,12 @@ __all__ = ["ShardImages", "Transform", "decode_image", "read_image"]
 
 Transform = Callable[[Image.Image], Tensor]
 
-READ_TOGETHER = 1 << 20  # bytes of one read; it stays in the processor's cache
-GAP = 16 << 10  # bytes between neighbours that are cheaper to read than to skip
+READ_TOGETHER = 1 << 20  # bytes of one read; small enough for the processor's cache
+GAP = 16 << 10  # bytes between two samples that are cheaper to read than to skip
 
 
 def decode_image(data: bytes | memoryview, name: Callable[[], str]) -> Image.Image:
-    """Return an image, upright in RGB.
+    """Decode an image, upright in RGB.
 
     Raises:
         DamagedImage: it cannot be decoded; ``name`` gives its shard and key.
@@ -49,13 +49,13 @@ def decode_image(data: bytes | memoryview, name: Callable[[], str]) -> Image.Ima
 
 
 class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
-    """Samples of the index as (image, labels (L,) int64 coarse to fine, row number).
+    """Map-style dataset of (image, labels (L,) int64 coarse to fine, row number).
 
     Args:
         folder: of the shards.
-        rows: rows of the index; an item's row number counts in them.
-        transform: makes a tensor of a PIL image in RGB.
-        remote: accept a URL; a single image of it is slow to read.
+        rows: rows of the index; row numbers count within them.
+        transform: converts a PIL image in RGB to a tensor.
+        remote: accept a URL, from which single images are slow to read.
 
     Attributes:
         labels: (N, L) of all rows.
@@ -78,7 +78,7 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         self.places = whole_numbers(rows, ["offset", "size_bytes"])  # (N, 2)
         checked = IMAGE_CRC32 in rows
         self._crc32 = array("q", whole_numbers(rows, [IMAGE_CRC32]).tobytes()) if checked else None
-        # Plain arrays give a number in a third of numpy's time, and are shared by forked workers.
+        # Plain arrays return a number in a third of numpy's time, and forked workers share them.
         columns = (self.shards, self.places[:, 0], self.places[:, 1])
         self._find = tuple(array("q", column.tobytes()) for column in columns)
 
@@ -89,10 +89,10 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         return self.load(number), torch.from_numpy(self.labels[number]), number
 
     def load(self, number: int, jpeg: bytes | memoryview | None = None) -> Tensor:
-        """The tensor of a sample; its JPEG is read unless it is given.
+        """Load the tensor of a sample; ``jpeg`` saves reading it.
 
         Raises:
-            DamagedImage: its bytes were changed, or cannot be decoded.
+            DamagedImage: the image's bytes were changed, or cannot be decoded.
             InvalidData: the shard does not exist, or ends too early.
         """
         name = partial(self.name, number)
@@ -105,7 +105,7 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         return self.transform(decode_image(jpeg, name))
 
     def name(self, number: int) -> str:
-        """Shard and key of a sample, for an error."""
+        """Shard and key of a sample, for error messages."""
         return f"{self.location(int(self.shards[number]))}: key {self._keys[number]}"
 
     def location(self, shard: int) -> str:
@@ -113,7 +113,7 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         return join_location(self.folder, self._names[shard])
 
     def read_bytes(self, number: int) -> bytes:
-        """The JPEG of a sample, without a check of its CRC-32.
+        """Read the JPEG of a sample, without checking its CRC-32.
 
         Raises:
             InvalidData: the shard does not exist, or ends too early.
@@ -128,9 +128,9 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         return self._names[shard[number]], offset[number], size[number]
 
     def iterate(self, numbers: Sequence[int] | np.ndarray) -> Iterator[tuple[int, memoryview]]:
-        """Number and JPEG of some samples in the order of the shards, neighbours in one read.
+        """Yield number and JPEG of samples in shard order; adjacent ones are read together.
 
-        A view holds until the next sample is asked for. Its CRC-32 is not checked.
+        The yielded view is valid until the next sample is requested. No CRC-32 is checked.
         """
         files = FileReader(local_folder(self.folder)) if self._files is None else self._files
         chosen = np.asarray(numbers, np.int64)
@@ -151,7 +151,7 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
 
 
 def _stretches(shard: np.ndarray, begin: np.ndarray, end: np.ndarray) -> list[tuple[int, int]]:
-    """Ranges of sorted places that one read each shall fetch.
+    """Ranges of sorted samples, each to be read at once.
 
     Example:
         >>> near, far = np.array([0, 900, 1 << 20]), np.array([800, 1000, 1 << 21])
@@ -171,7 +171,7 @@ def _stretches(shard: np.ndarray, begin: np.ndarray, end: np.ndarray) -> list[tu
 
 
 def read_image(folder: Path | str, row: "Mapping[str, Any] | pd.Series[Any]") -> Image.Image:
-    """The image of one row of the index, in RGB.
+    """Read the image of one row of the index, in RGB.
 
     Raises:
         InvalidData: it cannot be read or decoded, or its bytes were changed.

@@ -1,9 +1,9 @@
-"""One sample as the three members of its shard: the JPEG, what is known of it, and its class.
+"""Encode one sample as the three members of its shard: JPEG, JSON metadata and class number.
 
-A JPEG is copied byte for byte unless it is larger than asked for, or its metadata turn it: that one
-is encoded again, upright, so that readers that ignore the metadata see it upright, too. An image
-that cannot be decoded goes into no shard, since a training run of days must not stop on it. The
-structure of a baseline JPEG shows that; any other image is decoded once. The JSON always has the
+A JPEG is copied byte for byte unless it is larger than requested or its EXIF orientation rotates
+it; such a JPEG is encoded again, upright, so that readers that ignore EXIF see it upright, too. An
+image that cannot be decoded is never written, since a training run of days must not stop on it. A
+baseline JPEG is checked by its structure; any other image is decoded once. The JSON always has the
 same keys and never a null, since readers infer their schema from the first samples.
 """
 
@@ -33,7 +33,7 @@ from hgld.images import (
 
 __all__ = ["Encoded", "Encoding", "describe", "encode_image", "level_key", "sample_key"]
 
-LONGEST_KEY = 90  # a tar header has room for a name of 100 bytes
+LONGEST_KEY = 90  # a name in a tar header has 100 bytes; the suffix needs some of them
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 FIXED_KEYS = (
     "key",
@@ -61,11 +61,11 @@ FIXED_KEYS = (
 
 @dataclass(frozen=True)
 class Encoding:
-    """How an image's bytes are made.
+    """Options for encoding an image.
 
     Attributes:
-        short_side: an image with a longer short side is made smaller, to this; None: none is.
-        jpeg_quality: of images that are encoded again.
+        short_side: images with a longer short side are reduced to this; None: no limit.
+        jpeg_quality: quality of images that are encoded again.
         decode_all: check that JPEGs that are only copied can be decoded, too.
     """
 
@@ -76,7 +76,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A JPEG, its size, the size of its source (upright), and what was done to it."""
+    """A JPEG, its size, the upright size of its source, and the changes made to it."""
 
     data: bytes
     width: int
@@ -103,7 +103,7 @@ def sample_key(split: str, image_id: str) -> str:
 
 
 def encode_image(data: bytes, encoding: Encoding) -> Encoded:
-    """Check that an image can be decoded, and make its JPEG.
+    """Check that an image can be decoded, and return it as a JPEG.
 
     Raises:
         Undecodable: the bytes cannot be decoded.
@@ -114,7 +114,7 @@ def encode_image(data: bytes, encoding: Encoding) -> Encoded:
 
 
 def _with_note(made: Encoded, note: Note) -> Encoded:
-    """The sample of a photo that was resized before it came here."""
+    """Restore the original size and changes of a photo that was resized before the export."""
     changes = note.changes if made.changes == "none" else f"{note.changes}, {made.changes}"
     return replace(made, orig_width=note.width, orig_height=note.height, changes=changes)
 
@@ -130,7 +130,7 @@ def _encode(data: bytes, encoding: Encoding) -> Encoded:
 
 
 def _may_be_copied(data: bytes, encoding: Encoding) -> bool:
-    """Whether a JPEG is upright and decodable, by quick tests; False leaves both to Pillow."""
+    """Whether quick tests show that a JPEG is upright and decodable; if not, Pillow decides."""
     headers = read_headers(data)
     return headers.upright and (
         not encoding.decode_all or is_sound_jpeg(data, headers) or is_whole_jpeg(data)
@@ -160,13 +160,13 @@ def _encode_by_pillow(data: bytes, encoding: Encoding) -> Encoded:
 def describe(
     row: Mapping[str, Any], image: Encoded, levels: Sequence[str], labels_version: str
 ) -> bytes:
-    """The JSON of a sample.
+    """The JSON metadata of a sample.
 
     Args:
         row: a planned sample: the columns of images, level_1 .., name_1 .., key, run, sha256.
         image: its JPEG.
-        levels: names of the levels, coarse to fine; a group's name and number stand under the
-            level's name (``level_`` before it where the name is one of the fixed keys).
+        levels: names of the levels, coarse to fine; a group's name and number are stored under the
+            level's name (prefixed with ``level_`` if that is one of the fixed keys).
         labels_version: first digits of the hash of the labels.
     """
     names = [str(row[f"name_{i + 1}"]) for i in range(len(levels))]
@@ -198,6 +198,6 @@ def describe(
 
 
 def level_key(level: str) -> str:
-    """The key of a level's class name in the JSON of a sample; with ``_id``, of its number."""
+    """JSON key of a level's class name; with ``_id`` appended, of its class number."""
     taken = level in FIXED_KEYS or f"{level}_id" in FIXED_KEYS
     return f"level_{level}" if taken else level

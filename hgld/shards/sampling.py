@@ -1,4 +1,8 @@
-"""What a batch is made of, and the cells that any plan of batches is put together from."""
+"""Options of a batch, the samples to draw from, and the array operations that all plans share.
+
+The orders "random" and "shards" choose classes differently, but count groups of K images and turn
+chosen classes into row numbers in the same way.
+"""
 
 from dataclasses import dataclass
 from numbers import Integral
@@ -27,21 +31,22 @@ SmallClasses = Literal["drop", "repeat", "pad"]
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """What a batch is made of.
+    """Composition of a batch, and how it is drawn.
 
     Attributes:
         classes_per_batch: P.
         images_per_class: K.
         order: "random" draws any image at any time; "shards" draws from the runs that a reader
-            holds who reads shards from end to end.
+            holds in memory while it reads shards sequentially.
         window: runs that are open at a time in the order "shards".
-        lanes: shards are read in so many lanes (order "shards"); as many readers share the work.
+        lanes: parallel sequences into which the shards are dealt (order "shards"); as many readers
+            can share the work.
         images_cap: most images of a class in an epoch (H-GLDv2 in the paper: 8); None: all.
-        groups_per_batch: supercategories that a batch holds, each with the same number of classes
-            (SOP in the paper: 2); None: as it comes. In the order "shards" a run waits open, beside
-            the window, until enough classes of its group are open.
-        small_classes: what becomes of classes with fewer than K images: left out, their images
-            repeated up to K, or the row number -1 in place of the missing.
+        groups_per_batch: supercategories in a batch, each with the same number of classes (SOP in
+            the paper: 2); None: unconstrained. In the order "shards" a run stays open, in addition
+            to the window, until enough classes of its group are open.
+        small_classes: treatment of classes with fewer than K images: drop them, repeat their
+            images up to K, or pad with the row number -1.
     """
 
     classes_per_batch: int
@@ -54,7 +59,7 @@ class BatchOptions:
     small_classes: SmallClasses = "drop"
 
     def __post_init__(self) -> None:
-        """Refuse what does not fit together."""
+        """Check the options one by one and against each other."""
         for name in ("classes_per_batch", "images_per_class", "window", "lanes"):
             _require_count(name, getattr(self, name))
         for name in ("images_cap", "groups_per_batch"):
@@ -90,11 +95,11 @@ def _require_division(name: str, divisor: int, classes: int) -> None:
 
 @dataclass(frozen=True)
 class Samples:
-    """What a plan must know of the samples.
+    """Labels, runs and shards of the samples, as arrays: the input of a plan.
 
     Attributes:
         labels: (N, L) class numbers, coarse to fine.
-        runs: (N,) number of the run of each sample, in its shard; samples of a run are neighbours.
+        runs: (N,) run number of each sample, in its shard; samples of a run are adjacent.
         shards: (N,) number of the shard, in the order of their names.
     """
 
@@ -104,17 +109,17 @@ class Samples:
 
     @classmethod
     def of_labels(cls, labels: np.ndarray) -> "Samples":
-        """Samples of one run in one shard; enough for the order "random"."""
+        """Samples in one run of one shard; sufficient for the order "random"."""
         nowhere = np.zeros(len(labels), np.int64)
         return cls(labels, nowhere, nowhere)
 
     @classmethod
     def of_index(cls, rows: pd.DataFrame) -> "Samples":
-        """From rows of the index, in their order.
+        """Build from rows of the index, in their order.
 
         Raises:
-            InvalidData: a column is missing, or does not hold whole numbers that can be those of
-                classes.
+            InvalidData: a column is missing, or does not hold whole numbers that are valid class
+                numbers.
         """
         require_columns(rows, ["shard", "level_1"])
         labels = labels_of(rows)
@@ -131,7 +136,7 @@ class Samples:
 
 
 def count_groups(size: np.ndarray, options: BatchOptions) -> np.ndarray:
-    """How often a class (or run) of each size can give K images in an epoch."""
+    """How many groups of K images a class (or run) of each size gives in an epoch."""
     groups = size // options.images_per_class
     if options.small_classes != "drop":
         groups = np.maximum(groups, 1)
@@ -141,14 +146,14 @@ def count_groups(size: np.ndarray, options: BatchOptions) -> np.ndarray:
 
 
 def parents_of(labels: np.ndarray) -> np.ndarray:
-    """The group of each row: its class one level above the finest."""
+    """The parent of each row's class: its class one level above the finest."""
     return labels[:, -2] if labels.shape[1] > 1 else np.zeros(len(labels), np.int64)
 
 
 def take_images(
     order: np.ndarray, first: np.ndarray, size: np.ndarray, nth: np.ndarray, options: BatchOptions
 ) -> np.ndarray:
-    """The images of each cell: the nth K of the ``size`` rows that start at ``first``."""
+    """Row numbers of each cell: the nth K of the ``size`` rows that start at ``first``."""
     images = options.images_per_class
     place = nth[..., None] * images + np.arange(images)  # (steps, P, K)
     beyond = place >= size[..., None]
@@ -161,7 +166,7 @@ def take_images(
 def require_classes(
     groups: np.ndarray, options: BatchOptions, classes: np.ndarray | None = None
 ) -> None:
-    """Refuse labels from which not one batch can be made; with classes, groups are of runs."""
+    """Refuse labels that do not fill a single batch; with ``classes``, groups are of runs."""
     numbers = np.arange(len(groups)) if classes is None else classes
     eligible, there = len(np.unique(numbers[groups > 0])), len(np.unique(numbers))
     if eligible >= options.classes_per_batch:
@@ -177,7 +182,7 @@ def require_classes(
 
 
 def count_up(table: np.ndarray) -> np.ndarray:
-    """How often the number in each cell stood in the cells before it.
+    """How many earlier cells hold the same number, for each cell.
 
     Example:
         >>> count_up(np.array([[4, 2], [2, 4], [4, 3]])).tolist()
@@ -186,6 +191,7 @@ def count_up(table: np.ndarray) -> np.ndarray:
     flat = table.reshape(-1)
     order = np.argsort(flat, kind="stable")
     ordered = flat[order]
+    # Within each block of equal numbers, count from the block's first place.
     first = np.r_[True, ordered[1:] != ordered[:-1]][: len(flat)]
     place = np.arange(len(flat))
     count = np.empty(len(flat), np.int64)

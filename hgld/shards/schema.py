@@ -1,8 +1,8 @@
-"""The columns of an index of shards, and the checks of an index that is read.
+"""Columns of an index of shards, and validation of an index that was read.
 
-An index says which bytes of which file are read, and its numbers become places in arrays. It may
-come from anybody, so nothing in it is used before it is checked here. The checks are over whole
-columns: 5 million rows take a fraction of the time of reading them.
+An index decides which bytes of which file are read, and its numbers become array indices. It may
+come from an untrusted source, so nothing in it is used before it is checked here. The checks run on
+whole columns: for 5 million rows they take a fraction of the time of reading them.
 """
 
 import re
@@ -34,16 +34,16 @@ __all__ = [
 
 CREDITS = ("author", "license", "title", "url")
 TEXTS = ("key", "image_id", "split", "shard", "sha256", *CREDITS)  # the others are numbers
-IN_ERRORS = ("key", "image_id", "split")  # texts that are printed, and may not break a line
-IMAGE_CRC32 = "image_crc32"  # of the image's bytes; an index of another program may lack it
+IN_ERRORS = ("key", "image_id", "split")  # printed in messages, so they must fit on one line
+IMAGE_CRC32 = "image_crc32"  # of the image's bytes; an index of another program may omit it
 INDEX_AGAIN = "make it again: run export, or `hgld shards index` for shards of others"
 
 MOST_IMAGE = 1 << 30  # bytes of an image's file
 MOST_TEXT = 1 << 24  # bytes of a JSON or .cls member
-MOST_BYTES = 1 << 52  # of a shard; sums of such places fit in 64 bits
-MOST_CLASSES = 1 << 25  # of a level; arrays are as long as the largest class number
+MOST_BYTES = 1 << 52  # of a shard; sums of such offsets fit in 64 bits
+MOST_CLASSES = 1 << 25  # of a level; arrays are indexed by class number, so this limits memory
 MOST_RUNS = 1 << 31
-BOUNDS = {  # column of numbers: the least and the most that it may hold
+BOUNDS = {  # column of numbers: smallest and largest valid value
     "landmark_id": (-1, 2**63 - 1),
     "offset": (0, MOST_BYTES),
     "size_bytes": (1, MOST_IMAGE),
@@ -83,7 +83,7 @@ def level_columns(index: pd.DataFrame) -> list[str]:
 
 
 def is_shard_name(name: str) -> bool:
-    """Whether a name is that of a tar in the folder itself, and can be printed in one line.
+    """Whether a name is that of a tar in the folder itself, and prints on one line.
 
     Example:
         >>> is_shard_name("train-000000.tar"), is_shard_name("../train-000000.tar")
@@ -93,17 +93,17 @@ def is_shard_name(name: str) -> bool:
 
 
 def check_index(rows: pd.DataFrame, path: Path) -> None:
-    """Check all that an index says.
+    """Validate an index.
 
-    Names are those of tars in the folder, places are within the sample and do not overlap, numbers
-    are within their bounds, a shard is of one split, a run of one class, a class of one parent.
+    Names must be those of tars in the folder, offsets within their sample and without overlap,
+    numbers within their bounds; a shard has one split, a run one class, a class one parent.
 
     Args:
         rows: the index.
-        path: its file, for errors.
+        path: its file, for error messages.
 
     Raises:
-        InvalidData: a column is missing or of another type, or a row is wrong (it is named).
+        InvalidData: a column is missing or of another type, or a row is invalid (it is named).
     """
     levels = level_columns(rows)
     for name in (*index_columns(max(1, len(levels))),):
@@ -124,13 +124,13 @@ def check_index(rows: pd.DataFrame, path: Path) -> None:
 
 
 def _require_text(column: "pd.Series[Any]", printed: bool, path: Path) -> None:
-    """The column holds UTF-8 without gaps; if it is printed, without control characters."""
+    """Check for UTF-8 without missing values; printed columns also for control characters."""
     fault = InvalidData(
         f"{path}: column '{column.name}' is not text, has gaps or control characters; {INDEX_AGAIN}"
     )
     try:
         found = pa.array(column)
-        found.validate(full=True)  # of UTF-8
+        found.validate(full=True)  # full: checks that the bytes are UTF-8
     except (pa.ArrowException, ValueError, TypeError):
         raise fault from None
     if not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type)):
@@ -171,7 +171,7 @@ def _refuse(rows: pd.DataFrame, name: str, wrong: np.ndarray, expected: str, pat
 
 
 def _changes(column: "pd.Series[Any]") -> np.ndarray:
-    """(N - 1,) whether a text differs from the one before."""
+    """(N - 1,) whether a text differs from the previous one."""
     texts = pa.array(column)
     return np.asarray(pc.not_equal(texts[1:], texts[:-1])).astype(bool)
 
@@ -179,7 +179,7 @@ def _changes(column: "pd.Series[Any]") -> np.ndarray:
 def _require_shards(
     rows: pd.DataFrame, changes: np.ndarray, firsts: np.ndarray, path: Path
 ) -> None:
-    """Each shard is a tar of this folder, of one split; its rows are neighbours."""
+    """Check that each shard is a tar of this folder with one split and adjacent rows."""
     names = rows["shard"].iloc[firsts]
     plain = np.array([is_shard_name(str(name)) for name in names])
     wrong = np.zeros(len(rows), bool)
@@ -192,7 +192,7 @@ def _require_shards(
 
 
 def _require_places(rows: pd.DataFrame, changes: np.ndarray, path: Path) -> None:
-    """Image and JSON are within their sample, samples come one after the other."""
+    """Check that image and JSON are within their sample, and samples do not overlap."""
     start = rows["extent_start"].to_numpy(np.int64)
     end = start + rows["extent_bytes"].to_numpy(np.int64)
     for offset, size in (("offset", "size_bytes"), ("json_offset", "json_size")):
@@ -207,7 +207,7 @@ def _require_places(rows: pd.DataFrame, changes: np.ndarray, path: Path) -> None
 def _require_classes(
     rows: pd.DataFrame, levels: Sequence[str], shard: np.ndarray, path: Path
 ) -> None:
-    """A run of a shard has one class, a class one parent; ``shard`` counts the shards."""
+    """Check one class per run of a shard, and one parent per class; ``shard`` numbers shards."""
     classes = [rows[name].to_numpy(np.int64) for name in levels]
     run = shard * MOST_RUNS + rows["run"].to_numpy(np.int64)
     begins = np.r_[True, (run[1:] != run[:-1]) | (classes[-1][1:] != classes[-1][:-1])]

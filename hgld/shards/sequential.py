@@ -1,7 +1,7 @@
-"""Reads files from front to back, on this machine or behind a URL.
+"""Read files from front to back, on this machine or behind a URL.
 
-A spinning disk and a remote store give many times more when nobody jumps. ``http(s)`` is read as
-one long answer, other schemes (``s3://`` ...) through fsspec where its driver is installed.
+A spinning disk and a remote store are many times faster without seeks. ``http(s)`` is read as one
+long response, other schemes (``s3://`` ...) through fsspec if their driver is installed.
 """
 
 from http import HTTPStatus
@@ -19,7 +19,7 @@ __all__ = ["SequentialFile", "join_location", "open_location"]
 
 CHUNK = 1 << 20
 TIMEOUT_S = 60.0
-KEPT = ":/?#[]@!$&'()*+,;=%"  # of a URL; blanks and letters beyond ASCII have to be escaped
+KEPT = ":/?#[]@!$&'()*+,;=%"  # legal in a URL; blanks and non-ASCII letters are escaped
 
 
 def join_location(folder: Path | str, name: str) -> str:
@@ -41,7 +41,7 @@ class SequentialFile:
         self._place = 0
 
     def take(self, offset: int, size: int) -> bytes:
-        """``size`` bytes from ``offset`` on, which is not before the end of the last ones.
+        """Read ``size`` bytes from ``offset`` on, which must not be before the last read's end.
 
         Raises:
             InvalidData: the file ends too early.
@@ -82,11 +82,11 @@ class SequentialFile:
 
 
 def open_location(location: str) -> BinaryIO:
-    """A path or URL, open for reading.
+    """Open a path or URL for reading.
 
     Raises:
-        InvalidData: there is no such file.
-        HgldError: it cannot be read.
+            InvalidData: the file does not exist.
+            HgldError: it cannot be opened.
     """
     scheme, found, _ = location.partition("://")
     try:

@@ -1,8 +1,8 @@
-"""Writes the files beside the shards: index, manifest, credits, and what other readers ask for.
+"""Write the files beside the shards: index, manifest, attribution, and descriptors for other tools.
 
-Tools find a sample by the index, check a copy by the manifest, and give credit by the
-attribution. The manifest comes last and names the hash of the index, so that a folder with a
-manifest is a complete one.
+The index locates samples, the manifest verifies a copy, and the attribution gives credit. The
+manifest is written after the files that it describes and contains the hash of the index, so a
+folder with a manifest is complete.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ SIDECARS = (
     "sizes.json",  # open_clip: samples of each tar
     "__len__",  # open_clip: samples of all
 )
-ROWS = 1 << 18  # of a table made text at a time
+ROWS = 1 << 18  # rows of a table that are converted to text at a time
 ATTRIBUTION = ["split", "image_id", "title", "author", "license", "url"]
 
 
@@ -58,7 +58,7 @@ def write_sidecars(
         rows: the index, sorted.
         shards: file, split, sha256, bytes, samples and runs of each shard.
         classes: the classes of all levels.
-        options: those that decided the shards.
+        options: those that decide the shards.
         labels_sha256: hash of the hierarchy.
     """
     with atomic_path(out / "index.parquet") as temporary:
@@ -79,14 +79,14 @@ def write_sidecars(
 
 
 def write_credits(rows: pd.DataFrame, out: Path) -> None:
-    """Write attribution.csv: author and licence of each image of the index."""
+    """Write attribution.csv: author and licence of each image in the index."""
     with atomic_path(out / "attribution.csv") as temporary:
         credit = guard_formulas(rows[ATTRIBUTION])  # authors and titles come from strangers
         write_texts(credit.sort_values(["split", "image_id"]), temporary)
 
 
 def brace_string(files: Sequence[str]) -> str:
-    """Return the shard list of one split, which webdataset expands to exactly these files.
+    """Return the shard list of one split; webdataset expands it to exactly these files.
 
     Example:
         >>> brace_string(["train-000000.tar", "train-000001.tar", "train-000002.tar"])
@@ -128,7 +128,7 @@ def write_checksums(out: Path, shards: Sequence[Mapping[str, Any]]) -> None:
 
 
 def checksums(out: Path, shards: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Hash of each shard, as it is known, and of each other sidecar, as it is there."""
+    """SHA-256 of each shard, from the manifest, and of each other sidecar, from its file."""
     sums = {str(shard["file"]): str(shard["sha256"]) for shard in shards}
     others = [*out.glob("*.wids.json"), *(out / name for name in SIDECARS)]
     sums |= {p.name: hash_file(p) for p in others if p.is_file() and p.name != "SHA256SUMS"}
@@ -136,7 +136,7 @@ def checksums(out: Path, shards: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def write_texts(table: pd.DataFrame, path: Path) -> None:
-    """What ``write_csv`` writes of columns of text alone, in a quarter of its time."""
+    """Write the same bytes as ``write_csv`` for columns of text, in a quarter of the time."""
     with path.open("wb") as file:
         file.write(",".join(table.columns).encode() + b"\n")
         for first in range(0, len(table), ROWS):
@@ -144,7 +144,7 @@ def write_texts(table: pd.DataFrame, path: Path) -> None:
             cells = [_quote(_as_texts(part[name])) for name in part]
             cells[-1] = pc.binary_join_element_wise(cells[-1], "\n", "")
             lines = pc.binary_join_element_wise(*cells, ",")
-            file.write(lines.buffers()[2])  # the texts of an array lie one after the other
+            file.write(lines.buffers()[2])  # the texts of an array are contiguous
 
 
 def _as_texts(column: "pd.Series[Any]") -> pa.Array:

@@ -1,12 +1,12 @@
 """Read shards from front to back, and hold the images that coming batches need.
 
-A spinning disk and a remote store deliver many times more this way. How much a reader has to hold
-depends on the plan and on the size of the photos: some hundred open runs are 150 MB of small ones,
-batches of few groups take five times as much, since their runs wait for each other. The memory of
-a worker should depend on neither, so what exceeds a bound goes into a temporary file.
+A spinning disk and a remote store are many times faster this way. How much a reader has to hold
+depends on the plan and on the size of the photos: a few hundred open runs are 150 MB of small ones,
+and batches of few groups take five times as much, since their runs wait for each other. The memory
+of a worker should depend on neither, so everything beyond a limit goes into a temporary file.
 
-The file is in the folder that ``TMPDIR`` names, else in /tmp. That should be a disk: in a container
-/tmp may be memory, and then the bound bounds nothing.
+The file is in the folder that ``TMPDIR`` names, else in /tmp. That should be on a disk: in a
+container /tmp may be in memory, and then the limit has no effect.
 """
 
 from collections import defaultdict
@@ -30,14 +30,14 @@ LEAST_PLACE = 1 << 12
 def stream_batches(
     images: ShardImages, plan: BatchPlan, epoch: int, batches: Sequence[np.ndarray]
 ) -> Iterator[dict[int, bytes]]:
-    """The JPEGs of each batch by row number, all from one pass over the shards.
+    """Yield the JPEGs of each batch by row number, all from one pass over the shards.
 
-    Held are those that later batches of these need: no more than the plan's open runs.
+    Only images that later batches of these need are held: at most those of the plan's open runs.
 
     Args:
-        images: the samples; where their bytes are.
+        images: the samples and their offsets.
         plan: of the order "shards".
-        epoch: that the batches belong to; it decides in which order shards are read.
+        epoch: epoch of the batches; it decides the order in which shards are read.
         batches: row numbers of each, in the order of their steps; -1 is padding.
     """
     lane_of, turn_of = plan.shard_order(epoch)
@@ -61,7 +61,7 @@ def stream_batches(
 def _read_lane(
     images: ShardImages, rows: np.ndarray, turn_of: np.ndarray
 ) -> Iterator[tuple[int, bytes]]:
-    """These samples of a lane, shard after shard in their turn."""
+    """Yield the given samples of a lane, shard by shard in reading order."""
     rows = rows[np.lexsort((images.places[rows, 0], turn_of[images.shards[rows]]))]
     for part in np.split(rows, np.flatnonzero(np.diff(images.shards[rows])) + 1):
         with SequentialFile(images.location(int(images.shards[part[0]]))) as file:
@@ -70,7 +70,7 @@ def _read_lane(
 
 
 def reads_per_byte(options: BatchOptions, world_size: int, workers: int) -> float:
-    """How often all stream readers together read each byte of the shards.
+    """How often each byte of the shards is read by all stream readers together.
 
     A worker reads the lanes that its rank's slice of the batch touches.
 
@@ -88,7 +88,7 @@ def reads_per_byte(options: BatchOptions, world_size: int, workers: int) -> floa
 
 
 class HeldImages:
-    """JPEGs by row number; ``file`` is an empty temporary one, unbuffered."""
+    """JPEGs by row number, in memory up to a limit, then in ``file`` (temporary, unbuffered)."""
 
     def __init__(self, file: IO[bytes], in_memory: int = IN_MEMORY) -> None:
         self._file = file
@@ -116,7 +116,7 @@ class HeldImages:
             self._there[row] = place, len(jpeg)
 
     def take(self, row: int) -> bytes:
-        """An image, which is held no longer."""
+        """Return an image and release its memory or its part of the file."""
         if row in self._here:
             jpeg = self._here.pop(row)
             self._room += len(jpeg)
@@ -130,7 +130,7 @@ class HeldImages:
         self._file.seek(place)
         left = memoryview(jpeg)
         try:
-            while left:  # a disk that is nearly full takes a part
+            while left:  # a nearly full disk accepts only a part
                 left = left[self._file.write(left) :]
         except OSError as error:
             if error.errno not in DISK_FULL:
@@ -149,7 +149,7 @@ class HeldImages:
 
 
 def _length_of(size: int) -> int:
-    """Room that an image gets, so that another of about its size may follow it.
+    """Bytes reserved for an image, a power of two, so that others of similar size can reuse them.
 
     Example:
         >>> _length_of(5000), _length_of(8192)

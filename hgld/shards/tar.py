@@ -1,9 +1,9 @@
-"""Reads where the files of any tar are, and writes tars of samples with reproducible bytes.
+"""Locate the files of any tar, and write tars of samples with reproducible bytes.
 
-Python's tarfile needs several times as long for both. The reader jumps from header to header and
-touches no data. A tar may come from anybody: each header must have the right checksum and a size
-that fits into the file. The writer gives the bytes of webdataset's TarWriter with a fixed time,
-owner and mode (a test compares them), so they depend on nothing but the samples.
+Python's tarfile takes several times as long for both. The reader seeks from header to header and
+reads no data. A tar may come from an untrusted source: each header must have the right checksum and
+a size that fits into the file. The writer gives the bytes of webdataset's TarWriter with a fixed
+time, owner and mode (a test compares them), so they depend on nothing but the samples.
 """
 
 import os
@@ -20,13 +20,13 @@ from hgld.errors import InvalidData
 
 __all__ = ["BLOCK", "Member", "ShardFile", "Span", "padding", "scan_tar"]
 
-BLOCK = 512  # a header, and the unit to which data are padded
+BLOCK = 512  # size of a header, and the unit that data are padded to
 END = bytes(BLOCK)
 LONGEST_NAME = 100
 FILES = (b"0", b"\0", b"7")
 LONG_NAME, EXTENDED, SPARSE = b"L", b"x", b"S"
 ADLER = 65_521  # the modulus of Adler-32
-LONGEST_HEADER = 1 << 20  # bytes of an extended header; a name has a few hundred
+LONGEST_HEADER = 1 << 20  # bytes of an extended header; a name needs a few hundred
 AGAIN = "fetch it again (delete it first)"
 OCTAL = re.compile(rb"[0-7]*")
 RECORD = re.compile(rb"([1-9]\d{0,6}) ([^=]+)=")  # of an extended header: LENGTH KEY=VALUE
@@ -34,7 +34,7 @@ _SIZE, _CHECKSUM, _REST = 124, 148, 156
 
 
 def padding(size: int) -> int:
-    """Zero bytes that follow ``size`` bytes of data.
+    """Number of zero bytes that pad ``size`` bytes of data.
 
     Example:
         >>> padding(500), padding(512)
@@ -44,7 +44,7 @@ def padding(size: int) -> int:
 
 
 class Member(NamedTuple):
-    """One file in a tar: where its headers and its data start, and the size of its data."""
+    """One file in a tar: the offsets of its headers and of its data, and the data's size."""
 
     name: str
     start: int
@@ -53,14 +53,14 @@ class Member(NamedTuple):
 
 
 def scan_tar(path: Path, *, end_mark: bool = True) -> Iterator[Member]:
-    """Yield the regular files of a tar in order; long names and sizes (GNU, PAX) are understood.
+    """Yield the regular files of a tar in order; supports long names and sizes (GNU, PAX).
 
     Args:
         path: the tar.
         end_mark: refuse a tar without the end mark, which was cut short between two members.
 
     Raises:
-        InvalidData: the tar is empty, cut short, compressed, damaged or no tar; a sparse file.
+        InvalidData: the file is empty, cut short, compressed, damaged or not a tar; a sparse file.
     """
     total, fault = size_of_file(path)
     if fault:
@@ -76,7 +76,7 @@ def scan_tar(path: Path, *, end_mark: bool = True) -> Iterator[Member]:
 
 def _scan(handle: int, path: Path, total: int, end_mark: bool) -> Iterator[Member]:
     position, start = 0, 0
-    records: dict[bytes, bytes] = {}  # of extended headers, which hold for the next file
+    records: dict[bytes, bytes] = {}  # extended headers, which apply to the next file
     while (header := os.pread(handle, BLOCK, position)) != END:
         if not header and not end_mark:
             return
@@ -117,8 +117,8 @@ def _scan(handle: int, path: Path, total: int, end_mark: bool) -> Iterator[Membe
 
 
 def _check(header: bytes, path: Path, position: int) -> None:
-    """Compare the sum that every tar header states of itself, of bytes with or without a sign."""
-    digits = header[148:156]  # the sum is made with blanks in their place
+    """Check the header's checksum; old writers summed signed bytes, so both sums are accepted."""
+    digits = header[148:156]  # the checksum is computed with blanks in its own field
     stated = _octal(digits)
     found = adler32(header) & 0xFFFF  # 1 + the sum of all bytes, in a tenth of the time of sum()
     if stated is not None:
@@ -138,7 +138,7 @@ def _octal(field: bytes) -> int | None:
 
 
 def _name(header: bytes, records: dict[bytes, bytes]) -> str:
-    """The name, after its prefix if the POSIX format has one."""
+    """The member's name, with the prefix of the POSIX format if there is one."""
     name = records.get(b"path") or header[:LONGEST_NAME].partition(b"\0")[0]
     prefix = header[345:500].partition(b"\0")[0] if header[257:263] == b"ustar\0" else b""
     if prefix and not records.get(b"path"):
@@ -160,7 +160,7 @@ def _read_records(data: bytes) -> dict[bytes, bytes] | None:
 
 
 class Span(NamedTuple):
-    """Where a sample lies in its shard, in bytes: its whole, its checksum, each member's data."""
+    """Bytes of a sample in its shard: total size, checksum, and offset of each member's data."""
 
     extent_bytes: int
     crc32: int
@@ -168,7 +168,7 @@ class Span(NamedTuple):
 
 
 class ShardFile:
-    """One tar on its way to disk; ``sha256`` and ``size_bytes`` hold once it is finished."""
+    """A tar being written; ``sha256`` and ``size_bytes`` are final after ``finish``."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb", buffering=1 << 20)
@@ -181,7 +181,7 @@ class ShardFile:
         return self._digest.hexdigest()
 
     def add(self, key: str, members: Sequence[tuple[str, bytes]]) -> Span:
-        """Append the members of a sample, each a suffix and its data, in their order."""
+        """Append the members of a sample in order; each is a suffix and its data."""
         parts: list[bytes] = []
         offsets, start = [], self.size_bytes
         for suffix, data in members:
@@ -193,7 +193,7 @@ class ShardFile:
         return Span(len(sample), crc32(sample), offsets)
 
     def append(self, members: bytes) -> None:
-        """Append members that are tar bytes already."""
+        """Append members that are already tar bytes, headers included."""
         self._digest.update(members)
         self.size_bytes += len(members)
         self._file.write(members)
@@ -205,7 +205,7 @@ class ShardFile:
         self._file.flush()
 
     def close(self) -> None:
-        """Close the file, whatever state the archive is in."""
+        """Close the file, finished or not."""
         self._file.close()
 
 

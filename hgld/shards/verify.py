@@ -1,8 +1,8 @@
-"""Checks a folder of shards: every byte, and whether index and sidecars say what the shards hold.
+"""Verify a folder of shards: every byte, and whether index and sidecars match the shards.
 
-A shard is compared with its hash in the manifest. The index is then compared with what is found in
-the tars, since a wrong row could be in index and manifest alike; the other sidecars are made again
-from the index and compared, and all of them with SHA256SUMS.
+A shard is compared with its hash in the manifest. The index is then compared with the contents of
+the tars, since a wrong row could be in index and manifest alike. The other sidecars are generated
+again from the index and compared, and all files with SHA256SUMS.
 """
 
 import json
@@ -26,7 +26,7 @@ from hgld.tasks import track
 
 __all__ = ["verify_shards"]
 
-FOUND = [  # what a shard itself says of each sample
+FOUND = [  # columns that can be read from the shard itself
     *("key", "image_id", "split", "landmark_id", "offset", "size_bytes", "json_offset"),
     *("json_size", "sha256", "width", "height", *CREDITS),
     *("extent_start", "extent_bytes", "crc32", IMAGE_CRC32),
@@ -35,12 +35,12 @@ PLACE = ["split", "shard", "offset"]
 
 
 def verify_shards(folder: Path | str) -> None:
-    """Check that shards, index and sidecars are what the manifest says, and agree.
+    """Check that shards, index and sidecars match the manifest and each other.
 
     Raises:
-        InvalidData: a shard is missing, of another size or changed (shard and key are named), a
-            tar that the manifest does not know, an index that does not match manifest or tars, a
-            sidecar that is missing or says something else.
+        InvalidData: a shard is missing, changed or of another size (shard and key are named); a
+            tar is not in the manifest; the index does not match manifest or tars; a sidecar is
+            missing or differs.
     """
     folder = local_folder(folder)
     manifest, index = read_manifest(folder), read_index(folder)
@@ -76,7 +76,7 @@ def _verify_shard(folder: Path, shard: dict[str, Any], rows: pd.DataFrame) -> No
 
 
 def _find_damage(folder: Path, rows: pd.DataFrame) -> str:
-    """Which sample of a shard with a wrong hash is damaged, and where in it."""
+    """Describe which sample of a shard with a wrong hash is damaged, and which part of it."""
     reader = FileReader(folder)
     for row in rows.to_dict("records"):
         if reader.crc32(row["shard"], row["extent_start"], row["extent_bytes"]) != row["crc32"]:
@@ -88,7 +88,7 @@ def _find_damage(folder: Path, rows: pd.DataFrame) -> str:
 
 
 def _level_keys(levels: Sequence[str], exported: bool) -> tuple[str, ...]:
-    """Keys of the JSON that hold a sample's classes, coarse to fine; none: the .cls member."""
+    """JSON keys of a sample's classes, coarse to fine; empty for the .cls member."""
     if exported:
         return (*(f"{level_key(level)}_id" for level in levels[:-1]), "label")
     return () if list(levels) == ["class"] else tuple(levels)
@@ -97,7 +97,7 @@ def _level_keys(levels: Sequence[str], exported: bool) -> tuple[str, ...]:
 def _verify_rows(
     folder: Path, file: str, rows: pd.DataFrame, keys: tuple[str, ...]
 ) -> pd.DataFrame:
-    """Compare the rows of a shard with what is found in it; return where classes were found."""
+    """Compare the index rows of a shard with its contents; return the class paths found."""
     reader = FileReader(folder)
     found = pd.DataFrame(
         describe_tar(folder / file, reader, keys), columns=[*FOUND, "shard", "path"]
@@ -109,20 +109,20 @@ def _verify_rows(
             + INDEX_AGAIN
         )
     for name in FOUND:
-        if name in rows:  # checksums of images are not in every index
+        if name in rows:  # the index of another program may lack the images' checksums
             said = rows[name].replace("", "unknown") if name in CREDITS else rows[name]
             _require_same(folder, rows, name, said, found[name])
     return found[[*PLACE, "path"]]
 
 
 def _verify_classes(folder: Path, index: pd.DataFrame, found: pd.DataFrame, exported: bool) -> None:
-    """Compare the class numbers of the index with the tars, which name the classes or number them.
+    """Compare the class numbers of the index with the names or numbers of classes in the tars.
 
     Args:
         folder: of the shards.
         index: in the order of the shards in the manifest.
-        found: split, shard, offset and path of each sample, likewise.
-        exported: whether the paths are the numbers themselves.
+        found: split, shard, offset and class path of each sample, in the same order.
+        exported: whether the paths consist of the class numbers themselves.
     """
     levels = level_columns(index)
     rows = index.sort_values(PLACE, ignore_index=True)
@@ -138,7 +138,7 @@ def _verify_classes(folder: Path, index: pd.DataFrame, found: pd.DataFrame, expo
 
 
 def _verify_sidecars(folder: Path, manifest: dict[str, Any], index: pd.DataFrame) -> None:
-    """Compare the other sidecars with those that the index makes, and all with SHA256SUMS."""
+    """Compare the other sidecars with ones generated from the index, and all with SHA256SUMS."""
     with TemporaryDirectory() as name:
         made = Path(name)
         write_credits(index, made)

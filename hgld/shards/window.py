@@ -1,14 +1,14 @@
-"""Draws batches from runs in the order in which shards are read, with few runs open at a time.
+"""Draw batches from runs in the order in which shards are read, with few runs open at a time.
 
-A reader that goes through shards from end to end can give any batch of the runs that it holds.
-So the plan plays that reader: it opens runs in reading order until the window is full, draws P
-classes from the open runs, and closes a run when less than K of its images are left. Shards may
+A reader that goes through shards sequentially can form any batch from the runs that it holds. The
+plan simulates that reader: it opens runs in reading order until the window is full, draws P
+classes from the open runs, and closes a run when fewer than K of its images are left. Shards may
 be dealt to lanes: each lane is read on its own and fills its share of every batch, so that
-as many readers as lanes read each byte once between them.
+as many readers as lanes read each byte only once in total.
 
-A batch may also be of few groups (supercategories), with as many classes of each. Few groups have
-enough classes among some hundred open runs, so a run waits open until enough classes of its group
-are open with it. Waiting runs do not count towards the window, or rare groups would fill it; a run
+A batch may also consist of few groups (supercategories) with the same number of classes each. Few
+groups have enough classes among some hundred open runs, so a run waits until enough classes of its
+group are open. Waiting runs do not count towards the window, or rare groups would fill it; a run
 that waits in vain is in no batch, so no reader holds its images.
 """
 
@@ -20,6 +20,7 @@ from hgld.shards.compiled import compiled
 
 __all__ = ["draw_from_window", "draw_groups_from_window"]
 
+# Knuth's MMIX linear congruential generator: the same draws in every version of numpy and numba.
 _MULTIPLIER = np.uint64(6364136223846793005)
 _INCREMENT = np.uint64(1442695040888963407)
 
@@ -34,7 +35,7 @@ def draw_from_window(
     window: int,
     seed: int,
 ) -> tuple[np.ndarray, int]:
-    """Runs of each batch, in which no class stands twice.
+    """Draw runs for each batch such that no class is in a batch twice.
 
     Args:
         classes: (R,) class of each run, in reading order.
@@ -42,7 +43,7 @@ def draw_from_window(
         lanes: (R,) lane of each run.
         num_lanes: lanes of the whole plan.
         per_lane: classes that each lane gives to a batch.
-        window: runs that are open in all lanes together; more only where a batch needs them.
+        window: runs that are open in all lanes together; exceeded only if a batch needs more.
         seed: draws the classes.
 
     Returns:
@@ -68,7 +69,7 @@ def draw_from_window(
 def _queue_runs(
     groups: np.ndarray, lanes: np.ndarray, num_lanes: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The useful runs, lane after lane in reading order, and where each lane starts."""
+    """Runs with at least one group, lane by lane in reading order, and each lane's start."""
     queues = np.argsort(lanes, kind="stable")
     queues = queues[groups[queues] > 0]
     bounds = np.searchsorted(lanes[queues], np.arange(num_lanes + 1))
@@ -77,8 +78,9 @@ def _queue_runs(
 
 @compiled
 def _draw_below(random: np.ndarray, below: int) -> int:
-    """A number 0 .. below - 1, of a state that goes on with each call."""
+    """Return a number in 0 .. below - 1, and advance the state."""
     random[0] = random[0] * _MULTIPLIER + _INCREMENT
+    # The high bits: the low ones of such a generator have short periods.
     return int(np.int64(random[0] >> np.uint64(33)) % below)
 
 
@@ -94,9 +96,9 @@ def _play(
     table: np.ndarray,
 ) -> tuple[int, int]:
     lanes = len(bounds) - 1
-    used = np.full(classes.max() + 1, -1, np.int64)  # last step that took the class
+    used = np.full(classes.max() + 1, -1, np.int64)  # last step that used the class
     following = bounds[:-1].copy()
-    opened = np.empty(len(queues), np.int64)  # the open runs of a lane, from its bound on
+    opened = np.empty(len(queues), np.int64)  # open runs of each lane, from its bound on
     count = np.zeros(lanes, np.int64)
     peak = 0
     for step in range(table.shape[0]):
@@ -110,14 +112,14 @@ def _play(
             tail = following[lane] == bounds[lane + 1]
             tried = 0
             while taken < per_lane:
-                if tried == count[lane]:  # every open run was tried: open one more, or end
+                if tried == count[lane]:  # all open runs were tried: open one more, or end
                     if following[lane] == bounds[lane + 1]:
                         return step, peak
                     opened[base + count[lane]] = queues[following[lane]]
                     following[lane] += 1
                     count[lane] += 1
                 place = tried
-                if tail:  # nothing follows: the fullest runs first, so that most batches come
+                if tail:  # no more runs: take the fullest first, for as many batches as possible
                     for other in range(tried + 1, count[lane]):
                         if left[opened[base + other]] > left[opened[base + place]]:
                             place = other
@@ -134,7 +136,7 @@ def _play(
                     taken += 1
             peak = max(peak, count.sum())
             kept = 0
-            for i in range(count[lane]):  # close what is used up
+            for i in range(count[lane]):  # close exhausted runs
                 if left[opened[base + i]] > 0:
                     opened[base + kept] = opened[base + i]
                     kept += 1
@@ -143,7 +145,7 @@ def _play(
 
 
 class _Runs(NamedTuple):
-    """All runs, and those of one lane that are open."""
+    """All runs, and the open ones of one lane."""
 
     classes: np.ndarray
     parents: np.ndarray
@@ -166,7 +168,7 @@ def draw_groups_from_window(
     window: int,
     seed: int,
 ) -> tuple[np.ndarray, int]:
-    """Runs of each batch: each lane gives ``width`` classes of each of ``parts`` parents.
+    """Draw runs for each batch: each lane gives ``width`` classes of ``parts`` parents.
 
     Args:
         classes: (R,) class of each run, in reading order.
@@ -176,7 +178,7 @@ def draw_groups_from_window(
         num_lanes: lanes of the whole plan.
         parts: parents that each lane gives to a batch; no two lanes give the same.
         width: classes of each of them.
-        window: runs that are open in all lanes together, beside those that wait for others.
+        window: runs that are open in all lanes together, not counting those that wait for others.
         seed: draws parents and classes.
 
     Returns:
@@ -210,7 +212,7 @@ def _play_groups(
     random: np.ndarray,
     table: np.ndarray,
 ) -> tuple[int, int]:
-    """Fill the table; how many rows, and the most open runs."""
+    """Fill the table; return the number of rows filled and the most open runs."""
     parts, width, window = sizes
     lanes = len(bounds) - 1
     runs_of = np.zeros((lanes, classes.max() + 1), np.int64)
@@ -218,8 +220,8 @@ def _play_groups(
     there = np.zeros((lanes, parents.max() + 1), np.int64)
     opened = np.empty(len(queues), np.int64)
     following, count = bounds[:-1].copy(), np.zeros(lanes, np.int64)
-    used = np.full(parents.max() + 1, -1, np.int64)  # last step that took the parent
-    seen = np.full(classes.max() + 1, -1, np.int64)  # last step that took the class
+    used = np.full(parents.max() + 1, -1, np.int64)  # last step that used the parent
+    seen = np.full(classes.max() + 1, -1, np.int64)  # last step that used the class
     peak = 0
     for step in range(table.shape[0]):
         for lane in range(lanes):
@@ -270,7 +272,7 @@ def _open(runs: _Runs, count: int, run: int) -> None:
 def _choose_parent(
     runs: _Runs, count: int, width: int, used: np.ndarray, step: int, random: np.ndarray
 ) -> int:
-    """A parent with enough classes, drawn by its open runs; -1 where there is none."""
+    """Draw a parent with enough classes, weighted by its open runs; -1 if there is none."""
     free = 0
     for parent in range(len(used)):
         if runs.there[parent] >= width and used[parent] != step:
@@ -299,7 +301,7 @@ def _take(
 ) -> None:
     """Fill the cells with runs of different classes of the parent, at random.
 
-    Where no run follows, the fullest come first, so that most batches can be had.
+    At the end of a lane the fullest runs come first, for as many batches as possible.
     """
     places = np.empty(runs.runs_in[parent], np.int64)
     number, taken = 0, 0
@@ -328,7 +330,7 @@ def _take(
 
 @compiled
 def _close(runs: _Runs, count: int) -> int:
-    """Close what is used up; how many runs stay open."""
+    """Close the exhausted runs; return how many stay open."""
     kept = 0
     for i in range(count):
         run = runs.opened[i]

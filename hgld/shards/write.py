@@ -1,9 +1,9 @@
-"""Writes the shards: class-grouped, reproducible, resumable.
+"""Export the labelled images as shards: class-grouped, reproducible, resumable.
 
-A shard is the unit of work: it is planned in full before the first image is read, so any process
-may write it, and a finished one leaves a marker with its index rows. A run that was stopped, or
-that finds shards damaged or gone, writes the shards that are not as their markers say. Nothing is
-under its final name before it is finished, and the manifest is the last file to be written.
+A shard is the unit of work: it is fully planned before its first image is read, so any process may
+write it, and a finished shard leaves a marker with its index rows. A run that resumes, or finds
+shards damaged or missing, writes only the shards that do not match their markers. No file has its
+final name before it is complete, and the manifest is written last.
 """
 
 import json
@@ -33,8 +33,8 @@ from hgld.words import level_noun
 
 __all__ = ["FORMAT", "export_shards"]
 
-FORMAT = 3  # the stage's revision: higher when the same input and options make other bytes
-WRITER = ".writer"  # the lock of a folder of shards, and the sign that it is hgld's own
+FORMAT = 3  # revision of the stage; raised when the same input and options give other bytes
+WRITER = ".writer"  # lock of a folder of shards; it also shows that hgld wrote the folder
 
 
 def export_shards(
@@ -51,9 +51,9 @@ def export_shards(
 
     Args:
         source: folder that the images' paths are relative to.
-        images: one row an image, with the place of its bytes.
-        hierarchy: one row a landmark, with its label path.
-        removals: images that their authors or others asked to be left out (image_id, why).
+        images: one row per image, with the file, offset and size of its bytes.
+        hierarchy: one row per landmark, with its label path.
+        removals: images to leave out on request of their authors or others (image_id, why).
         options: sizes, seed, encoding.
         context: its ``state`` folder keeps the markers of finished shards.
         out: the folder of shards; shards of other input or options are removed from it.
@@ -63,7 +63,7 @@ def export_shards(
 
     Raises:
         InvalidData: no image is left to export, or a source file is not as listed.
-        Resumable: the disk is full, or a worker died; the same command goes on.
+        Resumable: the disk is full, or a worker died; the same command resumes.
     """
     processes = 1 if options.ray else options.processes
     with start_workers(write_or_keep, processes) as workers:
@@ -142,7 +142,7 @@ def _require_files(paths: "pd.Series[str]", source: Path) -> None:
 
 
 def _expect_bytes(samples: pd.DataFrame, source: Path, options: ExportOptions) -> "pd.Series[Any]":
-    """Size that each image will have, for cutting shards: scaled as a few of them turn out."""
+    """Expected size of each encoded image, for cutting shards: scaled by a sample of them."""
     if options.short_side is None:
         return samples["size_bytes"].astype("float64")
     reader, before, after = FileReader(source), 0, 0
@@ -192,7 +192,7 @@ def _hash_table(table: pd.DataFrame) -> str:
 
 
 def _hash_input(samples: pd.DataFrame, labels_hash: str, options: ExportOptions) -> str:
-    """What decides all shards but the bytes of the images, which each marker names itself."""
+    """Hash of everything that decides the shards, except the images' bytes (see the markers)."""
     rows = pd.util.hash_pandas_object(samples, index=False).to_numpy()
     planned = [list(samples.columns), sha256(rows.tobytes()).hexdigest()]
     document = [FORMAT, labels_hash, planned, options.decisive()]
@@ -200,7 +200,7 @@ def _hash_input(samples: pd.DataFrame, labels_hash: str, options: ExportOptions)
 
 
 def _require_own(out: Path) -> None:
-    """Refuse a folder with tars of others, since shards that are not planned are removed."""
+    """Refuse a folder with tars that hgld did not write, since unplanned shards are deleted."""
     if (out / WRITER).exists() or is_export(out):
         return
     strange = sorted(path.name for path in out.glob("*.tar"))
@@ -212,14 +212,14 @@ def _require_own(out: Path) -> None:
 
 
 def _clear(out: Path, state: Path, input_hash: str, planned: set[str], everything: bool) -> None:
-    """Remove what was not made from this input, or everything; finished shards of it stay."""
+    """Delete outputs of other input, or all outputs; keep finished shards of this input."""
     note = state / "input.json"
     if everything or _noted(note) != input_hash:
         planned = set()
         shutil.rmtree(state, ignore_errors=True)
         state.mkdir(parents=True)
         Json(note.name).write({"sha256": input_hash}, note)
-    shards = out.glob("*-" + "[0-9]" * 6 + ".tar")  # another tar is a person's
+    shards = out.glob("*-" + "[0-9]" * 6 + ".tar")  # tars with other names are not hgld's
     strange = [shard for shard in shards if shard.name not in planned]
     sidecars = [*out.glob("*.wids.json"), *(out / name for name in SIDECARS)]
     for file in [*strange, *out.glob(".*.tmp"), *sidecars]:
@@ -227,7 +227,7 @@ def _clear(out: Path, state: Path, input_hash: str, planned: set[str], everythin
 
 
 def _noted(note: Path) -> str | None:
-    """Which input the state is of; None where that cannot be told."""
+    """Hash of the input that the state belongs to; None if it cannot be read."""
     try:
         return str(Json(note.name).read(note).get("sha256"))
     except (OSError, InvalidData):

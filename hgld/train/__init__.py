@@ -1,7 +1,7 @@
-"""Trains image encoders on shards: one folder a run, resumable at any step.
+"""Train image encoders on shards: one folder per run, resumable at any step.
 
-``loop.py`` is the trainer, to be read from top to bottom. Names are loaded when they are used, so
-that checking a model's files does not load torch's optimisers.
+``loop.py`` is the trainer, to be read from top to bottom. Names are loaded on first use, so that
+checking a model's files does not load torch's optimisers.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,7 @@
-"""Training images of one split and their labels, and what names a run that learns from them."""
+"""Training images and labels of one split, and the fingerprint that identifies a run.
+
+A finished run is reused only if its fingerprint, a hash of shards, options and trainer, matches.
+"""
 
 import json
 from collections.abc import Collection
@@ -27,10 +30,10 @@ from hgld.train.ranks import ALONE, Ranks
 
 __all__ = ["TrainingData", "batch_options", "number_levels"]
 
-REVISION = 2  # of the trainer: higher when the same options make another model
+REVISION = 2  # of the trainer; raised when the same options give another model
 
-# The options that there were first always count; one that came later counts where it is not at
-# its default, so that a run from before the option is still the same run.
+# The options of the first release always count; a later option counts only if it differs from
+# its default, so that the fingerprint of a run from before the option stays the same.
 FIRST_OPTIONS = {"backbone", "pretrained", "dim", "image_size", "split", "seed"} | {
     "classes_per_batch",
     "images_per_class",
@@ -45,7 +48,7 @@ class TrainingData:
     Attributes:
         rows: of the shard index.
         levels: their names, coarse to fine.
-        labels: (N, L) classes, those of each level numbered 0, 1, 2 ... as proxies need it.
+        labels: (N, L) classes, numbered 0, 1, 2 ... at each level, as proxies require.
         class_labels: (C, L) labels of each finest class.
     """
 
@@ -60,7 +63,7 @@ class TrainingData:
         """Read the index.
 
         Raises:
-            UsageError: a run has to be trained and the split has no samples.
+            UsageError: a run has to be trained, but the split has no samples.
         """
         manifest, index = read_manifest(folder), read_index(folder)
         rows = index[index["split"] == options.split].reset_index(drop=True)
@@ -73,7 +76,7 @@ class TrainingData:
         return cls(folder, rows, list(manifest["levels"]), labels, class_labels)
 
     def fingerprint(self, options: TrainOptions, run: RunOptions) -> str:
-        """Names all that decides a run's model: the shards, the options, the trainer."""
+        """Hash of everything that decides a run's model: shards, options, trainer revision."""
         facts = {
             "shards": hash_file(self.folder / "manifest.json"),
             "options": _decisive(options, FIRST_OPTIONS, {"defaults", "runs", "seeds"}),
@@ -83,12 +86,12 @@ class TrainingData:
         return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def recipe(self, options: TrainOptions, run: RunOptions) -> str:
-        """Name all that decides a run's model but the seed."""
+        """Hash of everything that decides a run's model, except the seed."""
         return self.fingerprint(options.model_copy(update={"seed": 0}), run)
 
     @property
     def samples(self) -> Samples:
-        """What the plan of the batches must know."""
+        """Labels, runs and shards for planning the batches."""
         return replace(Samples.of_index(self.rows), labels=self.labels)
 
     def loader(
@@ -102,7 +105,7 @@ class TrainingData:
 
         Raises:
             InvalidData: the folder to read from has other shards.
-            UsageError: the processes do not divide it, or options do not fit together.
+            UsageError: the processes do not divide a batch, or options do not fit together.
         """
         batches, copy = batch_options(options), options.batches.folder
         ranks.require_division(batches.classes_per_batch * batches.images_per_class)
@@ -127,7 +130,7 @@ class TrainingData:
         )
 
     def describe_coverage(self, options: TrainOptions) -> str:
-        """What an epoch shows of the split, and what it leaves out."""
+        """Describe what an epoch covers of the split, and what it leaves out."""
         found = measure_coverage(self.samples, batch_options(options), seed=options.seed)
         return f"{options.split}: {found.describe(options.images_per_class)}"
 
@@ -136,7 +139,7 @@ class TrainingData:
         return [str(key) for key in self.rows["key"].iloc[rows]]
 
     def count_whole(self, images: Collection[str | int]) -> int:
-        """How many of some images, by key or row number, can be read as they were written."""
+        """Count how many of some images, by key or row number, are intact in the shards."""
         if not images:
             return 0
         chosen = self.rows["key"].isin(list(images)) | self.rows.index.isin(list(images))
@@ -155,7 +158,7 @@ class TrainingData:
 
 
 def number_levels(paths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Number the classes of each level 0, 1, 2 ..., as proxies need it.
+    """Number the classes of each level 0, 1, 2 ..., as proxies require.
 
     Args:
         paths: (N, L) class numbers with gaps, coarse to fine.
@@ -176,6 +179,6 @@ def _decisive(options: Options, first: set[str], left_out: Collection[str] = ())
 
 
 def batch_options(options: TrainOptions) -> BatchOptions:
-    """What a batch of the trainer is made of."""
+    """Composition of the trainer's batches."""
     decisive = options.batches.decisive()
     return BatchOptions(options.classes_per_batch, options.images_per_class, **decisive)

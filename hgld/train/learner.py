@@ -1,8 +1,8 @@
-"""One step of learning: embed, find the loss of the whole batch, send its gradient back.
+"""One training step: embed, compute the loss of the whole batch, backpropagate.
 
-The loss is differentiated by the embeddings alone; the model's own backward pass comes after. So
-the time of the loss is known, the embeddings of many processes or of many small parts of a batch
-can meet in one loss, and a half-precision model never sees the loss itself in half precision.
+The loss is differentiated with respect to the embeddings alone; the model's own backward pass
+follows. So the time of the loss can be measured, the embeddings of many processes or of many small
+parts of a batch enter one loss, and the loss of a half-precision model is computed in float32.
 """
 
 import math
@@ -33,20 +33,20 @@ class NotANumber(Exception):
 
 
 class Learner:
-    """A model, its loss, and all that changes from step to step.
+    """A model, its loss, and all state that changes from step to step.
 
     Args:
-        model: in training; its parameters are changed in place.
+        model: in training mode; its parameters are changed in place.
         criterion: the loss, on the model's device.
-        levels: of the labels.
+        levels: number of levels of the labels.
         options: precision and micro_batch.
         run: optimisers, rates, memory.
         ranks: processes that share each batch.
 
     Attributes:
-        parts: what a checkpoint has to keep, by name.
+        parts: the objects that a checkpoint has to save, by name.
         loss_s: seconds that the last step spent in the loss.
-        remembers: whether its memory, if it has one, is in use.
+        remembers: whether the memory bank, if there is one, is in use.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class Learner:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint has to keep, by name."""
+        """The objects that a checkpoint has to save, by name."""
         kept: dict[str, Any] = {"model": self.model, "loss": self.criterion, "scaler": self.scaler}
         for number, optimizer in enumerate(self.optimizers):
             kept[f"optimizer_{number}"] = optimizer
         return {**kept, "memory": self.memory} if self.memory is not None else kept
 
     def learn(self, step: int, images: Tensor, labels: Tensor, rows: Tensor) -> float:
-        """Take one step; the loss of the whole batch.
+        """Take one step; return the loss of the whole batch.
 
         Args:
             step: counted from 0; decides the learning rates.
@@ -104,7 +104,7 @@ class Learner:
         return loss
 
     def differentiate(self, images: Tensor, labels: Tensor, rows: Tensor) -> float:
-        """Put the gradient of the batch's loss into model and proxies; the loss.
+        """Add the gradient of the batch's loss to model and proxies; return the loss.
 
         Args:
             images: as in ``learn``, on the device.
@@ -117,7 +117,7 @@ class Learner:
         found: list[float] = []
 
         def pull(embeddings: Tensor) -> Tensor:
-            """(B / ranks, D) gradient of the loss by the embeddings; the proxies get theirs."""
+            """(B / ranks, D) gradient of the loss by the embeddings; also sets that of proxies."""
             gradient, loss = self._timed_gradient(embeddings, *given)
             found.append(loss)
             return gradient
@@ -144,6 +144,7 @@ class Learner:
     def _gradient(self, embeddings: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, float]:
         half = embeddings.dtype in PRECISIONS.values()
         everyone = self.ranks.gather(embeddings.float() if half else embeddings)  # (B, D)
+        # Embeddings that are nan must not enter the memory bank, where later steps would meet them.
         if not bool(torch.isfinite(everyone).all()):
             raise NotANumber("nan")
         leaves = everyone.requires_grad_()
@@ -169,13 +170,13 @@ class Learner:
         return torch.autocast(self.device.type, kind, enabled=kind is not None)
 
     def _clock(self) -> float:
-        """Seconds; work that was handed to a GPU is waited for, so that it counts where it is."""
+        """Seconds; waits for the GPU first, so that its work counts for the part that queued it."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return perf_counter()
 
     def _explain(self, error: RuntimeError, images: int) -> BaseException:
-        """One clear line where memory is short or a process is gone; any other error as it is."""
+        """A one-line error if memory is short or a process is gone; any other error unchanged."""
         if self.ranks.lost(error):
             return self.ranks.gone()
         if not is_short_of_memory(error):
@@ -190,7 +191,7 @@ class Learner:
 
 @contextmanager
 def enough_memory(options: TrainOptions) -> Iterator[None]:
-    """One clear line where model, loss or the batches ahead find no memory.
+    """Raise a one-line error if model, loss or prefetched batches do not fit in memory.
 
     Raises:
         HgldError: out of memory.

@@ -1,9 +1,9 @@
-"""The trainer: batches, embeddings, loss, step.
+"""The training loop: batches, embeddings, loss, step.
 
-Every step is a pure function of what was learned before it and of (data, options, seed, step): the
+Every step is a pure function of the state before it and of (data, options, seed, step): the
 batch, the augmentation and any dropout are drawn from the step's own seed, and the learning rates
-are computed from its number. So a run that is stopped at any step and started again ends in the
-very bytes of a run that was not (on CPU), and no random state has to be kept.
+are computed from its number. A run that is stopped at any step and resumed therefore ends in the
+same bytes as an uninterrupted run (on CPU), and no random state has to be saved.
 """
 
 from collections.abc import Iterator
@@ -43,23 +43,23 @@ __all__ = ["train_models"]
 def train_models(shards: Path, *, options: TrainOptions, context: StageContext, out: Path) -> None:
     """Train each run of the options, with each seed, into a folder of its name.
 
-    A run that is already finished for the same shards and options is left as it is; one that was
-    stopped or damaged goes on from its last checkpoint. Other folders in ``out`` are left as they
-    are. Processes that torchrun started share each batch; the first of them writes.
+    A run that is already finished for the same shards and options is left unchanged; one that was
+    stopped or damaged resumes from its last checkpoint. Other folders in ``out`` are not touched.
+    Processes that torchrun started share each batch; rank 0 writes the files.
 
     Args:
         shards: folder of the training images and their labels.
         options: of the trainer and of each run.
         context: not used; a run keeps its unfinished work in its own folder.
-        out: gets NAME/model.safetensors, config.json, metrics.jsonl and hidden files, and
-            runs.json with the names in the order of the options, and the names of each run that
-            is trained with several seeds.
+        out: receives NAME/model.safetensors, config.json, metrics.jsonl and hidden files, and
+            runs.json with the names in the order of the options and, for runs with several seeds,
+            the names of their models.
 
     Raises:
-        HgldError: the loss is no number (the batch's keys are kept), or out of memory.
-        InvalidData: not one batch can be made of the split, or more images are damaged than
+        HgldError: the loss is nan or infinite (the batch's keys are kept), or out of memory.
+        InvalidData: not a single batch can be made of the split, or more images are damaged than
             undecodable_budget allows each run, over all its processes and resumes.
-        Resumable: SIGTERM, SIGINT or SIGHUP; the same call goes on.
+        Resumable: SIGTERM, SIGINT or SIGHUP; the same call resumes.
         UsageError: the split has no images, or options do not fit together or to the labels.
     """
     ranks = current()
@@ -98,11 +98,12 @@ class _Model:
 def _open_runs(
     data: TrainingData, options: TrainOptions, models: dict[str, _Model], out: Path
 ) -> list[str]:
-    """Names of the models that are to be trained, once it is sure that all of them can be."""
+    """Names of the models to train, once all of them are known to be trainable."""
     current().device(options.device)
     RunFolder.report_others(out, models)
     names = [name for name, model in models.items() if not model.folder.is_finished()]
     training = [models[name].run for name in names if models[name].run.steps]
+    # Every loss is built once before the first run, so that a wrong option costs no training.
     for run in training:
         build_loss(run, data.class_labels, options.dim, options.seed)
     if training:
@@ -118,7 +119,7 @@ def _train_run(
     model = build_image_model(options, head=run.steps > 0).to(device)
     if ranks.leads:
         folder.prepare()
-    ranks.any(False)  # the folder is as it should be, for all
+    ranks.any(False)  # all ranks wait until rank 0 has prepared the folder
     damaged = DamagedImages(options.undecodable_budget, data.name, speaks=ranks.leads)
     if run.steps:
         with deterministic(device):
@@ -136,7 +137,7 @@ def _train(
     ranks: Ranks,
     damaged: DamagedImages,
 ) -> None:
-    """Train the model in place; ``damaged`` gets the images that others took the place of."""
+    """Train the model in place; add the images that had to be replaced to ``damaged``."""
     device = next(model.parameters()).device
     criterion = build_loss(run, data.class_labels, model.dim, options.seed).to(device)
     if options.head_init == "pca_whitening" and not folder.has_checkpoint:
@@ -179,7 +180,7 @@ def _train(
                 if ranks.leads:
                     metrics.sync()
                     checkpoints.save(done)
-                ranks.any(False)  # saved, before any process ends
+                ranks.any(False)  # no process ends before the checkpoint is saved
             if stop:
                 raise ranks.told(_stopped(folder, done, run.steps))
 
@@ -187,10 +188,10 @@ def _train(
 def _next_batch(
     batches: Iterator[LoadedBatch], damaged: DamagedImages, ranks: Ranks
 ) -> LoadedBatch:
-    """The next batch, once each rank has its part of it and all together bear with the damage.
+    """Fetch the next batch on all ranks, and merge the damaged images that they found.
 
     Raises:
-        HgldError: on whichever rank it was met; rank 0 tells it, and all end.
+        HgldError: raised on any rank; rank 0 reports it, and all ranks end.
     """
     known = len(damaged.rows)
     fault: HgldError | None = None
@@ -211,7 +212,7 @@ def _next_batch(
 
 
 def _purpose(ranks: Ranks) -> str:
-    """What the random numbers of a step are for: each rank drops other units out."""
+    """Purpose of a step's random numbers; it differs by rank, so that dropout does, too."""
     return "model" if ranks.leads else f"model {ranks.rank}"
 
 
@@ -222,7 +223,7 @@ def _facts(
     folder: RunFolder,
     damaged: DamagedImages,
 ) -> dict[str, object]:
-    """What config.json says of a model beside its architecture."""
+    """Facts of a model for config.json, beside its architecture."""
     keys = data.keys(sorted(damaged.rows))
     return {
         "loss": run.loss if run.steps else "pretrained",

@@ -1,4 +1,4 @@
-"""What is minimised: the loss of a run by its name, told of the data, with its own options."""
+"""Build the training loss of a run from its name, its options and the classes of the data."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -19,13 +19,13 @@ from hgld.words import nearest
 
 __all__ = ["build_loss", "csl_margins", "takes_references"]
 
-FACTS = ("num_levels", "num_classes", "dim", "class_labels")  # that the data tells a loss
+FACTS = ("num_levels", "num_classes", "dim", "class_labels")  # arguments that the data determine
 STEP = [field.name for field in fields(UpperStep)]
 SIGMA = "Sigma"
 
 
 class AtLevel(nn.Module):
-    """A loss of the finest classes, at a coarser level: it is given the labels down to there."""
+    """A loss of the finest classes, applied at a coarser level: its labels are cut there."""
 
     def __init__(self, loss: nn.Module, level: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class AtLevel(nn.Module):
 
 
 def build_loss(run: RunOptions, class_labels: np.ndarray, dim: int, seed: int) -> nn.Module:
-    """The loss of a run, with its proxies drawn from the seed.
+    """Build the loss of a run, with its proxies drawn from the seed.
 
     Args:
         run: loss, loss_options and memory.
@@ -48,8 +48,8 @@ def build_loss(run: RunOptions, class_labels: np.ndarray, dim: int, seed: int) -
         seed: of the proxies.
 
     Raises:
-        UsageError: the loss has no such option, the labels have no such level, or other numbers of
-            levels than margins or weights.
+        UsageError: the loss has no such option, the labels have no such level, or the number of
+            margins or weights is not that of the levels.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -66,7 +66,7 @@ def build_loss(run: RunOptions, class_labels: np.ndarray, dim: int, seed: int) -
 
 
 def takes_references(loss: nn.Module) -> bool:
-    """Whether a loss can rank a batch among references beyond it."""
+    """Whether a loss accepts references beyond the batch."""
     return "ref_embeddings" in inspect.signature(loss.forward).parameters
 
 
@@ -74,8 +74,8 @@ def csl_margins(levels: int) -> tuple[float, ...]:
     """Margins of CSL, coarse to fine.
 
     0.25, 0.45 for two levels, 0.25 to 0.45 for three and 0.15 to 0.75 for seven, finest first, are
-    those of its only public code. For others: from 0.25 up in steps of 0.1, beyond seven from 0.15
-    to 0.75 in equal steps.
+    the values of its only public code. Other numbers of levels start at 0.25 in steps of 0.1; more
+    than seven go from 0.15 to 0.75 in equal steps.
 
     Example:
         >>> csl_margins(3)
@@ -88,12 +88,12 @@ def csl_margins(levels: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """A loss by name: what makes it, and which options it knows."""
+    """A loss by name: its factory and the options that it accepts."""
 
     name: str
     maker: Callable[..., nn.Module]
     parameters: Mapping[str, inspect.Parameter]
-    at_one_level: bool  # not over all of them
+    at_one_level: bool  # of the finest classes only, so that the option ``level`` applies
 
     @classmethod
     def of(cls, name: str, at_one_level: bool = True) -> "_Recipe":
@@ -104,7 +104,7 @@ class _Recipe:
 
     @property
     def own(self) -> list[str]:
-        """Options that a person may set."""
+        """Options that a user may set."""
         free = self.parameters.keys() - {*FACTS, "step"}
         return sorted(free | {"preset"} | ({"level"} if self.at_one_level else set()))
 
@@ -130,7 +130,7 @@ def _build(run: RunOptions, class_labels: np.ndarray, dim: int) -> nn.Module:
 
 
 def _level(options: dict[str, Any], recipe: _Recipe, levels: int) -> int | None:
-    """The level that the options ask for, 1 the coarsest; off the options where it is not taken."""
+    """The level that the options ask for, 1 the coarsest; removed if the loss does not take it."""
     if "level" not in options or "level" not in recipe.own:
         return None
     level = int(options["level"])
@@ -171,7 +171,7 @@ def _require_one_a_level(recipe: _Recipe, made: Mapping[str, Any], levels: int) 
 
 
 def _free_options(recipe: _Recipe, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The run's own options of the loss; those of its step (tau, rho ...) are put into one."""
+    """The run's options of the loss; those of its step (tau, rho ...) become one UpperStep."""
     for name in options:
         if name not in recipe.own + recipe.of_step:
             raise UsageError(
@@ -187,7 +187,7 @@ def _free_options(recipe: _Recipe, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _of_preset(recipe: _Recipe, name: Any) -> dict[str, Any]:
-    """The published values that the loss takes."""
+    """The published values of the preset that the loss accepts."""
     if name is None:
         return {}
     found = preset(str(name))
@@ -204,7 +204,7 @@ def _of_preset(recipe: _Recipe, name: Any) -> dict[str, Any]:
 
 
 def _fit(recipe: _Recipe, name: str, value: Any, wanted: Any) -> Any:
-    """An option as the loss wants it: 2.0 from a pipeline file becomes the level 2."""
+    """Convert an option to the type that the loss expects: 2.0 in a pipeline becomes level 2."""
     try:
         return TypeAdapter(wanted).validate_python(value)
     except ValidationError as error:

@@ -1,18 +1,18 @@
-"""Tells how fast a run learns and where its time goes, an epoch at a time."""
+"""Report how fast a run trains and how its time is divided, once per epoch."""
 
 from hgld.tasks import say
 from hgld.train.runs import RunFolder
 
 __all__ = ["Pace"]
 
-WORTH_TELLING_S = 60.0  # epochs that are shorter are told together
+WORTH_TELLING_S = 60.0  # shorter epochs are reported together
 
 
 class Pace:
-    """Watches the steps of a run.
+    """Report the speed of a run from the timings in its folder.
 
     Args:
-        folder: of the run; what its steps took stands there.
+        folder: of the run; holds the seconds of each step.
         start: steps done before.
         steps: of the whole run.
     """
@@ -22,7 +22,7 @@ class Pace:
         self.told, self.epoch = start, -1
 
     def tell(self, done: int, epoch: int, images: int) -> None:
-        """Say the pace of an epoch, at the first step of the next or the last of the run.
+        """Report the pace of an epoch, at the first step of the next or the last of the run.
 
         Args:
             done: steps done.

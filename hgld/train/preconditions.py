@@ -1,7 +1,7 @@
-"""What training needs of the data, checked on the tables from which the shards will be made.
+"""Check the data that training needs on the tables from which the shards will be made.
 
-Training checks it again on the shards. Here it is checked before the export, so that a run does not
-stop for an option after hours.
+Training checks it again on the shards. The check before the export keeps a pipeline from failing
+on a wrong option after hours.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ def check_split(images: pd.DataFrame, *, options: TrainOptions, context: StageCo
     """Refuse a training split without images, before anything is scraped or reviewed.
 
     Raises:
-        UsageError: the split has no images, for example since all classes are held out.
+        UsageError: the split has no images, for example because all classes are held out.
     """
     trains = any(run.steps for run in options.runs.values())
     if trains and not (images["split"] == options.split).any():
@@ -41,7 +41,7 @@ def check_training(
     """Refuse options that do not fit the labelled images.
 
     Raises:
-        InvalidData: not one batch can be made of the split.
+        InvalidData: not a single batch can be made of the split.
         UsageError: the split has no labelled images, or a loss does not fit the levels.
     """
     training = [run for run in options.runs.values() if run.steps]

@@ -1,9 +1,9 @@
-"""The processes of a torchrun that train one model together; without torchrun, one alone.
+"""Processes started by torchrun that train one model together; without torchrun, a single one.
 
-Each embeds its slice of the global batch; the embeddings of all are gathered, so that each finds
-the same loss of the whole batch and the same gradient by it. Rank 0 decides what is to be done and
-tells the others through the store that torchrun keeps: so they wait as long as it takes, and a
-rank 0 that has nothing to do, or fails before it starts, lets them go.
+Each rank embeds its slice of the global batch. The embeddings are gathered, so that every rank
+computes the same loss of the whole batch and the same gradient. Rank 0 decides which runs to train
+and announces them through torchrun's store: the others wait as long as needed, and rank 0 releases
+them if there is nothing to do or it fails before it starts.
 """
 
 import os
@@ -29,20 +29,20 @@ from hgld.tasks import say
 
 __all__ = ["ALONE", "Ranks", "current", "give_orders", "joined", "take_orders"]
 
-PATIENCE = timedelta(days=30)  # the others wait while rank 0 checks shards, or stands in a queue
+PATIENCE = timedelta(days=30)  # the others wait while rank 0 checks shards or waits for a lock
 FAREWELL = timedelta(seconds=10)
 ORDERS, NOTHING, LEFT = "hgld/orders", "-", "hgld/left/{}"
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The process itself among those that train together.
+    """The calling process among those that train together.
 
     Attributes:
-        rank: its number; 0 leads: it alone writes and speaks.
-        size: how many there are.
-        local_rank: its number on this machine, and of its GPU.
-        store: where rank 0 leaves its orders; None: there is nobody else.
+        rank: its number; rank 0 alone decides, writes and reports.
+        size: number of processes.
+        local_rank: its number on this machine, and that of its GPU.
+        store: torchrun's store, for rank 0's orders; None: a single process.
     """
 
     rank: int = 0
@@ -52,11 +52,11 @@ class Ranks:
 
     @property
     def leads(self) -> bool:
-        """Whether this process decides, writes and speaks."""
+        """Whether this process decides, writes and reports."""
         return self.rank == 0
 
     def slice_of(self, batch: int) -> slice:
-        """Own part of a global batch."""
+        """The slice of a global batch that belongs to this rank."""
         width = batch // self.size
         return slice(self.rank * width, (self.rank + 1) * width)
 
@@ -69,7 +69,7 @@ class Ranks:
             )
 
     def device(self, name: str) -> torch.device:
-        """The device of that name for this process: of GPUs, the one of its number."""
+        """The device of that name for this process; for GPUs, the one of its local rank."""
         device = choose_device(name)
         if device.type != "cuda" or self.size == 1:
             return device
@@ -82,10 +82,10 @@ class Ranks:
         return torch.device("cuda", self.local_rank)
 
     def parallel(self, model: nn.Module) -> nn.Module:
-        """The model in training, its gradients averaged over the processes as they are found.
+        """Wrap the model so that its gradients are averaged over the processes during backward.
 
         Batch-norm that is not frozen takes its statistics from each process's own slice, which is
-        said; rank 0's are kept.
+        reported; rank 0's statistics are kept.
         """
         if self.size == 1:
             return model
@@ -98,7 +98,7 @@ class Ranks:
         return DistributedDataParallel(model, [device] if device.type == "cuda" else None)
 
     def gather(self, rows: Tensor) -> Tensor:
-        """Rows of all ranks, in the order of the global batch; without their gradient."""
+        """Rows of all ranks, in the order of the global batch; detached."""
         if self.size == 1:
             return rows.detach()
         parts = [torch.empty_like(rows) for _ in range(self.size)]
@@ -106,21 +106,21 @@ class Ranks:
         return torch.cat(parts)
 
     def share_of(self, gradient: Tensor) -> Tensor:
-        """Own rows of the gradient by all rows, which each rank finds whole.
+        """Own rows of the gradient by all rows, which every rank computes in full.
 
-        Times the number of processes, since afterwards the average of theirs is taken.
+        Multiplied by the number of processes, since DistributedDataParallel averages over them.
         """
         return gradient[self.slice_of(len(gradient))] * self.size
 
     def same_gradients(self, loss: nn.Module) -> None:
-        """Give all ranks rank 0's gradients of the proxies: the same, but for a GPU's rounding."""
+        """Copy rank 0's proxy gradients to all ranks; they differ only by a GPU's rounding."""
         if self.size > 1:
             for parameter in loss.parameters():
                 if parameter.grad is not None:
                     dist.broadcast(parameter.grad, 0)
 
     def any(self, claim: bool) -> bool:
-        """Whether it holds on any rank; all get the same answer, when all have asked."""
+        """Whether the claim is true on any rank; waits for all, and returns the same on each."""
         if self.size == 1:
             return claim
         found = torch.tensor(int(claim))
@@ -131,7 +131,7 @@ class Ranks:
         return bool(found)
 
     def collect(self, own: Any) -> list[Any]:
-        """What each rank has to give, rank by rank; for what is small and seldom."""
+        """Gather one small object from each rank, in rank order; slow, for rare use."""
         if self.size == 1:
             return [own]
         found: list[Any] = [None] * self.size
@@ -142,12 +142,12 @@ class Ranks:
         return found
 
     def lost(self, error: RuntimeError) -> bool:
-        """Whether it says that another process is gone."""
+        """Whether the error means that another process is gone."""
         words = ("gloo", "nccl", "connection")
         return self.size > 1 and bool([word for word in words if word in str(error).lower()])
 
     def gone(self) -> BaseException:
-        """What to raise where another process is gone."""
+        """The error to raise when another process is gone."""
         return self.told(
             Resumable(
                 "another process of this training has ended; the same command goes on from the "
@@ -156,7 +156,7 @@ class Ranks:
         )
 
     def told(self, error: HgldError) -> BaseException:
-        """An error that all ranks meet: rank 0 tells it, the others end without a word."""
+        """An error that all ranks raise: rank 0 reports it, the others exit silently."""
         return error if self.leads else SystemExit(error.exit_code)
 
 
@@ -165,13 +165,13 @@ _current = ALONE
 
 
 def current() -> Ranks:
-    """The processes that this one trains with."""
+    """The processes that this process trains with."""
     return _current
 
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
-    """Join the processes that torchrun started; alone where it did not."""
+    """Join the processes that torchrun started; a single process without torchrun."""
     global _current
     if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
         yield ALONE
@@ -180,7 +180,7 @@ def joined() -> Iterator[Ranks]:
     try:
         yield _current
     finally:
-        # Once one process has ended, torchrun stops the others; they are ending by themselves.
+        # Once one process has ended, torchrun signals the others, but they end on their own.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         with suppress(RuntimeError):  # torchrun is gone, and its store with it
             _let_go(_current)
@@ -192,7 +192,7 @@ def joined() -> Iterator[Ranks]:
 def _meet() -> Ranks:
     store, rank, size = next(rendezvous("env://"))
     if rank:
-        warnings.simplefilter("ignore")  # rank 0 gives the same
+        warnings.simplefilter("ignore")  # rank 0 gives the same warnings
     store.set_timeout(PATIENCE)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(
@@ -202,13 +202,13 @@ def _meet() -> Ranks:
 
 
 def give_orders(names: list[str]) -> None:
-    """As rank 0, tell the others which runs to train."""
+    """As rank 0, announce to the others which runs to train."""
     if _current.store is not None and names:
         _current.store.set(ORDERS, "\n".join(names))
 
 
 def take_orders() -> list[str]:
-    """As another rank, wait for rank 0 to say which runs to train; none where it never does."""
+    """As another rank, wait for rank 0's list of runs to train; empty if it has none."""
     try:
         found = str(_current.store.get(ORDERS).decode())
     except RuntimeError:
@@ -217,14 +217,14 @@ def take_orders() -> list[str]:
 
 
 def _leave(ranks: Ranks) -> None:
-    """Wait a little for the others: a connection that closes too soon looks like a death."""
+    """Wait briefly for the others, since a connection that closes early looks like a crash."""
     ranks.store.set(LEFT.format(ranks.rank), "")
     keys = [LEFT.format(rank) for rank in range(ranks.size)]
-    with suppress(RuntimeError):  # one is gone already, or still busy by itself
+    with suppress(RuntimeError):  # another process is gone already, or still busy
         ranks.store.wait(keys, FAREWELL)
 
 
 def _let_go(ranks: Ranks) -> None:
-    """Where rank 0 gave no orders, the others still wait for them."""
+    """Release the other ranks if rank 0 gave no orders, since they still wait for them."""
     if ranks.leads:
         ranks.store.compare_set(ORDERS, "", NOTHING)

@@ -1,7 +1,7 @@
-"""The optimisers, and the learning rate of each part of the model at each step.
+"""Optimisers, and the learning rate of each part of the model at each step.
 
-Backbone (with its pooling), head and proxies learn at rates of their own. A rate is computed from
-the number of the step alone, so nothing of it needs to be kept for a run that goes on.
+Backbone (with its pooling), head and proxies have separate rates. A rate is computed from the
+number of the step alone, so a run that resumes needs no scheduler state.
 """
 
 import math
@@ -20,7 +20,7 @@ MOMENTUM = 0.9
 
 
 def build_optimizers(model: ImageModel, loss: nn.Module, run: RunOptions) -> list[Optimizer]:
-    """One optimiser, or two where the proxies have one of another kind."""
+    """Build one optimiser, or two if the proxies use a different kind."""
     backbone = [*model.backbone.parameters(), *(model.pool.parameters() if model.pool else ())]
     head = list(model.head.parameters()) if model.head else []
     own = _group("backbone", backbone, run) + _group("head", head, run)
@@ -40,8 +40,8 @@ def set_rates(optimizers: list[Optimizer], run: RunOptions, step: int) -> None:
 def learning_rate(run: RunOptions, part: Part, step: int) -> float:
     """Learning rate of a part in a step, counted from 0.
 
-    In the warm-up the backbone stands still and the others learn at their full rate; the schedule
-    begins behind it, as in the authors' code. Milestones count from the start of the run.
+    During warm-up the backbone's rate is 0 and the other parts have their full rate; the schedule
+    starts after it, as in the authors' code. Milestones count from the start of the run.
 
     Example:
         >>> run = RunOptions(steps=4, lr=1.0, head_lr=2.0)
@@ -64,7 +64,7 @@ def learning_rate(run: RunOptions, part: Part, step: int) -> float:
 
 
 def _group(part: Part, parameters: list[nn.Parameter], run: RunOptions) -> list[dict[str, Any]]:
-    """The optimiser's group of a part; none where it has no parameters."""
+    """The optimiser's parameter group of a part; empty if it has no parameters."""
     decay = run.proxy_weight_decay if part == "proxies" else run.weight_decay
     group = {"params": parameters, "lr": 0.0, "weight_decay": decay, "part": part}
     return [group] if parameters else []

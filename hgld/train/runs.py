@@ -1,14 +1,14 @@
-"""A run's folder: what is finished, what was left unfinished, what was measured on the way.
+"""The folder of a run: its model, its measurements, and the checkpoint to resume from.
 
 NAME/model.safetensors   the trained weights
-NAME/config.json         written last: what they are and what they were made from
+NAME/config.json         written last: architecture, options and fingerprint
 NAME/metrics.jsonl       loss of each step
 NAME/.timings.jsonl      seconds of each step
-NAME/.checkpoint.pt      model, proxies, optimisers, memory, damaged images after some step
-NAME/.tensorboard/       the same as curves, where they are asked for
+NAME/.checkpoint.pt      model, proxies, optimisers, memory, damaged images after the last save
+NAME/.tensorboard/       the same as curves, if requested
 
-The hidden files differ from one training to the next that ends in the same model, so they do not
-count as what a run has made.
+The hidden files differ between two trainings that end in the same model, so they are not outputs
+of the run.
 """
 
 import io
@@ -46,11 +46,11 @@ METRICS, TIMINGS, CHECKPOINT = LOSSES, ".timings.jsonl", ".checkpoint.pt"
 BAD_BATCH = "bad_batch.json"
 CURVES, PARTS = ".tensorboard", ("data", "model", "loss")
 FILES = (METRICS, TIMINGS, CHECKPOINT, CONFIG, WEIGHTS, BAD_BATCH, CURVES)  # all that a run writes
-UNDECODABLE = "undecodable"  # the damaged images of a checkpoint
+UNDECODABLE = "undecodable"  # key of a checkpoint's damaged images
 
 
 def verify_models(folder: Path) -> None:
-    """Check that each run's weights and losses are those that its config.json was written for.
+    """Check that each run's weights and losses match its config.json.
 
     Raises:
         InvalidData: a file is missing, unreadable or changed.
@@ -62,13 +62,13 @@ def verify_models(folder: Path) -> None:
 
 
 def list_models(folder: Path) -> list[Path]:
-    """``runs.json`` and the files of the runs that it names; hidden files are left out."""
+    """List ``runs.json`` and the files of the runs that it names, without hidden files."""
     found = (path for name in run_names(folder) for path in sorted((folder / name).glob("[!.]*")))
     return [folder / RUNS, *(path for path in found if path.is_file())]
 
 
 def _verify_run(run: Path) -> dict[str, Any]:
-    """The facts of a finished run, once its files are those that were saved."""
+    """The config of a finished run, after checking its files against it."""
     config = check_model(run)
     steps, found = config.get("steps", 0), _count_steps(run)
     if steps and found != steps:
@@ -77,7 +77,7 @@ def _verify_run(run: Path) -> dict[str, Any]:
 
 
 def _count_steps(run: Path) -> int:
-    """Lines of metrics.jsonl up to the first that is not the next step's."""
+    """Count the lines of metrics.jsonl up to the first that is not the next step's."""
     try:
         lines = (run / METRICS).read_bytes().splitlines()
     except OSError:
@@ -92,7 +92,7 @@ def _is_step(line: bytes, number: int) -> bool:
 
 
 def _record(line: bytes) -> dict[str, Any]:
-    """A line of measurements; nothing where it is none."""
+    """Parse a line of measurements; empty if it is damaged."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -102,13 +102,13 @@ def _record(line: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where one run keeps its files.
+    """The files of one run.
 
     Attributes:
         path: the folder.
-        fingerprint: names all that decides the run's model.
-        count_whole: how many of some images, by key or row number, can be read as they were
-            written; a model that was trained without these is not that of the shards.
+        fingerprint: hash of everything that decides the run's model.
+        count_whole: counts how many of some images, by key or row number, are intact. A model that
+            was trained without images that are intact now has to be trained again.
     """
 
     path: Path
@@ -117,7 +117,7 @@ class RunFolder:
 
     @staticmethod
     def report_others(out: Path, names: Iterable[str]) -> None:
-        """Report folders of models that no run of the pipeline has; they are left as they are."""
+        """Report folders of models that are not runs of the pipeline; they are not touched."""
         others = {path.name for path in out.glob("[!.]*/") if path.is_dir()} - set(names)
         if others:
             say(
@@ -127,11 +127,11 @@ class RunFolder:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether something was left to go on from."""
+        """Whether there is a checkpoint to resume from."""
         return (self.path / CHECKPOINT).is_file()
 
     def is_finished(self) -> bool:
-        """Whether the model is there, whole, and made from the same images and options."""
+        """Whether the model is complete, and made from the same images and options."""
         try:
             config = _verify_run(self.path)
         except InvalidData:
@@ -140,7 +140,7 @@ class RunFolder:
         return config.get("made_from") == self.fingerprint and not self.count_whole(replaced)
 
     def prepare(self) -> None:
-        """Make the folder; from here on it is unfinished. Files of another run are removed."""
+        """Create the folder or mark it unfinished; remove the files of a different run."""
         self.path.mkdir(parents=True, exist_ok=True)
         found = _checkpoint_of(self.path) if self.has_checkpoint else None
         why = self._why_anew(found) if self.has_checkpoint else ""
@@ -149,14 +149,15 @@ class RunFolder:
         if why or found is None:
             for name in FILES:
                 _remove(self.path / name)
-        elif LOSSES in found:  # damage to the file costs no step
+        elif LOSSES in found:  # restored from the checkpoint: a damaged file costs no step
             with atomic_path(self.path / METRICS) as temporary:
                 temporary.write_text(found[LOSSES], encoding="utf-8")
+        # Without config.json the run counts as unfinished until it is saved again.
         for name in (CONFIG, WEIGHTS):
             _remove(self.path / name)
 
     def _why_anew(self, found: dict[str, Any] | None) -> str:
-        """Why its checkpoint is not gone on from; empty where it is."""
+        """The reason for not resuming from the checkpoint; empty if it can be used."""
         if found is None:
             return f"{CHECKPOINT} is damaged"
         done = int(found["step"])
@@ -170,11 +171,11 @@ class RunFolder:
 
     @contextmanager
     def metrics(self, done: int, write: bool = True, curves: bool = False) -> Iterator["Metrics"]:
-        """The files of measurements, open behind the step ``done``; later lines are taken off.
+        """Open the files of measurements after the step ``done``; later lines are removed.
 
         Args:
             done: steps that are kept.
-            write: False: of several processes this one keeps none.
+            write: False on ranks that write nothing.
             curves: write TensorBoard's file too.
         """
         if not write:
@@ -188,7 +189,7 @@ class RunFolder:
             yield Metrics(losses, timings, drawn)
 
     def seconds(self, after: int, until: int) -> dict[str, float]:
-        """Seconds that those steps took, by part (data, model, loss), and in all."""
+        """Seconds of the steps after .. until, by part (data, model, loss) and in total."""
         lines = map(_record, (self.path / TIMINGS).read_bytes().splitlines())
         steps = [found for found in lines if found.get("step") in range(after + 1, until + 1)]
         parts = {part: sum(found.get(f"{part}_s", 0.0) for found in steps) for part in PARTS}
@@ -196,17 +197,17 @@ class RunFolder:
 
     @property
     def bad_batch(self) -> Path:
-        """Where the keys of a batch are kept whose loss is no number."""
+        """Path for the keys of a batch whose loss is nan or infinite."""
         return self.path / BAD_BATCH
 
     def keep_batch(self, step: int, keys: list[str]) -> None:
-        """Keep the keys of a batch for a person to look at."""
+        """Save the keys of a batch for inspection."""
         text = json.dumps({"step": step, "keys": keys}, indent=1)
         self.bad_batch.write_text(text + "\n", encoding="utf-8")
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder, if it exists; of a link, the link alone."""
+    """Remove a file or a folder, if it exists; of a symlink, only the link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -223,7 +224,7 @@ def _open_behind(path: Path, done: int) -> TextIO:
 
 @contextmanager
 def _open_curves(path: Path, done: int) -> Iterator[Any]:
-    """TensorBoard's writer, behind the step ``done``."""
+    """Open TensorBoard's writer, to continue after the step ``done``."""
     try:
         from torch.utils.tensorboard.writer import SummaryWriter
     except ImportError:
@@ -236,14 +237,14 @@ def _open_curves(path: Path, done: int) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Metrics:
-    """Writes one line a step into both files, and a point into each curve; without files, none."""
+    """Write one line per step to both files, and a point to each curve; no files, no output."""
 
     losses: TextIO | None
     timings: TextIO | None
     curves: Any = None
 
     def write(self, step: int, loss: float, data_s: float, model_s: float, loss_s: float) -> None:
-        """Loss of a step (counted from 1) and the seconds that its parts took."""
+        """Write the loss of a step (counted from 1) and the seconds of its parts."""
         if self.losses is None or self.timings is None:
             return
         seconds = {"data_s": data_s, "model_s": model_s, "loss_s": loss_s}
@@ -257,14 +258,14 @@ class Metrics:
                 self.curves.add_scalar(name, value, step)
 
     def sync(self) -> None:
-        """Have the losses on the disk before the checkpoint that stands behind them."""
+        """Force the losses to disk, before the checkpoint that counts on them."""
         if self.losses is not None:
             os.fsync(self.losses.fileno())
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Keeps the state of a run after its latest saved step."""
+    """Save and restore the state of a run after its last saved step."""
 
     folder: RunFolder
     parts: dict[str, Any]
@@ -279,7 +280,7 @@ class Checkpoints:
             temporary.write_bytes(buffer.getvalue())
 
     def resume(self, device: torch.device) -> int:
-        """Load the latest state, if there is one; the number of steps done.
+        """Load the saved state, if there is one; return the number of steps done.
 
         Raises:
             InvalidData: it is the state of another run.
@@ -291,7 +292,7 @@ class Checkpoints:
             raise InvalidData(
                 f"{self._path}: is of other options or shards than the run's; {TRAIN_AGAIN}"
             )
-        state.setdefault(UNDECODABLE, {"rows": []})  # one from before they were kept
+        state.setdefault(UNDECODABLE, {"rows": []})  # checkpoints of older versions lack the entry
         try:
             for name, part in self.parts.items():
                 part.load_state_dict(state[name])
@@ -314,23 +315,23 @@ class Checkpoints:
 
 
 def _checkpoint_of(run: Path) -> dict[str, Any] | None:
-    """A run's latest checkpoint; None if a byte of it is changed."""
+    """A run's checkpoint; None if any byte of it was changed."""
     path = run / CHECKPOINT
     try:
         with ZipFile(path) as parts:
-            if parts.testzip() is not None:  # torch itself compares no checksum
+            if parts.testzip() is not None:  # torch itself does not verify checksums
                 return None
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         return {**found, "made_from": str(found["made_from"]), "step": int(found["step"])}
-    except Exception:  # torch raises whatever the damage leads to
+    except Exception:  # a damaged file makes torch raise many classes of errors
         return None
 
 
 @contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
-    """On CPU, only algorithms that give the same bits each time; a GPU is left to its speed.
+    """Use only deterministic algorithms on CPU; a GPU keeps its fast ones.
 
-    Nothing here reads memory before it is written, so filling it first would only take time.
+    Nothing here reads memory before it is written, so torch's filling of it would only cost time.
     """
     memory: Any = torch.utils.deterministic
     before = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory

@@ -1,7 +1,7 @@
-"""The head's first weights by PCA-whitening, as H-GLDv2's recipe has it.
+"""Initialise the head by PCA whitening, as in the recipe of H-GLDv2.
 
-Whitened features of the pretrained backbone are already good embeddings: every direction varies
-alike, and those that all photos share are gone. Training starts from there, not from chance.
+Whitened features of the pretrained backbone are already good embeddings: all directions have equal
+variance, and the mean that all photos share is removed. Training starts there, not at random.
 """
 
 from contextlib import closing
@@ -22,21 +22,21 @@ from hgld.train.data import TrainingData
 __all__ = ["pca_whitening", "whiten_head"]
 
 BATCH = 64
-LEAST_VARIANCE = 1e-10  # of the largest: below lies rounding, which whitening would blow up
+LEAST_VARIANCE = 1e-10  # of the largest; below it whitening would amplify rounding noise
 
 
 def pca_whitening(features: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Weight (dim, F) and bias (dim,) that make the covariance of features the identity.
 
-    W = V / sqrt(var), b = -W mean, V the directions of largest variance, each with its largest
-    entry positive, so that the sign is no matter of chance.
+    W = V / sqrt(var), b = -W mean, where V are the directions of largest variance, each with its
+    largest entry positive, so that the sign is reproducible.
 
     Args:
         features: (N, F), more than ``dim`` of them.
         dim: directions kept.
 
     Raises:
-        UsageError: they vary in fewer directions.
+        UsageError: the features vary in fewer directions.
 
     Example:
         >>> weight, bias = pca_whitening(torch.tensor([[0.0, 1.0], [4.0, 1.0]]).repeat(2, 1), 1)
@@ -65,7 +65,7 @@ def whiten_head(
     options: TrainOptions,
     damaged: DamagedImages | None = None,
 ) -> None:
-    """Set the head by the features of some training images, as an evaluation would see them.
+    """Set the head from features of some training images, with the evaluation's transform.
 
     Damaged images are left out and added to ``damaged``.
 
@@ -84,7 +84,7 @@ def whiten_head(
 def _features(
     model: ImageModel, data: TrainingData, options: TrainOptions, damaged: DamagedImages
 ) -> Tensor:
-    """(N, F) what the head would be given."""
+    """(N, F) input features of the head for images drawn at random."""
     count = min(options.head_init_images, len(data.rows))
     chosen = np.sort(np.random.default_rng(options.seed).permutation(len(data.rows))[:count])
     loader = ImageLoader(
