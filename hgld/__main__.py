@@ -1,6 +1,6 @@
-"""Starts the command line: ``hgld``, and ``python -m hgld``, so that torchrun can start it.
+"""Entry point of ``hgld`` and ``python -m hgld``; torchrun needs the latter.
 
-The imports take most of the first second; an interrupt ends them in words, too.
+The imports take most of the first second, so an interrupt during them is reported in one line, too.
 """
 
 import signal
@@ -10,17 +10,19 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Load the command line and run a command."""
+    """Import the command line and run a command."""
     try:
         from hgld import cli
 
         cli.main()
     except KeyboardInterrupt:
+        # a second Ctrl-C must not replace the message by a traceback
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         print("hgld: interrupted before it began", file=sys.stderr)
         sys.exit(130)
     finally:
-        # CPython dies by SIGINT where a caught interrupt met the exec of a text; another undoes it.
+        # If an interrupt hits an exec of source text, CPython kills itself by SIGINT at exit even
+        # though the interrupt was caught; a further exec resets that.
         exec("")
 
 

@@ -1,13 +1,13 @@
-"""Intervals of means by the bootstrap: over queries or whole classes, and over training seeds.
+"""Bootstrap confidence intervals of means: over queries or whole classes, and over training seeds.
 
-Queries of one class are not independent: what a model does with one photo of a landmark it does
-with the others. For classes that the model never saw, whole classes are therefore drawn, each with
-all its queries; the statistic is the mean over the queries drawn.
+Queries of one class are not independent: a model tends to be right or wrong on all photos of a
+landmark. For classes that the model never saw, whole classes are therefore drawn, each with all
+its queries (cluster bootstrap); the statistic is the mean over the queries drawn.
 
-Seeds are not drawn but added as Student's t with S - 1 degrees of freedom, in units of their
-standard error. Three seeds are too few to draw from: the mean of a draw never leaves the range of
-the three, so an interval of draws misses the truth in a fifth of the cases where seeds dominate
-(measured in tests/test_bootstrap.py), the t interval in a twentieth.
+Seeds are not drawn. Their spread is added as Student's t with S - 1 degrees of freedom, in units
+of the standard error. Three seeds are too few to draw from: the mean of a draw never leaves the
+range of the three, so if seeds dominate, such an interval misses the true mean in a fifth of the
+cases (measured in tests/test_bootstrap.py); the t interval misses it in a twentieth.
 """
 
 import warnings
@@ -21,14 +21,14 @@ __all__ = ["CONFIDENCE", "DRAWS", "count_draws", "find_ends", "resample_means"]
 DRAWS = 2_000
 CONFIDENCE = 0.95
 BLOCK_CELLS = 1 << 23  # counts held at a time: 64 MB
-T_SAMPLE = 1 << 17
+T_SAMPLE = 1 << 17  # values of t from which its quantiles are estimated
 
 
 def count_draws(units: int, draws: int = DRAWS, seed: int = 0) -> Iterator[np.ndarray]:
-    """Draw as many units as there are, with replacement, again and again.
+    """Draw U of U units with replacement, ``draws`` times.
 
     Yields:
-        (r, U) how often each unit is in each of the next r draws.
+        (r, U) float64 count of each unit in each of the next r draws.
 
     Example:
         >>> [block.sum(axis=1).tolist() for block in count_draws(3, draws=2)]
@@ -38,7 +38,7 @@ def count_draws(units: int, draws: int = DRAWS, seed: int = 0) -> Iterator[np.nd
     step = max(1, BLOCK_CELLS // units)
     for start in range(0, draws, step):
         rows = range(min(step, draws - start))
-        # ten times faster than chance.multinomial for 100,000 units
+        # bincount is ten times faster than chance.multinomial for 100,000 units
         drawn = [np.bincount(chance.integers(units, size=units), minlength=units) for _ in rows]
         yield np.stack(drawn).astype(np.float64)
 
@@ -46,19 +46,18 @@ def count_draws(units: int, draws: int = DRAWS, seed: int = 0) -> Iterator[np.nd
 def resample_means(
     values: np.ndarray, classes: np.ndarray | None = None, *, draws: int = DRAWS, seed: int = 0
 ) -> np.ndarray:
-    """Return the means of resampled queries.
+    """Return the means of resampled queries or classes.
 
-    All columns are resampled together, so the difference of two columns is that of a paired
-    bootstrap.
+    All columns share the draws, so the difference of two columns is that of a paired bootstrap.
 
     Args:
-        values: (Q, C); nan where a query has no value.
+        values: (Q, C); nan if a query has no value.
         classes: (Q,) class of each query, drawn with all its queries; None: draw each query alone.
         draws: number of resamples.
         seed: of the draws.
 
     Returns:
-        (draws, C); nan where no value was drawn, and for a column with values in one unit only,
+        (draws, C); nan if a draw has no value, and for a column with values in one unit only,
         whose spread is unknown.
 
     Example:
@@ -75,7 +74,7 @@ def resample_means(
         starts = np.unique(classes[order], return_index=True)[1]
         sums = np.add.reduceat(sums[order], starts, axis=0)
         counts = np.add.reduceat(counts[order], starts, axis=0)
-    # most columns lack the same queries: count each pattern once
+    # most columns lack the same queries: multiply each pattern of missing values only once
     _, first, pattern = np.unique(
         np.packbits(known, axis=0), axis=1, return_index=True, return_inverse=True
     )
@@ -94,16 +93,16 @@ def resample_means(
 def find_ends(
     resampled: np.ndarray, by_seed: np.ndarray | None = None, share: float = CONFIDENCE
 ) -> np.ndarray:
-    """Return the ends of the intervals of means, or of means over training seeds.
+    """Return the ends of confidence intervals of means, or of means over training seeds.
 
     Args:
-        resampled: (draws, M) from ``resample_means``; of several seeds their mean.
-        by_seed: (S, M) mean of each seed, whose spread is added; None or S = 1: not known, so not
-            in the interval.
-        share: of the draws that lie within.
+        resampled: (draws, M) from ``resample_means``; with several seeds, the mean over them.
+        by_seed: (S, M) mean of each seed, whose spread is added; None or S = 1: the spread is
+            unknown and not part of the interval.
+        share: fraction of the draws inside the interval.
 
     Returns:
-        (2, M) lower and upper ends; nan where there are none.
+        (2, M) lower and upper ends; nan for a metric without draws.
 
     Example:
         >>> find_ends(np.array([[0.5], [0.5]])).tolist()
@@ -121,9 +120,9 @@ def find_ends(
 
 @lru_cache(maxsize=8)
 def _draw_t(freedom: int, draws: int) -> np.ndarray:
-    """(draws,) evenly spaced quantiles of Student's t in random order.
+    """Return (draws,) evenly spaced quantiles of Student's t in random order.
 
-    Plain draws would leave the ends of an interval to a few extreme values.
+    With plain random draws, a few extreme values would decide the ends of an interval.
     """
     chance = np.random.default_rng(0)
     sample = chance.standard_t(freedom, T_SAMPLE)

@@ -1,6 +1,6 @@
-"""To whom a photo is owed: title, author, licence and address, in words for a caption.
+"""Attribution of a photo: title, author, licence and address, as text for a caption.
 
-Wherever hgld shows a photo it says this beside it, so the words are made in one place.
+The licences require the credit beside every photo shown, so all captions take it from here.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["UNKNOWN", "Credit", "name_license"]
 
-UNKNOWN = "unknown"  # as the tables of images say it
+UNKNOWN = "unknown"  # placeholder in the tables of images
 _CREATIVE_COMMONS = re.compile(
     r"https?://(?:www\.)?creativecommons\.org/(licenses|publicdomain)/([a-z+-]+)/?(\d\.\d)?"
 )
@@ -18,7 +18,7 @@ _CREATIVE_COMMONS = re.compile(
 
 @dataclass(frozen=True)
 class Credit:
-    """What a caption says of a photo; addresses are empty where there is none."""
+    """Attribution in a caption; an address is empty if there is none."""
 
     title: str
     author: str
@@ -28,7 +28,7 @@ class Credit:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Credit":
-        """The credit of a row with image_id, title, author, license and url.
+        """Return the credit of a row with image_id, title, author, license and url.
 
         Example:
             >>> Credit.of({"image_id": "1f", "title": "unknown", "author": "Ann",
@@ -53,17 +53,17 @@ class Credit:
 
     @property
     def byline(self) -> str:
-        """Who made it."""
+        """Author as text for a caption."""
         return f"by {self.author}" if self.has_author else "author unknown"
 
     @property
     def terms(self) -> str:
-        """Under which licence."""
+        """Licence as text for a caption."""
         return self.license if self.has_license else "licence unknown"
 
 
 def name_license(text: str) -> tuple[str, str]:
-    """A licence's short name and its address, empty where there is none.
+    """Return the short name of a licence and its address, empty if there is none.
 
     Example:
         >>> name_license("https://creativecommons.org/licenses/by-sa/3.0/")

@@ -2,16 +2,16 @@
 
     HgldError                 exit 1   what, where, what was expected, what to do
     ├── UsageError            exit 2   a command, option or pipeline key that does not exist
-    ├── InvalidData           exit 3   data given by a person does not hold what it should
+    ├── InvalidData           exit 3   a file or table from the user is wrong
     │   └── DamagedImage      exit 3   one image of a shard was changed or cannot be decoded
     ├── ShapeError            exit 1   tensors that do not fit together (also a ValueError)
     ├── MissingInput          exit 1   a stage was run before the stage that makes its input
-    ├── MissingWeights        exit 1   a model's weights cannot be had from here
-    ├── WaitingForReview      exit 20  decisions are open; once made, the same command goes on
-    └── Resumable             exit 75  stopped on the way; the same command goes on
+    ├── MissingWeights        exit 1   a model's weights are neither local nor downloadable
+    ├── WaitingForReview      exit 20  decisions are open; once made, the same command continues
+    └── Resumable             exit 75  stopped before the end; the same command continues
 
-Code raises short, where the fault is seen; the file and row are added once, by whoever knows them.
-Only ``hgld.cli`` prints an error and turns it into an exit code.
+Code raises a short message at the place of the fault; the caller that knows the file and row adds
+them once. Only ``hgld.cli`` prints an error and turns it into an exit code.
 """
 
 from errno import EDQUOT, ENOSPC
@@ -30,14 +30,14 @@ __all__ = [
 ]
 
 _STEERING = dict.fromkeys({*range(32), *range(127, 160), 0x2028, 0x2029} - {ord("\n")}, " ")
-DISK_FULL = (ENOSPC, EDQUOT)  # numbers of the OSError where no more can be written
+DISK_FULL = (ENOSPC, EDQUOT)  # errno of an OSError if the disk or the quota is full
 
 
 class HgldError(Exception):
-    """A fault that a person can understand and mend; its text is one line.
+    """An error that the user can understand and fix; its message is one line.
 
-    Text of others (a column's name, a label) may hold characters that break a line or steer a
-    terminal: each is a blank here. A newline stays: it parts the faults of a list.
+    Text from files (a column's name, a label) may hold characters that break a line or control a
+    terminal: each is replaced by a blank. A newline stays: it separates the faults of a list.
     """
 
     exit_code = 1
@@ -53,17 +53,17 @@ class UsageError(HgldError):
 
 
 class InvalidData(HgldError):
-    """Data given by a person is not what it should be: file, row, found, expected."""
+    """A file or table is not as expected; the message names file, row, found and expected value."""
 
     exit_code = 3
 
 
 class DamagedImage(InvalidData):
-    """The bytes of one image in a shard were changed, or cannot be decoded."""
+    """The bytes of one image in a shard have changed, or cannot be decoded."""
 
 
 class ShapeError(HgldError, ValueError):
-    """Tensors whose shapes, values or number of levels do not fit together."""
+    """The shapes, values or number of levels of tensors do not fit together."""
 
 
 class MissingInput(HgldError):
@@ -71,16 +71,16 @@ class MissingInput(HgldError):
 
 
 class MissingWeights(HgldError):
-    """A model's weights are neither on this machine nor within reach."""
+    """A model's weights are neither on this machine nor downloadable from it."""
 
 
 class WaitingForReview(HgldError):
-    """A person has to decide before the run can go on."""
+    """A person has to make decisions before the run can continue."""
 
     exit_code = 20
 
 
 class Resumable(HgldError):
-    """Stopped on the way with all finished work kept; the same command resumes."""
+    """The run stopped early with all finished work kept; the same command resumes it."""
 
     exit_code = 75

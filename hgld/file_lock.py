@@ -1,7 +1,7 @@
-"""Locks of files between processes; whoever is refused learns who holds the lock, and since when.
+"""File locks between processes; a refused process is shown the owner and the time it took the lock.
 
-The kernel holds the lock and frees it when its process ends, however that happens, so a killed
-owner never blocks the next. The text in the file only names the owner.
+The kernel holds the lock (flock) and frees it when the process ends, even by SIGKILL, so a killed
+owner never blocks the next one. The text in the file only names the owner.
 """
 
 import fcntl
@@ -31,18 +31,18 @@ def hold(
 
     Args:
         path: the lock's file; its folder must exist.
-        taken: the message if another process holds it.
-        else_do: what else a person can do than wait.
-        waiting: if given, wait for the lock instead of raising, and report that here.
+        taken: message if another process holds it.
+        else_do: alternative to waiting, appended to the message.
+        waiting: if given, wait for the lock instead of raising, and pass the message to it.
 
     Raises:
-        HgldError: another process holds it; names it, and since when.
+        HgldError: another process holds it; names the process and the time.
         InvalidData: the path is a folder, a pipe or a device.
     """
     if path.exists() and not path.is_file():
         raise InvalidData(f"{path}: not a file; move it away")
     with path.open("a+b", buffering=0) as file:
-        for _ in range(TRIES):  # a few: ``is_held`` of another process takes it for a moment
+        for _ in range(TRIES):  # retry: ``is_held`` of another process takes the lock briefly
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
@@ -59,12 +59,12 @@ def hold(
         file.truncate(0)
         since = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
         who = f"process {os.getpid()} on {socket.gethostname()} since {since}\n"
-        with suppress(OSError):  # a full disk is reported by the code that loses something
+        with suppress(OSError):  # the name is a courtesy; code that loses data reports a full disk
             file.write(who.encode())
         try:
             yield
         finally:
-            file.truncate(0)  # a folder that is passed on names no machine
+            file.truncate(0)  # a folder that is shared must not name this machine
 
 
 def is_held(path: Path) -> bool:

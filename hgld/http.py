@@ -1,10 +1,11 @@
-"""HTTP with bounds: a deadline for a whole answer, a limit on its size, redirects that are checked.
+"""HTTP client with a deadline for a complete response, a size limit, and checked redirects.
 
-The timeouts of requests count from byte to byte, so a server that sends one byte now and then holds
-a request for as long as it likes; its bodies have no limit, and its redirects lead anywhere. Here a
-timer cuts the connection, bodies are read in pieces, and a redirect may lead only to the host that
-was asked or to a public address. The address is that of the open connection, since a name may
-resolve differently from one look-up to the next.
+The timeouts of requests apply between two bytes, so a server that sends a byte now and then can
+hold a request forever; bodies are unlimited, and redirects are followed to any address. Here a
+timer shuts the connection, bodies are read in pieces, and a redirect is followed only to the
+requested host or to a public address (against server-side request forgery). The check uses the
+address of the open connection, since a name may resolve differently at the next look-up (DNS
+rebinding).
 """
 
 import re
@@ -31,15 +32,15 @@ MOST_REDIRECTS = 10
 
 
 class TooLarge(requests.RequestException):
-    """The answer is larger than its limit."""
+    """The response body exceeds its size limit."""
 
 
 class Session(requests.Session):
-    """A session of one thread, whose connections can be cut."""
+    """A requests session for one thread, whose connections can be shut by a timer."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._asked_host = ""  # a person named it, so it may have any address
+        self._asked_host = ""  # requested by the user, so any address is allowed
         self._expired = Event()
         self._handles: dict[HTTPConnection, socket.socket] = {}
         for scheme in ("http://", "https://"):
@@ -47,10 +48,10 @@ class Session(requests.Session):
 
     @contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:
-        """Cut all connections after so many seconds.
+        """Shut all connections if the block takes longer than this.
 
         Raises:
-            requests.Timeout: the block was not done by then.
+            requests.Timeout: the block did not finish in time.
         """
         expired = self._expired = Event()
         timer = Timer(seconds, self._cut, [expired])
@@ -63,22 +64,23 @@ class Session(requests.Session):
                 raise
         finally:
             timer.cancel()
-        if expired.is_set():  # a cut body without a stated length looks complete
+        if expired.is_set():  # without a Content-Length, a cut body looks complete
             raise requests.Timeout(f"no complete answer within {seconds:g} s")
 
     def resolve_redirects(self, *_: Any, **__: Any) -> Generator[requests.Response, None, None]:
-        """Follow nothing: requests would read the whole body of a redirect, if only to name it."""
+        """Yield nothing: requests would read the complete body of each redirect, without limit."""
         yield from ()
 
     def follow(self, url: str, **more: Any) -> requests.Response:
-        """GET without the body, over redirects.
+        """Send a GET request and follow redirects; the body is not read.
 
         Args:
-            url: what a person asked for.
+            url: the address that the user requested.
             more: passed on to ``get``.
 
         Raises:
-            HgldError: an address that is not HTTP, or a redirect that leads where it may not.
+            HgldError: the address is not HTTP, a redirect leads to a forbidden address, or there
+                are too many redirects.
         """
         start, target = url, url
         for _ in range(MOST_REDIRECTS + 1):
@@ -89,7 +91,7 @@ class Session(requests.Session):
                 else:
                     self._require_allowed(start, url)
                 answer = self.get(url, stream=True, allow_redirects=False, **more)
-            except ValueError:  # of urllib, urllib3 and requests: no URL, or not of HTTP
+            except ValueError:  # urllib, urllib3 and requests raise it: not a URL, or not HTTP
                 way = "" if url == start and target == start else f" redirects to {target[:200]!r};"
                 raise HgldError(
                     f"{start}:{way} expected an address that starts with http or https"
@@ -102,7 +104,7 @@ class Session(requests.Session):
         raise HgldError(f"{start}: redirects more than {MOST_REDIRECTS} times")
 
     def _require_allowed(self, start: str, url: str) -> None:
-        """Refuse a redirect by its URL alone; names are checked when they are connected to."""
+        """Refuse a redirect by its URL alone; host names are checked when connected."""
         parts = urlsplit(url)
         host = parts.hostname or ""
         if parts.scheme not in ("http", "https"):
@@ -111,7 +113,7 @@ class Session(requests.Session):
             raise HgldError(f"{start}: redirects to {url[:200]}, which is not a public address")
 
     def _opened(self, connection: HTTPConnection, opened: socket.socket) -> None:
-        """Take note of a connection that has just been opened, or refuse it."""
+        """Register a connection that has just been opened, or refuse its address."""
         address = opened.getpeername()[0]
         redirected = connection.proxy is None and connection.host != self._asked_host
         if self._asked_host and redirected and not _is_public(address):
@@ -120,12 +122,12 @@ class Session(requests.Session):
                 f"{self._asked_host}: redirects to {connection.host}, whose address {address} is "
                 "not public"
             )
-        self._handles[connection] = opened.dup()  # TLS takes the original over, to shake hands
+        self._handles[connection] = opened.dup()  # the TLS handshake takes over the original
         if self._expired.is_set():
             self._cut(self._expired)
 
     def _connected(self, connection: HTTPConnection) -> None:
-        """Take the finished connection for the one that was opened."""
+        """Replace the registered socket by that of the finished connection (after TLS)."""
         if opened := self._handles.pop(connection, None):
             opened.close()
         if connection.sock is not None:
@@ -135,22 +137,24 @@ class Session(requests.Session):
         expired.set()
         for handle in list(self._handles.values()):
             with suppress(OSError):
+                # not close(): shutdown also wakes a read that blocks in another thread
                 handle.shutdown(socket.SHUT_RDWR)
 
 
 def _is_public(host: str, unknown: bool = False) -> bool:
-    """Whether an address can be reached by anyone; ``unknown`` is the answer for a name."""
+    """Whether an IP address is globally reachable; ``unknown`` is returned for a host name."""
     try:
         address = ip_address(host)
     except ValueError:
         return unknown
     if isinstance(address, IPv6Address):
+        # ::ffff:127.0.0.1 is the loopback address, too
         address = address.ipv4_mapped or address
     return address.is_global
 
 
 class _Adapter(HTTPAdapter):
-    """Reports connections when they are opened and when they are ready, also those to a proxy."""
+    """Calls back when a connection is opened and when it is ready, also for those to a proxy."""
 
     def __init__(
         self,
@@ -180,7 +184,7 @@ def _reporting(
     opened: Callable[[HTTPConnection, socket.socket], None],
     connected: Callable[[HTTPConnection], None],
 ) -> type[HTTPConnectionPool]:
-    """The pool, with connections that report."""
+    """Return a subclass of the pool whose connections call back."""
 
     def open_socket(self: HTTPConnection) -> socket.socket:
         found = connection._new_conn(self)
@@ -198,11 +202,11 @@ def _reporting(
 
 
 def read_pieces(answer: requests.Response, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
-    """The body as it comes in, unpacked; nothing that came is lost where the connection ends.
+    """Yield the decompressed body as it arrives; bytes before a lost connection are yielded, too.
 
     Raises:
-        requests.RequestException: the connection was cut, no byte came in time, or its stated
-            length is not a number, so that its end cannot be known on a connection kept open.
+        requests.RequestException: the connection was lost, no byte came in time, or its
+            Content-Length is not a number, so that the end on a kept-alive connection is unknown.
     """
     stated = answer.headers.get("Content-Length", "0")
     if not re.fullmatch(r"[0-9]+(\s*,\s*[0-9]+)*", stated.strip()):
@@ -220,7 +224,7 @@ def read_pieces(answer: requests.Response, piece_bytes: int = PIECE_BYTES) -> It
 
 
 def read_all(answer: requests.Response, most_bytes: int) -> bytes:
-    """The whole body, unpacked.
+    """Return the complete decompressed body.
 
     Raises:
         TooLarge: it has more bytes than that.

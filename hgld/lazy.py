@@ -1,4 +1,4 @@
-"""Names of a package that are loaded on first use, so that its import stays light (PEP 562)."""
+"""Lazy exports of a package: a name is imported on first use, so import stays fast (PEP 562)."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -8,11 +8,11 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(package: str, **modules: str) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package.
+    """Return a ``__getattr__`` for a package.
 
     Args:
         package: its ``__name__``.
-        modules: of each module the names that the package exports, with blanks between them.
+        modules: submodule -> the names that the package exports from it, separated by blanks.
 
     Example:
         >>> load = lazy_names("json", decoder="JSONDecoder JSONDecodeError")

@@ -1,4 +1,4 @@
-"""Requests to stop: Ctrl-C, SIGTERM and SIGHUP, sent to one process or to its whole group."""
+"""Stop requests: handling of SIGINT (Ctrl-C), SIGTERM and SIGHUP in a process and its workers."""
 
 import signal
 import threading
@@ -14,9 +14,9 @@ REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def handle_with(handler: Handler, numbers: Iterable[int]) -> dict[int, Any]:
-    """Handle these signals; what did so before.
+    """Install a handler for these signals and return the previous handlers.
 
-    Those that are ignored, as nohup has it, or handled by other code than Python's stay so.
+    Signals that are ignored (nohup ignores SIGHUP) or handled outside Python are left alone.
     """
     before = {number: signal.getsignal(number) for number in numbers}
     heeded = {n: was for n, was in before.items() if was not in (signal.SIG_IGN, None)}
@@ -27,7 +27,8 @@ def handle_with(handler: Handler, numbers: Iterable[int]) -> dict[int, Any]:
 
 @contextmanager
 def _handled(handler: Handler, numbers: Iterable[int] = REQUESTS) -> Iterator[None]:
-    """Handle signals within the block; where it is not the main thread's, others do."""
+    """Handle signals inside the block; in any thread but the main one, change nothing."""
+    # Python allows signal handlers to be set in the main thread only
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -41,9 +42,9 @@ def _handled(handler: Handler, numbers: Iterable[int] = REQUESTS) -> Iterator[No
 
 @contextmanager
 def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Take a request as a wish; what is yielded tells whether one came.
+    """Yield a function that returns whether a stop was requested, so the block can stop cleanly.
 
-    Where the block does not stop for it, it is heard when the block has ended.
+    If the block completes instead, the signal is raised when it has ended.
     """
     asked: list[int] = []
     with _handled(lambda number, _: asked.append(number)):
@@ -54,7 +55,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def held_back(numbers: Iterable[int] = REQUESTS) -> Iterator[None]:
-    """Hear these signals when the block has ended."""
+    """Delay these signals until the block has ended."""
     asked: list[int] = []
     try:
         with _handled(lambda number, _: asked.append(number), numbers):
@@ -66,10 +67,10 @@ def held_back(numbers: Iterable[int] = REQUESTS) -> Iterator[None]:
 
 @contextmanager
 def blocked_for_children() -> Iterator[None]:
-    """Start processes in the block: a request reaches them only after ``ignore_requests``.
+    """Block stop requests in processes that are started here, until they call ``ignore_requests``.
 
-    Ctrl-C is sent to the whole group, and a new process would end with a traceback while it still
-    imports. It inherits the mask of the thread that starts it.
+    A terminal sends Ctrl-C to all processes of the group, and a new process would end with a
+    traceback while it still imports. It inherits the signal mask of the thread that starts it.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
     try:
@@ -79,7 +80,7 @@ def blocked_for_children() -> Iterator[None]:
 
 
 def ignore_requests(_: int = 0) -> None:
-    """Let no request end this process: a worker, whose group is asked too, or one that ends."""
+    """Ignore stop requests: in a worker, which its parent stops, or in an exiting process."""
     for number in REQUESTS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)

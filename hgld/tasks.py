@@ -1,8 +1,8 @@
-"""Run one function over many tasks, and let whoever started the run watch the progress.
+"""Parallel map over tasks, progress reports and notices.
 
-``map_tasks`` is the only place where work is spread over processes. ``track`` reports progress to
-a sink that the command line installs, ``say`` tells it what a person should know; without a sink
-items only pass through and nothing is said, so that a stage never prints.
+``map_tasks`` is the only place that spreads work over processes. ``track`` reports progress to a
+sink that the command line installs, ``say`` sends it notices for the user. Without a sink, items
+only pass through and notices are dropped, so that a stage never prints.
 """
 
 import logging
@@ -38,16 +38,16 @@ __all__ = [
 Item = TypeVar("Item")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-Label = str | Callable[[], str]  # of a progress; a function where it changes on the way
+Label = str | Callable[[], str]  # of a progress bar; a function if it changes with time
 
 
 class ProgressSink(Protocol):
-    """Shows progress: gets each iterable with its label and total, and passes its items on."""
+    """Display of progress: called with each iterable, its label and total; passes the items on."""
 
     def __call__(
         self, items: Iterable[Item], label: Label, total: int | None, done: int = 0
     ) -> Iterator[Item]:
-        """Pass the items on; ``done`` others were done before, and count in the total."""
+        """Pass the items on; ``done`` others were finished before and count in the total."""
         ...
 
 
@@ -58,25 +58,25 @@ _notes: ContextVar[Callable[[str], object] | None] = ContextVar("sink of notes",
 def track(
     items: Iterable[Item], label: Label, total: int | None = None, done: int = 0
 ) -> Iterator[Item]:
-    """Pass the items through, one step of progress each.
+    """Pass the items through and report each as one step of progress.
 
     Args:
-        items: what is left to do.
-        label: of the progress.
-        total: number of all items, those done before included; None: not known.
-        done: number of items that were done before.
+        items: the remaining items.
+        label: of the progress bar.
+        total: number of all items, including those finished before; None: unknown.
+        done: number of items finished before.
 
     Example:
         >>> list(track("ab", "Reading"))
         ['a', 'b']
     """
     sink = _sink.get()
-    before = {"done": done} if done else {}  # few sinks need it
+    before = {"done": done} if done else {}  # a sink may lack this parameter
     yield from items if sink is None else sink(items, label, total, **before)
 
 
 def say(text: str) -> None:
-    """Tell whoever watches what a person should know, in short lines.
+    """Send a notice for the user to the current sink; without a sink it is dropped.
 
     Example:
         >>> with watched_by(lambda items, label, total: iter(items), print):
@@ -89,7 +89,7 @@ def say(text: str) -> None:
 
 
 def say_or_warn(text: str) -> None:
-    """Say it, or warn where nobody watches: of what a script that uses the library should know."""
+    """Send a notice, or raise a Python warning without a sink, so that scripts notice it, too."""
     if _notes.get() is None:
         warnings.warn(text, stacklevel=3)
     say(text)
@@ -97,7 +97,7 @@ def say_or_warn(text: str) -> None:
 
 @contextmanager
 def watched_by(sink: ProgressSink, notes: Callable[[str], object] | None = None) -> Iterator[None]:
-    """Report all progress inside the block to this sink, and what is said to ``notes``."""
+    """Report all progress inside the block to ``sink`` and all notices to ``notes``."""
     tokens = _sink.set(sink), _notes.set(notes)
     try:
         yield
@@ -108,7 +108,7 @@ def watched_by(sink: ProgressSink, notes: Callable[[str], object] | None = None)
 
 @contextmanager
 def also_watched_by(sink: ProgressSink) -> Iterator[None]:
-    """Report all progress inside the block to this sink and to the one outside of the block.
+    """Report all progress inside the block to this sink and to the one installed before.
 
     Example:
         >>> seen = []
@@ -143,9 +143,10 @@ def also_watched_by(sink: ProgressSink) -> Iterator[None]:
 def start_workers(
     function: Callable[[Any], Any], processes: int
 ) -> Iterator[ProcessPoolExecutor | None]:
-    """Processes that load a function's module while its tasks are still being planned.
+    """Start worker processes that import a function's module while its tasks are being planned.
 
-    None for one process: then no other is needed.
+    Yields:
+        The pool; None for one process, which needs no workers.
     """
     if processes <= 1:
         yield None
@@ -165,22 +166,22 @@ def map_tasks(
     cluster: str | None = None,
     workers: ProcessPoolExecutor | None = None,
 ) -> list[Result]:
-    """Results of ``function`` in the order of the tasks, whatever the number of processes.
+    """Return the results of ``function`` in the order of the tasks, for any number of processes.
 
-    The function and its tasks must be picklable where there is more than one process. On a Ray
-    cluster (extra ``ray``) the same function runs as Ray tasks; hgld must be installed on its
-    nodes, and they must see the same folders.
+    With more than one process, the function and its tasks must be picklable. On a Ray cluster
+    (extra ``ray``) the same function runs as Ray tasks; hgld must be installed on its nodes, and
+    they must see the same folders.
 
     Args:
-        function: what to do with a task.
-        tasks: the tasks.
-        label: what the progress is called.
-        processes: on this machine, where there is no cluster.
-        cluster: address of a Ray cluster, "auto" for the one of this machine.
-        workers: processes that ``start_workers`` has started; they end with the last task.
+        function: called with each task.
+        tasks: its arguments, one each.
+        label: of the progress bar.
+        processes: number on this machine; unused with a cluster.
+        cluster: address of a Ray cluster, "auto" for the one on this machine.
+        workers: pool from ``start_workers``; it ends with the last task.
 
     Raises:
-        Resumable: a worker process died (on a cluster: again and again).
+        Resumable: a worker process died (on a cluster: also in all retries).
         HgldError: Ray is not installed, or the cluster does not answer.
 
     Example:
@@ -204,16 +205,17 @@ def map_tasks(
             f"{label}: a worker process died (out of memory, or killed); finished tasks are kept, "
             "run the same command again"
         ) from None
-    finally:  # after a fault nothing may go on writing behind the back of whoever tells it
+    finally:  # after an error, wait: no worker may still write when the caller reports it
         workers.shutdown(wait=not finished, cancel_futures=True)
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
+    # spawn: a fork would copy locks held by the threads of torch and OpenMP
     return ProcessPoolExecutor(processes, get_context("spawn"), initializer=_serve)
 
 
 def _serve() -> None:
-    """In a worker: end when the main process is gone, even by kill -9."""
+    """Prepare a worker: exit when the main process is gone, even by SIGKILL."""
     ignore_requests()
     Thread(target=_end_with_parent, daemon=True).start()
 
@@ -225,7 +227,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-RETRIES = 4  # of a task whose worker or node was lost
+RETRIES = 4  # for a task whose worker or node was lost
 
 
 def _map_on_cluster(
@@ -247,7 +249,7 @@ def _map_on_cluster(
 
 @contextmanager
 def _connected(cluster: str) -> Iterator[Any]:
-    """The ray module, connected to the cluster; a connection that was there stays."""
+    """Yield the ray module, connected to the cluster; an existing connection is kept open."""
     try:
         import ray
     except ImportError:
@@ -267,7 +269,7 @@ def _connected(cluster: str) -> Iterator[Any]:
 
 
 def _require_answer(cluster: str) -> None:
-    """Knock at host:port first, since Ray itself waits for minutes where nobody is."""
+    """Try host:port first, since Ray itself waits for minutes if nothing listens there."""
     host, found, port = cluster.removeprefix("ray://").rpartition(":")
     if found and port.isdigit():
         socket.create_connection((host, int(port)), timeout=10).close()

@@ -1,4 +1,4 @@
-"""Words for messages: a number of things, a size, a duration, one line, a "did you mean".
+"""Formatting of text for messages: counts, sizes, durations, single lines, "did you mean".
 
 It imports the standard library only, so that ``hgld doctor`` can use it if a package is missing.
 """
@@ -17,10 +17,10 @@ __all__ = [
     "size_text",
 ]
 
-# control characters: no workbook can hold them, so a label with one would never match its row again
+# control characters: a workbook cannot store them, so a label with one would not match its row
 CONTROLS = {code: None for code in (*range(32), 0xFFFE, 0xFFFF) if not chr(code).isspace()}
 
-# names of levels that say which one, not what it is: "another coarse" lacks a noun
+# names of levels that are adjectives: "another coarse" needs a noun
 WHICH = (
     "base bottom broad coarse coarser coarsest fine finer finest first high low lower main medium "
     "mid middle narrow second sub super third top upper"
@@ -28,7 +28,7 @@ WHICH = (
 
 
 def count_text(number: int, noun: str, plural: str = "") -> str:
-    """A number of things, the noun in its plural unless there is one of them.
+    """Return a count with its noun, in the plural unless the count is 1.
 
     Example:
         >>> count_text(1, "value"), count_text(1234, "value"), count_text(0, "class", "classes")
@@ -38,7 +38,7 @@ def count_text(number: int, noun: str, plural: str = "") -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """A duration in at most two parts.
+    """Return a duration in at most two units.
 
     Example:
         >>> duration_text(59_700), duration_text(200), duration_text(120), duration_text(0.2)
@@ -54,7 +54,7 @@ def duration_text(seconds: float) -> str:
 
 
 def progress_text(done: int, total: int | None) -> str:
-    """How far something is.
+    """Return progress as a percentage, or as a count if the total is unknown.
 
     Example:
         >>> progress_text(1850, 5000), progress_text(1850, None)
@@ -64,7 +64,7 @@ def progress_text(done: int, total: int | None) -> str:
 
 
 def size_text(size_bytes: float) -> str:
-    """A size in three digits.
+    """Return a size in three digits, with a decimal unit (1 kB = 1000 B).
 
     Example:
         >>> size_text(1234567)
@@ -78,7 +78,7 @@ def size_text(size_bytes: float) -> str:
 
 
 def level_noun(name: str) -> str:
-    """The name of a level as a noun.
+    """Return the name of a level as a noun.
 
     Example:
         >>> level_noun("landmark"), level_noun("coarse"), level_noun("level_2")
@@ -90,10 +90,10 @@ def level_noun(name: str) -> str:
 
 
 def shared_text(level: int, names: Sequence[str]) -> str:
-    """The level that two images share.
+    """Describe the finest level that two images share.
 
     Args:
-        level: how many levels they share.
+        level: number of levels they share.
         names: of all levels, coarse to fine.
 
     Example:
@@ -105,7 +105,7 @@ def shared_text(level: int, names: Sequence[str]) -> str:
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """A "did you mean" clause, or nothing where no word is near.
+    """Return a "did you mean" clause, or an empty text if no word is similar.
 
     Example:
         >>> nearest("cluster", ["clusters", "seed"])
@@ -120,10 +120,10 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def single_blanks(text: str) -> str:
-    r"""Return the text on one line: each run of blanks one plain blank, no control characters.
+    r"""Return the text on one line: each run of blanks as one space, no control characters.
 
-    All Unicode blanks count as one, since labels come with no-break, thin and double blanks, and
-    two spellings of one label must not become two values.
+    All Unicode blanks count, since labels come with no-break, thin and double blanks, and two
+    spellings of one label must not become two values.
 
     Example:
         >>> single_blanks("quarter\u00a0 of\x07\n hamburg ")

@@ -1,4 +1,4 @@
-"""Measures models on queries and gallery, exactly: embed, rank, and read the metrics off."""
+"""Exact evaluation of retrieval models: embed queries and gallery, rank, compute the metrics."""
 
 from hgld.evaluate.measure import evaluate_models, evaluate_officially
 from hgld.evaluate.preconditions import check_evaluation

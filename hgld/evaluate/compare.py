@@ -1,8 +1,8 @@
-"""Two evaluations side by side, query by query: is the one better, by how much, and where.
+"""Paired comparison of two evaluations: the difference of each metric and its confidence interval.
 
-Both were measured on the same queries, so what counts is the difference of each query, and of each
-training seed that both have. The bootstrap of these differences (``hgld.bootstrap``) says how sure
-their mean is; intervals of each model alone would hide it behind what queries differ in anyway.
+Both evaluations share queries, so the difference is taken per query and per training seed that both
+have. The bootstrap of these differences (``hgld.bootstrap``) gives the interval of their mean;
+separate intervals of the two models would be wider, since they contain the spread between queries.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,11 +26,11 @@ Pairs = Sequence[tuple[str, str]]  # a model of A and one of B
 
 @dataclass(frozen=True)
 class Difference:
-    """A metric in both, over the queries that have a value in both.
+    """Difference of one metric between two runs, over the queries with a value in both.
 
     Attributes:
         metric: its name.
-        queries: how many have a value in both.
+        queries: number of queries with a value in both.
         a: mean in A, over the seeds compared.
         b: mean in B.
         difference: B - A.
@@ -38,7 +38,7 @@ class Difference:
         high: upper end.
         gained: queries that are better in B.
         lost: queries that are worse in B.
-        by_chance: A and B differ in their seeds alone, so nothing is sure whatever the interval.
+        by_chance: A and B differ in their seeds only, so no difference is significant.
     """
 
     metric: str
@@ -54,25 +54,25 @@ class Difference:
 
     @property
     def is_sure(self) -> bool:
-        """Whether there is an interval and it leaves out 0."""
+        """Whether the difference is significant: an interval exists and excludes 0."""
         return not self.by_chance and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that is said of two evaluations.
+    """Result of a comparison of two evaluations.
 
     Attributes:
-        differences: one a metric.
-        unit: what the bootstrap draws, "classes" or "queries".
-        units: how many there are.
-        seeds: pairs of trained models, one a seed.
-        metric: by which queries are told.
+        differences: one for each metric.
+        unit: resampling unit of the bootstrap, "classes" or "queries".
+        units: number of units.
+        seeds: number of pairs of trained models, one pair for each seed.
+        metric: the metric of ``by_query``.
         by_query: image_id, a, b, difference of that metric, the greatest gain first.
         severity: level that the first image shares with the query, its name, queries in a and b,
-            added up over the seeds; the finest level is right, all others are mistakes.
-        only: queries that only A, only B has.
-        remarks: in what the two were not measured alike, and what the intervals leave out.
+            summed over the seeds; the finest level is correct, all others are mistakes.
+        only: number of queries that only A, only B has.
+        remarks: differences between the two measurements, and effects outside the intervals.
     """
 
     differences: tuple[Difference, ...]
@@ -86,7 +86,7 @@ class Comparison:
     remarks: tuple[str, ...]
 
     def facts(self) -> dict[str, Any]:
-        """All of it, to print as JSON."""
+        """Return the comparison as a dict, to print as JSON."""
         return {
             "differences": [{**asdict(row), "sure": row.is_sure} for row in self.differences],
             "bootstrap": {"unit": self.unit, "units": self.units, "seeds": self.seeds},
@@ -110,18 +110,18 @@ def compare(
     """Compare two runs on the queries and seeds that both have.
 
     Args:
-        a: the one.
-        b: the other; a positive difference is its gain.
-        metric: by which queries are told; default: H-AP where both have it, else the first.
-        by: what the bootstrap draws: "classes", each with all its queries, "queries", or "auto":
-            classes if no model was trained on one of them (open set), else queries.
+        a: the baseline.
+        b: the other run; a positive difference is its gain.
+        metric: the metric of ``by_query``; default: H-AP if both have it, else the first.
+        by: resampling unit: "classes", each with all its queries, "queries", or "auto": classes
+            if no model was trained on one of them (open set), else queries.
         seed: of the bootstrap.
         draws: of the bootstrap.
 
     Raises:
-        InvalidData: no query or no metric in common, another number of levels, or the classes of
-            the queries are asked for but not recorded.
-        UsageError: not both have the metric, or no seed is in both.
+        InvalidData: no query or metric in common, different numbers of levels, or classes are
+            requested but not recorded.
+        UsageError: one run lacks the metric, or the runs have no seed in common.
     """
     if len(a.protocol["levels"]) != len(b.protocol["levels"]):
         counts = [", ".join(side.protocol["levels"]) for side in (a, b)]
@@ -174,7 +174,7 @@ def _pair_seeds(a: MeasuredRun, b: MeasuredRun) -> Pairs:
 
 
 def _is_one_training(a: MeasuredRun, b: MeasuredRun) -> bool:
-    """Whether the models of both differ in nothing but their seeds."""
+    """Whether the models of both runs differ in their seeds only."""
     recipes = {facts.get("recipe") for side in (a, b) for facts in side.models.values()}
     return len(recipes) == 1 and None not in recipes
 
@@ -194,7 +194,10 @@ def _differ(
     seed: int,
     draws: int,
 ) -> Iterator[Difference]:
-    """Each metric from (S, Q, M) values; a query without a value in one has none in both."""
+    """Return the difference of each metric from (S, Q, M) values of two runs.
+
+    A query without a value in one run is left out of both.
+    """
     known = ~np.isnan(a + b).any(axis=0)  # (Q, M)
     count = known.sum(axis=0)
     differences = np.where(known, b - a, np.nan)
@@ -223,7 +226,7 @@ def _by_query(queries: pd.Index, a: np.ndarray, b: np.ndarray) -> pd.DataFrame:
 
 
 def _severity(a: MeasuredRun, b: MeasuredRun, pairs: Pairs, shared: pd.Index) -> pd.DataFrame:
-    """Queries by the level that their first image shares with them, the finest first."""
+    """Count queries by the level that their first image shares with them, the finest first."""
     names = [str(name) for name in a.protocol["levels"]]
     models = [
         [side.of_model(name) for name in own]
@@ -253,7 +256,7 @@ def _remarks(a: MeasuredRun, b: MeasuredRun) -> Iterator[str]:
 def _remarks_on_spread(
     a: MeasuredRun, b: MeasuredRun, pairs: Pairs, unit: str, by: str
 ) -> Iterator[str]:
-    """What the intervals cannot know."""
+    """Return remarks on sources of variation that the intervals do not include."""
     if by == "auto" and any("classes" not in side.protocol for side in (a, b)):
         yield (
             "the classes of the queries are not recorded, so queries count as independent; run "

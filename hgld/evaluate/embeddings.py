@@ -1,10 +1,9 @@
-"""Embeddings of queries and gallery, kept for each model and shard.
+"""Cache of the embeddings of queries and gallery, one file for each model and shard.
 
-A run that was stopped goes on with the next shard, and another set of metrics embeds nothing again.
-Shards are tasks that any process may do. A CPU embeds a few photos at a time on each thread, one
-thread to them: so neither the number of processes nor that of cores changes a byte. A file is
-sealed with the model and the images that it is of, so that one that was damaged, or put in the
-place of another, is made again.
+A stopped run resumes at the next shard, and a change of metrics computes no embedding again. Each
+shard is a task for any worker process. On a CPU, each thread embeds small batches with one
+compute thread, so the number of processes and cores changes no byte. Each file is sealed with a
+hash of its bytes, the model and the images; a damaged or misplaced file is computed again.
 """
 
 import io
@@ -34,22 +33,22 @@ from hgld.tasks import map_tasks, track
 
 __all__ = ["EmbeddingStore"]
 
-REVISION = 3  # of the embedding: higher when the same model embeds the same shard otherwise
-TOGETHER = 8  # photos that a thread embeds at a time
+REVISION = 3  # increase when the same model and shard give other embeddings than before
+TOGETHER = 8  # batch size of one thread
 
 
 @dataclass(frozen=True)
 class EmbeddingStore:
-    """Embeddings of each model and shard, computed when they are first asked for."""
+    """Store of the embeddings of each model and shard, computed on first use."""
 
     state: Path
     options: EvaluateOptions
 
     def embed(self, model: Model, sides: Sequence[Side]) -> dict[str, np.ndarray]:
-        """Split -> (N, D) unit vectors of its samples.
+        """Return split -> (N, D) unit vectors of its samples.
 
         Raises:
-            InvalidData: embeddings that are no finite numbers, or are not there (given ones).
+            InvalidData: embeddings are nan or infinite, or a given file lacks some.
         """
         if model.kind == "given":
             given = read_given(Path(model.source))
@@ -72,7 +71,7 @@ class EmbeddingStore:
         return self.state / "embeddings" / key[:32]
 
     def _tasks(self, model: Model, side: Side) -> list["EmbedTask"]:
-        """One for each file of images, in the order of the rows."""
+        """Return one task for each file of images, in the order of the rows."""
         folder, key = self._folder(model), model.key()
         return [
             EmbedTask(model, key, part.folder, part.rows, folder / f"{part.key}.npy", self.options)
@@ -81,7 +80,7 @@ class EmbeddingStore:
 
     def _run(self, tasks: list["EmbedTask"], label: str) -> None:
         processes, cluster = self.options.processes, self.options.ray
-        choose_device(self.options.device)  # before processes are started for nothing
+        choose_device(self.options.device)  # raises before worker processes are started
         if cluster is not None or (processes > 1 and len(tasks) > 1):
             map_tasks(embed_or_keep, tasks, label, processes, cluster)
         else:
@@ -92,7 +91,7 @@ class EmbeddingStore:
 
 @dataclass(frozen=True)
 class EmbedTask:
-    """All that a process needs to embed the images of one file."""
+    """Inputs of a process that embeds the images of one file."""
 
     model: Model
     key: str
@@ -103,15 +102,15 @@ class EmbedTask:
 
     @property
     def holds(self) -> str:
-        """What the file is of: the model, and the images by their key."""
+        """Content of the file for its seal: the model, and the key of the images."""
         return f"{REVISION} {self.key} {self.path.stem}"
 
     def is_done(self) -> bool:
-        """Whether the embeddings are there, one for each image, as they were written."""
+        """Whether the file has intact embeddings of all images."""
         return self.read() is not None
 
     def read(self) -> np.ndarray | None:
-        """(N, D) embeddings; None unless they are there as they were written."""
+        """Return (N, D) embeddings; None if the file is missing or damaged."""
         content = read_sealed(self.path, self.holds)
         if content is None:
             return None
@@ -121,7 +120,7 @@ class EmbedTask:
 
 
 def embed_or_keep(task: EmbedTask) -> Path:
-    """The file of embeddings, which is written unless it is there."""
+    """Return the file of embeddings; compute it if it is missing or damaged."""
     if not task.is_done():
         device = _own_device(task.options.device)
         encoder = loaded(task.model, task.key, device)
@@ -134,7 +133,7 @@ def embed_or_keep(task: EmbedTask) -> Path:
 
 @contextmanager
 def _memory_told(task: EmbedTask) -> Iterator[None]:
-    """Say in one line that the memory does not suffice, and what would need less."""
+    """Turn an out-of-memory error into one line that names options which need less."""
     try:
         yield
     except RuntimeError as error:
@@ -148,7 +147,7 @@ def _memory_told(task: EmbedTask) -> Iterator[None]:
 
 
 def _own_device(name: str) -> torch.device:
-    """The device; of several GPUs, each worker process takes the next."""
+    """Return the device; with several GPUs, worker processes take them in turn."""
     device = choose_device(name)
     number = next(iter(multiprocessing.current_process()._identity), None)
     if device.type == "cuda" and device.index is None and number is not None:
@@ -157,12 +156,12 @@ def _own_device(name: str) -> torch.device:
 
 
 def _embed(task: EmbedTask, encoder: Encoder, device: torch.device) -> Iterator[np.ndarray]:
-    """(n, D) embeddings of some photos after the other."""
+    """Yield (n, D) embeddings, one batch of photos after the other."""
     label = f"Embedding with {task.model.name}"
     if device.type == "cpu":
         images = ShardImages(task.folder, task.rows, encoder.transform)
         starts = range(0, len(images), TOGETHER)
-        images.read_bytes(0)  # the file is open before several threads ask for it
+        images.read_bytes(0)  # opens the file before several threads use it
         with _threads(task.options.processes) as pool:
             found = pool.map(lambda start: _embed_few(images, start, encoder), starts)
             yield from track(found, label, len(starts))
@@ -190,7 +189,7 @@ def _embed_few(images: ShardImages, start: int, encoder: Encoder) -> np.ndarray:
 
 @contextmanager
 def _threads(processes: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that compute alone; together with those of other processes, one a core."""
+    """Yield a pool of single-threaded workers; over all processes, one for each core."""
     cores = torch.get_num_threads()
     torch.set_num_threads(1)
     pool = ThreadPoolExecutor(max(1, cores // processes))
@@ -202,7 +201,7 @@ def _threads(processes: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def _read(tasks: Sequence[EmbedTask], side: Side, model: Model) -> np.ndarray:
-    """(N, D) embeddings of all tasks, one after the other."""
+    """Return the (N, D) embeddings of all tasks, concatenated."""
     vectors, start = np.empty((0, 0), np.float32), 0
     for task in tasks:
         found = task.read()

@@ -1,10 +1,11 @@
-"""Rankings and embeddings of an evaluation in the formats of other programs.
+"""Export of rankings and embeddings of an evaluation to the formats of other programs.
 
-Rankings and judgements (TREC's qrels) are the lines of ``hgld.ranking.interchange``, which
-percent-encodes ids. Judgements are of all pairs that share a level, and follow from the labels in
-the shards.
+Rankings and relevance judgements (TREC run and qrels files) are written by
+``hgld.ranking.interchange``, which percent-encodes ids. Judgements cover all pairs that share a
+level; they are computed from the labels in the shards.
 
-A ranking file keeps the first 100 images of each query; more are ranked again from the embeddings.
+A ranking file holds the first 100 images of each query; deeper ranks are ranked again from the
+embeddings.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,18 +37,18 @@ QUERIES_AT_ONCE = 64
 def export_lines(
     measured: MeasuredRun, form: str, depth: int | None = 100, at_least: int = 1
 ) -> Iterator[str]:
-    """Lines of a model's ranking; all checks are made before the first line.
+    """Return the lines of a model's ranking; all checks are made before the first line.
 
     Args:
         measured: the model.
         form: trec-run, trec-qrels or kaggle.
-        depth: ranks of each query; None: all of the gallery.
-        at_least: of qrels, the lowest level that counts as relevant.
+        depth: number of ranks of each query; None: the complete gallery.
+        at_least: for qrels, the lowest level that counts as relevant.
 
     Raises:
-        InvalidData: an id is empty or occurs twice; the embeddings changed since.
+        InvalidData: an id is empty or occurs twice, or the embeddings have changed since.
         MissingInput: there are no embeddings to rank from.
-        UsageError: no such form, or no such level.
+        UsageError: unknown form or level.
     """
     if form not in FORMATS:
         every = FORMATS + VECTOR_FORMATS
@@ -66,10 +67,10 @@ def export_lines(
 
 
 def read_lines(path: Path) -> list[str]:
-    """Lines of a text file.
+    """Return the lines of a text file.
 
     Raises:
-        InvalidData: no such file, or no text.
+        InvalidData: the file is missing or not text.
     """
     if not path.is_file():
         raise InvalidData(f"{path}: no such file")
@@ -80,7 +81,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def write_vectors(measured: MeasuredRun, form: str, folder: Path) -> list[Path]:
-    """Write the embeddings of a model, one file a side: ``MODEL-SPLIT.npz`` or ``.parquet``.
+    """Write the embeddings of a model, one file for each side: ``MODEL-SPLIT.npz`` or ``.parquet``.
 
     The rows are in the order of the shards' index. ``hgld evaluations measure`` reads both forms:
     .npz holds ids (N,), vectors (N, D) and labels (N, L); .parquet holds image_id, embedding and a
@@ -110,7 +111,7 @@ def _vector_table(side: Side, levels: Sequence[str], vectors: np.ndarray) -> pa.
 
 
 def _rankings(measured: MeasuredRun, depth: int | None) -> Iterator[tuple[str, list[str]]]:
-    """Ids of the first images of each query; in an open set without the query itself."""
+    """Yield the ids of the first images of each query; in an open set without the query itself."""
     stored = measured.ranking
     depth = min(depth or len(stored.gallery_ids), len(stored.gallery_ids))
     own = measured.protocol["query"] == measured.protocol["gallery"].split("+")[0]
@@ -126,7 +127,7 @@ def _rankings(measured: MeasuredRun, depth: int | None) -> Iterator[tuple[str, l
 
 
 def _rank_deeper(measured: MeasuredRun, depth: int) -> Iterator[np.ndarray]:
-    """Gallery rows of the first ranks, (q, depth), some queries after the other."""
+    """Yield the gallery rows of the first ranks, (q, depth), block by block of queries."""
     found = open_embedded(measured)
     sides = [(found.vectors[side.split], side.labels) for side in (found.query, found.gallery)]
     own = found.gallery.begins_with(found.query)
@@ -150,7 +151,7 @@ def _report_encoded(ids: set[str]) -> None:
 
 
 def _judgements(measured: MeasuredRun, at_least: int) -> Iterator[str]:
-    """Levels of all pairs that share one, some queries after the other."""
+    """Yield the lines of all pairs that share a level, one block of queries after the other."""
     shards = Shards.read(measured.folder / ARTIFACTS["shards"].file)
     if at_least > len(shards.levels):
         raise UsageError(f"--at-least {at_least}: there are {len(shards.levels)} levels")

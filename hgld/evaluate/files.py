@@ -1,4 +1,4 @@
-"""Metrics of embeddings that lie in files, without a pipeline: H-AP of anything, in one call."""
+"""Metrics of embedding files without a pipeline: H-AP and others for any model, in one call."""
 
 import math
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ __all__ = ["FileResult", "measure_files"]
 
 @dataclass(frozen=True)
 class FileResult:
-    """What was measured.
+    """Metrics of one pair of files.
 
     Attributes:
         result: values of each query.
-        ids: (Q,) of the queries, or their row numbers.
+        ids: (Q,) ids of the queries, or their row numbers.
         classes: (Q,) finest label of each query.
         levels: names, coarse to fine.
-        open_set: the gallery is the queries, each without itself.
-        unmatched: level -> queries that have no other image of their class in the gallery.
+        open_set: the gallery is the queries; each query is excluded from its own ranking.
+        unmatched: level -> number of queries without another image of their class in the gallery.
     """
 
     result: Result
@@ -43,7 +43,7 @@ class FileResult:
 
     @cached_property
     def intervals(self) -> dict[str, tuple[float, float] | None]:
-        """The 95 % interval of each mean, by drawing classes with all their queries.
+        """Return the 95 % confidence interval of each mean; the bootstrap draws whole classes.
 
         None for a metric with values in one class only.
         """
@@ -53,7 +53,7 @@ class FileResult:
         return {name: None if math.isnan(a) else (a, b) for name, a, b in ends}
 
     def facts(self) -> dict[str, Any]:
-        """Protocol, means with intervals and skipped queries, to print as JSON."""
+        """Return protocol, means with intervals and skipped queries, to print as JSON."""
         return {
             "protocol": {
                 "name": "all-vs-all" if self.open_set else "query-gallery",
@@ -69,7 +69,7 @@ class FileResult:
         }
 
     def per_query(self) -> pd.DataFrame:
-        """A row a query: id, class, a column a metric."""
+        """Return one row for each query: id, class, and a column for each metric."""
         columns = {name: values.numpy() for name, values in self.result.per_query.items()}
         return pd.DataFrame({"image_id": self.ids, "class": self.classes, **columns})
 
@@ -82,20 +82,20 @@ def measure_files(
     *,
     cosine: bool = True,
 ) -> FileResult:
-    """Measure embeddings with labels, exactly.
+    """Compute exact metrics of labelled embeddings.
 
     Args:
         query: embeddings with labels.
-        gallery: likewise; None: every query looks through all others (open set).
-        metrics: by name; none: H-AP, NDCG, ASI, and AP at each level, R@1, mAP@R at the finest.
-        levels: columns of the labels to use, coarse to fine; none: all that a folder's CSV would
-            have for levels, so neither ``split`` nor ``author``.
-        cosine: divide by the lengths first; False: the inner product as it is.
+        gallery: likewise; None: every query searches all others (open set).
+        metrics: names; none: H-AP, NDCG, ASI, and AP at each level, R@1, mAP@R at the finest.
+        levels: label columns to use, coarse to fine; none: all columns that the CSV of a folder
+            source would use as levels, so neither ``split`` nor ``author``.
+        cosine: normalise the vectors first; False: use the plain inner product.
 
     Raises:
         InvalidData: the two sides do not fit together, or have no labels; a level is coarser than
             the one before it.
-        UsageError: no such metric or level.
+        UsageError: unknown metric or level.
     """
     other = gallery or query
     tables = _tables(query, other, levels)
@@ -124,7 +124,7 @@ def measure_files(
 
 
 def _tables(query: Given, other: Given, levels: Sequence[str]) -> list[pd.DataFrame]:
-    """Labels of both sides, which fit together, as do the embeddings."""
+    """Return the label tables of both sides, after a check that labels and embeddings match."""
     if query.vectors.shape[1] != other.vectors.shape[1]:
         raise InvalidData(
             f"{other.path}: embeddings of {other.vectors.shape[1]} numbers, but those of "
@@ -169,7 +169,7 @@ def _usual_levels(labels: pd.DataFrame, side: Given) -> list[str]:
 
 
 def _require_coarse_to_fine(labels: np.ndarray, names: Sequence[str], side: Given) -> None:
-    """Refuse levels from fine to coarse: every metric would be that of the first level."""
+    """Refuse levels in the order fine to coarse, which would reduce every metric to one level."""
     at = coarser_column(torch.from_numpy(labels))
     if at is not None:
         ordered = " ".join(f"--level {name}" for name in reversed(names))
@@ -180,7 +180,7 @@ def _require_coarse_to_fine(labels: np.ndarray, names: Sequence[str], side: Give
 
 
 def _number(tables: Sequence[pd.DataFrame]) -> list[np.ndarray]:
-    """(N, L) numbers of both sides' labels, level by level; equal words, equal numbers."""
+    """Return (N, L) class numbers of both sides; equal labels of a level get equal numbers."""
     words = [table.astype(str).to_numpy() for table in tables]
     every = np.concatenate(words)
     columns = [pd.factorize(every[:, i])[0] for i in range(every.shape[1])]
@@ -207,7 +207,7 @@ def _as_they_are(side: Given) -> np.ndarray:
 def _unmatched(
     labels: Sequence[np.ndarray], names: Sequence[str], open_set: bool
 ) -> dict[str, int]:
-    """For each level the queries whose class has no (other) image in the gallery."""
+    """Count for each level the queries whose class has no (other) image in the gallery."""
     counts = {}
     for depth, name in enumerate(names, start=1):
         paths, number = np.unique(

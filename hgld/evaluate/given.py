@@ -1,14 +1,14 @@
-"""Embeddings that a person brings: read, checked, and put into the order that is asked for.
+"""Reader of embedding files from other programs: checks them and brings rows into a given order.
 
-Three forms, whatever made them:
+Three formats:
 
-.npy       (N, D) numbers; ids and labels stand elsewhere
-.npz       ``vectors`` (or ``embeddings``) (N, D); ``ids`` (N,) and ``labels`` (N,) or (N, L) where
-           there are any, coarse to fine
-.parquet   a column ``embedding`` (or ``vector``) of lists; ``image_id`` (or ``id``, ``path``)
-           where there is one; all other columns are labels, coarse to fine
+.npy       (N, D) numbers; ids and labels come from other files
+.npz       ``vectors`` (or ``embeddings``) (N, D); optional ``ids`` (N,) and ``labels`` (N,) or
+           (N, L), coarse to fine
+.parquet   a column ``embedding`` (or ``vector``) of lists; optional ``image_id`` (or ``id``,
+           ``path``); all other columns are labels, coarse to fine
 
-Pickles are never read.
+Pickles are never read, since they can run code.
 """
 
 from collections.abc import Sequence
@@ -25,21 +25,21 @@ from hgld.model.weights import one_line
 
 __all__ = ["Given", "read_given", "read_labels", "require_finite", "unit_rows"]
 
-IDS = ("image_id", "id", "ids", "key", "path")  # the first of them that is there counts
+IDS = ("image_id", "id", "ids", "key", "path")  # the first one present is used
 VECTORS = ("embedding", "embeddings", "vector", "vectors")
 ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
 class Given:
-    """Embeddings of one side.
+    """Embeddings of one side, queries or gallery.
 
     Attributes:
-        path: of the file, for an error.
+        path: of the file, for error messages.
         vectors: (N, D) float32.
-        ids: (N,) of the images; None: rows are known by their number.
-        labels: (N,) rows; levels coarse to fine, and what else is told of the images; None: they
-            stand elsewhere.
+        ids: (N,) image ids; None: rows are identified by their number.
+        labels: (N,) rows; levels coarse to fine and other columns of the images; None: the file
+            has no labels.
     """
 
     path: Path
@@ -51,7 +51,7 @@ class Given:
         return len(self.vectors)
 
     def of(self, ids: np.ndarray) -> np.ndarray:
-        """(n, D) embeddings of these images.
+        """Return the (n, D) embeddings of these images.
 
         Raises:
             InvalidData: no ids, an id twice, or an image that has no embedding.
@@ -59,7 +59,7 @@ class Given:
         return np.asarray(self.vectors[self.places(ids, "embedding")])
 
     def places(self, ids: np.ndarray, what: str) -> np.ndarray:
-        """(n,) rows of these images."""
+        """Return the (n,) rows of these images."""
         if self.ids is None:
             raise InvalidData(
                 f"{self.path}: has no ids, so nobody can tell which image a row is; give .npz with "
@@ -78,7 +78,7 @@ class Given:
         return np.asarray(place)
 
     def with_labels(self, table: pd.DataFrame, path: Path) -> "Given":
-        """The same with labels of a table: by id where both have ids, else row by row.
+        """Return a copy with labels from a table: joined by id if both have ids, else by row.
 
         Raises:
             InvalidData: an image without labels, or another number of rows.
@@ -96,10 +96,10 @@ class Given:
 
 
 def read_given(path: Path) -> Given:
-    """Embeddings of a file.
+    """Read the embeddings of a file.
 
     Raises:
-        InvalidData: no such file, none of the three forms, no embedding in it, or numbers that
+        InvalidData: the file is missing, in none of the three formats, empty, or has numbers that
             are not finite.
     """
     reader = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}.get(path.suffix)
@@ -111,7 +111,7 @@ def read_given(path: Path) -> Given:
         given = reader(path)
     except InvalidData:
         raise
-    except Exception as error:  # numpy and pyarrow raise whatever the damage leads to
+    except Exception as error:  # numpy and pyarrow raise many types for damaged files
         raise InvalidData(f"{path}: not readable as embeddings ({one_line(error)})") from None
     _require_shape(given)
     require_finite(given.vectors, str(path), given.ids)
@@ -119,10 +119,10 @@ def read_given(path: Path) -> Given:
 
 
 def read_labels(path: Path) -> pd.DataFrame:
-    """Labels of a file, coarse to fine: .csv or .parquet with names, .npy or .npz without.
+    """Read the labels of a file, coarse to fine: .csv or .parquet with names, .npy or .npz without.
 
     Raises:
-        InvalidData: no such file, or not readable.
+        InvalidData: the file is missing or not readable.
     """
     if not path.is_file():
         raise InvalidData(f"{path}: no such file; expected labels as .csv, .parquet or .npy")
@@ -135,15 +135,15 @@ def read_labels(path: Path) -> pd.DataFrame:
         return _label_table(loaded, path)
     except InvalidData:
         raise
-    except Exception as error:  # numpy and pyarrow raise whatever the damage leads to
+    except Exception as error:  # numpy and pyarrow raise many types for damaged files
         raise InvalidData(f"{path}: not readable as labels ({one_line(error)})") from None
 
 
 def require_finite(vectors: np.ndarray, whose: str, ids: Sequence[str] | np.ndarray | None) -> None:
-    """Refuse embeddings that are no numbers.
+    """Refuse embeddings with nan or infinite values.
 
     Raises:
-        InvalidData: how many there are, and which is the first.
+        InvalidData: some are not finite; gives their number and the first one.
     """
     blocks = range(0, len(vectors), ROWS_AT_ONCE)
     whole = [np.isfinite(vectors[i : i + ROWS_AT_ONCE]).all(axis=1) for i in blocks]
@@ -157,7 +157,7 @@ def require_finite(vectors: np.ndarray, whose: str, ids: Sequence[str] | np.ndar
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """(N, D) unit vectors, float32, of finite numbers however large; a row of zeros stays.
+    """Return (N, D) float32 unit vectors without overflow for large numbers; a zero row stays zero.
 
     Example:
         >>> unit_rows(np.array([[0.0, 4.0], [0.0, 0.0]])).tolist()
@@ -173,7 +173,7 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
 
 
 def _near_one(vectors: np.ndarray) -> np.ndarray:
-    """Each row by a power of two, which rounds nothing, so that its largest number is near 1."""
+    """Scale each row by a power of two, which is exact, so that its largest number is near 1."""
     wide = vectors.astype(np.promote_types(vectors.dtype, np.float32), copy=False)
     _, exponents = np.frexp(np.abs(wide).max(axis=1, keepdims=True))
     return np.asarray(np.ldexp(wide, -exponents))
@@ -213,7 +213,7 @@ def _read_parquet(path: Path) -> Given:
 
 
 def _label_table(labels: np.ndarray, path: Path) -> pd.DataFrame:
-    """(N,) or (N, L) labels under the numbers of their levels, the coarsest is 1."""
+    """Return (N,) or (N, L) labels as a table; columns are level numbers, 1 is the coarsest."""
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "iuUS":
         raise InvalidData(
             f"{path}: labels of shape {labels.shape} and type {labels.dtype}; expected (N,) or "

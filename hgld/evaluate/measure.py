@@ -1,10 +1,10 @@
-"""Measures every model on the same queries and gallery, exactly.
+"""Exact evaluation of every model on the same queries and gallery, under a named protocol.
 
-Which images query which is a protocol, and a number without its protocol says little: so its name
-stands in the report. On GLDv2 two numbers go by the name of mAP@100. The official one counts the
-images that the official list names and looks through the full index; the papers on hierarchical
-retrieval count all images of the landmark and look through labelled landmarks only. Here each has
-its own name, and ``gldv2-official`` gives both.
+A protocol defines which images query which; the report names it, since numbers of two protocols
+cannot be compared. On GLDv2 two metrics are called mAP@100. The official one searches the full
+index, and the images of the official list are relevant. The papers on hierarchical retrieval search
+labelled landmarks only, and all images of the landmark are relevant. Here each has its own name,
+and ``gldv2-official`` gives both.
 """
 
 import math
@@ -37,25 +37,25 @@ def evaluate_models(
 ) -> tuple[dict[str, Any], pd.DataFrame]:
     """Measure every model on the same queries and gallery.
 
-    Where query and gallery are the same split, every image queries all others (open set). A query
-    without any relevant image has no value of a metric: it is left out of the mean and counted.
+    If query and gallery are the same split, every image queries all others (open set). A query
+    without relevant images has no value; it is left out of the mean, and the report counts it.
 
     Args:
         shards: folder of the images and their labels.
-        models: a folder a trained run.
+        models: one folder for each trained run.
         options: protocol, splits, models, metrics, device.
-        context: its state folder keeps the embeddings.
-        out: gets the ranking of each model.
+        context: its state folder caches the embeddings.
+        out: output folder for the ranking of each model.
 
     Returns:
-        The report (protocol, and the means of each model and over the seeds of each run), and one
-        row for each model, query and metric that has a value.
+        The report (protocol, means of each model, means over the seeds of each run), and a table
+        with one row for each model, query and metric with a value.
 
     Raises:
-        InvalidData: embeddings that are no finite numbers; a path that leads to no model.
+        InvalidData: embeddings are nan or infinite; a path does not lead to a model.
         MissingInput: there is no model.
-        MissingWeights: weights of a pretrained model cannot be had.
-        UsageError: an unknown metric or run, or a split without samples or with one alone.
+        MissingWeights: weights of a pretrained model are neither local nor downloadable.
+        UsageError: an unknown metric or run, or a split with fewer than two samples.
     """
     return _Evaluation.of(shards, options, None).run(models, context.state, out)
 
@@ -72,21 +72,21 @@ def evaluate_officially(
     context: StageContext,
     out: Path,
 ) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Measure as ``evaluate_models`` does, and by GLDv2's official protocol beside it.
+    """Evaluate as ``evaluate_models`` does, and also by GLDv2's official protocol.
 
-    Images without a label are in no shard but in the full index; they are read from the data set's
-    own files.
+    Images without a label are part of the full index but not of the shards; they are read from the
+    data set's own files.
 
     Args:
         shards: folder of the labelled images.
         models: a folder a trained run.
         source: folder of the data set's own files.
-        images: where in them each image lies.
-        export_dropped: images that are in no shard, with the reason.
+        images: file and offset of each image in them.
+        export_dropped: images that are not in the shards, with the reason.
         queries: official relevant images of each query.
-        options: as of ``evaluate_models``.
-        context: its state folder keeps the embeddings.
-        out: gets the ranking of each model, and its official submission.
+        options: as in ``evaluate_models``.
+        context: its state folder caches the embeddings.
+        out: output folder for the ranking and the official submission of each model.
 
     Returns:
         As ``evaluate_models``.
@@ -117,7 +117,7 @@ class _Evaluation:
         return cls(found.levels, found.index, query, gallery, metrics, options, official)
 
     def run(self, runs: Path, state: Path, out: Path) -> tuple[dict[str, Any], pd.DataFrame]:
-        """The report and the values of each query; rankings go to ``out``."""
+        """Return the report and the values of each query; write rankings to ``out``."""
         models = find_models(self.options.models, runs)
         store = EmbeddingStore(state, self.options)
         store.keep_only(models)
@@ -141,7 +141,7 @@ class _Evaluation:
 
     @property
     def _name(self) -> str:
-        """The protocol's name."""
+        """Name of the protocol."""
         if self.options.protocol != "auto":
             return self.options.protocol
         if self.query.split == self.gallery.split:
@@ -149,7 +149,7 @@ class _Evaluation:
         return "distractors" if self.gallery.begins_with(self.query) else "query-gallery"
 
     def _protocol(self, trained: Collection[str]) -> dict[str, Any]:
-        """What was measured, by models of these splits; what a person should know is printed."""
+        """Return the facts of the protocol, given the models' training splits; send notices."""
         queries, classes = self._unmatched()
         if queries:
             say(
@@ -172,7 +172,7 @@ class _Evaluation:
         return facts
 
     def _unmatched(self) -> tuple[int, int]:
-        """Queries, and their classes, whose finest class has no other image in the gallery."""
+        """Count queries whose finest class has no other image in the gallery, and these classes."""
         own = int(self.gallery.begins_with(self.query))
         places = [f"level_{i + 1}" for i in range(len(self.levels))]
         counts = self.gallery.rows.groupby(places).size().rename("images")
@@ -181,7 +181,7 @@ class _Evaluation:
         return len(lost), len(lost[places].drop_duplicates())
 
     def _count_classes(self, trained: Collection[str]) -> dict[str, int]:
-        """Finest classes of the queries, and how many of them a model was trained on."""
+        """Count the finest classes of the queries, and those that a model was trained on."""
         queries = _class_keys(self.query.rows)
         seen = _class_keys(self.index[self.index["split"].isin(list(trained))])
         return {"queries": len(queries), "trained_on": len(queries & seen)}
@@ -189,7 +189,7 @@ class _Evaluation:
     def _measure(
         self, model: Model, store: EmbeddingStore, out: Path
     ) -> tuple[dict[str, Any], pd.DataFrame]:
-        """Means and skipped queries of a model, and its values of each query."""
+        """Return means and skipped queries of a model, and its values of each query."""
         sides = [self.query, self.gallery, *(self.official.sides if self.official else ())]
         vectors = store.embed(model, sides)
         result = self._result(out / f"{model.name}.npz", vectors)
@@ -209,14 +209,14 @@ class _Evaluation:
         class_of = dict(
             zip(self.query.image_ids, self.query.rows["landmark_id"].astype(str), strict=True)
         )
-        # an official query that is in no shard has no label: an empty class
+        # an official query that is not in the shards has no label: an empty class
         table["class"] = [class_of.get(image_id, "") for image_id in table["image_id"]]
         shown = {name: None if math.isnan(value) else value for name, value in means.items()}
         skipped = {name: int(count) for name, count in result.skipped.items()}
         return {"mean": shown, "skipped": skipped}, table
 
     def _result(self, path: Path, vectors: Mapping[str, np.ndarray]) -> Result:
-        """Metrics of each query; by GLDv2's protocols the paper's mAP@100 under its name."""
+        """Return the metrics of each query; GLDv2's protocols rename the papers' mAP@100."""
         names = {name: name for name in self.metrics}
         if self._name.startswith("gldv2"):
             names[PAPER] = f"mAP@100:{self.levels[-1]}"
@@ -229,7 +229,7 @@ class _Evaluation:
 def _by_run(
     models: Sequence[Model], found: Mapping[str, Any], metrics: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Names of the models of each run, and mean and standard deviation over its seeds."""
+    """Return model names, mean and standard deviation over the seeds of each run."""
     names: dict[str, list[str]] = {}
     for model in models:
         names.setdefault(model.run, []).append(model.name)
@@ -246,7 +246,7 @@ def _by_run(
 
 
 def _class_keys(rows: pd.DataFrame) -> set[tuple[str, int]]:
-    """Id space and landmark id of each finest class."""
+    """Return id space and landmark id of each finest class."""
     spaces = rows["split"].map(SPACE_OF_SPLIT)
     return set(zip(spaces, rows["landmark_id"], strict=True))
 
@@ -254,7 +254,7 @@ def _class_keys(rows: pd.DataFrame) -> set[tuple[str, int]]:
 def _value_table(
     model: str, metric: str, image_ids: np.ndarray, values: np.ndarray
 ) -> pd.DataFrame:
-    """One row for each query that has a value."""
+    """Return one row for each query with a value."""
     columns = {"model": model, "image_id": image_ids, "metric": metric, "value": values}
     return pd.DataFrame(columns).astype({"value": "float64"}).dropna(subset="value")
 
@@ -268,7 +268,7 @@ def _require_others(query: Side, gallery: Side) -> None:
 
 
 def _keep_only(out: Path, names: list[str], official: bool) -> None:
-    """Make the folder; remove rankings of models and protocols that are no longer asked for."""
+    """Create the folder; remove rankings of models and protocols that are no longer requested."""
     kept = {f"{name}.npz" for name in names}
     kept |= {f"{name}.submission.csv" for name in names if official}
     out.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""What can be evaluated: trained runs, checkpoints, pretrained models by name, given embeddings.
+"""Models that can be evaluated: trained runs, checkpoints, pretrained models, given embeddings.
 
-A model has a key that names all that decides its embeddings (the weights' hash, above all), so that
-embeddings are found again as long as they are right. Nothing is loaded before something has to be
-embedded.
+The key of a model contains everything that decides its embeddings (the hash of the weights, above
+all), so that cached embeddings are reused as long as they are valid. Weights are loaded only when
+an image has to be embedded.
 """
 
 import json
@@ -37,11 +37,11 @@ HELPS = "download them elsewhere and name the file"
 
 @dataclass(frozen=True)
 class Encoder:
-    """Photos to unit vectors.
+    """Network and preprocessing that turn photos into unit vectors.
 
     Attributes:
         network: (B, 3, H, W) -> (B, D).
-        transform: a photo -> (3, H, W), as the network wants it.
+        transform: photo -> (3, H, W), the preprocessing of the network.
     """
 
     network: nn.Module
@@ -56,7 +56,7 @@ class Model:
         name: in tables and files.
         kind: checkpoint, timm, open_clip or given.
         source: folder, name of the pretrained model, or file of embeddings.
-        run: what the models of several seeds have in common; of one seed its name.
+        run: name shared by the models of several seeds; with one seed, equal to ``name``.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Model:
     run: str
 
     def key(self) -> str:
-        """All that decides the embeddings, in one word."""
+        """Cache key of everything that decides the embeddings."""
         architecture = split_name(self.source)[0] if self.kind in ("timm", "open_clip") else ""
         facts = f"{self.kind} {architecture} {hash_file(self._decisive_file())}"
         return sha256(facts.encode()).hexdigest()
@@ -88,16 +88,16 @@ class Model:
         }
 
     def require(self) -> None:
-        """Find the file of its weights or embeddings; those of a pretrained model are downloaded.
+        """Find the file of weights or embeddings; download the weights of a pretrained model.
 
         Raises:
-            MissingWeights: the weights are neither here nor within reach.
-            UsageError: no such architecture.
+            MissingWeights: the weights are neither local nor downloadable.
+            UsageError: unknown architecture.
         """
         self._decisive_file()
 
     def load(self, device: torch.device) -> Encoder:
-        """The model on a device, ready to embed."""
+        """Return the model on a device, ready to embed."""
         if self.kind == "checkpoint":
             network = load_model(Path(self.source), device)
             return Encoder(network, evaluation_transform(network.config))
@@ -108,7 +108,7 @@ class Model:
             return Encoder(network, evaluation_transform(network.config))
 
     def _decisive_file(self) -> Path:
-        """The file that all else follows from: a checkpoint's config.json names its weights."""
+        """Return the file that names the others: a checkpoint's config.json names its weights."""
         if self.kind == "given":
             return Path(self.source)
         if self.kind == "checkpoint":
@@ -117,7 +117,7 @@ class Model:
             if self.kind == "open_clip":
                 return find_clip(self.source, self._option, f"{HELPS}: open_clip:MODEL/FILE")
             file = find_backbone(TrainOptions(backbone=self.source))[1]
-            assert file is not None  # as it is pretrained
+            assert file is not None  # a pretrained model has weights
             return file
 
     @property
@@ -126,7 +126,7 @@ class Model:
 
     @contextmanager
     def _in_its_option(self) -> Iterator[None]:
-        """Say of a pretrained model that it stands in this option, not in train's."""
+        """Name the option of this stage in an error of a pretrained model, instead of train's."""
         try:
             yield
         except MissingWeights as error:
@@ -140,14 +140,14 @@ class Model:
 
 @lru_cache(maxsize=1)
 def loaded(model: Model, key: str, device: torch.device) -> Encoder:
-    """The model of that key; the last one stays at hand for the next shard."""
+    """Return the loaded model; the cache keeps the last one for the next shard."""
     return model.load(device)
 
 
 def find_models(wanted: Mapping[str, str], runs: Path) -> list[Model]:
-    """The models that an evaluation names, or else all trained runs, in their order.
+    """Return the models that an evaluation names, or else all trained runs, in their order.
 
-    A run that was trained with several seeds is as many models: NAME-s0, NAME-s1 ...
+    A run that was trained with several seeds gives one model for each: NAME-s0, NAME-s1 ...
 
     Args:
         wanted: name -> ``run:NAME``, ``timm:MODEL``, ``open_clip:MODEL/PRETRAINED``,
@@ -157,8 +157,8 @@ def find_models(wanted: Mapping[str, str], runs: Path) -> list[Model]:
     Raises:
         MissingInput: nothing was trained.
         UsageError: no such run, or two models of one name.
-        InvalidData: a path that is neither a model's folder nor a file of embeddings; a model
-            whose files are not those that were saved together.
+        InvalidData: a path is neither a model's folder nor a file of embeddings; the files of a
+            model were not saved together.
     """
     wanted = wanted or {run: f"run:{run}" for run in models_by_run(runs)}
     found = [model for name, text in wanted.items() for model in _find(name, text, runs)]
@@ -168,16 +168,16 @@ def find_models(wanted: Mapping[str, str], runs: Path) -> list[Model]:
     for model in found:
         if model.kind == "checkpoint":
             facts, losses = check_model(Path(model.source)), Path(model.source) / LOSSES
-            if facts.get("metrics_sha256") and not losses.exists():  # embeddings need none
+            if facts.get("metrics_sha256") and not losses.exists():  # not needed for embeddings
                 say(f"{losses}: is missing; {model.name} is measured, but its losses are not drawn")
     return found
 
 
 def find_given(wanted: Mapping[str, str]) -> list[Model]:
-    """The models that an evaluation names, without trained runs.
+    """Return the models that an evaluation names, without trained runs.
 
     Raises:
-        InvalidData: a path that is neither a model's folder nor a file of embeddings.
+        InvalidData: a path is neither a model's folder nor a file of embeddings.
     """
     given = {name: text for name, text in wanted.items() if not text.startswith("run:")}
     return [model for name, text in given.items() for model in _find(name, text, Path())]
@@ -189,7 +189,7 @@ def _find(name: str, text: str, runs: Path) -> list[Model]:
         return _find_trained(name, source, runs)
     if kind in ("timm", "open_clip"):
         return [Model(name, kind, source, name)]
-    if kind == "offline":  # a backbone's name as train.backbone has it
+    if kind == "offline":  # a name of a backbone as in train.backbone
         return [Model(name, "timm", text, name)]
     path = Path(text)
     if path.is_file():
@@ -204,7 +204,7 @@ def _find(name: str, text: str, runs: Path) -> list[Model]:
 
 
 def _find_trained(name: str, run: str, runs: Path) -> list[Model]:
-    """The models of a run, or the one model of that name."""
+    """Return the models of a run, or the one model of that name."""
     known = models_by_run(runs)
     known |= {model: [model] for models in known.values() for model in models}
     if run not in known:

@@ -1,8 +1,8 @@
-"""GLDv2's official retrieval measure: the full index, the official relevant images, mAP@100.
+"""GLDv2's official retrieval metric: mAP@100 on the full index with the official relevant images.
 
-The full index holds images of landmarks that have no label. They are in no shard, so they are read
-from the data set's own files. The score is that of the challenge: a query of the list that has no
-image here counts 0.
+The full index contains images of landmarks without a label. These are not in the shards, so they
+are read from the data set's own files. As in the challenge, a listed query without an image
+scores 0.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,17 +24,17 @@ __all__ = ["OFFICIAL", "PAPER", "Official", "OfficialScore"]
 
 OFFICIAL, PAPER = "mAP@100 gldv2-official", "mAP@100 gldv2-paper"
 CUT = 100
-REST = " (no label)"  # of a split's name: its images that are in no shard
+REST = " (no label)"  # suffix of a split's name: its images that are not in the shards
 
 
 @dataclass(frozen=True)
 class OfficialScore:
-    """What the official measure says of a model.
+    """Official score of a model.
 
     Attributes:
-        name: of the measure.
-        means: the measure, and that of each usage (public, private).
-        ids: (Q,) queries.
+        name: of the metric.
+        means: the metric, and that of each usage (public, private).
+        ids: (Q,) ids of the queries.
         values: (Q,) AP@100.
     """
 
@@ -46,12 +46,12 @@ class OfficialScore:
 
 @dataclass(frozen=True)
 class Official:
-    """The official protocol: images beside those in the shards, and the list of answers.
+    """The official protocol: unlabelled images in addition to the shards, and the solution list.
 
     Attributes:
-        sides: queries and gallery images without labels, where there are any.
-        queries: image_id, usage, relevant (ids parted by blanks; empty: ignored).
-        lost: index images that are neither in the shards nor beside them.
+        sides: queries and gallery images without labels, if there are any.
+        queries: image_id, usage, relevant (ids separated by blanks; empty: ignored).
+        lost: number of index images that export dropped for other reasons than a missing label.
     """
 
     sides: tuple[Side, ...]
@@ -66,10 +66,10 @@ class Official:
         export_dropped: pd.DataFrame,
         queries: pd.DataFrame,
     ) -> "Official":
-        """The protocol from what collect and export have left.
+        """Build the protocol from the tables of the collect and export stages.
 
         Raises:
-            InvalidData: there is no list of answers.
+            InvalidData: the solution list is missing.
         """
         if not (queries["relevant"].str.strip() != "").any():
             raise InvalidData(
@@ -88,7 +88,7 @@ class Official:
         return cls(tuple(sides), queries, lost)
 
     def facts(self, query: Side, gallery: Side) -> dict[str, Any]:
-        """What the report says of it; images that are missing are told, too."""
+        """Return the facts for the report; missing images are counted and sent as a notice."""
         queries, images = self._ids(query), self._ids(gallery)
         answered = self.queries[self.queries["relevant"].str.strip() != ""]
         relevant = set(" ".join(answered["relevant"]).split())
@@ -112,7 +112,7 @@ class Official:
         path: Path,
         device: str = "auto",
     ) -> OfficialScore:
-        """Rank the full index on a device, write the submission to a file, and score it."""
+        """Rank the full index on a device, write the submission file, and score it."""
         submission = self._submit(vectors, query, gallery, device)
         with atomic_path(path) as temporary:
             temporary.write_text("\n".join(kaggle_lines(submission, CUT)) + "\n", encoding="utf-8")
@@ -125,7 +125,7 @@ class Official:
     def _submit(
         self, vectors: Mapping[str, np.ndarray], query: Side, gallery: Side, device: str
     ) -> dict[str, list[str]]:
-        """The first images of the full index for each query."""
+        """Return the first images of the full index for each query."""
 
         def alike(embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             return embeddings, np.zeros((len(embeddings), 1), np.int64)  # labels do not matter
@@ -140,7 +140,7 @@ class Official:
         return {str(q): ids[row].tolist() for q, row in ranked if q in known}
 
     def _both(self, side: Side) -> Iterator[Side]:
-        """A side in the shards, and what is beside them."""
+        """Yield the part of a side in the shards, then the part outside of them."""
         yield side
         yield from (rest for rest in self.sides if rest.split == side.split + REST)
 
@@ -148,7 +148,7 @@ class Official:
         return np.concatenate([part.image_ids for part in self._both(side)])
 
     def _solution(self) -> Iterator[str]:
-        """The list of answers as the lines of its official file."""
+        """Yield the lines of the official solution file."""
         yield "id,images,Usage"
         columns = (self.queries[name] for name in ("image_id", "relevant", "usage"))
         for image_id, relevant, usage in zip(*columns, strict=True):

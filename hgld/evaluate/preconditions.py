@@ -1,7 +1,7 @@
-"""What an evaluation needs of the data: metrics of its levels, two sides, models that are there.
+"""Preconditions of an evaluation: metrics that fit the levels, two sides, existing models.
 
-The stage itself checks it on the shards. ``check_evaluation`` checks the same on the tables from
-which the shards will be made, so that a run does not train for hours and then stop for a typo.
+The evaluate stage checks them on the shards. ``check_evaluation`` checks the same on the tables
+from which the shards will be made, so that a typo stops a run before hours of training, not after.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ def check_evaluation(
     """Refuse options that do not fit the labelled images.
 
     Raises:
-        InvalidData: a path among the models leads to no model.
-        MissingWeights: the weights of a pretrained model cannot be had.
+        InvalidData: a path of a model does not lead to one.
+        MissingWeights: the weights of a pretrained model are neither local nor downloadable.
         UsageError: an unknown metric, level or model; a split without images or with one class.
     """
     classes = number_classes(hierarchy)
@@ -51,7 +51,7 @@ def check_evaluation(
 
 
 def choose_metrics(names: Sequence[str] | None, levels: tuple[str, ...]) -> tuple[str, ...]:
-    """The metrics to measure; None: over all levels, of each level, and of the finest.
+    """Return the metrics to measure; default: some over all levels, of each, and of the finest.
 
     Raises:
         UsageError: no name, an unknown metric or level, or weights that do not fit the levels.
@@ -75,10 +75,10 @@ def choose_metrics(names: Sequence[str] | None, levels: tuple[str, ...]) -> tupl
 
 
 def require_classes(option: str, split: str, classes: int) -> None:
-    """Refuse a side of one class, on which no metric tells anything.
+    """Refuse a side with a single class, on which every ranking is perfect.
 
     Raises:
-        UsageError: the images of the side are of one class.
+        UsageError: all images of the side have the same class.
     """
     if classes == 1:
         raise UsageError(

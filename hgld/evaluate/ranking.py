@@ -1,4 +1,4 @@
-"""Ranks a gallery for each query, once for each model: for its metrics and for its ranking file."""
+"""Ranking of a gallery for each query: one pass gives a model's metrics and its ranking file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,8 +16,8 @@ from hgld.tasks import track
 
 __all__ = ["mean_classes", "measure_and_write", "rank_sides"]
 
-FIRST_RANKS = 100  # whose images are kept by row number, for the report
-CLASSES = 1000  # of more, these many are drawn by a fixed seed: t-SNE grows with their number
+FIRST_RANKS = 100  # ranks whose images are kept by row number, for the report
+CLASSES = 1000  # at most, drawn with a fixed seed: the cost of t-SNE grows with their number
 
 
 def measure_and_write(
@@ -29,16 +29,16 @@ def measure_and_write(
     levels: Sequence[str],
     device: str = "auto",
 ) -> Result:
-    """Measure one model and write its ranking file, from one ranking.
+    """Measure one model and write its ranking file, from a single ranking.
 
     Args:
         path: of the ranking file.
         vectors: split -> (N, D) unit vectors.
-        query: images that query.
-        gallery: images that are searched.
-        names: metrics.
+        query: query images.
+        gallery: gallery images.
+        names: of the metrics.
         levels: names, coarse to fine.
-        device: auto, cpu, cuda, cuda:1 ...; where the gallery is ranked.
+        device: auto, cpu, cuda, cuda:1 ...; ranks the gallery.
 
     Returns:
         The metrics of each query.
@@ -68,13 +68,13 @@ def rank_sides(
     device: str = "auto",
     levels: Sequence[str] | None = None,
 ) -> Iterator[Ranking]:
-    """Rank a gallery, in one piece or several: rankings of some queries after the other.
+    """Rank a gallery of one or several parts; yield the rankings in blocks of queries.
 
     Args:
         query: (Q, D) unit vectors and (Q, L) labels, coarse to fine.
-        gallery: likewise of each piece.
-        exclude_self: the gallery begins with the queries; none finds itself.
-        first: ranks of which the gallery row is returned too.
+        gallery: the same of each part.
+        exclude_self: the gallery begins with the queries; each is excluded from its own ranking.
+        first: number of ranks whose gallery rows are returned, too.
         device: auto, cpu, cuda, cuda:1 ...
         levels: names of the levels, for messages.
 
@@ -108,15 +108,15 @@ def rank_sides(
 def mean_classes(
     vectors: np.ndarray, labels: np.ndarray, limit: int = CLASSES
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and mean vector of each finest class.
+    """Return labels and mean vector of each finest class.
 
     Args:
         vectors: (N, D) unit vectors.
         labels: (N, L) coarse to fine.
-        limit: of more classes, this many are drawn at random, the same ones each time.
+        limit: maximum number of classes; of more, a random subset with a fixed seed.
 
     Returns:
-        (C, L) labels in their order and (C, D) float32 means, not normalised.
+        (C, L) sorted labels and (C, D) float32 means, not normalised.
 
     Example:
         >>> vectors = np.array([[1, 0], [0, 1], [0, 1]], np.float32)

@@ -1,7 +1,7 @@
-"""Finished evaluations, opened again: the numbers of one run, its rankings and its embeddings.
+"""Reader of finished evaluations: metrics of one run, its rankings and its embeddings.
 
-An evaluation keeps its embeddings in files that are named by hashes. It also records what each of
-its models is, so that the embeddings of a model can be found by its name later.
+An evaluation caches embeddings in files that are named by hashes. It also records the facts of each
+model, so that the embeddings of a model can be found by its name later.
 """
 
 import json
@@ -28,7 +28,7 @@ from hgld.words import nearest
 __all__ = ["Embedded", "MeasuredRun", "open_embedded", "open_measured", "record_models"]
 
 MODELS = "models.json"
-STATE = Path(".state", "evaluate")  # of a work folder
+STATE = Path(".state", "evaluate")  # below a work folder
 IN_FILES = ("checkpoint", "given")  # kinds of models whose source is a path
 
 
@@ -39,10 +39,10 @@ class MeasuredRun:
     Attributes:
         folder: with report.json, per_query.parquet and ranked_levels/.
         run: its name.
-        models: name of each of its models -> what the report says of it.
-        protocol: what was measured.
+        models: name of each of its models -> its facts in the report.
+        protocol: facts of the protocol.
         metrics: names.
-        means: metric -> mean, over seeds where there are several.
+        means: metric -> mean; over the seeds if there are several.
     """
 
     folder: Path
@@ -53,15 +53,15 @@ class MeasuredRun:
     means: dict[str, float | None]
 
     def of_model(self, name: str) -> "MeasuredRun":
-        """Return one of its models alone."""
+        """Return the run reduced to one of its models."""
         return replace(self, run=name, models={name: self.models[name]})
 
     @property
     def model(self) -> str:
-        """The name of its only model.
+        """Name of its only model.
 
         Raises:
-            UsageError: there are several, one of each seed.
+            UsageError: there are several, one for each seed.
         """
         if len(self.models) > 1:
             raise UsageError(
@@ -72,16 +72,16 @@ class MeasuredRun:
 
     @cached_property
     def ranking(self) -> RankingFile:
-        """Ranking of its only model.
+        """Read the ranking of its only model.
 
         Raises:
             InvalidData: the ranking cannot be read.
-            UsageError: there are several, one of each seed.
+            UsageError: there are several models, one for each seed.
         """
         return RankingFile.load(self.folder / ARTIFACTS["ranked_levels"].file / f"{self.model}.npz")
 
     def values(self) -> dict[str, pd.DataFrame]:
-        """Model -> (Q, metrics) values of each query, by image id; nan where it has none."""
+        """Return model -> (Q, metrics) values by image id; nan if a query has no value."""
         return {
             name: self._per_query[self._per_query["model"] == name].pivot(
                 index="image_id", columns="metric", values="value"
@@ -90,10 +90,10 @@ class MeasuredRun:
         }
 
     def classes(self, queries: pd.Index) -> np.ndarray:
-        """(Q,) finest class of each query; one without a label is a class of its own.
+        """Return the (Q,) finest class of each query; a query without a label is a separate class.
 
         Raises:
-            InvalidData: no class is recorded.
+            InvalidData: the evaluation did not record classes.
         """
         found = name_classes(self._per_query, queries)
         if found is None:
@@ -110,15 +110,15 @@ class MeasuredRun:
 
 
 def open_measured(text: str) -> MeasuredRun:
-    """The run or model that ``PLACE[:MODEL]`` names.
+    """Open the run or model that ``PLACE[:MODEL]`` names.
 
     Args:
-        text: a work folder or a pipeline file (its default work folder), and the name of a run, or
-            of the model of one seed, where there are several.
+        text: a work folder or a pipeline file (its default work folder); if there are several,
+            also the name of a run, or of the model of one seed.
 
     Raises:
-        MissingInput: nothing was evaluated there.
-        UsageError: no such model, or several and none named.
+        MissingInput: there is no evaluation at this place.
+        UsageError: unknown model, or there are several and none is named.
     """
     folder, model = _place(text)
     if not (folder / ARTIFACTS["evaluation"].file).is_file():
@@ -143,7 +143,7 @@ def open_measured(text: str) -> MeasuredRun:
 
 
 def _place(text: str) -> tuple[Path, str]:
-    """Work folder and model of ``PLACE[:MODEL]``."""
+    """Split ``PLACE[:MODEL]`` into work folder and model."""
     place, _, model = text.rpartition(":")
     if not place or Path(text).exists():
         place, model = text, ""
@@ -163,8 +163,8 @@ class Embedded:
 
     Attributes:
         levels: names, coarse to fine.
-        query: images that query, in the order of the shards' index.
-        gallery: images that are searched, likewise.
+        query: query images, in the order of the shards' index.
+        gallery: gallery images, in the same order.
         vectors: split -> (N, D) unit vectors in the order of its side.
     """
 
@@ -175,7 +175,7 @@ class Embedded:
 
 
 def record_models(state: Path, models: Sequence[Model]) -> None:
-    """Record what each model of an evaluation is; paths are relative to ``state``."""
+    """Record the facts of each model of an evaluation; paths are relative to ``state``."""
     records = {}
     for model in models:
         source = os.path.relpath(model.source, state) if model.kind in IN_FILES else model.source
@@ -185,11 +185,11 @@ def record_models(state: Path, models: Sequence[Model]) -> None:
 
 
 def open_embedded(measured: MeasuredRun) -> Embedded:
-    """Read the embeddings that a model was measured with; missing ones are computed again.
+    """Read the embeddings that a model was measured with; compute missing ones again.
 
     Raises:
-        InvalidData: the model or the shards changed since.
-        MissingInput: nothing is known of the model's embeddings.
+        InvalidData: the model or the shards have changed since.
+        MissingInput: the model's embeddings are not recorded.
     """
     shards = Shards.read(measured.folder / ARTIFACTS["shards"].file)
     query, gallery = (shards.side(measured.protocol[name], name) for name in ("query", "gallery"))

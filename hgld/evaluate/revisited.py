@@ -1,20 +1,20 @@
-"""The measure of Revisited Oxford and Paris: easy, medium and hard, with its rule for junk.
+"""Evaluation protocol of Revisited Oxford and Paris: easy, medium and hard, with junk removed.
 
-Radenovic et al., "Revisiting Oxford and Paris", CVPR 2018. For each query the images that show its
-building are easy, hard or junk (too little is seen of it). Each protocol says what is relevant and
-what is junk; junk is taken out of the ranking before anything is counted, so it neither helps nor
-harms.
+Radenovic et al., "Revisiting Oxford and Paris", CVPR 2018. For each query, the images of its
+building are easy, hard or junk (too little of it is visible). Each protocol defines which are
+relevant and which are junk; junk images are removed from the ranking before ranks are counted, so
+they change no value.
 
             relevant       junk
 easy        easy           hard, junk
 medium      easy, hard     junk
 hard        hard           easy, junk
 
-AP is the area below the precision and recall curve by the trapezoidal rule, as in Oxford's own
-program, not the sum of precisions of ``hgld.ranking``. Numbers of the two do not compare.
+AP is the area below the precision-recall curve by the trapezoidal rule, as in Oxford's own program,
+not the sum of precisions of ``hgld.ranking``. The two cannot be compared.
 
-The published answers are Python pickles, and a pickle can run any code: none is read here. Whoever
-trusts theirs turns it to JSON once:
+The published ground truth is a Python pickle, which can run any code, so it is not read here. If
+you trust the file, convert it to JSON once:
 
     python -c "import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], 'rb')),
     open('gnd.json', 'w'), default=lambda array: array.tolist())" gnd_roxford5k.pkl
@@ -42,12 +42,12 @@ TO_JSON = "a pickle can run any code; turn it to JSON: see `hgld evaluations rev
 
 @dataclass(frozen=True)
 class Answers:
-    """The published answers.
+    """Published ground truth.
 
     Attributes:
         queries: names of the query images.
-        images: names of the gallery's images.
-        found: for each query, rows of the gallery by easy, hard and junk.
+        images: names of the gallery images.
+        found: for each query, the gallery rows that are easy, hard and junk.
     """
 
     queries: tuple[str, ...]
@@ -56,10 +56,10 @@ class Answers:
 
     @classmethod
     def read(cls, path: Path) -> "Answers":
-        """From JSON with the keys of the published files: qimlist, imlist, gnd.
+        """Read JSON with the keys of the published files: qimlist, imlist, gnd.
 
         Raises:
-            InvalidData: no such file, a pickle, or not these keys.
+            InvalidData: the file is missing, a pickle, or lacks these keys.
         """
         if not path.is_file():
             raise InvalidData(f"{path}: no such file; expected the answers as JSON")
@@ -92,12 +92,12 @@ def _rows_of(answer: Mapping[str, Sequence[int]], images: int) -> dict[str, np.n
 
 @dataclass(frozen=True)
 class RevisitedScore:
-    """One protocol's numbers.
+    """Metrics of one protocol.
 
     Attributes:
-        mean: mAP over the queries that have a relevant image.
+        mean: mAP over the queries with a relevant image.
         precision: k -> mP@k.
-        values: (Q,) AP; nan where nothing is relevant.
+        values: (Q,) AP; nan if a query has no relevant image.
     """
 
     mean: float
@@ -108,12 +108,12 @@ class RevisitedScore:
 def score_revisited(
     query: Given, gallery: Given, answers: Answers, ks: Sequence[int] = (1, 5, 10)
 ) -> dict[str, RevisitedScore]:
-    """Easy, medium and hard of embeddings.
+    """Compute the easy, medium and hard scores of embeddings.
 
-    Rows are those of the answers' lists; where the files have ids, they are found by these.
+    Rows are matched by id if the files have ids, else they are in the order of the published lists.
 
     Raises:
-        InvalidData: another number of images, or of numbers in an embedding.
+        InvalidData: the number of images or of dimensions does not match.
     """
     if query.vectors.shape[1] != gallery.vectors.shape[1]:
         raise InvalidData(
@@ -135,12 +135,12 @@ def score_revisited(
 
 
 def ranks_of(scores: np.ndarray, relevant: np.ndarray, junk: np.ndarray) -> np.ndarray:
-    """Ranks, from 1, of the relevant images once the junk is out; among equals they come last.
+    """Return the ranks, from 1, of the relevant images without junk; they rank last among ties.
 
     Args:
-        scores: (G,).
-        relevant: rows.
-        junk: rows.
+        scores: (G,) similarity; higher ranks first.
+        relevant: gallery rows.
+        junk: gallery rows.
 
     Example:
         >>> ranks_of(np.array([0.9, 0.8, 0.7, 0.6]), np.array([1, 3]), np.array([0]))
@@ -155,7 +155,7 @@ def ranks_of(scores: np.ndarray, relevant: np.ndarray, junk: np.ndarray) -> np.n
 
 
 def revisited_ap(ranks: np.ndarray) -> float:
-    """AP by the trapezoidal rule from the ranks of the relevant images.
+    """Return AP by the trapezoidal rule from the ranks of the relevant images.
 
     (1 / R) sum_i (P(r_i - 1) + P(r_i)) / 2, where P(0) = 1.
 
@@ -165,13 +165,13 @@ def revisited_ap(ranks: np.ndarray) -> float:
     """
     if not len(ranks):
         return float("nan")
-    seen = np.arange(len(ranks))  # relevant images before each
+    seen = np.arange(len(ranks))  # number of relevant images before each
     before = np.where(ranks > 1, seen / np.maximum(ranks - 1, 1), 1.0)
     return float(((before + (seen + 1) / ranks) / 2).mean())
 
 
 def _precision_at(ranks: np.ndarray, k: int) -> float:
-    """Precision of the first k, or of all up to the last relevant image where that is earlier."""
+    """Return precision at k, or at the rank of the last relevant image if that is smaller."""
     depth = min(int(ranks.max()), k)
     return float((ranks <= depth).sum() / depth)
 
@@ -186,7 +186,7 @@ def _summarise(ranks: Sequence[np.ndarray], ks: Sequence[int]) -> RevisitedScore
 
 
 def _in_order(side: Given, names: Sequence[str]) -> np.ndarray:
-    """Embeddings in the order of the answers' list."""
+    """Return embeddings in the order of the published list."""
     if side.ids is not None:
         return side.of(np.array(names, dtype=str))
     if len(side) != len(names):

@@ -1,7 +1,7 @@
-"""The two sides of an evaluation: which images query, and which are looked through.
+"""The two sides of an evaluation: the query images and the gallery images.
 
-The images of a side lie in files, the shards or the data set's own tars; each file is a part that
-is embedded as a whole and known by a key, so that a changed file is embedded anew.
+The images of a side are in files, the shards or the data set's own tars. Each file is a part with a
+key of its content and is embedded as one task, so that only a changed file is embedded again.
 """
 
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ class Part:
     """Images of one file.
 
     Attributes:
-        folder: that the file is in.
+        folder: of the file.
         rows: the images, with shard (the file's name), key, offset and size_bytes.
-        key: one word for the file and what is read from it.
+        key: hash of the file and the images read from it.
     """
 
     folder: Path
@@ -36,10 +36,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Side:
-    """The queries, or the gallery: the samples of one split, in the order of the index.
+    """Queries or gallery: the samples of one split, in the order of the index.
 
-    A gallery may be several splits, ``A+B``: where the queries are the first of them, they search
-    among themselves and the others (the distractors), and none finds itself.
+    A gallery may join several splits, ``A+B``. If the first one is the queries, they search
+    themselves and the others (distractors), and each is excluded from its own ranking.
     """
 
     split: str
@@ -54,14 +54,14 @@ class Side:
         return self.rows["image_id"].to_numpy(dtype=str)
 
     def begins_with(self, query: "Side") -> bool:
-        """Whether the queries are its first images, so that each would find itself."""
+        """Whether its first images are the queries, so that each would find itself."""
         return self.split.split("+")[0] == query.split
 
     def parts(self) -> Iterator[Part]:
-        """For each file its samples, in order.
+        """Yield the samples of each file, in order.
 
-        The key is of the file and of what is read from it: a reader refuses other bytes than the
-        rows' checksums are of, so embeddings are always those of the images that a key names.
+        The key covers the file and the images read from it. A reader checks the bytes against the
+        checksums of the rows, so embeddings always belong to the images that a key names.
         """
         columns = ["offset", "size_bytes", *([IMAGE_CRC32] if IMAGE_CRC32 in self.rows else [])]
         for file, rows in self.rows.groupby("shard", sort=False):
@@ -72,7 +72,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Shards:
-    """A folder of shards, as an evaluation needs it."""
+    """Index and manifest of a folder of shards, for an evaluation."""
 
     folder: Path
     levels: tuple[str, ...]
@@ -81,17 +81,17 @@ class Shards:
 
     @classmethod
     def read(cls, folder: Path) -> "Shards":
-        """Index and manifest of the folder."""
+        """Read index and manifest of the folder."""
         manifest = read_manifest(folder)
         hashes = {str(shard["file"]): str(shard["sha256"]) for shard in manifest["shards"]}
         levels = tuple(str(name) for name in manifest["levels"])
         return cls(folder, levels, read_index(folder), hashes)
 
     def side(self, split: str, option: str) -> Side:
-        """The samples of a split, or of several in their order, ``A+B``.
+        """Return the samples of a split, or of several in their order, ``A+B``.
 
         Raises:
-            UsageError: one has none.
+            UsageError: a split has no samples.
         """
         rows = pd.concat([self._rows(name, option) for name in split.split("+")], ignore_index=True)
         labels = np.array(rows[level_columns(rows)], dtype=np.int64)
@@ -108,7 +108,7 @@ class Shards:
 
 
 def side_of_files(split: str, rows: pd.DataFrame, folder: Path) -> Side:
-    """Images without labels that lie in files of other kinds: tars or photos.
+    """Return a side of images without labels from other files than shards: tars or photos.
 
     Args:
         split: name of the side.
@@ -120,6 +120,6 @@ def side_of_files(split: str, rows: pd.DataFrame, folder: Path) -> Side:
     hashes = {}
     for path in rows["path"].unique():
         facts = (folder / str(path)).stat()
-        times = f"{facts.st_mtime_ns} {facts.st_ctime_ns}"  # a copy may keep the former
+        times = f"{facts.st_mtime_ns} {facts.st_ctime_ns}"  # a copy may keep the mtime
         hashes[str(path)] = sha256(f"{path} {facts.st_size} {times}".encode()).hexdigest()
     return Side(split, rows, np.empty((len(rows), 0), np.int64), folder, hashes)
