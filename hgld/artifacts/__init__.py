@@ -1,9 +1,9 @@
-"""Every file between two stages: its name, its place, its columns, and how it is read and written.
+"""The files between two stages: their names, paths and columns, and how to read and write them.
 
-A stage hands over tables and folders; only this package knows their file names and formats. A
-table is checked when it is written and again when it is read, since a person may edit it in
-between; a fault names the file, the row as a spreadsheet counts it, and what was expected.
-Writing is atomic: a temporary file in the same folder, fsync, rename.
+Stages exchange tables and folders; only this package knows their file names and formats. A table is
+checked when it is written and again when it is read, since a person may edit it in between; an
+error names the file, the row as a spreadsheet counts it, and the expected value. Writes are atomic:
+a temporary file in the same folder, fsync, rename.
 """
 
 from hgld.artifacts.arrays import read_array, read_arrays

@@ -1,8 +1,8 @@
-"""Read numpy files from anybody: no pickles, and never more memory than the file's bytes explain.
+"""Safe reader of untrusted numpy files: no pickles, and memory bounded by the size of the file.
 
-``np.load`` allocates what a header states, so 160 bytes can ask for 32 GB, and a compressed archive
-of 2 MB can hold 2 GB of zeros. Here the header is compared with the bytes that follow it, and an
-archive may hold at most 100 times its own size.
+``np.load`` allocates the size that a header states, so 160 bytes can request 32 GB, and a
+compressed archive of 2 MB can contain 2 GB of zeros. Here the header is compared with the bytes
+that follow it, and an archive may expand to at most 100 times its own size.
 """
 
 import math
@@ -16,7 +16,7 @@ import numpy as np
 __all__ = ["read_array", "read_arrays"]
 
 HELD_AT_MOST = 100  # times the archive's bytes; float embeddings compress to a half at best
-SMALL = 1 << 26  # bytes that any archive may hold
+SMALL = 1 << 26  # bytes that any archive may expand to
 PIECE = 1 << 24
 HEADERS: dict[tuple[int, int], Any] = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -36,15 +36,15 @@ def read_array(path: Path) -> np.ndarray:
 
 
 def read_arrays(path: Path, names: Sequence[str] = ()) -> dict[str, np.ndarray]:
-    """Read arrays of a ``.npz`` file, by name; those that it lacks are left out.
+    """Read arrays of a ``.npz`` file by name; missing ones are left out of the result.
 
     Args:
         path: of the archive.
-        names: which to read; none: all.
+        names: arrays to read; none: all.
 
     Raises:
         OSError, BadZipFile: the file cannot be read.
-        ValueError: a member is not an array, or states more than its bytes can hold.
+        ValueError: a member is not an array, or its header states more than its bytes.
     """
     most = max(SMALL, HELD_AT_MOST * path.stat().st_size)
     arrays = {}
@@ -72,7 +72,7 @@ def _read(file: IO[bytes], size: int) -> np.ndarray:
     if any(side < 0 for side in shape) or not dtype.itemsize or stated > size - file.tell():
         raise ValueError(f"states {stated:,} bytes of shape {shape}; {size - file.tell():,} follow")
     data = np.empty(stated, np.uint8)
-    for start in range(0, stated, PIECE):  # a member of an archive is read by way of a copy
+    for start in range(0, stated, PIECE):  # in pieces, since zipfile copies what it reads
         part = data[start : start + PIECE]
         if (found := file.readinto(part.data)) < len(part):  # type: ignore[attr-defined]
             raise ValueError(f"ends after {start + found:,} of {stated:,} bytes")

@@ -1,7 +1,7 @@
-"""Files and folders that are there whole or not at all, and the hash of what a file holds.
+"""Atomic replacement of files and folders, and content hashes of files.
 
-A writer gets a temporary path in the same folder; its bytes reach the disk before the name does, so
-that a kill, a crash or a full disk leaves what was there before.
+A writer gets a temporary path in the same folder. Its bytes are synced to the disk before the
+rename, so after a kill, a crash or a full disk the previous version is still there.
 """
 
 import os
@@ -25,11 +25,11 @@ __all__ = [
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; it becomes ``path`` only when all went well.
+    """Yield a temporary path beside ``path``; rename it to ``path`` if the block succeeds.
 
     Raises:
         InvalidData: ``path`` is a folder, a pipe or a device.
-        OSError: it cannot be written; names a file in any case.
+        OSError: it cannot be written; the error always names a file.
     """
     require_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,26 +39,26 @@ def atomic_path(path: Path) -> Iterator[Path]:
             yield temporary
             _sync(temporary)
             temporary.replace(path)
-            _sync(path.parent)
+            _sync(path.parent)  # the rename is durable only once its folder is synced
     finally:
         temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside ``path``; it replaces ``path`` only when all went well.
+    """Yield an empty folder beside ``path``; it replaces ``path`` if the block succeeds.
 
-    What stood there goes aside under a hidden name until the new one has its place. A kill between
-    the two leaves it aside; the next call brings it back.
+    A non-empty folder cannot be replaced in one step, so the old one is first renamed to a hidden
+    name. A kill between the two renames leaves it there; the next call restores it.
 
     Raises:
-        InvalidData: a file or a link stands at ``path``.
-        OSError: what an earlier call left beside it cannot be removed, or the disk fails.
+        InvalidData: ``path`` is a file or a link.
+        OSError: leftovers of an earlier call cannot be removed, or the disk fails.
     """
     _require_no_file(path)
     temporary, aside = path.with_name(f".{path.name}.tmp"), path.with_name(f".{path.name}.old")
     _bring_back(aside, path)
-    for left in filter(Path.exists, (temporary, aside)):  # by a run that was killed
+    for left in filter(Path.exists, (temporary, aside)):  # leftovers of a killed run
         shutil.rmtree(left)
     temporary.mkdir(parents=True)
     try:
@@ -72,7 +72,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def _exchange(temporary: Path, path: Path, aside: Path) -> None:
-    """Put the new folder in the place of the old one, which goes aside, or leave all as it was."""
+    """Replace the old folder by the new one and keep the old one aside, or change nothing."""
     try:
         if path.exists():
             path.replace(aside)
@@ -89,12 +89,12 @@ def _bring_back(aside: Path, path: Path) -> None:
 
 
 def left_behind(folder: Path, name: str = "*", below: bool = False) -> list[Path]:
-    """Files that processes which are gone were writing with ``atomic_path``.
+    """List temporary files of ``atomic_path`` whose process no longer exists.
 
     Args:
-        folder: where they lie; it need not be there.
-        name: what they would have been called; a glob.
-        below: also in its folders.
+        folder: folder of the files; may be missing.
+        name: glob of their final names.
+        below: search subfolders, too.
     """
     found = (folder.rglob if below else folder.glob)(f".{name}.*.tmp")
     return [file for file in found if file.is_file() and _is_left(file)]
@@ -115,7 +115,7 @@ def _is_left(temporary: Path) -> bool:
 
 @contextmanager
 def named_in_errors(path: Path) -> Iterator[None]:
-    """Add the path to an OSError that names no file, as those of read, write and fsync do."""
+    """Add the path to an OSError without one; those of read, write and fsync have none."""
     try:
         yield
     except OSError as error:
@@ -124,10 +124,10 @@ def named_in_errors(path: Path) -> Iterator[None]:
 
 
 def hash_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal.
+    """Return the SHA-256 of a file's bytes, in hexadecimal.
 
     Raises:
-        InvalidData: a folder, or a pipe or a device, of which reading might never end.
+        InvalidData: the path is a folder, a pipe or a device; reading the last two may never end.
     """
     require_file(path)
     digest = sha256()

@@ -1,6 +1,6 @@
-"""Every artifact by name: its file, its place, its columns, its key, the values it may hold.
+"""Catalogue of all artifacts by name: file, folder, columns, key and allowed values.
 
-One table of facts, so that what lies between any two stages can be looked up in one place.
+It is one table, so that the interface between any two stages can be looked up in one place.
 """
 
 from hgld.artifacts.checks import ColumnType
@@ -18,7 +18,7 @@ __all__ = [
     "declared_table",
 ]
 
-BENCHMARKS = ("coarse", "middle", "fine")  # of DyML: each with queries and a gallery of its own
+BENCHMARKS = ("coarse", "middle", "fine")  # of DyML: each has its own queries and gallery
 SPLITS = (
     "train",
     "validation",
@@ -63,7 +63,7 @@ _CLUSTERED: dict[str, ColumnType] = {
 
 ARTIFACTS: dict[str, Artifact] = {
     "source": Folder("source", place="source"),
-    # what is there: landmarks and images
+    # source: landmarks and images
     "landmarks": Table(
         "landmarks.csv",
         {**_LANDMARK, "name": "text", "commons_url": "text"},
@@ -96,7 +96,7 @@ ARTIFACTS: dict[str, Artifact] = {
         {"split": "text", "image_id": "text", "reason": "text", "detail": "text"},
         ("split", "image_id", "reason"),
     ),
-    # words: from "instance of" to reviewed supercategories
+    # values: from "instance of" to reviewed supercategories
     "instance_of": Table(
         "instance_of.csv",
         {
@@ -129,7 +129,7 @@ ARTIFACTS: dict[str, Artifact] = {
     "clean_dropped": Table("clean_dropped.csv", _DROPPED, _KEY, _ID_SPACE),
     "label_vectors": VectorFile("label_vectors.npz"),
     "class_hints": Table(
-        "class_hints.csv",  # what Wikidata's own classes suggest; it never decides
+        "class_hints.csv",  # suggestions from Wikidata's own classes; they never decide
         {
             "class_id": "text",
             "instance_of": "text",
@@ -143,7 +143,7 @@ ARTIFACTS: dict[str, Artifact] = {
         editable=True,
     ),
     "superclasses": Table(
-        "superclasses.csv",  # the part of Wikidata's classes that the hints rest on
+        "superclasses.csv",  # the part of Wikidata's class graph from which the hints are derived
         {"class_id": "text", "label": "text", "revision": "int", "superclasses": "text"},
         ("class_id",),
     ),
@@ -157,8 +157,8 @@ ARTIFACTS: dict[str, Artifact] = {
             "landmarks": "int",
             "images": "int",
             "nearest": "text",  # the clusters whose centres are nearest, nearest first
-            "change": "text",  # against the clusters before
-            "related": "text",  # the clusters it came from; of one that is gone, where it went
+            "change": "text",  # compared with the previous clusters
+            "related": "text",  # the clusters it came from; for a removed one, where its values are
         },
         ("cluster",),
         {"change": CHANGES},
@@ -176,14 +176,14 @@ ARTIFACTS: dict[str, Artifact] = {
             "landmarks": "int",
             "images": "int",
             "examples": "text",
-            "cluster": "int",  # -1: the value is gone, its decision is not
+            "cluster": "int",  # -1: a decision whose value no longer exists
             "cluster_name": "text",
             "distance": "float",
             "margin": "float",
             "hint": "text",
             "suggestion": "text",
             "evidence": "text",
-            "base": "text",  # the decision that the row was written from, as a hash
+            "base": "text",  # hash of the decision that the row was written from
             "status": "text",
         },
         ("key",),
@@ -233,7 +233,7 @@ ARTIFACTS: dict[str, Artifact] = {
             "when": "text",
             "why": "text",
             "supersedes": "text",
-            "evidence": "text",  # what the value was when it was decided
+            "evidence": "text",  # hash of the value's meaning when it was decided
         },
         values={"decision": DECISIONS, "key_type": ("qid", "label"), "kind": ("", *KINDS)},
         place="labels",
@@ -241,7 +241,7 @@ ARTIFACTS: dict[str, Artifact] = {
         may_lack=("evidence",),
     ),
     "class_roots": Table(
-        "class_roots.csv",  # known Wikidata classes; one without a kind ends the way up
+        "class_roots.csv",  # known Wikidata classes; one without a kind ends the search upwards
         {"class_id": "text", "label": "text", "kind": "text", "supercategory": "text"},
         ("class_id",),
         {"kind": ("", *KINDS)},
@@ -249,7 +249,7 @@ ARTIFACTS: dict[str, Artifact] = {
         optional=True,
     ),
     "cluster_edits": Table(
-        "cluster_edits.csv",  # values that a person put together; the last row of a key holds
+        "cluster_edits.csv",  # values that a person put together; the last row of a key counts
         {"key": "text", "with_key": "text", "action": "text", "who": "text", "when": "text"},
         values={"action": ("merge", "split", "dissolve", "undo")},
         place="labels",
@@ -274,7 +274,7 @@ ARTIFACTS: dict[str, Artifact] = {
         optional=True,
     ),
     "removals": Table(
-        "removals.csv",  # images that their authors or others asked to be left out
+        "removals.csv",  # takedown requests: images to leave out of exports
         {"image_id": "text", "why": "text"},
         ("image_id",),
         place="labels",
@@ -352,14 +352,14 @@ ARTIFACTS: dict[str, Artifact] = {
 
 
 def declared_table(name: str) -> Table:
-    """The table artifact of that name."""
+    """Return the table artifact of that name."""
     table = ARTIFACTS[name]
     assert isinstance(table, Table)
     return table
 
 
 def columns_of(name: str) -> list[str]:
-    """Column names of a table artifact, in order.
+    """Return the column names of a table artifact, in order.
 
     Example:
         >>> columns_of("queries")

@@ -1,8 +1,8 @@
-r"""Cells that a spreadsheet leaves as they are.
+r"""Escaping of text cells against formula injection and type conversion in spreadsheets.
 
-A spreadsheet runs what looks like a formula (the words come from a public wiki), and makes numbers,
-dates and truth values of what looks like one: ``007`` would lose its zeros. An apostrophe in front
-stops both, and ``unguard`` takes it away again.
+A spreadsheet runs text that looks like a formula (labels come from a public wiki), and converts
+text that looks like a number, date or truth value: ``007`` would lose its zeros. A leading
+apostrophe prevents both; ``unguard`` removes it.
 """
 
 import re
@@ -17,13 +17,13 @@ _DATE = rf"\d{{1,4}}[\s./\-]*{_MONTH}\w*\W*\d*|{_MONTH}\w*[\s./\-]*\d[\d\s,./\-]
 _TRUTH = r"true|false|wahr|falsch|vrai|faux"
 _ODD = rf"(?:[=+\-@\t\r\x00＝＋－＠].*|{_NUMBER}|{_DATE}|{_TRUTH})"
 _CHANGED = re.compile(rf"'*{_ODD}", re.IGNORECASE | re.DOTALL)
-_SIGNED = r"[+\-＋－]\s*[\d.,]+"  # a plain number is no formula
+_SIGNED = r"[+\-＋－]\s*[\d.,]+"  # a signed number, which is not a formula
 _FORMULA = re.compile(rf"'*(?!{_SIGNED}$)[=+\-@\t\r\x00＝＋－＠].*", re.DOTALL)
 _GUARDED = re.compile(rf"'+{_ODD}", re.IGNORECASE | re.DOTALL)
 
 
 def guard(cell: str) -> str:
-    """The cell so that no spreadsheet changes it; ``unguard`` undoes it.
+    """Escape a cell so that no spreadsheet changes it; ``unguard`` is the inverse.
 
     Example:
         >>> guard("=1+1"), guard("007"), guard("'t Hof"), guard("7 wonders")
@@ -33,7 +33,7 @@ def guard(cell: str) -> str:
 
 
 def unguard(cell: str) -> str:
-    """The cell as it was before ``guard``.
+    """Return the cell before ``guard``.
 
     Example:
         >>> unguard("'=1+1"), unguard("'007"), unguard("'t Hof")
@@ -43,15 +43,15 @@ def unguard(cell: str) -> str:
 
 
 def guard_columns(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with every text cell guarded."""
+    """Return the table with every text cell guarded."""
     texts = [str(name) for name in table if str(table[name].dtype) in ("str", "object")]
     return table.assign(**{name: table[name].map(guard) for name in texts})
 
 
 def guard_formulas(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with an apostrophe in front of texts that a spreadsheet would run.
+    """Return the table with an apostrophe before each text that a spreadsheet would run.
 
-    For files that programs read, too: numbers and dates stay as they are.
+    For files that programs read, too: text that looks like a number or a date is unchanged.
 
     Example:
         >>> guard_formulas(pd.DataFrame({"name": ["=1+1", "@home", "-5"]}))["name"].tolist()

@@ -1,8 +1,8 @@
-"""What a table must hold: its columns, numbers where numbers belong, allowed values, unique keys.
+"""Schema checks of a table: columns, numeric types, allowed values and unique keys.
 
-Each check raises one InvalidData that names the file, the row as a spreadsheet counts it, what was
-found and what was expected; both the reading of a CSV and the writing of a table go through them.
-Where a row stands in a file only its reader knows: it says so by ``row_of``.
+Each check raises one InvalidData that names the file, the row as a spreadsheet counts it, the found
+and the expected value. Both reading a CSV and writing a table run them. Only the reader knows the
+line of a row in its file, so it passes ``row_of``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,24 +28,24 @@ __all__ = [
 ]
 
 ColumnType = Literal["int", "text", "float"]
-RowOf = Callable[[int], int]  # a row's place, from 0 on -> its number as a spreadsheet counts
+RowOf = Callable[[int], int]  # index of a row from 0 -> its number as a spreadsheet counts
 
-INT64 = 2**63  # the first number that an int64 column does not hold
+INT64 = 2**63  # the first integer outside int64
 
 
 def in_table(place: int) -> int:
-    """The number of a row under a header, as a spreadsheet counts."""
+    """Return the number of a row as a spreadsheet counts: from 1, including the header."""
     return place + 2
 
 
 def pandas_types(columns: Mapping[str, ColumnType]) -> dict[str, str]:
-    """Column -> its type in pandas."""
+    """Return column -> pandas dtype."""
     names = {"int": "int64", "text": "str", "float": "float64"}
     return {name: names[column_type] for name, column_type in columns.items()}
 
 
 def require_columns(found: Iterable[str], wanted: Mapping[str, ColumnType], path: Path) -> None:
-    """Every column is there; of a missing one the nearest is named."""
+    """Require every column; for a missing one, suggest the most similar name."""
     names = [str(name) for name in found]
     missing = [name for name in wanted if name not in names]
     if missing:
@@ -57,7 +57,7 @@ def require_columns(found: Iterable[str], wanted: Mapping[str, ColumnType], path
 def require_numbers(
     table: pd.DataFrame, columns: Mapping[str, ColumnType], path: Path, row_of: RowOf = in_table
 ) -> None:
-    """What pandas would fail to convert, or cut to a whole number, is told with its row."""
+    """Refuse cells that pandas could not convert or would truncate; the error names the row."""
     types = pandas_types(columns)
     for name, column_type in columns.items():
         if column_type == "text" or str(table[name].dtype) == types[name]:
@@ -73,7 +73,7 @@ def require_numbers(
 def no_number(
     path: Path, row: int, column: str, found: object, column_type: ColumnType
 ) -> InvalidData:
-    """The fault of a cell, in a row as a spreadsheet counts, that is no number of its type."""
+    """Return the error for a cell that is not a number of its type."""
     expected = "a whole number" if column_type == "int" else "a number"
     return InvalidData(f"{path} row {row}: {column} is {found!r}; expected {expected}")
 
@@ -85,7 +85,7 @@ def require_values(
     path: Path,
     row_of: RowOf = in_table,
 ) -> None:
-    """Every cell of the column is one of the allowed."""
+    """Require every cell of a column to be an allowed value."""
     wrong = ~table[column].isin(list(allowed))
     if wrong.any():
         row = int(wrong.to_numpy().argmax())
@@ -100,7 +100,7 @@ def require_values(
 def require_unique(
     table: pd.DataFrame, key: Sequence[str], path: Path, row_of: RowOf = in_table
 ) -> None:
-    """No two rows have the same key."""
+    """Require that no two rows have the same key."""
     again = table.duplicated(list(key))
     if again.any():
         row = int(again.to_numpy().argmax())

@@ -1,7 +1,8 @@
-"""CSV files as people and spreadsheets leave them, read strictly and written in one form.
+"""Strict reader and canonical writer of CSV files that people and spreadsheets edit.
 
-Read piece by piece, since GLDv2's largest is near 1 GB, and first as text, so that nothing is
-guessed; whatever pandas would take silently (a short row, other delimiters) is told with its row.
+Files are read in pieces, since GLDv2's largest has almost 1 GB, and first as text, so that no type
+is guessed. Faults that pandas accepts silently (a short row, another delimiter) are reported with
+their row.
 """
 
 import csv
@@ -20,7 +21,7 @@ from hgld.errors import InvalidData
 
 __all__ = ["parse_csv", "read_csv", "read_header", "row_in_file", "write_csv"]
 
-PIECE_ROWS = 250_000  # of a CSV that are parsed at a time
+PIECE_ROWS = 250_000  # rows parsed at a time
 MOST_COLUMNS = 1_000  # pandas needs minutes and gigabytes for a million
 LONGEST_HEADER = 1 << 20  # characters
 
@@ -33,13 +34,13 @@ def read_csv(
 ) -> pd.DataFrame:
     """Read the named columns of a CSV (UTF-8, with or without BOM, LF or CRLF), each as its type.
 
-    Text columns that it ``may_lack`` are empty where it has none. Text stays text: neither ``None``
-    nor an image id of digits alone is guessed to be something.
+    Text columns in ``may_lack`` are empty if the file lacks them. Text stays text: ``None`` or an
+    image id of digits only is not converted.
 
     Raises:
-        InvalidData: no such file, an empty file, a column that is missing or there twice, other
-            delimiters than commas, a row with more or fewer cells than the header, a cell that is
-            not a number although one is expected.
+        InvalidData: the file is missing or empty, a column is missing or occurs twice, the
+            delimiter is not a comma, a row has more or fewer cells than the header, or a cell
+            of a numeric column is not a number.
     """
     header = read_header(path, columns)
     twice = [name for name in columns if header.count(name) > 1]
@@ -59,14 +60,14 @@ def read_csv(
 
 
 def read_header(path: Path, expected: Iterable[str]) -> list[str]:
-    """Read the names of the columns, as they are in the file; none if it is empty.
+    """Read the names of the columns unchanged; an empty list if the file is empty.
 
     Args:
         path: the CSV.
-        expected: names of columns, for a person whose file is missing.
+        expected: names of columns, for the message if the file is missing.
 
     Raises:
-        InvalidData: no such file, other delimiters than commas, or too many columns.
+        InvalidData: the file is missing, the delimiter is not a comma, or too many columns.
     """
     require_file(path)
     if not path.exists():
@@ -77,13 +78,13 @@ def read_header(path: Path, expected: Iterable[str]) -> list[str]:
         rows = csv.reader(io.StringIO(start, newline=""))
         filled = (cells for cells in rows if not _is_blank(cells))
         names, first = next(filled, []), next(filled, [])
-    except csv.Error:  # a cell without an end
+    except csv.Error:  # an unclosed quote
         names, first = [], []
     if len(names) > MOST_COLUMNS:
         raise InvalidData(
             f"{path}: {len(names):,} columns or more; {MOST_COLUMNS:,} are read at most"
         )
-    if len(first) > MOST_COLUMNS:  # pandas would take the surplus cells for names of rows
+    if len(first) > MOST_COLUMNS:  # pandas would use the surplus cells as row names
         raise InvalidData(
             f"{path} row {rows.line_num}: {len(first)} cells under {len(names)} columns; quote "
             "what holds commas"
@@ -106,13 +107,13 @@ def write_csv(table: pd.DataFrame, path: Path, spreadsheet: bool = False) -> Non
 
 
 def row_in_file(path: Path, place: int) -> int:
-    """The number of a row in a CSV, as a spreadsheet counts: blank lines are no rows, but count.
+    """Return the number of a row in a CSV as a spreadsheet counts, including blank lines.
 
-    The whole file is read for it: only to be called where there is a fault to tell.
+    pandas skips blank lines, so the file is read again; call this only to report a fault.
 
     Args:
-        path: the CSV; where it is not there (any more), no line is taken for blank.
-        place: the row's place among those below the header, from 0 on.
+        path: the CSV; if it is missing, the file is assumed to have no blank lines.
+        place: index of the row below the header, from 0.
     """
     rows = enumerate(_rows_as_text(path), 1) if path.is_file() else ()
     filled = (number for number, cells in rows if not _is_blank(cells))
@@ -120,13 +121,13 @@ def row_in_file(path: Path, place: int) -> int:
 
 
 def parse_csv(path: Path, columns: Mapping[str, ColumnType]) -> Iterator[pd.DataFrame]:
-    """All columns of a CSV as text, piece by piece; ``columns`` are named where it has none."""
+    """Yield all columns of a CSV as text, in pieces; an error names ``columns`` as expected."""
     as_text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "na_filter": False}
     as_text |= {"encoding": "utf-8-sig", "compression": None, "chunksize": PIECE_ROWS}
     try:
         with pd.read_csv(path, **as_text) as pieces:
             for piece in pieces:
-                if not isinstance(piece.index, pd.RangeIndex):  # the first cells as row names
+                if not isinstance(piece.index, pd.RangeIndex):  # first cells as row names
                     _require_even_rows(path)
                     raise InvalidData(
                         f"{path} row 2: more cells than the header; quote what holds commas"
@@ -161,7 +162,7 @@ def _convert(column: "pd.Series[Any]", column_type: ColumnType, path: Path) -> "
 
 
 def _has_plain_digits(text: str) -> bool:
-    """False for what Python takes for a number, and nobody writes into a table: 1_000 or \u0663."""
+    """Return False for numbers that only Python accepts, such as 1_000 or the digit \u0663."""
     return text.isascii() and "_" not in text
 
 
@@ -175,19 +176,19 @@ def _converts(cell: str, convert: Callable[[str], int | float]) -> bool:
 
 
 def _rows_as_text(path: Path) -> Iterator[list[str]]:
-    """The cells of each row, none of a blank line."""
+    """Yield the cells of each row; an empty list for a blank line."""
     csv.field_size_limit(2**31 - 1)  # a class of GLDv2 names its images in one cell
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         yield from csv.reader(file)
 
 
 def _is_blank(cells: Sequence[str]) -> bool:
-    """Whether pandas passes over it: nothing, or nothing but blanks."""
+    """Whether pandas skips the row: it is empty or has blanks only."""
     return not cells or (len(cells) == 1 and cells[0].isspace())
 
 
 def _require_even_rows(path: Path) -> None:
-    """Each row has as many cells as the header; a blank line is no row, but counts as one."""
+    """Require each row to have as many cells as the header; blank lines are skipped."""
     lengths = np.fromiter(map(len, _rows_as_text(path)), np.int64)
     rows = np.flatnonzero(lengths)
     uneven = rows[lengths[rows] != lengths[rows[0]]]

@@ -1,6 +1,6 @@
-"""What the files of an evaluation say: runs and their seeds, and what a bootstrap may draw.
+"""Access to the files of an evaluation: runs and their seeds, and the unit of the bootstrap.
 
-``report.json`` and ``per_query.parquet`` of older evaluations know neither runs nor classes.
+``report.json`` and ``per_query.parquet`` of older evaluations lack runs and classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ __all__ = ["bootstrap_unit", "list_runs", "name_classes", "pair_seeds"]
 
 
 def list_runs(evaluation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Run -> names of its models, one a seed, their mean, and std if there are several.
+    """Return run -> names of its models, one for each seed, their mean, and std if several.
 
     Example:
         >>> list_runs({"models": {"a": {"mean": {"H-AP": 0.5}}}})
@@ -53,7 +53,7 @@ def pair_seeds(
 
 
 def bootstrap_unit(protocols: Sequence[Mapping[str, Any]], wanted: str = "auto") -> str:
-    """Return "classes" or "queries", what intervals of these evaluations draw.
+    """Return "classes" or "queries", the resampling unit for these evaluations.
 
     "auto" is classes if they are recorded and no model was trained on one of them (open set).
 
@@ -71,7 +71,7 @@ def bootstrap_unit(protocols: Sequence[Mapping[str, Any]], wanted: str = "auto")
 
 
 def name_classes(per_query: pd.DataFrame, queries: pd.Index) -> np.ndarray | None:
-    """(Q,) finest class of each query; one without a label is a class of its own.
+    """Return the (Q,) finest class of each query; a query without a label is a separate class.
 
     Args:
         per_query: with the columns image_id and class.

@@ -1,6 +1,6 @@
-"""What a file between two stages can be: a table, vectors, a JSON document, a folder.
+"""Formats of the files between two stages: table, vectors, JSON document, folder.
 
-Each knows how it is read, checked and written; none knows which artifact it is.
+Each class reads, checks and writes its format; none depends on a particular artifact.
 """
 
 import io
@@ -39,16 +39,16 @@ _REBUILD = "delete it and run again to have it rebuilt"
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV or Parquet table; the columns in order, the key by which rows are unique and sorted.
+    """A CSV or Parquet table with ordered columns and a key by which rows are unique and sorted.
 
     Attributes:
-        values: column -> the only values it may hold.
-        spreadsheet: written with BOM and CRLF, for people who open it in a spreadsheet.
-        sorted_rows: False where the order of the rows means something.
-        optional: read as empty where it has not been written.
-        may_lack: text columns that an older file need not have; they are read as empty.
-        editable: people may edit the file; an edit counts once `hgld accept` has taken it. Any
-            other changed output is damage: its stage makes it again.
+        values: column -> allowed values.
+        spreadsheet: write BOM and CRLF, for people who open it in a spreadsheet.
+        sorted_rows: False if the order of the rows has a meaning.
+        optional: read as empty if the file is missing.
+        may_lack: text columns that older files may lack; they are read as empty.
+        editable: people may edit the file; an edit counts after `hgld accept`. A change of any
+            other output is damage: its stage makes it again.
     """
 
     file: str
@@ -63,11 +63,11 @@ class Table:
     editable: bool = False
 
     def empty(self) -> pd.DataFrame:
-        """The table with no rows."""
+        """Return the table without rows."""
         return pd.DataFrame(columns=list(self.columns)).astype(pandas_types(self.columns))
 
     def read(self, path: Path) -> pd.DataFrame:
-        """Read and check; extra columns of a person are left out."""
+        """Read and check; columns that a person added are left out."""
         if self.file.endswith(".parquet"):
             table = _read_parquet(path)
             lacking = {name: "" for name in self.may_lack if name not in table}
@@ -88,11 +88,10 @@ class Table:
                 write_csv(table, temporary, spreadsheet=self.spreadsheet)
 
     def append(self, rows: pd.DataFrame, path: Path) -> None:
-        """Add rows to a table of text; what stands there stays, extra columns of a person too.
+        """Append rows to a table of text; existing rows and columns that a person added are kept.
 
         Raises:
-            InvalidData: the rows are not what ``check`` asks for, or what stands there is no CSV
-                with these columns.
+            InvalidData: the rows fail ``check``, or the file is not a CSV with these columns.
         """
         there = [*parse_csv(path, self.columns)] if path.exists() else [self.empty()]
         rows = self.check(rows, path)
@@ -100,11 +99,11 @@ class Table:
             write_csv(pd.concat([*there, rows], ignore_index=True).fillna(""), temporary)
 
     def check(self, table: pd.DataFrame, path: Path, row_of: RowOf = in_table) -> pd.DataFrame:
-        """The table in its declared columns and types; ``row_of`` says where a row stands.
+        """Return the table with declared columns and types; ``row_of`` numbers rows in errors.
 
         Raises:
-            InvalidData: a missing column, a cell that is no number where one is expected, a value
-                that is not allowed, a key used twice.
+            InvalidData: a column is missing, a cell of a numeric column is not a number, a value is
+                not allowed, or a key occurs twice.
         """
         require_columns(table.columns, self.columns, path)
         require_numbers(table, self.columns, path, row_of)
@@ -118,7 +117,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Vectors:
-    """Unit vectors (N, D) float32 with the ids of their rows and what made them."""
+    """Unit vectors (N, D) float32 with the ids of their rows and the encoder that made them."""
 
     ids: list[str]
     vectors: np.ndarray
@@ -139,7 +138,7 @@ class VectorFile:
             data = read_arrays(path)
             made_by = json.loads(str(data["made_by"]))
             found = Vectors([str(i) for i in data["ids"]], data["vectors"], made_by)
-        except Exception as error:  # numpy raises whatever the damage leads to
+        except Exception as error:  # numpy raises many types for a damaged file
             reason = single_blanks(str(error))
             raise InvalidData(
                 f"{path}: not a readable vector file ({reason}); {_REBUILD}"
@@ -171,8 +170,8 @@ class Json:
     """A JSON document.
 
     Attributes:
-        keys: what it must hold, none of them empty.
-        optional: read as empty where it has not been written.
+        keys: required keys, none of them empty.
+        optional: read as empty if the file is missing.
     """
 
     file: str
@@ -181,11 +180,11 @@ class Json:
     optional: bool = False
 
     def empty(self) -> dict[str, Any]:
-        """A document that says nothing."""
+        """Return an empty document."""
         return {}
 
     def read(self, path: Path) -> dict[str, Any]:
-        """Read and check that it is an object with its keys."""
+        """Read and check that it is an object with the required keys."""
         require_file(path)
         try:
             with named_in_errors(path):
@@ -216,11 +215,11 @@ class Folder:
 
     Attributes:
         verify: "module:function" that checks the folder and raises InvalidData.
-        index: "module:function" that lists what the folder holds as a table.
+        index: "module:function" that lists the content of the folder as a table.
         lists: "module:function" that lists the files which its stage wrote; None: all files that
             are not hidden.
-        replaced: its stage replaces the folder as a whole (``atomic_folder``).
-        optional: a pipeline may have no stage that makes it; then its path leads to nothing.
+        replaced: its stage replaces the complete folder (``atomic_folder``).
+        optional: a pipeline may lack the stage that makes it; then the path does not exist.
     """
 
     file: str
@@ -232,7 +231,7 @@ class Folder:
     optional: bool = False
 
     def read(self, path: Path) -> Path:
-        """The folder's path."""
+        """Return the folder's path."""
         return path
 
 
@@ -243,5 +242,5 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     require_file(path)
     try:
         return pd.read_parquet(path)
-    except Exception as error:  # pyarrow raises whatever the damage leads to
+    except Exception as error:  # pyarrow raises many types for a damaged file
         raise InvalidData(f"{path}: not a readable Parquet file ({error}); {_REBUILD}") from None

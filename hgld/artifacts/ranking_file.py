@@ -1,7 +1,7 @@
-"""Ranking files: what each query of a model finds, rank by rank.
+"""Ranking files: shared levels and first images of each query of a model, rank by rank.
 
 The levels of a thousand queries over GLDv2's index are 860 million cells, so they are written in
-blocks of queries and read row by row, and never held as a whole.
+blocks of queries and read row by row; the complete array is never in memory.
 """
 
 import io
@@ -21,7 +21,7 @@ from hgld.errors import InvalidData
 __all__ = ["RankingFile", "write_ranking"]
 
 READ = ("query_ids", "gallery_ids", "order", "classes", "class_means")  # all but the levels
-EPOCH = (1980, 1, 1, 0, 0, 0)  # of a zip's members: same ranking, same bytes
+EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed date of the zip members: same ranking, same bytes
 
 
 @contextmanager
@@ -39,8 +39,8 @@ def write_ranking(
         class_means: (C, D) mean embedding of each.
 
     Yields:
-        A function that adds some queries after the other: (q, G) int8 levels by rank, and (q, K)
-        int32 gallery rows of the first ranks.
+        A function that appends a block of queries: (q, G) int8 levels by rank, and (q, K) int32
+        gallery rows of the first ranks.
     """
     first = []
     with (
@@ -93,10 +93,10 @@ class RankingFile:
 
     @classmethod
     def load(cls, path: Path) -> "RankingFile":
-        """Read all of the file but the levels.
+        """Read everything except the levels.
 
         Raises:
-            InvalidData: it cannot be read.
+            InvalidData: the file cannot be read.
         """
         none = np.empty((0, 0))
         try:
@@ -113,7 +113,7 @@ class RankingFile:
         return {str(name): row for row, name in enumerate(self.query_ids)}
 
     def levels(self, queries: Sequence[str]) -> np.ndarray:
-        """(q, G) int8 shared level by rank; -1, at the end: not in this query's gallery.
+        """Return (q, G) int8 shared levels by rank; -1, at the end: not in this query's gallery.
 
         Raises:
             InvalidData: the file cannot be read.
@@ -126,7 +126,7 @@ class RankingFile:
         return np.stack([found[place] for place in range(len(found))])
 
     def first_levels(self) -> np.ndarray:
-        """(Q,) int8 level of each query's first image.
+        """Return the (Q,) int8 level of each query's first image.
 
         Raises:
             InvalidData: the file cannot be read.
@@ -134,7 +134,7 @@ class RankingFile:
         return np.array([levels[0] for levels in self._rows(len(self.query_ids))], np.int8)
 
     def first(self, queries: Sequence[str], images: int) -> list[list[tuple[str, int]]]:
-        """Ids and shared levels of the first images of each query."""
+        """Return ids and shared levels of the first images of each query."""
         lists = []
         for query, levels in zip(queries, self.levels(queries), strict=True):
             inside = np.flatnonzero(levels[: self.order.shape[1]] >= 0)[:images]
@@ -143,7 +143,7 @@ class RankingFile:
         return lists
 
     def _rows(self, count: int) -> Iterator[np.ndarray]:
-        """Levels of the first queries, one after the other."""
+        """Yield the levels of the first queries, one row at a time."""
         try:
             with zipfile.ZipFile(self.path) as file, file.open("levels.npy") as member:
                 if np.lib.format.read_magic(member) != (1, 0):

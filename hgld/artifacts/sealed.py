@@ -1,6 +1,6 @@
-"""Kept files that only hgld reads: each ends with a hash of its bytes and of what it holds.
+"""Sealed cache files: each ends with a hash of its bytes and of a description of its content.
 
-A file that was damaged, cut short, or put in the place of another is not read but made again.
+A file that is damaged, truncated, or swapped with another one fails the check and is made again.
 """
 
 from hashlib import sha256
@@ -10,11 +10,11 @@ from hgld.artifacts.atomic import atomic_path
 
 __all__ = ["read_sealed", "write_sealed"]
 
-SEAL = sha256().digest_size  # bytes at the file's end, which readers of .npy pass over
+SEAL = sha256().digest_size  # bytes at the end of the file, which readers of .npy ignore
 
 
 def write_sealed(path: Path, content: bytes | memoryview, holds: str) -> None:
-    """Write atomically; ``holds`` says what is in the file and what it was made from."""
+    """Write atomically; ``holds`` describes the content and its inputs and is part of the hash."""
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         file.write(content)
         file.write(_seal(content, holds))
@@ -22,7 +22,7 @@ def write_sealed(path: Path, content: bytes | memoryview, holds: str) -> None:
 
 
 def read_sealed(path: Path, holds: str) -> memoryview | None:
-    """Return the content, or None if it is missing, damaged, or of something else."""
+    """Return the content, or None if the file is missing, damaged, or sealed for other content."""
     if not path.is_file():  # reading a pipe or a device might never end
         return None
     try:

@@ -1,9 +1,8 @@
-"""Lists the files below a folder, whatever else is in it.
+"""Recursive listing of the regular files of an untrusted folder.
 
-A folder of photos comes from somebody else: it may hold links in loops, links to ``/``, pipes and
-devices. Only regular files are listed. A link to a folder is followed unless that folder was
-listed before or contains the link's own one, so the work is bounded by what is on the disk.
-Everything that is passed over is named with the reason.
+A folder of photos may contain links in loops, links to ``/``, pipes and devices. Only regular files
+are listed. A link to a folder is followed unless that folder was listed before or contains the link
+itself, so the walk always ends. Every skipped entry is recorded with the reason.
 """
 
 import os
@@ -27,7 +26,7 @@ SPECIAL = {
 
 @dataclass
 class Tree:
-    """The regular files below a folder, sorted; and what is not listed, path -> why."""
+    """The sorted regular files below a folder, and skipped entries: path -> reason."""
 
     files: list[Path] = field(default_factory=list)
     passed_over: dict[Path, str] = field(default_factory=dict)
@@ -37,13 +36,13 @@ def list_tree(folder: Path, hidden: bool = True) -> Tree:
     """List the files below a folder; links are followed.
 
     Args:
-        folder: to be listed.
-        hidden: list names that begin with a dot, too.
+        folder: the root of the listing.
+        hidden: include names that begin with a dot.
     """
     tree, waiting = Tree(), deque([folder] if folder.is_dir() else [])
     listed: set[Identity] = set()
-    above: set[Identity] = set()  # folders that contain one that is listed
-    while waiting:  # real folders before links, so that a file has its real path where it can
+    above: set[Identity] = set()  # ancestors of listed folders
+    while waiting:  # real folders before links, so that a file gets its real path if possible
         start = waiting.popleft()
         own = _identity(start.stat())
         if start != folder and (own in above or own in _folders_above(start)):
@@ -61,7 +60,7 @@ def _folders_above(path: Path) -> set[Identity]:
 
 
 def size_of_file(path: Path) -> tuple[int, str]:
-    """Return the bytes of a regular file and an empty text; or -1 and what is there instead."""
+    """Return the size of a regular file and an empty text; else -1 and the reason."""
     try:
         found = path.stat()
     except (OSError, ValueError) as error:  # ValueError: a null byte

@@ -1,1 +1,1 @@
-"""The stages as one table, and a run through them: lock, plan, counts, kept edits."""
+"""The table of stages and their execution: lock file, plan, row counts, protection of edits."""

@@ -1,7 +1,7 @@
-"""Counts what a stage did: the rows that came in are those that went on plus those dropped.
+"""Row accounting of a stage: rows in = rows out + rows dropped.
 
-They are compared key by key, from the files that were written, so that nothing vanishes unseen and
-nothing is counted on both sides.
+The rows are compared key by key, from the written files, so that no row is lost without a record
+and none is counted twice.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ __all__ = ["Imbalance", "Summary", "count_balance"]
 
 @dataclass(frozen=True)
 class Summary:
-    """What a stage did: rows in, out and dropped, of which unit, in how many seconds."""
+    """Statistics of a finished stage: rows in, out and dropped, their unit, and seconds."""
 
     stage: str
     came_in: int | None
@@ -30,14 +30,14 @@ class Summary:
 
 
 class Imbalance(HgldError):
-    """Rows in are not rows out plus dropped."""
+    """Rows in do not equal rows out plus rows dropped."""
 
 
 def count_balance(stage: str, balance: Balance, workspace: Workspace, seconds: float) -> Summary:
-    """Rows in, out and dropped of a stage.
+    """Count rows in, out and dropped of a stage.
 
     Raises:
-        Imbalance: they do not add up; says how many there are, and names one.
+        Imbalance: they do not add up; gives the number of wrong rows and names one.
     """
     came_in = _keys(balance.came_in, balance, workspace)
     went_on = _keys(balance.went_on, balance, workspace)

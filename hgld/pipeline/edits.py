@@ -1,9 +1,9 @@
-"""What people changed or added among hgld's outputs, kept when a stage makes them again.
+"""Protection of files that people changed or added among the outputs, when a stage runs again.
 
-A file goes to a copy beside it (``clusters.edited-1.csv``). Of a folder that its stage replaces as
-a whole (``report``, ``release``), the files that hgld did not write are linked into a hidden folder
-first. Afterwards those that are missing return to their place; those that hgld wrote again with
-other bytes go to ``release.edited-1/``. A killed run leaves the hidden folder; the next one empties
+A changed file is copied beside itself (``clusters.edited-1.csv``). If the stage replaces the
+complete folder (``report``, ``release``), the files that hgld did not write are first linked into a
+hidden folder. Afterwards, those that are missing are put back; those that hgld wrote again with
+other bytes go to ``release.edited-1/``. A killed run leaves the hidden folder; the next run empties
 it.
 """
 
@@ -22,10 +22,10 @@ __all__ = ["ReturnedFiles", "copy_beside", "is_same_file", "keep_others"]
 
 @dataclass(frozen=True)
 class ReturnedFiles:
-    """Where the files of people are after their folder was replaced.
+    """Paths of people's files after their folder was replaced.
 
     Attributes:
-        returned: files and folders in their old place.
+        returned: files and folders at their old path.
         copies: files in ``FOLDER.edited-N/``.
     """
 
@@ -46,16 +46,16 @@ def copy_beside(path: Path) -> Path:
 def keep_others(folder: Path, made: Mapping[str, str] | None) -> Iterator[ReturnedFiles]:
     """Keep the files of a folder that hgld did not write while the block replaces the folder.
 
-    A file that the block does not write returns to its place. One that it writes with other bytes
-    goes to ``FOLDER.edited-N/``.
+    A file that the block does not write is put back. One that it writes with other bytes goes to
+    ``FOLDER.edited-N/``.
 
     Args:
         folder: may be missing.
-        made: the files that hgld wrote: path below the folder -> SHA-256. None: not known; then
+        made: the files that hgld wrote: path below the folder -> SHA-256. None: unknown; then
             files that the block does not write go to ``FOLDER.edited-N/``, too.
 
     Yields:
-        Where the files are; filled when the block has ended.
+        The new paths of the files; filled when the block has ended.
     """
     kept, found = folder.with_name(f".{folder.name}.kept"), ReturnedFiles()
     if kept.exists():  # a killed run left it
@@ -84,7 +84,7 @@ def is_same_file(one: Path, other: Path) -> bool:
 
 
 def _others(folder: Path, made: Mapping[str, str] | None) -> Iterator[Path]:
-    """Files that differ from ``made``; a folder that holds none of them comes as one path."""
+    """Yield files that differ from ``made``; a folder without any file of it as one path."""
     if not folder.is_dir():
         return
     known = made or {}
@@ -132,7 +132,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _link(path: Path, copy: Path) -> None:
-    """Link a file, or the files of a folder; copy where the disk has no links."""
+    """Hard-link a file, or the files of a folder; copy if the file system has no links."""
     if _is_folder(path):
         copy.mkdir(exist_ok=True)
         for inner in path.iterdir():

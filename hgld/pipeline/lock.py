@@ -1,8 +1,8 @@
-"""What each stage was made from (``lock.json``), and whether that still holds.
+"""The lock file ``lock.json``: inputs, options and outputs of each finished stage; freshness.
 
-A stage is fresh when its inputs, its options and its code's revision are those of its last run
-and its outputs are there. Files are compared by content, so that a stage that makes the same
-bytes again leaves everything after it fresh.
+A stage is fresh if its inputs, options and code revision equal those of its last run and its
+outputs exist. Files are compared by content, so a stage that produces the same bytes again leaves
+all later stages fresh.
 """
 
 import json
@@ -34,13 +34,13 @@ State = Literal["fresh", "stale", "missing", "running"]
 ABSENT = "absent"
 NEVER_RUN = "not yet run"
 STOPPED = "was stopped on the way"
-SHOWN = 80  # letters of an option's value, in a reason
-COUNTED_BY_TIME = 64 << 20  # a source file above this size counts by size and time, not content
+SHOWN = 80  # characters of an option's value in a reason
+COUNTED_BY_TIME = 64 << 20  # source files above this size are compared by size and time
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where a pipeline's files lie."""
+    """Paths of a pipeline's files."""
 
     pipeline_file: Path
     pipeline: Pipeline
@@ -48,7 +48,7 @@ class Workspace:
 
     @property
     def words(self) -> str:
-        """What names this pipeline and folder in a command."""
+        """Arguments that name this pipeline and folder in a command."""
         file, elsewhere = self.pipeline_file, self.work != default_work(self.pipeline_file)
         return shlex.join([str(file), *(["--work", str(self.work)] if elsewhere else [])])
 
@@ -58,11 +58,11 @@ class Workspace:
         return self.pipeline.source.folder or self.work / "source"
 
     def path_as_written(self, name: str) -> Path:
-        """Path of the copy that shows what a person changed in an editable table."""
+        """Return the path of the copy with which edits of an editable table are compared."""
         return self.work / ".state" / "written" / ARTIFACTS[name].file
 
     def path(self, name: str) -> Path:
-        """Path of an artifact."""
+        """Return the path of an artifact."""
         artifact = ARTIFACTS[name]
         if artifact.place == "source":
             return self.source
@@ -72,7 +72,7 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Freshness:
-    """State of a stage, why, and the outputs that were changed since it made them."""
+    """State of a stage, the reasons, and the outputs that were changed since it made them."""
 
     state: State
     reasons: tuple[str, ...] = ()
@@ -81,19 +81,19 @@ class Freshness:
 
 @dataclass
 class Lock:
-    """The records of the finished stages, and the hashes of files by size and time."""
+    """Records of the finished stages, and a cache of file hashes by size and time."""
 
     path: Path
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
     files: dict[str, list[Any]] = field(default_factory=dict)
-    pipeline: str = ""  # the file, from the work folder on
+    pipeline: str = ""  # path of the pipeline file, relative to the work folder
 
     @classmethod
     def load(cls, path: Path) -> "Lock":
-        """Read ``lock.json``; a damaged one counts as none, since everything can be made again.
+        """Read ``lock.json``; a damaged one is treated as missing, since all can be made again.
 
         Raises:
-            InvalidData: it is a folder, a pipe or a device.
+            InvalidData: the path is a folder, a pipe or a device.
         """
         require_file(path)
         try:
@@ -108,34 +108,34 @@ class Lock:
         document = {"pipeline": self.pipeline, "stages": self.stages, "files": self.files}
         text = json.dumps(document, indent=1)
         with atomic_path(self.path) as temporary:
-            temporary.write_text(text, encoding="ascii")  # a file's name may be no valid text
+            temporary.write_text(text, encoding="ascii")  # file names may hold surrogates
 
     def is_edited(self, stage: Stage, name: str, workspace: Workspace) -> bool:
-        """Whether an output holds a person's work: accepted, or not as the stage left it."""
+        """Whether an output contains a person's edits: accepted, or changed since the stage ran."""
         accepted = name in self.stages.get(stage.name, {}).get("edits", ())
         return accepted or not self.is_own(stage, name, workspace)
 
     def is_own(self, stage: Stage, name: str, workspace: Workspace) -> bool:
-        """Whether an output is as the stage left it."""
+        """Whether an output is unchanged since the stage wrote it."""
         made = self.stages.get(stage.name, {}).get("outputs", {}).get(name)
         return bool(made == self.hash(name, workspace))
 
     def start(self, stage: Stage) -> None:
-        """Note that the stage is at work: until it finishes, its outputs are nobody's edits."""
+        """Record that the stage is running: until it finishes, changed outputs are not edits."""
         self.stages[stage.name] = {**self.stages.get(stage.name, {}), "at_work": True}
         self.stages[stage.name].pop("failed", None)
         self.save()
 
     def fail(self, stage: Stage, error: Exception) -> None:
-        """Note the error that ended the stage, unless the same command resumes it."""
+        """Record the error that ended the stage, unless the same command resumes it."""
         record = self.stages.get(stage.name, {})
         if record.get("at_work") and not isinstance(error, Resumable):
             record["failed"] = single_blanks(str(error)) or type(error).__name__
-            with suppress(OSError):  # the error itself is reported
+            with suppress(OSError):  # the stage's own error must be reported, not this one
                 self.save()
 
     def is_unfinished(self, stage: Stage) -> bool:
-        """Whether the stage has begun and not finished since."""
+        """Whether the stage has started and not finished since."""
         return bool(self.stages.get(stage.name, {}).get("at_work"))
 
     def finish(
@@ -146,13 +146,13 @@ class Lock:
         seconds: float,
         others: Collection[Path] = (),
     ) -> None:
-        """Record what the stage was made from, what it made, and how long it took.
+        """Record inputs, outputs and duration of a stage.
 
         Args:
-            stage: it has just run.
+            stage: the stage that has just run.
             workspace: of its pipeline.
-            inputs: hashes of what it read, taken before it ran.
-            seconds: how long it took.
+            inputs: hashes of its inputs, taken before it ran.
+            seconds: its duration.
             others: files and folders in its output folders that hgld did not write.
         """
         self.stages[stage.name] = {
@@ -167,14 +167,14 @@ class Lock:
         self.save()
 
     def made_files(self, name: str) -> dict[str, str] | None:
-        """Files that hgld wrote into a folder: path below it -> SHA-256; None if not recorded."""
+        """Return files that hgld wrote into a folder: path -> SHA-256; None if not recorded."""
         records = (record.get("files", {}) for record in self.stages.values())
         return next((files[name] for files in records if name in files), None)
 
     def _list_files(
         self, stage: Stage, workspace: Workspace, others: Collection[Path]
     ) -> dict[str, dict[str, str]]:
-        """The files in each output folder that are the stage's own, with their hashes."""
+        """Return the files that the stage wrote in each output folder, with their hashes."""
         found = {}
         for name in stage.writes:
             artifact, path = ARTIFACTS[name], workspace.path(name)
@@ -185,13 +185,13 @@ class Lock:
         return found
 
     def accept(self, stage: Stage, name: str, digest: str, edited: bool = False) -> None:
-        """Take an output that has this hash for the stage's own.
+        """Record this hash as the valid content of an output.
 
         Args:
-            stage: writes it.
+            stage: the stage that writes it.
             name: of the artifact.
             digest: its content hash.
-            edited: it holds a person's work, so it is copied before the stage writes it again.
+            edited: it contains a person's edits and is copied before the stage writes it again.
         """
         record = self.stages.setdefault(stage.name, {})
         record.setdefault("outputs", {})[name] = digest
@@ -200,11 +200,11 @@ class Lock:
         self.save()
 
     def hashes(self, names: tuple[str, ...], workspace: Workspace) -> dict[str, str]:
-        """Content hash of each artifact."""
+        """Return the content hash of each artifact."""
         return {name: self.hash(name, workspace) for name in names}
 
     def hash(self, name: str, workspace: Workspace) -> str:
-        """Content hash of an artifact, "absent" where there is none."""
+        """Return the content hash of an artifact, "absent" if it is missing."""
         path = workspace.path(name)
         if not path.exists():
             return ABSENT
@@ -220,10 +220,10 @@ class Lock:
         return sha256(os.fsencode("\n".join(lines))).hexdigest() if lines else ABSENT
 
     def hash_brought(self, path: Path) -> str:
-        """What a file or folder of a person counts as, in a few words.
+        """Return the fingerprint of a file or folder that the user provides.
 
-        A folder counts by the names, sizes and times of its files, and a large file by size and
-        times: a dump of 100 GB would take minutes to hash with every command.
+        A folder is identified by the names, sizes and times of its files, a large file by its size
+        and times: hashing a dump of 100 GB with every command would take minutes.
         """
         if path.is_file():
             return self._hash_file(path, by_time=True)
@@ -246,10 +246,10 @@ class Lock:
 
 
 def _size_and_times(stamp: list[int], known: list[Any] | None) -> str:
-    """What a large file counts as: its size and mtime.
+    """Return the fingerprint of a large file: its size and mtime.
 
-    The ctime changes in a copied folder, so it counts only if nothing else shows that the content
-    of a file was changed in its place.
+    The ctime changes when a folder is copied, so it is used only if nothing else shows that the
+    content of a file was changed in place.
     """
     size, mtime, ctime = stamp
     in_place = known is not None and known[:2] == [size, mtime]
@@ -285,9 +285,9 @@ def judge(stage: Stage, lock: Lock, workspace: Workspace) -> Freshness:
 
 
 def stage_options(stage: Stage, workspace: Workspace, lock: Lock) -> dict[str, Any]:
-    """The options that decide what a stage makes, "section.option" -> JSON value.
+    """Return the options that decide a stage's output, "section.option" -> JSON value.
 
-    An option that leads to files of a person has a second entry for their content.
+    An option with a path to the user's files has a second entry for their content.
     """
     flat: dict[str, Any] = {}
     for section in (stage.name, *stage.uses):
@@ -306,7 +306,7 @@ def _flatten(name: str, value: Any, folder: Path, into: dict[str, Any]) -> None:
         for key, inner in value.items():
             _flatten(f"{name}.{key}", inner, folder, into)
     elif isinstance(value, str) and value.startswith("/"):
-        into[name] = os.path.relpath(value, folder)  # moving a checkout makes nothing stale
+        into[name] = os.path.relpath(value, folder)  # a moved checkout must stay fresh
     else:
         into[name] = value
 
@@ -332,7 +332,7 @@ def _reasons(
 
 
 def _difference(before: Any, now: Any) -> tuple[Any, Any]:
-    """Of two values that differ, the parts that do: a list may be as long as that of all files.
+    """Return the parts of two values that differ: a list may name all files of the data set.
 
     Example:
         >>> _difference([{"url": "a", "count": 1}, 5], [{"url": "a", "count": 2}, 5])
@@ -348,7 +348,7 @@ def _difference(before: Any, now: Any) -> tuple[Any, Any]:
 
 
 def _short(value: object) -> str:
-    """The value in words of a length that a line has room for.
+    """Return the value as a text short enough for one line.
 
     Example:
         >>> _short("x" * 1000) == "x" * SHOWN + "..."
@@ -361,7 +361,7 @@ def _short(value: object) -> str:
 def _options_then(
     stage: Stage, record: Mapping[str, Any], workspace: Workspace, lock: Lock
 ) -> dict[str, Any]:
-    """Options of the last run; one that did not exist then had what is its default now."""
+    """Return the options of the last run; an option added since then gets its default."""
     runs: dict[str, Any] = {name: {} for name in workspace.pipeline.train.runs}
     defaults = Pipeline.model_validate(
         {"labels": workspace.pipeline.labels, "train": {"runs": runs}}

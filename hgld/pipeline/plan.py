@@ -1,4 +1,4 @@
-"""What a run would do, before it does any of it: its stages, its downloads, the space it takes."""
+"""Dry run: the stages that a run would execute, its downloads and the disk space it needs."""
 
 import shutil
 from collections.abc import Collection, Iterable, Iterator
@@ -19,11 +19,11 @@ class Disk:
     """Space on one disk.
 
     Attributes:
-        what: is written there.
-        folder: where on it.
-        chosen_by: the option that names another folder.
-        need_bytes: at most, beside what is there already.
-        free_bytes: as of now.
+        what: content that is written there.
+        folder: path on the disk.
+        chosen_by: the option that moves it to another folder.
+        need_bytes: upper bound, in addition to existing files.
+        free_bytes: free space now.
     """
 
     what: str
@@ -35,7 +35,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run would do: per stage its state, reads and writes; downloads; disk space."""
+    """Plan of a run: state, reads and writes of each stage; downloads; disk space."""
 
     stages: list[tuple[Stage, Freshness]]
     base_url: str
@@ -44,7 +44,7 @@ class Plan:
 
 
 def plan(runner: Runner) -> Plan:
-    """The plan of a run, without doing any of it."""
+    """Return the plan of a run without executing it."""
     pipeline, source = runner.workspace.pipeline, runner.workspace.source
     stages = list(foresee(runner.judge_all()))
     runs = {stage.name for stage, now in stages if now.state != "fresh"}
@@ -58,7 +58,7 @@ def plan(runner: Runner) -> Plan:
 
 
 def foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, Freshness]]:
-    """The states as a run would find them: changed folders and what earlier stages may change."""
+    """Yield the states that a run would find, given changed folders and stale earlier stages."""
     remade: set[str] = set()
     for stage, now in judged:
         waits = sorted(ARTIFACTS[name].file for name in set(stage.reads) & remade)
@@ -81,7 +81,7 @@ def _needs_a_person(name: str) -> bool:
 
 
 def estimate_fetch(runner: Runner) -> Any:
-    """What a fetch of the pipeline costs: files, bytes to load, bytes on the disk."""
+    """Estimate the cost of the fetch stage: files, bytes to download, bytes on the disk."""
     pipeline, source = runner.workspace.pipeline, runner.workspace.source
     resized = pipeline.export.short_side is not None
     return load_function("hgld.sources.fetch:estimate_fetch")(pipeline.fetch, source, resized)
@@ -90,12 +90,12 @@ def estimate_fetch(runner: Runner) -> Any:
 def find_disks(
     workspace: Workspace, estimate: Any, runs: Collection[str] = ("fetch", "export")
 ) -> tuple[Disk, ...]:
-    """What the files and the shards need; of one disk where both folders lie on the same.
+    """Return the space needed by files and shards; one entry if both folders share a disk.
 
     Args:
-        workspace: its source folder takes the files, its work folder the shards.
+        workspace: its source folder holds the files, its work folder the shards.
         estimate: of the fetch.
-        runs: names of the stages that will run; of the others, all is there.
+        runs: names of the stages that will run; the outputs of the others exist.
     """
     source, work, there = workspace.source, workspace.work, estimate.there_bytes
     most, stay = estimate.peak_bytes - there, estimate.stays_bytes - there
@@ -115,7 +115,7 @@ def _free_bytes(folder: Path) -> int:
 
 
 def _nearest(folder: Path) -> Path:
-    """The folder, or the last one above it that is there."""
+    """Return the folder, or its nearest existing ancestor."""
     folder = folder.resolve()
     while not folder.exists():
         folder = folder.parent

@@ -1,7 +1,7 @@
-"""Runs the stages that are not fresh, in order, and tells what each one did.
+"""The runner: executes the stages that are not fresh, in order, and reports each one.
 
-Nothing here prints: what happens is handed to a ``Listener``. Outputs are written only after the
-stage function has returned; a table that a person edited is never overwritten without a copy.
+It prints nothing: events go to a ``Listener``. Outputs are written only after the stage function
+has returned; a table that a person edited is never overwritten without a copy.
 """
 
 import os
@@ -34,11 +34,11 @@ from hgld.words import nearest
 
 __all__ = ["Listener", "Runner"]
 
-SHOWN = 3  # copies in a notice
+SHOWN = 3  # copies named in a notice
 
 
 class Listener(Protocol):
-    """Is told what the run does."""
+    """Receiver of the events of a run."""
 
     def starts(self, stage: Stage, reasons: Sequence[str]) -> None:
         """A stage starts, for these reasons."""
@@ -50,11 +50,11 @@ class Listener(Protocol):
         """A stage has nothing to do."""
 
     def notice(self, text: str) -> None:
-        """Something a person should know."""
+        """The run sends a notice for the user."""
 
 
 class Runner:
-    """Runs stages of one pipeline in one work folder, one process at a time."""
+    """Runner of the stages of one pipeline in one work folder, one process at a time."""
 
     def __init__(self, workspace: Workspace, now: str, listener: Listener) -> None:
         self.workspace = workspace
@@ -65,10 +65,10 @@ class Runner:
         self._checked: set[str] = set()
 
     def run(self, until: str | None = None) -> int:
-        """Run what is stale or missing, up to a stage; the number of stages that ran.
+        """Run stale or missing stages up to ``until``; return the number of stages that ran.
 
         Raises:
-            WaitingForReview: decisions are open; the same call goes on once they are made.
+            WaitingForReview: decisions are open; the same call continues once they are made.
         """
         last = self.stages.index(self.stage(until)) if until else len(self.stages)
         stages = self.stages[: last + 1]
@@ -79,17 +79,17 @@ class Runner:
         return ran
 
     def run_one(self, name: str, force: bool = False) -> bool:
-        """Run one stage if it is not fresh, or in any case; whether it ran."""
+        """Run one stage if it is not fresh or ``force`` is set; return whether it ran."""
         with self.alone():
             return self.run_if_needed(self.stage(name), force)
 
     def follow(self, name: str) -> None:
-        """Work on a stage beside the process that runs it: nothing is judged or recorded here."""
+        """Run a stage as a further process of a torchrun: freshness is not checked or recorded."""
         stage = self.stage(name)
         self._call(stage, self._read_inputs(stage))
 
     def stage(self, name: str) -> Stage:
-        """The row of this pipeline that has the name."""
+        """Return the stage of this pipeline with that name."""
         for stage in self.stages:
             if stage.name == name:
                 return stage
@@ -106,11 +106,11 @@ class Runner:
         )
 
     def judge_all(self) -> list[tuple[Stage, Freshness]]:
-        """State of every stage as of now."""
+        """Return the current state of every stage."""
         return [(stage, judge(stage, self.lock, self.workspace)) for stage in self.stages]
 
     def _clear_half_written(self) -> None:
-        """Remove what a killed run was writing; only in places that are hgld's own."""
+        """Remove temporary files of a killed run, only in folders that hgld writes."""
         work = self.workspace.work
         left = [*left_behind(work), *left_behind(work / ".state", below=True)]
         for name, artifact in ARTIFACTS.items():
@@ -123,10 +123,10 @@ class Runner:
             file.unlink(missing_ok=True)
 
     def read(self, name: str, stage: Stage) -> Any:
-        """An artifact that a stage reads; an optional one that is not there is empty.
+        """Read an artifact for a stage; a missing optional one is empty.
 
         Raises:
-            MissingInput: it is not there; says which stage makes it.
+            MissingInput: it is missing; names the stage that makes it.
         """
         artifact, path = ARTIFACTS[name], self.workspace.path(name)
         if path.exists():
@@ -144,24 +144,24 @@ class Runner:
         raise MissingInput(f"{path}: {stage.name} reads it and it does not exist; {what}")
 
     def write(self, name: str, value: Any) -> None:
-        """Check an artifact and write it to its place."""
+        """Check an artifact and write it to its path."""
         artifact = ARTIFACTS[name]
         assert not isinstance(artifact, Folder)
         artifact.write(value, self.workspace.path(name))
 
     def make(self, stage: Stage) -> dict[str, Any]:
-        """What a stage would write now, by artifact; nothing is written."""
+        """Return the outputs of a stage by artifact, without writing them."""
         outputs = self._call(stage, self._read_inputs(stage))
         return dict(zip(stage.writes, outputs, strict=True))
 
     def run_if_needed(self, stage: Stage, force: bool = False, ahead: Sequence[Stage] = ()) -> bool:
-        """``run_one`` for a caller that holds the folder already (``alone``).
+        """``run_one`` for a caller that already holds the folder's lock (``alone``).
 
         Args:
-            stage: to run.
+            stage: the stage to run.
             force: run it even if it is fresh.
-            ahead: stages that will run after it; before it runs, their options are checked
-                against the tables that are there already.
+            ahead: stages that will run after it; their options are checked before it runs,
+                against the tables that already exist.
         """
         freshness = judge(stage, self.lock, self.workspace)
         freshness = self._settle_edits(stage, freshness, force)
@@ -182,7 +182,7 @@ class Runner:
         return True
 
     def _check_ahead(self, stage: Stage, ahead: Sequence[Stage]) -> None:
-        """Check options of later stages as soon as what they are checked against is there."""
+        """Check options of later stages as soon as the tables for the check exist."""
         earlier = self.stages[: self.stages.index(stage)]
         made = {name for other in earlier for name in other.writes}
         tables: dict[str, Any] = {}
@@ -201,7 +201,7 @@ class Runner:
                 self._checked.add(function)
 
     def _settle_edits(self, stage: Stage, freshness: Freshness, force: bool) -> Freshness:
-        """Refuse edits that nobody has accepted; what else changed is damage and made again."""
+        """Refuse edits that are not accepted; any other change is damage and made again."""
         editable = []
         for name in freshness.edited:
             artifact, path = ARTIFACTS[name], self.workspace.path(name)
@@ -223,13 +223,13 @@ class Runner:
         return Freshness("stale", reasons) if damaged else freshness
 
     def _require_as_made(self, stage: Stage) -> None:
-        """Refuse inputs that are not as another stage made them, when a stage is run alone.
+        """Refuse inputs that were changed since another stage made them, when a stage runs alone.
 
-        The files of a source folder are a person's own, and may change.
+        The files of a source folder belong to the user and may change.
 
         Raises:
             HgldError: an input is damaged.
-            InvalidData: it is an edit that nobody has accepted.
+            InvalidData: an input has an edit that is not accepted.
         """
         for maker in self.stages:
             record = self.lock.stages.get(maker.name, {})
@@ -256,7 +256,7 @@ class Runner:
         """Read a table that a person edited.
 
         Raises:
-            InvalidData: it cannot be read, or its rows do not add up with those before and after.
+            InvalidData: it cannot be read, or its rows do not balance with the stage's others.
         """
         path = self.workspace.path(name)
         try:
@@ -285,7 +285,7 @@ class Runner:
         return f"{artifact.file} was changed since it was made"
 
     def _copy_others(self, stage: Stage) -> dict[Path, Path]:
-        """Copies of the tables that are there but not as this stage left them."""
+        """Copy the output tables that were changed since this stage wrote them."""
         copies = {}
         for name in stage.writes:
             path = self.workspace.path(name)
@@ -306,11 +306,11 @@ class Runner:
         inputs = self._read_inputs(stage)
         hashes = self.lock.hashes(stage.reads, self.workspace)
         self.lock.start(stage)
-        load_function(stage.function)  # takes seconds, in which the stage is still starting
+        load_function(stage.function)  # the import takes seconds and belongs to the start
         begins()
         with self._others_kept(stage) as kept:
             outputs = self._call(stage, inputs, force)
-        copies = self._copy_others(stage)  # as late as can be: a person may have saved meanwhile
+        copies = self._copy_others(stage)  # late: a person may have saved edits meanwhile
         written = self._write_outputs(stage, outputs)
         self._tell_copies(copies)
         summary = self._count(stage, written, perf_counter() - start)
@@ -319,7 +319,7 @@ class Runner:
 
     @contextmanager
     def _others_kept(self, stage: Stage) -> Iterator[ReturnedFiles]:
-        """Keep what hgld did not write in the folder that the stage replaces; report the copies."""
+        """Keep files that hgld did not write in a folder that is replaced; report the copies."""
         folders = {n: a for n in stage.writes if isinstance(a := ARTIFACTS[n], Folder)}
         replaced = next((name for name, folder in folders.items() if folder.replaced), None)
         if replaced is None:
@@ -351,7 +351,7 @@ class Runner:
 
     @contextmanager
     def _served(self, stage: Stage) -> Iterator[Pipeline]:
-        """The pipeline; where it wants a stand-in for the network, with one that runs."""
+        """Yield the pipeline; start its local stand-in for the network if it has one."""
         pipeline = self.workspace.pipeline
         if stage.served_by is None or not pipeline.scrape.stand_in:
             yield pipeline
@@ -376,7 +376,7 @@ class Runner:
         return {"out": folders[0]} if folders else {}
 
     def _write_outputs(self, stage: Stage, outputs: Any) -> dict[str, Any]:
-        """Write what the function returned, by artifact; folders it wrote itself."""
+        """Write the returned tables by artifact; the stage has written its folders itself."""
         names = [name for name in stage.writes if not isinstance(ARTIFACTS[name], Folder)]
         values = outputs if isinstance(outputs, tuple) else (outputs,)
         written = dict(zip(names, values if names else (), strict=True))
@@ -388,7 +388,7 @@ class Runner:
         return written
 
     def keep_as_written(self, name: str) -> None:
-        """Copy an editable table, so that what a person changes in it can be shown."""
+        """Copy an editable table, so that later edits can be shown as differences."""
         with atomic_path(self.workspace.path_as_written(name)) as temporary:
             shutil.copyfile(self.workspace.path(name), temporary)
 
@@ -404,7 +404,7 @@ class Runner:
         return Summary(stage.name, None, went_on, dropped, stage.unit, seconds)
 
     def _pass_gate(self, stage: Stage) -> None:
-        """Ask the stage's gate; while it is closed, say where and how to decide."""
+        """Call the stage's gate; if it raises, add where and how to decide."""
         if stage.gate is None:
             return
         options = getattr(self.workspace.pipeline, stage.name)
@@ -421,19 +421,19 @@ class Runner:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the work folder against a second process."""
+        """Hold the lock of the work folder, which excludes a second process."""
         work = self.workspace.work
         _require_writable(work)
         taken = f"{work}: another hgld is at work here"
         with hold(work / ".lock", taken, "or give --work another folder"):
-            self.lock = Lock.load(self.lock.path)  # as the run before this one left it
+            self.lock = Lock.load(self.lock.path)  # another run may have changed it since
             self._tell_other_pipeline()
             self._clear_half_written()
             yield
-            self.lock.save()  # file hashes too, also where no stage ran
+            self.lock.save()  # keeps the cache of file hashes, even if no stage ran
 
     def _tell_other_pipeline(self) -> None:
-        """Say whose run the folder held so far, where that was another pipeline's."""
+        """Send a notice if the folder belonged to another pipeline so far."""
         work = self.workspace.work.resolve()
         own = os.path.relpath(self.workspace.pipeline_file.resolve(), work)
         if self.lock.pipeline not in ("", own):

@@ -1,7 +1,7 @@
-"""The progress of the running stage of a work folder, for ``hgld status`` beside it.
+"""Progress file of the running stage of a work folder, read by ``hgld status`` in another process.
 
-The runner keeps a small file while a stage runs. It counts only as long as the lock of the work
-folder is held: a killed process leaves the file behind, but not the lock.
+The runner keeps a small file while a stage runs. The file is valid only while the lock of the work
+folder is held: a killed process leaves the file, but not the lock.
 """
 
 import json
@@ -20,20 +20,20 @@ from hgld.words import progress_text
 __all__ = ["RunningStage", "read_running", "record_running"]
 
 Item = TypeVar("Item")
-EVERY_S = 1.0  # the file is written at most so often
+EVERY_S = 1.0  # least time between two writes of the file
 STARTING = "starting"  # label while inputs are read and libraries are imported
 
 
 @dataclass(frozen=True)
 class RunningStage:
-    """A stage at work.
+    """A running stage.
 
     Attributes:
         stage: its name.
-        since: when it began, ISO 8601 with the time zone.
-        label: of the part that it is at; empty: it reports no progress.
-        done: items of that part.
-        total: None: not known.
+        since: start, ISO 8601 with the time zone.
+        label: of the current part; empty: it reports no progress.
+        done: finished items of that part.
+        total: number of items; None: unknown.
     """
 
     stage: str
@@ -43,7 +43,7 @@ class RunningStage:
     total: int | None = None
 
     def describe(self) -> str:
-        """Since when it runs and how far it is, in one line."""
+        """Return start time and progress in one line."""
         began = datetime.fromisoformat(self.since).astimezone()
         today = began.date() == datetime.now().astimezone().date()
         since = f"since {began:%H:%M}" if today else f"since {began:%Y-%m-%d %H:%M}"
@@ -55,20 +55,20 @@ class RunningStage:
 
 
 def read_running(work: Path) -> RunningStage | None:
-    """The stage that a process runs in the work folder at the moment."""
+    """Return the stage that runs in the work folder now; None if there is none."""
     if not is_held(work / ".lock"):
         return None
     try:
         return RunningStage(**json.loads(_path(work).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):  # between two stages, or of another version
+    except (OSError, ValueError, TypeError):  # between two stages, or from another version
         return None
 
 
 @contextmanager
 def record_running(work: Path, stage: str) -> Iterator[Callable[[], None]]:
-    """Keep the file of the running stage while the block runs.
+    """Keep the progress file while the block runs.
 
-    The stage is starting until the function that the block gets is called, or it reports progress.
+    The label is "starting" until the yielded function is called or progress is reported.
     """
     running = RunningStage(stage, datetime.now().astimezone().isoformat(timespec="seconds"))
     written = 0.0
@@ -98,7 +98,7 @@ def _path(work: Path) -> Path:
 
 
 def _write(work: Path, running: RunningStage) -> None:
-    """Replace the file; that a disk takes no more must not stop the stage itself."""
+    """Replace the file; a full disk must not stop the stage here."""
     temporary = _path(work).with_name(".running.json.tmp")
     with suppress(OSError):
         temporary.parent.mkdir(parents=True, exist_ok=True)

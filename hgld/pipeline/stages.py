@@ -1,8 +1,8 @@
-"""The data flow as one table: the files and the function of each stage.
+"""Table of the stages: function, input and output artifacts, and options of each.
 
-A stage function knows no file; it is called with what its artifacts read as, in the order of
-``reads``, with its options, and returns what ``writes`` names, in that order. Functions are named
-as "module:function", so that this table loads nothing heavy.
+A stage function does no file access for tables; it gets the values of ``reads`` in that order and
+its options, and returns the values of ``writes`` in that order. Functions are named as
+"module:function", so that this table imports nothing heavy.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ BY_IMAGE = ("split", "image_id")
 
 @dataclass(frozen=True)
 class Balance:
-    """Rows that came in equal rows that went on plus dropped rows, counted by key."""
+    """Equation of a stage: rows in = rows out + rows dropped, compared by key."""
 
     came_in: str
     went_on: str
@@ -40,23 +40,23 @@ class Balance:
 
 @dataclass(frozen=True)
 class Stage:
-    """One row of the data flow.
+    """One stage of the data flow.
 
     Attributes:
-        name: the verb of the command line and the section of the pipeline file.
+        name: command of the command line and section of the pipeline file.
         function: "module:function".
         help: one line for the command line.
-        when: option -> value or values under which this row is part of a pipeline.
-        uses: other sections of the pipeline file, or its title, that decide what the stage makes.
-        gate: "module:function" with the stage's arguments; raises until a person has acted.
+        when: option -> value or values for which this row is part of a pipeline.
+        uses: other sections of the pipeline file, or its title, that affect the output.
+        gate: "module:function", called with the stage's arguments; raises until a person acts.
         checks: "module:function" -> names of tables. The function takes these tables and the
             stage's options, and refuses options that do not fit the data. It is called as soon as
             earlier stages have written the tables, so that a run does not stop for a typo after
             hours of training.
         served_by: "module:function", a context manager that stands in for the network.
-        needs: an option that must be set; without it a pipeline leaves the stage out.
+        needs: an option that must be set, or the pipeline leaves the stage out.
         unit: name of a row of its largest table, if the stage has no balance.
-        revision: raised when the same input and options give another result than before.
+        revision: increase when the code gives another result for the same input and options.
     """
 
     name: str
@@ -80,7 +80,7 @@ _NATIVE = ("sop", "inaturalist", "cub", "dyml")  # data sets in their own publis
 
 
 def _release(function: str, source: str, *reads: str) -> tuple[Stage, Stage]:
-    """The rows that release labels of a source: alone, and with the shards."""
+    """Return the two release stages of a source: labels alone, and labels with shards."""
     row = partial(
         Stage,
         "publish",
@@ -288,7 +288,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("hierarchy", "label_dropped"),
         when={"label.source": "folder"},
         uses=("source",),
-        balance=Balance(  # a folder's class has one number in both id spaces
+        balance=Balance(  # by landmark_id alone: a folder's class has one number in both id spaces
             "landmarks", "hierarchy", "label_dropped", ("landmark_id",), "classes"
         ),
     ),
@@ -386,19 +386,19 @@ STAGES: tuple[Stage, ...] = (
 
 
 def active_stages(pipeline: object) -> tuple[Stage, ...]:
-    """The rows that a pipeline's options choose, in the order of the flow."""
+    """Return the stages that a pipeline's options select, in order."""
     chosen = (stage for stage in STAGES if _chosen(stage, pipeline))
     return tuple(stage for stage in chosen if not stage.needs or _option(pipeline, stage.needs))
 
 
 def left_out(pipeline: object) -> dict[str, str]:
-    """Stages that a pipeline leaves out because an option is not set, each with that option."""
+    """Return stages that are left out because an option is not set -> that option."""
     chosen = {stage.name: stage.needs for stage in STAGES if _chosen(stage, pipeline)}
     return {name: needs for name, needs in chosen.items() if needs and not _option(pipeline, needs)}
 
 
 def stage_names() -> list[str]:
-    """The verbs in the order of the flow.
+    """Return the stage names in order.
 
     Example:
         >>> stage_names()[:4]
@@ -408,9 +408,9 @@ def stage_names() -> list[str]:
 
 
 def load_function(name: str) -> Any:
-    """The function that "module:function" names."""
+    """Import the function that "module:function" names."""
     module, _, function = name.partition(":")
-    with held_back():  # during its import, torch loses a request to stop, or aborts
+    with held_back():  # a signal during the import of torch gets lost or aborts the process
         return getattr(import_module(module), function)
 
 
@@ -422,7 +422,7 @@ def _chosen(stage: Stage, pipeline: object) -> bool:
 
 
 def _option(pipeline: object, name: str) -> Any:
-    """The value of "section.option"."""
+    """Return the value of "section.option"."""
     value: Any = pipeline
     for part in name.split("."):
         value = getattr(value, part)
