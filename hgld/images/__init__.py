@@ -1,13 +1,13 @@
-"""Image files to upright RGB pixels, and back to JPEG.
+"""Decode image files to upright RGB pixels, and encode them to JPEG.
 
-Every part of hgld that opens an image does so here, so that one rule holds everywhere:
+Every part of hgld that opens an image uses this package, so the same rules apply everywhere:
 
 - **Upright**: the orientation in the EXIF or XMP data is applied.
 - **RGB with 8 bits**: grey, palette, CMYK and YCbCr images are converted; transparent pixels become
   white; 16-bit grey is scaled. 32-bit integers and floats have no known range, so such an image is
   undecodable.
 - **Bounded**: an image whose header states too many pixels, or far more than its bytes can hold,
-  is undecodable. No memory is taken for its pixels.
+  is undecodable. No memory is allocated for its pixels.
 """
 
 from hgld.images.decode import (

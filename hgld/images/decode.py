@@ -1,7 +1,7 @@
-"""Image bytes to upright RGB pixels.
+"""Decode image bytes to upright RGB pixels.
 
 Plain JPEGs are decoded by libjpeg-turbo directly (``hgld.images.jpeg``). Pillow decodes everything
-else, and its verdict counts where the two differ.
+else, and decides in cases where the two differ.
 """
 
 import io
@@ -26,16 +26,16 @@ __all__ = [
     "upright_rgb",
 ]
 
-MOST_PIXELS = 178_956_970  # Pillow's own limit against attacks on the memory
-# A Huffman-coded JPEG has at least one bit for a block of 8 x 8 pixels, and deflate makes at most
-# 1,032 bytes of one. A decoder would take the memory for what a small file states, and paints
-# missing blocks of a JPEG grey without a word.
+MOST_PIXELS = 178_956_970  # Pillow's own limit against decompression bombs
+# A Huffman-coded JPEG has at least one bit per block of 8 x 8 pixels, and deflate expands a byte to
+# 1,032 bytes at most. Without this limit a decoder would allocate any size that a file states,
+# and paint the missing blocks of a JPEG grey without an error.
 PIXELS_PER_BYTE = {"JPEG": 8 * 64, "PNG": 8 * 1032}
-# Pillow warns of damaged metadata, photo by photo. Ignored once and for all, since catch_warnings
-# changes the filters of all threads.
+# Pillow warns of damaged metadata for each photo. The filter is set once for the process, since
+# catch_warnings would change the filters of all threads.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\..*ImagePlugin")
 NO_RANGE = {"I": "32-bit integers", "F": "floats"}
-TURNS = {  # EXIF orientation -> what makes the image upright
+TURNS = {  # EXIF orientation -> the operation that makes the image upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -48,7 +48,7 @@ BITS_PER_SAMPLE, PHOTOMETRIC, WHITE_IS_ZERO = 258, 262, 0  # TIFF tags, and a va
 
 
 class Undecodable(Exception):
-    """The bytes are not an image that hgld can decode; the text says why."""
+    """The bytes are not an image that hgld can decode; the message gives the reason."""
 
 
 def decode_rgb(data: bytes | memoryview, at_least: int | None = None) -> Image.Image:
@@ -56,8 +56,8 @@ def decode_rgb(data: bytes | memoryview, at_least: int | None = None) -> Image.I
 
     Args:
         data: an image file.
-        at_least: the sides of a JPEG may be divided by 2, 4 or 8 while it is decoded, as long as
-            they stay at least this long; much faster if only a small copy is wanted.
+        at_least: the sides of a JPEG may be divided by 2, 4 or 8 during decoding, as long as they
+            stay at least this long; much faster if only a small copy is needed.
 
     Raises:
         Undecodable: damaged, too large, or pixels without a known range.
@@ -76,40 +76,40 @@ def decode_rgb(data: bytes | memoryview, at_least: int | None = None) -> Image.I
 
 
 def read_size(data: bytes | memoryview) -> tuple[int, int]:
-    """Return width and height of an image as it is seen upright, from its headers alone.
+    """Return width and height of an image after its orientation is applied, from the headers.
 
     Raises:
-        Undecodable: the headers are damaged, or state a size that cannot be.
+        Undecodable: the headers are damaged, or state an impossible size.
     """
     with decoding(), open_image(data) as image:
         width, height = image.size
-        # Pillow swaps the sides of a turned TIFF when it opens it
+        # Pillow swaps the sides of a rotated TIFF when it opens the file
         swapped = _orientation(image) > 4 and image.format != "TIFF"
         return (height, width) if swapped else (width, height)
 
 
 @contextmanager
 def decoding() -> Iterator[None]:
-    """Raise ``Undecodable`` for whatever a decoder raises: Pillow raises almost anything."""
+    """Convert every decoder error to ``Undecodable``: Pillow raises errors of almost any class."""
     try:
         yield
     except (MemoryError, Undecodable):
         raise
-    except UnidentifiedImageError:  # its text holds a memory address
+    except UnidentifiedImageError:  # its message has a memory address, which differs by run
         raise Undecodable("not an image of a known format") from None
     except Exception as error:
         raise Undecodable(f"{type(error).__name__}: {error}") from None
 
 
 def open_image(data: bytes | memoryview) -> Image.Image:
-    """Open an image with Pillow and check its stated size; its pixels are not decoded yet."""
+    """Open an image with Pillow and check its stated size; the pixels are not decoded yet."""
     image: Image.Image = Image.open(io.BytesIO(data))
     require_size(image.size, len(data), image.format)
     return image
 
 
 def require_size(size: tuple[int, int], size_bytes: int, file_format: str | None) -> None:
-    """Check that an image of this size can be in so many bytes, and is not too large.
+    """Check that an image of this size is not too large, and fits in this many bytes.
 
     Raises:
         Undecodable: it is too large, or its bytes cannot hold so many pixels.
@@ -123,7 +123,7 @@ def require_size(size: tuple[int, int], size_bytes: int, file_format: str | None
 
 
 def is_turned(image: Image.Image) -> bool:
-    """Whether the metadata of an opened image say that it is to be turned or mirrored."""
+    """Whether the metadata of an opened image require it to be rotated or mirrored."""
     return _orientation(image) in TURNS
 
 
@@ -137,12 +137,12 @@ def _orientation(image: Image.Image) -> int:
 
 
 def upright_rgb(image: Image.Image) -> Image.Image:
-    """Decode an opened image: its orientation applied, 8-bit RGB, white where transparent.
+    """Decode an opened image: orientation applied, 8-bit RGB, white where transparent.
 
     Raises:
         Undecodable: its pixels have no known range.
     """
-    image.load()  # Pillow turns a TIFF here
+    image.load()  # this rotates a TIFF
     turn = TURNS.get(_orientation(image))  # exif_transpose would write the EXIF data again, too
     rgb = _to_rgb(image)
     return rgb if turn is None else rgb.transpose(turn)
@@ -156,6 +156,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
             f"its pixels are {NO_RANGE[image.mode]} without a known range; save it with 8 or 16 "
             "bits a channel"
         )
+    # convert() to RGBA does not accept premultiplied grey
     if image.mode == "La":
         image = image.convert("LA")
     if image.has_transparency_data:
@@ -167,7 +168,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _from_16_bits(image: Image.Image) -> Image.Image:
-    """Scale 0..65535 to 0..255; a TIFF may state fewer bits, or that 0 is white."""
+    """Scale 0..65535 to 0..255; a TIFF may have fewer bits, or 0 for white."""
     tags = getattr(image, "tag_v2", {})
     white = 2 ** int(tags.get(BITS_PER_SAMPLE, (16,))[0]) - 1
     values = np.minimum(np.arange(1 << 16), white)

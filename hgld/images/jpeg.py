@@ -1,7 +1,7 @@
-"""Decodes JPEGs with libjpeg-turbo directly: Pillow's pixels in two thirds of its time.
+"""Decode JPEGs with libjpeg-turbo directly: Pillow's pixels in two thirds of its time.
 
-Only plain colour and grey JPEGs without a fault are taken; everything else is left to Pillow.
-Headers are read in place, in microseconds, so that copying a JPEG costs no decoding.
+Only plain colour and grey JPEGs without any fault are accepted; everything else is left to Pillow.
+Headers are parsed in place, in microseconds, so that a JPEG can be copied without decoding it.
 """
 
 import re
@@ -23,8 +23,8 @@ __all__ = [
 START = b"\xff\xd8\xff"
 END = b"\xff\xd9"
 PLAIN = ("YCbCr", "Gray")
-BASELINE = (0xC0, 0xC1)  # frames that one scan completes
-TABLES = (0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0))  # and what decoders pass over
+BASELINE = (0xC0, 0xC1)  # frames with a single scan
+TABLES = (0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0))  # tables, and segments decoders skip
 SCAN = 0xDA
 APP1 = 0xE1  # holds EXIF or XMP
 EXIF = b"Exif\0\0"
@@ -32,16 +32,16 @@ ENTRIES = {b"II*\0": struct.Struct("<HHIH2x"), b"MM\0*": struct.Struct(">HHIH2x"
 ORIENTATION, SHORT = 0x0112, 3
 TURNED = range(2, 9)
 _XMP_ORIENTATION = re.compile(rb'tiff:Orientation(?:="|>)[^01]')
-_NO_DATA = "Corrupt JPEG data: premature end of data segment"  # libjpeg's words
-_AFTER_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7]")  # no stuffed byte, no restart
+_NO_DATA = "Corrupt JPEG data: premature end of data segment"  # libjpeg's message
+_AFTER_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7]")  # a marker: not a stuffed byte, not a restart
 
 
 class JpegHeaders(NamedTuple):
-    """What the headers of a JPEG say.
+    """Facts from the headers of a JPEG.
 
     Attributes:
-        upright: the metadata certainly ask for no turn; if anything is unclear, Pillow decides.
-        scan_start: first byte of a baseline JPEG's only scan; 0 if the headers are anything else.
+        upright: the metadata certainly request no rotation; in doubt False, and Pillow decides.
+        scan_start: first byte of a baseline JPEG's only scan; 0 for any other structure.
     """
 
     upright: bool
@@ -49,7 +49,7 @@ class JpegHeaders(NamedTuple):
 
 
 def jpeg_size(data: bytes | memoryview) -> tuple[int, int] | None:
-    """Width and height of a plain JPEG, None where it is something else."""
+    """Width and height of a plain JPEG; None for any other image."""
     if bytes(data[:3]) != START:
         return None
     try:
@@ -60,7 +60,7 @@ def jpeg_size(data: bytes | memoryview) -> tuple[int, int] | None:
 
 
 def is_whole_jpeg(data: bytes) -> bool:
-    """Whether a plain JPEG can be decoded from its first to its last line without a warning."""
+    """Whether a plain JPEG decodes from the first to the last line without a warning."""
     try:
         simplejpeg.decode_jpeg(data, colorspace="GRAY", fastdct=True, strict=True)
     except ValueError:
@@ -69,21 +69,21 @@ def is_whole_jpeg(data: bytes) -> bool:
 
 
 def is_sound_jpeg(data: bytes, headers: JpegHeaders | None = None) -> bool:
-    """Whether a baseline JPEG is complete: sound headers, one scan, its end where the data end.
+    """Whether a baseline JPEG is complete: valid headers, one scan, its end at the end of the file.
 
-    A decoder stops at unsound headers and where data are missing; anything wrong inside the scan
-    it only warns of. So a sound image is one that a decoder gets through, which is known in a
-    fifth of the time of decoding it. False says nothing; then decode.
+    A decoder fails on invalid headers and on missing data; for any fault inside the scan it only
+    warns. A sound image therefore decodes, which this test finds in a fifth of the time of
+    decoding. False means unknown: decode to find out.
 
     Args:
         data: the file.
-        headers: of the file, if they were read before.
+        headers: of the file, if they were parsed before.
     """
     start = (headers or read_headers(data)).scan_start
     found = _AFTER_SCAN.search(data, start) if start else None
     if found is None or found.start() != len(data) - len(END) or not data.endswith(END):
         return False
-    try:  # an empty scan: all that the headers ask of a decoder, and then no data
+    try:  # decode an empty scan: the headers are checked, then the data are missing
         simplejpeg.decode_jpeg(data[:start] + END, fastdct=True, min_height=1, min_width=1)
     except ValueError as error:
         return str(error) == _NO_DATA
@@ -115,7 +115,7 @@ def read_headers(data: bytes | memoryview) -> JpegHeaders:
 
 
 def _is_upright_exif(exif: bytes) -> bool:
-    """Whether the first directory of EXIF data has no orientation, or one that is no turn."""
+    """Whether the first directory of EXIF data has no orientation, or the upright one."""
     entry = ENTRIES.get(exif[:4])
     if entry is None:
         return False
@@ -131,9 +131,9 @@ def _is_upright_exif(exif: bytes) -> bool:
 
 
 def decode_plain_jpeg(data: bytes | memoryview) -> np.ndarray | None:
-    """Decode a plain JPEG as it is stored: (H, W, 3) bytes; None if it has any fault.
+    """Decode a plain JPEG without rotating it: (H, W, 3) bytes; None if it has any fault.
 
-    Pillow tolerates some faults, and says what is wrong with the others.
+    Pillow then decides: it tolerates some faults and names the others.
     """
     try:
         return np.asarray(simplejpeg.decode_jpeg(data, colorspace="RGB", strict=True))

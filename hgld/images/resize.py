@@ -1,8 +1,8 @@
-"""Makes a photo smaller, and writes into it what was done to it.
+"""Resize photos, and record the changes in the resized file.
 
-A photo is resized when it becomes a sample, or already when it is fetched, if the disk has no room
-for the original. Both give the same pixels. Licences ask for a statement of changes, so a photo
-that is resized early carries a note, as a JPEG comment, for the sample's own record.
+A photo is resized when it becomes a sample, or already on download if the disk has no space for the
+original. Both give the same pixels. Licences require a statement of changes, so a photo that is
+resized on download carries a note in a JPEG comment, from which the sample's record is made.
 """
 
 import io
@@ -15,14 +15,14 @@ from hgld.images.decode import Undecodable, decoding, is_turned, open_image, upr
 
 __all__ = ["Note", "describe_changes", "read_note", "resize", "shrink_jpeg"]
 
-HEAD_BYTES = 256  # the comment is among the first markers
+HEAD_BYTES = 256  # enough: the comment is among the first markers
 MARK = "hgld, from {width} x {height}: {changes}\n"
 PATTERN = re.compile(rb"hgld, from (\d+) x (\d+): ([^\n]+)\n")
 
 
 @dataclass(frozen=True)
 class Note:
-    """Size of a photo before it was made smaller (upright), and what was done to it."""
+    """Upright size of a photo before it was resized, and the changes made to it."""
 
     width: int
     height: int
@@ -30,7 +30,7 @@ class Note:
 
 
 def resize(image: Image.Image, short_side: int) -> Image.Image:
-    """Return the image with that short side, its proportions kept; a smaller one as it is.
+    """Return the image with that short side, proportions kept; a smaller one is unchanged.
 
     Example:
         >>> resize(Image.new("RGB", (800, 600)), 256).size
@@ -46,7 +46,7 @@ def resize(image: Image.Image, short_side: int) -> Image.Image:
 
 
 def describe_changes(turned: bool, short_side: int | None, quality: int) -> str:
-    """Say what was done to a photo, for its record.
+    """Describe the changes made to a photo, for its record.
 
     Example:
         >>> describe_changes(True, 256, 90)
@@ -60,8 +60,8 @@ def describe_changes(turned: bool, short_side: int | None, quality: int) -> str:
 def shrink_jpeg(data: bytes, short_side: int, quality: int) -> bytes:
     """Return the photo as a smaller JPEG with its note.
 
-    The Huffman tables are its own (``optimize``): 4 % smaller, with the same pixels. A photo that
-    is small enough is returned as it is. So is one that cannot be decoded: export drops it later,
+    Huffman tables are optimised for each photo: 4 % smaller, with the same pixels. A photo that is
+    small enough is returned unchanged. So is one that cannot be decoded: export drops it later,
     with the reason.
     """
     try:
@@ -72,7 +72,7 @@ def shrink_jpeg(data: bytes, short_side: int, quality: int) -> bytes:
 
 
 def read_note(data: bytes) -> Note | None:
-    """Read the note of a photo that was made smaller; None if it has none.
+    """Read the note of a resized photo; None if it has none.
 
     Example:
         >>> read_note(b"no photo") is None

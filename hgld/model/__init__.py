@@ -1,8 +1,8 @@
-"""Text and image encoders, and where their weights come from.
+"""Text and image encoders, and the lookup of their weights.
 
-Names are loaded when they are used, so that a text encoder does not load timm, nor an image
-encoder open_clip. Both import torchvision; this package is the only one that imports the three, so
-the import hook for torchvision is installed here and not by ``import hgld``.
+Names are loaded on first use, so that a text encoder does not load timm, nor an image encoder
+open_clip. Both import torchvision. No other package imports any of the three, so the import hook
+for torchvision is installed here and not by ``import hgld``.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""Backbones: timm's architectures, and pretrained weights for them.
+"""Image backbones: timm's architectures, and pretrained weights for them.
 
 Weights come from a file, from the hub, or from a package that ships EfficientNet-Lite0 under the
-names of another implementation; those are mapped by name, every one of them.
+names of another implementation; every one of those is mapped to timm's name.
 """
 
 import re
@@ -44,7 +44,7 @@ LITE0_BLOCK_NAMES = {
     "_project_conv": "conv_pwl",
     "_bn2": "bn3",
 }
-LITE0_FIRST_BLOCK_NAMES = {  # it has no expansion
+LITE0_FIRST_BLOCK_NAMES = {  # the first block has no expansion
     "_depthwise_conv": "conv_dw",
     "_bn1": "bn1",
     "_project_conv": "conv_pw",
@@ -53,10 +53,10 @@ LITE0_FIRST_BLOCK_NAMES = {  # it has no expansion
 
 
 def find_backbone(options: TrainOptions) -> tuple[str, Path | None]:
-    """Name in timm of the backbone, and the file of its weights (None: none are wanted).
+    """Return timm's name of the backbone, and the file of its weights (None: random weights).
 
     Raises:
-        MissingWeights: the weights are neither here nor within reach; said within seconds.
+        MissingWeights: the weights are neither here nor within reach; raised within seconds.
         UsageError: timm has no such model.
     """
     if options.backbone == LITE0:
@@ -75,14 +75,14 @@ def find_backbone(options: TrainOptions) -> tuple[str, Path | None]:
 
 
 def pretrained_view(backbone: str) -> TrainOptions:
-    """Options that resize and crop a photo as the pretrained model of this name expects it.
+    """Options that resize and crop photos as the pretrained model of this name expects.
 
     Raises:
         MissingWeights: the weights are neither here nor can be downloaded.
         UsageError: timm has no such model.
     """
     config = timm.get_pretrained_cfg(find_backbone(TrainOptions(backbone=backbone))[0])
-    assert config is not None  # as its weights were found
+    assert config is not None  # find_backbone would have raised
     side = int(config.input_size[-1])
     if config.crop_mode == "squash":
         return TrainOptions(backbone=backbone, image_size=side)
@@ -128,18 +128,18 @@ def create_backbone(
     lite0: bool = False,
     pooled: bool = True,
 ) -> nn.Module:
-    """A timm model without its classifier: photos (B, 3, H, W) to pooled features (B, F).
+    """Build a timm model without its classifier: photos (B, 3, H, W) to pooled features (B, F).
 
     Pooling is the model's own: the average in a CNN, the class token in most transformers. The
-    classifier is taken off after the weights are in, since timm does not report weights that do
-    not fit when it is told to leave the classifier out.
+    classifier is removed after the weights are loaded, since timm does not report weights that do
+    not fit if it is asked to leave the classifier out.
 
     Args:
         architecture: timm's name.
-        image_size: side of the photos; a ViT is built for one.
+        image_size: side of the photos; a ViT is built for one size.
         weights: pretrained weights; None: random.
         lite0: the weights are the package's EfficientNet-Lite0, under its own names.
-        pooled: False: the features of all places, for another pooling.
+        pooled: False: return the features of all positions, for another pooling.
 
     Raises:
         MissingWeights: the file does not hold weights of the architecture.
@@ -158,7 +158,7 @@ def create_backbone(
             pretrained_cfg_overlay=overlay,
             **sized,
         )
-    except Exception as error:  # timm raises whatever the fault leads to
+    except Exception as error:  # timm's errors have no common class
         what = f"{weights}: cannot be loaded as weights of" if weights else "timm cannot build"
         raise MissingWeights(f"{what} {architecture}: {one_line(error)}") from None
     _take_off_classifier(backbone, architecture, pooled)
@@ -181,15 +181,15 @@ def _weights_for_timm(weights: Path, lite0: bool) -> dict[str, Any]:
     if lite0:
         state = torch.load(weights, map_location="cpu", weights_only=True)
         return {"state_dict": name_lite0_weights(state)}
-    # Said here, so that no version of timm ever unpickles code.
+    # weights_only is given here, so that no version of timm ever unpickles code.
     state = timm.models.load_state_dict(str(weights), weights_only=True)
     return {"state_dict": state, "custom_load": False}
 
 
 def name_lite0_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The package's EfficientNet-Lite0 weights under timm's names.
+    """Rename the package's EfficientNet-Lite0 weights to timm's names.
 
-    The package numbers the blocks through and the batch-norms from 0; timm numbers the blocks
+    The package numbers blocks consecutively and batch-norms from 0; timm numbers the blocks
     within their stage and the batch-norms from 1, in the order in which they run.
 
     Example:
@@ -211,7 +211,7 @@ def _name_lite0_weight(name: str) -> str:
 
 
 def _place_lite0_block(number: int) -> tuple[int, int]:
-    """Stage of a block, and its number there."""
+    """Stage of a block, and its number within the stage."""
     for stage, depth in enumerate(LITE0_DEPTHS):
         if number < depth:
             return stage, number

@@ -1,7 +1,7 @@
-"""open_clip's models: where their weights are, and their image towers as encoders of photos.
+"""open_clip models: the lookup of their weights, and their image towers as photo encoders.
 
-Weights are found first and loaded explicitly, so that no tower is silently left at random values.
-Photos are prepared as the model's own configuration says, not as ours are.
+Weights are located first and loaded explicitly, so that no tower silently keeps random values.
+Photos are prepared as the model's own configuration requires, not as for hgld's models.
 """
 
 import logging
@@ -26,7 +26,7 @@ WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
 
 
 class ClipTower(nn.Module):
-    """The image side of a CLIP: photos (B, 3, H, W) to unit vectors (B, D)."""
+    """Image tower of a CLIP: photos (B, 3, H, W) to unit vectors (B, D)."""
 
     def __init__(self, visual: nn.Module) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class ClipTower(nn.Module):
 def load_clip_tower(
     name: str, weights: Path, device: torch.device
 ) -> tuple[ClipTower, ImageTransform]:
-    """The image tower of a model that ``find_clip`` has found, and how it wants photos.
+    """Load the image tower of a model that ``find_clip`` found, and its image transform.
 
     Raises:
         MissingWeights: the file does not hold weights of the model.
@@ -55,7 +55,7 @@ def load_clip_tower(
 
 
 def create_clip(name: str, weights: Path) -> Any:
-    """A CLIP of that name with these weights.
+    """Build a CLIP of that name with these weights.
 
     Raises:
         MissingWeights: the file does not hold weights of the model.
@@ -63,7 +63,7 @@ def create_clip(name: str, weights: Path) -> Any:
     model = architecture_of(name)
     tag = {} if name.startswith(LOCAL) else open_clip.get_pretrained_cfg(*split_name(name))
     try:
-        logging.disable(logging.WARNING)  # "initialised randomly": not yet loaded
+        logging.disable(logging.WARNING)  # of random weights, not yet loaded
         clip = open_clip.create_model(
             model,
             load_weights=False,
@@ -71,7 +71,7 @@ def create_clip(name: str, weights: Path) -> Any:
             force_quick_gelu=bool(tag.get("quick_gelu")),
         )
         open_clip.load_checkpoint(clip, str(weights))
-    except Exception as error:  # open_clip raises whatever the fault leads to
+    except Exception as error:  # open_clip's errors have no common class
         raise MissingWeights(
             f"{weights}: cannot be loaded as weights of {model}: {one_line(error)}"
         ) from None
@@ -81,7 +81,7 @@ def create_clip(name: str, weights: Path) -> Any:
 
 
 def architecture_of(name: str) -> str:
-    """What open_clip calls the architecture.
+    """open_clip's name of the architecture.
 
     Example:
         >>> architecture_of("ViT-B-32/openai"), architecture_of("local-dir:/data/clip")
@@ -91,16 +91,16 @@ def architecture_of(name: str) -> str:
 
 
 def find_clip(name: str, option: str, helps: str) -> Path:
-    """The file of the weights of a model.
+    """Locate the file of a model's weights.
 
     Args:
-        name: ``MODEL/PRETRAINED`` or ``MODEL/FILE`` in open_clip's words, or ``local-dir:FOLDER``
-            as open_clip saves one.
-        option: that holds the name, for an error.
-        helps: what a person can do where the weights are out of reach.
+        name: ``MODEL/PRETRAINED`` or ``MODEL/FILE`` as in open_clip, or ``local-dir:FOLDER`` as
+            open_clip saves one.
+        option: that holds the name, for error messages.
+        helps: advice for the user if the weights are out of reach.
 
     Raises:
-        MissingWeights: the weights are neither here nor within reach; said within seconds.
+        MissingWeights: the weights are neither here nor within reach; raised within seconds.
         UsageError: open_clip has no such model.
     """
     if name.startswith(LOCAL):
@@ -123,7 +123,7 @@ def find_clip(name: str, option: str, helps: str) -> Path:
 
 
 def _hub_names(file: str) -> list[str]:
-    """Names to look for, safetensors first, as open_clip does."""
+    """File names to look for, safetensors first, as open_clip does."""
     file = file or HF_WEIGHTS_NAME
     if file == HF_WEIGHTS_NAME:
         return [HF_SAFE_WEIGHTS_NAME, file]
@@ -132,7 +132,7 @@ def _hub_names(file: str) -> list[str]:
 
 
 def _weights_in(folder: Path) -> Path:
-    """The weights beside an ``open_clip_config.json``."""
+    """The weights file in a folder with an ``open_clip_config.json``."""
     if not (folder / "open_clip_config.json").is_file():
         raise MissingWeights(
             f"{folder}: not a folder with open_clip_config.json, as open_clip's local-dir: wants it"

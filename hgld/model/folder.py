@@ -1,11 +1,11 @@
-"""The files of trained models: which runs a folder of models holds, and whether they are whole.
+"""Files of trained models: the list of runs, and the check that a model is complete and unchanged.
 
-``runs.json`` names the runs of the pipeline, in its order. Folders of other names are not looked
-at: they are models of earlier options, or of a person.
+``runs.json`` lists the runs of the pipeline, in its order. Folders with other names are ignored:
+they are models of earlier options, or the user's own.
 
-A model's ``config.json`` names the SHA-256 of its weights and, if it was trained, of its losses; a
-seal over all of it shows that no fact was changed since. So a model folder can be checked wherever
-it is copied to.
+A model's ``config.json`` has the SHA-256 of its weights and, if it was trained, of its losses; a
+seal over the whole document detects any later change. A model folder can therefore be verified
+after it was copied anywhere.
 """
 
 import json
@@ -34,7 +34,7 @@ RESTORE = "restore it from a copy, or delete the model's folder and train again"
 
 
 def models_by_run(models: Path) -> dict[str, list[str]]:
-    """Names of the models of each trained run, one a seed, in the order of the pipeline file.
+    """Models of each trained run, one per seed, in the order of the pipeline file.
 
     Raises:
         InvalidData: ``runs.json`` is damaged.
@@ -77,9 +77,9 @@ def write_config(folder: Path, facts: Mapping[str, Any]) -> None:
 
 
 def check_model(folder: Path) -> dict[str, Any]:
-    """The facts of a model, once its files are those that were saved together.
+    """Return the facts of a model after checking that its files were saved together.
 
-    A ``config.json`` that a person wrote has no seal; then the weights alone are compared.
+    A ``config.json`` written by hand has no seal; then only the weights are compared.
 
     Raises:
         InvalidData: a file is missing, unreadable or changed.

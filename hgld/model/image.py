@@ -1,9 +1,9 @@
 """Image encoders: photos to unit vectors.
 
-A timm backbone, pooled; then, as in the recipes, a norm without learned scale (LayerNorm or
+A timm backbone with pooling; then, as in the recipes, a norm without learned scale (LayerNorm or
 L2), a linear head and L2 normalisation. Without a head the pooled pretrained features are the
-embedding. A saved model is a folder of ``model.safetensors`` and ``config.json``, and loads back
-with one call.
+embedding. A saved model is a folder with ``model.safetensors`` and ``config.json``; one call loads
+it.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ __all__ = [
 
 
 class ImageModel(nn.Module):
-    """Photos (B, 3, H, W) to unit vectors (B, D)."""
+    """Image encoder: photos (B, 3, H, W) to unit vectors (B, D)."""
 
     def __init__(self, config: ImageConfig, backbone: nn.Module) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class ImageModel(nn.Module):
         return F.normalize(features if self.head is None else self.head(features), dim=-1)
 
     def head_input(self, images: Tensor) -> Tensor:
-        """(B, F) pooled features; where there is a head, as it gets them: after its norm."""
+        """(B, F) pooled features; with a head, after the norm that precedes it."""
         pooled: Tensor = self.backbone(images.contiguous(memory_format=torch.channels_last))
         if self.pool is not None:
             pooled = self.pool(pooled)
@@ -77,7 +77,7 @@ class ImageModel(nn.Module):
         return F.layer_norm(pooled, pooled.shape[1:])
 
     def train(self, mode: bool = True) -> Self:
-        """Switch to training; frozen batch-norm stays as in evaluation."""
+        """Switch to training mode; frozen batch-norm stays in evaluation mode."""
         super().train(mode)
         if self.config.freeze_batch_norm:
             for module in self.modules():
@@ -87,23 +87,24 @@ class ImageModel(nn.Module):
 
 
 def normalise(images: Tensor, config: ImageConfig) -> Tensor:
-    """The numbers that the model takes for bytes (B, 3, H, W), on any device."""
+    """Convert bytes (B, 3, H, W) to the normalised floats that the model takes, on any device."""
     numbers = v2.functional.to_dtype(images, torch.float32, scale=True)
     found: Tensor = v2.functional.normalize(numbers, list(config.mean), list(config.std))
     return found
 
 
 def build_image_model(options: TrainOptions, *, head: bool = True) -> ImageModel:
-    """A backbone with its pretrained weights, and a head drawn from the seed.
+    """Build a backbone with its pretrained weights, and a head drawn from the seed.
 
     Args:
         options: backbone, pretrained, pooling, head, image_size and seed count.
         head: False: the pooled features are the embedding.
 
     Raises:
-        MissingWeights: the weights are neither here nor within reach; said within seconds.
+        MissingWeights: the weights are neither here nor within reach; raised within seconds.
         UsageError: timm has no such model.
     """
+    # The head draws from the seed; forking keeps the caller's random numbers unchanged.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
         architecture, weights = find_backbone(options)

@@ -1,7 +1,7 @@
-"""What an image encoder is, but for its weights: the part of ``config.json`` that builds it again.
+"""The part of ``config.json`` from which an image encoder is rebuilt, without its weights.
 
-It says how photos are prepared, too: a checkpoint is evaluated as it was meant to be, whoever loads
-it and whatever the pipeline says by then.
+It includes the preparation of photos: a checkpoint is evaluated as it was trained for, even if the
+pipeline has other options by then.
 """
 
 from collections.abc import Mapping
@@ -17,19 +17,19 @@ __all__ = ["ImageConfig"]
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """All that is needed to build a model again, but for its weights.
+    """Everything needed to rebuild a model, except its weights.
 
     Attributes:
         backbone: as the pipeline names it.
         architecture: timm's name.
         dim: outputs of the linear head; None: no head.
-        freeze_batch_norm: keep the pretrained statistics while training, as the papers do; a
-            backbone that starts at random has none to keep.
+        freeze_batch_norm: keep the pretrained statistics during training, as the papers do; a
+            backbone with random weights has none to keep.
         pretrained_sha256: of the file of pretrained weights; empty: random.
         pooling: of the backbone's features: default (its own), avg, max or gem.
         head_norm: between pooling and head: layer_norm, l2 or none.
         eval_resize: short side, or (height, width); None: a square of image_size.
-        eval_crop: side of the centre that is then taken.
+        eval_crop: side of the centre crop that follows; None: no crop.
     """
 
     backbone: str
@@ -48,10 +48,10 @@ class ImageConfig:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Self:
-        """Read it from a ``config.json``, which holds other facts too.
+        """Read the fields from a ``config.json``, which has other facts, too.
 
         Raises:
-            ValueError: a fact is missing, or is not one that a model can be built from.
+            ValueError: a field is missing, or not valid for building a model.
         """
         own = {field.name: facts[field.name] for field in fields(cls) if field.name in facts}
         try:

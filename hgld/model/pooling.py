@@ -1,7 +1,7 @@
-"""One vector of an image from the features of its places: average, maximum, or between the two.
+"""Pool the features of all positions of an image into one vector: average, maximum or GeM.
 
-A backbone's own pooling differs from one to the next (a class token, a norm after the mean), so
-what a recipe asks for by name is done here, on the features of any backbone.
+The built-in pooling of backbones differs (a class token, a norm after the mean), so the pooling
+that a recipe names is implemented here, on the features of any backbone.
 """
 
 import torch
@@ -9,16 +9,16 @@ from torch import Tensor, nn
 
 __all__ = ["GeM", "Pooling"]
 
-LEAST = 1e-6  # a power of 0 has no slope
+LEAST = 1e-6  # 0 to a power has no gradient
 
 
 class Pooling(nn.Module):
-    """(B, F, H, W), (B, H, W, F) or (B, tokens, F) features to (B, F).
+    """Pool (B, F, H, W), (B, H, W, F) or (B, tokens, F) features to (B, F).
 
     Args:
         how: avg, max or gem.
         features: F.
-        prefix_tokens: tokens in front that stand for no place (the class token).
+        prefix_tokens: leading tokens that are not image positions (the class token).
 
     Example:
         >>> Pooling("max", 2)(torch.tensor([[[[1.0, 5.0]], [[2.0, 3.0]]]])).tolist()
@@ -31,7 +31,7 @@ class Pooling(nn.Module):
         self.gem = GeM() if how == "gem" else None
 
     def forward(self, features: Tensor) -> Tensor:
-        """Pool over all places."""
+        """Pool over all positions."""
         places = self._places(features)  # (B, N, F)
         if self.gem is not None:
             pooled: Tensor = self.gem(places)
@@ -47,7 +47,7 @@ class Pooling(nn.Module):
 
 
 class GeM(nn.Module):
-    """Generalised mean over places (Radenovic et al. 2019): (mean x^p)^(1/p), p learned.
+    """Generalised mean over positions (Radenovic et al. 2019): (mean x^p)^(1/p), p learned.
 
     Example:
         >>> round(GeM(2.0)(torch.tensor([[[1.0], [7.0]]])).item(), 4)
@@ -59,7 +59,7 @@ class GeM(nn.Module):
         self.p = nn.Parameter(torch.tensor(p))
 
     def forward(self, places: Tensor) -> Tensor:
-        """(B, N, F) to (B, F), in float32 at least: a power leaves the range of half precision."""
+        """(B, N, F) to (B, F), in float32 at least: powers exceed the range of half precision."""
         half = places.dtype in (torch.float16, torch.bfloat16)
         with torch.autocast(places.device.type, enabled=False):
             powers = (places.float() if half else places).clamp(min=LEAST) ** self.p

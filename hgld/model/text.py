@@ -1,9 +1,8 @@
-"""Text encoders: words to unit vectors.
+"""Text encoders: texts to unit vectors.
 
-open_clip's text towers are the real ones. Where no weights can be downloaded, a MiniLM sentence
-encoder that ships inside a package is loaded as an open_clip text tower of its own, so that the
-same path runs. Weights are found first and loaded explicitly: a tower that was silently left at
-random values cannot happen.
+The main encoders are open_clip's text towers. If no weights can be downloaded, a MiniLM sentence
+encoder that a package ships is loaded as an open_clip text tower, so that the same code path runs.
+Weights are located first and loaded explicitly, so that no tower silently keeps random values.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,8 +26,8 @@ from hgld.model.weights import choose_device, hub_file, one_line, package_folder
 __all__ = ["TextEncoder", "load_text_encoder"]
 
 MINILM = "offline:minilm"
-MINILM_TOKENS = 256  # longer texts are cut, as the model's own card says
-MINILM_UNUSED = ("pooler.", "embeddings.position_ids")  # pooled by mean; a plain count
+MINILM_TOKENS = 256  # longer texts are truncated, as in the model card
+MINILM_UNUSED = ("pooler.", "embeddings.position_ids")  # the mean is pooled; ids are a range
 HELPS = (
     'set embed.encoder = "offline:minilm" (pip install "hgld[offline]"), or download the weights '
     'elsewhere and set embed.encoder = "MODEL/FILE" or "local-dir:FOLDER"'
@@ -37,7 +36,7 @@ HELPS = (
 
 @dataclass(frozen=True)
 class TextEncoder:
-    """Turns texts into unit vectors.
+    """Encodes texts as unit vectors.
 
     Attributes:
         made_by: encoder, its weights' SHA-256, version of open_clip.
@@ -52,7 +51,7 @@ class TextEncoder:
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str], batch_size: int = 256) -> np.ndarray:
-        """Unit vectors (N, D), float32, of N texts."""
+        """Encode N texts as unit vectors (N, D), float32."""
         if not texts:
             raise ValueError("there is no text to encode")
         starts = range(0, len(texts), batch_size)
@@ -67,12 +66,12 @@ def load_text_encoder(name: str, device: str = "auto") -> TextEncoder:
     """Load a text encoder.
 
     Args:
-        name: ``MODEL/PRETRAINED`` or ``MODEL/FILE`` in open_clip's words, ``local-dir:FOLDER`` as
+        name: ``MODEL/PRETRAINED`` or ``MODEL/FILE`` as in open_clip, ``local-dir:FOLDER`` as
             open_clip saves it, or ``offline:minilm``.
         device: auto, cpu or cuda.
 
     Raises:
-        MissingWeights: the weights are neither here nor within reach; said within seconds.
+        MissingWeights: the weights are neither here nor within reach; raised within seconds.
         UsageError: no such model or pretrained tag.
     """
     place = choose_device(device)
@@ -96,31 +95,32 @@ def _load_minilm(device: torch.device) -> TextEncoder:
 
     def tokenize(texts: list[str]) -> Tensor:
         tokens: Tensor = tokenizer(texts)
+        # Padding beyond the longest text of the batch would only cost time.
         return tokens[:, : int((tokens != tower.config.pad_token_id).sum(1).max())]
 
     return TextEncoder(_made_by(MINILM, weights), tower.eval().to(device), tokenize, device)
 
 
 def _load_clip(name: str, weights: Path, device: torch.device) -> TextEncoder:
-    """The text side of a CLIP with the weights of a file."""
+    """Load the text tower of a CLIP with the weights of a file."""
     model = architecture_of(name)
     _require_tower(model)
     clip = create_clip(name, weights)
     try:
         tokenizer = open_clip.get_tokenizer(model)
-    except Exception as error:  # open_clip raises whatever the fault leads to
+    except Exception as error:  # open_clip's errors have no common class
         raise MissingWeights(f"{weights}: no tokenizer for {model}: {one_line(error)}") from None
-    clip.visual = None  # half of the memory
+    clip.visual = None  # not needed, and half of the memory
     return TextEncoder(
         _made_by(name, weights), clip.eval().to(device).encode_text, tokenizer, device
     )
 
 
 def _require_tower(model: str) -> None:
-    """Find what open_clip would fetch from the hub for a text tower that transformers builds."""
+    """Fetch the files that open_clip would need from the hub to build a transformers text tower."""
     tower = open_clip.get_model_config(model)["text_cfg"]
     wanted = {"hf_model_name": ["config.json"]}
-    if not model.startswith("local-dir:"):  # there the tokenizer lies beside the weights
+    if not model.startswith("local-dir:"):  # there the tokenizer is in the same folder
         wanted["hf_tokenizer_name"] = ["tokenizer.json", "tokenizer_config.json", "vocab.txt"]
     for key, files in wanted.items():
         if tower.get(key) and not Path(tower[key]).is_dir():

@@ -1,4 +1,4 @@
-"""Declares torchvision's operators if its build does not fit torch's (CPU torch, CUDA torchvision).
+"""Declare torchvision's operators if its build does not fit torch's (CPU torch, CUDA torchvision).
 
 Such a torchvision cannot load its compiled operators. Its import then fails with "operator
 torchvision::nms does not exist", and timm and open_clip fail with it although neither calls the

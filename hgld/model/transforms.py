@@ -1,7 +1,7 @@
-"""Photos to tensors: the papers' augmentations, and what a model is evaluated on.
+"""Convert photos to tensors: the papers' augmentations, and the transform for evaluation.
 
-Training takes bytes from the processes that read, a quarter of what numbers would be to hand over,
-and has them normalised where the model is.
+The training transform returns bytes: workers pass on a quarter of the data that floats would be,
+and the model normalises them on its device.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ def training_transform(
 ) -> ImageTransform:
     """Resize (or not), a random crop (or the whole), a flip (or none), in this order.
 
-    Without other options: a crop of 0.16 to 1 of the area, and a flip, as in the authors' recipes.
-    What comes out are bytes (3, H, W), which the model normalises.
+    The default is a crop of 0.16 to 1 of the area and a flip, as in the authors' recipes. The
+    result is bytes (3, H, W), which the model normalises.
     """
     side, mode = config.image_size, InterpolationMode(config.interpolation)
     steps: list[nn.Module] = []
@@ -44,7 +44,7 @@ def training_transform(
 
 
 def evaluation_transform(config: ImageConfig) -> ImageTransform:
-    """The whole photo squeezed into a square (H-GLDv2), unless the model was told otherwise."""
+    """The whole photo squeezed into a square (H-GLDv2), unless the config sets another size."""
     size = config.eval_resize or (config.image_size, config.image_size)
     steps = [_resize(size, InterpolationMode(config.interpolation))]
     if config.eval_crop is not None:

@@ -1,8 +1,8 @@
-"""Finds the file that holds a model's weights: given, in a package, in the hub's cache, on the hub.
+"""Locate the file of a model's weights: a given path, a package, the hub's cache, or the hub.
 
-open_clip and timm would fetch weights themselves, but retry for most of a minute where there is no
-network, and do not tell which file they took. Here the file is found, or found missing, within
-seconds; whoever loads it knows its path and can name its SHA-256.
+open_clip and timm can download weights themselves, but retry for most of a minute without a
+network, and do not report which file they used. Here the file is found, or reported missing, within
+seconds; the caller knows its path and can record its SHA-256.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,12 @@ __all__ = [
 
 CONNECT_S = 3.0
 ANSWER_S = 5.0
+# parts of the messages with which torch reports a lack of memory on a CPU
 SHORT_OF_MEMORY = ("t allocate memory", "allocate shared memory", "to mmap", "size calculation")
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Model and weights of ``MODEL/WEIGHTS``; weights is empty where there is no slash.
+    """Split ``MODEL/WEIGHTS`` at the first slash; weights is empty without a slash.
 
     Example:
         >>> split_name("ViT-L-14/laion2b_s32b_b82k")
@@ -45,11 +46,11 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def package_folder(package: str, helps: str) -> Path:
-    """Folder of an installed package, found without importing it.
+    """Folder of an installed package, located without importing it.
 
     Args:
         package: name to import it by.
-        helps: what a person can do where the package is missing.
+        helps: advice for the user if the package is missing.
 
     Raises:
         MissingWeights: the package is not installed.
@@ -61,15 +62,15 @@ def package_folder(package: str, helps: str) -> Path:
 
 
 def hub_file(repo: str, names: Sequence[str], helps: str) -> Path:
-    """The first of the files that the hub's cache has, else that the hub has.
+    """Return the first of the files that is in the hub's cache, else download the first there is.
 
     Args:
         repo: repository on the hub, ORG/NAME.
         names: file names, the best first.
-        helps: what a person can do where neither has them.
+        helps: advice for the user if neither has them.
 
     Raises:
-        MissingWeights: not in the cache, and the hub does not answer, or has no such file.
+        MissingWeights: not in the cache, and the hub does not answer or has no such file.
     """
     for name in names:
         cached = try_to_load_from_cache(repo, name)
@@ -87,10 +88,10 @@ def hub_file(repo: str, names: Sequence[str], helps: str) -> Path:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of that name; ``auto`` is the GPU where there is one.
+    """The device of that name; ``auto`` is the GPU if there is one.
 
     Raises:
-        UsageError: an unknown name, or a GPU where there is none.
+        UsageError: the name is unknown, or names a GPU and there is none.
 
     Example:
         >>> choose_device("cpu")
@@ -111,13 +112,13 @@ def choose_device(name: str) -> torch.device:
 
 
 def is_short_of_memory(error: BaseException) -> bool:
-    """Whether a model, a loss or a batch found no memory, of the machine or of its GPU."""
+    """Whether an error reports a lack of memory, of the machine or of its GPU."""
     found = isinstance(error, MemoryError | torch.OutOfMemoryError)
     return found or any(words in str(error) for words in SHORT_OF_MEMORY)
 
 
 def one_line(error: Exception) -> str:
-    r"""The first sentence of an error, on one line that is not too long.
+    r"""The first sentence of an error message, on one line of limited length.
 
     Example:
         >>> one_line(ValueError("so\n  it is. And more."))

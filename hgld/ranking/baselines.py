@@ -1,8 +1,8 @@
-"""Baselines of the papers' tables that rank nothing: pairs, triplets, proxies, and their sums.
+"""Baseline losses of the papers' tables without ranks: pairs, triplets, proxies, and their sums.
 
-``pytorch-metric-learning`` gives triplets and FastAP, which it gets right; its Smooth-AP is not
-used (it takes equal class sizes for granted). The hierarchical baselines Sigma-TL, Sigma-NSM and
-Sigma-NCA++ are sums over levels of a fine-grained loss: ``LevelSum``.
+Triplets and FastAP are those of ``pytorch-metric-learning``, which computes them correctly; its
+Smooth-AP is not used, since it assumes equal class sizes. The hierarchical baselines Sigma-TL,
+Sigma-NSM and Sigma-NCA++ are sums over levels of a fine-grained loss: ``LevelSum``.
 """
 
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ NormSoftmax = ProxyCalibration  # the same loss under the name of the baseline
 
 
 def class_of(labels: Tensor) -> Tensor:
-    """One number for each different label path, (B,)."""
+    """A number for each distinct label path, (B,)."""
     classes: Tensor = torch.unique(labels, dim=0, return_inverse=True)[1]
     return classes
 
 
 def _metric_learning(module: str) -> Any:
-    """A module of pytorch-metric-learning, which the ranking library alone does not need."""
+    """Import a module of pytorch-metric-learning, an optional dependency of the ranking library."""
     try:
         return import_module(f"pytorch_metric_learning.{module}")
     except ImportError:
@@ -52,6 +52,7 @@ class _OfPairs(nn.Module):
         """(B, D) and (B, L) label paths -> one number."""
         sides = Sides.of(embeddings, labels)
         found: Tensor = self.loss(sides.queries, class_of(labels))
+        # The first batch is checked once, since a batch without positives gives no error by itself.
         if not self._checked:
             self._checked = True
             sides.check_first_batch(labels.shape[1])
@@ -76,10 +77,10 @@ class Triplet(_OfPairs):
 
 
 class FastAP(_OfPairs):
-    """FastAP (Cakir et al. 2019): AP by soft histograms of distances; a query is left out.
+    """FastAP (Cakir et al. 2019): AP by soft histograms of distances, without the query itself.
 
     Args:
-        bins: of squared distances in 0..4.
+        bins: number of bins of squared distances in 0..4.
 
     Example:
         >>> FastAP()(torch.eye(3)[[0, 0, 1]], torch.tensor([[0], [0], [1]])).item() < 1e-6
@@ -126,7 +127,7 @@ class LevelSum(nn.Module):
     """Sum over levels of a fine-grained loss: Sigma-TL, Sigma-NSM, Sigma-NCA++.
 
     Args:
-        losses: one for each level, coarse to fine; each is given the label paths down to its level.
+        losses: one per level, coarse to fine; each is given the label paths down to its level.
 
     Example:
         >>> sigma_nsm = LevelSum([NormSoftmax(classes, dim=4) for classes in (2, 8)])

@@ -1,4 +1,4 @@
-"""Losses of a binary ranking that count no smooth ranks: soft bins and score thresholds."""
+"""Losses of a binary ranking without smooth ranks: soft score bins and score thresholds."""
 
 import torch
 from torch import Tensor
@@ -15,14 +15,14 @@ def soft_bin_ap(
 ) -> Tensor:
     """Quantised AP loss of each query (Revaud et al. 2019): 1 - sum_m P_m (r_m - r_{m-1}).
 
-    Scores are spread on ``bins`` triangular bins between high and low; precision and recall are
-    taken bin by bin, best first. The two published ranges are bins=20 on [-1, 1] and bins=25 on
-    [0, 1]; beyond the range the first and last bin stay flat, so that a score there has its full
-    weight and no gradient.
+    Each score is spread over two of ``bins`` triangular bins between high and low; precision and
+    recall are computed bin by bin, best first. The two published ranges are bins=20 on [-1, 1] and
+    bins=25 on [0, 1]; beyond the range the first and last bin are flat, so that a score there has
+    its full weight and no gradient.
 
-    With more bins it comes nearer to the exact AP, and is exact for scores on bin centres. It does
-    not tend to it otherwise: a positive between two centres is counted in parts, and the first part
-    sees less of itself.
+    More bins bring it closer to the exact AP, and it is exact for scores on bin centres. It does
+    not converge to AP otherwise: a positive between two centres is counted in parts, and the first
+    part does not count all of the positive itself.
 
     Args:
         scores: (Q, G) similarities.
@@ -32,7 +32,7 @@ def soft_bin_ap(
         high: first centre.
 
     Returns:
-        (Q,) in [0, 1]; 0 with a zero gradient where a query has no positive.
+        (Q,) in [0, 1]; 0 with a zero gradient if a query has no positive.
 
     Example:
         >>> soft_bin_ap(torch.tensor([[1.0, -1.0]]), torch.tensor([[1, 0]])).tolist()
@@ -45,7 +45,7 @@ def soft_bin_ap(
         raise ShapeError(f"{bins} bins from {low} to {high}; expected at least 2 and low < high")
     place = ((high - scores) * ((bins - 1) / (high - low))).clamp(0.0, bins - 1.0)
     first = place.detach().floor().clamp(max=bins - 2).long()
-    share = place - first  # of the next bin
+    share = place - first  # of the score's weight that goes to the next bin
     present, positive = (levels >= 0).to(scores.dtype), (levels > 0).to(scores.dtype)
     every = _spread(first, share, present, bins)
     hits = _spread(first, share, positive, bins)
@@ -57,7 +57,7 @@ def soft_bin_ap(
 
 
 def _spread(first: Tensor, share: Tensor, weight: Tensor, bins: int) -> Tensor:
-    """Weight of every bin, (Q, bins): each score gives to two neighbouring bins."""
+    """Weight of each bin, (Q, bins): each score adds to two neighbouring bins."""
     empty = share.new_zeros(len(share), bins)
     near = empty.scatter_add(1, first, (1.0 - share) * weight)
     return near.scatter_add(1, first + 1, share * weight)
@@ -69,14 +69,14 @@ def pair_calibration(
     """Decomposability loss of each query by pairs (Eq. 7).
 
     (1/P) sum over positives of [alpha - s]+ plus (1/N) sum over negatives of [s - beta]+. Each side
-    is divided by **all** its pairs; the authors' code pools all queries and divides by the pairs
-    that still have a loss (``pooled_calibration``). A side without pairs adds 0.
+    is divided by **all** its pairs; the authors' code pools all queries and divides by the number
+    of pairs with a non-zero loss (``pooled_calibration``). A side without pairs adds 0.
 
     Args:
         scores: (Q, G) similarities.
         levels: (Q, G); positives are levels > 0, negatives level 0, -1 is not in the gallery.
         alpha: similarity that positives should reach.
-        beta: similarity that negatives should stay under.
+        beta: similarity that negatives should stay below.
 
     Returns:
         (Q,) >= 0.
@@ -96,7 +96,7 @@ def pair_calibration(
 def pooled_calibration(
     scores: Tensor, levels: Tensor, alpha: float = 0.9, beta: float = 0.6
 ) -> Tensor:
-    """The authors' pair loss, one number: means over the pairs of all queries that have a loss.
+    """The authors' pair loss, one number: means over the pairs with a non-zero loss, all queries.
 
     Example:
         >>> pooled_calibration(torch.tensor([[0.5, 0.75, 0.0]]), torch.tensor([[1, 0, 0]]))
@@ -110,5 +110,5 @@ def pooled_calibration(
 
 
 def sum_over_active(values: Tensor) -> Tensor:
-    """Mean of the values above 0; 0 where there are none."""
+    """Mean of the values above 0; 0 if there are none."""
     return values.sum() / (values > 0).sum().clamp(min=1)

@@ -1,12 +1,12 @@
 """Losses with exact ranks and the blackbox gradient (Rolinek et al. 2020).
 
-The forward pass ranks exactly; the gradient ranks once more, the scores moved by lambda against the
-loss's slope by the ranks, and is the difference (Algorithm 1). How far scores move decides what is
-learned, so it goes by the loss as the paper has it, the mean over the queries of a batch: what is
-done to that number later (a GradScaler's factor, a weight, chunks of rows) scales the gradient and
-changes nothing else. Ranks are divided by the gallery size, since lambda = 4 was tuned so. The
-margin is the paper's shift of half a margin either way (Eq. 14), always the same; the authors' code
-draws it at random.
+The forward pass ranks exactly. For the gradient, the scores are moved by lambda against the slope
+of the loss with respect to the ranks and ranked again; the gradient is the difference of the ranks
+(Algorithm 1). The size of the move decides what is learned, so it is computed from the loss as in
+the paper, the mean over the queries of a batch: later factors (a GradScaler's, a weight, chunks of
+rows) scale the gradient and change nothing else. Ranks are divided by the gallery size, since
+lambda = 4 was tuned for that. The margin is the paper's shift by half a margin either way (Eq. 14),
+always the same; the authors' code draws it at random.
 """
 
 from collections.abc import Callable
@@ -37,10 +37,10 @@ def blackbox_ap(
         levels: (Q, G); positives are levels > 0, -1 is not in the gallery.
         lam: lambda of Algorithm 1, for ranks divided by the gallery size.
         margin: positives are shifted down and negatives up by half of it.
-        queries: whose mean is taken, where these rows are a part of them; Q unless given.
+        queries: queries in the mean, if these rows are only some of them; default: Q.
 
     Returns:
-        (Q,) in [0, 1], 1 - AP of the shifted scores; 0 where a query has no positive.
+        (Q,) in [0, 1], 1 - AP of the shifted scores; 0 if a query has no positive.
 
     Raises:
         ShapeError: scores and levels differ in shape or are out of range, lam is not above 0,
@@ -77,13 +77,13 @@ def blackbox_recall(
         lam: lambda of Algorithm 1, for ranks divided by the gallery size.
         margin: positives are shifted down and negatives up by half of it.
         weight: how the weights decay over K.
-        queries: whose mean is taken, where these rows are a part of them; Q unless given.
+        queries: queries in the mean, if these rows are only some of them; default: Q.
 
     Returns:
-        (Q,) >= 0; 0 where a query has no positive.
+        (Q,) >= 0; 0 if a query has no positive.
 
     Raises:
-        ShapeError: weight is neither; else as ``blackbox_ap``.
+        ShapeError: weight is neither "log" nor "loglog"; otherwise as ``blackbox_ap``.
 
     Example:
         >>> blackbox_recall(torch.tensor([[0.9, 0.5]]), torch.tensor([[0, 1]]))
@@ -107,12 +107,12 @@ def blackbox_ap_all_classes(
 
     Args:
         scores: (N, C) score of each class for each image or box.
-        labels: (N, C) 1 where the class is right, 0 where not, -1 to leave out.
+        labels: (N, C) 1 if the class is right, 0 if wrong, -1 to leave it out.
         lam: lambda of Algorithm 1.
         margin: the score margin.
 
     Returns:
-        One number in [0, 1]; 0 where no class is right for any image.
+        One number in [0, 1]; 0 if no class is right for any image.
 
     Raises:
         ShapeError: as ``blackbox_ap``.
@@ -128,11 +128,11 @@ def blackbox_ap_all_classes(
 class ScoreMemory:
     """Scores of the last batches, so that few positives are ranked among many (section 4.3).
 
-    Rows are queries or classes that stay the same; columns of earlier batches come back without
-    gradient, in front of nothing they could change: only the current batch learns.
+    Rows are queries or classes that stay the same. Columns of earlier batches are returned without
+    gradient, so only the current batch learns.
 
     Args:
-        length: how many earlier batches are kept.
+        length: number of earlier batches to keep.
 
     Example:
         >>> memory = ScoreMemory(length=1)
@@ -149,7 +149,7 @@ class ScoreMemory:
         self._kept: list[tuple[Tensor, Tensor]] = []
 
     def extend(self, scores: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
-        """Current (Q, G) scores and levels with those of the earlier batches behind them."""
+        """Append the scores and levels of the earlier batches to the current (Q, G) ones."""
         if self._kept and self._kept[-1][0].shape[0] != scores.shape[0]:
             raise ShapeError(
                 f"memory holds {self._kept[-1][0].shape[0]} rows, the batch {scores.shape[0]}; "
@@ -175,23 +175,24 @@ def _of_ranks(
         cost: ranks among all and among positives, both divided by the gallery size, a mask of the
             positives and the size itself -> (Q,) losses.
         lam: as in ``blackbox_ap``.
-        margin: likewise.
-        queries: likewise.
+        margin: as in ``blackbox_ap``.
+        queries: as in ``blackbox_ap``.
     """
     scores, binary = check_pairs(scores, levels), at_least(levels, 1)
     check_positive(lam=lam)
     check_finite(margin=margin)
     check_count(queries=queries)
-    order = binary.argsort(dim=1, stable=True)  # the less relevant first among equals
+    order = binary.argsort(dim=1, stable=True)  # ties: the less relevant ranks first
     binary, back = binary.gather(1, order), order.argsort(dim=1)
     positive, present = binary > 0, binary >= 0
     size = present.sum(1, keepdim=True).clamp(min=1).to(scores.dtype)
-    far = lam / (queries or len(scores))  # what a query's own part of the mean is moved by
+    far = lam / (queries or len(scores))  # a query's own part of the mean has slope 1 / queries
 
     def solve(detached: Tensor) -> tuple[Tensor, Tensor]:
         shifted = detached.gather(1, order) + margin * (0.5 - positive.to(scores.dtype))
         every, among = (shifted.masked_fill(~mask, -torch.inf) for mask in (present, positive))
         before = _ranks(every), _ranks(among)
+        # Inference mode allows no autograd, and needs no gradient.
         if torch.is_inference_mode_enabled():
             return cost(before[0] / size, before[1] / size, positive, size), torch.zeros_like(every)
         rank, rank_plus = ((ranks / size).requires_grad_() for ranks in before)
@@ -206,7 +207,7 @@ def _of_ranks(
 
 
 def _ranks(scores: Tensor) -> Tensor:
-    """1 for the highest of each row, earlier columns first, in the dtype of the scores."""
+    """Rank of each score in its row, 1 for the highest, ties in column order; dtype of scores."""
     order = scores.argsort(dim=1, descending=True, stable=True)
     places = torch.arange(1, scores.shape[1] + 1, device=scores.device, dtype=scores.dtype)
     return torch.empty_like(scores).scatter_(1, order, places.expand_as(scores))

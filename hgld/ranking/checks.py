@@ -1,7 +1,7 @@
-"""Check what losses and metrics are given: tensors with values, and numbers in range.
+"""Validate the arguments of losses and metrics: tensors with readable values, numbers in range.
 
-Near 1 two neighbours of bfloat16 are 0.4 tau apart, so scores of a half are widened as soon as they
-come in (``widen``).
+Neighbouring bfloat16 numbers near 1 differ by 0.4 tau, so half-precision scores are converted to
+float32 on entry (``widen``).
 
 All checks raise ShapeError with one line: what was found, what was expected, what to do.
 """
@@ -44,9 +44,9 @@ NOT_TRACED = (
 def check_tensors(**tensors: object) -> None:
     """Raise ShapeError unless each is a torch tensor whose values can be read.
 
-    Every loss and metric calls this first, so one place refuses lists, numpy arrays, meta tensors
-    and tensors within ``torch.vmap`` or a trace (``torch.func.linearize``, ``make_fx``).
-    ``torch.func.grad``, ``vjp`` and ``jacrev`` work. ``torch.compile`` leaves its graph here; with
+    Every loss and metric calls this first, so lists, numpy arrays, meta tensors and tensors within
+    ``torch.vmap`` or a trace (``torch.func.linearize``, ``make_fx``) are refused in one place.
+    ``torch.func.grad``, ``vjp`` and ``jacrev`` work. ``torch.compile`` breaks its graph here; with
     ``fullgraph=True`` it stops with the reason.
 
     Example:
@@ -104,7 +104,7 @@ def check_not_negative(**numbers: float) -> None:
 
 
 def check_count(**numbers: int | None) -> None:
-    """Raise ShapeError unless each is a whole number, 1 or more; None is none asked for.
+    """Raise ShapeError unless each is a whole number, 1 or more; None (not set) is accepted.
 
     Example:
         >>> check_count(k=10, chunk=None)
@@ -119,7 +119,7 @@ def _is_finite(number: object) -> bool:
 
 
 def widen(numbers: Tensor) -> Tensor:
-    """The numbers in float32 at least.
+    """Convert half precision to float32; other numbers are unchanged.
 
     Example:
         >>> widen(torch.zeros(1, dtype=torch.bfloat16)).dtype
@@ -129,16 +129,16 @@ def widen(numbers: Tensor) -> Tensor:
 
 
 def all_finite(numbers: Tensor) -> bool:
-    """Whether none is nan or inf; their sum tells nearly always, without a table of answers."""
+    """Whether no number is nan or inf; tests their sum first, which needs no temporary table."""
     return bool(torch.isfinite(numbers.sum())) or bool(torch.isfinite(numbers).all())
 
 
 def check_scores(scores: Tensor) -> None:
-    """Raise ShapeError where a score of embeddings is nan or inf."""
+    """Raise ShapeError if a score is nan or inf."""
     if not all_finite(scores):
         raise not_finite()
 
 
 def not_finite() -> ShapeError:
-    """What to raise where a score is nan or inf."""
+    """The error for scores that are nan or inf."""
     return ShapeError("scores hold nan or inf; expected finite embeddings")

@@ -1,9 +1,9 @@
-"""Rank a gallery for each query, exactly, and measure it, in one pass over blocks of queries.
+"""Rank a gallery exactly for each query and compute metrics, in one pass over blocks of queries.
 
 A block of queries is scored against the whole gallery and ranked once; every metric is computed
 from that ranking. The similarity is the inner product: give unit vectors for cosines. Scores are
-float32 (float64 if embeddings are); nothing is sampled or cut. Kernels rank float32 scores on a CPU
-and on a GPU; otherwise torch sorts.
+float32 (float64 if embeddings are); nothing is sampled or truncated. Kernels rank float32 scores on
+CPU and GPU; other scores are sorted by torch.
 """
 
 import warnings
@@ -24,9 +24,9 @@ from hgld.ranking.rankings import Ranking, Result, measure, parse, rank_columns
 
 __all__ = ["ClassRanges", "evaluate", "rank_blocks", "rank_gallery"]
 
-CELLS_AT_ONCE = 1 << 24  # where torch sorts
+CELLS_AT_ONCE = 1 << 24  # when torch sorts, to bound memory
 Watch = Callable[[Sequence[slice]], Iterable[slice]]
-Fields = tuple[np.ndarray, np.ndarray, np.ndarray]  # of a Ranking
+Fields = tuple[np.ndarray, np.ndarray, np.ndarray]  # fields of a Ranking
 
 
 def evaluate(
@@ -38,7 +38,7 @@ def evaluate(
     level_names: Sequence[str] | None = None,
     exclude_self: bool = False,
 ) -> Result:
-    """Metrics of every query against the whole gallery, exact.
+    """Compute metrics of every query against the whole gallery, exactly.
 
     Args:
         query: (Q, D) embeddings; the similarity is the inner product.
@@ -47,11 +47,11 @@ def evaluate(
         gallery_labels: (G, L) label paths.
         names: metrics by name, e.g. ``H-AP``, ``NDCG``, ``AP:landmark``, ``R@1:kind``,
             ``mAP@100:landmark``.
-        level_names: (L,) names of the levels, coarse to fine; 1..L unless given.
-        exclude_self: the gallery begins with the queries; each is taken out of it, by index.
+        level_names: (L,) names of the levels, coarse to fine; default: 1..L.
+        exclude_self: the gallery begins with the queries; each is removed from it, by index.
 
     Returns:
-        Values of each query under the names given; queries with nothing to find are counted.
+        Values of each query under the given names; queries without relevant images are counted.
 
     Raises:
         ShapeError: the arguments do not fit together, or a score is nan or inf.
@@ -83,17 +83,17 @@ def rank_gallery(
     exclude_self: bool = False,
     first: int = 0,
 ) -> Ranking:
-    """Level of the image at each rank, for every query, to keep and to measure later.
+    """Level of the image at each rank, for every query, to keep and to evaluate later.
 
-    It is found on the queries' device, in the precision that ``evaluate`` scores in.
+    Ranking runs on the queries' device, in the precision that ``evaluate`` scores in.
 
     Args:
         query: (Q, D) embeddings; the similarity is the inner product.
         query_labels: (Q, L) label paths, coarse to fine.
         gallery: (G, D) embeddings.
         gallery_labels: (G, L) label paths.
-        exclude_self: the gallery begins with the queries; each is taken out of it, by index.
-        first: ranks of which the gallery row is returned too.
+        exclude_self: the gallery begins with the queries; each is removed from it, by index.
+        first: number of top ranks for which gallery rows are returned, too.
 
     Returns:
         The ranking; its ``evaluate`` computes any metric without a new search.
@@ -123,17 +123,17 @@ def rank_blocks(
     watch: Watch = iter,
     stacklevel: int = 2,
 ) -> Iterator[Ranking]:
-    """As ``rank_gallery``, some queries after the other, so that no (Q, G) table is held.
+    """Like ``rank_gallery``, in blocks of queries, so that no (Q, G) table is held in memory.
 
     Args:
         query: (Q, D) embeddings; ranking happens on their device.
         query_labels: (Q, L) label paths, coarse to fine.
         gallery: (G, D) embeddings, in one piece or several.
         gallery_labels: (G, L) label paths of all pieces.
-        exclude_self: the gallery begins with the queries; each is taken out of it, by index.
-        first: ranks of which the gallery row is returned too.
+        exclude_self: the gallery begins with the queries; each is removed from it, by index.
+        first: number of top ranks for which gallery rows are returned, too.
         level_names: (L,) names of the levels, for messages.
-        watch: passes the blocks of queries through, e.g. to show progress.
+        watch: wraps the blocks of queries, e.g. to show progress.
         stacklevel: of the warning that levels do not run coarse to fine.
 
     Raises:
@@ -165,15 +165,15 @@ class ClassRanges:
     """Nested ranges of places of each query's own classes in a gallery sorted by label path.
 
     Sorted by path, coarse to fine, every class is one range of places, and the ranges of a query
-    are nested. So a level is found by comparing places, no label is compared again, and how many
-    images a query has on each level is known before anything is ranked. All is on the device of the
+    are nested. The level of an image is found by comparing places instead of labels, and the
+    number of images on each level is known before ranking. All tensors are on the device of the
     labels.
 
     Args:
         order: (G,) gallery rows in the order of their paths.
         starts: (Q, L) int32 first place of the query's class at each level, coarse to fine.
         ends: (Q, L) int32 place after the last.
-        own: (Q,) int32 place of the query itself, -1 where it is not in the gallery.
+        own: (Q,) int32 place of the query itself, -1 if it is not in the gallery.
     """
 
     order: Tensor
@@ -195,7 +195,7 @@ class ClassRanges:
         size = len(gallery_labels)
         every = torch.cat([gallery_labels.long(), query_labels.long()])
         by_path = torch.arange(len(every), device=every.device)
-        for column in every.T.flip(0):  # the coarsest label counts most
+        for column in every.T.flip(0):  # stable sorts, the coarsest label last
             by_path = by_path[column[by_path].argsort(stable=True)]
         paths, rows = every[by_path], by_path.argsort()[size:]
         from_gallery = by_path < size
@@ -234,7 +234,7 @@ class ClassRanges:
 
 
 def _rank(query: Tensor, *given: Any) -> Iterator[Fields]:
-    """Rank by the kernel that fits these queries and agrees with the plain form, or by that."""
+    """Rank by the kernel for this device and dtype if it passes its check, else by sorting."""
     on_gpu = query.dtype == torch.float32 and has_triton(query.device)
     if not on_gpu and (query.device.type != "cpu" or query.dtype != torch.float32):
         return _rank_by_sorting(query, *given)

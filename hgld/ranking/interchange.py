@@ -1,7 +1,7 @@
-"""Rankings in the formats of others: TREC runs and judgements, and the GLDv2 Kaggle submission.
+"""Read and write rankings in common formats: TREC runs and qrels, and GLDv2 Kaggle submissions.
 
-All of them are lines of text whose fields end at white space or a comma. An id that holds such a
-character is percent-encoded by every writer: ``a b.jpg`` becomes ``a%20b.jpg``, and
+All of them are lines of text whose fields end at white space or a comma. Every writer
+percent-encodes an id that contains such a character: ``a b.jpg`` becomes ``a%20b.jpg``, and
 ``urllib.parse.unquote`` restores it. Readers return ids as they are in the file. The caller opens
 the files.
 """
@@ -33,7 +33,7 @@ SEPARATES = re.compile(r'[\s%,"\x00-\x1f\x7f]')
 
 
 def encode_id(image_id: str) -> str:
-    """Percent-encode what would end a field: white space, comma, quote, and % itself.
+    """Percent-encode characters that would end a field: white space, comma, quote, and %.
 
     Raises:
         InvalidData: the id is empty.
@@ -50,8 +50,8 @@ def encode_id(image_id: str) -> str:
 def trec_run(rankings: Mapping[str, Sequence[str]], name: str = "hgld") -> Iterator[str]:
     """Lines of a TREC run: query Q0 image rank score name.
 
-    The scores fall strictly, from the number of images to 1: tools sort by score and break ties
-    each in its own way, and the ranking is what is to be compared.
+    Scores decrease strictly, from the number of images to 1: tools sort by score and break ties
+    in different ways, but the ranking itself is to be compared.
 
     Example:
         >>> list(trec_run({"q": ["b", "a"]}))
@@ -80,10 +80,10 @@ def trec_qrels(levels: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 
 def read_trec_run(lines: Iterable[str]) -> dict[str, list[str]]:
-    """Images of each query, best first, by falling score.
+    """Images of each query, sorted by decreasing score.
 
     Raises:
-        InvalidData: a line that is none of a run, or an image twice for one query.
+        InvalidData: a line is not one of a run, or an image is listed twice for a query.
     """
     found: dict[str, dict[str, float]] = {}
     for number, line in enumerate(lines, 1):
@@ -104,7 +104,7 @@ def read_trec_qrels(lines: Iterable[str]) -> dict[str, dict[str, int]]:
     """Gain of each judged image of each query.
 
     Raises:
-        InvalidData: a line that is none of judgements, or an image judged twice for a query.
+        InvalidData: a line is not one of qrels, or an image is judged twice for a query.
     """
     found: dict[str, dict[str, int]] = {}
     for number, line in enumerate(lines, 1):
@@ -136,10 +136,10 @@ def kaggle_lines(rankings: Mapping[str, Sequence[str]], k: int = 100) -> Iterato
 
 
 def read_kaggle(lines: Iterable[str]) -> dict[str, list[str]]:
-    """Images of each query of a submission, as they stand: duplicates stay.
+    """Images of each query of a submission, in file order, including duplicates.
 
     Raises:
-        InvalidData: no id and images, or a query twice.
+        InvalidData: the columns id and images are missing, or a query is listed twice.
     """
     found: dict[str, list[str]] = {}
     for number, row in enumerate(csv.DictReader(lines), 2):
@@ -156,10 +156,10 @@ class KaggleScore:
     """mAP@k by the official rules.
 
     Args:
-        mean: over the solution's queries of one usage.
-        per_query: AP@k of each.
-        missing: queries that the submission does not have; they count 0.
-        ignored: queries without a relevant image (``None``); they do not count.
+        mean: mean AP@k of the queries of each usage.
+        per_query: AP@k of each query.
+        missing: queries that are not in the submission; they count as 0.
+        ignored: queries without a relevant image (``None``); they are not counted.
     """
 
     mean: dict[str, float]
@@ -173,9 +173,9 @@ def kaggle_score(
 ) -> KaggleScore:
     """Score a submission against the lines of ``retrieval_solution_v2.1.csv``.
 
-    AP@k = (1 / min(R, k)) sum over the first k of precision at each relevant image. An image that
-    is there again scores nothing but keeps its rank. A query that is missing counts 0; one whose
-    relevant images are ``None``, or whose usage is ``Ignored``, is left out.
+    AP@k = (1 / min(R, k)) sum over the first k of precision at each relevant image. A repeated
+    image scores nothing but keeps its rank. A missing query counts as 0; a query whose relevant
+    images are ``None``, or whose usage is ``Ignored``, is left out.
 
     Args:
         submission: images of each query, best first.
@@ -183,7 +183,7 @@ def kaggle_score(
         k: cut-off.
 
     Returns:
-        Means by usage (Public, Private), and of each query.
+        Mean by usage (Public, Private), and the value of each query.
 
     Raises:
         InvalidData: the solution lacks a column or has a query twice, or a query of the submission

@@ -1,8 +1,8 @@
-"""How near two images stand in the hierarchy, and how relevant that makes one to the other.
+"""Shared levels of two images in the hierarchy, and the relevance of one to the other.
 
-Levels are integers and are compared as integers: two levels may have the same relevance by chance
-(twice as many images on a level that weighs twice as much), and then a comparison of relevance as
-floats counts them as one. Everything else in this package starts from a (Q, G) matrix of levels.
+Levels are compared as integers: two levels may have the same relevance by chance (twice as many
+images on a level of twice the weight), and comparing relevances as floats would merge them. All
+losses and metrics of this package start from a (Q, G) matrix of levels.
 """
 
 import warnings
@@ -45,7 +45,7 @@ __all__ = [
 
 
 class RelevanceWarning(UserWarning):
-    """A finer level has less relevance than a coarser one: order by level is not the best order."""
+    """A finer level has less relevance than a coarser one, so order by level is not the best."""
 
 
 def shared_levels(
@@ -59,7 +59,7 @@ def shared_levels(
         exclude_self: the gallery is the queries themselves; the diagonal becomes -1.
 
     Returns:
-        (Q, G) int8 in 0..L; -1 is not in the gallery.
+        (Q, G) int8 in 0..L; -1: not in the gallery.
 
     Raises:
         ShapeError: not two tables of integers with the same number of levels.
@@ -104,10 +104,10 @@ def as_ids(labels: Tensor, name: str = "labels") -> Tensor:
 
 
 def finest_ids(labels: Tensor) -> Tensor:
-    """The finest id of each label path, (B,) int64, for losses that learn a vector for each.
+    """The finest id of each label path, (B,) int64, for losses that learn a vector per class.
 
-    Proxies know a class by ``labels[:, -1]`` alone. If that id occurs under two parents, two
-    classes share one proxy: local ids ("species 0" of each genus), or levels from fine to coarse.
+    Proxies identify a class by ``labels[:, -1]`` alone. If that id occurs under two parents, two
+    classes share a proxy: ids are local ("species 0" of each genus), or levels run fine to coarse.
 
     Args:
         labels: (B, L) integer label paths, coarse to fine.
@@ -137,9 +137,9 @@ def finest_ids(labels: Tensor) -> Tensor:
 def coarser_column(labels: Tensor) -> int | None:
     """The first column of label paths that is coarser than the one before it, or None.
 
-    A column is coarser if the one before determines it and has more values: then its classes join
-    several of the finer ones, so the levels run fine to coarse. A level whose ids start again under
-    each parent is not taken for coarser, nor is one with a single value, which proves nothing.
+    A column is coarser if the previous one determines it and has more values: its classes then join
+    several of the finer ones, so the levels run fine to coarse. A level whose ids restart under
+    each parent does not count as coarser, nor does one with a single value, which proves nothing.
 
     Args:
         labels: (N, L) integer label paths.
@@ -173,14 +173,14 @@ def at_least(levels: Tensor, at: int) -> Tensor:
 
 
 def count_levels(levels: Tensor, num_levels: int) -> Tensor:
-    """How many gallery images of each query stand on each level: (Q, L + 1), level 0 first.
+    """Number of gallery images of each query on each level: (Q, L + 1), level 0 first.
 
     Example:
         >>> count_levels(torch.tensor([[2, 1, 1, 0, -1]]), num_levels=2)
         tensor([[1, 2, 1]])
     """
     compact = levels.device.type == "cpu" and levels.dtype == torch.int8
-    many = compact and levels.numel() >= 1 << 12  # below, loading the kernel takes longer
+    many = compact and levels.numel() >= 1 << 12  # for fewer, loading the kernel takes longer
     if (many or has_triton(levels.device)) and _kernels_agree(levels.device):
         return _count_by_kernel(levels, num_levels)
     return _count_plainly(levels, num_levels)
@@ -201,7 +201,7 @@ def _count_by_kernel(levels: Tensor, num_levels: int) -> Tensor:
 
 
 def _kernels_agree(device: torch.device) -> bool:
-    """Return whether the kernels that read scores and levels agree with torch on a small case."""
+    """Whether the kernels that read scores and levels agree with torch on a small case."""
 
     def compare() -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         levels = ((torch.arange(350, device=device) * 7 % 31).view(5, 70) % 5 - 1).to(torch.int8)
@@ -217,7 +217,7 @@ def _kernels_agree(device: torch.device) -> bool:
 
 
 def relevance_table(counts: Tensor, alpha: float = 1.0) -> Tensor:
-    """Eq. 20 for each level: rel(l) = (l / L)^alpha / n_l, 0 where a level is empty.
+    """Eq. 20 for each level: rel(l) = (l / L)^alpha / n_l, 0 for an empty level.
 
     Args:
         counts: (Q, L + 1) images on each level, level 0 first.
@@ -240,7 +240,7 @@ def relevance_table(counts: Tensor, alpha: float = 1.0) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _shares(num_levels: int, alpha: float, device: torch.device) -> Tensor:
-    """(l / L)^alpha of each level; 0 where nothing is shared."""
+    """(l / L)^alpha of each level; 0 for level 0, also if alpha is 0."""
     steps = torch.arange(num_levels + 1, dtype=torch.float64, device=device)
     share = (steps / num_levels) ** alpha
     share[0] = 0.0
@@ -264,11 +264,11 @@ def weighted_table(counts: Tensor, weights: Tensor) -> Tensor:
 def relevance(levels: Tensor, num_levels: int, alpha: float = 1.0) -> Tensor:
     """Relevance of each pair, Eq. 20: rel = (l / L)^alpha / n_l, from the counts of the row.
 
-    A level's images share its weight, so a fine level with very many images can get **less**
-    relevance than a coarser level with few; the order by level is then not the one with the
-    highest H-AP (``inverted_queries`` counts these queries). The authors' code divides by L - 1
-    where the paper has L; H-AP is the same, since the factor cancels. It also counts the query
-    itself in n_L; here what is not in the gallery (-1) is not counted.
+    The images of a level share its weight, so a fine level with very many images can have **less**
+    relevance than a coarser level with few; the order by level then does not have the highest H-AP
+    (``inverted_queries`` counts these queries). The authors' code divides by L - 1 instead of the
+    paper's L; H-AP is the same, since the factor cancels. It also counts the query itself in n_L;
+    here images that are not in the gallery (-1) are not counted.
 
     Args:
         levels: (Q, G) shared level 0..L; -1 is not in the gallery.
@@ -276,7 +276,7 @@ def relevance(levels: Tensor, num_levels: int, alpha: float = 1.0) -> Tensor:
         alpha: above 1 favours fine levels.
 
     Returns:
-        (Q, G) float64, 0 where the level is 0 or -1.
+        (Q, G) float64, 0 if the level is 0 or -1.
 
     Example:
         >>> relevance(torch.tensor([[2, 1, 1, 0]]), num_levels=2).tolist()
@@ -296,7 +296,7 @@ def weighted_relevance(levels: Tensor, weights: Tensor | list[float] | tuple[flo
         weights: (L,) weight of AP at level 1..L (coarse to fine), not negative, with sum 1.
 
     Returns:
-        (Q, G) float64, 0 where the level is 0 or -1.
+        (Q, G) float64, 0 if the level is 0 or -1.
 
     Example:
         >>> weighted_relevance(torch.tensor([[2, 1, 0]]), [0.5, 0.5]).tolist()
@@ -318,7 +318,7 @@ def look_up(table: Tensor, levels: Tensor) -> Tensor:
 
 
 def inverted_queries(table: Tensor, counts: Tensor) -> int:
-    """Queries where a level with images has less relevance than a coarser one with images.
+    """Number of queries for which a non-empty level has less relevance than a coarser one.
 
     Example:
         >>> counts = torch.tensor([[0, 1, 3], [0, 1, 1]])  # three images share 1, one has 1/2
@@ -373,7 +373,7 @@ def _check_range(low: int, high: int, num_levels: int | None) -> None:
 
 
 def check_pairs(scores: Tensor, levels: Tensor, num_levels: int | None = None) -> Tensor:
-    """The scores, wide; ShapeError unless they and the levels are one finite (Q, G) table each."""
+    """Return the scores in float32 or wider; ShapeError unless scores and levels are (Q, G)."""
     check_tensors(scores=scores, levels=levels)
     if scores.shape != levels.shape:
         raise ShapeError(
@@ -391,7 +391,7 @@ def check_pairs(scores: Tensor, levels: Tensor, num_levels: int | None = None) -
 
 
 def _bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
-    """Least and greatest level, and whether all scores are finite."""
+    """Smallest and largest level, and whether all scores are finite."""
     if has_triton(scores.device) and _kernels_agree(scores.device):
         return loss_gpu.bounds(scores, levels)
     return _plain_bounds(scores, levels)

@@ -1,7 +1,7 @@
-"""Every loss of the papers, under one name.
+"""All losses of the papers, importable from one module.
 
-Functions take (Q, G) scores and levels and give (Q,) losses; modules take embeddings and label
-paths and give one number to train on. What each one means stands with it.
+Functions take (Q, G) scores and levels and return (Q,) losses; modules take embeddings and label
+paths and return one number to train on. Each docstring gives the equation.
 """
 
 from hgld.ranking.baselines import FastAP, LevelSum, NormSoftmax, ProxyNCA, Triplet

@@ -1,8 +1,8 @@
-"""Embeddings of the last batches as further references (cross-batch memory, Wang et al. 2020).
+"""Cross-batch memory (Wang et al. 2020): embeddings of the last batches as further references.
 
-While a model changes slowly, the embeddings it gave a few batches ago are still good references.
-The memory is a queue: the newest entries push out the oldest. The current batch stands in front of
-it with its gradient; what is kept has none.
+While a model changes slowly, its embeddings of a few batches ago are still good references. The
+memory is a queue: the newest entries replace the oldest. The current batch comes first, with its
+gradient; stored embeddings have none.
 """
 
 import torch
@@ -20,7 +20,7 @@ class MemoryBank(nn.Module):
     """A queue of embeddings with their label paths and image ids.
 
     Args:
-        size: embeddings kept.
+        size: number of embeddings to keep.
         dim: D.
         num_levels: L.
 
@@ -50,18 +50,18 @@ class MemoryBank(nn.Module):
     def extend(
         self, embeddings: Tensor, labels: Tensor, ids: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """References for a batch, itself first and then the memory, newest first; then keep it.
+        """Return the references for a batch: itself, then the memory, newest first. Then store it.
 
-        A kept embedding of an image that is in the batch again gives way to the new one.
+        A stored embedding of an image that is in the batch again is replaced by the new one.
 
         Args:
             embeddings: (B, D) with gradient.
             labels: (B, L) label paths.
-            ids: (B,) image ids >= 0; without them no image is known again.
+            ids: (B,) image ids >= 0; without them, repeated images are not recognised.
 
         Returns:
             (B + M, D) embeddings, (B + M, L) labels and (B + M,) ids for a loss's references; the
-            first B ids are the batch's own (negative where none were given).
+            first B ids are the batch's own (negative if none were given).
         """
         check_tensors(embeddings=embeddings, **({} if ids is None else {"ids": ids}))
         dim, num_levels = self.embeddings.shape[1], self.labels.shape[1]
@@ -77,7 +77,7 @@ class MemoryBank(nn.Module):
         found = [torch.cat([new, old.to(new.dtype)]) for new, old in zip(batch, kept, strict=True)]
         self.embeddings = found[0][: self.size].detach().to(self.embeddings.dtype).clone()
         self.labels, self.ids = found[1][: self.size].clone(), found[2][: self.size].clone()
-        self.ids[self.ids < 0] = torch.iinfo(torch.int64).min  # never a batch's own
+        self.ids[self.ids < 0] = torch.iinfo(torch.int64).min  # never equal to a later batch's own
         return found[0], found[1], found[2]
 
     def _own_ids(self, embeddings: Tensor, ids: Tensor | None) -> Tensor:
@@ -88,7 +88,7 @@ class MemoryBank(nn.Module):
         return as_ids(ids[:, None], "ids")[:, 0]
 
     def _load_from_state_dict(self, state_dict, prefix, *args):  # type: ignore[no-untyped-def]
-        """Take a saved memory however full it is."""
+        """Accept a saved memory of any fill level, as the buffers grow during training."""
         for name in ("embeddings", "labels", "ids"):
             if prefix + name in state_dict:
                 own, saved = getattr(self, name), state_dict[prefix + name]

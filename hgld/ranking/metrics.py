@@ -1,9 +1,9 @@
-"""What to report: exact metrics of a ranking, one value for each query.
+"""Exact metrics of a ranking, one value per query.
 
-Functions take (Q, G) scores and levels and give (Q,) float64. Images are ranked by score; among
-equal scores the less relevant comes first, whatever the gallery's order. A query that has nothing
-to find gets nan, and is left out of a mean. Levels are compared as integers; a query is taken out
-of its own gallery by index (level -1), never as "the first of the ranking".
+Functions take (Q, G) scores and levels and return (Q,) float64. Images are ranked by score; among
+equal scores the less relevant comes first, regardless of the gallery's order. A query without
+relevant images gets nan, and is left out of means. Levels are compared as integers; a query is
+removed from its own gallery by index (level -1), never as "the first of the ranking".
 
 ``evaluate`` computes any of them for whole galleries, in blocks.
 """
@@ -61,18 +61,18 @@ def h_ap(
     H-AP = sum_k [H-rank+(k) / rank(k)] / sum_k rel(k)
 
     Eq. 20 divides a level's weight by its size, so a fine level with very many images can have
-    less relevance than a coarser one; then the order by level is not the best one, scores below 1,
-    and a ``RelevanceWarning`` says how many queries are concerned.
+    less relevance than a coarser one. The order by level is then not optimal and scores below 1,
+    and a ``RelevanceWarning`` gives the number of such queries.
 
     Args:
         scores: (Q, G) similarity; higher ranks first; among equals the less relevant first.
         levels: (Q, G) shared level 0..L; -1 is not in the gallery.
         num_levels: L.
         alpha: of Eq. 20.
-        relevance: (Q, G) in place of Eq. 20.
+        relevance: (Q, G) to use instead of Eq. 20.
 
     Returns:
-        (Q,) in [0, 1]; nan where a query has no relevant gallery image.
+        (Q,) in [0, 1]; nan if a query has no relevant gallery image.
 
     Raises:
         ShapeError: scores and levels differ in shape, or are out of range.
@@ -96,10 +96,10 @@ def weighted_ap(
     Args:
         scores: (Q, G) similarity.
         levels: (Q, G) shared level 0..L; -1 is not in the gallery.
-        weights: (L,) coarse to fine, with sum 1. A level that a query has nothing on counts 0.
+        weights: (L,) coarse to fine, with sum 1. A level without images of a query counts as 0.
 
     Returns:
-        (Q,) in [0, 1]; nan where a query has no relevant gallery image.
+        (Q,) in [0, 1]; nan if a query has no relevant gallery image.
 
     Example:
         >>> weighted_ap(torch.tensor([[0.9, 0.8]]), torch.tensor([[1, 2]]), [0.5, 0.5]).tolist()
@@ -147,7 +147,7 @@ def average_precision(scores: Tensor, levels: Tensor, at_level: int) -> Tensor:
 def map_at_r(scores: Tensor, levels: Tensor, at_level: int) -> Tensor:
     """mAP@R of each query: sum of precisions at the positives among the first R, over R.
 
-    Another definition takes the AP of the first R as if they were all; this is the one of
+    Another definition is the AP of the first R taken as the whole list; this one is that of
     Musgrave et al. 2020 and of the papers' tables.
 
     Example:
@@ -170,7 +170,7 @@ def ap_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor:
 
 
 def recall_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor:
-    """R@k of each query (Eq. 13): 1 where any positive is among the first k.
+    """R@k of each query (Eq. 13): 1 if any positive is among the first k.
 
     Example:
         >>> recall_at_k(torch.tensor([[0.9, 0.8]]), torch.tensor([[0, 1]]), 1, k=2).tolist()
@@ -237,7 +237,7 @@ def h_precision_at_k(
 ) -> Tensor:
     """H-P@k of each query (Eq. 31): sum_{j <= k} min(rel_j, rel_k) / (k rel_k).
 
-    0 where the image at rank k is not relevant: Eq. 31 is 0/0 there, and Eq. 32 gives it no weight.
+    0 if the image at rank k is not relevant: Eq. 31 is 0/0 there, and Eq. 32 gives it no weight.
 
     Example:
         >>> levels = torch.tensor([[1, 2]])
@@ -257,7 +257,7 @@ def ap_approximation_error(losses: Tensor, scores: Tensor, levels: Tensor) -> Te
         levels: (Q, G); positives are levels > 0.
 
     Returns:
-        (Q,) float64; nan where a query has no positive.
+        (Q,) float64; nan if a query has no positive.
 
     Example:
         >>> scores, levels = torch.tensor([[0.9, 0.1]]), torch.tensor([[1, 0]])
@@ -280,17 +280,17 @@ def decomposability_gap(
 ) -> Tensor:
     """Mean of the metric over batches minus the metric of the whole, for each query.
 
-    This is the sign of the papers' appendix and of ROADMAP, under which the bounds of Eq. 26 and 27
-    are upper bounds; Eq. 6 has it the other way round. A batch without a value (nan) is left out.
+    This is the sign of the papers' appendix and of ROADMAP, with which the bounds of Eq. 26 and 27
+    are upper bounds; Eq. 6 has the opposite sign. A batch without a value (nan) is left out.
 
     Args:
         scores: (Q, G) similarity.
         levels: (Q, G) levels; -1 is not in the gallery.
-        batches: (G,) number of the batch that each gallery image is in.
+        batches: (G,) batch number of each gallery image.
         metric: (Q, g) scores and levels -> (Q,), e.g. a metric of this module with its level set.
 
     Returns:
-        (Q,) float64; nan where a query has no value.
+        (Q,) float64; nan if a query has no value.
 
     Example:
         >>> scores, levels = torch.tensor([[0.9, 0.8, 0.7, 0.6]]), torch.tensor([[1, 0, 1, 0]])
@@ -313,14 +313,14 @@ def decomposability_gap(
 
 
 def gap_bound(positives: Sequence[int], negatives: Sequence[int]) -> float:
-    """Upper bound of the gap (Eq. 26): the batches one after the other, the first on top.
+    """Upper bound of the gap (Eq. 26): the batches concatenated, the first on top.
 
-    It holds where the metric is 1 in each batch and all batches have the same number of positives
+    It holds if the metric is 1 in each batch and all batches have the same number of positives
     and the same number of negatives.
 
     Args:
-        positives: of the query in each batch.
-        negatives: in each batch.
+        positives: number of the query's positives in each batch.
+        negatives: number of negatives in each batch.
 
     Example:
         >>> round(gap_bound([1, 1], [1, 1]), 6)
@@ -340,15 +340,15 @@ def gap_bound_with_calibration(
     good_positives: Sequence[int],
     bad_negatives: Sequence[int],
 ) -> float:
-    """Upper bound of the gap (Eq. 27) where some scores keep to the calibration.
+    """Upper bound of the gap (Eq. 27) if some scores satisfy the calibration.
 
-    It is 0 where all do. It is not always below Eq. 26: where most negatives stray and some
-    positives are below alpha, those are counted behind the good ones of their batch once more, and
-    Eq. 26 is the better bound.
+    It is 0 if all do. It is not always below Eq. 26: if most negatives are above beta and some
+    positives below alpha, those positives are counted behind the good ones of their batch again,
+    and Eq. 26 is the tighter bound.
 
     Args:
-        positives: of the query in each batch.
-        negatives: in each batch.
+        positives: number of the query's positives in each batch.
+        negatives: number of negatives in each batch.
         good_positives: G+, positives of each batch above alpha.
         bad_negatives: E-, negatives of each batch above beta.
 
@@ -384,7 +384,7 @@ class _Ranked:
         levels: (Q, G) integers by rank.
         counts: (Q, L + 1) int64 images of each level.
         table: (Q, L + 1) float64 relevance by level.
-        device: where values go.
+        device: device of the returned values.
     """
 
     levels: Tensor
@@ -408,12 +408,12 @@ class _Ranked:
             table = grades.relevance_table(counts, alpha)
         else:
             levels, counts, table = _levels_of(relevance, levels)
-        few = torch.int8 if counts.shape[1] <= 127 else torch.int64  # a kernel is compiled for each
+        few = torch.int8 if counts.shape[1] <= 127 else torch.int64  # kernels are compiled for both
         ranked = levels.gather(1, rankings.rank_columns(scores, levels)).to("cpu", few)
         return cls(ranked, counts, table, scores.device)
 
     def value(self, name: MetricName, level: int = 1) -> Tensor:
-        """(Q,) float64 of one metric; positives of a metric at one level are at or above it."""
+        """(Q,) float64 of one metric; positives of single-level ones have at least ``level``."""
         specs = np.array([[name.kind, level, name.k or 0, 0]])
         given = self.levels.numpy(), self.counts.numpy(), specs, self.table[:, None].numpy()
         return torch.from_numpy(rankings.values_of(*given)[:, 0]).to(self.device)
@@ -425,10 +425,10 @@ def _at(scores: Tensor, levels: Tensor, at_level: int, name: MetricName) -> Tens
 
 
 def _levels_of(relevance: Tensor, levels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Distinct relevances of each query as its levels: (Q, G) levels, (Q, L + 1) counts and table.
+    """Number the distinct relevances of each query: (Q, G) levels, (Q, L + 1) counts and table.
 
-    A relevance that is no function of the level is one of these, so every metric of levels is one
-    of such relevances too.
+    A relevance that does not depend on the level alone then becomes one, so metrics of levels apply
+    to any relevance.
     """
     check_tensors(relevance=relevance)
     if relevance.shape != levels.shape:

@@ -1,15 +1,15 @@
-"""A loss over any batch size at the memory of a small one (Revaud et al. 2019, Algorithm 1).
+"""A loss over any batch size at the memory cost of a small one (Revaud et al. 2019, Algorithm 1).
 
-Stage 1 embeds the batch in parts without keeping what backward needs; stage 2 finds the loss of all
-embeddings and its gradient by them; stage 3 embeds each part again and sends its share of the
-gradient through the model. The gradients equal those of one big batch where each image's embedding
-is its own (batch-norm in training mode takes its statistics from a part, in any such scheme).
+Stage 1 embeds the batch in parts without storing activations; stage 2 computes the loss of all
+embeddings and its gradient with respect to them; stage 3 embeds each part again and backpropagates
+its share of the gradient. The gradients equal those of one big batch if each image's embedding
+depends on that image only (batch-norm in training mode uses the statistics of a part).
 
-Both passes have to see the same network: each part's random state is kept and put back, so dropout
-and augmentation inside the model repeat, and batch-norm's running statistics move once, in the
-second pass. What else a forward pass moves (the vectors of spectral norm, numpy's random numbers)
-is not put back. The paper embeds in evaluation mode in stage 1; here the mode stays, since dropout
-would otherwise differ between the passes.
+Both passes must see the same network: the random state of each part is saved and restored, so
+dropout and augmentation inside the model repeat, and batch-norm's running statistics are updated
+once, in the second pass. Other state that a forward pass changes (the vectors of spectral norm,
+numpy's random numbers) is not restored. The paper uses evaluation mode in stage 1; here the mode is
+kept, since dropout would otherwise differ between the passes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ __all__ = ["backward_in_parts"]
 
 @dataclass(frozen=True)
 class _RandomState:
-    """Random state of the CPU and of one GPU, to be put back."""
+    """Random state of the CPU and of one GPU, to be restored."""
 
     cpu: Tensor
     gpu: Tensor | None
@@ -51,7 +51,7 @@ def backward_in_parts(
     scale: Callable[[Tensor], Tensor] | None = None,
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Tensor:
-    """Gradients of the loss of all parts together, added to the parameters of the model.
+    """Add the gradients of the loss of all parts together to the parameters of the model.
 
     Under DistributedDataParallel gradients are exchanged once, with the last part. ``loss`` may
     gather the embeddings of all processes; what it returns is treated as in one big batch.
@@ -59,8 +59,8 @@ def backward_in_parts(
     Args:
         model: images -> (n, D) embeddings.
         parts: batches of images, in order; together they are the batch.
-        loss: (B, D) embeddings -> one number; its own parameters (proxies) get gradients too.
-        scale: of the loss before backward, e.g. ``GradScaler.scale``.
+        loss: (B, D) embeddings -> one number; its own parameters (proxies) get gradients, too.
+        scale: applied to the loss before backward, e.g. ``GradScaler.scale``.
         autocast: context of both passes through the model, e.g. ``lambda: torch.autocast("cuda")``.
 
     Returns:
@@ -101,7 +101,7 @@ def backward_in_parts(
 
 
 def _exchange(model: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Processes exchange gradients with the last part alone."""
+    """Let processes exchange gradients with the last part only, once per batch."""
     if isinstance(model, DistributedDataParallel) and not last:
         held: AbstractContextManager[None] = model.no_sync()
         return held
@@ -110,7 +110,7 @@ def _exchange(model: nn.Module, last: bool) -> AbstractContextManager[None]:
 
 @contextmanager
 def _frozen_statistics(model: nn.Module) -> Iterator[None]:
-    """Running statistics of normalisation layers stay as they are within."""
+    """Restore the running statistics of normalisation layers on exit."""
     kept = {
         name: buffer.clone()
         for name, buffer in model.named_buffers()

@@ -1,10 +1,10 @@
-"""One exact ranking of a gallery that lies in parts, on one machine or many.
+"""Rank a gallery that is split into parts, on one machine or several, with one exact result.
 
-A rank is a number of images above, and numbers add. First every part names its relevant images with
-their scores; joined and sorted they are the positives of each query. Then every part counts its
-other images between neighbouring positives; the counts of all parts are added. The result is the
-ranking of the whole gallery, whatever the number of parts and their order, if a pair's score is the
-same number in both steps (the same parts, the same machine kind).
+A rank is a count of the images above, and counts can be added. First every part returns its
+relevant images with their scores; merged and sorted they are the positives of each query. Then
+every part counts its other images between neighbouring positives; the counts of all parts are
+added. The result is the ranking of the whole gallery, regardless of the number and order of the
+parts, if a pair's score is bit-identical in both steps (the same parts, the same kind of machine).
 
 Example:
     >>> query, labels = torch.eye(2), torch.tensor([[0], [1]])
@@ -40,7 +40,7 @@ class Positives:
     """Relevant images of each query, best first (among equals the less relevant).
 
     Args:
-        offsets: (Q + 1,) where each query's begin.
+        offsets: (Q + 1,) start of each query's positives.
         scores: float32 or float64.
         levels: int8, above 0.
         others: (Q,) images that are not relevant, not counting the query itself.
@@ -63,14 +63,14 @@ def positives_of(
     part_labels: Tensor,
     own: Tensor | None = None,
 ) -> Positives:
-    """First step, for each part: its relevant images with their scores.
+    """First step, for each part: collect its relevant images with their scores.
 
     Args:
         query: (Q, D) embeddings.
         query_labels: (Q, L) label paths.
         part: (g, D) embeddings of a part of the gallery.
         part_labels: (g, L) label paths.
-        own: (Q,) row of this part that is the query itself, -1 where none is.
+        own: (Q,) row of this part that is the query itself, -1 if it has none.
     """
     found, sizes, others = [], [], []
     for scores, levels in _rows(query, query_labels, part, part_labels, own):
@@ -82,7 +82,7 @@ def positives_of(
 
 
 def join(parts: Sequence[Positives]) -> Positives:
-    """Positives of all parts together."""
+    """Merge the positives of all parts."""
     if not parts or len({len(part.offsets) for part in parts}) != 1:
         raise ShapeError("parts of a gallery for different queries; expected the same queries")
     found, sizes = [], []
@@ -122,10 +122,11 @@ def count_others(
     part_labels: Tensor,
     own: Tensor | None = None,
 ) -> Array:
-    """Second step, for each part: its other images between neighbouring positives; these add.
+    """Second step, for each part: count its other images between neighbouring positives.
 
     Returns:
-        int64, one number for each positive: images that rank above it but not above the one before.
+        int64, one count per positive, to be added over parts: images that rank above it but not
+            above the previous positive.
     """
     counts = np.zeros(len(positives.scores), np.int64)
     rows = _rows(query, query_labels, part, part_labels, own)

@@ -1,7 +1,7 @@
-"""Losses over the pairs of a batch: calibration, by query or pooled, and XBM's contrastive loss.
+"""Losses over the pairs of a batch: calibration, per query or pooled, and XBM's contrastive loss.
 
-The pooled ones are no mean over queries. Their gradient is a plain autograd one: the scores of a
-batch against its references are held.
+The pooled losses are not means over queries. Their gradient is computed by autograd, so the scores
+of a batch against its references are held in memory.
 """
 
 from abc import ABC, abstractmethod
@@ -21,9 +21,9 @@ __all__ = ["PairCalibration", "PooledCalibration", "XBMContrastive", "xbm_contra
 def xbm_contrastive(scores: Tensor, levels: Tensor, margin: float = 0.5) -> Tensor:
     """Contrastive loss of cross-batch memory (Wang et al. 2020; Table III), one number.
 
-    (1/Q) sum over queries of sum_positives (1 - s) + sum_negatives [s - margin]+. Sums, not means,
-    so it grows with the memory. Published code adds s instead of s - margin for a negative above
-    the margin: another value, the same gradient.
+    (1/Q) sum over queries of sum_positives (1 - s) + sum_negatives [s - margin]+. These are sums,
+    not means, so it grows with the memory. Published code adds s instead of s - margin for a
+    negative above the margin: another value, the same gradient.
 
     Example:
         >>> xbm_contrastive(torch.tensor([[0.5, 0.75, 0.0]]), torch.tensor([[1, 0, 0]])).item()
@@ -64,7 +64,7 @@ class PairCalibration(RankLoss):
 
 
 class _Pooled(nn.Module, ABC):
-    """One number of all scores and binary levels of a batch against its gallery."""
+    """One number from all scores and binary levels of a batch against its gallery."""
 
     def __init__(self, level: int | None, include_self: bool) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class _Pooled(nn.Module, ABC):
         ids: Tensor | None = None,
         ref_ids: Tensor | None = None,
     ) -> Tensor:
-        """As ``RankLoss.forward``, over all queries of the batch."""
+        """Like ``RankLoss.forward``, over all queries of the batch."""
         sides = Sides.of(embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids)
         at = sides.level_or_finest(self.level)
         levels = sides.levels(slice(None), self.include_self, at)
@@ -97,7 +97,7 @@ class _Pooled(nn.Module, ABC):
 
 
 class PooledCalibration(_Pooled):
-    """The authors' pair loss: means over the pairs of the whole batch that still have a loss.
+    """The authors' pair loss: means over the pairs of the whole batch with a non-zero loss.
 
     Example:
         >>> import torch

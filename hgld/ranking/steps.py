@@ -1,7 +1,7 @@
-"""Smooth stand-ins for the step that counts who ranks above whom.
+"""Smooth replacements for the step function that counts the images ranked above an image.
 
 A rank counts H(t) over t = s_j - s_k. The step has no gradient; these have one. ``UpperStep`` is
-an upper bound of the step, so that its losses bound the true ones; ``SigmoidStep`` is not.
+an upper bound of the step, so its losses bound the exact ones; ``SigmoidStep`` is not.
 """
 
 import math
@@ -23,15 +23,15 @@ class UpperStep:
     sigma(t / tau) below 0; sigma(t / tau) + start on [0, delta]; rho (t - delta) + offset beyond.
 
     Eq. 4 gives both 0.5 and 1 at t = 0. Here H-minus(0) = start + 0.5, so that with the default
-    start an exact tie counts 1, as H(0) does, and the loss bounds the true one on ties too (the
-    authors' code takes 0.5 there).
+    start an exact tie counts 1, as H(0) does, and the loss bounds the exact one on ties, too (the
+    authors' code uses 0.5 there).
 
     Args:
         tau: temperature of the sigmoid, in cosine units.
         rho: slope beyond delta.
-        delta: where the linear part begins; tau ln(99) = 0.046 is where sigma reaches 0.99.
+        delta: start of the linear part; sigma reaches 0.99 at tau ln(99) = 0.046.
         start: jump at 0; 0.5 makes it an upper bound.
-        offset: value just beyond delta; None is the continuous one, sigma(delta / tau) + start.
+        offset: value just beyond delta; None: the continuous one, sigma(delta / tau) + start.
 
     Example:
         >>> UpperStep()(torch.tensor([-1.0, 0.0, 0.25]))
@@ -61,15 +61,15 @@ class UpperStep:
         """H-minus of each difference, same shape."""
         sigmoid = torch.sigmoid(t / self.tau)
         near = torch.where(t >= 0, sigmoid + self.start, sigmoid)
-        beyond = (t - self.delta).clamp(max=torch.finfo(t.dtype).max)  # rho may be 0
+        beyond = (t - self.delta).clamp(max=torch.finfo(t.dtype).max)  # 0 * inf is nan
         return torch.where(t > self.delta, self.rho * beyond + self.end, near)
 
 
 @dataclass(frozen=True)
 class SigmoidStep:
-    """sigma(t / tau), the step of Smooth-AP (Brown et al. 2020). No upper bound: 0.5 at a tie.
+    """sigma(t / tau), the step of Smooth-AP (Brown et al. 2020); 0.5 at a tie, so no upper bound.
 
-    In the ``sup_*`` losses it takes the place of H-minus only; H-plus stays the step.
+    In the ``sup_*`` losses it replaces H-minus only; H-plus remains the exact step.
 
     Example:
         >>> SigmoidStep()(torch.tensor([0.0])).tolist()
@@ -90,7 +90,7 @@ Step = UpperStep | SigmoidStep
 
 
 def chosen(step: Step | None) -> Step:
-    """The step given, or else the paper's."""
+    """The given step, or the paper's by default."""
     if step is not None and not isinstance(step, Step):
         raise ShapeError(f"step is {step!r}; expected an UpperStep or a SigmoidStep")
     return step or UpperStep()

@@ -1,12 +1,12 @@
-"""How kernels are compiled: cached on disk, without the interpreter lock, without zero checks.
+"""Compile numba kernels: cached on disk, without the interpreter lock, without zero checks.
 
-numba checks each division for zero unless told otherwise, which keeps loops from being vectorised
-(ten times slower). ``fast`` also lets sums be reordered; it is for short loops alone. ``part`` is
-for what runs once for each score: a call costs as much as the work.
+By default numba checks each division for zero, which prevents vectorised loops (ten times slower).
+``fast`` also allows sums to be reordered; use it only for short loops. ``part`` inlines a function
+that runs once per score: a call costs as much as its work.
 
-A compiled kernel holds the kernels of other files that it calls, but numba compiles it anew only
-when its own file changes. Here it does when any file with kernels has changed. Where neither the
-package nor the home folder can be written, kernels are compiled once for each process.
+A compiled kernel includes the kernels of other files that it calls, but numba recompiles it only
+if its own file changes. Here it is recompiled if any file with kernels has changed. If neither the
+package nor the home folder is writable, each process compiles its kernels.
 """
 
 import warnings
@@ -22,7 +22,7 @@ import numpy as np
 __all__ = ["Array", "fast", "kernel", "part"]
 
 Array = np.ndarray[Any, Any]
-ANY_ORDER = {"reassoc", "contract", "arcp", "nsz", "nnan"}  # infinity stays what it is
+ANY_ORDER = {"reassoc", "contract", "arcp", "nsz", "nnan"}  # no "ninf": scores may be infinite
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,7 +31,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile on first use, sums in any order."""
+    """Compile on first use, with sums in any order."""
     return _compiled(function, fastmath=ANY_ORDER)
 
 
@@ -44,12 +44,13 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any
     found = numba.njit(nogil=True, error_model="numpy", **options)(function)
     try:
         found.enable_caching()
-    except RuntimeError:  # no folder that can be written
+    except RuntimeError:  # no writable folder
         _warn_uncached()
     file = getattr(found._cache, "_cache_file", None)
     if file is not None:
+        # numba's own stamp covers one file only
         file._source_stamp = STAMP
-        # compared before numba unpickles the rest, which fails if a class was renamed since
+        # compared before numba unpickles the rest, which would fail on a renamed class
         file._version = f"{numba.__version__} {STAMP}"
     compiled: Callable[..., Any] = found
     return compiled
@@ -57,7 +58,7 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any
 
 @cache
 def _warn_uncached() -> None:
-    """Say once that compiled kernels are lost with the process."""
+    """Warn once that compiled kernels are lost when the process ends."""
     warnings.warn(
         "no folder to keep compiled kernels in: each process compiles its own; "
         "set NUMBA_CACHE_DIR to a folder that can be written",

@@ -1,16 +1,16 @@
-"""Whether kernels may run on a device, and how their rows are split among threads.
+"""Decide whether kernels may run on a device, and split their rows among threads.
 
-No kernel is trusted unseen: before its first use on a device in a process, a small case is computed
-by the kernel and by plain torch (``agrees``). If the two differ, or the kernel cannot be compiled,
-plain torch takes over on that device for the rest of the process, with one warning.
-``HGLD_KERNELS=off`` skips all kernels, on a CPU too.
+A kernel is checked before its first use on a device in a process: a small case is computed by the
+kernel and by plain torch (``agrees``). If the two differ, or the kernel cannot be compiled, plain
+torch is used on that device for the rest of the process, with one warning. ``HGLD_KERNELS=off``
+skips all kernels, on a CPU, too.
 
-Triton comes with torch's GPU builds. Its kernels run on a GPU, or on a CPU if its interpreter is
-asked for (``TRITON_INTERPRET=1``), which is slow and serves to test them.
+Triton comes with torch's GPU builds. Its kernels run on a GPU, or on a CPU in its interpreter
+(``TRITON_INTERPRET=1``), which is slow and used for tests.
 
-A caller may have autocast or TF32 on for the model. Both round the factors of a product, which no
-similarity may have (``whole_products``). TF32 is set for the whole process, so it is off while any
-thread needs it off.
+A caller may have autocast or TF32 on for the model. Both round the factors of a product, which
+similarities must avoid (``whole_products``). TF32 is a setting of the process, so it is off while
+any thread needs it off.
 """
 
 import os
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 Compare = Callable[[], tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]
-TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}  # relative to the greatest value
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}  # relative to the largest value
 DRIVER = Path("/proc/driver/nvidia/version")
 
 _forced: ContextVar[Literal["off", "unchecked"] | None] = ContextVar("kernels", default=None)
@@ -54,12 +54,12 @@ _refused: set[torch.device] = set()
 
 
 class KernelWarning(UserWarning):
-    """A kernel failed its check on this machine, so plain torch computes instead, more slowly."""
+    """A kernel failed its check on this machine, so plain torch is used instead, more slowly."""
 
 
 @contextmanager
 def using(kernels: Literal["off", "unchecked"]) -> Iterator[None]:
-    """Within, skip all kernels, or use them without their check; to compare the two."""
+    """Within, skip all kernels, or use them without their check; for comparing the two."""
     before = _forced.set(kernels)
     try:
         yield
@@ -95,8 +95,8 @@ def agrees(device: torch.device, case: Hashable, compare: Compare) -> bool:
 
     Args:
         device: the device the kernel runs on.
-        case: the kernel's name, or a tuple that begins with it and has what it is compiled for;
-            each case is compared once in a process.
+        case: the kernel's name, or a tuple of it and the parameters it is compiled for; each case
+            is compared once per process.
         compare: computes a small case by the kernel, then in plain torch: two tuples of tensors.
 
     Example:
@@ -119,11 +119,11 @@ def agrees(device: torch.device, case: Hashable, compare: Compare) -> bool:
 
 
 def _fault(compare: Compare) -> str:
-    """Return what is wrong with a kernel, "" if nothing is."""
+    """Describe the fault of a kernel; "" if there is none."""
     try:
         found, truth = compare()
     except (HgldError, torch.OutOfMemoryError):
-        raise  # faults of the data or of the machine, in plain torch as well
+        raise  # errors of the data or the machine, which plain torch would raise as well
     except Exception as error:  # compilers raise errors of any class
         return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200]}"
     worst = max(largest_difference(*pair) for pair in zip(found, truth, strict=True))
@@ -132,7 +132,7 @@ def _fault(compare: Compare) -> str:
 
 
 def largest_difference(found: Tensor, truth: Tensor) -> float:
-    """Return the largest difference over the greatest absolute value; inf if only one is finite.
+    """Return the largest difference relative to the largest value; inf if only one is finite.
 
     Example:
         >>> largest_difference(torch.tensor([1.0, 2.5]), torch.tensor([1.0, 2.0]))
@@ -182,14 +182,14 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="hgld-ranking")
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # a fork leaves the threads behind
+os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
 
 
 def over_rows(work: Callable[[slice], None], rows: int) -> None:
-    """Call ``work`` with slices that together are all rows, one for each of torch's threads.
+    """Call ``work`` with slices that partition the rows, one for each of torch's threads.
 
-    Kernels release the interpreter lock, so plain threads run them side by side. numba's own thread
-    pools survive neither a fork nor two callers at once.
+    Kernels release the interpreter lock, so plain threads run them in parallel. numba's own thread
+    pools support neither a fork nor two simultaneous callers.
     """
     threads = min(torch.get_num_threads(), rows)
     if threads <= 1:
@@ -201,7 +201,7 @@ def over_rows(work: Callable[[slice], None], rows: int) -> None:
 
 
 class _Rounding:
-    """A backend's rounding of factors: off from the first who enters to the last who leaves."""
+    """Reduced precision of a backend's products: off while at least one caller is within."""
 
     def __init__(self, backend: str) -> None:
         self.products: Any = getattr(getattr(torch.backends, backend), "matmul", None)
@@ -210,7 +210,7 @@ class _Rounding:
 
     def enter(self) -> None:
         with self.lock:
-            if not self.within:  # torch before 2.9 has no such word
+            if not self.within:  # torch before 2.9 lacks the setting
                 self.before = getattr(self.products, "fp32_precision", "none")
                 self._set("ieee")
             self.within += 1
@@ -231,7 +231,7 @@ ROUNDINGS = {backend: _Rounding(backend) for backend in ("cuda", "mkldnn")}
 
 @contextmanager
 def whole_products(device: torch.device) -> Iterator[None]:
-    """Within, neither autocast nor TF32 nor bfloat16 rounds the factors of a product."""
+    """Within, no product's factors are rounded by autocast, TF32 or bfloat16."""
     rounding = ROUNDINGS["cuda" if device.type == "cuda" else "mkldnn"]
     with torch.autocast(device.type, enabled=False):
         rounding.enter()

@@ -1,8 +1,8 @@
-"""Ranks of whole galleries on a GPU: each block of queries is scored and ranked there.
+"""Rank whole galleries on a GPU: each block of queries is scored and ranked there.
 
-Sizes are known from the labels alone, since the gallery is sorted by label path first. The GPU
-sends back the level at each rank, one byte a pair; the metrics are computed from these on the CPU,
-as those of any other ranking.
+Sizes are known from the labels alone, since the gallery is first sorted by label path. The GPU
+returns the level at each rank, one byte per pair; the metrics are computed from it on the CPU, as
+for any other ranking.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["rank_blocks"]
 
 CELLS_AT_ONCE = 1 << 27  # 512 MB of scores
-ROWS_AT_ONCE = 1 << 15  # a grid's second side ends at 65,535
+ROWS_AT_ONCE = 1 << 15  # CUDA limits the second dimension of a grid to 65,535
 ITEMS_AT_ONCE = 1 << 26  # relevant images of a block, 33 bytes each
-BINS = 2  # for each relevant image
-CROWDED = 128  # relevant images in one bin: above, moving past each other takes longer than a sort
+BINS = 2  # per relevant image
+CROWDED = 128  # relevant images in one bin; above, comparing them pairwise is slower than a sort
 BLOCK = 1024
 KEY = (1 << 40) - 1  # bits of a score and of a level
-COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one number: 33 million images
+COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one integer: 33 million images
 
 
 def rank_blocks(
@@ -39,7 +39,7 @@ def rank_blocks(
     first: int,
     watch: Callable[[Sequence[slice]], Iterable[slice]],
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Rank float32 embeddings: fields of ``Ranking`` for some queries after the other.
+    """Rank float32 embeddings: yield the fields of ``Ranking`` for blocks of queries.
 
     Raises:
         ShapeError: a score is nan or inf.
@@ -64,7 +64,7 @@ def rank_blocks(
 
 
 def _blocks(room: Tensor, gallery: int) -> list[int]:
-    """Bounds of the blocks of queries: as many as fit the scores and their relevant images."""
+    """Bounds of the query blocks: as large as scores and relevant images fit in memory."""
     rows = max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // gallery))
     rows = max(1, min(rows, ITEMS_AT_ONCE // max(1, int(room.max()))))
     return [*range(0, len(room), rows), len(room)]
@@ -105,7 +105,7 @@ def _rank(
         kernels.fill_bins[tiles](
             scores, starts, ends, own, offsets, spans, bins, slots, keys, width, base, **tile
         )
-    if int(fullest.max()) > CROWDED:  # as when a model gives one score to all
+    if int(fullest.max()) > CROWDED:  # e.g. if a model gives all images one score
         ranked = _sorted_by_row(keys, (ends - starts)[:, 0].long(), own)
     elif most:
         kernels.settle_bins[tiles](starts, ends, offsets, bins, fullest, keys, ranked, base, **tile)
@@ -122,7 +122,7 @@ def _rank(
 def _first(
     scores: Tensor, where: tuple[Tensor, Tensor, Tensor, Tensor], order: Tensor, count: int
 ) -> Tensor:
-    """(q, K) int32 gallery rows of the first ranks, from scores in the order of label paths."""
+    """(q, K) int32 gallery rows of the first ranks, from scores sorted by label path."""
     if not count:
         return torch.empty(len(scores), 0, dtype=torch.int32)
     starts, ends, own, _ = where
@@ -130,8 +130,8 @@ def _first(
     level = torch.zeros_like(scores, dtype=torch.int64)
     for start, end in zip(starts.T[:, :, None], ends.T[:, :, None], strict=True):
         level += (place >= start) & (place < end)
-    bits = (scores + 0.0).view(torch.int32).long()  # + 0.0: no minus zero
-    keys = torch.where(bits < 0, bits & 0x7FFFFFFF, -1 - bits)  # fall as the scores grow
+    bits = (scores + 0.0).view(torch.int32).long()  # + 0.0 turns -0.0 into 0.0
+    keys = torch.where(bits < 0, bits & 0x7FFFFFFF, -1 - bits)  # decrease as scores increase
     keys.masked_fill_(place == own[:, None], (1 << 31) - 1)
     keys = (keys << 32) | (level << COLUMN_BITS) | order
     found = keys.topk(count, dim=1, largest=False).values
@@ -139,7 +139,7 @@ def _first(
 
 
 def _sorted_by_row(keys: Tensor, sizes: Tensor, own: Tensor) -> Tensor:
-    """Keys of one row after the other, each row's in order; one that lacks its query ends empty."""
+    """Sort the keys within each row; rows without their query end with an empty key."""
     rows = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
     keys[(sizes.cumsum(0) - 1)[own >= 0]] = KEY  # beyond all others of its row
     return ((rows << KEY.bit_length()) | keys).sort().values & KEY
