@@ -1,12 +1,12 @@
-"""The rank losses as modules, alone and joined with a calibration.
+"""Rank losses as modules, alone and combined with a calibration.
 
-A rank loss makes the order right inside a batch; a calibration makes scores mean the same in every
+A rank loss orders the images inside a batch; a calibration gives scores the same meaning in every
 batch. ROADMAP, ROD-R@k, HAPPIER and ROD-NDCG are (1 - lam) * rank loss + lam * calibration (Eq. 2).
-Each loss is explained at its function of scores.
+The equation of each loss is in the docstring of its function of scores.
 
 Proxies are learned class vectors: an ``nn.Parameter`` named ``proxies``, so that a trainer can give
-them their own optimiser (the authors use Adam at learning rate 10 on SOP). They keep their length
-and are scaled to unit length in each use.
+them a separate optimiser (the authors use Adam at learning rate 10 on SOP). Their length is not
+constrained; they are scaled to unit length on each use.
 """
 
 import math
@@ -106,11 +106,11 @@ class SupHAP(RankLoss):
     Args:
         num_levels: L.
         alpha: of Eq. 20; above 1 is HAPPIER_F.
-        weights: (L,) weights of AP at each level, coarse to fine, in place of Eq. 20: trains the
-            sum of weighted APs (Property 1, Table XI).
+        weights: (L,) weights of AP at each level, coarse to fine, instead of Eq. 20: trains the sum
+            of weighted APs (Property 1, Table XI).
         step: H-minus.
         include_self: whether a query counts as its own positive.
-        chunk: rows of scores held at a time.
+        chunk: rows of scores held at a time; default: as many as fit a memory limit.
 
     Example:
         >>> import torch
@@ -275,7 +275,7 @@ class SoftBinAP(RankLoss):
 class BlackBoxAP(RankLoss):
     """AP with the blackbox gradient (Rolinek et al. 2020) at one level.
 
-    The gradient is that of the batch's mean, however many rows are held at a time.
+    The gradient is that of the batch's mean, regardless of how many rows are held at a time.
 
     Example:
         >>> import torch
@@ -300,7 +300,7 @@ class BlackBoxAP(RankLoss):
         return self.of_batch(len(scores))(scores, levels)
 
     def of_batch(self, queries: int) -> PairsToLosses:
-        """The same for some rows of a batch of this many queries."""
+        """The same, for some rows of a batch of this many queries."""
         return lambda s, x: blackbox.blackbox_ap(s, x, self.lam, self.margin, queries)
 
 
@@ -331,7 +331,7 @@ class BlackBoxRecall(RankLoss):
         return self.of_batch(len(scores))(scores, levels)
 
     def of_batch(self, queries: int) -> PairsToLosses:
-        """The same for some rows of a batch of this many queries."""
+        """The same, for some rows of a batch of this many queries."""
         return lambda s, x: blackbox.blackbox_recall(
             s, x, self.lam, self.margin, self.weight, queries
         )
@@ -347,12 +347,12 @@ class RobustDecomposable(nn.Module):
         rank: the rank loss.
         lam: weight of the calibration, 0..1.
         calibration: ``proxy`` L*_DG (Eq. 8), ``pair`` Eq. 7, ``pair-pooled`` the authors' mean over
-            the pairs of the whole batch that still have a loss.
-        num_classes: of the proxies; labels[:, -1] are 0..num_classes-1.
-        dim: of the proxies.
+            the pairs of the whole batch with a non-zero loss.
+        num_classes: number of proxies; labels[:, -1] are 0..num_classes-1.
+        dim: dimension of the proxies.
         eta: temperature of the proxies.
         pair_alpha: similarity that positive pairs should reach.
-        pair_beta: similarity that negative pairs should stay under.
+        pair_beta: similarity that negative pairs should stay below.
 
     Example:
         >>> import torch
@@ -403,7 +403,7 @@ class RobustDecomposable(nn.Module):
         ids: Tensor | None = None,
         ref_ids: Tensor | None = None,
     ) -> Tensor:
-        """As ``RankLoss.forward``; proxies see the batch alone, pairs also the references."""
+        """Like ``RankLoss.forward``; proxies use the batch only, pairs the references, too."""
         given = (embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids)
         rank: Tensor = self.rank(*given)
         if self.calibration == "proxy":
@@ -414,7 +414,7 @@ class RobustDecomposable(nn.Module):
 
 
 class ROADMAP(RobustDecomposable):
-    """Sup-AP with calibration (Eq. 12). By proxy as in the paper's tables unless told otherwise.
+    """Sup-AP with calibration (Eq. 12), by default with proxies as in the paper's tables.
 
     Example:
         >>> import torch
@@ -554,7 +554,7 @@ def proxy_calibration(
 
 
 def cosines_with_proxies(embeddings: Tensor, classes: Tensor, proxies: Tensor) -> Tensor:
-    """(B, C) cosines, in float32 at least, after all checks."""
+    """(B, C) cosines of embeddings and proxies in float32 or wider, after validation."""
     check_tensors(embeddings=embeddings, classes=classes, proxies=proxies)
     if classes.shape != embeddings.shape[:1] or classes.dtype not in INTEGERS:
         raise ShapeError(
@@ -576,7 +576,7 @@ def cosines_with_proxies(embeddings: Tensor, classes: Tensor, proxies: Tensor) -
 
 
 class ProxyCalibration(nn.Module):
-    """L*_DG (Eq. 8) on the finest label, the NormSoftmax of the baselines.
+    """L*_DG (Eq. 8) on the finest label: NormSoftmax among the baselines.
 
     Args:
         num_classes: C; labels[:, -1] are 0..C-1.
@@ -602,20 +602,20 @@ class ProxyCalibration(nn.Module):
 
 
 class CSL(nn.Module):
-    """Cross-level similarity loss: one proxy a fine class; a coarse class is the set of its own.
+    """Cross-level similarity loss: one proxy per fine class; a coarse class is a set of proxies.
 
     Sum over levels l of the batch mean of softplus(LSE_{z not in the class at l} scale s_z +
-    LSE_{z is the fine class} -scale s_z + scale m_l): the own fine proxy stays ahead of all proxies
-    outside the class at level l by m_l.
+    LSE_{z is the fine class} -scale s_z + scale m_l): the image's own fine proxy must exceed all
+    proxies outside its class at level l by m_l.
 
     Args:
         num_classes: C fine classes; labels[:, -1] are 0..C-1.
         dim: D of the embeddings.
         class_labels: (C, L) label path of each fine class, coarse to fine.
         margins: (L,) in cosine units, coarse to fine like the labels. The only public code has
-            0.25, 0.35, 0.45 for three levels with the finest first; its authors' own was never
+            0.25, 0.35, 0.45 for three levels, finest first; its authors' own code was never
             released.
-        scale: of the cosines.
+        scale: factor of the cosines.
 
     Example:
         >>> paths = torch.tensor([[0, 0], [0, 1], [1, 2]])
@@ -671,7 +671,7 @@ class CSL(nn.Module):
         return total
 
     def _level_loss(self, scaled: Tensor, own: Tensor, inside: Tensor, margin: float) -> Tensor:
-        some = ~inside.all(1)  # a class that holds all proxies has no others to stay ahead of
+        some = ~inside.all(1)  # a class that contains all proxies has no others to exceed
         others = scaled.masked_fill(inside, -1e9).logsumexp(1)
         loss = F.softplus(others - own + self.scale * margin)
         return torch.where(some, loss, 0.0).mean()

@@ -138,7 +138,7 @@ def count_others(
 
 
 def rank_parts(positives: Positives, counts: Sequence[Array]) -> Ranking:
-    """Ranking of the whole gallery from the joined positives and the counts of all parts."""
+    """Build the ranking of the whole gallery from the joined positives and all parts' counts."""
     between = np.sum(np.stack(list(counts)), 0)
     per_level = np.zeros((len(positives.others), positives.num_levels + 1), np.int64)
     per_level[:, 0] = positives.others
@@ -154,7 +154,7 @@ def rank_parts(positives: Positives, counts: Sequence[Array]) -> Ranking:
 def _rows(
     query: Tensor, query_labels: Tensor, part: Tensor, part_labels: Tensor, own: Tensor | None
 ) -> Any:
-    """Scores and levels of each query against a part, as numpy; -1 is the query itself."""
+    """Yield scores and levels of each query against a part, as numpy; -1 is the query itself."""
     from hgld.ranking.levels import shared_levels
 
     wide = widen(part)

@@ -1,9 +1,9 @@
-"""Every hyper-parameter of the rank losses, as published, with where each one stands.
+"""Published hyper-parameters of the rank losses, each with its source.
 
-``paper`` is what the texts of Ramzi et al. (2024, and 2021 where that is silent) say, with the
-authors' configuration where neither has a value; ``suprank_sop`` and ``suprank_inat`` are the
-two sets in the authors' configuration files, which differ from the text. The losses' own defaults
-are those of ``paper``.
+``paper`` has the values in the texts of Ramzi et al. (2024, or 2021 if that gives none), and the
+authors' configuration if neither text has a value; ``suprank_sop`` and ``suprank_inat`` are the two
+sets in the authors' configuration files, which differ from the text. The defaults of the losses are
+those of ``paper``.
 """
 
 from collections.abc import Mapping
@@ -30,10 +30,10 @@ class Preset:
         ks: cut-offs of Sup-R@k.
         temperature: tau* of Sup-R@k, in ranks.
         pair_alpha: similarity that positive pairs should reach (Eq. 7).
-        pair_beta: similarity that negative pairs should stay under (Eq. 7).
-        others: hyper-parameters of the losses that are compared with, by loss and name.
-        bounds: whether Sup-AP, Sup-H-AP and Sup-NDCG bound the true losses with this step.
-        sources: where each value stands.
+        pair_beta: similarity that negative pairs should stay below (Eq. 7).
+        others: hyper-parameters of the baseline losses, by loss and name.
+        bounds: whether Sup-AP, Sup-H-AP and Sup-NDCG are upper bounds of the exact losses.
+        sources: source of each value.
     """
 
     step: UpperStep
@@ -132,7 +132,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
 
 
 def preset(name: str) -> Preset:
-    """A preset by name.
+    """Return a preset by its name.
 
     Example:
         >>> preset("suprank_sop").step.end

@@ -1,15 +1,15 @@
-"""Rank losses as modules: embeddings and label paths in, one number to train on out.
+"""Base classes of rank losses as modules: from embeddings and label paths to one loss.
 
-``Sides`` makes cosines and shared levels of them. Similarities are cosines: embeddings are scaled
-to unit length here, in float32 at least and outside autocast. References (a memory, another
-machine's part of the batch) replace the batch as gallery; if they hold the queries themselves,
-``ids`` and ``ref_ids`` say which pairs are an image with itself.
+``Sides`` computes cosines and shared levels. Similarities are cosines: embeddings are scaled to
+unit length here, in float32 at least and outside autocast. References (a memory, another machine's
+part of the batch) replace the batch as gallery; if they contain the queries themselves, ``ids`` and
+``ref_ids`` identify the pairs of an image with itself.
 
-A query's loss needs its row of scores alone, so a chunk of rows is scored, turned into a gradient
-and added to the gradient of the embeddings before the next chunk comes: no (B, B) table is held.
+The loss of a query needs only its row of scores, so a chunk of rows is scored, converted into a
+gradient and added to the gradient of the embeddings before the next chunk: no (B, B) table is held.
 The gradient is computed in the forward pass; backward scales it. There is no second derivative. The
 mean is over the queries with a positive. By default a query is its own rank-1 positive, as in the
-authors' code; ``include_self=False`` takes it out.
+authors' code; ``include_self=False`` leaves it out.
 """
 
 import math
@@ -51,10 +51,10 @@ class Sides:
 
     Args:
         queries: (B, D) unit vectors.
-        gallery: (M, D) unit vectors; the same tensor where the batch is its own gallery.
+        gallery: (M, D) unit vectors; the same tensor if the batch is its own gallery.
         labels: (B, L) label paths, coarse to fine.
         gallery_labels: (M, L) label paths.
-        own: ids of both sides, equal where a pair is an image with itself; None where none can be.
+        own: ids of both sides, equal for an image paired with itself; None if there are no such.
     """
 
     queries: Tensor
@@ -74,10 +74,10 @@ class Sides:
         ref_ids: Tensor | None = None,
         num_levels: int | None = None,
     ) -> "Sides":
-        """From what a loss is given, after all checks.
+        """Build the sides from the arguments of a loss, after validation.
 
         Raises:
-            ShapeError: what is given does not fit together.
+            ShapeError: the arguments do not fit together.
         """
         references = {"ref_embeddings": ref_embeddings, "ref_labels": ref_labels}
         optional = {**references, "ids": ids, "ref_ids": ref_ids}
@@ -97,7 +97,7 @@ class Sides:
         return cls(queries, gallery.to(queries.dtype), labels, gallery_labels, own)
 
     def levels(self, rows: slice, include_self: bool, at: int | None = None) -> Tensor:
-        """(rows, M) shared levels, or whether they reach ``at``: 1 and 0; -1 is left out."""
+        """(rows, M) shared levels, or 1 and 0 for whether they reach ``at``; -1 is left out."""
         levels = grades.shared_levels(self.labels[rows], self.gallery_labels)
         if not include_self and self.own is not None:
             ids, ref_ids = (part.to(levels.device) for part in self.own)
@@ -105,7 +105,7 @@ class Sides:
         return levels if at is None else grades.at_least(levels, at)
 
     def any_partner(self, at: int) -> bool:
-        """Whether any query has a positive at a level other than itself."""
+        """Whether any query has a positive other than itself at a level."""
         paths = torch.cat([self.labels, self.gallery_labels.to(self.labels)])[:, :at].long()
         classes = torch.unique(paths, dim=0, return_inverse=True)[1]
         queries, gallery = classes[: len(self.labels)], classes[len(self.labels) :]
@@ -116,14 +116,14 @@ class Sides:
         return bool((positives > 0).any())
 
     def check_first_batch(self, at: int, hierarchical: bool = False) -> None:
-        """Warn of a batch without positive pairs, or of labels whose levels run fine to coarse.
+        """Warn if a batch has no positive pairs, or if its levels run fine to coarse.
 
-        A module calls this for its first batch alone: a sampler makes the same mistake in every
-        batch, and the check sorts all labels.
+        A module checks its first batch only: a sampler makes the same mistake in every batch, and
+        the check sorts all labels.
 
         Args:
             at: positives share at least this level.
-            hierarchical: whether the loss uses all levels, so that their order counts.
+            hierarchical: whether the loss uses all levels, so that their order matters.
         """
         if not self.any_partner(at):
             warnings.warn(NO_PARTNER, stacklevel=4)
@@ -136,7 +136,7 @@ class Sides:
             )
 
     def level_or_finest(self, level: int | None) -> int:
-        """The level that positives share; None is the finest."""
+        """The level that positives share; None means the finest."""
         if level is not None and not 1 <= level <= self.labels.shape[1]:
             raise ShapeError(f"level is {level}; labels have levels 1..{self.labels.shape[1]}")
         return level or self.labels.shape[1]
@@ -153,24 +153,25 @@ def unit_vectors(embeddings: Tensor) -> Tensor:
         wide = widen(embeddings)
         unit = F.normalize(wide, dim=1)
         flat = unit.detach().flatten()
-        lengths = float(torch.dot(flat, flat))  # their squares, summed
+        lengths = float(torch.dot(flat, flat))  # sum of the squared lengths
         if not math.isfinite(lengths):
             raise ShapeError("embeddings hold nan or inf; expected finite numbers")
+        # normalize() failed on rows whose squares overflow or underflow: rescale and repeat
         if abs(lengths - len(unit)) > 0.5:
-            directed = (wide != 0).any(1, keepdim=True)  # a zero has no direction, nor a gradient
+            directed = (wide != 0).any(1, keepdim=True)  # zeros have no direction
             unit = torch.where(directed, F.normalize(_near_one(wide), dim=1), 0.0)
     return unit
 
 
 def _near_one(embeddings: Tensor) -> Tensor:
-    """Rows times a power of two each, so that squares neither overflow nor vanish."""
+    """Scale each row by a power of two, so that squares neither overflow nor underflow."""
     largest = embeddings.detach().abs().amax(1, keepdim=True)
     exponent = torch.frexp(largest).exponent.clamp(-100, 126)
     return embeddings * torch.exp2(-exponent.to(embeddings.dtype))
 
 
 def check_labels(labels: Tensor, images: int, num_levels: int | None, name: str = "") -> None:
-    """Raise ShapeError unless labels are one integer path an image with the declared levels."""
+    """Raise ShapeError unless labels are one integer path per image with the declared levels."""
     check_tensors(**{f"{name}labels": labels})
     if labels.ndim != 2 or len(labels) != images:
         raise ShapeError(
@@ -184,7 +185,7 @@ def check_labels(labels: Tensor, images: int, num_levels: int | None, name: str 
 def _own_pairs(
     batch: int, references: Tensor | None, ids: Tensor | None, ref_ids: Tensor | None
 ) -> tuple[Tensor, Tensor] | None:
-    """Ids of both sides, equal where a pair is an image with itself; None where none can be."""
+    """Ids of both sides, equal if a pair is an image with itself; None if there is no such pair."""
     images = batch if references is None else len(references)
     if references is None:
         ids = torch.arange(batch) if ids is None else ids
@@ -221,7 +222,7 @@ class _Streamed(RankFunction):
         total = torch.zeros((), dtype=torch.float64, device=queries.device)
         counted = torch.zeros((), dtype=torch.int64, device=queries.device)
         d_queries = torch.zeros_like(queries) if wanted else None
-        same = references is queries  # then both gradients add up in one place
+        same = references is queries  # then both gradients are added to one tensor
         d_references = d_queries if same or not wanted else torch.zeros_like(references)
         for start in range(0, len(queries), rows):
             part = slice(start, start + rows)
@@ -255,7 +256,7 @@ class _Streamed(RankFunction):
 def _losses_of_rows(
     scores: Tensor, levels: Tensor, losses_of: PairsToLosses, wanted: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Sum of the losses of a chunk of rows, and its gradient by the scores."""
+    """Sum of the losses of a chunk of rows, and its gradient with respect to the scores."""
     if not wanted:
         return losses_of(scores, levels).sum().double(), None
     with torch.enable_grad():
@@ -275,10 +276,10 @@ def mean_over_queries(
 
     Args:
         queries: (Q, D) unit vectors.
-        references: (G, D) unit vectors; the same tensor where the batch is its own gallery.
+        references: (G, D) unit vectors; the same tensor if the batch is its own gallery.
         levels_of: rows of queries -> their (rows, G) levels.
-        losses_of: (rows, G) scores and levels -> (rows,) losses, 0 where there is no positive.
-        chunk: rows at a time; as many as fit 64 MB of scores (at least 256) unless given.
+        losses_of: (rows, G) scores and levels -> (rows,) losses, 0 if there is no positive.
+        chunk: rows at a time; default: as many as fit 64 MB of scores, at least 256.
     """
     rows = chunk or max(ROWS_AT_LEAST, CELLS_AT_ONCE // len(references))
     rows = min(rows, len(queries))
@@ -292,17 +293,17 @@ def mean_over_queries(
 
 
 class RankLoss(nn.Module, ABC):
-    """Mean over the queries with a positive of a loss of their scores and levels.
+    """Mean loss over the queries with a positive; subclasses define the loss of a query.
 
     Args:
-        level: positives share at least this level; None is the finest. Hierarchical losses use
-            all levels and take none.
-        num_levels: levels that the labels must have; None is any number.
+        level: positives share at least this level; None: the finest. Hierarchical losses use
+            all levels and ignore it.
+        num_levels: levels that the labels must have; None: any number.
         include_self: whether a query counts as its own positive.
-        chunk: rows of scores held at a time; None chooses.
+        chunk: rows of scores held at a time; None: chosen by size.
 
     Raises:
-        ShapeError: a level or number below 1.
+        ShapeError: a level or count is below 1.
     """
 
     def __init__(
@@ -321,16 +322,16 @@ class RankLoss(nn.Module, ABC):
 
     @abstractmethod
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
-        """(Q, G) scores and levels -> (Q,) losses, 0 where a query has no positive."""
+        """(Q, G) scores and levels -> (Q,) losses, 0 if a query has no positive."""
 
     def of_batch(self, queries: int) -> PairsToLosses:
-        """``per_query`` for some rows of a batch.
+        """The function ``per_query`` for some rows of a batch.
 
         Args:
-            queries: B, of the whole batch; losses whose gradient goes by the mean need it.
+            queries: B, size of the whole batch; needed by losses whose gradient depends on it.
 
         Returns:
-            (rows, G) scores and levels -> (rows,) losses, 0 where a query has no positive.
+            (rows, G) scores and levels -> (rows,) losses, 0 if a query has no positive.
         """
         return self.per_query
 
@@ -348,16 +349,16 @@ class RankLoss(nn.Module, ABC):
         Args:
             embeddings: (B, D), of any length.
             labels: (B, L) label paths, coarse to fine.
-            ref_embeddings: (M, D) gallery in place of the batch.
+            ref_embeddings: (M, D) gallery to use instead of the batch.
             ref_labels: (M, L) its label paths.
-            ids: (B,) image ids; with ``ref_ids``, which references are a query itself.
+            ids: (B,) image ids; with ``ref_ids`` they identify references that are a query itself.
             ref_ids: (M,) image ids of the references.
 
         Returns:
-            One number; 0 with a zero gradient where no query has a positive.
+            One number; 0 with a zero gradient if no query has a positive.
 
         Raises:
-            ShapeError: what is given does not fit together.
+            ShapeError: the arguments do not fit together.
         """
         given = embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids
         sides = Sides.of(*given, self.num_levels)

@@ -1,12 +1,12 @@
-"""Rankings of a gallery, and any metric of them by its name.
+"""Rankings of a gallery, and the computation of metrics by name.
 
-A ranking holds the shared level of the image at each rank, which is all that a metric needs. So a
+A ranking stores the shared level of the image at each rank, which is all that a metric needs. A
 gallery is ranked once, and other cut-offs, alphas or levels are computed from the same ranking.
-``measure`` is the one implementation of the metrics, whatever device found the ranking.
+``measure`` is the only implementation of the metrics, for rankings from every device.
 
-A metric's name is the metric: ``mAP@100:landmark`` is parsed, computed, and is the result's key.
+A metric is identified by its name: ``mAP@100:landmark`` is parsed, computed, and the result's key.
 NAME[(option=value)][@k][:level]. The level is one of the data set's level names or its number, 1
-for the coarsest; where a metric has a level and none is named, it is the finest.
+for the coarsest; the default is the finest.
 """
 
 import difflib
@@ -51,7 +51,7 @@ FORMS: dict[str, tuple[str | None, Literal["no", "may", "must"], bool]] = {
     "mAP": (None, "must", True),
     "wAP": ("weights", "no", False),
 }
-KINDS = {  # numbers by which the kernels know a metric; up to TR it is of one level
+KINDS = {  # numbers of the metrics in the kernels; those up to TR are of one level
     "AP": 0, "mAP@R": 1, "mAP": 2, "R": 3, "TR": 4, "NDCG": 5, "ASI": 6, "H-AP": 7, "wAP": 7,
     "H-R": 8, "H-P": 9,
 }  # fmt: skip
@@ -64,14 +64,14 @@ EXAMPLES = "H-AP, NDCG, ASI, AP:landmark, mAP@R:landmark, mAP@100:landmark, R@1:
 
 @dataclass(frozen=True)
 class MetricName:
-    """A parsed name; ``str`` gives it back.
+    """A parsed metric name; ``str`` returns the name.
 
     Args:
         metric: H-AP, NDCG, ASI, AP, mAP, R, TR, H-R, H-P or wAP.
-        alpha: of Eq. 20, None is 1.
-        weights: of wAP, one a level, coarse to fine; empty is the same for all.
-        k: cut-off; 0 is R, the query's number of positives; None is the whole list.
-        level: a level's name or number; None is the finest.
+        alpha: of Eq. 20; None: 1.
+        weights: of wAP, one per level, coarse to fine; empty: equal weights.
+        k: cut-off; 0: R, the query's number of positives; None: the whole list.
+        level: a level's name or number; None: the finest.
     """
 
     metric: str
@@ -89,14 +89,14 @@ class MetricName:
 
     @property
     def kind(self) -> int:
-        """The number by which the kernels know it."""
+        """Number of the metric in the kernels."""
         return KINDS["mAP@R" if self.metric == "mAP" and not self.k else self.metric]
 
     def relevance_key(self, num_levels: int) -> tuple[float, ...]:
-        """All that its relevance depends on: alpha of Eq. 20, or -1 and weights of Property 1.
+        """Key of the relevance that it uses: alpha of Eq. 20, or -1 and the weights of Property 1.
 
         Raises:
-            UsageError: there is not one weight for each level, or their sum is not 1.
+            UsageError: the number of weights is not that of the levels, or their sum is not 1.
         """
         if self.metric != "wAP":
             return (1.0 if self.alpha is None else self.alpha,)
@@ -128,10 +128,10 @@ class MetricName:
 
 
 def parse(name: str) -> MetricName:
-    """The metric that a name says.
+    """Parse the name of a metric.
 
     Raises:
-        UsageError: no such metric, or a part that it needs or does not take.
+        UsageError: there is no such metric, or a part of the name is missing or not allowed.
 
     Example:
         >>> parse("mAP@R:landmark")
@@ -164,13 +164,13 @@ def parse(name: str) -> MetricName:
 
 @dataclass(frozen=True)
 class Result:
-    """Values of each query, under the names that were asked for.
+    """Values of each query, under the requested names.
 
     Args:
-        per_query: name -> (Q,) float64; nan where the query has nothing to find.
+        per_query: name -> (Q,) float64; nan if the query has no relevant image.
         queries: Q.
         gallery: G.
-        inverted: queries where Eq. 20 gives a finer level less relevance than a coarser one.
+        inverted: queries for which Eq. 20 gives a finer level less relevance than a coarser one.
     """
 
     per_query: dict[str, Tensor]
@@ -184,7 +184,7 @@ class Result:
         object.__setattr__(self, "skipped", missing)
 
     def mean(self) -> dict[str, float]:
-        """Mean of each metric over the queries that have a value; nan where none has one."""
+        """Mean of each metric over the queries that have a value; nan if none has one."""
         return {name: float(values.nanmean()) for name, values in self.per_query.items()}
 
     def to_json(self) -> str:
@@ -202,13 +202,13 @@ class Result:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Images that each query finds, rank by rank.
+    """The ranked images of each query, as levels by rank.
 
     Args:
         levels: (Q, G) int8 shared level of the image at each rank; an image that is not in the
             query's gallery (the query itself) comes last, as -1.
         counts: (Q, L + 1) int64 gallery images on each level, level 0 first.
-        first: (Q, K) int32 gallery rows of the first K ranks; K is 0 unless they were asked for.
+        first: (Q, K) int32 gallery rows of the first K ranks; K is 0 unless requested.
 
     Example:
         >>> ranking = Ranking.of(torch.tensor([[1, 0, 2]]), num_levels=2)
@@ -222,7 +222,7 @@ class Ranking:
 
     @classmethod
     def of(cls, ranked: Tensor, num_levels: int) -> "Ranking":
-        """Make a ranking from (Q, G) levels in ranked order, as ``rank_columns`` orders them."""
+        """Build a ranking from (Q, G) levels in ranked order, as ``rank_columns`` orders them."""
         grades.check_levels(ranked, num_levels)
         levels = ranked.to("cpu", torch.int8)
         counts = grades.count_levels(levels, num_levels)
@@ -230,7 +230,7 @@ class Ranking:
 
     @classmethod
     def join(cls, blocks: Iterable["Ranking"]) -> "Ranking":
-        """Make one ranking from those of some queries after the other."""
+        """Concatenate the rankings of consecutive blocks of queries."""
         arrays = zip(*((b.levels, b.counts, b.first) for b in blocks), strict=True)
         return cls(*map(np.concatenate, arrays))
 
@@ -239,24 +239,24 @@ class Ranking:
 
         Args:
             names: metrics by name.
-            level_names: (L,) names of the levels, coarse to fine; 1..L unless given.
+            level_names: (L,) names of the levels, coarse to fine; default: 1..L.
 
         Returns:
-            Values of each query; its gallery does not count a query taken out of it.
+            Values of each query; the gallery size excludes a query that is left out of it.
 
         Raises:
             ShapeError: there are not L level names.
-            UsageError: a name says no metric or no level.
+            UsageError: a name is not that of a metric, or of a level.
         """
         return measure([self], names, level_names, stacklevel=3)
 
     def to_arrays(self) -> dict[str, Array]:
-        """Return arrays to save, e.g. with ``numpy.savez_compressed``."""
+        """Return the arrays to save, e.g. with ``numpy.savez_compressed``."""
         return {"levels": self.levels, "counts": self.counts, "first": self.first}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> "Ranking":
-        """Make a ranking from what ``to_arrays`` gave.
+        """Build a ranking from the arrays that ``to_arrays`` returned.
 
         Raises:
             ShapeError: arrays are missing or do not fit together.
@@ -273,8 +273,8 @@ class Ranking:
 def rank_columns(scores: Tensor, levels: Tensor) -> Tensor:
     """(Q, G) columns by score, best first; images not in the gallery (level -1) go last.
 
-    Among equal scores the less relevant comes first, whatever the gallery's order, so that no
-    metric gains by ties and none depends on how the gallery was stored; then the lower column.
+    Among equal scores the less relevant comes first, so that no metric gains by ties and none
+    depends on the order of the gallery; then the lower column.
 
     Example:
         >>> rank_columns(torch.tensor([[0.5, 0.5, 0.9]]), torch.tensor([[2, 1, 0]])).tolist()
@@ -293,17 +293,17 @@ def measure(
     *,
     stacklevel: int = 2,
 ) -> Result:
-    """Compute any metrics of the rankings of some queries after the other, as one result.
+    """Compute any metrics of the rankings of consecutive blocks of queries, as one result.
 
     Args:
-        rankings: over one gallery; each is dropped before the next is asked for.
+        rankings: over one gallery; each is released before the next is requested.
         names: metrics by name.
-        level_names: (L,) names of the levels, coarse to fine; 1..L unless given.
+        level_names: (L,) names of the levels, coarse to fine; default: 1..L.
         stacklevel: of the warning that a finer level weighs less than a coarser one.
 
     Raises:
         ShapeError: there are not L level names.
-        UsageError: a name says no metric or no level.
+        UsageError: a name is not that of a metric, or of a level.
 
     Example:
         >>> halves = (Ranking.of(torch.tensor([row]), 1) for row in ([1, 0], [0, 1]))
@@ -322,7 +322,7 @@ def measure(
         values.append(values_of(ranking.levels, ranking.counts, specs, tables))
         inverted += grades.inverted_queries(grades.relevance_table(counts), counts)
         gallery = max(gallery, int(counts.sum(1).max()))
-        del ranking, counts  # before the next one is found
+        del ranking, counts  # free the memory before the next one is computed
     table = torch.from_numpy(np.concatenate(values))
     if inverted:
         grades.warn_of_inverted(inverted, len(table), stacklevel + 1)
@@ -355,7 +355,7 @@ def values_of(levels: Array, counts: Array, specs: Array, tables: Array) -> Arra
 def _plan(
     names: Sequence[MetricName], level_names: tuple[str, ...], counts: Tensor
 ) -> tuple[Array, Array]:
-    """Metrics by name as ``specs`` and ``tables`` of ``values_of``."""
+    """Convert metrics to the ``specs`` and ``tables`` of ``values_of``."""
     keys = [name.relevance_key(len(level_names)) for name in names]
     found = list(dict.fromkeys(keys))
     specs = [
@@ -367,7 +367,7 @@ def _plan(
 
 
 def _table_for(key: tuple[float, ...], counts: Tensor) -> Tensor:
-    """(Q, L + 1) relevance by level, of ``MetricName.relevance_key``."""
+    """(Q, L + 1) relevance by level for a ``MetricName.relevance_key``."""
     if key[0] >= 0:
         return grades.relevance_table(counts, key[0])
     return grades.weighted_table(counts, torch.tensor(key[1:], dtype=torch.float64))
@@ -375,7 +375,7 @@ def _table_for(key: tuple[float, ...], counts: Tensor) -> Tensor:
 
 @lru_cache(maxsize=2)
 def _discounts(size: int) -> tuple[Array, Array, Array]:
-    """By rank up to ``size``, from 0: 1 / log2(1 + r), its sums, and sums of 1 / r."""
+    """Arrays by rank 0..``size``: 1 / log2(1 + r), its running sums, and those of 1 / r."""
     logs = np.zeros(size + 2)
     logs[1:] = 1.0 / np.log2(np.arange(2, len(logs) + 1))
     harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, len(logs)))])
@@ -383,7 +383,7 @@ def _discounts(size: int) -> tuple[Array, Array, Array]:
 
 
 def h_rank_plus(levels: Array, tables: Array) -> Array:
-    """H-rank+ (Eq. 18) at each rank, (Q, G) float64; 0 where the image there is not relevant.
+    """H-rank+ (Eq. 18) at each rank, (Q, G) float64; 0 if the image there is not relevant.
 
     Args:
         levels: (Q, G) integers by rank.

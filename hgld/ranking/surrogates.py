@@ -1,17 +1,17 @@
-"""Differentiable losses of a ranking: of scores and levels, one number for each query.
+"""Differentiable losses of a ranking: from scores and levels to one loss per query.
 
-All of them are 1 - metric with the rank made smooth; they differ in the metric (AP, H-AP, NDCG,
-recall) and in the step that counts. Scores are compared pairwise (H(0) = 1), so a tie counts on
-both sides; where there are no ties the true losses equal those of ``hgld.ranking.metrics``.
+All of them are 1 - metric with a smooth rank; they differ in the metric (AP, H-AP, NDCG, recall)
+and in the step that counts the images above. Scores are compared pairwise (H(0) = 1), so a tie
+counts on both sides; without ties the exact losses equal those of ``hgld.ranking.metrics``.
 
-What bounds what: with ``UpperStep()`` (start 0.5) Sup-AP, Sup-H-AP and Sup-NDCG are at least the
-true loss. With start 0 (the authors' iNaturalist configuration) they are not: a negative just above
-the positive counts 0.5 + a little instead of 1. Sup-R@k is no bound for any step, since the sigmoid
-over ranks gives less than 1 to what is well inside the top k and more than 0 to what is outside.
+Bounds: with ``UpperStep()`` (start 0.5) Sup-AP, Sup-H-AP and Sup-NDCG are upper bounds of the exact
+loss. With start 0 (the authors' iNaturalist configuration) they are not: a negative just above the
+positive counts slightly more than 0.5 instead of 1. Sup-R@k bounds nothing for any step, since the
+sigmoid over ranks is below 1 for images well inside the top k and above 0 for images outside.
 
-What tends to what: Smooth-AP tends to the exact AP as tau goes to 0, and so do all Sup-losses with
-``UpperStep(start=0, rho=0, offset=1)``; with a slope, only where no lower level stands above a
-higher one.
+Limits: Smooth-AP converges to the exact AP as tau goes to 0, and so do all Sup-losses with
+``UpperStep(start=0, rho=0, offset=1)``; with a slope, only if no lower level ranks above a higher
+one.
 
 A loss is computed by a kernel if one fits the device and agrees with ``plain_loss``, which forms
 all pairs in torch as the equations do. A query's loss depends on its row of scores alone, so the
@@ -53,25 +53,25 @@ __all__ = [
 ]
 
 KS = (1, 2, 4, 8, 16)
-FEWEST_CELLS = 1 << 12  # below, loading a CPU kernel takes longer than computing all pairs
+FEWEST_CELLS = 1 << 12  # for fewer, loading a CPU kernel takes longer than computing all pairs
 PAIRS_AT_ONCE = 1 << 22
 NO_FORWARD_MODE = (
     "rank losses find value and gradient in one pass and have no forward-mode derivative (jvp, "
     "jacfwd, hessian); use backward, torch.func.grad, vjp or jacrev"
 )
-KINDS = {"ratio": 0, "dcg": 1, "recall": 2}  # numbers by which the kernels know them
+KINDS = {"ratio": 0, "dcg": 1, "recall": 2}  # numbers of the kinds in the kernels
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What is made of the ranks R_k of the positives of a query.
+    """The loss of a query as a function of the ranks R_k of its positives.
 
     Args:
         kind: ``ratio`` 1 - sum_k Hrank+(k) / R_k / sum_k rel_k (AP, H-AP); ``dcg``
             1 - sum_k rel_k / log2(1 + R_k) / ideal; ``recall``
             1 - mean_K sum_k sigma((K - R_k) / temperature) / min(K, P).
         step: H-minus.
-        smooth: the step stands for every H, so that higher levels count softly too.
+        smooth: the step replaces every H, so that higher levels are counted softly, too.
         ks: the K of ``recall``.
         temperature: of ``recall``, in ranks.
         clip: ``recall`` counts at most K positives (reference [28]).
@@ -86,7 +86,7 @@ class Goal:
 
     @property
     def number(self) -> int:
-        """The kind, as the kernels know it."""
+        """Number of the kind in the kernels."""
         return KINDS[self.kind]
 
 
@@ -96,10 +96,10 @@ def sup_ap(scores: Tensor, levels: Tensor, step: Step | None = None) -> Tensor:
     Args:
         scores: (Q, G) similarities.
         levels: (Q, G); positives are levels > 0, -1 is not in the gallery.
-        step: H-minus; the paper's ``UpperStep()`` unless given.
+        step: H-minus; default: the paper's ``UpperStep()``.
 
     Returns:
-        (Q,) in [0, 1]; 0 with a zero gradient where a query has no positive.
+        (Q,) in [0, 1]; 0 with a zero gradient if a query has no positive.
 
     Raises:
         ShapeError: shapes differ, or scores are not finite.
@@ -114,7 +114,7 @@ def sup_ap(scores: Tensor, levels: Tensor, step: Step | None = None) -> Tensor:
 def smooth_ap(scores: Tensor, levels: Tensor, tau: float = 0.01) -> Tensor:
     """Smooth-AP loss of each query (Brown et al. 2020, Eq. 6): a sigmoid for every step.
 
-    Goes to the exact 1 - AP as tau goes to 0 where no scores tie. It is no upper bound.
+    Converges to the exact 1 - AP as tau goes to 0 if no scores tie. It bounds nothing.
 
     Args:
         scores: (Q, G) similarities.
@@ -122,7 +122,7 @@ def smooth_ap(scores: Tensor, levels: Tensor, tau: float = 0.01) -> Tensor:
         tau: temperature of the sigmoid, in cosine units.
 
     Returns:
-        (Q,) in [0, 1]; 0 with a zero gradient where a query has no positive.
+        (Q,) in [0, 1]; 0 with a zero gradient if a query has no positive.
 
     Example:
         >>> smooth_ap(torch.tensor([[0.5, 0.5]]), torch.tensor([[1, 0]]))
@@ -142,22 +142,22 @@ def sup_h_ap(
 ) -> Tensor:
     """Sup-H-AP loss of each query (Eq. 21).
 
-    1 - (1 / sum_k rel(k)) sum_k H-rank+(k) / (rank+(k) + rank_s-(k)). "Lower" in rank_s- is decided
-    on the level, never on the relevance.
+    1 - (1 / sum_k rel(k)) sum_k H-rank+(k) / (rank+(k) + rank_s-(k)). "Lower" in rank_s- compares
+    levels, never relevances.
 
     Args:
         scores: (Q, G) similarities.
         levels: (Q, G) shared level 0..L; -1 is not in the gallery.
         num_levels: L.
         alpha: of Eq. 20; above 1 is HAPPIER_F.
-        relevance: (Q, G) in place of Eq. 20, e.g. ``levels.weighted_relevance`` (Table XI).
-        step: H-minus; the paper's ``UpperStep()`` unless given.
+        relevance: (Q, G) to use instead of Eq. 20, e.g. ``levels.weighted_relevance`` (Table XI).
+        step: H-minus; default: the paper's ``UpperStep()``.
 
     Returns:
-        (Q,); 0 with a zero gradient where a query has no positive.
+        (Q,); 0 with a zero gradient if a query has no positive.
 
     Raises:
-        ShapeError: shapes differ, levels above num_levels, scores not finite.
+        ShapeError: shapes differ, levels are above num_levels, or scores are not finite.
 
     Example:
         >>> levels = torch.tensor([[2, 1, 0]])
@@ -176,12 +176,12 @@ def smooth_h_ap(
     relevance: Tensor | None = None,
     tau: float = 0.01,
 ) -> Tensor:
-    """H-AP with a sigmoid for every step (the baseline of Table X): Smooth-AP where L is 1.
+    """H-AP with a sigmoid for every step (the baseline of Table X); Smooth-AP if L is 1.
 
     Args: as ``sup_h_ap``; tau is the temperature of the sigmoid.
 
     Returns:
-        (Q,); 0 with a zero gradient where a query has no positive.
+        (Q,); 0 with a zero gradient if a query has no positive.
 
     Example:
         >>> levels = torch.tensor([[2, 1, 0]])
@@ -200,10 +200,10 @@ def sup_ndcg(scores: Tensor, levels: Tensor, step: Step | None = None) -> Tensor
     Args:
         scores: (Q, G) similarities.
         levels: (Q, G) shared level 0..L; -1 is not in the gallery.
-        step: H-minus; the paper's ``UpperStep()`` unless given.
+        step: H-minus; default: the paper's ``UpperStep()``.
 
     Returns:
-        (Q,) in [0, 1]; 0 with a zero gradient where a query has no positive.
+        (Q,) in [0, 1]; 0 with a zero gradient if a query has no positive.
 
     Example:
         >>> sup_ndcg(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[2, 1, 0]])).tolist()
@@ -224,18 +224,18 @@ def sup_recall(
 ) -> Tensor:
     """Sup-R@k loss of each query (Eq. 16), mean over ks.
 
-    1 - (1 / min(P, k)) sum_p sigma((k - rank_s(p)) / temperature). No bound of 1 - TR@k and not 0
-    for a perfect ranking: at k = 1 a positive on rank 1 gives sigma(0) = 0.5.
+    1 - (1 / min(P, k)) sum_p sigma((k - rank_s(p)) / temperature). It does not bound 1 - TR@k, and
+    is not 0 for a perfect ranking: at k = 1 a positive on rank 1 gives sigma(0) = 0.5.
 
     Args:
         scores: (Q, G) similarities.
         levels: (Q, G); positives are levels > 0, -1 is not in the gallery.
         ks: the cut-offs.
         temperature: tau* of Eq. 16, in ranks.
-        step: H-minus; the paper's ``UpperStep()`` unless given.
+        step: H-minus; default: the paper's ``UpperStep()``.
 
     Returns:
-        (Q,); 0 with a zero gradient where a query has no positive.
+        (Q,); 0 with a zero gradient if a query has no positive.
 
     Example:
         >>> sup_recall(torch.tensor([[0.9, 0.1]]), torch.tensor([[1, 0]]), ks=(1,)).tolist()
@@ -254,13 +254,13 @@ def smooth_recall(
 ) -> Tensor:
     """Sigmoid R@k loss of each query (reference [28]), mean over ks.
 
-    Both steps are sigmoids, and the positives found count at most k. Put the query's own column to
-    -1; the authors' code ranks it without counting it as a positive.
+    Both steps are sigmoids, and at most k positives are counted. Set the query's own column to -1;
+    the authors' code ranks it without counting it as a positive.
 
     Args: as ``sup_recall``; tau is the temperature of the sigmoid over scores.
 
     Returns:
-        (Q,) in [0, 1]; 0 with a zero gradient where a query has no positive.
+        (Q,) in [0, 1]; 0 with a zero gradient if a query has no positive.
 
     Example:
         >>> smooth_recall(torch.tensor([[0.9, 0.1]]), torch.tensor([[1, 0]]), ks=(1,)).tolist()
@@ -313,7 +313,7 @@ def _checked_relevance(relevance: Tensor, levels: Tensor) -> Tensor:
 
 
 def _solve(scores: Tensor, levels: Tensor, table: Tensor, goal: Goal) -> Tensor:
-    """(Q,) losses with relevance by level, (Q, L + 1): by a kernel if one fits, else by pairs."""
+    """(Q,) losses from (Q, L + 1) relevances by level: by a kernel if one fits, else by pairs."""
 
     def find(detached: Tensor) -> tuple[Tensor, Tensor]:
         num_levels = table.shape[1] - 1
@@ -325,9 +325,9 @@ def _solve(scores: Tensor, levels: Tensor, table: Tensor, goal: Goal) -> Tensor:
 
 
 def _solve_pairs(scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal) -> Tensor:
-    """(Q,) losses with a relevance of each pair, (Q, G)."""
+    """(Q,) losses from a relevance of each pair, (Q, G)."""
     on_gpu = _fits_gpu(scores, goal)
-    if fits_cpu(scores) and not on_gpu:  # the CPU kernel takes relevance by level alone
+    if fits_cpu(scores) and not on_gpu:  # the CPU kernel needs relevance by level
         table = _table_of(levels, rel)
         if table is not None:
             return _solve(scores, levels, table, goal)
@@ -341,7 +341,7 @@ def _solve_pairs(scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal) -> Ten
 
 
 def fits_cpu(scores: Tensor) -> bool:
-    """Return whether the CPU kernel takes these scores and they are enough to gain by it."""
+    """Whether the CPU kernel accepts these scores, and they are enough to be faster with it."""
     wide = scores.dtype in (torch.float32, torch.float64)
     return scores.device.type == "cpu" and wide and scores.numel() >= FEWEST_CELLS
 
@@ -362,7 +362,7 @@ def _by_kernel(
 
 
 def _kernel_agrees(scores: Tensor, goal: Goal, num_levels: int | None) -> bool:
-    """Return whether a kernel takes these scores and agrees with all pairs on a small case.
+    """Whether a kernel accepts these scores and agrees with all pairs on a small case.
 
     GPU kernels are compiled for each goal and power of two of columns, so each is checked.
     num_levels is None if each pair has a relevance.
@@ -388,14 +388,14 @@ def _small_case(width: int, num_levels: int | None) -> tuple[Tensor, Tensor, Ten
     random = torch.rand(4, 2 * width + at, generator=make, dtype=torch.float64, device="cpu")
     some, steps = random[:, width:-at], random[:, -at:]
     scores = (0.2 * random - 0.1)[:, torch.arange(width, device="cpu") // 2 * 2]
-    levels = (some * width / 24 * at).ceil().to(torch.int64)  # few positives keep the pairs few
+    levels = (some * width / 24 * at).ceil().to(torch.int64)  # few positives, so few pairs
     levels = torch.where(levels > at, 0, levels).to(torch.int8)
     levels[:, ::13] = -1
     return scores, levels, torch.cat([torch.zeros_like(steps[:, :1]), steps.cumsum(1)], 1)
 
 
 def _table_of(levels: Tensor, rel: Tensor) -> Tensor | None:
-    """(Q, L + 1) relevance by level if it depends on row and level alone, else None."""
+    """(Q, L + 1) relevance by level if it depends on the query and level alone, else None."""
     columns = [torch.zeros(len(levels), dtype=torch.float64)]
     for level in range(1, max(1, int(levels.max())) + 1):
         here = levels == level
@@ -408,24 +408,24 @@ def _table_of(levels: Tensor, rel: Tensor) -> Tensor | None:
 
 
 class RankFunction(torch.autograd.Function):
-    """Base of the autograd functions of rank losses; refuses forward mode in one line.
+    """Base class of the autograd functions of rank losses; refuses forward mode with one line.
 
-    Value and gradient are computed in one pass, so only reverse mode has a derivative.
+    Value and gradient are computed in one pass, so only reverse mode is supported.
     """
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        """Raise RuntimeError with what to use instead."""
+        """Raise RuntimeError with the supported alternatives."""
         raise RuntimeError(NO_FORWARD_MODE)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
-        """Raise it, too: torch batches the tangents of jacfwd before it asks for ``jvp``."""
+        """Raise the same: torch batches the tangents of jacfwd before it calls ``jvp``."""
         raise RuntimeError(NO_FORWARD_MODE)
 
 
 class _FirstDerivative(RankFunction):
-    """A gradient as it is, bound to what it depends on; its own backward raises RuntimeError."""
+    """Return a gradient unchanged, but let its own backward raise RuntimeError."""
 
     @staticmethod
     def forward(gradient: Tensor, given: Tensor) -> Tensor:
@@ -441,15 +441,15 @@ class _FirstDerivative(RankFunction):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
-        # torch.func.jacrev batches the gradient; the binding does not depend on its shape
+        # torch.func.jacrev batches the gradient; this function does not depend on its shape
         return first_derivative(*inputs), in_dims[0]
 
 
 def first_derivative(gradient: Tensor, given: Tensor) -> Tensor:
-    """A gradient that a backward pass returns; to differentiate it again raises RuntimeError.
+    """Mark a gradient that a backward pass returns; differentiating it again raises RuntimeError.
 
-    The gradient was computed in the forward pass and kept as a constant, so a second derivative
-    would be silently 0. ``torch.func.grad`` and ``create_graph=True`` build its graph and may.
+    The gradient was computed in the forward pass and stored as a constant, so a second derivative
+    would silently be 0. ``torch.func.grad`` and ``create_graph=True`` work without one.
 
     Args:
         gradient: of the loss by ``given``.
@@ -462,9 +462,9 @@ def first_derivative(gradient: Tensor, given: Tensor) -> Tensor:
 
 
 class _RowLoss(RankFunction):
-    """Losses of the rows with their gradient, found together; backward only scales its rows.
+    """Losses of the rows with their gradient, computed together; backward only scales its rows.
 
-    The gradient is an output, since ``torch.func`` lets ``setup_context`` see outputs alone.
+    The gradient is an output, since ``torch.func`` passes only outputs to ``setup_context``.
     """
 
     @staticmethod
@@ -485,19 +485,19 @@ class _RowLoss(RankFunction):
 
 
 def row_loss(scores: Tensor, solve: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
-    """(Q, G) scores -> (Q,) losses, where ``solve`` gives losses and d loss_i / d scores_i."""
+    """(Q, G) scores -> (Q,) losses; ``solve`` returns losses and d loss_i / d scores_i."""
     losses: Tensor = _RowLoss.apply(scores, solve)[0]  # type: ignore[no-untyped-call]
     return losses
 
 
 def plain_loss(scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
-    """Losses (Q,) and their gradients (Q, G), a few rows at a time.
+    """Losses (Q,) and their gradients (Q, G), computed a few rows at a time.
 
     Args:
         scores: (Q, G) float32 or float64.
         levels: (Q, G) shared levels; -1 is not in the gallery.
-        rel: (Q, G) relevance or gain, 0 where the level is 0 or -1.
-        goal: what is made of the ranks.
+        rel: (Q, G) relevance or gain, 0 if the level is 0 or -1.
+        goal: the loss as a function of the ranks.
     """
     losses = scores.new_zeros(len(scores))
     gradient = torch.zeros_like(scores)
@@ -532,7 +532,7 @@ def _loss_of_rows(scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal) -> Te
 def _ranks(
     scores: Tensor, levels: Tensor, rel: Tensor, which: Tensor, goal: Goal
 ) -> tuple[Tensor, Tensor]:
-    """Rank R_k with the stand-in step and H-rank+ of each listed positive: two (rows, P)."""
+    """Smooth rank R_k and H-rank+ of each listed positive: two (rows, P)."""
     t = scores[:, None, :] - scores.gather(1, which)[:, :, None]  # (rows, P, G): s_j - s_k
     level_k = levels.gather(1, which)[:, :, None]
     present = (levels >= 0)[:, None, :]
@@ -542,7 +542,7 @@ def _ranks(
         others = present & (columns != which[:, :, None])
         soft = goal.step(t) * others
         return 1.0 + soft.sum(2), rel.gather(1, which) + (shared * soft).sum(2)
-    above = (t >= 0) & present  # holds k itself
+    above = (t >= 0) & present  # includes k itself
     lower = (levels[:, None, :] < level_k) & present
     rank_plus = (above & ~lower).sum(2)
     rank_minus = torch.where(lower, goal.step(t), 0.0).sum(2)
@@ -571,7 +571,7 @@ def _metric(
 
 
 def ideal_dcg(gains: Tensor, counts: Tensor) -> Tensor:
-    """DCG of the best order, from (L + 1,) gains growing with the level and (Q, L + 1) counts."""
+    """DCG of the best order, from (L + 1,) gains that grow with the level and (Q, L + 1) counts."""
     size = int(counts[:, 1:].sum(1).max())
     places = torch.arange(2, size + 2, dtype=torch.float64, device=counts.device)
     until = torch.cat([places.new_zeros(1), places.log2().reciprocal().cumsum(0)])

@@ -40,9 +40,9 @@ class DamagedImages:
     """The images that could not be decoded, by row number.
 
     Args:
-            budget: number of damaged images to tolerate.
-            name: shard and key of a row.
-            speaks: whether this process reports them.
+        budget: number of damaged images to tolerate.
+        name: shard and key of a row.
+        speaks: whether this process reports them.
 
     Attributes:
         rows: row numbers of all damaged images found so far.

@@ -72,8 +72,8 @@ class FileReader:
         """``size`` bytes of the file ``path`` (relative to the folder) from ``offset`` on.
 
         Raises:
-                InvalidData: the file does not exist or ends too early.
-                HgldError: reading fails.
+            InvalidData: the file does not exist or ends too early.
+            HgldError: reading fails.
         """
         handle = self._handles.get(path)
         if handle is None:

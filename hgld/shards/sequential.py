@@ -85,8 +85,8 @@ def open_location(location: str) -> BinaryIO:
     """Open a path or URL for reading.
 
     Raises:
-            InvalidData: the file does not exist.
-            HgldError: it cannot be opened.
+        InvalidData: the file does not exist.
+        HgldError: it cannot be opened.
     """
     scheme, found, _ = location.partition("://")
     try:
