@@ -1,1 +1,1 @@
-"""A data set's own files become landmarks and images: GLDv2, folders, other sets, a made world."""
+"""Sources: readers that turn a data set's files into tables of landmarks and images, and fetch."""

@@ -1,11 +1,11 @@
-"""Loads one file: resumable and verified.
+"""Resumable, verified download of one file.
 
-A file is loaded under ``NAME.part`` and gets its name only when it is complete and right: it has
-the MD5 that is published or, if none is, about the stated size, the expected columns, and it is not
-a web page (a login, an error). A partial file is continued with an HTTP range, but only while the
-server still has the same file (``If-Range``). A file that was found right is noted by its size and
-times and not read again, unless a person asks for it; one that has another MD5 than it should is
-loaded once more from its first byte.
+A file is downloaded as ``NAME.part`` and renamed only when it is complete and verified: it has the
+published MD5 or, if there is none, about the stated size and the expected columns, and it is not a
+web page (a login, an error). A partial file is resumed with an HTTP range, but only if the server
+still has the same version (``If-Range``). A verified file is recorded by its size and times and not
+read again, unless this is requested; a file with a wrong MD5 is downloaded once more from the
+start.
 """
 
 import csv
@@ -33,29 +33,29 @@ __all__ = ["RemoteFile", "download", "load_part", "measure_bandwidth", "note_rig
 Result = TypeVar("Result")
 
 BLOCK_BYTES = 1 << 20
-TIMEOUT_S = (10, 60)  # to connect, between two bytes
+TIMEOUT_S = (10, 60)  # to connect; between two bytes
 HEADERS_S = 120.0  # from connecting to the last header, redirects included
-STALL_S, LEAST_PER_S = 60.0, 1000  # fewer bytes a second for so long: the connection is given up
-LEAST_PROGRESS = 10_000  # bytes that a try has to bring for the tries to start over
+STALL_S, LEAST_PER_S = 60.0, 1000  # slower than this rate for this time: reconnect
+LEAST_PROGRESS = 10_000  # bytes after which the count of failed tries starts again
 TRIES = 4
-PAUSE_S = 1.0  # before the second try; doubled each time
+PAUSE_S = 1.0  # before the second try; doubled for each further one
 TRANSIENT = {408, 429, 500, 502, 503, 504}
-MD5_FILE_BYTES = 4096  # looked at
-HEAD_BYTES = 1 << 16  # of a file, to see what it is
-SIZE_FACTOR = 4  # a stated size is for the plan; beyond this factor it is another file
+MD5_FILE_BYTES = 4096  # bytes read of an MD5 file
+HEAD_BYTES = 1 << 16  # of a file, to detect its type
+SIZE_FACTOR = 4  # stated sizes are estimates; beyond this factor it is another file
 SIZE_SLACK = 16_000_000, 64_000  # bytes above and below
 WEB_PAGE = re.compile(rb"\s*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
-SAMPLE_BYTES, SAMPLE_S = 8 << 20, 5.0  # of a file, when bandwidth is measured; whichever is first
+SAMPLE_BYTES, SAMPLE_S = 8 << 20, 5.0  # limits of a bandwidth test; the first one reached ends it
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file to be: where from, where to, and how to know that it is right.
+    """A file to download: URL, target path, and the facts for its verification.
 
     Attributes:
         size_bytes: as stated in the pipeline file.
-        md5_url: where its MD5 is published; empty: nowhere.
-        columns: that a CSV has to have.
+        md5_url: address of its published MD5; empty: none.
+        columns: required columns of a CSV.
     """
 
     url: str
@@ -66,33 +66,33 @@ class RemoteFile:
 
     @property
     def part(self) -> Path:
-        """Where it grows until it is complete."""
+        """Path of the partial file."""
         return self.path.with_name(self.path.name + ".part")
 
     @property
     def most_bytes(self) -> int:
-        """More is not the file that is meant."""
+        """Size limit above which it cannot be the expected file."""
         return self.size_bytes * SIZE_FACTOR + SIZE_SLACK[0]
 
     @property
     def version(self) -> Path:
-        """Beside the partial file: which version of the file on the server it is a part of."""
+        """Path of the server's version (ETag or date) that the partial file belongs to."""
         return self.path.with_name(self.path.name + ".part.version")
 
 
 def download(file: RemoteFile, fetched: Path, stop: Event, again: bool = False) -> None:
-    """Load one file unless it is there and right.
+    """Download one file unless a verified copy exists.
 
     Args:
-        file: where from, where to.
-        fetched: folder of the notes on files that were found right.
-        stop: once it is set, the download ends at its next block.
-        again: do not trust the note; compare every byte with the published MD5.
+        file: the file to download.
+        fetched: folder of the records of verified files.
+        stop: event that ends the download at its next block.
+        again: ignore the record and compare every byte with the published MD5.
 
     Raises:
-        InvalidData: the file does not have its published MD5 or, without one, is another file.
-        Resumable: the network or the disk failed; what was loaded is kept.
-        HgldError: the server does not have the file, or redirects where it may not.
+        InvalidData: the MD5 is wrong or, without a published one, it is not the expected file.
+        Resumable: the network or the disk failed; the partial file is kept.
+        HgldError: the server does not have the file, or redirects to a forbidden address.
     """
     with _connected(file) as session:
         if file.path.exists() and not again and was_right(file, fetched):
@@ -108,13 +108,13 @@ def download(file: RemoteFile, fetched: Path, stop: Event, again: bool = False) 
 
 
 def load_part(file: RemoteFile, stop: Event) -> None:
-    """Load ``file.part`` until it is complete and has its published MD5; raises as ``download``."""
+    """Download ``file.part`` and verify its published MD5; raises as ``download``."""
     with _connected(file) as session:
         _load_right(session, file, _published_md5(session, file, stop), stop)
 
 
 def measure_bandwidth(files: Sequence[RemoteFile]) -> float:
-    """Bytes a second of the beginnings of all these files, loaded at the same time.
+    """Return bytes per second of a parallel download of the beginnings of these files.
 
     Raises:
         Resumable: the server cannot be reached.
@@ -128,7 +128,7 @@ def measure_bandwidth(files: Sequence[RemoteFile]) -> float:
 
 
 def _sample(file: RemoteFile) -> int:
-    """How much of a file's beginning comes in a short time."""
+    """Return the number of bytes of a file's beginning that arrive in a short time."""
     headers, end, loaded = {"Range": f"bytes=0-{SAMPLE_BYTES - 1}"}, monotonic() + SAMPLE_S, 0
     try:
         with _session() as session, _get(session, file.url, headers) as answer:
@@ -151,7 +151,7 @@ def _session() -> Session:
 
 
 def _get(session: Session, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
-    """A good answer, of which the body is still to be read."""
+    """Return a successful response whose body is not read yet."""
     with session.deadline(HEADERS_S):
         answer = session.follow(url, headers=headers, timeout=TIMEOUT_S)
     if answer.status_code in TRANSIENT:
@@ -169,7 +169,7 @@ def _get(session: Session, url: str, headers: Mapping[str, str] | None = None) -
 
 @contextmanager
 def _connected(file: RemoteFile) -> Iterator[Session]:
-    """A session; if the disk refuses something, the error names the file."""
+    """Yield a session; an error of the disk names the file."""
     try:
         with _session() as session:
             yield session
@@ -181,7 +181,7 @@ def _connected(file: RemoteFile) -> Iterator[Session]:
 
 
 def _load_right(session: Session, file: RemoteFile, wanted: str, stop: Event) -> None:
-    """Load the partial file; if its MD5 is wrong, once more from its first byte."""
+    """Download the partial file; if its MD5 is wrong, once more from the start."""
     file.path.parent.mkdir(parents=True, exist_ok=True)
     for last in (False, True):
         _retry(lambda: _load(session, file, stop), file.url, stop, lambda: _size(file.part))
@@ -205,7 +205,7 @@ def _discard(file: RemoteFile) -> None:
 
 
 def _fault(file: RemoteFile, path: Path) -> str:
-    """What shows that a file without published MD5 is another than the one that is meant."""
+    """Return the reason why a file without published MD5 is not the expected one, or empty."""
     with path.open("rb") as opened:
         head = opened.read(HEAD_BYTES)
     if not head:
@@ -218,7 +218,7 @@ def _fault(file: RemoteFile, path: Path) -> str:
     line = head.decode("utf-8-sig", "replace").partition("\n")[0]
     try:
         there = [name.strip() for name in next(csv.reader([line.rstrip("\r")]), [])]
-    except csv.Error:  # a lone carriage return, as in no CSV
+    except csv.Error:  # a lone carriage return: not a CSV
         there = []
     if missing := [name for name in file.columns if name not in there]:
         return f"has no column {', '.join(missing)}; it starts with {line[:80]!r}"
@@ -231,11 +231,11 @@ def _wrong_size(file: RemoteFile, size: int) -> str:
 
 
 class _Busy(Exception):
-    """The server cannot answer now, or ended too early; another try may help."""
+    """A transient failure: the server is busy or closed the connection; another try may help."""
 
 
 class _Slow(_Busy):
-    """The connection brings so little that it would never end."""
+    """The connection is too slow to finish."""
 
 
 def _retry(
@@ -244,7 +244,7 @@ def _retry(
     stop: Event,
     progress: Callable[[], int] = lambda: 0,
 ) -> Result:
-    """Try until it works, or until a few tries in a row brought no progress."""
+    """Repeat until success, or until several tries in a row made no progress."""
     left, seen = TRIES, progress()
     while True:
         try:
@@ -262,7 +262,7 @@ def _retry(
 
 
 def _in_short(error: Exception) -> str:
-    """The network's fault in one line, without the names of libraries."""
+    """Return a network error in one line, without the names of libraries."""
     if isinstance(error, requests.Timeout):
         return "no answer in time"
     if isinstance(error, requests.exceptions.ChunkedEncodingError):
@@ -273,7 +273,7 @@ def _in_short(error: Exception) -> str:
 
 
 def _load(session: Session, file: RemoteFile, stop: Event) -> None:
-    """Load what is missing of the partial file."""
+    """Download the missing rest of the partial file."""
     version = file.version.read_text("utf-8") if file.version.exists() else ""
     start = _size(file.part) if version else 0
     headers = {"Range": f"bytes={start}-", "If-Range": version} if start else {}
@@ -293,7 +293,7 @@ def _load(session: Session, file: RemoteFile, stop: Event) -> None:
         if not framed and not file.md5_url:
             say(f"{file.url}: its server states neither length nor MD5, so it may be incomplete")
         if not continued:
-            file.part.unlink(missing_ok=True)  # first, lest an old part be taken for the new one's
+            file.part.unlink(missing_ok=True)  # before the version: an old part must not get it
             file.version.write_text(_version(answer), "utf-8")
         _write_body(answer, file, continued, stop)
     if length is not None and _size(file.part) != start + length:
@@ -301,7 +301,7 @@ def _load(session: Session, file: RemoteFile, stop: Event) -> None:
 
 
 def _length(answer: requests.Response) -> int | None:
-    """Bytes of the body, if the server states them; of a packed one it states others."""
+    """Return the length of the body if it is known; for a compressed one it is not."""
     text = answer.headers.get("Content-Length", "")
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) and not _is_packed(answer) else None
 
@@ -317,7 +317,7 @@ def _require_fitting(file: RemoteFile, size: int) -> None:
 
 
 def _version(answer: requests.Response) -> str:
-    """What ``If-Range`` may compare: a strong ETag, else the time of the last change."""
+    """Return the validator for ``If-Range``: a strong ETag, else the Last-Modified date."""
     if _is_packed(answer):  # a range would count other bytes
         return ""
     tag = answer.headers.get("ETag", "")
@@ -338,7 +338,7 @@ def _write_body(answer: requests.Response, file: RemoteFile, continued: bool, st
                     raise _Slow(f"only {size - before} bytes came in {seconds:.0f} s")
                 since, before = monotonic(), size
         part.flush()
-        os.fsync(part.fileno())  # it is renamed soon, and a name must not outlive its bytes
+        os.fsync(part.fileno())  # before the rename: after a crash, a name must have all bytes
 
 
 def _end_if(stop: Event) -> None:
@@ -347,7 +347,7 @@ def _end_if(stop: Event) -> None:
 
 
 def _published_md5(session: Session, file: RemoteFile, stop: Event) -> str:
-    """The first word of the MD5 file; empty if there is none."""
+    """Return the first word of the MD5 file; empty if there is none."""
     if not file.md5_url:
         return ""
 
@@ -379,24 +379,24 @@ def _md5(path: Path, stop: Event) -> str:
 
 
 def _note(file: RemoteFile, fetched: Path) -> Path:
-    """Where it is noted that the file was found right."""
+    """Return the path of the record that the file was verified."""
     return fetched / hashlib.sha256(f"{file.url}\n{file.path}".encode()).hexdigest()[:32]
 
 
 def _state_of(file: RemoteFile) -> str:
     facts = file.path.stat()
-    found = (facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)  # the last is nobody's to set
+    found = (facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)  # no program can set the ctime
     return "\n".join(map(str, (file.md5_url, file.size_bytes, *file.columns, *found)))
 
 
 def was_right(file: RemoteFile, fetched: Path) -> bool:
-    """Whether the file was found right, and has had its size and times since."""
+    """Whether the file was verified, and its size and times are unchanged since."""
     note = _note(file, fetched)
     return note.exists() and note.read_text("utf-8") == _state_of(file)
 
 
 def note_right(file: RemoteFile, fetched: Path) -> None:
-    """Take note that the file is right."""
+    """Record that the file is verified."""
     with atomic_path(_note(file, fetched)) as temporary:
         temporary.write_text(_state_of(file), "utf-8")
 

@@ -1,9 +1,8 @@
-"""Downloads the data set's own files, several at a time; what is there and right is left alone.
+"""Parallel download of the data set's own files; existing verified files are left alone.
 
-Which files there are, their sizes and where their MD5s are published stands in the pipeline file.
-How one file is loaded, resumed and verified stands in ``hgld.sources.download``; how a tar is
-reduced to its wanted photos, in ``hgld.sources.shrink``. Tars come last, since the CSVs say which
-photos are wanted.
+The pipeline file lists the files, their sizes and the addresses of their MD5s.
+``hgld.sources.download`` downloads, resumes and verifies one file; ``hgld.sources.shrink`` reduces
+a tar to its wanted photos. Tars come last, since the CSVs define which photos are wanted.
 """
 
 import re
@@ -36,10 +35,10 @@ __all__ = ["Estimate", "estimate_fetch", "fetch_files", "plan_downloads", "sampl
 
 @dataclass(frozen=True)
 class _Planned:
-    """A file to be, and which entry of the pipeline file it stands under.
+    """A file to download and its entry in the pipeline file.
 
     Attributes:
-        is_there: nothing of it has to be loaded, as far as names tell; False until ``_look``.
+        is_there: the file exists, judged by names only; False until ``_look``.
     """
 
     file: RemoteFile
@@ -49,27 +48,27 @@ class _Planned:
 
     @property
     def kept_bytes(self) -> int:
-        """What stays of it on the disk."""
+        """Bytes of it that stay on the disk."""
         if not self.shrinks or self.file.path.exists():
             return self.file.size_bytes
         return self.small_bytes
 
     @property
     def small_bytes(self) -> int:
-        """What its wanted photos take, resized; as stated, or as they do where they are there."""
+        """Bytes of its wanted photos, resized: measured if they exist, else as stated."""
         stated, found = round(self.listed.kept_megabytes * 1_000_000), self._found_bytes
         return (found or stated if self.is_there else stated or found) or self.file.size_bytes
 
     @property
     def there_bytes(self) -> int:
-        """What is on the disk of what stays; photos that others replace make room for these."""
+        """Bytes on the disk that stay; photos to be replaced count up to the new size."""
         if self.is_there:
             return self.kept_bytes
         return min(self._found_bytes, self.kept_bytes) if self.shrinks else 0
 
     @property
     def passing_bytes(self) -> int:
-        """What it takes while it is made, beside what stays: the tar, and photos of before."""
+        """Temporary bytes while it is made: the tar, and the previous photos."""
         return self.file.size_bytes + self.there_bytes
 
     @property
@@ -78,7 +77,7 @@ class _Planned:
         return kept.stat().st_size if kept.exists() else 0
 
     def shard_bytes(self, resized: bool) -> int:
-        """What its photos take in the shards; without a word on it, all that are there."""
+        """Return bytes of its photos in the shards: as stated, else all of its photos."""
         if self.file.path.suffix != ".tar":
             return 0
         stated = round(self.listed.shards_megabytes * 1_000_000)
@@ -87,15 +86,15 @@ class _Planned:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a fetch costs.
+    """Cost of a fetch.
 
     Attributes:
-        files, size_bytes: all that is listed.
-        to_load, to_load_bytes: what is not there yet.
-        stays_bytes: on the disk when all is done.
-        peak_bytes: on the disk at most, on the way.
-        there_bytes: of all this, what is on the disk already.
-        shards_bytes: what shards of its photos will take.
+        files, size_bytes: all listed files.
+        to_load, to_load_bytes: files that are missing.
+        stays_bytes: on the disk after the fetch.
+        peak_bytes: maximum on the disk during the fetch.
+        there_bytes: part of it that is already on the disk.
+        shards_bytes: expected size of the shards of its photos.
     """
 
     files: int
@@ -109,25 +108,26 @@ class Estimate:
 
     @property
     def most_bytes(self) -> int:
-        """On the disk at most, until the shards are written."""
+        """Maximum bytes on the disk until the shards are written."""
         return max(self.peak_bytes, self.stays_bytes + self.shards_bytes)
 
 
 def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
-    """Load every file of ``options.downloads`` that is not there yet into the source folder.
+    """Download every missing file of ``options.downloads`` into the source folder.
 
-    A file that was found right is not read again until its size or one of its times changes; with
-    ``context.force`` every file that has a published MD5 is compared with it.
+    A verified file is not read again until its size or times change; with ``context.force`` every
+    file with a published MD5 is compared with it.
 
-    Where no downloads are listed the files are a person's own; the folder only has to hold some.
+    If no downloads are listed, the user provides the files, and the folder only must not be empty.
     With ``options.short_side`` a tar is replaced by its wanted photos, resized, as soon as it is
-    loaded and verified. A whole tar that lies in the folder is used as it is and never removed.
+    downloaded and verified. A complete tar that exists in the folder is used unchanged and never
+    removed.
 
     Raises:
-        InvalidData: a file that does not have its published MD5 or, if none is published, is not
-            what is listed; no files where some should be.
-        Resumable: the network failed for longer than a few tries; partial files are kept.
-        HgldError: a server that does not have the file.
+        InvalidData: a file has a wrong MD5 or, without a published one, is not the listed file;
+            the folder is empty although files are expected.
+        Resumable: the network failed for several tries; partial files are kept.
+        HgldError: a server does not have the file.
         UsageError: a URL with another placeholder than ``{number}``; numbers of no tar.
     """
     folder = context.source.folder
@@ -157,7 +157,7 @@ Work = Callable[[Event], KeptPhotos | None]
 def _whole(planned: _Planned, notes: Path, again: bool) -> Work:
     def work(stop: Event) -> None:
         download(planned.file, notes, stop, again)
-        kept_path(planned.file.path).unlink(missing_ok=True)  # or its photos would be there twice
+        kept_path(planned.file.path).unlink(missing_ok=True)  # else collect finds photos twice
 
     return work
 
@@ -171,11 +171,11 @@ def _reduced(
 
 
 def _load_all(works: Sequence[Work], parallel: int) -> list[KeptPhotos]:
-    """Do all, several at a time; what went wrong is raised when all others are through."""
+    """Run all downloads in parallel; raise errors after the other downloads have finished."""
     stop = Event()
     workers = ThreadPoolExecutor(max(1, parallel))
     try:
-        # each in a context of its own, since notes go to whoever watches this one
+        # copy the context, since the sink of notices is a context variable
         futures = [workers.submit(copy_context().run, work, stop) for work in works]
         _raise_first(list(track(as_completed(futures), "Downloading", len(futures))))
         return [result for future in futures if (result := future.result()) is not None]
@@ -198,7 +198,7 @@ def _read_wanted(folder: Path, listed: Download) -> WantedPhotos:
 
 
 def plan_downloads(options: FetchOptions, folder: Path) -> list[tuple[str, Path, int]]:
-    """What ``fetch_files`` would load: URL, target path and bytes of each file not there yet.
+    """Return URL, target path and bytes of each file that ``fetch_files`` would download.
 
     Example:
         >>> from hgld.config import Download
@@ -212,12 +212,12 @@ def plan_downloads(options: FetchOptions, folder: Path) -> list[tuple[str, Path,
 
 
 def estimate_fetch(options: FetchOptions, folder: Path, resized: bool = False) -> Estimate:
-    """Bytes to load and to store, from the sizes in the pipeline file and what is there.
+    """Estimate bytes to download and to store, from stated sizes and existing files.
 
     Args:
-        options: what is listed.
+        options: the listed downloads.
         folder: the source folder.
-        resized: whether the photos of the shards are.
+        resized: whether the photos in the shards are resized.
 
     Example:
         >>> from hgld.config import Download
@@ -246,7 +246,7 @@ def estimate_fetch(options: FetchOptions, folder: Path, resized: bool = False) -
 
 
 def sample_bandwidth(options: FetchOptions, folder: Path) -> float:
-    """Bytes a second that come now, as many files at a time as would be loaded; 0: none is missing.
+    """Return the current bytes per second of a parallel download; 0 if no file is missing.
 
     Raises:
         Resumable: the server cannot be reached.
@@ -257,7 +257,7 @@ def sample_bandwidth(options: FetchOptions, folder: Path) -> float:
 
 
 def _look(options: FetchOptions, folder: Path) -> list[_Planned]:
-    """All that is listed, and what of it is there: whole, or as the photos that are wanted now."""
+    """Return all listed files and whether each exists, complete or as its wanted photos."""
 
     def is_there(planned: _Planned) -> bool:
         tar, side = planned.file.path, options.short_side
@@ -270,7 +270,7 @@ def _look(options: FetchOptions, folder: Path) -> list[_Planned]:
 
 
 def _known_wanted(folder: Path, listed: Download) -> WantedPhotos | None:
-    """The wanted photos; None while the CSVs that name them are not there."""
+    """Return the wanted photos; None while the CSVs that name them are missing."""
     csvs = [folder / name for name in (listed.wanted_csv, listed.labelled_csv) if name]
     if not all(csv.is_file() for csv in csvs):
         return None
@@ -278,7 +278,7 @@ def _known_wanted(folder: Path, listed: Download) -> WantedPhotos | None:
     return _wanted_as_of(folder, listed, tuple((f.st_size, f.st_mtime_ns) for f in facts))
 
 
-@lru_cache(maxsize=8)  # at full size the CSVs take seconds to read, and are asked for each tar
+@lru_cache(maxsize=8)  # called for each tar, and the full CSVs take seconds to read
 def _wanted_as_of(
     folder: Path, listed: Download, stamps: tuple[tuple[int, int], ...]
 ) -> WantedPhotos:
@@ -307,7 +307,7 @@ def _plan(options: FetchOptions, folder: Path) -> Iterator[_Planned]:
 
 
 def _read_numbers(text: str) -> set[int] | None:
-    """The numbers in ``0-9`` or ``0,5-7``; None where it is empty: all.
+    """Return the numbers in ``0-9`` or ``0,5-7``; None if the text is empty: all.
 
     Example:
         >>> sorted(_read_numbers("0,5-7"))
@@ -338,13 +338,13 @@ def _join(base_url: str, url: str) -> str:
     try:
         if _place(url).name:
             return urljoin(base_url, url)
-    except ValueError:  # as of http://[x
+    except ValueError:  # such as http://[x
         pass
     raise UsageError(f"fetch.downloads: '{url}' below '{base_url}' is not the address of a file")
 
 
 def _place(url: str) -> PurePosixPath:
-    """Below the source folder: the relative URL, or the last part of an absolute one."""
+    """Return the path below the source folder: a relative URL, or the name in an absolute one."""
     parts = urlsplit(url)
     path = PurePosixPath(parts.path)
     if parts.scheme or path.is_absolute() or ".." in path.parts:
@@ -362,7 +362,7 @@ def _require_files(folder: Path) -> None:
 
 
 def _raise_first(done: "list[Future[Any]]") -> None:
-    """Raise what went wrong, all wrong files in one line; what can be mended comes first."""
+    """Raise one error that joins all failures of the kind that the user should fix first."""
     errors = [error for future in done if (error := future.exception())]
     for error in errors:
         if not isinstance(error, HgldError):

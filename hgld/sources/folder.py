@@ -1,9 +1,9 @@
-"""Any image folder with a CSV of labels, so that other hierarchical data can go the same road.
+"""Source of any image folder with a CSV of labels, for other hierarchical data sets.
 
-The CSV has ``path`` (relative to the source folder), then one column a level, coarse to fine, with
-any names; ``split``, ``author``, ``license``, ``title`` and ``url`` are optional and no levels. The
-finest level plays the landmark's part. Its classes are numbered by sorted name; a class with images
-on the index side stands in the index id space too, under the same number.
+The CSV has ``path`` (relative to the source folder), then one column for each level, coarse to
+fine, with any names; ``split``, ``author``, ``license``, ``title`` and ``url`` are optional and not
+levels. The finest level takes the role of the landmark. Its classes are numbered by sorted name; a
+class with images on the index side has the same number in the index id space.
 """
 
 import json
@@ -37,8 +37,8 @@ __all__ = ["collect", "read_hierarchy"]
 
 IMAGE_ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # soft hyphens, zero-width characters
-SHOWN = 3  # faults of a kind that are named
-FOLDER_SPLITS = ("train", "validation", "evaluation", "test", "index")  # the others are DyML's
+SHOWN = 3  # faults of one kind named in an error
+FOLDER_SPLITS = ("train", "validation", "evaluation", "test", "index")  # other splits: DyML only
 
 Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
@@ -58,9 +58,9 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         landmarks, images, queries (none), images_dropped.
 
     Raises:
-        InvalidData: no level column, a class under two parents, names that look the same, a path
-            that leaves the folder, a split that does not exist.
-        UsageError: classes to hold out, although the CSV has splits.
+        InvalidData: no level column, a class with two parents, names that look the same, a path
+            outside the folder, an unknown split.
+        UsageError: classes are to be held out, but the CSV has splits.
     """
     file = context.source.labels_csv
     rows, levels = _read_labels(source, context.source)
@@ -94,11 +94,11 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
 def read_hierarchy(
     source: Path, landmarks: pd.DataFrame, *, options: LabelOptions, context: StageContext
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The label path of each landmark, in the CSV's own level names.
+    """Return the label path of each landmark, with the level names of the CSV.
 
     Returns:
-        hierarchy; and label_dropped, with ``empty label`` where a coarser level is empty and
-        ``not in csv`` where the CSV no longer has the class.
+        hierarchy; and label_dropped, with ``empty label`` if a coarser level is empty and
+        ``not in csv`` if the CSV no longer has the class.
     """
     file = context.source.labels_csv
     rows, levels = _read_labels(source, context.source)
@@ -126,7 +126,7 @@ def read_hierarchy(
 
 
 def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, list[str]]:
-    """All rows as stripped text, and the level columns coarse to fine."""
+    """Read all rows as stripped text, and the level columns coarse to fine."""
     path = source / options.labels_csv
     header = read_header(path, ["path"])
     if "" in header:
@@ -151,7 +151,7 @@ def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, li
 
 
 def _qualify(rows: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
-    """Name each class that is below several parents after its own: NAME (PARENT)."""
+    """Rename each class with several parents to NAME (PARENT)."""
     for coarse, fine in pairwise(levels):
         pairs = rows.loc[(rows[coarse] != "") & (rows[fine] != ""), [coarse, fine]]
         names = pairs.drop_duplicates()[fine]
@@ -162,7 +162,7 @@ def _qualify(rows: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
 
 
 def _look_alikes(rows: pd.DataFrame, levels: list[str]) -> list[str]:
-    """Names of a level that look the same but are not: other blanks, or another Unicode form."""
+    """Find names of a level that differ only in blanks, invisible characters or Unicode form."""
     found = (
         f"row {_sheet_row(two)}: {level} {other!a} looks like {name!a} in row {_sheet_row(one)}"
         for level in levels
@@ -176,7 +176,7 @@ def _look(name: str) -> str:
 
 
 def _warn_of_case(rows: pd.DataFrame, levels: list[str], path: Path) -> None:
-    """Print which names differ in case alone; they may be different classes."""
+    """Send a notice of names that differ in case only; they may be different classes."""
     for level in levels:
         twins = list(_twins(rows[level], str.casefold))
         if twins:
@@ -189,7 +189,7 @@ def _warn_of_case(rows: pd.DataFrame, levels: list[str], path: Path) -> None:
 
 
 def _twins(names: pd.Series, look: Callable[[str], str]) -> Iterator[list[tuple[Hashable, str]]]:
-    """The first two of different names that have one look, with their rows."""
+    """Yield the first two different names with the same look, and their rows."""
     names = names.drop_duplicates()
     for _, same in names.groupby(names.map(look), sort=False):
         if len(same) > 1:
@@ -206,7 +206,7 @@ def _wrong_paths(rows: pd.DataFrame) -> list[str]:
 
 
 def _wrong_splits(rows: pd.DataFrame) -> list[str]:
-    """One fault for each word that is no split."""
+    """Return one fault for each unknown split."""
     if "split" not in rows:
         return []
     wrong = rows.loc[(rows["split"] != "") & ~rows["split"].isin(SPLITS), "split"]
@@ -220,7 +220,7 @@ def _wrong_splits(rows: pd.DataFrame) -> list[str]:
 
 
 def _wrong_parents(rows: pd.DataFrame, levels: list[str]) -> list[str]:
-    """Each class has one parent; the faults name the first two rows that differ."""
+    """Check that each class has one parent; faults name the first two rows that differ."""
     faults, several = [], list(_several_parents(rows, levels))
     for empty in (True, False):
         found = [fault for is_empty, fault in several if is_empty == empty]
@@ -238,7 +238,7 @@ def _wrong_parents(rows: pd.DataFrame, levels: list[str]) -> list[str]:
 
 
 def _several_parents(rows: pd.DataFrame, levels: list[str]) -> Iterator[tuple[bool, str]]:
-    """For each class of several parents whether one of them is empty, and what is wrong."""
+    """Yield for each class with several parents whether one is empty, and the fault."""
     for coarse, fine in pairwise(levels):
         pairs = rows[rows[fine] != ""].drop_duplicates([coarse, fine])
         for name, group in pairs[pairs[fine].duplicated(keep=False)].groupby(fine):
@@ -259,22 +259,22 @@ def _several_parents(rows: pd.DataFrame, levels: list[str]) -> Iterator[tuple[bo
 
 
 def _told_once(faults: Iterable[str], hint: str = "") -> list[str]:
-    """Faults of one kind as one: the first of them, how many more there are, what to do."""
+    """Join faults of one kind: the first ones, the number of others, and a hint."""
     found = list(faults)
     more = [f"and {len(found) - SHOWN:,} more like these"] if len(found) > SHOWN else []
     return ["; ".join([*found[:SHOWN], *more, *([hint] if hint else [])])] if found else []
 
 
 def _sheet_row(index: object) -> int:
-    """The row as a spreadsheet counts it."""
+    """Return the row number as a spreadsheet counts."""
     assert isinstance(index, int)
     return index + 2
 
 
 def _judge(rows: pd.DataFrame, finest: str, source: Path, file: str) -> pd.DataFrame:
-    """Path, split, size, reason and detail of each row; the reason is empty if it is taken.
+    """Return path, split, size, reason and detail of each row; the reason of a taken row is empty.
 
-    A table of its own, since a level may have any of these names.
+    This is a separate table, since a level may have any of these names.
     """
     sizes, faults = zip(*(size_of_file(source / path) for path in rows["path"]), strict=True)
     places = pd.Series((rows.index + 2).astype(str), index=rows.index)
@@ -296,7 +296,7 @@ def _judge(rows: pd.DataFrame, finest: str, source: Path, file: str) -> pd.DataF
 
 
 def _hint_at_twins(dropped: pd.DataFrame, unlisted: pd.DataFrame) -> pd.DataFrame:
-    """Say of a missing file if one is there whose name only looks the same."""
+    """Add a hint to a missing file if the folder has one whose name looks the same."""
     there = set(unlisted["path"].map(_look))
     looks = (dropped["reason"] == "not in folder") & dropped["path"].map(_look).isin(there)
     hint = dropped["detail"] + "; a file is there whose name looks the same (another Unicode form)"
@@ -319,7 +319,7 @@ def _images(taken: pd.DataFrame, judged: pd.DataFrame, finest: str) -> pd.DataFr
 
 
 def _draw_splits(taken: pd.DataFrame, levels: list[str], options: CollectOptions) -> pd.Series:
-    """Split of each image: that of its finest class, drawn within each coarsest class."""
+    """Return the split of each image: that of its finest class, drawn within each coarsest one."""
     classes = taken.drop_duplicates(levels[-1]).sort_values(levels[-1])
     names = classes[levels[-1]].tolist()
     groups = classes[levels[0]] if len(levels) > 1 else None
@@ -328,7 +328,7 @@ def _draw_splits(taken: pd.DataFrame, levels: list[str], options: CollectOptions
 
 
 def _landmarks(images: pd.DataFrame, taken: pd.DataFrame, finest: str) -> pd.DataFrame:
-    """One row a class and id space in which it has images."""
+    """Return one row for each class and id space in which it has images."""
     table = pd.DataFrame(
         {
             "split": images["split"].map(SPACE_OF_SPLIT),

@@ -1,8 +1,8 @@
-"""GLDv2's own CSVs and tars become landmarks, images and queries; nothing is extracted.
+"""Source of GLDv2: its CSVs and tars as tables of landmarks, images and queries, not extracted.
 
-Every row and every tar member ends in exactly one place: in ``images``, or in ``images_dropped``
-with its reason. Train and index landmark ids are different numbers, so a landmark always stands
-with its id space. All joins are by column: the full set has 4.1 million train images.
+Every row and every tar member ends in exactly one table: ``images``, or ``images_dropped`` with the
+reason. Train and index landmark ids are different numbers, so a landmark is always given with its
+id space. All joins are vectorised: the full set has 4.1 million train images.
 """
 
 import re
@@ -24,7 +24,7 @@ from hgld.tasks import say
 
 __all__ = ["collect", "name_landmark"]
 
-FREE = "CC0 / public domain"  # what GLDv2 states for its index and test images
+FREE = "CC0 / public domain"  # GLDv2's statement for its index and test images
 CATEGORIES = Table("", {"landmark_id": "int", "category": "text"}, ("landmark_id",))
 SOLUTION = Table("", {"id": "text", "images": "text", "Usage": "text"}, ("id",))
 
@@ -33,19 +33,19 @@ Split = tuple[pd.DataFrame, pd.DataFrame]  # images and dropped of one split
 
 
 def collect(source: Path, *, options: CollectOptions, context: StageContext) -> Tables:
-    """List what the official files hold.
+    """List landmarks, images and queries of the official files.
 
     Landmarks are the rows of the two category CSVs; one that only an image names is added with an
-    empty ``commons_url``. Train images are the rows of train.csv (of train_clean.csv where
-    train.csv is not listed), restricted to train_clean.csv when ``options.clean_only`` and that
-    file is listed. Index images are all that have a landmark. Test images are the queries that the
+    empty ``commons_url``. Train images are the rows of train.csv (of train_clean.csv if train.csv
+    is not listed), restricted to train_clean.csv if ``options.clean_only`` is set and that file is
+    listed. Index images are all with a landmark. Test images are the queries that the
     retrieval solution uses; their landmark is that of the first relevant index image (the paper's
     protocol), so they carry index ids.
 
     ``options.evaluation_share`` of the train landmarks with images, or those that
     ``options.evaluation_classes`` lists by id, become the split ``evaluation`` (see
     ``hgld.sources.open_set``). ``options.validation_share`` of the others become the split
-    ``validation``, for choosing options without a look at the former.
+    ``validation``, for choosing options without the evaluation classes.
 
     Dropped, with a reason: ``not in tar``, ``not in csv`` (in a tar, or in the clean list, but in
     no image CSV), ``not clean``, ``ignored query``, ``duplicate`` (the first one is kept).
@@ -54,7 +54,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         landmarks, images, queries, images_dropped.
 
     Raises:
-        InvalidData: a file that does not hold what it should; no tar where some are expected.
+        InvalidData: a file has unexpected content; tars are expected but missing.
     """
     solution = _read_solution(source, options)
     index_rows = _index_rows(source, options)
@@ -84,7 +84,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
 
 
 def name_landmark(category_url: str) -> str:
-    """A readable name from a Commons category URL.
+    """Return a readable name from a Commons category URL.
 
     Example:
         >>> name_landmark("http://commons.wikimedia.org/wiki/Category:Caf%C3%A9_%22A%2B%22,_Rome")
@@ -95,7 +95,7 @@ def name_landmark(category_url: str) -> str:
 
 
 def _train_rows(source: Path, options: CollectOptions) -> pd.DataFrame:
-    """Rows of train.csv or of the clean list; ``reason`` is empty where a row is taken."""
+    """Return rows of train.csv or of the clean list; ``reason`` is empty if a row is taken."""
     clean = _read_clean(source, options)
     if not options.train_csv:
         return _rows(clean, options.train_clean_csv)
@@ -103,7 +103,7 @@ def _train_rows(source: Path, options: CollectOptions) -> pd.DataFrame:
     taken = pd.Index(clean["id"].unique())
 
     def less(piece: pd.DataFrame) -> pd.DataFrame:
-        """Without the addresses of photos that are not taken: half of the file."""
+        """Clear the URLs of photos that are not taken, which are half of the file."""
         if not options.train_clean_csv or not options.clean_only:
             return piece
         return piece.assign(url=piece["url"].where(taken.get_indexer(piece["id"]) >= 0, ""))
@@ -127,7 +127,7 @@ def _train_rows(source: Path, options: CollectOptions) -> pd.DataFrame:
 
 
 def _read_clean(source: Path, options: CollectOptions) -> pd.DataFrame:
-    """The clean list as one row an image: id, landmark_id."""
+    """Read the clean list as one row for each image: id, landmark_id."""
     if not options.train_clean_csv:
         return pd.DataFrame({"id": pd.Series(dtype="str"), "landmark_id": pd.Series(dtype="int64")})
     path = source / options.train_clean_csv
@@ -138,7 +138,7 @@ def _read_clean(source: Path, options: CollectOptions) -> pd.DataFrame:
 
 
 def _require_same_landmarks(rows: pd.DataFrame, clean: pd.DataFrame, path: Path) -> None:
-    """An image has the same landmark in train.csv and, row by row, in the clean list."""
+    """Require that each image has the same landmark in train.csv and in the clean list."""
     wrong = (rows["landmark_id"].to_numpy() != clean["landmark_id"].to_numpy()).nonzero()[0]
     if len(wrong):
         listed, row = clean.iloc[wrong[0]], rows.iloc[wrong[0]]
@@ -178,7 +178,7 @@ def _read_solution(source: Path, options: CollectOptions) -> pd.DataFrame:
 def _query_rows(
     solution: pd.DataFrame, index: pd.DataFrame, source: Path, options: CollectOptions
 ) -> pd.DataFrame:
-    """One row a test image; the landmark is that of its first relevant index image."""
+    """Return one row for each test image with the landmark of its first relevant index image."""
     first = solution["images"].str.partition(" ")[0] if len(solution) else solution["images"]
     landmark_of = index.drop_duplicates("image_id").set_index("image_id")["landmark_id"]
     found = first.map(landmark_of)
@@ -200,7 +200,7 @@ def _query_rows(
 
 
 def _warn_of_unknown(solution: pd.DataFrame, index: pd.DataFrame, path: Path) -> None:
-    """Print how many relevant ids no index image has: the sign of a file that is cut in a cell."""
+    """Send a notice of relevant ids without index image: a sign that a long cell was truncated."""
     relevant = solution["images"].str.split().explode().dropna()
     unknown = relevant[~relevant.isin(index["image_id"])]
     if len(unknown):
@@ -212,7 +212,7 @@ def _warn_of_unknown(solution: pd.DataFrame, index: pd.DataFrame, path: Path) ->
 
 
 def _rows(table: pd.DataFrame, file: str) -> pd.DataFrame:
-    """Rows of an image CSV in one shape; a second row of an image has its reason."""
+    """Return the rows of an image CSV in a common form; repeated rows have a reason."""
     rows = pd.DataFrame({"image_id": table["id"], "landmark_id": table["landmark_id"]})
     if "url" in table:
         rows["url"] = table["url"]
@@ -223,7 +223,7 @@ def _rows(table: pd.DataFrame, file: str) -> pd.DataFrame:
 
 
 def _find(ids: "pd.Series[str]", among: "pd.Series[str]") -> np.ndarray:
-    """Where each id stands first among others, -1 where it does not; no id becomes an object.
+    """Return the first position of each id among others, or -1, without Python objects.
 
     Example:
         >>> _find(pd.Series(["b", "c"]), pd.Series(["a", "b", "b"])).tolist()
@@ -234,7 +234,7 @@ def _find(ids: "pd.Series[str]", among: "pd.Series[str]") -> np.ndarray:
 
 
 def _locate(split: str, rows: pd.DataFrame, source: Path, pattern: str, state: Path) -> Split:
-    """Find each row's image in the tars; what is in only one of the two is dropped."""
+    """Find each row's image in the tars; rows and members without a match are dropped."""
     members = index_tars(source, pattern, state)
     again = _find(members["image_id"], members["image_id"]) != np.arange(len(members))
     twice = members[again]
@@ -259,7 +259,7 @@ def _locate(split: str, rows: pd.DataFrame, source: Path, pattern: str, state: P
 
 
 def _count_repeats(dropped: pd.DataFrame) -> pd.DataFrame:
-    """One row an image and reason; what repeats is counted in the detail."""
+    """Return one row for each image and reason; the detail counts repeats."""
     key = ["image_id", "reason"]
     repeated = dropped.duplicated(key, keep=False)
     if not repeated.any():
@@ -270,7 +270,7 @@ def _count_repeats(dropped: pd.DataFrame) -> pd.DataFrame:
 
 
 def _credit(images: pd.DataFrame, source: Path, options: CollectOptions) -> pd.DataFrame:
-    """Author, license and title of train images where the attribution CSV has them."""
+    """Add author, license and title of train images from the attribution CSV."""
     if not options.train_attribution_csv:
         return images
     path = source / options.train_attribution_csv
@@ -284,13 +284,13 @@ def _credit(images: pd.DataFrame, source: Path, options: CollectOptions) -> pd.D
         found = found.set_axis(images.index)
         known = (place >= 0) & (found.str.strip() != "").to_numpy()
         if column == "url":
-            known &= (images["url"] == UNKNOWN).to_numpy()  # train.csv comes first
+            known &= (images["url"] == UNKNOWN).to_numpy()  # train.csv takes precedence
         images[column] = images[column].mask(known, found)
     return images
 
 
 def _landmarks(space: str, file: str, source: Path, images: pd.DataFrame) -> pd.DataFrame:
-    """All landmarks of an id space: rows of the category CSV, then those only images name."""
+    """Return all landmarks of an id space: rows of the category CSV, then those only in images."""
     table = pd.DataFrame({"landmark_id": [], "category": []}).astype({"landmark_id": "int64"})
     if file:
         table = CATEGORIES.read(source / file)

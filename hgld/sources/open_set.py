@@ -1,9 +1,9 @@
-"""Which classes are held out for evaluation (open set: none of their images is trained on).
+"""Open-set split: classes held out for evaluation, so that none of their images is trained on.
 
-A share is exact: of N classes round(share * N) are held out, and if coarser classes are known, each
-of them gives its part by the method of largest remainders. Within a coarser class those are taken
-whose SHA-256 of ``SEED:KEY`` is smallest. So the draw depends on the seed and on the classes alone,
-and if some classes come or go, only a few others change their split.
+The share is exact: of N classes, round(share * N) are held out. If coarser classes are known, each
+contributes its part by the method of largest remainders. Within a coarser class, the classes with
+the smallest SHA-256 of ``SEED:KEY`` are taken. So the draw depends on the seed and the classes
+only, and if some classes are added or removed, few others change their split.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -20,27 +20,27 @@ from hgld.words import count_text, nearest
 
 __all__ = ["describe_splits", "hold_out", "split_classes"]
 
-SHOWN = 3  # unknown classes in an error
+SHOWN = 3  # unknown classes named in an error
 
 
 def split_classes(
     keys: Sequence[str], options: CollectOptions, groups: Iterable[Hashable] | None = None
 ) -> np.ndarray:
-    """Split of each class: train, validation (to choose options on) or evaluation.
+    """Return the split of each class: train, validation (for model selection) or evaluation.
 
-    Classes for evaluation are held out first, so that no choice of options ever sees them.
+    Evaluation classes are held out first, so that model selection never uses them.
 
     Args:
-        keys: one a class, each different.
+        keys: one unique key for each class.
         options: a share or a list for evaluation, a share of the others for validation, the seed.
-        groups: the coarsest class of each; None: not known.
+        groups: the coarsest class of each; None: unknown.
 
     Returns:
-        (N,) text, in the order of the keys.
+        (N,) names of splits, in the order of the keys.
 
     Raises:
-        InvalidData: the list is not readable, or names a class that is not among the keys.
-        UsageError: only one class is held out, so that there is nothing to confuse it with.
+        InvalidData: the list is not readable, or names an unknown class.
+        UsageError: only one class is held out, on which any ranking would be perfect.
 
     Example:
         >>> options = CollectOptions(evaluation_share=0.5, validation_share=0.5)
@@ -75,12 +75,12 @@ def split_classes(
 def hold_out(
     keys: Iterable[str], share: float, seed: int, groups: np.ndarray | None = None
 ) -> np.ndarray:
-    """For each key whether it is held out: round(share * N) of them, a part of each group.
+    """Choose the round(share * N) keys to hold out, in proportion from each group.
 
     Args:
-        keys: one a class.
+        keys: one for each class.
         share: in [0, 1).
-        seed: another seed draws others.
+        seed: of the draw.
         groups: (N,) numbers; None: all keys are one group.
 
     Returns:
@@ -104,10 +104,10 @@ def hold_out(
 
 
 def describe_splits(images: pd.DataFrame) -> str:
-    """Classes and images of each split, in one line.
+    """Describe the number of classes and images of each split in one line.
 
     Args:
-        images: split and landmark_id of each.
+        images: with split and landmark_id.
 
     Example:
         >>> images = pd.DataFrame({"split": ["train", "train"], "landmark_id": [7, 8]})
@@ -124,7 +124,7 @@ def describe_splits(images: pd.DataFrame) -> str:
 
 
 def _apportion(sizes: np.ndarray, share: float) -> np.ndarray:
-    """(G,) how many of each group: their sum is exact, each within one of its own share."""
+    """Return (G,) counts of the groups by largest remainders: an exact sum, each within one."""
     exact = sizes * share
     parts = np.floor(exact).astype(np.int64)
     missing = int(np.floor(sizes.sum() * share + 0.5)) - int(parts.sum())
@@ -133,7 +133,7 @@ def _apportion(sizes: np.ndarray, share: float) -> np.ndarray:
 
 
 def _listed(given: tuple[str, ...] | Path, keys: Sequence[str]) -> list[str]:
-    """The classes of a list, or of the lines of a file."""
+    """Return the classes of a list, or of the lines of a file."""
     where = "collect.evaluation_classes"
     listed = list(given) if isinstance(given, tuple) else []
     if isinstance(given, Path):

@@ -1,11 +1,11 @@
-"""Keeps of each tar only the photos that are wanted, made smaller, so that the whole fits a disk.
+"""Reduction of downloaded tars to the wanted photos, resized, so that the data set fits on a disk.
 
-The 620 tars of GLDv2 take 595 GB, of which the clean list and the index need a third, and training
-needs that at a short side of 256. So a tar is loaded, verified, and written again as a tar of its
-own with the same members, beside where it would have been: ``images_000.kept.tar``. The loaded
-bytes are removed only when that one has its name on the disk. Whatever reads tars reads these, too.
+The 620 tars of GLDv2 take 595 GB. The clean list and the index need a third of it, and training
+uses a short side of 256. So each tar is downloaded, verified, and rewritten as a tar with the
+wanted members, ``images_000.kept.tar``. The downloaded bytes are removed only after that file is on
+the disk under its name. Any reader of tars can read it.
 
-The first header of such a tar says how it was made, and has the SHA-256 of all bytes after it.
+Its first header records how it was made, and the SHA-256 of all bytes after it.
 """
 
 import io
@@ -37,19 +37,19 @@ __all__ = [
     "read_wanted",
 ]
 
-WORDS = "comment"  # the key of a tar's global header that says how it was made
-UNKNOWN = "0" * 64  # stands for the checksum until the tar is written
+WORDS = "comment"  # key in the tar's global header for the record of how it was made
+UNKNOWN = "0" * 64  # placeholder of the checksum until the tar is written
 
 
 @dataclass(frozen=True)
 class WantedPhotos:
-    """Ids of the photos to keep (sorted, as bytes; None: all), and what they are known by."""
+    """Ids of the photos to keep (sorted, as bytes; None: all), and a key of this set."""
 
     ids: np.ndarray | None
     digest: str
 
     def has(self, names: list[str]) -> np.ndarray:
-        """Which of these ids are wanted."""
+        """Return (N,) bool: whether each id is wanted."""
         asked = np.array([name.encode() for name in names], dtype=np.bytes_)
         if self.ids is None:
             return np.ones(len(asked), bool)
@@ -64,14 +64,14 @@ ALL = WantedPhotos(None, "all")
 
 @dataclass(frozen=True)
 class KeptPhotos:
-    """How many photos of a tar were kept, of how many."""
+    """Number of photos kept of a tar, and of all its photos."""
 
     kept: int
     found: int
 
 
 def kept_path(tar: Path) -> Path:
-    """Where the kept photos of a tar lie.
+    """Return the path of a tar's kept photos.
 
     Example:
         >>> kept_path(Path("train/images_007.tar")).as_posix()
@@ -81,11 +81,11 @@ def kept_path(tar: Path) -> Path:
 
 
 def read_wanted(path: Path, labelled: Path | None = None) -> WantedPhotos:
-    """The ids that a CSV of GLDv2 names: one a row, or many in ``images``; no ignored queries.
+    """Read the ids in a CSV of GLDv2: one a row, or several in ``images``, without ignored queries.
 
     Args:
-        path: with ``id`` (and ``Usage``), or with ``images``.
-        labelled: only landmarks that have a ``hierarchical_label`` in this CSV.
+        path: CSV with ``id`` (and ``Usage``), or with ``images``.
+        labelled: CSV; restricts to landmarks that have a ``hierarchical_label`` in it.
 
     Raises:
         InvalidData: a column is missing.
@@ -116,21 +116,21 @@ def download_kept(
     fetched: Path,
     again: bool = False,
 ) -> KeptPhotos:
-    """Load one tar and keep its wanted photos, unless that was done; a whole tar is left as it is.
+    """Download one tar and keep its wanted photos, unless done before; a complete tar stays.
 
     Args:
-        file: the tar; it is not kept itself.
+        file: the tar; its download is removed afterwards.
         wanted: ids of the photos.
-        short_side: in pixels, to which larger photos are resized.
+        short_side: in pixels; larger photos are resized to it.
         quality: of the JPEGs.
-        stop: once it is set, the work ends soon.
-        fetched: folder of the notes on files that were found right.
-        again: do not trust the note; compare every kept byte with its checksum.
+        stop: event that ends the work soon.
+        fetched: folder of the records of verified files.
+        again: ignore the record and compare every kept byte with its checksum.
 
     Raises:
-        InvalidData: the tar does not have its published MD5, or is no tar; a folder stands where
-            its photos belong.
-        Resumable: the network or the disk failed; what was loaded is kept.
+        InvalidData: the MD5 is wrong, the file is not a tar, or the path of the kept photos is a
+            folder.
+        Resumable: the network or the disk failed; the downloaded part is kept.
         HgldError: the server does not have the file.
     """
     kept, view = kept_path(file.path), (short_side, quality)
@@ -160,13 +160,13 @@ def download_kept(
 
 
 def is_kept(tar: Path, short_side: int, quality: int, wanted: WantedPhotos | None) -> bool:
-    """Whether photos of a tar were kept with these options; None: whichever were wanted."""
+    """Whether photos of a tar were kept with these options; None: any set of wanted photos."""
     found, asked = _header_of(kept_path(tar))[0], _words(short_side, quality, wanted)
     return found == asked if wanted else found.startswith(asked)
 
 
 def _words(short_side: int, quality: int, wanted: WantedPhotos | None) -> str:
-    """How a kept tar is made; without the wanted photos, how these words begin."""
+    """Return the record of how a kept tar is made; without wanted photos, its beginning."""
     digest = wanted.digest if wanted else ""
     return f"hgld: short side {short_side}, JPEG quality {quality}, wanted {digest}"
 
@@ -177,9 +177,9 @@ def _forget(file: RemoteFile) -> None:
 
 
 def _header_of(kept: Path) -> tuple[str, str]:
-    """How a kept tar was made, and its checksum; both empty if there is none.
+    """Return the record of how a kept tar was made, and its checksum; both empty if missing.
 
-    Python's own reader takes a tar of nothing but this header for a damaged one.
+    Not by ``tarfile``, which treats a tar of this header alone as damaged.
     """
     if not kept.is_file():
         return "", ""
@@ -190,7 +190,7 @@ def _header_of(kept: Path) -> tuple[str, str]:
 
 
 def _hash_body(kept: Path) -> str:
-    """SHA-256 of all bytes after the first header."""
+    """Return the SHA-256 of all bytes after the first header."""
     with kept.open("rb") as file:
         file.seek(2 * BLOCK)
         return file_digest(file, "sha256").hexdigest()
@@ -203,7 +203,7 @@ def _keep(
     is_wanted = wanted.has([m.name.rpartition("/")[2].partition(".")[0] for m in members])
     chosen = [member for member, has in zip(members, is_wanted, strict=True) if has]
     for left in kept.parent.glob(f".{escape(kept.name)}*.tmp"):
-        left.unlink(missing_ok=True)  # a killed run's
+        left.unlink(missing_ok=True)  # of a killed run
     with (
         atomic_path(kept) as temporary,
         tar.open("rb") as source,

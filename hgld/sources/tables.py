@@ -1,4 +1,4 @@
-"""Tables that every source delivers: level columns, credits, a word for unknown, dropped files."""
+"""Columns common to the tables of all sources: levels, attribution, dropped files."""
 
 import os
 from collections.abc import Collection, Iterable
@@ -17,13 +17,13 @@ __all__ = [
     "with_credits",
 ]
 
-UNKNOWN = "unknown"  # never null, never empty: a reader need not ask
+UNKNOWN = "unknown"  # never null or empty, so readers need no special case
 ABOUT = ("author", "license", "title", "url")
 NO_LEVELS = ("path", "split", *ABOUT)
 
 
 def level_columns(names: Iterable[object]) -> list[str]:
-    """Of the columns of a person's labels those that are levels, coarse to fine.
+    """Return those columns of a label file that are levels, coarse to fine.
 
     Example:
         >>> level_columns(["path", "split", "order", "family", "license"])
@@ -35,18 +35,18 @@ def level_columns(names: Iterable[object]) -> list[str]:
 def drop_unlisted(
     source: Path, listed: Collection[str], endings: Collection[str], reason: str, detail: str
 ) -> pd.DataFrame:
-    """List what is in a source folder but in no list of its images: path, split, reason, detail.
+    """List the files of a source folder that its list of images lacks: path, split, reason, detail.
 
     Args:
         source: the folder.
-        listed: paths of the images that are listed, relative to the folder.
-        endings: file names that end so are images.
+        listed: paths of the listed images, relative to the folder.
+        endings: suffixes of image files.
         reason: for an image file that is not listed.
         detail: likewise.
 
     Returns:
-        These files; also links, pipes and devices that are passed over (``not a file``), and files
-        whose names are not UTF-8, so that no list can name them (``name not UTF-8``).
+        These files; also skipped links, pipes and devices (``not a file``), and files whose names
+        are not UTF-8, which a list cannot contain (``name not UTF-8``).
     """
     tree = list_tree(source)
     rows = [(path, reason, detail) for path in tree.files if path.suffix.lower() in endings] + [
@@ -65,11 +65,11 @@ def drop_unlisted(
 
 
 def with_credits(images: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
-    """Add author, license, title and url where they are known, and the word for unknown elsewhere.
+    """Add author, license, title and url; unknown values become ``UNKNOWN``.
 
     Args:
-        images: one row an image.
-        known: the same rows, with some of the columns; an empty cell is unknown too.
+        images: one row for each image.
+        known: the same rows, with some of the columns; an empty cell is unknown, too.
     """
     nothing = pd.Series(UNKNOWN, index=known.index, dtype="str")
     about = {name: known.get(name, nothing).fillna("").replace("", UNKNOWN) for name in ABOUT}
@@ -77,7 +77,7 @@ def with_credits(images: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
 
 
 def join_repeats(dropped: pd.DataFrame) -> pd.DataFrame:
-    """Return one row an image and reason, with the details of all its rows."""
+    """Return one row for each image and reason, with the details of all its rows."""
     key = ["split", "image_id", "reason"]
     joined = dropped.groupby(key, sort=False)["detail"].agg("; ".join)
     return joined.reset_index().astype("str")

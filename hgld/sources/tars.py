@@ -1,8 +1,8 @@
-"""Lists the images in the tars of a data set, so that they are read in place, never extracted.
+"""Index of the images in the tars of a data set, so that they are read in place, not extracted.
 
-A scan is kept with the tar's name, size and times and a checksum, so that the next run does not
-open the 600 tars of GLDv2 again, and a scan that was killed resumes. A kept scan that is damaged,
-or of another tar, is made again.
+The scan of each tar is cached with the tar's name, size and times and a checksum, so that the next
+run does not open the 600 tars of GLDv2 again, and a killed scan resumes. A cached scan that is
+damaged or belongs to another tar is made again.
 """
 
 import os
@@ -21,15 +21,15 @@ __all__ = ["index_tars"]
 
 
 def index_tars(folder: Path, pattern: str, state: Path) -> pd.DataFrame:
-    """The files in all tars that match: image_id, path (of the tar), offset, size_bytes.
+    """List the files in all matching tars: image_id, path (of the tar), offset, size_bytes.
 
     Args:
         folder: the source folder, to which pattern and path are relative.
         pattern: such as ``train/images_*.tar``; empty: there are none.
-        state: where earlier scans are kept.
+        state: folder of cached scans.
 
     Raises:
-        InvalidData: no tar matches; a tar is empty, cut short or no tar.
+        InvalidData: no tar matches; a tar is empty, truncated or not a tar.
     """
     tars = sorted(folder.glob(pattern)) if pattern else []
     if pattern and not tars:
@@ -44,7 +44,7 @@ def index_tars(folder: Path, pattern: str, state: Path) -> pd.DataFrame:
 
 
 def _index_tar(tar: Path, folder: Path, state: Path) -> pd.DataFrame:
-    """Read the scan that is kept; else scan the tar and keep the result."""
+    """Read the cached scan; else scan the tar and cache the result."""
     facts, name = tar.stat(), tar.relative_to(folder).as_posix()
     identity = f"{name}\n{facts.st_size}\n{facts.st_mtime_ns}\n{facts.st_ctime_ns}\n".encode()
     kept = state / "tars" / f"{sha256(os.fsencode(name)).hexdigest()[:32]}.scan"
@@ -68,7 +68,7 @@ def _index_tar(tar: Path, folder: Path, state: Path) -> pd.DataFrame:
 
 
 def _read_kept(kept: Path, identity: bytes) -> pd.DataFrame | None:
-    """Return a kept scan; None if there is none, or if it is damaged or of another tar."""
+    """Return a cached scan; None if it is missing, damaged or of another tar."""
     if not kept.is_file():
         return None
     data = kept.read_bytes()

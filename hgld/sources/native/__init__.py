@@ -1,9 +1,9 @@
-"""Data sets as they were published: Stanford Online Products, iNaturalist, CUB-200-2011, DyML.
+"""Sources in their published layout: Stanford Online Products, iNaturalist, CUB-200-2011, DyML.
 
-A module each knows how the files of a data set are written and returns a ``Listing``; what becomes
-of a listing is the same for all and is here. Every line of a data set's own files ends in exactly
-one place: in ``images``, or in ``images_dropped`` with its reason, the file and the line. The
-splits are the data set's own: its files state what is held out for evaluation.
+Each data set has a module that parses its files and returns a ``Listing``; the conversion of a
+listing to tables is common to all and is here. Every line of the files ends in exactly one table:
+``images``, or ``images_dropped`` with reason, file and line. The splits are the data set's own: its
+files define the classes that are held out for evaluation.
 """
 
 import json
@@ -42,15 +42,15 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     become the split ``validation``, drawn within each coarsest class.
 
     Dropped, with a reason: ``duplicate`` (the first line is kept), ``is a query`` (a gallery image
-    with the bytes of a query, which stands among the queries), ``not in folder``, ``not in list``
-    (an image file that no line names), and what ``drop_unlisted`` lists.
+    with the bytes of a query), ``not in folder``, ``not in list`` (an image file that no line
+    names), and the files that ``drop_unlisted`` lists.
 
     Returns:
         landmarks, images, queries (none), images_dropped.
 
     Raises:
         InvalidData: a file is missing or has another form.
-        UsageError: classes to hold out for evaluation: the data set has its own split.
+        UsageError: classes are to be held out for evaluation, but the data set has its own split.
     """
     for name in ("evaluation_share", "evaluation_classes"):
         if getattr(options, name):
@@ -84,10 +84,10 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
 def read_hierarchy(
     source: Path, landmarks: pd.DataFrame, *, options: LabelOptions, context: StageContext
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The label path of each class, on the data set's own levels.
+    """Return the label path of each class, on the data set's own levels.
 
     Returns:
-        hierarchy; and label_dropped, with ``not in list`` where the files no longer have the class.
+        hierarchy; and label_dropped, with ``not in list`` if the files no longer have the class.
     """
     listing = READERS[context.source.kind](source, context.source)
     paths = listing.classes.rename(columns={"space": "split"}).drop(columns="name")
@@ -101,7 +101,7 @@ def read_hierarchy(
 
 
 def _hold_out(listing: Listing, options: CollectOptions) -> pd.DataFrame:
-    """The lines, some of the training classes moved to validation."""
+    """Return the lines with some of the training classes moved to validation."""
     rows, classes = listing.images, listing.classes
     ids = rows.loc[rows["split"] == "train", "landmark_id"].unique()
     trained = classes[(classes["space"] == "train") & classes["landmark_id"].isin(ids)]
@@ -113,7 +113,7 @@ def _hold_out(listing: Listing, options: CollectOptions) -> pd.DataFrame:
 
 
 def _judge(rows: pd.DataFrame, source: Path) -> pd.DataFrame:
-    """Size, reason and detail of each line; the reason is empty where its image is taken."""
+    """Return size, reason and detail of each line; the reason of a taken image is empty."""
     rows = rows.reset_index(drop=True)
     place = rows["file"] + " line " + rows["line"].astype("str")
     sizes, faults = zip(*(size_of_file(source / path) for path in rows["path"]), strict=True)
@@ -132,7 +132,7 @@ def _judge(rows: pd.DataFrame, source: Path) -> pd.DataFrame:
 
 
 def _landmarks(taken: pd.DataFrame, listing: Listing) -> pd.DataFrame:
-    """One row a class that has images, in the id space of its split."""
+    """Return one row for each class with images, in the id space of its split."""
     spaces = taken["split"].map(SPACE_OF_SPLIT).astype("str")
     found = taken.assign(space=spaces)[CLASS].drop_duplicates()
     table = found.merge(listing.classes[[*CLASS, "name"]], on=CLASS, how="left")

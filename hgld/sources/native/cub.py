@@ -1,9 +1,9 @@
-"""CUB-200-2011: text files of numbers, and a table of orders and families beside the labels.
+"""CUB-200-2011: numbered text files, and a separate table of orders and families.
 
-``images.txt`` gives each image its path, ``image_class_labels.txt`` its species, ``classes.txt``
-their names. Retrieval trains on the first half of the species and searches among the others;
-``train_test_split.txt`` is the split of classification, in which all species are in both halves.
-The data set itself has no hierarchy: ``source.class_table`` names the file that has.
+``images.txt`` has the path of each image, ``image_class_labels.txt`` its species, ``classes.txt``
+the names of the species. Retrieval trains on the first half of the species and evaluates on the
+others; ``train_test_split.txt`` is the classification split, in which both halves have all species.
+The data set has no hierarchy; ``source.class_table`` names the file with it.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ SPECIES = "species"
 
 
 def read(source: Path, options: SourceOptions) -> Listing:
-    """The species and photos, split by ``options.cub_split``.
+    """Read the species and photos, split by ``options.cub_split``.
 
     Raises:
         InvalidData: a file is missing or has another form, or lacks an image or a species.
@@ -45,7 +45,7 @@ def read(source: Path, options: SourceOptions) -> Listing:
 
 
 def _look_up(path: Path, column: str, images: pd.DataFrame) -> "pd.Series[int]":
-    """A number of each image, from a file of lines ``id number``."""
+    """Return a number for each image from a file of lines ``id number``."""
     table = read_words(path, {"id": "int", column: "int"}, f"id and {column} of each image")
     found = images["id"].map(table.drop_duplicates("id").set_index("id")[column])
     if found.isna().any():
@@ -68,7 +68,7 @@ def _levels(options: SourceOptions) -> list[str]:
 
 
 def _read_classes(source: Path, options: SourceOptions) -> pd.DataFrame:
-    """All species with their path: names of the data set, coarser levels of the table."""
+    """Read all species with their path: names from the data set, coarser levels from the table."""
     path, levels = options.class_table, _levels(options)
     assert path is not None
     names = read_words(source / "classes.txt", {"class_id": "int", "name": "text"}, "id and name")

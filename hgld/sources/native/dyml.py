@@ -1,16 +1,16 @@
-"""DyML-Vehicle, -Animal and -Product: CSVs of three levels whose header is glued to the first row.
+"""DyML-Vehicle, -Animal and -Product: CSVs of three levels without line break after the header.
 
-The line break behind the header is missing in the published files (``fname, coarse_id, middle_id,
-fine_id0.jpg, 3, 17, 201``): what reads them as CSV loses the first image. Here the known names
-are taken off, and what is left is the first row.
+The published files start with ``fname, coarse_id, middle_id, fine_id0.jpg, 3, 17, 201``, so a plain
+CSV reader loses the first image. Here the known column names are removed, and the rest is the first
+row.
 
-Vehicle and Animal are tested on three benchmarks, each with queries, a gallery and labels of one
-level alone; their splits are ``test-fine`` and ``index-fine``, and so on. A class of a benchmark
-stands at every level of its path, so that two images share all levels or none, and every metric
-is that of the one level. A query searches among the other queries and the gallery; galleries hold
-the queries again, byte for byte, so those copies are left out: what is left are the distractors.
-Product has one test set with all three levels (``test``), all against all. Numbers of the test
-files are not said to be those of training, so they are kept apart.
+Vehicle and Animal have three test benchmarks, each with queries, a gallery and labels of one level;
+their splits are ``test-fine`` and ``index-fine``, and so on. A class of a benchmark is used at
+every level of its path, so that two images share all levels or none, and every metric is that of
+the one level. A query searches the other queries and the gallery. Galleries contain copies of the
+queries, byte for byte, which are left out; the rest are the distractors. Product has one test set
+with all three levels (``test``), all against all. It is not documented that class numbers of the
+test files equal those of training, so they are kept apart.
 """
 
 import re
@@ -34,7 +34,7 @@ HEADER = re.compile(r"fname((?:\s*,\s*(?:coarse_id|middle_id|fine_id|labels))+)(
 
 
 def read(source: Path, _: SourceOptions) -> Listing:
-    """The classes and images of training and test.
+    """Read the classes and images of training and test.
 
     Raises:
         InvalidData: a file is missing or has another form.
@@ -48,17 +48,17 @@ def read(source: Path, _: SourceOptions) -> Listing:
 
 
 def read_glued(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
-    """The rows of a CSV whose header may be glued to its first row.
+    """Read a CSV whose header may be joined to its first row.
 
     Args:
         path: the file.
-        columns: that it must have beside ``fname``; whole numbers, in the order of its header.
+        columns: required integer columns after ``fname``, in the order of the header.
 
     Returns:
         fname, the columns, and ``line``, counted from 1.
 
     Raises:
-        InvalidData: no such file, another header, a row of another form.
+        InvalidData: the file is missing, or has another header or a row of another form.
     """
     text = require_file(path, "a CSV of the data set").read_text(encoding="utf-8-sig")
     first, *others = text.splitlines() or [""]
@@ -84,7 +84,7 @@ def _read_row(path: Path, number: int, line: str, names: list[str]) -> list[str 
 
 
 def _read_paths(source: Path, folder: str, split: str) -> pd.DataFrame:
-    """Images with a class on every level."""
+    """Read images with a class on every level."""
     rows = read_glued(source / folder / "label.csv", tuple(f"{level}_id" for level in LEVELS))
     space = "" if split == "train" else f"{split} "
     names = {level: f"{space}{level} " + rows[f"{level}_id"].astype("str") for level in LEVELS}
@@ -93,14 +93,14 @@ def _read_paths(source: Path, folder: str, split: str) -> pd.DataFrame:
 
 
 def _read_benchmark(source: Path, level: str) -> pd.DataFrame:
-    """Queries and gallery; a gallery image that is a query's copy says which."""
+    """Read queries and gallery; copy_of of a gallery image names the query with the same bytes."""
     queries, gallery = (_read_side(source, level, side) for side in SIDES)
     copies = _find_copies(source, queries["path"], gallery["path"])
     return pd.concat([queries, gallery.assign(copy_of=gallery["path"].map(copies).fillna(""))])
 
 
 def _read_side(source: Path, level: str, side: str) -> pd.DataFrame:
-    """Images with a class of one level, which stands for all; its number tells the benchmark."""
+    """Read images with a class of one level, used at all levels; numbers encode the benchmark."""
     folder = f"bmk_{level}"
     rows = read_glued(source / folder / f"{side}.csv", ("labels",))
     lines = _lines(rows, f"{folder}/{side}", f"{SIDES[side]}-{level}", f"{folder}/{side}.csv")
@@ -110,7 +110,7 @@ def _read_side(source: Path, level: str, side: str) -> pd.DataFrame:
 
 
 def _find_copies(source: Path, queries: Iterable[str], gallery: Iterable[str]) -> dict[str, str]:
-    """Gallery path -> query with the same bytes; each query is found once."""
+    """Return gallery path -> query with the same bytes; each query matches once."""
     by_size: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for path in queries:
         if (source / path).is_file():

@@ -3,7 +3,7 @@
 The lists (``Inaturalist_train_set1.txt``, ``..._test_set1.txt``; Brown et al. 2020) put 5,690
 species into training and 2,452 others into evaluation, with all images of the data set's own
 training and validation parts. A line is a path ``.../SUPERCATEGORY/CATEGORY/NAME.jpg``; the JSON
-files say who took the photo and what stands above the species. "base" has the 13 supercategories
+files have the photographers and the ranks above the species. "base" has the 13 supercategories
 above the species, "full" the six ranks from kingdom to genus.
 """
 
@@ -25,10 +25,10 @@ ABOVE = {"full": RANKS, "base": ("supercategory",)}
 
 
 def read(source: Path, options: SourceOptions) -> Listing:
-    """The species and photos of both lists.
+    """Read the species and photos of both lists.
 
     Raises:
-        InvalidData: a file is missing or has another form; a path of a list names no category.
+        InvalidData: a file is missing or has another form; a path does not name a category.
     """
     own = options.inaturalist
     documents = [_read_json(source / name) for name in own.annotations]
@@ -63,7 +63,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _classes(document: dict[str, Any], path: Path, levels: tuple[str, ...]) -> pd.DataFrame:
-    """One row a category. Where names repeat, the id is added: a path names one species."""
+    """Return one row for each category; the id is added to repeated names to keep paths unique."""
     table = pd.DataFrame(document["categories"])
     missing = [name for name in ("id", "name", *levels[:-1]) if name not in table]
     if missing:
@@ -80,7 +80,7 @@ def _classes(document: dict[str, Any], path: Path, levels: tuple[str, ...]) -> p
 
 
 def _categories(images: pd.DataFrame, classes: pd.DataFrame) -> "pd.Series[int]":
-    """The category's number stands in the path, as the folder of the image."""
+    """Return the category of each image; the image's folder is its number."""
     folders = images["path"].str.rsplit("/", n=2).str[-2].fillna("")
     known = folders.isin(classes["landmark_id"].astype("str"))
     if not known.all():
@@ -93,7 +93,7 @@ def _categories(images: pd.DataFrame, classes: pd.DataFrame) -> "pd.Series[int]"
 
 
 def _credit_of(document: dict[str, Any]) -> pd.DataFrame:
-    """Author and licence by path."""
+    """Return author and licence by path."""
     licenses = {entry["id"]: str(entry["url"]) for entry in document.get("licenses", [])}
     rows = [
         (

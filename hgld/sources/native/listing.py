@@ -1,7 +1,7 @@
-"""What the files of a data set list: images with their split and class, classes with their path.
+"""Listing: common form of a data set's files, images with split and class, classes with path.
 
-A data set says things in its own way, once: in a line an image, or in a table of classes. A reader
-brings both into one shape, so that nothing behind it knows the data set.
+Data sets name classes in the line of each image or in a separate table. Each reader converts its
+files to this form, so that later code does not depend on the data set.
 """
 
 import re
@@ -16,19 +16,19 @@ from hgld.errors import InvalidData
 
 __all__ = ["CLASS", "Listing", "read_words", "require_file"]
 
-WHOLE = re.compile(r"-?[0-9]{1,18}")  # and not 1_000, which Python takes for a number
+WHOLE = re.compile(r"-?[0-9]{1,18}")  # stricter than int(), which accepts 1_000
 CLASS = ["space", "landmark_id"]  # ids of train and index are different numbers
 
 
 @dataclass(frozen=True)
 class Listing:
-    """All that the files of a data set say.
+    """Content of a data set's files.
 
     Attributes:
-        images: one row a line: path (relative to the source folder), split, landmark_id, file and
-            line that say so; author, license, title and url where the data set knows them, copy_of
-            where an image stands among the queries already.
-        classes: one row a finest class: space, landmark_id, name, and its class on each level.
+        images: one row for each line: path (relative to the source folder), split, landmark_id,
+            file and line; author, license, title and url if the data set has them, copy_of if
+            the image is also a query.
+        classes: one row for each finest class: space, landmark_id, name, its class on each level.
         levels: names of the level columns, coarse to fine.
     """
 
@@ -38,10 +38,10 @@ class Listing:
 
     @classmethod
     def of_lines(cls, lines: pd.DataFrame, levels: Sequence[str]) -> "Listing":
-        """From lines that name the class of every level; the finest level names the class.
+        """Build a listing from lines with the class of every level; the finest one names the class.
 
         Raises:
-            InvalidData: a finest class is under two parents.
+            InvalidData: a finest class has two parents.
         """
         lines = lines.assign(space=lines["split"].map(SPACE_OF_SPLIT).astype("str"))
         _require_one_path(lines, levels)
@@ -51,7 +51,7 @@ class Listing:
 
 
 def _require_one_path(lines: pd.DataFrame, levels: Sequence[str]) -> None:
-    """Each finest class has one path; the fault names the first two lines that differ."""
+    """Require one path for each finest class; the error names the first two lines that differ."""
     paths = lines.drop_duplicates([*CLASS, *levels])
     odd = paths[paths.duplicated(CLASS, keep=False)]
     if odd.empty:
@@ -67,10 +67,10 @@ def _require_one_path(lines: pd.DataFrame, levels: Sequence[str]) -> None:
 
 
 def require_file(path: Path, what: str) -> Path:
-    """The file, which has to be there.
+    """Return the path of a required file.
 
     Raises:
-        InvalidData: it is not.
+        InvalidData: it is missing.
     """
     if not path.is_file():
         raise InvalidData(
@@ -82,19 +82,19 @@ def require_file(path: Path, what: str) -> Path:
 def read_words(
     path: Path, columns: dict[str, ColumnType], what: str, header: bool = False
 ) -> pd.DataFrame:
-    """The lines of a text file as a table: so many words a line, the last one may hold blanks.
+    """Read a text file with one word for each column; the last column may contain blanks.
 
     Args:
         path: the file.
         columns: their names and types, in order.
-        what: the file holds, for a person whose file is missing.
-        header: the first line holds the names of the columns.
+        what: content of the file, for the message if it is missing.
+        header: whether the first line has the names of the columns.
 
     Returns:
         The columns, and ``line``, counted from 1; blank lines are left out.
 
     Raises:
-        InvalidData: no such file, too few words in a line, a word that is no number.
+        InvalidData: the file is missing, a line has too few words, or a word is not a number.
     """
     text = require_file(path, what).read_text(encoding="utf-8-sig")
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1)]

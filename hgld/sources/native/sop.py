@@ -1,7 +1,7 @@
 """Stanford Online Products: ``Ebay_train.txt`` and ``Ebay_test.txt``, one image a line.
 
 A line is ``image_id class_id super_class_id path``; the folder in the path names the super class
-(``bicycle_final/...``). Products of the two files are different ones: the open-set split.
+(``bicycle_final/...``). The two files have no product in common: the open-set split.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ COLUMNS: dict[str, ColumnType] = {
 
 
 def read(source: Path, _: SourceOptions) -> Listing:
-    """The products and photos of both files.
+    """Read the products and photos of both files.
 
     Raises:
         InvalidData: a file is missing or has another form, a super class has two folders.
@@ -52,7 +52,7 @@ def read(source: Path, _: SourceOptions) -> Listing:
 
 
 def _name_super_classes(lines: pd.DataFrame) -> dict[int, str]:
-    """Name of each super class: its folder, without the ``_final`` behind it."""
+    """Return the name of each super class: its folder without the suffix ``_final``."""
     folders = lines["path"].str.partition("/")[0].str.removesuffix("_final")
     pairs = lines.assign(folder=folders).drop_duplicates(["super_class_id", "folder"])
     odd = pairs[pairs["super_class_id"].duplicated()]

@@ -1,7 +1,7 @@
-"""The drawn landmark world: images with a known hierarchy, and a wiki that knows them.
+"""Synthetic data set: drawn landmarks with a known hierarchy, and a matching wiki.
 
-``world`` holds the facts, ``drawing`` and ``landmarks`` draw them, ``wiki`` describes them as
-Commons and Wikidata would, ``files`` writes all of it in GLDv2's own layout.
+``world`` has the facts, ``drawing`` and ``landmarks`` draw them, ``wiki`` describes them as Commons
+and Wikidata would, ``files`` writes everything in GLDv2's layout.
 """
 
 from hgld.sources.toy.files import draw_world

@@ -1,4 +1,4 @@
-"""Paper, camera, light and scenery of the drawn landmark world.
+"""Canvas, camera, light and scenery of the drawn landmarks.
 
 Coordinates are units, x to the right and y down, with the horizon near 0.62. The camera moves and
 turns the scene a little but not the sky, so two pictures of a landmark differ as two photos do. The
@@ -6,7 +6,7 @@ picture is drawn at twice its size and halved at the end, which smooths the edge
 arithmetic that is exact everywhere reach the pixels: the same seed gives the same bytes on every
 machine.
 
-Of each function ``c`` is the canvas, ``d`` the landmark's design, which is the same in all its
+In each function, ``c`` is the canvas, ``d`` the landmark's design, which is the same in all its
 pictures, and ``moment`` the random numbers of one picture.
 """
 
@@ -106,7 +106,7 @@ def shade(colour: Colour, factor: float) -> Colour:
 
 
 class Design:
-    """What makes a landmark itself in all its pictures; numbers without a unit are in [0, 1)."""
+    """Constant looks of a landmark in all its pictures; numbers without a unit are in [0, 1)."""
 
     def __init__(self, seed: str) -> None:
         random = Random(seed)

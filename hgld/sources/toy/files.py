@@ -1,8 +1,8 @@
-"""The drawn world as files: GLDv2's own names, columns and tars, quirks included, and its wiki.
+"""Writer of the synthetic data set: GLDv2's file names, columns and tars, and its wiki.
 
-One CSV has a BOM, one CRLF, as copies of the official files have; an image may be in a CSV and in
-no tar, or the reverse; queries of nothing are ``None`` and ``Ignored``. The tars hold
-``a/b/c/id.jpg`` with no time and no owner, so that the same world gives the same bytes.
+The quirks of the official files are included: one CSV has a BOM, one CRLF; an image may be in a CSV
+but not in a tar, or the reverse; queries without a landmark are ``None`` and ``Ignored``. The tars
+hold ``a/b/c/id.jpg`` without time and owner, so that the same world gives the same bytes.
 """
 
 import csv

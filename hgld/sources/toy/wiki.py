@@ -1,8 +1,8 @@
-"""What Commons and Wikidata would know of the drawn world, in the shapes of their APIs.
+"""Commons pages and Wikidata entities of the synthetic data set, in the formats of their APIs.
 
-``describe_wiki`` is one JSON document: Commons pages with their items (or their text, if that
-redirects softly), Commons redirects, and entities as ``wbgetentities`` serialises them.
-``hgld.hierarchy.scrape.stand_in`` answers from it.
+``describe_wiki`` returns one JSON document: Commons pages with their items (or their text, for a
+soft redirect), Commons redirects, and entities as ``wbgetentities`` serialises them.
+``hgld.hierarchy.scrape.stand_in`` serves it.
 """
 
 from hashlib import sha1

@@ -1,9 +1,9 @@
-"""The facts of the drawn world: its classes, landmarks and pictures, before anything is drawn.
+"""Facts of the synthetic data set: its classes, landmarks and pictures, before drawing.
 
-Everything follows from the seed through ``random.Random`` and SHA-256, whose results never change.
-Classes carry their real Wikidata ids and labels; the landmarks, their names and items are made up.
-At most a quarter of the train landmarks carry a quirk of the real wiki, the ones that matter most
-first, so that a very small world still has some and stays usable.
+Everything is derived from the seed by ``random.Random`` and SHA-256, whose results never change.
+Classes have their real Wikidata ids and labels; the landmarks, their names and items are invented.
+At most a quarter of the train landmarks have a quirk of the real wiki, the most important quirks
+first, so that a very small world has some quirks and stays usable.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ToyClass:
-    """An "instance of" class, where a reviewer put it, and how its landmarks are called."""
+    """An "instance of" class, its supercategory, and the pattern of its landmarks' names."""
 
     class_id: str
     label: str
@@ -61,7 +61,7 @@ TRAIN_QUIRKS = (
     "redirect",  # the page redirects to the one with the item
     "preferred",  # "tourist attraction" comes first, its class is preferred
     "qualified",  # its class held from one year to another
-    "only attraction",  # a value that tells nothing, which the review drops
+    "only attraction",  # an uninformative value, which the review drops
     "deprecated",  # its only statement is deprecated
 )
 INDEX_QUIRKS = ("category item", "redirect", "no item")
