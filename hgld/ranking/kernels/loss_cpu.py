@@ -1,8 +1,8 @@
 """Rank losses of rows of CPU scores, and their gradients, in numba.
 
-Each row is sorted once, then walked once over its positives, best first. The weight of a positive's
-gradient depends on its rank alone, so forward and backward are one walk and no pair is kept. A row
-depends on no other, so the rows are split among threads.
+Each row is sorted once; one loop over its positives, best first, then computes the loss. The weight
+of a positive's gradient depends on its rank alone, so that loop is forward and backward pass in one
+and no pair is stored. Rows are independent, so they are split among threads.
 """
 
 from functools import lru_cache
@@ -45,29 +45,29 @@ from hgld.ranking.surrogates import Goal
 
 __all__ = ["count_rows", "grid_span", "loss_rows", "rule_of", "run_rows", "solve_rows"]
 
-CELLS_TO_CHOOSE = 1 << 19  # below, pairs always win
+CELLS_TO_CHOOSE = 1 << 19  # for fewer, pairs are always faster
 SAMPLED_ROWS = 4
 RATIO, DCG, RECALL = 0, 1, 2
 REACH = {np.dtype(np.float32): 7.0, np.dtype(np.float64): 14.0}  # window / tau
-FULL = 35.0  # the same where no power of an exponential can be had
+FULL = 35.0  # the same if powers of exponentials would overflow
 NOTHING = np.zeros(4)
 
 
 class Rule(NamedTuple):
-    """What a kernel computes.
+    """Parameters of the loss that a kernel computes.
 
     Args:
         kind: RATIO, DCG or RECALL.
-        smooth: whether the step counts all images, not those of a lower level alone.
-        soft: whether the step is the sigmoid above ``delta`` too.
+        smooth: whether the step counts all images, instead of only those of a lower level.
+        soft: whether the step is a sigmoid above ``delta``, too.
         tau: temperature of the step.
         rho: slope above ``delta``.
-        delta: where the step goes on straight.
-        jump: what is added at 0.
+        delta: start of the linear part.
+        jump: constant added from 0 on.
         end: value just above ``delta``.
         ks: cut-offs of RECALL, float64.
         temperature: of RECALL, in ranks.
-        clip: whether at most k count for a cut-off.
+        clip: whether at most k positives count for a cut-off k.
         discounts: (N + 1,) running sums of 1 / log2(1 + rank), for DCG.
     """
 
@@ -86,12 +86,12 @@ class Rule(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What holds for all positives of a row.
+    """Facts that hold for all positives of a row.
 
     Args:
         present: scores in the gallery.
-        scale: what the sum over positives is divided by.
-        on_grid: whether near scores are read off the grid.
+        scale: divisor of the sum over positives.
+        on_grid: whether near scores are interpolated from the grid.
         single: whether their exponentials are in the scores' dtype.
     """
 
@@ -102,7 +102,7 @@ class Case(NamedTuple):
 
 
 def solve_rows(scores: Tensor, levels: Tensor, table: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
-    """Losses (Q,) and gradients (Q, G) of CPU scores with relevance by level."""
+    """Losses (Q,) and gradients (Q, G) of CPU scores, with relevance by level."""
     s = scores.detach().contiguous()
     compact = levels.to(torch.int8).contiguous()
     given = s.numpy(), compact.numpy(), _doubles(table)
@@ -124,9 +124,9 @@ def _doubles(table: Tensor) -> Array:
 
 
 def rule_of(goal: Goal, size: int) -> Rule:
-    """The goal in numbers, for rows of this many scores."""
+    """Convert the goal to numbers, for rows of this many scores."""
     step = goal.step
-    straight = 0.0, 0.0, 0.0, 1.0  # the sigmoid has neither a slope, an edge nor a jump
+    straight = 0.0, 0.0, 0.0, 1.0  # a sigmoid has no slope, edge or jump
     if isinstance(step, UpperStep):
         straight = step.rho, step.delta, step.start, step.end
     rho, delta, jump, end = map(float, straight)
@@ -154,10 +154,10 @@ def _discounts(size: int) -> Array:
 
 
 def grid_span(scores: Array, levels: Array, num_levels: int, rule: Rule) -> float:
-    """Widest range of a row over tau where the grid is the cheaper way; 0 where it is not.
+    """Widest range of a row over tau if the grid is cheaper; 0 if it is not.
 
-    Costs in ns of a row, measured: pairs cost what lies in the windows; the grid costs each score
-    and each node.
+    Costs are measured, in ns per row: pairs cost by the number of pairs in the windows, the grid by
+    the number of scores and of nodes.
     """
     if scores.size < CELLS_TO_CHOOSE or scores.dtype != np.float32:
         return 0.0
@@ -175,7 +175,7 @@ def grid_span(scores: Array, levels: Array, num_levels: int, rule: Rule) -> floa
 
 
 def _count_pairs(scores: Array, levels: Array, num_levels: int, rule: Rule) -> tuple[float, float]:
-    """Windows of a row, and the pairs in them: means over the given rows."""
+    """Mean number of windows per row, and of pairs in them, over the given rows."""
     visits, pairs = 0, 0
     below = REACH[scores.dtype] * rule.tau
     above = below if rule.soft else rule.delta
@@ -191,7 +191,7 @@ def _count_pairs(scores: Array, levels: Array, num_levels: int, rule: Rule) -> t
 
 @kernel
 def normaliser(rel: Array, counts: Array, rule: Rule) -> float:
-    """What the sum over positives is divided by: all relevance, or the ideal DCG."""
+    """Divisor of the sum over positives: the total relevance, or the ideal DCG."""
     total = 0.0
     if rule.kind == RECALL:
         return 1.0
@@ -218,18 +218,18 @@ def worth(
     shares: Array,
     found: Array,
 ) -> tuple[float, float]:
-    """Value of one positive, and minus its slope by the rank.
+    """Value of one positive, and its derivative by the rank, negated.
 
     Args:
-        rank: R, at least 1 but for rounding.
+        rank: R, at least 1 except for rounding.
         shared: H.
         gain: relevance of the positive itself.
         scale: the ``normaliser``.
         kind: as in ``Rule``, like ``ks`` and ``temperature``.
         ks: the cut-offs.
         temperature: in ranks.
-        shares: for each cut-off what a positive found counts; 0 once it is full.
-        found: for each cut-off how many were found; added to.
+        shares: value of a found positive, by cut-off; 0 once the cut-off is full.
+        found: number of positives found, by cut-off; added to.
     """
     if kind == RATIO:
         value = shared / rank / scale
@@ -240,7 +240,7 @@ def worth(
         return value, value / ((1.0 + rank) * log)
     value, slope = 0.0, 0.0
     for c in range(ks.shape[0]):
-        if rank - ks[c] > 700.0 * temperature:  # below what a float64 holds
+        if rank - ks[c] > 700.0 * temperature:  # x is below 1e-304
             continue
         x = 1.0 / (1.0 + np.exp(-(ks[c] - rank) / temperature))
         found[c] += x
@@ -251,7 +251,7 @@ def worth(
 
 @kernel
 def shares_of(rule: Rule, positives: int) -> Array:
-    """What a positive found counts for each cut-off: 1 / min(k, P), of their mean."""
+    """Value of a found positive, by cut-off: 1 / min(k, P), divided for the mean over cut-offs."""
     shares = np.empty(rule.ks.shape[0])
     for c in range(shares.shape[0]):
         shares[c] = 1.0 / (min(rule.ks[c], np.float64(positives)) * shares.shape[0])
@@ -260,7 +260,7 @@ def shares_of(rule: Rule, positives: int) -> Array:
 
 @kernel
 def close_full(rule: Rule, found: Array, shares: Array) -> float:
-    """Close the cut-offs that found more than k, where that is all that counts; what they give."""
+    """Close the clipped cut-offs that found more than k positives; return their total value."""
     given = 0.0
     for c in range(shares.shape[0]):
         if rule.clip and shares[c] > 0.0 and found[c] > rule.ks[c]:
@@ -285,10 +285,10 @@ def loss_rows(
         scores: (Q, N) float32 or float64, finite.
         levels: (Q, N) int8; -1 is not in the gallery.
         table: (Q, L + 1) float64 relevance or gain of each level.
-        rule: what is computed.
+        rule: parameters of the loss.
         losses: (Q,) float64, written.
         gradient: (Q, N) in the dtype of the scores, written.
-        span: widest range of a row over tau, where a grid is wanted; 0 counts in pairs.
+        span: widest range of a row over tau, to use a grid; 0: count in pairs.
     """
     n, num_levels, dtype = scores.shape[1], table.shape[1] - 1, scores.dtype
     reach = _on_grid(rule) if span else _in_pairs(rule, REACH[dtype])
@@ -310,7 +310,7 @@ def loss_rows(
 
 
 def _in_pairs(rule: Rule, window: float) -> Reach:
-    """A window of pairs; 0 is one that needs nothing below it."""
+    """Reach of a window of pairs; with window 0, one so wide that nothing below it counts."""
     tail = fit_tail(window) if window else NOTHING
     below, has = (window or FULL) * rule.tau, bool(window)
     if rule.soft:
@@ -319,7 +319,7 @@ def _in_pairs(rule: Rule, window: float) -> Reach:
 
 
 def _on_grid(rule: Rule) -> Reach:
-    """The grid counts a sigmoid of every score; beyond delta the straight part takes its place."""
+    """Reach on the grid, which sums a sigmoid of every score; beyond delta the line replaces it."""
     if rule.soft:
         return Reach(np.inf, np.inf, 1.0, False, NOTHING, False, NOTHING)
     tail = fit_tail(rule.delta / rule.tau) * [1.0, 1.0, -1.0, -1.0]
@@ -342,7 +342,7 @@ def run_rows(
     losses: Array,
     gradient: Array,
 ) -> None:
-    """``loss_rows`` with room for one row; ``wide`` is the reach where powers overflow."""
+    """Run ``loss_rows`` with buffers for one row; ``wide`` is the reach if powers overflow."""
     for i in range(scores.shape[0]):
         present = sort_row(scores[i], levels[i], row)
         gradient[i, :] = 0
@@ -374,11 +374,11 @@ def solve_row(
     pairs: Pairs,
     nodes: Nodes,
 ) -> float:
-    """Loss of a row in order; its gradient is left in ``groups.own``."""
+    """Loss of a sorted row; writes its gradient to ``groups.own``."""
     shares, found = shares_of(rule, case.present - row.counts[0]), np.zeros(rule.ks.shape[0])
     low = np.float64(row.val[0])
     value, full, more = 0.0, 0.0, 1.0
-    while more > 0.0:  # again without the cut-offs that are full, where these are clipped
+    while more > 0.0:  # repeat without the full cut-offs, if they are clipped
         prepare_sums(reach, row, groups)
         pairs.gathered[: case.present] = 0
         if case.on_grid:
@@ -408,21 +408,21 @@ def walk(
     shares: Array,
     found: Array,
 ) -> float:
-    """Value of all positives; their weights are left for the scores that they counted.
+    """Value of all positives; adds their weights for the scores that they counted.
 
     Args:
-        case: what holds for the row.
+        case: facts of the row.
         rel: (L + 1,) float64 relevance or gain of each level.
-        rule: what is computed.
-        reach: where windows end.
-        row: the row in order.
-        groups: the same by level, with running sums.
-        pairs: room for pairs.
+        rule: parameters of the loss.
+        reach: ends of the windows.
+        row: the sorted row.
+        groups: the row by level, with running sums.
+        pairs: buffers for pairs.
         nodes: the row on the grid.
-        shares: for each cut-off what a positive found counts.
-        found: for each cut-off how many were found; added to.
+        shares: value of a found positive, by cut-off.
+        found: number of positives found, by cut-off; added to.
     """
-    # Fields are read once: numba copies a whole tuple for each call that takes one.
+    # Fields are read once: numba copies a whole tuple in each call that takes one.
     val, lev, spot, starts = row.val, row.lev, row.spot, row.starts
     by_level, down_of, near, own = groups.val, groups.down, groups.near, groups.own
     above, below = groups.above, groups.below
@@ -458,6 +458,7 @@ def walk(
         top = size if smooth else level
         for v in range(top):
             first, beyond = starts[v], starts[v + 1]
+            # Positives come best first, so window edges only move down: O(N) moves in total.
             hi = edge_above(by_level, s, edge, first, highs[v])
             highs[v] = hi
             beyond -= hi
@@ -467,7 +468,7 @@ def walk(
             else:
                 lo = edge_below(by_level, s, window, first, lows[v])
                 lows[v] = lo
-                lo = max(first, hi - ((hi - lo + 7) & ~7))  # whole vectors
+                lo = max(first, hi - ((hi - lo + 7) & ~7))  # rounded up to whole SIMD vectors
                 begins[v] = lo
                 number, slope = count_pairs(
                     near, down_of, by_level, s, up, tau, single, lo, hi, slope_of
@@ -511,7 +512,7 @@ def walk(
 
 @part
 def see_equals(val: Array, lev: Array, k: int, seen: Array) -> int:
-    """Count all scores equal to the k-th, of which it is the last; the first of them."""
+    """Count the scores equal to the k-th, the last of them; return the index of the first."""
     s = val[k]
     while k >= 0 and val[k] == s:
         seen[lev[k]] += 1
@@ -521,8 +522,8 @@ def see_equals(val: Array, lev: Array, k: int, seen: Array) -> int:
 
 @part
 def exact_counts(level: int, rel: Array, smooth: bool, seen: Array) -> tuple[float, float]:
-    """The part of rank and of shared relevance that no step makes smooth."""
-    if smooth:  # a score's own step counts a half
+    """The parts of the rank and of the shared relevance that are counted exactly."""
+    if smooth:  # with the score's own step of a half, the rank starts at 1
         return 0.5, 0.5 * rel[level]
     rank, shared = 0.0, 0.0
     for v in range(1, rel.shape[0]):
@@ -534,7 +535,7 @@ def exact_counts(level: int, rel: Array, smooth: bool, seen: Array) -> tuple[flo
 
 @kernel
 def count_rows(levels: Array, counts: Array) -> None:
-    """Images of each level in each row, into (Q, L + 1) zeros."""
+    """Count the images of each level in each row, into (Q, L + 1) zeros."""
     for i in range(levels.shape[0]):
         for j in range(levels.shape[1]):
             level = levels[i, j]

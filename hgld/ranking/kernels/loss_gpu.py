@@ -1,6 +1,6 @@
-"""Sup-losses on a GPU: hands scores to the Triton kernels, in the tiles that suit their size.
+"""Launch the Triton kernels of the Sup-losses, with tiles that suit the size of the scores.
 
-Triton is imported inside functions, when there is a GPU or its interpreter is asked for.
+Triton is imported inside functions, so that only a GPU or Triton's interpreter needs it.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 __all__ = ["WIDEST", "bounds", "count_levels", "fits", "on", "solve_pairs", "solve_rows"]
 
 STEP = ("TAU", "RHO", "DELTA", "START", "LINE")
-WIDEST = 4096  # columns of a row that is walked once
-CELLS = 4096  # pairs at a time, of a program of 4 warps
-REGISTERS: int | None = None  # of a thread, at most; None is as many as the compiler likes
-SOURCES = 1024  # columns at a time of a wider row
+WIDEST = 4096  # columns of a row that one program processes in registers
+CELLS = 4096  # pairs at a time, for a program of 4 warps
+REGISTERS: int | None = None  # limit per thread; None: chosen by the compiler
+SOURCES = 1024  # columns at a time for a wider row
 PARTS = 16  # programs that share the positives of a wide row
 
 
 def on(device: torch.device) -> AbstractContextManager[Any]:
-    """Launches go to this GPU: Triton takes the current one, wherever its arguments lie."""
+    """Launch on this GPU: Triton uses the current device, not that of its arguments."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def fits(scores: Tensor, goal: "Goal") -> bool:
-    """Whether a kernel knows this goal, and Triton runs where the scores are."""
+    """Whether a kernel supports this goal, and Triton runs on the device of the scores."""
     known = not goal.smooth and not goal.clip and scores.dtype in (torch.float32, torch.float64)
     return known and has_triton(scores.device)
 
 
 def bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
-    """Least and greatest level, and whether all scores are finite; one wait for the GPU."""
+    """Smallest and largest level, and whether all scores are finite; one GPU synchronisation."""
     from hgld.ranking.kernels import loss_triton as kernels
 
     found = torch.empty(len(scores), 3, dtype=torch.int64, device=scores.device)
@@ -72,7 +72,7 @@ def solve_rows(
 
 
 def solve_pairs(scores: Tensor, levels: Tensor, rel: Tensor, goal: "Goal") -> tuple[Tensor, Tensor]:
-    """As ``solve_rows`` with a relevance of each pair, (Q, N); for the ratio of H-AP alone."""
+    """Like ``solve_rows`` with a relevance of each pair, (Q, N); only for the ratio of H-AP."""
     return _solve(scores, levels, rel.contiguous(), goal, None)
 
 
@@ -160,17 +160,17 @@ def _kind(goal: "Goal", num_levels: int | None) -> dict[str, Any]:
 
 
 def _power(size: int) -> int:
-    """The next power of two."""
+    """The smallest power of two that is at least ``size``."""
     return 1 << (size - 1).bit_length()
 
 
 def _targets(cells: int, sources: int, scores: Tensor) -> int:
-    """Positives at a time; float64 takes two registers a number."""
+    """Number of positives at a time; a float64 takes two registers."""
     return max(1, min(32, cells // sources // (scores.element_size() // 4)))
 
 
 def _numbers(goal: "Goal", dtype: torch.dtype) -> dict[str, float]:
-    """H-minus in the kernels' words; RHO -1 is the plain sigmoid."""
+    """Parameters of H-minus for the kernels; RHO -1 means the plain sigmoid."""
     step = goal.step
     if isinstance(step, UpperStep):
         line = step.end - step.rho * step.delta
@@ -182,7 +182,7 @@ def _numbers(goal: "Goal", dtype: torch.dtype) -> dict[str, float]:
 
 @lru_cache(maxsize=16)
 def _not_above(bound: float, dtype: torch.dtype) -> float:
-    """Greatest number of the dtype up to the bound: what is above the one is above the other."""
+    """Largest number of the dtype up to the bound, so that ``>`` gives the same for both."""
     near = torch.tensor(bound, dtype=dtype)
     below = torch.nextafter(near, torch.tensor(-torch.inf, dtype=dtype))
     return float(near if float(near) <= bound else below)

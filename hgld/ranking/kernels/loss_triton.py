@@ -1,16 +1,16 @@
 """The Sup-losses of rows of scores from all pairs of positives and gallery, in Triton.
 
-A GPU computes a pair faster than it moves one: no sort and no window, each pair's step and slope
-are made in registers and summed there. The weight of a positive's slope depends on its rank alone,
-so where a whole row fits the registers of one program (``whole_rows``) forward and backward are one
-walk over the positives, a few at a time. A wider row is walked twice: ``weigh_positives`` computes
-ranks and weights, ``spread_slopes`` the gradient of each column. No two programs add to one place,
-so a run can be repeated bit by bit. A column outside the gallery has score -inf here: it is above
+A GPU computes a pair faster than it moves one: without sort or window, each pair's step and slope
+are computed and summed in registers. The weight of a positive's slope depends on its rank alone, so
+if a whole row fits the registers of one program (``whole_rows``), forward and backward are one loop
+over the positives, a few at a time. A wider row takes two: ``weigh_positives`` computes ranks and
+weights, ``spread_slopes`` the gradient of each column. No two programs add to one address, so
+results are reproducible bit by bit. A column outside the gallery has score -inf here: it is above
 nothing and adds nothing.
 
-``bound_rows`` and ``count_images`` check scores and levels before a loss in one read each. In torch
-these are a dozen small operations and three waits for the GPU, which cost as much as the loss of a
-batch of a thousand.
+``bound_rows`` and ``count_images`` validate scores and levels before a loss with one read each. In
+torch these are a dozen small operations and three GPU synchronisations, which cost as much as the
+loss of a batch of a thousand.
 """
 
 import triton
@@ -28,12 +28,12 @@ __all__ = [
 
 @triton.jit
 def bound_rows(scores, levels, found, width, BLOCK: tl.constexpr):
-    """Least and greatest level of each row, and whether a score is nan or inf.
+    """Smallest and largest level of each row, and whether a score is nan or inf.
 
     Args:
         scores: (Q, N) floats.
         levels: (Q, N) integers.
-        found: (Q, 3) int64, written: least, greatest, 1 where a score is no number.
+        found: (Q, 3) int64, written: smallest, largest, 1 if a score is nan or inf.
         width: N.
         BLOCK: columns at a time.
     """
@@ -57,7 +57,7 @@ def bound_rows(scores, levels, found, width, BLOCK: tl.constexpr):
 def count_images(
     levels, counts, width, num_levels, STEPS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Images on each level of each row.
+    """Count the images on each level of each row.
 
     Args:
         levels: (Q, N) integers; -1 is not in the gallery.
@@ -93,19 +93,19 @@ def list_positives(
     LEVELS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Columns of each row's positives, their number, and what their sum is divided by.
+    """Write the columns of each row's positives, their number, and the divisor of their sum.
 
     Args:
         levels: (Q, N) int8; -1 is not in the gallery.
-        rel: (Q, L + 1) float64 by level, or (Q, N) of each pair where not BY_LEVEL.
+        rel: (Q, L + 1) float64 by level, or (Q, N) by pair if not BY_LEVEL.
         discounts: sums of 1 / log2(1 + rank), float64, for DCG.
         columns: (Q, N) int32, written up to the row's size.
         sizes: (Q,) int32, written.
         scales: (Q,) written: all relevance, the ideal DCG, or the positives.
         width: N.
-        rel_stride: from row to row of rel.
+        rel_stride: distance of two rows of rel.
         KIND: 0 ratio, 1 dcg, 2 recall.
-        BY_LEVEL: what rel is.
+        BY_LEVEL: whether rel is by level.
         LEVELS: a power of two above L.
         BLOCK: columns at a time.
     """
@@ -152,15 +152,15 @@ def h_minus(
     START: tl.constexpr,
     LINE: tl.constexpr,
 ):
-    """H-minus less the step itself, and tau times its slope, at t = s_j - s_k.
+    """H-minus minus the exact step, and tau times its slope, at t = s_j - s_k.
 
-    Beyond DELTA it is RHO t + LINE; RHO below 0 is the plain sigmoid. With ``t >= 0`` of all pairs
-    added, what stays of a pair of a lower level is H-minus, and of another the step: one mask less
-    for each pair.
+    Beyond DELTA it is RHO t + LINE; RHO below 0 means the plain sigmoid. The caller adds ``t >= 0``
+    for all pairs: a pair of a lower level then counts H-minus and any other pair the exact step,
+    which saves one mask per pair.
     """
     power = tl.exp2(t * (-1.4426950408889634 / TAU)) + 1.0
     if t.dtype == tl.float32:
-        sigma = tl.rsqrt(power * power)  # one instruction, where a division takes five
+        sigma = tl.rsqrt(power * power)  # one instruction; a division takes five
     else:
         sigma = 1.0 / power
     slope = sigma - sigma * sigma
@@ -176,7 +176,7 @@ def h_minus(
 
 @triton.jit
 def lower_than(s, level, s_k, level_k):
-    """Differences s_j - s_k, (targets, sources); -inf where j is not of a lower level than k."""
+    """Differences s_j - s_k, (targets, sources); -inf unless j has a lower level than k."""
     return tl.where(level[None, :] < level_k[:, None], s[None, :], -float("inf")) - s_k[:, None]
 
 
@@ -191,7 +191,7 @@ def weigh(
     KIND: tl.constexpr,
     TEMPERATURE: tl.constexpr,
 ):
-    """Value of each positive, and minus its derivative by the rank."""
+    """Value of each positive, and its derivative by the rank, negated."""
     if KIND == 0:
         value = shared / rank / scale
         weight = value / rank
@@ -213,7 +213,7 @@ def weigh(
 
 @triton.jit
 def worth_of(rel, row, rel_stride, column, level, BY_LEVEL: tl.constexpr):
-    """Relevance of columns; 0 where the level is 0 or -1."""
+    """Relevance of columns; 0 if the level is 0 or -1."""
     at = level if BY_LEVEL else column
     return tl.load(rel + row * rel_stride + at, mask=level > 0, other=0.0)
 
@@ -243,7 +243,7 @@ def whole_rows(
     TARGETS: tl.constexpr,
     SOURCES: tl.constexpr,
 ):
-    """Loss and gradient of one row a program, where the row fits its registers.
+    """Loss and gradient of one row per program; the row must fit its registers.
 
     Args: as ``list_positives``; TARGETS positives at a time; SOURCES: a power of two, N at least.
     """
@@ -280,7 +280,7 @@ def whole_rows(
         gains += tl.where(real, gain, 0.0)
         slopes += tl.sum(weight[:, None] * slope, 0)
         tl.store(gradient + base + column, -weight * total, mask=real)
-    tl.debug_barrier()  # every thread sees what the others wrote for the positives
+    tl.debug_barrier()  # writes of all threads must be visible before they are read below
     own = tl.load(gradient + base + at, mask=(level > 0) & (size > 0), other=0.0)
     tl.store(gradient + base + at, tl.where(level >= 0, slopes + own, 0.0), mask=at < width)
     tl.store(losses + row, tl.where(size > 0, 1.0 - tl.sum(gains, 0), 0.0))
@@ -313,7 +313,7 @@ def weigh_positives(
     SOURCES: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Weights of a row's positives, and the part of the gradient that is their own.
+    """Write the weights of a row's positives, and their own part of the gradient.
 
     PARTS programs share a row; each writes the sum of its values to parts, (Q, PARTS).
     weights: (Q, N), written in the order of columns.
@@ -377,7 +377,7 @@ def spread_slopes(
     SOURCES: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Gradient of SOURCES columns of a row a program, after ``weigh_positives``; and the losses."""
+    """Gradient of SOURCES columns of a row per program, after ``weigh_positives``; and losses."""
     row = tl.program_id(0).to(tl.int64)
     base = row * width
     size = tl.where(tl.load(scales + row) > 0, tl.load(sizes + row), 0)

@@ -1,8 +1,8 @@
-"""Every metric of ranked levels, in numba: the one implementation, whatever found the ranking.
+"""All metrics of ranked levels, in numba: the only implementation, for rankings of every device.
 
-AP at a level is a sum of i / r_i over the ranks r of the images at or above it, and H-AP is a sum
-of such sums: min(x, y) adds up the steps between distinct relevances that both x and y reach. So
-one pass over nested lists gives all metrics of all levels. Sums are float64.
+AP at a level is a sum of i / r_i over the ranks r of the images at or above it. H-AP is a weighted
+sum of such sums, since min(x, y) is the sum of the steps between distinct relevances that both x
+and y reach. One pass over nested lists therefore gives all metrics of all levels. Sums are float64.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def measure_rows(
     harmonic: Array,
     values: Array,
 ) -> None:
-    """Write the (Q, M) values of (Q, G) levels by rank; arguments as ``metric_row``, a row each."""
+    """Write the (Q, M) values of (Q, G) levels by rank; arguments as ``metric_row``, by row."""
     size = levels.shape[1]
     ranks, near = np.empty(size, np.int32), np.empty(size, np.int32)
     found, room = np.empty(size, levels.dtype), np.empty(size, levels.dtype)
@@ -43,9 +43,10 @@ def measure_rows(
 
 @kernel
 def list_relevant(levels: Array, ranks: Array, found: Array) -> int:
-    """Write ranks and levels of the relevant images, best first; return how many there are."""
+    """Write ranks and levels of the relevant images, best first; return their number."""
     m = 0
     for j in range(levels.shape[0]):
+        # Branchless: every image is written, and kept only if m advances.
         ranks[m] = j + 1
         found[m] = levels[j]
         m += levels[j] > 0
@@ -81,7 +82,7 @@ def metric_row(
     room: Array,
     values: Array,
 ) -> None:
-    """Values of all metrics of one query.
+    """Compute all metrics of one query.
 
     Args:
         ranks: (P,) int32 ranks of the relevant images, ascending.
@@ -90,11 +91,11 @@ def metric_row(
         plan: (M, 4) int64: kind, level, cut-off (0 none), table.
         tables: (T, L + 1) float64 relevance by level of this query.
         logs: 1 / log2(1 + r) at index r.
-        discounts: sums of ``logs`` up to and with index r.
-        harmonic: sums of 1 / r up to and with index r.
-        near: (P,) int32 room for the ranks at a level.
-        room: (P,) room for their levels.
-        values: (M,) float64, written; nan where there is nothing to find.
+        discounts: sums of ``logs`` up to and including index r.
+        harmonic: sums of 1 / r up to and including index r.
+        near: (P,) int32 buffer for the ranks at a level.
+        room: (P,) buffer for their levels.
+        values: (M,) float64, written; nan if there is no relevant image.
     """
     num_levels = counts.shape[0] - 1
     sums = np.zeros(num_levels + 1)  # sum of i / r_i over the images at or above a level
@@ -122,7 +123,7 @@ def metric_row(
 
 @kernel
 def keep_level(ranks: Array, levels: Array, near: Array, room: Array, level: int) -> int:
-    """Copy what stands on the level or above to ``near`` and ``room``; how many these are."""
+    """Copy the images at or above the level to ``near`` and ``room``; return their number."""
     m = 0
     for i in range(ranks.shape[0]):
         here = levels[i]
@@ -210,6 +211,7 @@ def h_ap(
         growing = growing and rel[level] >= last
         total += (rel[level] - last) * sums[level]
         last = rel[level]
+    # The sums by level need relevance that grows with the level; else step through its values.
     if growing:
         return total
     total, last = 0.0, 0.0
@@ -255,8 +257,8 @@ def ndcg(
 def set_intersection(ranks: Array, found: Array, counts: Array, harmonic: Array) -> float:
     """Mean over depths 1..P of the overlap by level with the ideal ranking.
 
-    The i-th image of a level is in both lists from the depth on that both have reached it: its own
-    rank, and its place in the ideal ranking. It then adds 1/depth up to depth P.
+    The i-th image of a level is in both lists from the depth that reaches both its own rank and its
+    place in the ideal ranking. From there on it adds 1/depth, up to depth P.
     """
     size = ranks.shape[0]
     place = np.zeros(counts.shape[0], np.int64)  # in the ideal ranking, finest first

@@ -1,8 +1,8 @@
 """Levels by rank of a query's gallery, by one sort of all scores, in numba.
 
-A key holds, from the top: the score's place among 2^23 even steps of the row's range, the score's
-32 bits in descending order, and 8 bits of level. So ranks are exact for float32, and among equal
-scores the less relevant comes first.
+A key consists of, from the top: the score's bin among 2^23 even steps of the row's range, the
+score's 32 bits in descending order, and 8 bits of level. Ranks are therefore exact for float32, and
+among equal scores the less relevant comes first.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,8 +25,8 @@ __all__ = ["rank_blocks", "rank_rows"]
 
 BLOCK_CELLS = 1 << 26  # 256 MB of scores
 BLOCK_ROWS = 256
-PLACES = (1 << (BITS - BELOW)) - 64  # rounding up stays below 2^23
-COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one number: 33 million images
+PLACES = (1 << (BITS - BELOW)) - 64  # margin, so that rounding up stays below 2^23
+COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one integer: 33 million images
 
 
 def rank_blocks(
@@ -36,7 +36,7 @@ def rank_blocks(
     first: int,
     watch: Callable[[Sequence[slice]], Iterable[slice]],
 ) -> Iterator[tuple[Array, Array, Array]]:
-    """Rank float32 embeddings: fields of ``Ranking`` for some queries after the other.
+    """Rank float32 embeddings: yield the fields of ``Ranking`` for blocks of queries.
 
     Raises:
         ShapeError: a score is nan or inf.
@@ -55,7 +55,7 @@ def rank_blocks(
                 torch.mm(query[block], piece.T, out=here[:, a:b])
         levels = np.empty(here.shape, np.int8)
         order = np.empty((len(here), min(first, size)), np.int32)
-        rows_of = np.arange(block.start, block.stop)  # a gallery with queries begins with them
+        rows_of = np.arange(block.start, block.stop)  # with exclude_self the queries come first
         own = np.where(classes.own[block].numpy() >= 0, rows_of, -1)
 
         def work(part: slice, block: slice = block, here: Tensor = here, own: Array = own,
@@ -68,10 +68,10 @@ def rank_blocks(
 
         try:
             over_rows(work, len(here))
-        except ValueError:  # of the kernel, which sees every score anyway
+        except ValueError:  # raised by the kernel, which reads every score anyway
             raise not_finite() from None
         yield levels, counts[block], order
-        del levels, order, work  # before the next ones, so that one block is held
+        del levels, order, work  # free this block before the next is computed
 
 
 @kernel
@@ -126,9 +126,9 @@ def read_levels(keys: Array, levels: Array) -> None:
 
 @kernel
 def find_first(bits: Array, marks: Array, own: int, keys: Array, more: Array, first: Array) -> None:
-    """Write the columns of the first ranks: scores down to the last of them, sorted with columns.
+    """Write the columns of the first ranks: sort the scores down to the last of them with columns.
 
-    Keys hold no column, which would not fit; so the few that are wanted are sorted once more.
+    A column does not fit into a key, so the few that are requested are sorted once more.
     """
     wanted = min(first.shape[0], keys.shape[0])
     if first.shape[0] > wanted:
@@ -150,17 +150,17 @@ def find_first(bits: Array, marks: Array, own: int, keys: Array, more: Array, fi
 
 @part
 def falling(bits: np.uint32) -> np.uint32:
-    """32 bits of a score that fall as scores grow; those of -0.0 are those of 0.0."""
+    """Map the 32 bits of a score to ones that decrease as scores increase; -0.0 equals 0.0."""
     b = bits if bits != np.uint32(0x80000000) else np.uint32(0)
     return b if b >= np.uint32(0x80000000) else b ^ np.uint32(0x7FFFFFFF)
 
 
 @fast
 def find_span(bits: Array, span: Array) -> bool:
-    """Bits of the least and greatest score, given all by theirs; False where one is no number.
+    """Write smallest and largest score, by their bits; False if one is nan or inf.
 
-    With the lower bits of negative ones turned, bits grow as the scores do; nan and inf lie beyond
-    all numbers.
+    If the lower bits of negative scores are inverted, bits increase with the scores; nan and inf
+    are beyond all finite numbers.
     """
     low, high = np.int32(0x7FFFFFFF), np.int32(-0x80000000)
     for j in range(bits.shape[0]):
@@ -189,7 +189,7 @@ def add_level(places: Array, start: int, width: int, levels: Array) -> None:
 
 @kernel
 def fill_keys(scores: Array, bits: Array, levels: Array, span: Array, keys: Array) -> None:
-    """Place in the range, score in descending order, and level of each image as one number."""
+    """Pack the bin in the range, the descending score and the level of each image into one key."""
     low, high = span[0], span[1]
     scale = np.float32(PLACES) / (high - low) if high > low else np.float32(0.0)
     scale = min(scale, np.float32(1e30))

@@ -1,15 +1,15 @@
-"""Ranks of a query's relevant images in a whole gallery by counting, in Triton.
+"""Rank a query's relevant images in a whole gallery by counting, in Triton.
 
-A rank is a number of images above. The gallery stands sorted by label path, so a query's relevant
-images are one range of columns, and their levels nested ranges in it. They alone are sorted: into
-bins between their least and greatest score (``span_scores``, ``count_bins``, ``start_bins``,
+A rank is a number of images above. The gallery is sorted by label path, so a query's relevant
+images are one range of columns, and their levels are nested ranges in it. Only these are sorted:
+into bins between their smallest and largest score (``span_scores``, ``count_bins``, ``start_bins``,
 ``fill_bins``), then inside the bins (``settle_bins``). Every other image finds its place between
 two of them by its bin and a short search, and is counted there (``count_others``); running sums of
-these counts are the ranks (``sum_ranks``). Counts are integers: the order in which they are added
-changes nothing.
+these counts are the ranks (``sum_ranks``). Counts are integers, so the order of the atomic
+additions changes nothing.
 
-A key orders as the ranking does, smallest first: the greater score, then the lower level. A row's
-items lie from ``offsets`` on, its bins from BINS times that and one more for each row before it.
+Keys sort as the ranking does, smallest first: the higher score, then the lower level. A row's items
+start at ``offsets``; its bins start at BINS times that, plus one for each row before it.
 """
 
 import triton
@@ -28,23 +28,23 @@ __all__ = [
 
 @triton.jit
 def key_of(s, level):
-    """Order-preserving bits of a float32, falling, above 8 bits of level: an int64 >= 0."""
-    bits = (s + 0.0).to(tl.int32, bitcast=True).to(tl.int64)  # + 0.0: no minus zero
+    """Order-reversing bits of a float32 above 8 bits of level: an int64 >= 0."""
+    bits = (s + 0.0).to(tl.int32, bitcast=True).to(tl.int64)  # + 0.0 turns -0.0 into 0.0
     rising = tl.where(bits < 0, -1 - (bits & 0x7FFFFFFF), bits)  # -2^31 .. 2^31 - 1
     return (0x7FFFFFFF - rising) * 256 + level
 
 
 @triton.jit
 def bin_of(s, top, scale, bins):
-    """Bin of a score, 0 the highest; it never falls as scores fall."""
+    """Bin of a score, 0 for the highest; it never decreases as scores decrease."""
     depth = (top - s) * scale
-    depth = tl.where(depth > 0, tl.minimum(depth, 1e9), 0.0)  # nan too: 0 times inf
+    depth = tl.where(depth > 0, tl.minimum(depth, 1e9), 0.0)  # also replaces nan, from 0 times inf
     return tl.minimum(depth.to(tl.int32), bins - 1)
 
 
 @triton.jit
 def relevant(scores, starts, ends, own, row, width, local, LEVELS: tl.constexpr):
-    """Scores of a row's relevant images, and which of these places hold one (not the query)."""
+    """Scores of a row's relevant images, and a mask of columns that have one (not the query)."""
     place = tl.load(starts + row * LEVELS) + local
     here = (place < tl.load(ends + row * LEVELS)) & (place != tl.load(own + row))
     return tl.load(scores + row.to(tl.int64) * width + place, mask=here, other=0.0), here, place
@@ -52,7 +52,7 @@ def relevant(scores, starts, ends, own, row, width, local, LEVELS: tl.constexpr)
 
 @triton.jit
 def room_of(starts, ends, offsets, row, base, LEVELS: tl.constexpr, BINS: tl.constexpr):
-    """A row's range of places, and where its items and its bins lie."""
+    """Size of a row's range of columns, and the start of its items and of its bins."""
     size = tl.load(ends + row * LEVELS) - tl.load(starts + row * LEVELS)
     items = tl.load(offsets + row) - base
     return size, items, items * BINS + row
@@ -63,17 +63,17 @@ def span_scores(
     scores, starts, ends, own, spans, width, LEVELS: tl.constexpr, BINS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Greatest and least score of each row's relevant images, and bins for a unit of score.
+    """Largest and smallest score of each row's relevant images, and bins per unit of score.
 
     Args:
         scores: (Q, N) float32, columns sorted by label path.
         starts: (Q, L) int32 first column of the query's class at each level, coarse to fine.
         ends: (Q, L) int32 the column after the last.
-        own: (Q,) int32 column of the query itself, -1 where it is not in the gallery.
+        own: (Q,) int32 column of the query itself, -1 if it is not in the gallery.
         spans: (Q, 3) float32, written.
         width: N.
         LEVELS: L.
-        BINS: bins for each relevant image.
+        BINS: bins per relevant image.
         BLOCK: columns at a time.
     """
     row = tl.program_id(0)
@@ -98,9 +98,9 @@ def count_bins(
     scores, starts, ends, own, offsets, spans, bins, slots, width, base, LEVELS: tl.constexpr,
     BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Relevant images in each bin, counted into zeros; each keeps its number in its bin.
+    """Count the relevant images in each bin, into zeros; store each one's number in its bin.
 
-    Args: as ``span_scores``; offsets: (Q,) int64, less base; bins: int32 zeros; slots: int32.
+    Args: as ``span_scores``; offsets: (Q,) int64, minus base; bins: int32 zeros; slots: int32.
     """
     row = tl.program_id(1)
     start = tl.program_id(0) * BLOCK
@@ -118,7 +118,7 @@ def start_bins(
     starts, ends, offsets, bins, most, base, LEVELS: tl.constexpr, BINS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Counts of the bins to images in the bins before, in place; and most: the fullest bin."""
+    """Turn the counts of bins into their starts, in place; most: size of the fullest bin."""
     row = tl.program_id(0)
     size, _, first = room_of(starts, ends, offsets, row, base, LEVELS, BINS)
     seen = 0
@@ -138,7 +138,7 @@ def fill_bins(
     scores, starts, ends, own, offsets, spans, bins, slots, keys, width, base,
     LEVELS: tl.constexpr, BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Keys of the relevant images in the order of their bins; keys: int64, written."""
+    """Write the keys of the relevant images in the order of their bins; keys: int64."""
     row = tl.program_id(1)
     start = tl.program_id(0) * BLOCK
     size, items, first = room_of(starts, ends, offsets, row, base, LEVELS, BINS)
@@ -161,7 +161,7 @@ def settle_bins(
     starts, ends, offsets, bins, most, keys, ranked, base, LEVELS: tl.constexpr,
     BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Keys in the order of the ranking: each moves past its neighbours as far as its bin goes."""
+    """Sort keys inside their bins: each compares with neighbours up to a bin's size away."""
     row = tl.program_id(1)
     start = tl.program_id(0) * BLOCK
     size, items, first = room_of(starts, ends, offsets, row, base, LEVELS, BINS)
@@ -183,10 +183,10 @@ def count_others(
     scores, starts, ends, offsets, spans, bins, most, ranked, gaps, faults, width, base,
     LEVELS: tl.constexpr, BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Other images between neighbouring relevant ones, counted into zeros.
+    """Count other images between neighbouring relevant ones, into zeros.
 
     Args: as the others; gaps: int32 zeros, images above an item and not above the item before it;
-        faults: one int32, 1 where a score is nan or inf.
+        faults: one int32, 1 if a score is nan or inf.
     """
     row = tl.program_id(1)
     size, items, first = room_of(starts, ends, offsets, row, base, LEVELS, BINS)
@@ -197,13 +197,13 @@ def count_others(
         tl.store(faults, 1)
     low = tl.load(starts + row * LEVELS)
     other = (place < width) & ((place < low) | (place >= low + size))
-    other = other & (s >= tl.load(spans + row * 3 + 1))  # below all of them it is above none
+    other = other & (s >= tl.load(spans + row * 3 + 1))  # the rest affects no rank
     present = tl.load(bins + first + size * BINS)
     if present > 0:
         at = bin_of(s, tl.load(spans + row * 3), tl.load(spans + row * 3 + 2), size * BINS)
         left = tl.load(bins + first + at, mask=other, other=0)
         right = tl.load(bins + first + at + 1, mask=other, other=0)
-        key = key_of(s, 0)  # before all relevant ones of the same score
+        key = key_of(s, 0)  # sorts before all relevant ones of the same score
         width_left = tl.load(most + row)
         while width_left > 0:
             open_ = other & (left < right)
@@ -220,9 +220,9 @@ def sum_ranks(
     starts, ends, offsets, bins, ranked, gaps, levels, width, base, LEVELS: tl.constexpr,
     BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Levels of the relevant images at their ranks, from the counts between them.
+    """Write the levels of the relevant images at their ranks, from the counts between them.
 
-    Args: as the others; levels: (Q, N) int8 by rank, written where an image is relevant.
+    Args: as the others; levels: (Q, N) int8 by rank, written for relevant images.
     """
     row = tl.program_id(0)
     size, items, first = room_of(starts, ends, offsets, row, base, LEVELS, BINS)

@@ -1,9 +1,9 @@
-"""Sort a row of scores by two counting passes over their place in the row's range, in numba.
+"""Sort a row of scores by two counting passes over their bin in the row's range, in numba.
 
-A score's place is one of 2^16 to 2^23 even steps between the least and the greatest score. Two
-counting passes sort by place; an insertion pass then orders neighbours that share a place. This
-takes a ninth of the time of numpy's sort for 760,000 scores, a third for 1,000 (``sort_keys``
-ranks a gallery; ``sort_row`` keeps a batch's columns, and its order by level, for the losses).
+A score's bin is one of 2^16 to 2^23 even steps between the lowest and the highest score. Two
+counting passes sort by bin; an insertion pass then sorts neighbours that share a bin. This takes a
+ninth of the time of numpy's sort for 760,000 scores, a third for 1,000 (``sort_keys`` ranks a
+gallery; ``sort_row`` keeps a batch's columns, and its order by level, for the losses).
 """
 
 from typing import NamedTuple
@@ -14,18 +14,18 @@ from hgld.ranking.kernels.compiled import Array, fast, kernel
 
 __all__ = ["BELOW", "BITS", "SortedRow", "new_row", "sort_keys", "sort_row"]
 
-FEW = 1536  # below, two passes of 8 bits do
-LOW, HIGH = 10, 13  # bits of a place in two digits: above ten, scattered writes leave the cache
-BELOW = 40  # bits of a key below its place
+FEW = 1536  # for fewer, two passes of 8 bits suffice
+LOW, HIGH = 10, 13  # bits of a bin in two digits: above ten, scattered writes leave the cache
+BELOW = 40  # bits of a key below its bin
 BITS = BELOW + LOW + HIGH
 
 
 @kernel
 def sort_keys(keys: Array, more: Array) -> None:
-    """Sort keys of BITS bits ascending in place, whose first digits are a place; more: room.
+    """Sort keys of BITS bits ascending in place, whose first digits are a bin; more: a buffer.
 
-    If one far score stretches the range and the rest fall into few places, insertion would be slow.
-    Then four more passes sort by the rest of the key, since a place never falls as the rest grows.
+    If an outlier stretches the range and the other scores fall into few bins, insertion would be
+    slow. Four more passes then sort by the rest of the key, whose order agrees with the bins'.
     """
     n = keys.shape[0]
     if n < 2:
@@ -36,7 +36,7 @@ def sort_keys(keys: Array, more: Array) -> None:
     scatter(keys, more, BELOW, low)
     scatter(more, keys, BELOW + LOW, high)
     if not insert_keys(keys, 2 * n):
-        for digit in range(BELOW // LOW):  # an even number of passes ends in keys
+        for digit in range(BELOW // LOW):  # an even number of passes ends in ``keys``
             source, target = (keys, more) if digit % 2 == 0 else (more, keys)
             low[:] = 0
             count_digits(source, digit * LOW, low)
@@ -45,7 +45,7 @@ def sort_keys(keys: Array, more: Array) -> None:
 
 @kernel
 def count_digits(keys: Array, shift: int, heads: Array) -> None:
-    """Add to ``heads`` how often each digit at ``shift`` occurs."""
+    """Add to ``heads`` the number of occurrences of each digit at ``shift``."""
     mask = np.uint64(heads.shape[0] - 1)
     for j in range(keys.shape[0]):
         heads[(keys[j] >> np.uint64(shift)) & mask] += np.uint32(1)
@@ -53,7 +53,7 @@ def count_digits(keys: Array, shift: int, heads: Array) -> None:
 
 @kernel
 def scatter(source: Array, target: Array, shift: int, heads: Array) -> None:
-    """Stable sort by the digit at ``shift``, given how often each value occurs."""
+    """Stable sort by the digit at ``shift``, given the number of occurrences of each value."""
     run = np.uint32(0)
     for b in range(heads.shape[0]):
         count = heads[b]
@@ -91,18 +91,18 @@ def insert_keys(keys: Array, most: int) -> bool:
 
 
 class SortedRow(NamedTuple):
-    """Room for one row of N scores, ascending, and the same by level.
+    """Buffers for one row of N scores, ascending, and the same by level.
 
     Args:
         val: (N,) scores, ascending.
         col: (N,) int32 their columns.
         lev: (N,) int8 their levels.
-        spot: (N,) int32 their places when sorted by level first.
+        spot: (N,) int32 their indices when sorted by level first.
         counts: (L + 1,) int64 scores of each level.
         starts: (L + 2,) int64 first spot of each level.
-        keys: (N,) uint64 room to sort.
-        more: (N,) uint64 room to sort.
-        heads: (2, 2048) uint32 room to sort.
+        keys: (N,) uint64 buffer for sorting.
+        more: (N,) uint64 buffer for sorting.
+        heads: (2, 2048) uint32 buffer for sorting.
     """
 
     val: Array
@@ -117,7 +117,7 @@ class SortedRow(NamedTuple):
 
 
 def new_row(size: int, num_levels: int, dtype: "np.dtype[np.floating]") -> SortedRow:
-    """Room for a row of this many scores."""
+    """Allocate the buffers for a row of this many scores."""
     return SortedRow(
         np.empty(size, dtype),
         np.empty(size, np.int32),
@@ -133,7 +133,7 @@ def new_row(size: int, num_levels: int, dtype: "np.dtype[np.floating]") -> Sorte
 
 @kernel
 def sort_row(scores: Array, levels: Array, row: SortedRow) -> int:
-    """Put what is in the gallery (level 0 or more) in order; how many there are."""
+    """Sort the scores in the gallery (level 0 or more); return their number."""
     low, high, present = extremes(scores, levels)
     if present == 0:
         row.counts[:] = 0
@@ -145,7 +145,7 @@ def sort_row(scores: Array, levels: Array, row: SortedRow) -> int:
         row.col[j] = c
         row.val[j] = scores[c]
     val, col = row.val[:present], row.col[:present]
-    if not insert(val, col, 4 * present):  # one far score stretches the range
+    if not insert(val, col, 4 * present):  # an outlier stretches the range
         order = np.argsort(val, kind="mergesort")
         val[:], col[:] = val[order], col[order]
     group(levels, present, row)
@@ -154,7 +154,7 @@ def sort_row(scores: Array, levels: Array, row: SortedRow) -> int:
 
 @fast
 def extremes(scores: Array, levels: Array) -> tuple[float, float, int]:
-    """Lowest and highest score in the gallery, and how many there are."""
+    """Lowest and highest score in the gallery, and the number of scores in it."""
     low, high = scores.dtype.type(np.inf), scores.dtype.type(-np.inf)
     present = 0
     for j in range(scores.shape[0]):
@@ -168,7 +168,7 @@ def extremes(scores: Array, levels: Array) -> tuple[float, float, int]:
 
 @kernel
 def make_keys(scores: Array, levels: Array, low: float, high: float, row: SortedRow) -> None:
-    """Place and column of each score, sorted by place."""
+    """Write bin and column of each score as a key, sorted by bin."""
     bits = np.uint64(8) if scores.shape[0] < FEW else np.uint64(11)
     last = (np.int64(1) << np.int64(bits)) - 1
     places = np.int64(1) << np.int64(2 * bits)
@@ -211,7 +211,7 @@ def insert(val: Array, col: Array, most: int) -> bool:
 
 @kernel
 def group(levels: Array, present: int, row: SortedRow) -> None:
-    """Levels in the order of scores, and the spot of each score when sorted by level first."""
+    """Write levels in the order of scores, and the spot of each score when sorted by level."""
     row.counts[:] = 0
     for j in range(present):
         level = levels[row.col[j]]

@@ -1,21 +1,21 @@
-"""Sums of the step over the scores around a positive: in pairs, by powers, or on a grid; in numba.
+"""Sums of the step over the scores around a positive, in numba: by pairs, by powers, or on a grid.
 
-Three ways give the same sums, each where it is cheapest:
+Three methods give the same sums; each is used where it is cheapest:
 
 - **Pairs** near a positive. One exponential per score serves every pair:
   sigma((s_j - s_k) / tau) = 1 / (1 + F_k G_j) with G_j = exp(-s_j / tau) and F_k = 1 / G_k. A row
-  whose range is too wide for that takes one exponential per pair. The slope of each pair is kept
+  whose range is too wide for that takes one exponential per pair. The slope of each pair is stored
   until the positive's weight is known.
-- **Powers** outside the window. Far above, the step is straight. Far below (and far above for a
+- **Powers** outside the window. Far above, the step is linear. Far below (and far above for a
   sigmoid), sigma is a polynomial of x = exp(-|t| / tau), and x is a product of one exponential of
   each side: running sums of the powers of one side serve every score of the other. Two powers with
-  fitted coefficients are enough. The way back is a difference array: a positive leaves its weight
-  at the window's edge, and every score beyond it picks the weight up.
-- **A grid** where windows hold most scores, so that no cost grows with the pairs. sigma(x / tau) is
+  fitted coefficients are enough. The backward pass uses a difference array: a positive adds its
+  weight at the window's edge, and every score beyond it receives the running sum.
+- **A grid** if windows contain most scores, so that no cost grows with the pairs. sigma(x / tau) is
   analytic up to +-i pi tau, so eight-point interpolation on nodes tau / 4 apart is exact to 1e-7.
-  The scores of a level are laid on the nodes; sigma and its slope go from all nodes to all nodes; a
-  positive reads them off eight nodes, and its weight goes the same way back. For float32, and steps
-  that are smooth where they are not straight.
+  The scores of a level are spread onto the nodes; sigma and its slope are convolved from all nodes
+  to all nodes; a positive interpolates the result from eight nodes, and its weight takes the same
+  path back. For float32, and for steps that are smooth except where they are linear.
 """
 
 from typing import NamedTuple
@@ -53,11 +53,11 @@ __all__ = [
 
 
 class Pairs(NamedTuple):
-    """Room for the pairs of one positive.
+    """Buffers for the pairs of one positive.
 
     Args:
         slope: (N,) slope of each pair.
-        gathered: (N,) slope of the loss by pairs.
+        gathered: (N,) slope of the loss, summed over pairs.
     """
 
     slope: Array
@@ -65,13 +65,13 @@ class Pairs(NamedTuple):
 
 
 def new_pairs(size: int, dtype: "np.dtype[np.floating]") -> Pairs:
-    """Room for the pairs of a row of this many scores."""
+    """Allocate the buffers for the pairs of a row of this many scores."""
     return Pairs(np.empty(size, dtype), np.empty(size, dtype))
 
 
 @part
 def edge_above(val: Array, s: float, edge: float, first: int, at: int) -> int:
-    """First place from ``first`` on whose score is more than ``edge`` above s, at most ``at``."""
+    """First index from ``first`` on whose score is more than ``edge`` above s, at most ``at``."""
     while at > first and np.float64(val[at - 1]) - s > edge:
         at -= 1
     return at
@@ -79,7 +79,7 @@ def edge_above(val: Array, s: float, edge: float, first: int, at: int) -> int:
 
 @part
 def edge_below(val: Array, s: float, window: float, first: int, at: int) -> int:
-    """First place from ``first`` on whose score is no more than ``window`` below s."""
+    """First index from ``first`` on whose score is no more than ``window`` below s."""
     while at > first and np.float64(val[at - 1]) - s >= -window:
         at -= 1
     return at
@@ -100,8 +100,8 @@ def count_pairs(
 ) -> tuple[float, float]:
     """Sums over lo..hi of sigma and of its slope.
 
-    near, down: exp(-s / tau) in the scores' dtype, where ``single``, and in float64; up: its
-    inverse for the score itself, 0 where there is none.
+    near, down: exp(-s / tau) in the scores' dtype, used if ``single``, and in float64; up: the
+    inverse for the score itself, 0 if there is none.
     """
     number, slopes = 0.0, 0.0
     if lo >= hi:
@@ -117,11 +117,11 @@ def count_pairs(
 
 @fast
 def sigmoids(g: Array, f: float, lo: int, hi: int, slope: Array) -> tuple[float, float]:
-    """Sums of sigma and of sigma (1 - sigma); each slope is kept."""
+    """Sums of sigma and of sigma (1 - sigma); stores each slope."""
     one = g.dtype.type(1)
     total, slopes = g.dtype.type(0), g.dtype.type(0)
     f = g.dtype.type(f)
-    for j in range(np.uint64(lo), np.uint64(hi)):  # unsigned: no place counts from the end
+    for j in range(np.uint64(lo), np.uint64(hi)):  # unsigned: numba need not test for j < 0
         x = one / (one + f * g[j])
         y = x - x * x
         slope[j] = y
@@ -134,7 +134,7 @@ def sigmoids(g: Array, f: float, lo: int, hi: int, slope: Array) -> tuple[float,
 def sigmoids_each(
     val: Array, s: float, tau: float, lo: int, hi: int, slope: Array
 ) -> tuple[float, float]:
-    """As ``sigmoids`` with an exponential for each pair."""
+    """Like ``sigmoids``, with an exponential for each pair."""
     total, slopes = 0.0, 0.0
     for j in range(lo, hi):
         x = 1.0 / (1.0 + np.exp(-(np.float64(val[j]) - s) / tau))
@@ -146,27 +146,27 @@ def sigmoids_each(
 
 @fast
 def add_scaled(target: Array, slope: Array, weight: float, lo: int, hi: int) -> None:
-    """Add weight * slope to the target at lo..hi."""
+    """Add weight * slope to the target at indices lo..hi."""
     w = target.dtype.type(weight)
     for j in range(np.uint64(lo), np.uint64(hi)):
         target[j] += w * slope[j]
 
 
 QUARTERS = np.exp(-np.arange(700) / 4.0)
-SINGLE, DOUBLE = 170.0, 680.0  # range / tau that exponentials in float32, and squares, can bear
+SINGLE, DOUBLE = 170.0, 680.0  # range / tau: limits of exponentials in float32, and of squares
 
 
 class Reach(NamedTuple):
-    """Where a window ends, and what stands beyond it.
+    """End of a window, and the contribution of scores beyond it.
 
     Args:
-        window: how far below a positive scores count in pairs.
-        edge: how far above.
-        end: what each score beyond the edge counts.
-        powers_below: whether what lies below the window counts by powers of x.
-        below: (4,) what x and x^2 count there, and the slopes that they give.
-        powers_above: whether what lies beyond the edge does.
-        above: (4,) what x and x^2 count there, and the slopes that they give.
+        window: distance below a positive up to which scores count in pairs.
+        edge: the same above it.
+        end: contribution of each score beyond the edge.
+        powers_below: whether scores below the window count by powers of x.
+        below: (4,) coefficients of x and x^2 there: of the sum, then of its slope.
+        powers_above: whether scores beyond the edge count by powers of x.
+        above: (4,) coefficients of x and x^2 there: of the sum, then of its slope.
     """
 
     window: float
@@ -179,17 +179,17 @@ class Reach(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Room for a row by level and score. Lists of sums have a spot more for each level.
+    """Buffers for a row by level and score. Lists of sums have one more entry per level.
 
     Args:
         val: (N,) scores.
-        down: (N,) float64 exp(-s / tau) up to a factor of the row; 1 where the range is too wide.
+        down: (N,) float64 exp(-s / tau) up to a factor of the row; 1 if the range is too wide.
         near: (N,) the same in the scores' dtype.
         own: (N,) float64 slope of the loss.
         above: (N + L + 1, 3) float64 sums over the scores from here on: s, down, down^2.
         below: (N + L + 1, 2) float64 sums over the scores before: 1/down, 1/down^2.
-        to_above: (N + L + 1, 3) float64 weights that go to the scores from here on.
-        to_below: (N + L + 1, 2) float64 weights that go to the scores before.
+        to_above: (N + L + 1, 3) float64 weights for the scores from here on.
+        to_below: (N + L + 1, 2) float64 weights for the scores before.
     """
 
     val: Array
@@ -203,14 +203,14 @@ class Groups(NamedTuple):
 
 
 def new_groups(size: int, num_levels: int, dtype: "np.dtype[np.floating]") -> Groups:
-    """Room for a row of this many scores."""
+    """Allocate the buffers for a row of this many scores."""
     each = (np.empty(size, kind) for kind in (dtype, np.float64, dtype, np.float64))
     lists = (np.empty((size + num_levels + 1, width)) for width in (3, 2, 3, 2))
     return Groups(*each, *lists)
 
 
 def fit_tail(edge: float) -> Array:
-    """Factors of x and x^2 in x / (1 + x) and in x / (1 + x)^2 for x in 0..exp(-edge)."""
+    """Coefficients of x and x^2 that fit x / (1 + x) and x / (1 + x)^2 on x in 0..exp(-edge)."""
     high = np.exp(-edge)
     nodes = high * (0.5 + np.array([-1.0, 1.0]) / np.sqrt(8.0))  # of Chebyshev
     found = []
@@ -222,7 +222,7 @@ def fit_tail(edge: float) -> Array:
 
 @kernel
 def exponentials(tau: float, low: float, span: float, row: SortedRow, groups: Groups) -> None:
-    """exp(-s / tau) up to a factor of the row, for all its scores by level."""
+    """Write exp(-s / tau), up to a factor of the row, for all its scores by level."""
     start = np.exp(span / 2.0)
     for p in range(row.starts[row.starts.shape[0] - 1]):
         place = (np.float64(groups.val[p]) - low) / tau
@@ -230,7 +230,7 @@ def exponentials(tau: float, low: float, span: float, row: SortedRow, groups: Gr
             groups.down[p] = 1.0
         elif span > SINGLE or groups.near.itemsize == 8:
             groups.down[p] = np.exp(span / 2.0 - place)
-        else:  # quarters of tau from a table, the rest by a series
+        else:  # quarters of tau from a table, the rest by a Taylor series
             quarter = np.uint64(place * 4.0)
             e = start * QUARTERS[quarter] * small_exp(np.float64(quarter) * 0.25 - place)
             groups.down[p] = e
@@ -248,7 +248,7 @@ def small_exp(x: float) -> float:
 
 @kernel
 def prepare_sums(reach: Reach, row: SortedRow, groups: Groups) -> None:
-    """Running sums of each level, and zeros where slopes will be gathered."""
+    """Compute the running sums of each level, and clear the slopes to be accumulated."""
     groups.own[: row.starts[row.starts.shape[0] - 1]] = 0.0
     for v in range(row.counts.shape[0]):
         first, last = row.starts[v], row.starts[v + 1]
@@ -264,7 +264,7 @@ def prepare_sums(reach: Reach, row: SortedRow, groups: Groups) -> None:
 
 @kernel
 def sum_below(down: Array, below: Array) -> None:
-    """Sums of 1/down and its square over what stands before."""
+    """Running sums of 1/down and its square over the scores before each index."""
     a, b = 0.0, 0.0
     for p in range(down.shape[0]):
         below[p, 0] = a
@@ -278,7 +278,7 @@ def sum_below(down: Array, below: Array) -> None:
 
 @kernel
 def sum_values(val: Array, above: Array) -> None:
-    """Sums of scores over what stands from here on."""
+    """Running sums of scores from each index on."""
     s = 0.0
     above[val.shape[0], 0] = 0.0
     for p in range(val.shape[0] - 1, -1, -1):
@@ -288,7 +288,7 @@ def sum_values(val: Array, above: Array) -> None:
 
 @kernel
 def sum_above(down: Array, above: Array) -> None:
-    """Sums of down and its square over what stands from here on."""
+    """Running sums of down and its square from each index on."""
     a, b = 0.0, 0.0
     above[down.shape[0], 1:] = 0.0
     for p in range(down.shape[0] - 1, -1, -1):
@@ -302,7 +302,7 @@ def sum_above(down: Array, above: Array) -> None:
 def powers_of(
     sums: Array, at: int, column: int, x: float, a: float, b: float, c: float, d: float
 ) -> tuple[float, float]:
-    """What sums of powers count for one score, whose own factor is x, and the slope they give."""
+    """Contribution of the sums of powers to a score with factor x, and its slope."""
     first, second = sums[at, column] * x, sums[at, column + 1] * x * x
     return a * first + b * second, c * first + d * second
 
@@ -311,14 +311,14 @@ def powers_of(
 def leave_powers(
     left: Array, at: int, column: int, x: float, weight: float, c: float, d: float
 ) -> None:
-    """Leave a weight for all scores that ``powers_of`` counted."""
+    """Add a weight for all scores that ``powers_of`` counted."""
     left[at, column] += weight * c * x
     left[at, column + 1] += weight * d * x * x
 
 
 @kernel
 def add_sums(reach: Reach, row: SortedRow, groups: Groups) -> None:
-    """Add to each score's slope what positives left for it."""
+    """Add to each score's slope the weights that positives assigned to it."""
     for v in range(row.counts.shape[0]):
         first, last = row.starts[v], row.starts[v + 1]
         a, b = first + v, last + v + 1
@@ -332,7 +332,7 @@ def add_sums(reach: Reach, row: SortedRow, groups: Groups) -> None:
 
 @kernel
 def add_flat(left: Array, own: Array) -> None:
-    """Slope of the straight part, left at the first score that it goes to."""
+    """Slopes of the linear part; each weight is stored at its first score."""
     run = 0.0
     for p in range(own.shape[0]):
         run += left[p, 0]
@@ -341,7 +341,7 @@ def add_flat(left: Array, own: Array) -> None:
 
 @kernel
 def add_from_above(left: Array, down: Array, own: Array) -> None:
-    """Slopes by powers of x, left one behind the last score that they go to."""
+    """Slopes by powers of x; each weight is stored one after its last score."""
     a, b = 0.0, 0.0
     for p in range(own.shape[0] - 1, -1, -1):
         a += left[p + 1, 0]
@@ -352,7 +352,7 @@ def add_from_above(left: Array, down: Array, own: Array) -> None:
 
 @kernel
 def add_from_below(left: Array, down: Array, own: Array) -> None:
-    """Slopes by powers of x, left at the first score that they go to."""
+    """Slopes by powers of x; each weight is stored at its first score."""
     a, b = 0.0, 0.0
     for p in range(own.shape[0]):
         a += left[p, 1]
@@ -360,9 +360,9 @@ def add_from_below(left: Array, down: Array, own: Array) -> None:
         own[p] += (a + b * down[p]) * down[p]
 
 
-PER_TAU = 4  # nodes in a temperature
-LEAST_DELTA = 4.5  # delta / tau: below, two powers of exp(-t / tau) are not enough
-NEAR = 31  # nodes to each side that the filter reaches
+PER_TAU = 4  # nodes per temperature
+LEAST_DELTA = 4.5  # delta / tau; below, two powers of exp(-t / tau) are too inaccurate
+NEAR = 31  # reach of the filter in nodes, to each side
 TAIL = fit_tail(NEAR / PER_TAU)
 PLACES = np.arange(-NEAR, NEAR + 1) / PER_TAU
 SIGMA = (1.0 / (1.0 + np.exp(-PLACES))).astype(np.float32)
@@ -372,17 +372,17 @@ FAR = np.exp(-(NEAR + 1.0) / PER_TAU)  # x of the first node out of reach
 
 
 class Nodes(NamedTuple):
-    """Room for a row on the grid.
+    """Buffers for a row on the grid.
 
     Args:
         first: (N,) int32 first of the eight nodes of a score.
-        between: (N,) float32 where it lies between the middle two.
+        between: (N,) float32 position between the middle two nodes, 0..1.
         share: (8, N + 16) float32 share of each of the nodes.
-        mass: (A + 2 NEAR,) float32 what lies on the nodes, with empty ones at both ends.
+        mass: (A + 2 NEAR,) float32 weight on each node, with empty nodes at both ends.
         field: (A,) float32 sums over the mass, at the nodes.
         sums: (L + 1, N) float32 sum of sigma over a level's scores, for each positive.
         slopes: (L + 1, N) float32 the same of its slope.
-        weights: (L + 1, N) float32 what each positive leaves for a level's scores.
+        weights: (L + 1, N) float32 weight of each positive for a level's scores.
     """
 
     first: Array
@@ -396,18 +396,18 @@ class Nodes(NamedTuple):
 
 
 def nodes_for(span: float) -> int:
-    """Nodes that rows with a range of ``span`` tau need."""
+    """Number of nodes for rows with a range of ``span`` tau."""
     return int(span * PER_TAU) + 10
 
 
 def new_nodes(size: int, num_levels: int, span: float) -> Nodes:
-    """Room for rows of this many scores, with a range of at most ``span`` tau."""
+    """Allocate the buffers for rows of this many scores, with a range of at most ``span`` tau."""
     nodes = nodes_for(span)
     by_score = (np.empty((num_levels + 1, size), np.float32) for _ in range(3))
     return Nodes(
         np.empty(size, np.int32),
         np.empty(size, np.float32),
-        np.empty((8, size + 16), np.float32),  # rows apart in the cache
+        np.empty((8, size + 16), np.float32),  # padded, so that rows do not collide in the cache
         np.empty(nodes + 2 * NEAR, np.float32),
         np.empty(nodes, np.float32),
         *by_score,
@@ -418,7 +418,7 @@ def new_nodes(size: int, num_levels: int, span: float) -> Nodes:
 def count_all(
     tau: float, low: float, smooth: bool, row: SortedRow, groups: Groups, nodes: Nodes
 ) -> None:
-    """Sums of sigma and of its slope over the scores of each level, for each positive."""
+    """Compute sums of sigma and its slope over the scores of each level, for each positive."""
     n = row.starts[row.starts.shape[0] - 1]
     place(groups.val[:n], low, PER_TAU / tau, nodes.first, nodes.between)
     for i in range(8):
@@ -426,7 +426,7 @@ def count_all(
     nodes.weights[:] = 1.0
     for v in range(row.counts.shape[0]):
         first, last = row.starts[v], row.starts[v + 1]
-        start = row.starts[1] if smooth else last  # first of the positives that count this level
+        start = row.starts[1] if smooth else last  # first positive that counts this level
         if first == last or start == n:
             nodes.sums[v, start:n] = 0.0
             nodes.slopes[v, start:n] = 0.0
@@ -444,7 +444,7 @@ def count_all(
 
 @kernel
 def pull_all(tau: float, smooth: bool, row: SortedRow, groups: Groups, nodes: Nodes) -> None:
-    """Slope of every score, from what the positives left for its level."""
+    """Compute the slope of every score from the weights of the positives for its level."""
     n = row.starts[row.starts.shape[0] - 1]
     for v in range(row.counts.shape[0]):
         first, last = row.starts[v], row.starts[v + 1]
@@ -459,7 +459,7 @@ def pull_all(tau: float, smooth: bool, row: SortedRow, groups: Groups, nodes: No
 
 @fast
 def place(val: Array, low: float, scale: float, first: Array, between: Array) -> None:
-    """Node below each score, and how far it lies above it, 0..1."""
+    """Write the node below each score, and the distance above it in nodes, 0..1."""
     for p in range(val.shape[0]):
         at = (np.float64(val[p]) - low) * scale
         first[p] = np.int32(at)
@@ -468,7 +468,7 @@ def place(val: Array, low: float, scale: float, first: Array, between: Array) ->
 
 @fast
 def lagrange(between: Array, node: int, ways: Array) -> None:
-    """Share of one of the eight nodes -3..4: a product of the ways to the others."""
+    """Lagrange weight of one of the eight nodes -3..4: a product over the other nodes."""
     scale = np.float32(1.0)
     for other in range(8):
         if other != node:
@@ -484,7 +484,7 @@ def lagrange(between: Array, node: int, ways: Array) -> None:
 
 @fast
 def lay(share: Array, firsts: Array, weight: Array, mass: Array, first: int, last: int) -> None:
-    """Lay down the weights of the scores first..last, those on the same nodes together."""
+    """Spread the weights of the scores first..last onto nodes; scores of one node together."""
     p = first
     while p < last:
         node, q = firsts[p], p + 1
@@ -502,7 +502,7 @@ def lay(share: Array, firsts: Array, weight: Array, mass: Array, first: int, las
 def read(
     share: Array, firsts: Array, field: Array, first: int, last: int, scale: float, out: Array
 ) -> None:
-    """Add the field at the places of the scores first..last, each from its eight nodes."""
+    """Add the interpolated field at the scores first..last, each from its eight nodes."""
     for p in range(np.uint64(first), np.uint64(last)):
         node = np.uint64(firsts[p])
         total = np.float32(0)
@@ -513,7 +513,7 @@ def read(
 
 @kernel
 def sum_sigma(mass: Array, out: Array) -> None:
-    """Sums of sigma over the mass, at every node."""
+    """Convolve the mass with sigma, at every node."""
     filter_near(mass, SIGMA, out)
     add_below(mass, out, TAIL[0], TAIL[1])
     add_above(mass, out, 1.0, -TAIL[0], -TAIL[1])
@@ -521,7 +521,7 @@ def sum_sigma(mass: Array, out: Array) -> None:
 
 @kernel
 def sum_slopes(mass: Array, out: Array) -> None:
-    """Sums of sigma (1 - sigma) over the mass, at every node: the same to and fro."""
+    """Convolve the mass with sigma (1 - sigma), which is symmetric, at every node."""
     filter_near(mass, SLOPE, out)
     add_below(mass, out, TAIL[2], TAIL[3])
     add_above(mass, out, 0.0, TAIL[2], TAIL[3])
@@ -529,7 +529,7 @@ def sum_slopes(mass: Array, out: Array) -> None:
 
 @kernel
 def filter_near(mass: Array, taps: Array, out: Array) -> None:
-    """Sum over the 63 nodes within reach, seven at a time."""
+    """Convolve with the 63 taps in reach, seven at a time."""
     out[:] = 0
     for i in range(0, taps.shape[0], 7):
         add_seven(mass[i : i + out.shape[0] + 6], taps[i : i + 7], out)
@@ -537,7 +537,7 @@ def filter_near(mass: Array, taps: Array, out: Array) -> None:
 
 @fast
 def add_seven(mass: Array, taps: Array, out: Array) -> None:
-    """Add seven taps times as many shifted masses."""
+    """Add seven taps times the shifted masses; unrolled, to load each output once."""
     t0, t1, t2, t3, t4, t5, t6 = taps[0], taps[1], taps[2], taps[3], taps[4], taps[5], taps[6]
     for b in range(np.uint64(out.shape[0])):
         c = np.uint64(b)
@@ -548,7 +548,7 @@ def add_seven(mass: Array, taps: Array, out: Array) -> None:
 
 @kernel
 def add_below(mass: Array, out: Array, first: float, second: float) -> None:
-    """Add what lies out of reach below each node."""
+    """Add the tail of the nodes below the filter's reach, by two decaying sums."""
     x, y = 0.0, 0.0
     for b in range(NEAR + 1, out.shape[0]):
         here = np.float64(mass[b - 1])  # node b - NEAR - 1
@@ -559,7 +559,7 @@ def add_below(mass: Array, out: Array, first: float, second: float) -> None:
 
 @kernel
 def add_above(mass: Array, out: Array, each: float, first: float, second: float) -> None:
-    """Add what lies out of reach above each node."""
+    """Add the tail of the nodes above the filter's reach, by two decaying sums."""
     number, x, y = 0.0, 0.0, 0.0
     for b in range(out.shape[0] - NEAR - 2, -1, -1):
         here = np.float64(mass[b + 2 * NEAR + 1])  # node b + NEAR + 1
