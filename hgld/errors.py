@@ -29,21 +29,24 @@ __all__ = [
     "WaitingForReview",
 ]
 
-_STEERING = dict.fromkeys({*range(32), *range(127, 160), 0x2028, 0x2029} - {ord("\n")}, " ")
+_STEERING = dict.fromkeys([*range(32), *range(127, 160), 0x2028, 0x2029], " ")
 DISK_FULL = (ENOSPC, EDQUOT)  # errno of an OSError if the disk or the quota is full
 
 
 class HgldError(Exception):
-    """An error that the user can understand and fix; its message is one line.
+    """An error that the user can understand and fix; its message is one line, or one line a fault.
 
     Text from files (a column's name, a label) may hold characters that break a line or control a
-    terminal: each is replaced by a blank. A newline stays: it separates the faults of a list.
+    terminal: each is replaced by a blank.
+
+    Args:
+        lines: the message; several if there are several faults.
     """
 
     exit_code = 1
 
     def __str__(self) -> str:
-        return super().__str__().translate(_STEERING)
+        return "\n".join(str(line).translate(_STEERING) for line in self.args)
 
 
 class UsageError(HgldError):

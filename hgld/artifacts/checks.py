@@ -49,9 +49,10 @@ def require_columns(found: Iterable[str], wanted: Mapping[str, ColumnType], path
     names = [str(name) for name in found]
     missing = [name for name in wanted if name not in names]
     if missing:
-        fault = f"column '{missing[0]}' is missing; it has {', '.join(names)}"
-        fault += nearest(missing[0], names)
-        raise InvalidData(f"{path}: " + fault.replace("\n", " "))
+        raise InvalidData(
+            f"{path}: column '{missing[0]}' is missing; it has {', '.join(names)}"
+            + nearest(missing[0], names)
+        )
 
 
 def require_numbers(

@@ -128,7 +128,7 @@ def _read_roots(class_roots: pd.DataFrame, taxonomy: pd.DataFrame, path: Path) -
         if row["supercategory"] and (fault := _fault(row["supercategory"], row["kind"], kinds))
     ]
     if faults:
-        raise InvalidData(f"{path} " + "\n  ".join(faults))
+        raise InvalidData(f"{path} {faults[0]}", *(f"  {fault}" for fault in faults[1:]))
     return [Root(**row) for row in rows]
 
 

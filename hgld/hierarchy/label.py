@@ -108,7 +108,7 @@ def _fault(supercategory: str, kind: str, kinds: Mapping[str, str]) -> str:
 
 def _raise_all(faults: Sequence[str], path: Path) -> None:
     if faults:
-        raise InvalidData(f"{path} " + "\n  ".join(faults))
+        raise InvalidData(f"{path} {faults[0]}", *(f"  {fault}" for fault in faults[1:]))
 
 
 def _with_items(landmark_values: pd.DataFrame, instance_of: pd.DataFrame) -> pd.DataFrame:

@@ -91,7 +91,7 @@ def read_annotations(path: Path, by_label: bool = False) -> dict[str, Annotation
         faults += [fault] if fault else []
         found[row[name]] = _annotation(row, row[name])
     if faults:
-        raise InvalidData(_report(sheet, faults))
+        raise InvalidData(*_report(sheet, faults))
     return found
 
 
@@ -135,8 +135,8 @@ def _fault(row: SheetRow, name: str, found: Mapping[str, Annotation]) -> str:
     return ""
 
 
-def _report(sheet: Sheet, faults: list[str]) -> str:
-    return f"{sheet.name}: {count_text(len(faults), 'fault')}\n  " + "\n  ".join(faults)
+def _report(sheet: Sheet, faults: list[str]) -> list[str]:
+    return [f"{sheet.name}: {count_text(len(faults), 'fault')}", *(f"  {f}" for f in faults)]
 
 
 def _annotation(row: SheetRow, key: str) -> Annotation:

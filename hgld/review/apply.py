@@ -98,7 +98,7 @@ def _read_all(
         wanted |= found.wanted
     reports = [_report(name, faulty) for name, faulty in faults.items() if faulty]
     if reports or (doubts and not sure):
-        raise InvalidData("\n".join(reports or doubts))
+        raise InvalidData(*(line for part in reports or doubts for line in part.split("\n")))
     return wanted, bulk
 
 

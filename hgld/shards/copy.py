@@ -36,10 +36,13 @@ def copy_samples(
         The rows with their new shards and offsets, and the manifest's entry of each shard.
 
     Raises:
-        InvalidData: ``out`` is not empty, or a sample is damaged (shard and key are named).
+        InvalidData: there are no rows, ``out`` is not empty, or a sample is damaged (shard and key
+            are named).
     """
     if out.exists() and any(out.iterdir()):
         raise InvalidData(f"{out}: is not empty; give a new folder")
+    if rows.empty:
+        raise InvalidData(f"{folder}: no samples to copy were given")
     read_manifest(folder)  # a folder without one is not complete
     reader, tables, facts = FileReader(folder), [], []
     for split, part in rows.groupby("split", sort=True):

@@ -50,7 +50,13 @@ def read_sample(folder: Path | str, key: str) -> Sample:
         else b"{}"
     )
     reader.close()
-    return Sample(row, json.loads(text), jpeg)
+    try:
+        return Sample(row, json.loads(text), jpeg)
+    except ValueError:
+        raise InvalidData(
+            f"{folder / str(row['shard'])}: key {row['key']}: its JSON is not what the index "
+            "states; run `hgld shards verify`"
+        ) from None
 
 
 def _find_row(folder: Path, key: str) -> "pd.Series[Any]":

@@ -67,8 +67,8 @@ class FactStore:
             ).fetchall()
             sound = {key: fact for key, fact, d in rows if d == _digest(kind.__name__, key, fact)}
             if damaged := [key for key, *_ in rows if key not in sound]:
-                drop = f"DELETE FROM facts WHERE {_AMONG}"
-                self._connection.execute(drop, (kind.__name__, json.dumps(damaged)))
+                drop = "DELETE FROM facts WHERE kind = ? AND key = ?"
+                self._connection.executemany(drop, [(kind.__name__, key) for key in damaged])
                 found = count_text(len(damaged), "damaged fact")
                 say(f"{self._path}: {found}, asked for again")
         return {key: _decode(kind, json.loads(fact)) for key, fact in sound.items()}
