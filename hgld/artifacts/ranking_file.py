@@ -104,7 +104,7 @@ class RankingFile:
             classes, means = data.get("classes", none), data.get("class_means", none)
             order, gallery_ids = data["order"], data["gallery_ids"]
             return cls(path, data["query_ids"], order, gallery_ids, classes, means)
-        except Exception as error:  # zipfile and numpy raise whatever the damage leads to
+        except Exception as error:  # zipfile and numpy raise many types for a damaged file
             raise _unreadable(path, error) from None
 
     @cached_property
@@ -152,7 +152,7 @@ class RankingFile:
                 for _ in range(count):
                     row = member.read(shape[1] * kind.itemsize)
                     yield np.frombuffer(row, kind, shape[1])
-        except Exception as error:  # zipfile and numpy raise whatever the damage leads to
+        except Exception as error:  # zipfile and numpy raise many types for a damaged file
             raise _unreadable(self.path, error) from None
 
 

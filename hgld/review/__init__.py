@@ -1,1 +1,1 @@
-"""What people read and fill in: sheets, workbooks, the page, and what two annotators agree on."""
+"""Review by people: sheets, workbooks, an HTML page, and the agreement of annotators."""

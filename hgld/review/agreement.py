@@ -1,11 +1,11 @@
-"""How far two annotators agree, beyond what chance would give.
+"""Inter-annotator agreement of two annotators, corrected for chance: Cohen's kappa, Gwet's AC1.
 
-Each value that both decided counts once, or as often as it has images. ``drop`` and ``unsure`` are
-answers like any other: an annotator who drops what the other keeps disagrees. Cohen's kappa is
-not defined where both gave one and the same answer throughout; it is then said so, and Gwet's AC1
-stands beside it, which is.
+Each value that both decided counts once, or is weighted by its images. ``drop`` and ``unsure`` are
+answers like any other: an annotator who drops a value that the other keeps disagrees. Kappa is not
+defined if both gave the same single answer throughout; a note then says so, and AC1 is still
+defined.
 
-The interval is a bootstrap over values: seeded, so that the same files give the same figures.
+The interval is a bootstrap over values with a fixed seed, so the same files give the same figures.
 """
 
 from collections import Counter
@@ -39,10 +39,10 @@ ANSWERS: dict[str, Callable[[Annotation], str]] = {
 def measure_agreement(
     a: Annotations, b: Annotations, names: tuple[str, str], *, seed: int = 0
 ) -> dict[str, Any]:
-    """Agreement, kappa with its interval, the table of supercategories, the confused pairs.
+    """Measure agreement, kappa with its interval, counts by supercategory, and confused pairs.
 
     Raises:
-        InvalidData: there is no value that both decided.
+        InvalidData: the annotators have no decided value in common.
     """
     keys = [key for key in a if key in b and a[key].decision and b[key].decision]
     if not keys:
@@ -65,9 +65,9 @@ def measure_agreement(
 def _measure_all(
     a: Annotations, b: Annotations, keys: Sequence[str], seed: int
 ) -> Iterator[dict[str, Any]]:
-    """Supercategory and kind, each by values and by what they weigh, if they do.
+    """Measure supercategory and kind, each unweighted and, if there are weights, weighted.
 
-    Kind is measured where both give one: an annotator may leave it to the taxonomy.
+    Kind is measured only if both give one, since an annotator may leave it to the taxonomy.
     """
     heavier = [max(a[key], b[key], key=lambda one: one.weight) for key in keys]
     weights = np.array([one.weight for one in heavier])
@@ -88,10 +88,9 @@ def _measure_all(
 
 
 def disagreements(a: Annotations, b: Annotations, names: tuple[str, str]) -> pd.DataFrame:
-    """A review sheet of the values that the two decided differently, side by side, to be decided.
+    """Return a review sheet of the disagreements, with both answers, to be adjudicated.
 
-    It is applied like any sheet; of columns that the annotators saw, those of the first file
-    stand there.
+    It is applied like any review sheet; read-only columns are those of the first file.
     """
     shown = ("key", "key_type", "instance_of", "landmarks", "images", "examples", "evidence")
     rows = [
@@ -113,7 +112,7 @@ def disagreements(a: Annotations, b: Annotations, names: tuple[str, str]) -> pd.
 
 
 def _differ(one: Annotation, other: Annotation) -> bool:
-    """Whether two say two things; a kind that one leaves to the taxonomy is none."""
+    """Whether two annotations disagree; a kind that one leaves to the taxonomy is ignored."""
     pairs = [(answer(one), answer(other)) for answer in ANSWERS.values()]
     return any(first != second for first, second in pairs if first and second)
 
@@ -128,13 +127,13 @@ def _side(name: str, said: Annotation) -> dict[str, str]:
 
 
 def _count_alone(a: Annotations, b: Annotations, names: tuple[str, str]) -> dict[str, int]:
-    """Values that one of the two decided and the other did not."""
+    """Count values that only one of the two decided."""
     done = [{key for key, one in side.items() if one.decision} for side in (a, b)]
     return {names[0]: len(done[0] - done[1]), names[1]: len(done[1] - done[0])}
 
 
 def _measure(pairs: Pairs, weights: np.ndarray, seed: int) -> dict[str, Any]:
-    """Agreement in [0, 1], kappa with its interval, AC1, and a note where kappa is not defined."""
+    """Return agreement in [0, 1], kappa with interval, AC1, and a note if kappa is undefined."""
     one, other = zip(*pairs, strict=True)
     classes = sorted({*one, *other})
     first, second = _indicators(one, classes), _indicators(other, classes)
@@ -152,7 +151,7 @@ def _measure(pairs: Pairs, weights: np.ndarray, seed: int) -> dict[str, Any]:
 
 
 def _indicators(answers: Sequence[str], classes: Sequence[str]) -> np.ndarray:
-    """(N, C) one where the answer is the class."""
+    """Return (N, C) one-hot answers."""
     place = {name: i for i, name in enumerate(classes)}
     found = np.zeros((len(answers), len(classes)))
     found[np.arange(len(answers)), [place[answer] for answer in answers]] = 1
@@ -160,7 +159,7 @@ def _indicators(answers: Sequence[str], classes: Sequence[str]) -> np.ndarray:
 
 
 def _shares(first: np.ndarray, second: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Agreement, and Gwet's AC1: chance is the mean of q (1 - q) over the classes."""
+    """Return agreement and Gwet's AC1, whose chance term is the mean of q (1 - q) over classes."""
     share = weights / weights.sum()
     agreement = float(share @ (first * second).sum(axis=1))
     mean = share @ (first + second) / 2
@@ -171,7 +170,7 @@ def _shares(first: np.ndarray, second: np.ndarray, weights: np.ndarray) -> tuple
 def _interval(
     first: np.ndarray, second: np.ndarray, weights: np.ndarray, seed: int
 ) -> tuple[float, float]:
-    """Percentiles of kappa over values drawn with replacement."""
+    """Return percentiles of kappa over values drawn with replacement."""
     same = (first * second).sum(axis=1)
     kappas = []
     for counts in count_draws(len(weights), seed=seed):
@@ -185,7 +184,7 @@ def _interval(
 
 
 def _by_supercategory(pairs: Pairs) -> list[dict[str, Any]]:
-    """Of each answer how many values each gave it, and both; the most frequent first."""
+    """Count values by answer for each annotator and for both; the most frequent first."""
     counts = (*map(Counter, zip(*pairs, strict=True)), Counter(x for x, y in pairs if x == y))
     either = counts[0] + counts[1]
     return [
@@ -199,7 +198,7 @@ def _by_supercategory(pairs: Pairs) -> list[dict[str, Any]]:
 
 
 def _confused(pairs: Pairs, labels: Sequence[str]) -> list[dict[str, Any]]:
-    """Pairs of answers, whichever gave which: how many values, and the first of them."""
+    """Return unordered pairs of different answers: number of values, and the first ones."""
     found: dict[tuple[str, ...], list[str]] = {}
     for pair, label in zip(pairs, labels, strict=True):
         if pair[0] != pair[1]:

@@ -1,8 +1,8 @@
-"""What one person says of each value: a review sheet or a file of decisions, read as such.
+"""Annotations of one person, read from a review sheet or a file of decisions.
 
-Two such files are compared (``hgld.review.differences``) or measured against each other
-(``hgld.review.agreement``). A value is known by its key, or by its label where the file
-has no keys; of a file of decisions the last row of a key counts.
+Two such files are compared by ``hgld.review.differences`` or ``hgld.review.agreement``. A value is
+identified by its key, or by its label if the file has no keys; in a file of decisions, the last row
+of a key counts.
 """
 
 from collections.abc import Mapping
@@ -19,17 +19,17 @@ from hgld.words import count_text, nearest
 
 __all__ = ["Annotation", "complete", "read_annotations", "read_both", "weigh"]
 
-WEIGHTS = ("images", "landmarks", "count")  # the first that a file has
+WEIGHTS = ("images", "landmarks", "count")  # the first one present is used
 
 
 @dataclass(frozen=True)
 class Annotation:
-    """What is said of one value.
+    """Annotation of one value.
 
     Attributes:
         cells: all cells of its row, by column.
-        weight: how many images (or landmarks, or uses) it has; 0 where that is not known.
-        unit: which of these.
+        weight: number of its images (or landmarks, or uses); 0 if unknown.
+        unit: name of the counted thing.
     """
 
     key: str
@@ -44,17 +44,17 @@ class Annotation:
 
     @property
     def place(self) -> str:
-        """The supercategory, or in brackets why there is none; empty while it is open."""
+        """Supercategory, or the reason for none in brackets; empty if undecided."""
         return self.supercategory if self.decision in PLACING else self._why_none
 
     @property
     def kind_place(self) -> str:
-        """The kind, or in brackets why there is none; empty while it is open."""
+        """Kind, or the reason for none in brackets; empty if undecided."""
         return self.kind if self.decision in PLACING else self._why_none
 
     @property
     def words(self) -> str:
-        """What is said, in words."""
+        """The annotation as text."""
         return " ".join(filter(None, (self.decision or "open", self.supercategory)))
 
     @property
@@ -63,7 +63,7 @@ class Annotation:
 
 
 def read_both(one: Path, other: Path) -> tuple[dict[str, Annotation], dict[str, Annotation]]:
-    """What two files say; by label where one of them has no keys.
+    """Read two files; by label if one of them has no keys.
 
     Raises:
         InvalidData: as ``read_annotations``.
@@ -73,14 +73,14 @@ def read_both(one: Path, other: Path) -> tuple[dict[str, Annotation], dict[str, 
 
 
 def read_annotations(path: Path, by_label: bool = False) -> dict[str, Annotation]:
-    """What a file says, by key (by label where it has none, or if so wanted), in its order.
+    """Read a file's annotations by key (by label if it has no keys, or on request), in order.
 
     Raises:
-        InvalidData: no such file, a missing column, a decision that is none, two rows of a value
-            that say two things.
+        InvalidData: the file is missing, lacks a column, has an unknown decision, or two
+            contradictory rows of a value.
     """
     sheet = read_sheets(path)[0]
-    by_label = by_label and "instance_of" in sheet.columns  # where not, keys may be labels
+    by_label = by_label and "instance_of" in sheet.columns  # otherwise, keys may be labels
     name = "instance_of" if by_label or "key" not in sheet.columns else "key"
     sheet.require((name, "decision", "supercategory"))
     history = "supersedes" in sheet.columns
@@ -98,7 +98,7 @@ def read_annotations(path: Path, by_label: bool = False) -> dict[str, Annotation
 def weigh(
     annotations: Mapping[str, Annotation], counts: Mapping[str, Annotation]
 ) -> dict[str, Annotation]:
-    """The annotations with the weights that another file has for the same values."""
+    """Return the annotations with the weights of the same values in another file."""
     return {
         key: replace(one, weight=(c := counts.get(key, one)).weight, unit=c.unit)
         for key, one in annotations.items()
@@ -108,7 +108,7 @@ def weigh(
 def complete(
     annotations: Mapping[str, Annotation], taxonomy: pd.DataFrame
 ) -> dict[str, Annotation]:
-    """The annotations with supercategories spelled as in the taxonomy, and the kinds of these."""
+    """Return the annotations with the taxonomy's spelling of supercategories, and their kinds."""
     kinds = kinds_of(taxonomy)
     names = {name.casefold(): name for name in kinds}
     spelled = {
@@ -155,7 +155,7 @@ def _annotation(row: SheetRow, key: str) -> Annotation:
 
 
 def _number(cell: str) -> float:
-    """A count, whatever a spreadsheet puts between its digits; 0 where it is none."""
+    """Return a count, ignoring thousands separators; 0 if it is not a number."""
     digits = "".join(cell.split()).replace(",", "").replace("'", "")
     try:
         return max(0.0, float(digits))

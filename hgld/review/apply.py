@@ -1,8 +1,8 @@
-"""Apply review sheets: see that they are sound, and append the decisions that are new.
+"""Apply review sheets: validate them, and append the new decisions.
 
-What cannot be read as it was meant is told with row and column, all of it at once, and then
-nothing is applied. Rows that are gone or untouched change nothing: to open a value again, write
-``unsure``. A row of a value goes before a row of its cluster.
+If any cell is invalid, all faults are reported at once with row and column, and nothing is applied.
+Deleted and unchanged rows change nothing: to reopen a value, write ``unsure``. The row of a value
+takes precedence over the row of its cluster.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from hgld.words import count_text
 
 __all__ = ["apply_sheets"]
 
-SHOWN = 5  # rows that are named of those in doubt
+SHOWN = 5  # doubtful rows named in an error
 
 
 def apply_sheets(
@@ -41,18 +41,18 @@ def apply_sheets(
     when: str,
     sure: bool = False,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """``decisions`` and ``cluster_edits`` with a new row for each value that the sheets change.
+    """Return ``decisions`` and ``cluster_edits`` with a new row for each change in the sheets.
 
-    A sheet of values and one of clusters are told apart by their columns; a workbook holds both.
-    Each new decision names in ``supersedes`` the date of the decision that it replaces. What holds
-    already is not written again: a sheet may be applied twice, as after a kill.
+    Sheets of values and of clusters are recognised by their columns; a workbook has both. Each new
+    decision names in ``supersedes`` the date of the decision that it replaces. A decision already
+    in force is not written again, so a sheet may be applied twice, for example after a kill.
 
-    What is doubtful is applied only if the caller is ``sure``: rows that replace a newer decision
+    Doubtful rows are applied only if the caller is ``sure``: rows that replace a newer decision
     which their sheet does not show, and decisions that seem to have moved to other keys.
 
     Raises:
-        InvalidData: every fault of every sheet, with row, column, what was found and expected;
-            or, unless ``sure``, what is doubtful.
+        InvalidData: all faults of all sheets, with row, column, found and expected value; or,
+            unless ``sure``, doubtful rows.
     """
     values = _values(clusters, decisions, hints_of(class_hints))
     kinds = kinds_of(taxonomy)
@@ -83,7 +83,7 @@ def _read_all(
     kinds: Mapping[str, str],
     sure: bool,
 ) -> tuple[dict[str, WantedDecision], Bulk]:
-    """What all sheets say of values and of clusters; raises with the faults of all of them."""
+    """Read the rows of values and of clusters in all sheets; raise all faults together."""
     sheets = [sheet for path in paths for sheet in read_sheets(path)]
     of_clusters = [sheet for sheet in sheets if {"action", "cluster"} <= set(sheet.columns)]
     bulk, faults = Bulk({}, []), dict[str, list[Fault]]()
@@ -103,7 +103,7 @@ def _read_all(
 
 
 def _doubts(name: str, found: Reading) -> list[str]:
-    """What a person should look at before the sheet is applied."""
+    """Return the doubts that a person should check before the sheet is applied."""
     if found.moved:
         return [
             f"{name}: {found.moved}, nothing was applied; were columns sorted without the others? "
@@ -124,7 +124,7 @@ def _doubts(name: str, found: Reading) -> list[str]:
 def _values(
     clusters: pd.DataFrame, decisions: pd.DataFrame, hints: Mapping[str, str]
 ) -> dict[str, Value]:
-    """Key -> what is known of it; decisions without a value too, since the sheet shows them."""
+    """Return key -> value; including decisions without a value, since the sheet shows them."""
     decided = Decided(decisions)
     gone = {
         d.key: Value(d.key_type, label, d.evidence, decided.history(d.key, label), {})
@@ -168,7 +168,7 @@ def _new_decisions(
 def _twice(
     sheet: Sheet, found: Mapping[str, WantedDecision], before: Mapping[str, WantedDecision]
 ) -> list[Fault]:
-    """Values of which an earlier sheet says something else."""
+    """Return values that an earlier sheet decides differently."""
     expected = "what the other sheet says of this key; apply one of them only"
     return [
         (row.number, row.fault("decision", expected))

@@ -1,8 +1,8 @@
-"""A copy of the review sheet for one of several annotators, who must not see the others' work.
+"""Blind copy of the review sheet for one of several annotators, without the others' decisions.
 
-No decision stands in it and no suggestion that comes from one; its rows are in an order of its own,
-so that what an annotator decides when tired is not the same for all. The base of a row says that it
-was written from no decision, and its place in this order.
+It has neither decisions nor suggestions derived from them. Its rows are shuffled for each
+annotator, so that fatigue affects different values. The base of a row records that it was written
+without a decision, and its position in this order.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def blind_sheet(
     seed: int,
     hints: bool,
 ) -> pd.DataFrame:
-    """One row a value, undecided, in an order drawn by the seed; without hints if so wanted."""
+    """Return one undecided row for each value, shuffled by the seed; optionally without hints."""
     none = decisions[:0]
     sheet = list_values(clusters, landmark_values, landmarks, taxonomy, none, class_hints)
     order = np.random.default_rng(seed).permutation(len(sheet))

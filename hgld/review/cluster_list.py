@@ -1,7 +1,7 @@
-"""The sheet of clusters: one row a cluster, to decide many values at once.
+"""The sheet of clusters: one row for each cluster, to decide many values at once.
 
-Four columns to edit come first (action, into, supercategory, note); the rest says what the cluster
-holds, what of it is decided, and which clusters lie near.
+Four columns to edit come first (action, into, supercategory, note); the others show the values of
+the cluster, how many are decided, and the nearest clusters.
 """
 
 from collections import Counter
@@ -15,11 +15,11 @@ from hgld.review.evidence import short_hash
 
 __all__ = ["list_clusters", "members_hash"]
 
-LARGEST = 5  # values named of a cluster
+LARGEST = 5  # values named for each cluster
 
 
 def list_clusters(sheet: pd.DataFrame, cluster_summary: pd.DataFrame) -> pd.DataFrame:
-    """The rows of ``review_clusters.csv`` from those of ``review.csv``: most open images first."""
+    """Build the rows of ``review_clusters.csv`` from ``review.csv``: most open images first."""
     near = dict(zip(cluster_summary["cluster"], cluster_summary["nearest"], strict=True))
     here = sheet[sheet["cluster"] >= 0]
     names = dict(zip(here["cluster"], here["cluster_name"], strict=True))
@@ -34,7 +34,7 @@ def list_clusters(sheet: pd.DataFrame, cluster_summary: pd.DataFrame) -> pd.Data
 
 
 def members_hash(keys: Iterable[str]) -> str:
-    """What a decision on a cluster rests on: the values that it holds.
+    """Hash the values of a cluster, on which a decision on it is based.
 
     Example:
         >>> members_hash(["b", "a"]) == members_hash(["a", "b"]) != members_hash(["a"])
@@ -68,7 +68,7 @@ def _row(
 
 
 def _decided_as(rows: pd.DataFrame) -> str:
-    """What the cluster's values were decided to be, the most frequent first."""
+    """Return the decisions on the cluster's values, the most frequent first."""
     decided = rows[~rows["waits"]]
     words = decided["supercategory"].where(decided["supercategory"] != "", decided["decision"])
     counts = Counter(words.tolist())
@@ -77,7 +77,7 @@ def _decided_as(rows: pd.DataFrame) -> str:
 
 
 def _largest(rows: pd.DataFrame) -> str:
-    """Its values of most landmarks, with their number."""
+    """Return the cluster's values with the most landmarks, with their number."""
     first = rows.sort_values(["landmarks", "key"], ascending=[False, True]).head(LARGEST)
     pairs = zip(first["instance_of"], first["landmarks"], strict=True)
     return "; ".join(f"{label} ({count})" for label, count in pairs)

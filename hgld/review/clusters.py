@@ -1,13 +1,13 @@
-"""Read the sheets of clusters: what a person wants done with each, and what that means for values.
+"""Reader of the sheets of clusters: actions on clusters, and their effect on values.
 
     accept      the supercategory for all values of the cluster that are open
     merge       put the values of this cluster into the cluster numbered in ``into``
     dissolve    put each value of this cluster into the nearest other one
     split       cut this cluster into as many as ``into`` says, by k-means on its values
 
-Accepting writes decisions. The other three write which value belongs with which (see
-``hgld.hierarchy.cluster_edits``); decisions are not touched by them. Several sheets are read as
-one: they may say the same of a cluster, and not two things.
+Accepting writes decisions. The other three actions write which values belong together (see
+``hgld.hierarchy.cluster_edits``) and change no decision. Several sheets are read as one and must
+not contradict each other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,15 +32,15 @@ EDITABLE = ("action", "into", "supercategory", "note")
 NEEDED = ("cluster", "evidence", *EDITABLE)
 RESTARTS = 10
 
-Fault = tuple[int, str]  # the row's number, and what is wrong
+Fault = tuple[int, str]  # number of the row, message
 
 
 @dataclass(frozen=True)
 class Bulk:
-    """What the sheets of clusters mean for values.
+    """Effect of the sheets of clusters on values.
 
     Attributes:
-        accepted: value key -> supercategory and why; for those that are open.
+        accepted: value key -> supercategory and reason, for open values.
         edits: rows of ``cluster_edits``, without who and when.
     """
 
@@ -50,7 +50,7 @@ class Bulk:
 
 @dataclass(frozen=True)
 class _Act:
-    """A sound row: what to do with a cluster; ``into`` is a cluster or a number of parts."""
+    """A valid row: the action on a cluster; ``into`` is a cluster or a number of parts."""
 
     action: str
     into: int
@@ -61,7 +61,7 @@ class _Act:
 
 
 class _Clusters:
-    """The clusters as they are: their values' keys and vectors."""
+    """The current clusters: keys and vectors of their values."""
 
     def __init__(self, clusters: pd.DataFrame, label_vectors: Vectors) -> None:
         ordered = clusters.assign(key=value_keys(clusters)).sort_values("key")
@@ -84,7 +84,7 @@ def read_bulk(
     label_vectors: Vectors,
     kinds: Mapping[str, str],
 ) -> tuple[Bulk, dict[str, list[Fault]]]:
-    """What the sheets want together, and the faults of each by row; with any they want nothing."""
+    """Return the joint effect of the sheets and their faults by row; with faults, no effect."""
     here = _Clusters(clusters, label_vectors)
     acts: dict[int, _Act] = {}
     faults: dict[str, list[Fault]] = {}
@@ -125,7 +125,7 @@ def _read_acts(
 def _read_act(
     sheet: Sheet, row: SheetRow, here: _Clusters, kinds: Mapping[str, str]
 ) -> "_Act | str | None":
-    """What a row wants, or what is wrong with it; None where it wants nothing."""
+    """Return the action of a row or its fault; None for a row without action."""
     words = row["action"].casefold().split()
     action = words[0] if words else ""
     if not action:
@@ -150,7 +150,7 @@ def _read_act(
 def _read_what(
     row: SheetRow, action: str, cluster: int, here: _Clusters, kinds: Mapping[str, str]
 ) -> tuple[int, str] | str:
-    """The number and the supercategory that the action needs, or what is wrong with them."""
+    """Return the number and the supercategory that the action needs, or the fault."""
     into = _whole(row["into"])
     if row["into"] and action in ("accept", "dissolve"):
         return row.fault("into", f"nothing: {action} needs none")
@@ -171,13 +171,13 @@ def _read_what(
 
 
 def _whole(text: str) -> int:
-    """A number of digits alone, -1 for anything else."""
+    """Return a non-negative integer from digits only, -1 for any other text."""
     text = text.removesuffix(".0").removesuffix(",0")
     return int(text) if text.isdecimal() else -1
 
 
 def _contradictions(acts: Mapping[int, _Act], before: Mapping[int, _Act]) -> list[Fault]:
-    """Clusters of which an earlier sheet says something else."""
+    """Return clusters for which an earlier sheet has another action."""
     pairs = [(act, before.get(cluster, act)) for cluster, act in acts.items()]
     return [(act.row.number, _contradiction(act, first)) for act, first in pairs if act != first]
 
@@ -189,7 +189,7 @@ def _contradiction(act: _Act, first: _Act) -> str:
 
 
 def _conflicts(acts: Mapping[int, _Act], here: _Clusters) -> list[tuple[_Act, str]]:
-    """Act and fault: merges into what will not be there, nothing left to dissolve into."""
+    """Return conflicts: merges into a removed cluster, or no cluster left to dissolve into."""
     faults = []
     for cluster, act in acts.items():
         if act.action == "merge" and _target(cluster, acts) is None:
@@ -209,7 +209,7 @@ def _conflicts(acts: Mapping[int, _Act], here: _Clusters) -> list[tuple[_Act, st
 
 
 def _target(cluster: int, acts: Mapping[int, _Act]) -> int | None:
-    """Where the merges end that start at a cluster; None where they go round."""
+    """Return the final cluster of a chain of merges; None for a cycle."""
     passed = []
     while cluster in acts and acts[cluster].action == "merge":
         if cluster in passed:
@@ -220,12 +220,12 @@ def _target(cluster: int, acts: Mapping[int, _Act]) -> int | None:
 
 
 def _staying(acts: Mapping[int, _Act], here: _Clusters) -> list[int]:
-    """Clusters that no row takes apart."""
+    """Return clusters that are neither dissolved nor split nor merged."""
     return [c for c in here.rows if c not in acts or acts[c].action == "accept"]
 
 
 def _accepted(acts: Mapping[int, _Act], here: _Clusters) -> dict[str, tuple[str, str]]:
-    """What is accepted for each value; a cluster merged into an accepted one goes with it."""
+    """Return the accepted supercategory of each value; merged clusters follow their target."""
     accepted: dict[str, tuple[str, str]] = {}
     for cluster in here.rows:
         target = _target(cluster, acts)
@@ -240,7 +240,7 @@ def _accepted(acts: Mapping[int, _Act], here: _Clusters) -> dict[str, tuple[str,
 def _edits(
     cluster: int, act: _Act, acts: Mapping[int, _Act], here: _Clusters
 ) -> list[dict[str, str]]:
-    """Which value belongs with which, for all values of a cluster that is edited."""
+    """Return which value belongs with which, for all values of edited clusters."""
     rows = here.rows[cluster]
     if act.action == "merge":
         anchors = [here.medoid(here.rows[act.into])] * len(rows)
@@ -255,14 +255,14 @@ def _edits(
 
 
 def _part(rows: np.ndarray, parts: int, here: _Clusters) -> list[str]:
-    """The medoid of the part that each value falls into."""
+    """Return for each value the medoid of its part after a split by k-means."""
     labels = k_means(here.vectors[rows], parts, seed=0, restarts=RESTARTS).labels
     medoids = [here.medoid(rows[labels == part]) for part in range(parts)]
     return [medoids[label] for label in labels]
 
 
 def _scatter(rows: np.ndarray, staying: Sequence[int], here: _Clusters) -> list[str]:
-    """The medoid of the nearest cluster that stays, for each value."""
+    """Return for each value the medoid of the nearest remaining cluster."""
     centres = np.array([here.vectors[here.rows[c]].mean(axis=0) for c in staying])
     nearest_of = cdist(here.vectors[rows], centres).argmin(axis=1)
     return [here.medoid(here.rows[staying[i]]) for i in nearest_of]

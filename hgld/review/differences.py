@@ -1,7 +1,7 @@
-"""What has changed between two review sheets or files of decisions, in words.
+"""Semantic diff of two review sheets or files of decisions.
 
-A line of a CSV that differs says little: blanks, order and counts differ too. Told is what a
-person means: which values are decided in another way now.
+A textual diff of the CSVs also shows changed blanks, order and counts. This one reports only the
+values whose decision changed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,14 +14,14 @@ __all__ = ["Disagreement", "compare_annotations"]
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A value of which two files say two things; None: the file does not have it."""
+    """A value whose annotation differs between two files; None: the file does not have it."""
 
     before: Annotation | None
     after: Annotation | None
 
     @property
     def in_note_only(self) -> bool:
-        """Whether both decide the same and only the reason is another."""
+        """Whether the decision is the same and only the note differs."""
         return bool(self.before and self.after) and all(
             getattr(self.before, name) == getattr(self.after, name)
             for name in ("decision", "supercategory", "kind")
@@ -29,7 +29,7 @@ class Disagreement:
 
     @property
     def words(self) -> str:
-        """One line: the value, what was said of it and what is now."""
+        """One line: the value, the old and the new annotation."""
         one = self.after or self.before
         assert one is not None
         before = self.before.words if self.before else "not there"
@@ -44,7 +44,7 @@ class Disagreement:
 def compare_annotations(
     before: Mapping[str, Annotation], after: Mapping[str, Annotation]
 ) -> Iterator[Disagreement]:
-    """The values of which something else is said, by key."""
+    """Return the values whose annotation differs, by key."""
     for key in sorted(before.keys() | after.keys()):
         one, other = before.get(key), after.get(key)
         if one is None or other is None or _said(one) != _said(other):
@@ -56,7 +56,7 @@ def _said(annotation: Annotation) -> tuple[str, ...]:
 
 
 def _detail(before: Annotation, after: Annotation) -> str:
-    """What differs where the decision does not."""
+    """Return the difference of two annotations with the same decision."""
     if before.kind != after.kind:
         return f"kind {before.kind or 'empty'} -> {after.kind or 'empty'}"
     return f"note '{before.note}' -> '{after.note}'"

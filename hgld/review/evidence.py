@@ -1,8 +1,8 @@
-"""What a decision rests on, as a short hash: a later reader sees whether it is still the same.
+"""Evidence of a decision as a short hash, to detect decisions that are out of date.
 
-A class is decided by what it means: its label, and the classes above it in Wikidata where those
-are known. Counts, examples and clusters are left out on purpose: they change with every scrape
-and every clustering, and would make every decision look out of date.
+A class is decided by its meaning: its label, and its superclasses in Wikidata if they are known.
+Counts, examples and clusters are not part of the hash: they change with every scrape and every
+clustering, so every decision would become stale.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ __all__ = ["LETTERS", "PART", "evidence_of", "has_changed", "short_hash"]
 
 LENGTH = 6
 LETTERS = str.maketrans("0123456789", "ghijklmnop")
-PART = "-"  # between the parts of an evidence
+PART = "-"  # separator of the parts of an evidence
 
 
 def evidence_of(values: pd.DataFrame, hints: Mapping[str, str]) -> list[str]:
-    """The evidence of each value: hash of the label, and of the hint of its class if it has one.
+    """Return the evidence of each value: hash of its label, and of its class hint if it has one.
 
     Example:
         >>> values = pd.DataFrame({"class_id": ["Q1", ""], "instance_of": ["pond", "pub"]})
@@ -33,7 +33,7 @@ def evidence_of(values: pd.DataFrame, hints: Mapping[str, str]) -> list[str]:
 
 
 def has_changed(then: str, now: str) -> bool:
-    """Whether something that was known then is another thing now; what came later is no change.
+    """Whether a known part of the evidence changed; a part that was added later does not count.
 
     Example:
         >>> has_changed("aaaaaa", "aaaaaa-bbbbbb"), has_changed("aaaaaa-b", "aaaaaa-c")
@@ -46,7 +46,7 @@ def has_changed(then: str, now: str) -> bool:
 
 
 def short_hash(text: str) -> str:
-    """Six letters; no digits, since spreadsheets would take some of them for numbers.
+    """Return a hash of six letters, without digits, which a spreadsheet might read as a number.
 
     Example:
         >>> short_hash("pond")

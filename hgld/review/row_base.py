@@ -1,13 +1,13 @@
-"""The base of a sheet's row: which decision the row was written from, as a short text.
+"""The base of a sheet's row: a short text that identifies the decision it was written from.
 
-A sheet lives for weeks: other people decide in the meantime, and columns get sorted apart from each
-other. With its base a row says for itself whether a person changed it, whether the decision in
-force is still the one it shows, and whether its key is still its own.
+A sheet is in use for weeks: other people decide in the meantime, and columns get sorted separately.
+The base shows whether a person changed the row, whether the decision in force is still the one in
+the row, and whether the key still belongs to the row.
 
     base = hash of the key - hash of the editable cells - decisions made by then - row in the sheet
 
-The third part tells a decision that was made, taken back and made again from the first; the last
-part says whether rows still have the order in which they were written.
+The third part distinguishes a decision that was made, undone and made again from the first one; the
+last part shows whether rows still have the order in which they were written.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Base:
 
     @classmethod
     def parse(cls, text: str) -> "Base":
-        """Read a cell; a text that is no base counts as none.
+        """Parse a cell; any other text gives an empty base.
 
         Example:
             >>> Base.parse("kenphk-jngedc-h-gi")
@@ -57,13 +57,13 @@ class Base:
 
 
 def base_of(key: str, decision: Decision | None, row: int = 0) -> Base:
-    """The base of a row that shows this decision, or none."""
+    """Return the base of a row with this decision, or without one."""
     number, place = (f"{n:d}".translate(LETTERS) for n in (decision.number if decision else 0, row))
     return Base(short_hash(key), hash_cells(cells_of(decision)), number, place)
 
 
 def cells_of(decision: Decision | None) -> dict[str, str]:
-    """The four editable cells of a row as the sheet shows this decision."""
+    """Return the four editable cells of a row with this decision."""
     if decision is None:
         return dict.fromkeys(EDITABLE, "")
     said = (decision.decision, decision.supercategory, decision.kind, decision.why)
@@ -71,5 +71,5 @@ def cells_of(decision: Decision | None) -> dict[str, str]:
 
 
 def hash_cells(cells: Mapping[str, str]) -> str:
-    """The hash of the editable cells; spreadsheets capitalise words, so case does not count."""
+    """Hash the editable cells; case is ignored, since spreadsheets capitalise words."""
     return short_hash("\n".join(cells[name].casefold() for name in EDITABLE))

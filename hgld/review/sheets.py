@@ -1,9 +1,9 @@
-"""The sheets on which a person decides what each value is, and the gate behind them.
+"""The review sheets for decisions on values and clusters, and the gate of the stage.
 
-``review.csv`` has one row a value: four columns to edit come first (decision, supercategory, kind,
-note), the rest is there to decide by. What matters most comes first: open values, by the images
-that they decide and by how unsure their cluster is. Decisions that no longer fit are shown, not
-lost. ``review_clusters.csv`` has one row a cluster, to decide many values at once (see
+``review.csv`` has one row for each value: four columns to edit come first (decision, supercategory,
+kind, note), the others are evidence. Rows are sorted by how much a decision gains: open values by
+their images and the uncertainty of their cluster. Decisions that no longer fit stay visible.
+``review_clusters.csv`` has one row for each cluster, to decide many values at once (see
 ``hgld.review.clusters``). Both are read back by ``hgld review PIPELINE --apply``.
 """
 
@@ -28,9 +28,9 @@ from hgld.words import count_text
 __all__ = ["hints_of", "in_review_order", "list_values", "require_decisions", "write_sheets"]
 
 EXAMPLES = 3
-FEWEST_VOTERS = 2  # decided values of a cluster, before they suggest something to the others
+FEWEST_VOTERS = 2  # decided values that a cluster needs for a suggestion to its other values
 FIRST_TO_LAST = {"open": 0, "unsure": 0, "stale": 1, "decided": 2}
-GONE = -1  # the cluster of a value that is not there any more
+GONE = -1  # cluster of a value that no longer exists
 
 
 def write_sheets(
@@ -45,7 +45,7 @@ def write_sheets(
     options: ReviewOptions,
     context: StageContext,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """One row a value before; after, one row a value and a decision without value.
+    """Write both sheets, with one row for each value and each decision without a value.
 
     Returns:
         ``review`` and ``review_clusters``.
@@ -62,15 +62,15 @@ def list_values(
     decisions: pd.DataFrame,
     class_hints: pd.DataFrame,
 ) -> pd.DataFrame:
-    """The rows of ``review.csv``, each with the decision in force or a suggestion, in order.
+    """Return the sorted rows of ``review.csv``, each with the decision in force or a suggestion.
 
-    A value is ``open`` without a decision, ``unsure`` where a person was, ``stale`` where its
-    label, its class or its supercategory is not what it was when it was decided, else ``decided``.
-    A decision whose value is gone stands in the last rows, ``stale`` and in no cluster.
+    A value is ``open`` without a decision, ``unsure`` if a person was, ``stale`` if its label, its
+    class or its supercategory changed since the decision, else ``decided``. Decisions whose value
+    no longer exists are in the last rows, ``stale`` and without a cluster.
 
-    A suggestion is the supercategory that has the value's very name; else what the class hints at;
-    else the one that most decided values of the cluster have, weighted by their landmarks. A single
-    decided value says too little of its cluster.
+    A suggestion is the supercategory with the same name as the value; else the hint of its class;
+    else the most frequent one of the decided values in the cluster, weighted by their landmarks. A
+    single decided value is not enough for the last one.
     """
     decided, kinds = Decided(decisions), kinds_of(taxonomy)
     in_force = decided.of_values(clusters)
@@ -96,7 +96,7 @@ def list_values(
 
 
 def in_review_order(sheet: pd.DataFrame) -> pd.DataFrame:
-    """The rows of ``review.csv`` as a person best goes through them.
+    """Return the rows of ``review.csv`` in the order of the review.
 
     Open and unsure values first, then stale, then decided ones, then decisions without a value;
     among them by impact x uncertainty: the images (or landmarks, if more) that a decision reaches,
@@ -114,7 +114,7 @@ def in_review_order(sheet: pd.DataFrame) -> pd.DataFrame:
 
 
 def hints_of(class_hints: pd.DataFrame) -> dict[str, str]:
-    """Class id -> what its superclasses suggest, in words.
+    """Return class id -> suggestion of its superclasses, as text.
 
     Example:
         >>> hints_of(pd.DataFrame({"class_id": ["Q1"], "kind_hint": ["natural"],
@@ -139,10 +139,10 @@ def require_decisions(
     options: ReviewOptions,
     context: StageContext,
 ) -> None:
-    """Let the run pass when enough landmarks are decided; a landmark is, if all its values are.
+    """Let the run pass if enough landmarks are decided, that is, all values of each are decided.
 
     Raises:
-        WaitingForReview: fewer than ``review.min_coverage``; says how many values are open.
+        WaitingForReview: fewer than ``review.min_coverage``; gives the number of open values.
     """
     decided = Decided(decisions)
     is_open = [not (d and d.decides) for d in decided.of_values(landmark_values)]
@@ -160,7 +160,7 @@ def require_decisions(
 
 
 def _decided_cells(in_force: Sequence[Decision | None]) -> dict[str, list[str]]:
-    """The cells that a person edits, filled in from the decisions in force."""
+    """Return the editable cells, filled in from the decisions in force."""
     cells = [cells_of(decision) for decision in in_force]
     return {name: [row[name] for row in cells] for name in EDITABLE}
 
@@ -177,11 +177,11 @@ def _status(decision: Decision | None, evidence: str, kinds: Mapping[str, str]) 
 
 
 def _gone(decided: Decided, clusters: pd.DataFrame) -> pd.DataFrame:
-    """A row for each decision in force whose value is not there."""
+    """Return a row for each decision in force whose value no longer exists."""
     here = {("qid", i) for i in clusters["class_id"]} | {("label", i) for i in value_keys(clusters)}
     here |= {("label", label) for label in clusters["instance_of"]}
     gone = [d for d in decided.all() if (d.key_type, d.key) not in here]
-    gone = [d for d in gone if ("label", d.key) not in here]  # a key stands in the sheet once
+    gone = [d for d in gone if ("label", d.key) not in here]  # each key once in the sheet
     rows = [
         {
             "key": decision.key,
@@ -223,7 +223,7 @@ def _suggest(
 def _favourites(
     rows: Sequence[Mapping[str, object]], in_force: Sequence[Decision | None]
 ) -> dict[object, str]:
-    """Cluster -> the supercategory that most landmarks of its decided values have."""
+    """Return cluster -> the supercategory with most landmarks among its decided values."""
     votes: dict[object, Counter[str]] = defaultdict(Counter)
     voters = Counter[object]()
     for row, decision in zip(rows, in_force, strict=True):
@@ -238,7 +238,7 @@ def _favourites(
 
 
 def _examples(landmark_values: pd.DataFrame, landmarks: pd.DataFrame) -> dict[str, str]:
-    """Value key -> names of its first landmarks, of those that are called the same only one."""
+    """Return value key -> names of its first landmarks, each name once."""
     keyed = landmark_values.assign(key=value_keys(landmark_values))
     named = keyed.merge(landmarks, on=["split", "landmark_id"], how="left")
     named = named.assign(name=single_blanks_all(named["name"].fillna("")))

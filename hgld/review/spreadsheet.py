@@ -1,9 +1,9 @@
-"""Reads a table that a person has had in a spreadsheet, whatever that made of it.
+"""Tolerant reader of tables that were edited in a spreadsheet program.
 
-Spreadsheets change encodings, delimiters and line ends, capitalise words, add blanks, and lose
-nothing on purpose; people sort, filter, move and add columns. All of that is read as it was meant:
-CSV in UTF-8, UTF-16 or (with a note) Windows-1252, parted by commas, semicolons or tabs, and the
-workbooks ``.xlsx`` and ``.ods``. Columns are found by their names.
+Spreadsheets change encodings, delimiters and line ends, capitalise words and add blanks; people
+sort, filter, move and add columns. All of this is accepted: CSV in UTF-8, UTF-16 or (with a notice)
+Windows-1252, separated by commas, semicolons or tabs, and the workbooks ``.xlsx`` and ``.ods``.
+Columns are found by name.
 """
 
 import csv
@@ -25,21 +25,21 @@ from hgld.words import nearest, single_blanks
 __all__ = ["Sheet", "SheetRow", "escape_controls", "read_sheets"]
 
 FAULTY = ("#NAME?", "#REF!", "#VALUE!", "#NUM!", "#DIV/0!", "#N/A", "#NULL!", "Err:")
-SHOWN = 100  # characters of a cell in a fault
-CUT_AT = 32_767  # characters that Excel keeps of a cell
+SHOWN = 100  # characters of a cell in an error
+CUT_AT = 32_767  # Excel truncates cells to this number of characters
 NO_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # characters that XML cannot hold
-ESCAPED = re.compile(r"_x(00[01][0-9A-Fa-f]|[Ff]{3}[EFef])_")  # the same, as .xlsx writes them
-LARGEST_ODS = 1 << 28  # bytes of its XML; more than a sheet of all values needs
-MOST_CELLS = 1 << 10  # of a row, and times that a filled cell or row is repeated
-MOST_ROWS = 1 << 20  # blank ones
+ESCAPED = re.compile(r"_x(00[01][0-9A-Fa-f]|[Ff]{3}[EFef])_")  # their escapes in .xlsx
+LARGEST_ODS = 1 << 28  # limit for its XML in bytes, against decompression bombs
+MOST_CELLS = 1 << 10  # limit for the cells of a row and the repeats of a filled cell or row
+MOST_ROWS = 1 << 20  # limit for blank rows
 ODS = {
     "office": "urn:oasis:names:tc:opendocument:xmlns:office:1.0",
     "style": "urn:oasis:names:tc:opendocument:xmlns:style:1.0",
     "table": "urn:oasis:names:tc:opendocument:xmlns:table:1.0",
     "text": "urn:oasis:names:tc:opendocument:xmlns:text:1.0",
 }
-HOLES = {0xF100 + byte: byte for byte in range(0x80, 0xA0)}  # LibreOffice's, of Windows-1252
-MISREAD = "\ufeff".encode().decode("cp1252")  # the mark of UTF-8, where it was taken for letters
+HOLES = {0xF100 + byte: byte for byte in range(0x80, 0xA0)}  # undefined bytes in LibreOffice
+MISREAD = "\ufeff".encode().decode("cp1252")  # a UTF-8 BOM that was decoded as Windows-1252
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,17 @@ class SheetRow:
     cells: Mapping[str, str]
 
     def fault(self, column: str, expected: str) -> str:
-        """One line for the report."""
+        """Return the message for a wrong cell, in one line."""
         cell = self[column]
         found = f"{cell[:SHOWN]!r}..." if len(cell) > SHOWN else repr(cell)
         return f"row {self.number}, column {column}: found {found}; expected {expected}"
 
     def __getitem__(self, column: str) -> str:
-        """The cell, empty where the sheet has no such column."""
+        """Return the cell; empty if the sheet lacks the column."""
         return self.cells.get(column, "")
 
     def damaged(self, columns: Iterable[str]) -> list[str]:
-        """A fault for each cell that a spreadsheet has spoilt."""
+        """Return a fault for each cell that a spreadsheet has damaged."""
         faults = []
         for column in columns:
             if self[column].startswith(FAULTY):
@@ -73,9 +73,9 @@ class SheetRow:
 
 @dataclass(frozen=True)
 class Sheet:
-    """The rows that hold anything, under their columns in lower case.
+    """The non-blank rows, with column names in lower case.
 
-    ``twice``: columns that stand there again, of which only the first is read.
+    ``twice``: columns that occur again, of which only the first is read.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Sheet:
     twice: Collection[str] = ()
 
     def require(self, columns: Collection[str]) -> None:
-        """Raise InvalidData where a column is missing, or stands there twice."""
+        """Raise InvalidData if a column is missing or occurs twice."""
         for column in columns:
             if column in self.twice:
                 raise InvalidData(f"{self.name}: has two columns '{column}'; keep one of them")
@@ -97,11 +97,11 @@ class Sheet:
 
 
 def read_sheets(path: Path) -> list[Sheet]:
-    """The sheet of a CSV, or those of a workbook.
+    """Read the sheet of a CSV, or the sheets of a workbook.
 
     Raises:
-        InvalidData: no such file, or none that can be read.
-        UsageError: a workbook, and the package that reads it is not installed.
+        InvalidData: the file is missing or not readable.
+        UsageError: the package for this kind of workbook is not installed.
     """
     if not path.is_file():
         raise InvalidData(f"{path}: no such file; `hgld review` writes it")
@@ -126,7 +126,7 @@ def _sheet(name: str, table: Sequence[Sequence[str]]) -> Sheet:
 
 
 def _put_right(name: str, table: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-    """The rows as they were before they were opened in the wrong encoding, if they were."""
+    """Undo a wrong decoding of the rows, if their file was opened in the wrong encoding."""
     if not any(cell.startswith(MISREAD) for row in table[:1] for cell in row):
         return table
     say(f"{name} was opened as Windows-1252 where it is UTF-8; letters like é are put right")
@@ -134,7 +134,7 @@ def _put_right(name: str, table: Sequence[Sequence[str]]) -> Sequence[Sequence[s
 
 
 def _as_utf_8(cell: str) -> str:
-    """What a cell was before its UTF-8 was read as Windows-1252; as it is, where it was not.
+    """Undo the decoding of UTF-8 as Windows-1252; return any other cell unchanged.
 
     Example:
         >>> _as_utf_8("chÃ¢teau"), _as_utf_8("château")
@@ -147,7 +147,7 @@ def _as_utf_8(cell: str) -> str:
 
 
 def _is_preface(row: Sequence[str]) -> bool:
-    """A line that names the delimiter, or nothing."""
+    """Whether a line is blank or declares the delimiter (``sep=;``)."""
     return not any(cell.strip() for cell in row) or row[0].casefold().startswith("sep=")
 
 
@@ -174,13 +174,13 @@ def _unicode(data: bytes) -> str:
         return "utf-16"
     first = data[:200]
     for encoding, zeros in (("utf-16-be", first[::2]), ("utf-16-le", first[1::2])):
-        if zeros.count(0) > len(zeros) // 2:  # without a mark; a few stray zeros are no UTF-16
+        if zeros.count(0) > len(zeros) // 2:  # UTF-16 without BOM; stray zeros are fewer
             return encoding
     return "utf-8-sig"
 
 
 def _parse(text: str) -> list[list[str]]:
-    """Rows of cells, by the delimiter that gives the header most columns."""
+    """Split text into rows of cells, with the delimiter that gives the header most columns."""
     lines = (line for line in text.splitlines() if line.strip(",;\t "))
     header = next((line for line in lines if not line.casefold().startswith("sep=")), "")
     delimiter = max(",;\t", key=header.count)
@@ -190,14 +190,14 @@ def _parse(text: str) -> list[list[str]]:
 
 
 def _unfold(row: list[str], delimiter: str) -> list[str]:
-    """The cells of a row that a spreadsheet of another language took for one cell."""
+    """Split a row that a spreadsheet with another locale's delimiter stored in one cell."""
     if len(row) == 1 and delimiter in row[0]:
         return next(csv.reader([row[0]], delimiter=delimiter))
     return row
 
 
 def _read_workbook(path: Path) -> list[tuple[str, list[list[str]]]]:
-    """Name and rows of each worksheet that is shown."""
+    """Return name and rows of each visible worksheet."""
     try:
         with zipfile.ZipFile(path) as parts:
             if "content.xml" in parts.namelist():
@@ -219,7 +219,7 @@ def _read_workbook(path: Path) -> list[tuple[str, list[list[str]]]]:
 
 
 def _text(cell: object) -> str:
-    """A cell as a person sees it; whole numbers without a point."""
+    """Return a cell as displayed; integers without a decimal point."""
     if cell is None:
         return ""
     if isinstance(cell, float) and cell.is_integer():
@@ -228,7 +228,7 @@ def _text(cell: object) -> str:
 
 
 def escape_controls(text: str) -> str:
-    r"""The text as ``.xlsx`` holds it: XML has no control characters, so they become ``_x0007_``.
+    r"""Escape control characters, which XML cannot contain, as ``.xlsx`` does: ``_x0007_``.
 
     Example:
         >>> escape_controls("bell\x07")
@@ -238,7 +238,7 @@ def escape_controls(text: str) -> str:
 
 
 def _read_ods(book: zipfile.ZipFile) -> list[tuple[str, list[list[str]]]]:
-    """Name and rows of each table that is shown, of an OpenDocument spreadsheet."""
+    """Return name and rows of each visible table of an OpenDocument spreadsheet."""
     if book.getinfo("content.xml").file_size > LARGEST_ODS:
         raise ValueError("too large")
     parser = etree.XMLParser(resolve_entities=False, no_network=True)
@@ -258,13 +258,13 @@ def _read_ods(book: zipfile.ZipFile) -> list[tuple[str, list[list[str]]]]:
 
 
 def _ods_rows(table: "etree._Element") -> list[list[str]]:
-    """The cells of each row; equal rows and cells are stored once, with their number."""
+    """Return the cells of each row; the format stores equal rows and cells once, with a count."""
     rows: list[list[str]] = []
     blank = 0
     for row in table.iter(_ods("table:table-row")):
         times, cells = int(row.get(_ods("table:number-rows-repeated"), "1")), _ods_cells(row)
         if not cells:
-            blank += times  # up to a million below the last filled row
+            blank += times  # kept back: a million blank rows may follow the last filled one
             continue
         rows += [[] for _ in range(min(blank, MOST_ROWS))] + [cells] * min(times, MOST_CELLS)
         blank = 0
@@ -272,7 +272,7 @@ def _ods_rows(table: "etree._Element") -> list[list[str]]:
 
 
 def _ods_cells(row: "etree._Element") -> list[str]:
-    """The texts of a row up to its last filled cell."""
+    """Return the texts of a row up to its last non-blank cell."""
     cells: list[str] = []
     blank = 0
     for cell in row.iterchildren(_ods("table:table-cell"), _ods("table:covered-table-cell")):

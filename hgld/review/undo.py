@@ -1,4 +1,4 @@
-"""Take a decision back without a trace being lost: the history only ever grows."""
+"""Undo of decisions by appending rows, so that the history is complete."""
 
 from collections.abc import Iterator, Sequence
 
@@ -25,18 +25,18 @@ def undo_decisions(
     when: str,
     why: str,
 ) -> pd.DataFrame:
-    """The decisions with a new row a key, which says again what held before its last one.
+    """Return the decisions with a new row for each key that restores its previous decision.
 
-    Undoing again goes further back: a decision and the row that took it back count as none. Such a
-    row is known by what it says: the decision before the last one, and a reason of its own. (A
-    person who goes back to that decision with a new note is taken for one.)
+    A second undo goes one step further back: a decision and the row that undid it cancel. An undo
+    row is recognised by its content: it repeats the decision before the last one, with another
+    reason. (A person who returns to that decision with a new note is treated as an undo.)
 
-    A value is known by its class id, as in the sheet, though its decision may be on its label: what
-    was decided by label held before the first decision on the id. A first decision is superseded by
-    ``unsure``, which leaves the value open.
+    A value is identified by its class id, as in the sheet, but may be decided by its label: such
+    decisions precede the first decision on the id. A first decision is superseded by ``unsure``,
+    which leaves the value open.
 
     Raises:
-        InvalidData: a key that no decision names, or of which all decisions are taken back.
+        InvalidData: a key has no decision, or all its decisions are undone.
     """
     rows = [{**row, "key": single_blanks(row["key"])} for row in records(decisions)]
     label_of = dict(zip(clusters["class_id"], clusters["instance_of"], strict=True))
@@ -50,14 +50,14 @@ def undo_decisions(
 
 
 def _history(rows: Sequence[dict[str, str]], key: str, label: str) -> Iterator[dict[str, str]]:
-    """What was decided on a value, the one in force last: on its label first, then on its key."""
+    """Yield the decisions on a value, on its label first, then on its key; the last is in force."""
     if label:
         yield from (row for row in rows if (row["key_type"], row["key"]) == ("label", label))
     yield from (row for row in rows if row["key"] == key)
 
 
 def _undone(history: Sequence[dict[str, str]]) -> dict[str, str]:
-    """A row under the key of the last one, with what the one before it says."""
+    """Return a row with the key of the last decision and the content of the one before."""
     last, standing = history[-1], _standing(history)
     if not standing:
         raise InvalidData(f"every decision on '{last['key']}' is taken back already")
@@ -71,7 +71,7 @@ def _undone(history: Sequence[dict[str, str]]) -> dict[str, str]:
 
 
 def _standing(history: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """The history without what was taken back."""
+    """Return the history without undone decisions and the rows that undid them."""
     standing: list[dict[str, str]] = []
     for row in history:
         if standing and _takes_back(row, standing):
@@ -82,7 +82,7 @@ def _standing(history: Sequence[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def _before(standing: Sequence[dict[str, str]]) -> dict[str, str]:
-    """What held before the last decision; ``unsure`` before the first one."""
+    """Return the decision before the last one; ``unsure`` before the first one."""
     return standing[-2] if len(standing) > 1 else {**standing[-1], **OPEN}
 
 
@@ -90,5 +90,5 @@ def _takes_back(row: dict[str, str], standing: Sequence[dict[str, str]]) -> bool
     last, before = standing[-1], _before(standing)
     if any(row[name] != before[name] for name in SAID):
         return False
-    own_reason = row["why"] not in ("", last["why"])  # a sheet carries the last note along
+    own_reason = row["why"] not in ("", last["why"])  # a sheet repeats the last note
     return row["why"] == TAKEN_BACK or (own_reason and len(standing) > 1)

@@ -1,13 +1,12 @@
-"""Read a sheet of values: what each row says, and what is wrong with it.
+"""Reader of a sheet of values: decision, faults and doubts of each row.
 
-Of the columns that are only there to be read, two are compared with what they should be: a label
-or a base that belongs to another key shows that columns were sorted apart from each other, and
-every decision would go to a wrong value. All others are spoilt by spreadsheets as a matter of
-course (``0,25``), and decide nothing; if they differ, a note says so.
+Two read-only columns are checked: a label or a base that belongs to another key shows that columns
+were sorted separately, so that every decision would go to a wrong value. Spreadsheets often change
+the other columns (``0,25``), which have no effect; a notice reports differences.
 
-A row that is as it was written says nothing, whatever was decided since. What a person should look
-at before it is applied is a doubt: a row that replaces a decision which its sheet does not show,
-and a sheet whose decisions have moved to other keys.
+An unchanged row has no effect, even if the value was decided since. A doubt must be confirmed by a
+person: a row that replaces a decision which its sheet does not show, and a sheet whose decisions
+have moved to other keys.
 """
 
 import re
@@ -29,17 +28,17 @@ from hgld.words import count_text, nearest, single_blanks
 __all__ = ["Reading", "Value", "WantedDecision", "as_wanted", "keyed", "read_values"]
 
 NEEDED = ("key", "decision", "supercategory")
-HINTED = 20  # unknown keys for which the nearest is looked up, among thousands
-ORDERED = ("key", "instance_of", "landmarks", "images")  # columns by which rows may be in order
-COMPARED = ("landmarks", "images", "cluster")  # read-only cells that are told of when they differ
-MOVED_FROM = 6  # rows; fewer may well be a person's corrections
-MOVED_SHARE = 0.75  # of the changed rows; sorted apart, all of them say what another row said
-BY_CHANCE = Fraction(1, 100_000)  # the largest probability at which an order counts as sorted
+HINTED = 20  # unknown keys with a "did you mean"; the search among thousands of keys is slow
+ORDERED = ("key", "instance_of", "landmarks", "images")  # columns by which rows may be sorted
+COMPARED = ("landmarks", "images", "cluster")  # read-only cells; a notice reports differences
+MOVED_FROM = 6  # changed rows; fewer may be ordinary corrections
+MOVED_SHARE = 0.75  # of changed rows with another row's decision; 1 if columns were sorted
+BY_CHANCE = Fraction(1, 100_000)  # largest chance probability for an order to count as sorted
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value, or a decision without one: what the sheet's row of this key is compared with.
+    """A value, or a decision without one, with which the sheet's row of its key is compared.
 
     Attributes:
         history: all decisions on it, the one in force last.
@@ -53,15 +52,15 @@ class Value:
 
     @property
     def in_force(self) -> Decision | None:
-        """The decision in force, if there is one."""
+        """The decision in force; None if there is none."""
         return self.history[-1] if self.history else None
 
 
 @dataclass(frozen=True)
 class WantedDecision:
-    """What a row of the sheet says, completed from the taxonomy.
+    """Decision of a row of the sheet, completed from the taxonomy.
 
-    ``confirmed``: it says again what holds, though the value is not what it was.
+    ``confirmed``: it repeats the decision in force although the value changed.
     """
 
     decision: str
@@ -72,13 +71,13 @@ class WantedDecision:
 
     @property
     def words(self) -> str:
-        """The decision in words."""
+        """The decision as text."""
         return " ".join(filter(None, (self.decision, self.supercategory)))
 
 
 @dataclass
 class Reading:
-    """What the rows of a sheet say, by key; by row what is wrong, and what is doubtful."""
+    """Decisions of a sheet by key; faults and doubts by row."""
 
     wanted: dict[str, WantedDecision] = field(default_factory=dict)
     faults: list[tuple[int, str]] = field(default_factory=list)
@@ -112,7 +111,7 @@ def read_values(sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, s
 
 
 def _completed(row: SheetRow, columns: Collection[str], value: Value | None) -> SheetRow:
-    """The row with the editable columns that its sheet lacks: as shown, if it still says that."""
+    """Add editable columns that the sheet lacks, from the shown decision if the rest agrees."""
     cells = {name: row[name] for name in EDITABLE}
     missing = [name for name in EDITABLE if name not in columns]
     shown = cells_of(_shown(Base.parse(row["base"]), value)) if missing and value else cells
@@ -122,7 +121,7 @@ def _completed(row: SheetRow, columns: Collection[str], value: Value | None) -> 
 
 
 def _shown(base: Base, value: Value) -> Decision | None:
-    """The decision that the row was written from; without a base, the one in force."""
+    """Return the decision that the row was written from; without a base, the one in force."""
     if not base:
         return value.in_force
     return next((decision for decision in value.history if base.shows(decision)), None)
@@ -131,7 +130,7 @@ def _shown(base: Base, value: Value) -> Decision | None:
 def _reverted(
     row: SheetRow, wanted: WantedDecision, base: Base, value: Value | None, kinds: Mapping[str, str]
 ) -> list[str]:
-    """A line, if the row replaces a decision that its sheet does not show, or takes one back."""
+    """Return a doubt if the row replaces a decision its sheet does not show, or reverts one."""
     decision = value.in_force if value else None
     if value is None or decision is None or wanted == as_wanted(decision, kinds):
         return []
@@ -146,7 +145,7 @@ def _reverted(
 
 
 def _moved(rows: Sequence[SheetRow], values: Mapping[str, Value]) -> str:
-    """What shows that the decisions were sorted apart from their keys; empty if nothing does."""
+    """Return a sign that decisions were sorted separately from their keys, or an empty text."""
     now, was = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
     for row in rows:
         value, base = values.get(row["key"]), Base.parse(row["base"])
@@ -171,7 +170,7 @@ def _place(cells: Mapping[str, str]) -> tuple[str, ...]:
 def _ascend(rows: Sequence[SheetRow]) -> bool:
     """Whether all rows have the order in which they were written.
 
-    Rows without a base do not say it; of them, keys, labels or numbers in order show it.
+    Without bases, sorted keys, labels or numbers are taken as a sign of it.
     """
     places = [Base.parse(row["base"]).row for row in rows]
     if all(places):
@@ -181,18 +180,18 @@ def _ascend(rows: Sequence[SheetRow]) -> bool:
 
 
 def _is_sorted(said: Sequence[tuple[str, ...]]) -> bool:
-    """Whether texts have an order that sorting leaves, and chance hardly ever does."""
+    """Whether texts are sorted or grouped so that chance is unlikely (below ``BY_CHANCE``)."""
     count_of = Counter(said)
     changes = sum(one != other for one, other in pairwise(said))
     in_order = list(said) in (sorted(said), sorted(said, reverse=True))
     if not in_order and changes >= len(count_of):
         return False
-    orders = 2 if in_order else factorial(len(count_of))  # of the groups of equal decisions
+    orders = 2 if in_order else factorial(len(count_of))  # orders of the groups of equal texts
     return orders * prod(map(factorial, count_of.values())) < BY_CHANCE * factorial(len(said))
 
 
 def keyed(sheet: Sheet) -> Sheet:
-    """The sheet; one without keys has its labels as such, which are those of values without id."""
+    """Return the sheet; without keys, labels serve, which are the keys of values without id."""
     if "key" in sheet.columns or "instance_of" not in sheet.columns:
         return sheet
     rows = [SheetRow(row.number, {**row.cells, "key": row["instance_of"]}) for row in sheet.rows]
@@ -200,7 +199,7 @@ def keyed(sheet: Sheet) -> Sheet:
 
 
 def _mismatch(row: SheetRow, base: Base, value: Value) -> list[str]:
-    """A label or a base that is not its key's, or a value that has changed since the sheet."""
+    """Return a fault if label or base belong to another key, or the value changed since."""
     label = single_blanks(value.label)
     if base and base.key != base_of(row["key"], None).key:
         why = f"the base of {row['key']}; was a column sorted or pasted by itself?"
@@ -217,7 +216,7 @@ def _mismatch(row: SheetRow, base: Base, value: Value) -> list[str]:
 def _untouched(
     row: SheetRow, value: Value | None, kinds: Mapping[str, str]
 ) -> WantedDecision | None:
-    """The decision in force, if the row says it word for word: it need not fit any more."""
+    """Return the decision in force if the row repeats it; then it need not fit the taxonomy."""
     decision = value.in_force if value else None
     wanted = as_wanted(decision, kinds)
     if value is None or decision is None or wanted is None:
@@ -227,13 +226,13 @@ def _untouched(
 
 
 def _confirms(row: SheetRow, value: Value, decision: Decision) -> bool:
-    """Whether a person wrote ``decided`` over the status of a decision that is out of date."""
+    """Whether a person changed the status of a stale decision to ``decided``."""
     was_stale = has_changed(decision.evidence, value.evidence)
     return was_stale and row["status"].casefold() == "decided" and row["evidence"] == value.evidence
 
 
 def _read_decision(row: SheetRow, kinds: Mapping[str, str]) -> "WantedDecision | str | None":
-    """What the row says, or what is wrong with it; None where it says nothing."""
+    """Return the decision of a row or its fault; None for an empty row."""
     decision = row["decision"].casefold()
     if not decision:
         filled = [name for name in EDITABLE[1:] if row[name]]
@@ -249,7 +248,7 @@ def _read_decision(row: SheetRow, kinds: Mapping[str, str]) -> "WantedDecision |
 
 
 def _read_place(row: SheetRow, decision: str, kinds: Mapping[str, str]) -> "WantedDecision | str":
-    """The supercategory and kind of a row; ``unsure`` may leave them empty."""
+    """Return the supercategory and kind of a row; they may be empty with ``unsure``."""
     kind = row["kind"].casefold()
     if kind and kind not in KINDS:
         return row.fault("kind", f"{' or '.join(KINDS)}, or nothing") + nearest(kind, KINDS)
@@ -266,7 +265,7 @@ def _read_place(row: SheetRow, decision: str, kinds: Mapping[str, str]) -> "Want
 
 
 def _key_faults(rows: Sequence[SheetRow], known: Collection[str]) -> list[tuple[int, str]]:
-    """Keys that are no value of this run, and keys of two rows that say two things."""
+    """Return faults for unknown keys, and for keys with two contradictory rows."""
     seen: dict[str, SheetRow] = {}
     faults: list[tuple[int, str]] = []
     for row in rows:
@@ -283,7 +282,7 @@ def _key_faults(rows: Sequence[SheetRow], known: Collection[str]) -> list[tuple[
 
 
 def as_wanted(decision: Decision | None, kinds: Mapping[str, str]) -> WantedDecision | None:
-    """A decision in force as the untouched row of a sheet says it."""
+    """Return a decision in force as an unchanged row would give it."""
     if decision is None:
         return None
     kind = decision.kind or kinds.get(decision.supercategory, "")
@@ -315,6 +314,6 @@ def _say_differences(sheet: Sheet, values: Mapping[str, Value], outdated: int) -
 
 
 def _digits(number: str) -> str:
-    """A whole number without what a spreadsheet puts between its digits."""
+    """Return an integer without the thousands separators of a spreadsheet."""
     whole = re.sub(r"[.,]0{1,2}$", "", "".join(number.split()))
     return re.sub(r"[.,']", "", whole)

@@ -1,7 +1,7 @@
-"""The review sheets as one ``.xlsx`` workbook: drop-down lists where there is a choice.
+"""Writer of the review sheets as one ``.xlsx`` workbook with drop-down lists.
 
-The workbook is a convenience, the CSV is the contract: both are read back by the same command.
-All cells but the counts are text, so that nothing is run or changed into a date.
+The workbook is a convenience, the CSV is the contract; the same command reads both back. All cells
+except counts are text, so that nothing is run as a formula or changed into a date.
 """
 
 import zipfile
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["write_workbook"]
 
 TITLES = {"review": "values", "review_clusters": "clusters"}
-LISTS = "lists"  # a hidden worksheet that holds the choices
+LISTS = "lists"  # hidden worksheet with the choices of the drop-down lists
 WIDTHS = {
     **dict.fromkeys(("supercategory", "kind", "cluster_name", "hint", "suggestion"), 20),
     "examples": 50,
@@ -37,7 +37,7 @@ WIDTHS = {
     "base": 25,
 }
 EDITABLE = 4  # columns
-DATE = datetime(1980, 1, 1)  # of every part; the first date that a zip knows
+DATE = datetime(1980, 1, 1)  # fixed date of every part; the earliest one in a zip
 
 
 def write_workbook(sheets: Mapping[str, pd.DataFrame], taxonomy: pd.DataFrame, path: Path) -> None:
@@ -67,7 +67,7 @@ def write_workbook(sheets: Mapping[str, pd.DataFrame], taxonomy: pd.DataFrame, p
 
 
 def _fill(page: "Worksheet", sheet: pd.DataFrame, lists: Mapping[str, Sequence[str]]) -> None:
-    """The rows below their header, which stays in sight; editable columns are shaded."""
+    """Write the rows below a fixed header; editable columns are shaded."""
     from openpyxl.styles import Font, PatternFill
     from openpyxl.utils import get_column_letter
 
@@ -95,7 +95,7 @@ def _keep_as_text(page: "Worksheet", letter: str) -> None:
 
 
 def _choose_from(page: "Worksheet", letter: str, column: int, count: int) -> None:
-    """A drop-down list of the choices in a column of the hidden worksheet."""
+    """Add a drop-down list of the choices in a column of the hidden worksheet."""
     from openpyxl.utils import get_column_letter
     from openpyxl.worksheet.datavalidation import DataValidation
 
@@ -104,7 +104,7 @@ def _choose_from(page: "Worksheet", letter: str, column: int, count: int) -> Non
         type="list",
         formula1=f"{LISTS}!${source}$1:${source}${max(count, 1)}",
         allow_blank=True,
-        showErrorMessage=False,  # applying tells of every fault, with the nearest name
+        showErrorMessage=False,  # --apply reports every fault, with a "did you mean"
     )
     page.add_data_validation(choices)
     choices.add(f"{letter}2:{letter}{max(page.max_row, 2)}")
@@ -119,7 +119,7 @@ def _fill_lists(page: "Worksheet", lists: Mapping[str, Sequence[str]]) -> None:
 
 
 def _save(book: "Workbook", path: Path) -> None:
-    """Save with every date in it fixed."""
+    """Save with fixed dates, so that the same sheets give the same bytes."""
     book.properties.created = DATE
     buffer = BytesIO()
     book.save(buffer)
@@ -132,6 +132,6 @@ def _save(book: "Workbook", path: Path) -> None:
 
 
 def _undated(core: bytes, book: "Workbook") -> bytes:
-    """The document's facts with the date of its last change as that of its making."""
+    """Return the document properties with the modification date set to the creation date."""
     changed = book.properties.modified.strftime("%Y-%m-%dT%H:%M:%SZ")
     return core.replace(changed.encode(), DATE.strftime("%Y-%m-%dT%H:%M:%SZ").encode())

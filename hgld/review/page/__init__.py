@@ -1,4 +1,4 @@
-"""The review as one page: the rows of the sheet, to be decided in a browser without a network."""
+"""The review page: the sheet as one HTML file for decisions in a browser, without a network."""
 
 from hgld.review.page.render import render_page
 

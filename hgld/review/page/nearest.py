@@ -1,7 +1,7 @@
-"""Which other cluster a value might belong to.
+"""Second nearest cluster of each value, as an alternative to the proposed one.
 
-By the distance to a cluster's centre, the mean of its values' vectors, as ``margin`` counts it: a
-person who doubts a proposal wants to look first where the value would have gone otherwise.
+The distance is that to the cluster's centre, the mean of its values' vectors, as in ``margin``. A
+reviewer who doubts a proposal looks there first.
 """
 
 import numpy as np
@@ -14,10 +14,10 @@ __all__ = ["find_next_clusters"]
 
 
 def find_next_clusters(clusters: pd.DataFrame, label_vectors: Vectors) -> dict[str, int]:
-    """Value key -> the nearest cluster but its own; nothing where there is one cluster only.
+    """Return value key -> the nearest cluster except its own; empty for a single cluster.
 
     Args:
-        clusters: class_id, instance_of, cluster; one row a value.
+        clusters: class_id, instance_of, cluster; one row for each value.
         label_vectors: unit vectors by value key; values without a vector are left out.
 
     Example:
@@ -35,7 +35,8 @@ def find_next_clusters(clusters: pd.DataFrame, label_vectors: Vectors) -> dict[s
         return {}
     vectors = label_vectors.vectors[[row_of[key] for key in keyed["key"]]].astype(np.float64)
     centres = _means(vectors, own, len(numbers))
-    squares = (centres**2).sum(axis=1) - 2 * vectors @ centres.T  # (N, K), but for a constant a row
+    # (N, K) squared distances without |v|^2, which is constant in a row and leaves argmin unchanged
+    squares = (centres**2).sum(axis=1) - 2 * vectors @ centres.T
     squares[np.arange(len(own)), own] = np.inf
     return dict(zip(keyed["key"], numbers[squares.argmin(axis=1)].tolist(), strict=True))
 

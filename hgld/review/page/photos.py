@@ -1,8 +1,8 @@
-"""Small photos of a value's landmarks, read in place from the source files, with their credit.
+"""Thumbnails of a value's landmarks for the review page, read from the source files, with credits.
 
-A word such as "tell" or "folly" is decided faster by a look at three places that carry it. Photos
-are taken for the rows in their order until the page has its size, so that the values that matter
-most have them; the next page, with those decided, shows the photos of the next ones.
+Photos of three landmarks speed up decisions on a rare word such as "folly". Rows get photos in
+their order until the size limit of the page, so the most important values have them; the next page,
+without the decided values, shows the photos of the next ones.
 """
 
 import io
@@ -33,7 +33,7 @@ LANDMARK = ["split", "landmark_id"]
 
 @dataclass(frozen=True)
 class ReviewPhoto:
-    """A small JPEG in base64, the landmark that it shows, and to whom it is owed."""
+    """A small JPEG in base64, its landmark, and its attribution."""
 
     jpeg: str
     landmark: str
@@ -43,7 +43,7 @@ class ReviewPhoto:
 def choose_images(
     landmark_values: pd.DataFrame, landmarks: pd.DataFrame, images: pd.DataFrame, *, per_value: int
 ) -> pd.DataFrame:
-    """The first image of each value's first landmarks that have one: key, name, the image's row."""
+    """Return an image for the first landmarks of each value: key, name, the image's row."""
     keyed = landmark_values.assign(key=value_keys(landmark_values))[["key", *LANDMARK]]
     ours = images[images["landmark_id"].isin(keyed["landmark_id"].unique())]
     shown = ours.assign(split=ours["split"].map(SPACE_OF_SPLIT)).drop_duplicates(LANDMARK)
@@ -56,9 +56,9 @@ def choose_images(
 def read_photos(
     chosen: pd.DataFrame, keys: Sequence[str], source: Path, *, budget_bytes: int
 ) -> dict[str, list[ReviewPhoto]]:
-    """Value key -> its photos, for the keys in their order, as far as the bytes last.
+    """Return value key -> its photos, for the keys in their order, up to the byte limit.
 
-    An image whose file is not at hand, or that cannot be decoded, is left out.
+    An image whose file is missing, or that cannot be decoded, is left out.
     """
     by_key = dict(tuple(chosen.groupby("key")))
     rows = [row for key in keys if key in by_key for row in records(by_key[key])]
@@ -91,7 +91,7 @@ def _read(
 
 
 def _weight(photo: ReviewPhoto) -> int:
-    """Bytes that the photo takes in the page, at most."""
+    """Return an upper bound for the bytes of the photo in the page."""
     credit = photo.credit
     words = photo.landmark, credit.title, credit.author, credit.license, credit.license_url
     text = "".join((*words, credit.url))

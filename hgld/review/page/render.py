@@ -1,9 +1,9 @@
-"""Makes the review page: the rows of ``review.csv``, in one HTML file that needs no network.
+"""Renderer of the review page: the rows of ``review.csv`` in one HTML file without a network.
 
-The page carries the sheet cell by cell as the CSV has it, so that what the browser saves is that
-very CSV with the edited cells changed, and ``hgld review --apply`` reads it like any other. All
-texts reach the page as data and are shown as text: labels come from a public wiki. The browser is
-told to run this script alone and to ask no other machine for anything.
+The page contains the cells of the CSV unchanged, so the browser saves the same CSV with the edited
+cells, and ``hgld review --apply`` reads it like any other. Labels come from a public wiki, so all
+texts are embedded as data and shown as text, and the content security policy allows only this
+page's script and no network access.
 """
 
 import csv
@@ -33,7 +33,7 @@ from hgld.words import count_text, single_blanks
 
 __all__ = ["render_page"]
 
-SCRIPTS = (  # in the order in which they need each other
+SCRIPTS = (  # in the order of their dependencies
     "dom.js",
     "sheet.js",
     "edits.js",
@@ -67,21 +67,21 @@ def render_page(
     title: str,
     command: str,
 ) -> str:
-    """The page as HTML; the same tables and files give the same text.
+    """Return the page as HTML; the same tables and files give the same text.
 
     Args:
-        sheet: the review sheet, in the order in which it is to be worked through.
+        sheet: the review sheet, in the order of the review.
         clusters: cluster of each value.
-        cluster_summary: the clusters that lie near each.
-        label_vectors: for the cluster that a value would go to otherwise.
+        cluster_summary: the nearest clusters of each.
+        label_vectors: for the second nearest cluster of a value.
         taxonomy: the supercategories to choose from.
-        landmark_values: which landmark carries which value.
+        landmark_values: values of each landmark.
         landmarks: their names.
-        images: those that may be shown: where they lie, and to whom they are owed.
-        options: photos of a value, and the size of the page.
+        images: images that may be shown, with file, offset and attribution.
+        options: number of photos of a value, and size limit of the page.
         source: the folder that ``images.path`` is relative to.
         title: the pipeline's title.
-        command: what applies the file that the page saves.
+        command: command that applies the file that the page saves.
 
     Returns:
         HTML of at most ``review.page_megabytes``, unless the rows alone take more.
@@ -116,7 +116,7 @@ def _csv_text(sheet: pd.DataFrame) -> str:
 
 
 def _sheet_facts(text: str, next_clusters: Mapping[str, int]) -> dict[str, Any]:
-    """Hash, columns, cells, guarded ones as they read, and where a row would go otherwise."""
+    """Return hash, columns, cells, unescaped cells, and the alternative cluster of each row."""
     columns, *rows = csv.reader(io.StringIO(text, newline=""))
     plain = {
         str(i): {
@@ -136,7 +136,7 @@ def _sheet_facts(text: str, next_clusters: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _cluster_facts(cluster_summary: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Number of a cluster -> its name, and the clusters near it, nearest first."""
+    """Return cluster number -> its name and the nearest clusters, nearest first."""
     return {
         str(row["cluster"]): {
             "name": row["cluster_name"],
@@ -148,14 +148,14 @@ def _cluster_facts(cluster_summary: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def _taxonomy_facts(taxonomy: pd.DataFrame) -> list[dict[str, Any]]:
-    """The supercategories, spelt as decisions spell them."""
+    """Return the supercategories in the spelling of decisions."""
     return [
         {**row, "supercategory": single_blanks(row["supercategory"])} for row in records(taxonomy)
     ]
 
 
 def _landmark_facts(landmark_values: pd.DataFrame, keys: Sequence[str]) -> dict[str, Any]:
-    """Landmarks of each row alone, and those that several rows share, by the rows' numbers."""
+    """Return landmarks of each row only, and those that several rows share, by row numbers."""
     row_of = {key: row for row, key in enumerate(keys)}
     places: dict[tuple[str, int], set[int | None]] = defaultdict(set)
     columns = (landmark_values[name] for name in ("split", "landmark_id"))
@@ -171,7 +171,7 @@ def _landmark_facts(landmark_values: pd.DataFrame, keys: Sequence[str]) -> dict[
 
 
 def _keys(facts: Mapping[str, Any]) -> list[str]:
-    """The key of each row."""
+    """Return the key of each row."""
     place = facts["columns"].index("key")
     return [unguard(row[place]) for row in facts["rows"]]
 
@@ -179,7 +179,7 @@ def _keys(facts: Mapping[str, Any]) -> list[str]:
 def _photo_facts(
     photos: Mapping[str, Sequence[ReviewPhoto]], keys: Sequence[str]
 ) -> dict[str, list[dict[str, str]]]:
-    """Number of a row -> its photos with what their captions say."""
+    """Return row number -> its photos with their captions."""
     return {
         str(row): [
             {
@@ -215,7 +215,7 @@ def _fill_in(facts: Mapping[str, Any], title: str) -> str:
 
 
 def _as_json(facts: Mapping[str, Any]) -> str:
-    """JSON that no cell can end: inside a script element ``<`` would begin markup."""
+    """Return JSON with ``<`` escaped, so that no cell can close the script element."""
     text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 
