@@ -93,6 +93,7 @@ def _shrink(data: bytes, short_side: int, quality: int) -> bytes:
         upright = upright_rgb(image)
         note = MARK.format(width=upright.width, height=upright.height, changes=changes).encode()
         buffer = io.BytesIO()
+        # A JPEG segment holds 65,533 bytes at most.
         comment = (note + own)[:65_000]
         made = resize(upright, short_side)
         made.save(buffer, "JPEG", quality=quality, optimize=True, comment=comment)

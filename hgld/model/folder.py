@@ -49,6 +49,7 @@ def models_by_run(models: Path) -> dict[str, list[str]]:
     if not isinstance(names, list) or not listed:
         raise InvalidData(f"{path}: 'runs' is no list of names; run train again")
     run_of = {model: run for run, own in seeds.items() for model in own}
+    # A dict keeps the order and merges the models of a run with several seeds.
     runs_in_order = dict.fromkeys(run_of.get(str(name), str(name)) for name in names)
     return {run: seeds.get(run, [run]) for run in runs_in_order}
 
@@ -91,6 +92,7 @@ def check_model(folder: Path) -> dict[str, Any]:
     if not (folder / WEIGHTS).is_file():
         raise InvalidData(f"{folder / WEIGHTS}: no such file; {RESTORE}")
     named = {WEIGHTS: facts.get("sha256"), LOSSES: facts.get("metrics_sha256")}
+    # Losses are optional: a pretrained model has none.
     for path in (folder / name for name, digest in named.items() if digest or name == WEIGHTS):
         if path.exists() and hash_file(path) != named[path.name]:
             raise InvalidData(f"{path}: is not the file that {CONFIG} was written for; {RESTORE}")

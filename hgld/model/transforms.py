@@ -35,6 +35,7 @@ def training_transform(
     if augmentation.crop:
         scale, ratio = augmentation.crop_scale, augmentation.crop_ratio
         steps.append(v2.RandomResizedCrop(side, scale=scale, ratio=ratio, interpolation=mode))
+    # All images of a batch must have the same shape.
     elif augmentation.resize != (side, side):
         steps.append(_resize((side, side), mode))
     if augmentation.flip:

@@ -44,6 +44,7 @@ def soft_bin_ap(
     if bins < 2 or not low < high:
         raise ShapeError(f"{bins} bins from {low} to {high}; expected at least 2 and low < high")
     place = ((high - scores) * ((bins - 1) / (high - low))).clamp(0.0, bins - 1.0)
+    # Clamped, so that a score at the last centre has a next bin, too.
     first = place.detach().floor().clamp(max=bins - 2).long()
     share = place - first  # of the score's weight that goes to the next bin
     present, positive = (levels >= 0).to(scores.dtype), (levels > 0).to(scores.dtype)

@@ -130,6 +130,7 @@ def widen(numbers: Tensor) -> Tensor:
 
 def all_finite(numbers: Tensor) -> bool:
     """Whether no number is nan or inf; tests their sum first, which needs no temporary table."""
+    # A sum of finite numbers can overflow, so a bad sum is checked number by number.
     return bool(torch.isfinite(numbers.sum())) or bool(torch.isfinite(numbers).all())
 
 

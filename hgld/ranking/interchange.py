@@ -97,6 +97,7 @@ def read_trec_run(lines: Iterable[str]) -> dict[str, list[str]]:
         if image in scores:
             raise InvalidData(f"run line {number}: image {image} is there twice for {query}")
         scores[image] = _number(score, f"run line {number}: score")
+    # sorted() is stable: equal scores keep the order of the file.
     return {q: sorted(s, key=lambda image: -s[image]) for q, s in found.items()}
 
 
@@ -142,6 +143,7 @@ def read_kaggle(lines: Iterable[str]) -> dict[str, list[str]]:
         InvalidData: the columns id and images are missing, or a query is listed twice.
     """
     found: dict[str, list[str]] = {}
+    # From 2, as the header is line 1.
     for number, row in enumerate(csv.DictReader(lines), 2):
         if row.get("id") is None or row.get("images") is None:
             raise InvalidData(f"submission line {number}: expected the columns id and images")
@@ -206,6 +208,7 @@ def kaggle_score(
         if query in met:
             raise InvalidData(f"solution line {number}: query {query} is there twice")
         met.add(query)
+        # The official solution has None for a query without relevant images.
         relevant = set(images.split()) - {"None"}
         if not relevant or usage == "Ignored":
             ignored.append(query)
@@ -214,6 +217,7 @@ def kaggle_score(
             missing.append(query)
         values[query] = _ap_at(submission.get(query, ()), relevant, k)
         usages.setdefault(usage, []).append(values[query])
+    # A misspelt query would otherwise count as missing, with 0.
     unknown = set(submission) - met
     if unknown:
         raise InvalidData(f"submission: query {min(unknown)} is not in the solution")
@@ -235,6 +239,7 @@ def _number(text: str, what: str) -> float:
     try:
         number = float(text)
     except ValueError:
+        # Text, nan and inf get the same message.
         number = math.nan
     if not math.isfinite(number):
         raise InvalidData(f"{what} {text!r} is no number")

@@ -81,6 +81,7 @@ def shared_levels(
         )
     shape = len(query_labels), len(gallery_labels)
     shared = torch.ones(shape, dtype=torch.bool, device=query_labels.device)
+    # int8, since the (Q, G) matrix is large.
     levels = torch.zeros(shape, dtype=torch.int8, device=query_labels.device)
     for query, gallery in zip(query_labels.T, gallery_labels.T, strict=True):
         shared &= query[:, None] == gallery[None, :]  # (Q, G)
@@ -98,6 +99,7 @@ def as_ids(labels: Tensor, name: str = "labels") -> Tensor:
     if labels.shape[1] > 126:
         raise ShapeError(f"{name} have {labels.shape[1]} levels; at most 126 fit the level matrix")
     ids = labels.to(torch.int64)
+    # Ids above the range of int64 became negative.
     if labels.dtype == torch.uint64 and bool((ids < 0).any()):
         raise ShapeError(f"{name} hold ids above 2**63 - 1; renumber them")
     return ids
@@ -243,6 +245,7 @@ def _shares(num_levels: int, alpha: float, device: torch.device) -> Tensor:
     """(l / L)^alpha of each level; 0 for level 0, also if alpha is 0."""
     steps = torch.arange(num_levels + 1, dtype=torch.float64, device=device)
     share = (steps / num_levels) ** alpha
+    # With alpha 0, 0 ** 0 would give 1.
     share[0] = 0.0
     return share
 

@@ -71,6 +71,7 @@ class MemoryBank(nn.Module):
             )
         check_labels(labels, len(embeddings), num_levels)
         own = self._own_ids(embeddings, ids)
+        # The new embedding of an image is the better one.
         other = ~torch.isin(self.ids, own)
         kept = (self.embeddings[other], self.labels[other], self.ids[other])
         batch = (embeddings, labels.to(kept[1].dtype), own)

@@ -565,6 +565,7 @@ def cosines_with_proxies(embeddings: Tensor, classes: Tensor, proxies: Tensor) -
         raise ShapeError(
             f"embeddings have {embeddings.shape[-1]} dimensions, proxies {proxies.shape[1]}"
         )
+    # On a GPU cross_entropy would fail with a device-side assert instead.
     if bool((classes < 0).any()) or bool((classes >= len(proxies)).any()):
         raise ShapeError(
             f"classes run from {int(classes.min())} to {int(classes.max())}; "
@@ -647,6 +648,7 @@ class CSL(nn.Module):
             check_finite(margin=margin)
         self.proxies = new_proxies(num_classes, dim)
         self.margins, self.scale = tuple(margins), scale
+        # Not persistent: the labels come from the data on every start.
         self.register_buffer("class_labels", class_labels.long(), persistent=False)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -666,12 +668,14 @@ class CSL(nn.Module):
         inside = torch.ones(scaled.shape, dtype=torch.bool, device=scaled.device)
         total = scaled.new_zeros(())
         for level, margin in enumerate(self.margins):
+            # A proxy is inside only if all coarser labels agree, too.
             inside = inside & (paths[classes, level][:, None] == paths[:, level][None, :])
             total = total + self._level_loss(scaled, own, inside, margin)
         return total
 
     def _level_loss(self, scaled: Tensor, own: Tensor, inside: Tensor, margin: float) -> Tensor:
         some = ~inside.all(1)  # a class that contains all proxies has no others to exceed
+        # -1e9 instead of -inf: a row without others would have a nan gradient.
         others = scaled.masked_fill(inside, -1e9).logsumexp(1)
         loss = F.softplus(others - own + self.scale * margin)
         return torch.where(some, loss, 0.0).mean()

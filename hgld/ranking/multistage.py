@@ -89,6 +89,7 @@ def backward_in_parts(
     if embeddings.grad is None:
         raise ShapeError("the loss does not depend on the embeddings; nothing to learn")
     gradients = torch.split(embeddings.grad, [len(piece) for piece in pieces])
+    # The caller's random numbers continue from here, as if no part was embedded again.
     after = _RandomState.now(device)
     for i, (part, state, gradient) in enumerate(zip(parts, states, gradients, strict=True)):
         state.restore()

@@ -101,6 +101,7 @@ def _sorted(
 ) -> Positives:
     ordered = []
     for scores, levels in found:
+        # The last key sorts first: by score, then the less relevant.
         order = np.lexsort((levels, -scores))
         ordered.append((scores[order], levels[order]))
     offsets = np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])

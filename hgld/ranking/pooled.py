@@ -90,6 +90,7 @@ class _Pooled(nn.Module, ABC):
         levels = sides.levels(slice(None), self.include_self, at)
         with whole_products(sides.queries.device):
             loss = self.pooled(sides.queries @ sides.gallery.T, levels)
+        # The first batch only, as a sampler repeats its mistakes and the check sorts all labels.
         if not self._checked:
             self._checked = True
             sides.check_first_batch(at)

@@ -219,6 +219,7 @@ class _Streamed(RankFunction):
         rows: int,
         wanted: bool,
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        # float64, since thousands of losses are added.
         total = torch.zeros((), dtype=torch.float64, device=queries.device)
         counted = torch.zeros((), dtype=torch.int64, device=queries.device)
         d_queries = torch.zeros_like(queries) if wanted else None
@@ -232,6 +233,7 @@ class _Streamed(RankFunction):
             total += loss
             counted += (levels > 0).any(1).sum()
             if d_queries is not None and d_references is not None and gradient is not None:
+                # The chain rule for scores = queries @ references.T.
                 d_queries[part].addmm_(gradient, references)
                 d_references.addmm_(gradient.T, queries[part])
             del scores, gradient

@@ -181,6 +181,7 @@ class Result:
 
     def __post_init__(self) -> None:
         missing = {name: int(v.isnan().sum()) for name, v in self.per_query.items()}
+        # The dataclass is frozen.
         object.__setattr__(self, "skipped", missing)
 
     def mean(self) -> dict[str, float]:
@@ -281,6 +282,7 @@ def rank_columns(scores: Tensor, levels: Tensor) -> Tensor:
         [[2, 1, 0]]
     """
     finite = scores.masked_fill(levels < 0, -torch.inf)
+    # Two stable sorts: images of equal score stay sorted by level.
     by_level = levels.argsort(dim=1, stable=True)
     by_score = finite.gather(1, by_level).argsort(dim=1, descending=True, stable=True)
     return by_level.gather(1, by_score)

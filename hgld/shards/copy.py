@@ -46,6 +46,7 @@ def copy_samples(
     read_manifest(folder)  # a folder without one is not complete
     reader, tables, facts = FileReader(folder), [], []
     for split, part in rows.groupby("split", sort=True):
+        # Shard number of each sample, by the position of its last byte.
         number = (part["extent_bytes"].cumsum() - 1) // int(shard_megabytes * 1e6)
         for i, (_, samples) in enumerate(part.groupby(number)):
             table, fact = _copy_shard(reader, samples, out / shard_name(str(split), i))
@@ -74,6 +75,7 @@ def _copy_shard(
             shard.finish()
         finally:
             shard.close()
+    # All offsets of a sample move by the same distance.
     moved = start - samples["extent_start"]
     table = samples.assign(
         shard=path.name,

@@ -73,6 +73,7 @@ def measure_coverage(
     classes, number, size = np.unique(finest, return_inverse=True, return_counts=True)
     small = size < options.images_per_class
     if options.small_classes != "drop":
+        # Otherwise small classes are repeated or padded, not left out.
         small = np.zeros_like(small)
     in_small = int(size[small].sum())
     return Coverage(

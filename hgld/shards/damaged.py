@@ -94,6 +94,7 @@ def spare_rows(batch: GlobalBatch, at: int, labels: np.ndarray, seed: int) -> It
     label = finest[batch.rows[at]]
     together = np.flatnonzero((batch.rows >= 0) & (finest[batch.rows] == label))  # its K places
     nth = int(np.searchsorted(together, at))
+    # Sorted and shuffled by seed, so that all processes choose alike.
     others = np.setdiff1d(np.flatnonzero(finest == label), batch.rows[together])
     np.random.default_rng([seed, batch.epoch, batch.step, int(label)]).shuffle(others)
     for turn in range(len(together)):

@@ -85,6 +85,7 @@ def _at_hand(folder: Path | str, *sidecars: str) -> Iterator[Path]:
         try:
             yield Path(name)
         except HgldError as error:
+            # The user knows the URL, not the temporary folder.
             raise type(error)(str(error).replace(name, str(folder).rstrip("/"))) from None
 
 

@@ -44,6 +44,7 @@ def read_sample(folder: Path | str, key: str) -> Sample:
     reader = FileReader(folder)
     place = row["shard"], row["offset"], row["size_bytes"]
     jpeg = reader.read_image(*place, row.get(IMAGE_CRC32), row["key"])
+    # Shards of other programs may have no JSON.
     text = (
         reader.read(row["shard"], row["json_offset"], row["json_size"])
         if row["json_size"]
@@ -64,6 +65,7 @@ def _find_row(folder: Path, key: str) -> "pd.Series[Any]":
     found = index[index["key"] == key]
     found = index[index["image_id"] == key] if found.empty else found
     if found.empty:
+        # Not all keys: a comparison with millions of them is slow.
         near = nearest(key, [*index["key"].head(10_000), *index["image_id"].head(10_000)])
         raise InvalidData(f"{folder}: no sample has the key or image id '{key}'{near}")
     if not found["key"].is_unique:

@@ -99,6 +99,7 @@ def sample_key(split: str, image_id: str) -> str:
     key = f"{split}-{text}"
     if len(key) <= LONGEST_KEY:
         return key
+    # The hash keeps shortened keys distinct.
     return f"{key[: LONGEST_KEY - 17]}~{sha256(key.encode()).hexdigest()[:16]}"
 
 
@@ -199,5 +200,6 @@ def describe(
 
 def level_key(level: str) -> str:
     """JSON key of a level's class name; with ``_id`` appended, of its class number."""
+    # A level must not overwrite a fixed key of the same name.
     taken = level in FIXED_KEYS or f"{level}_id" in FIXED_KEYS
     return f"level_{level}" if taken else level

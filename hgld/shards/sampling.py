@@ -136,7 +136,7 @@ class Samples:
 
 
 def count_groups(size: np.ndarray, options: BatchOptions) -> np.ndarray:
-    """How many groups of K images a class (or run) of each size gives in an epoch."""
+    """Number of groups of K images that a class (or run) of each size gives in an epoch."""
     groups = size // options.images_per_class
     if options.small_classes != "drop":
         groups = np.maximum(groups, 1)
@@ -156,6 +156,7 @@ def take_images(
     """Row numbers of each cell: the nth K of the ``size`` rows that start at ``first``."""
     images = options.images_per_class
     place = nth[..., None] * images + np.arange(images)  # (steps, P, K)
+    # True only for small classes, which are repeated or padded.
     beyond = place >= size[..., None]
     rows = order[first[..., None] + np.where(beyond, place % size[..., None], place)]
     if options.small_classes == "pad":
@@ -182,7 +183,7 @@ def require_classes(
 
 
 def count_up(table: np.ndarray) -> np.ndarray:
-    """How many earlier cells hold the same number, for each cell.
+    """Count, for each cell, the earlier cells with the same number.
 
     Example:
         >>> count_up(np.array([[4, 2], [2, 4], [4, 3]])).tolist()

@@ -116,6 +116,7 @@ def check_index(rows: pd.DataFrame, path: Path) -> None:
     for name, (least, most) in {**BOUNDS, **dict.fromkeys(levels, (0, MOST_CLASSES - 1))}.items():
         if name in rows:
             _require_numbers(rows, name, least, most, path)
+    # Rows of a shard must be adjacent, so its first row marks the whole shard.
     changes = _changes(rows["shard"])
     firsts = np.r_[0, np.flatnonzero(changes) + 1]  # first row of each shard
     _require_shards(rows, changes, firsts, path)

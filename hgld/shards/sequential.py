@@ -46,6 +46,7 @@ class SequentialFile:
         Raises:
             InvalidData: the file ends too early.
         """
+        # Read and discard, as a stream cannot seek.
         while self._place < offset:
             self._read(min(CHUNK, offset - self._place), offset, size)
         return self._read(size, offset, size)
@@ -96,6 +97,7 @@ def open_location(location: str) -> BinaryIO:
             return Path(location).open("rb", buffering=CHUNK)
         if scheme in ("http", "https"):
             return cast(BinaryIO, urlopen(quote(location, safe=KEPT), timeout=TIMEOUT_S))
+        # Imported here, since only other schemes need it.
         import fsspec  # type: ignore[import-untyped]
 
         return cast(BinaryIO, fsspec.open(location, "rb", block_size=CHUNK).open())

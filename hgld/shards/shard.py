@@ -91,10 +91,12 @@ def _is_intact(task: ShardTask) -> bool:
     if hash_file(shard) != note["facts"]["sha256"]:
         return False
     files = _stamp_files(task)
+    # Equal stamps save reading the source.
     if note["files"] == files:
         return True
     if note["source"] != _hash_source(task):
         return False
+    # The same bytes with new stamps: record these, so that the source is read only once.
     _write_marker(task, rows, note | {"files": files})
     return True
 
@@ -141,6 +143,7 @@ def _write_shard(task: ShardTask) -> None:
     kinds = [pa.string() if name in TEXTS else pa.int64() for name in names]
     table = pa.Table.from_pylist(rows, pa.schema(list(zip(names, kinds, strict=True))))
     note = {"facts": facts, "dropped": dropped, "files": files, "source": source}
+    # Written last: a marker means that its shard is complete.
     _write_marker(task, table, note)
 
 

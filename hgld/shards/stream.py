@@ -70,7 +70,7 @@ def _read_lane(
 
 
 def reads_per_byte(options: BatchOptions, world_size: int, workers: int) -> float:
-    """How often each byte of the shards is read by all stream readers together.
+    """Number of times that each byte of the shards is read, over all stream readers.
 
     A worker reads the lanes that its rank's slice of the batch touches.
 

@@ -110,6 +110,7 @@ def _verify_rows(
         )
     for name in FOUND:
         if name in rows:  # the index of another program may lack the images' checksums
+            # describe_tar reports missing credits as unknown.
             said = rows[name].replace("", "unknown") if name in CREDITS else rows[name]
             _require_same(folder, rows, name, said, found[name])
     return found[[*PLACE, "path"]]
@@ -130,6 +131,7 @@ def _verify_classes(folder: Path, index: pd.DataFrame, found: pd.DataFrame, expo
         found = found.sort_values(PLACE, ignore_index=True)
         paths = found["path"].map(lambda path: tuple(json.loads(path).values()))
         found = found.assign(**{name: [path[i] for path in paths] for i, name in enumerate(levels)})
+        # The paths in the shards are text.
         rows = rows.astype(dict.fromkeys(levels, "str"))
     else:
         found, levels = number_rows(found, levels)[0], [*levels, "run"]

@@ -65,6 +65,7 @@ def export_shards(
         InvalidData: no image is left to export, or a source file is not as listed.
         Resumable: the disk is full, or a worker died; the same command resumes.
     """
+    # Ray starts its own workers.
     processes = 1 if options.ray else options.processes
     with start_workers(write_or_keep, processes) as workers:
         return _export(source, images, hierarchy, removals, options, context, out, workers)
@@ -93,6 +94,7 @@ def _export(
         shard_bytes=options.shard_megabytes * 1e6,
         seed=options.seed,
     )
+    # Sorted, so that the order of rows changes no shard.
     labels_hash = _hash_table(hierarchy.sort_values(["split", "landmark_id"]))
     made_from = _hash_input(samples, labels_hash, options)
     tasks = _cut_tasks(

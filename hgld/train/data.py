@@ -67,6 +67,7 @@ class TrainingData:
         """
         manifest, index = read_manifest(folder), read_index(folder)
         rows = index[index["split"] == options.split].reset_index(drop=True)
+        # Runs of 0 steps are pretrained models and need no samples.
         if rows.empty and any(run.steps for run in options.runs.values()):
             raise UsageError(
                 f"{folder}: train.split '{options.split}' has no samples; the shards hold "

@@ -163,6 +163,7 @@ def _train(
             read = perf_counter()
 
             done = step + 1
+            # Seeded by step, so that a resumed run draws the same dropout.
             torch.manual_seed(step_seed(options.seed, step, _purpose(ranks)))
             try:
                 loss = learner.learn(step, batch.images, every_label[rows], rows)
@@ -175,6 +176,7 @@ def _train(
             metrics.write(done, loss, read - began, model_s, learner.loss_s)
             if ranks.leads:
                 pace.tell(done, batch.planned.epoch, len(rows))
+            # All ranks stop after the same step, even if only one received a signal.
             stop = ranks.any(ask())
             if stop or done % options.checkpoint_steps == 0 or done == run.steps:
                 if ranks.leads:

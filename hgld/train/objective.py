@@ -51,6 +51,7 @@ def build_loss(run: RunOptions, class_labels: np.ndarray, dim: int, seed: int) -
         UsageError: the loss has no such option, the labels have no such level, or the number of
             margins or weights is not that of the levels.
     """
+    # Proxies draw from the seed without changing the caller's random numbers.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
@@ -155,7 +156,9 @@ def _make(
     }
     given = {name: value for name, value in facts.items() if name in recipe.parameters}
     if recipe.name == "CSL":
+        # The default margins of the loss are those of three levels.
         given["margins"] = csl_margins(class_labels.shape[1])
+    # The run's own margins override these.
     made = {**given, **_free_options(recipe, options)}
     _require_one_a_level(recipe, made, class_labels.shape[1])
     return recipe.maker(**made)

@@ -59,6 +59,7 @@ def check_training(
     labels, class_labels = number_levels(rows[levels].to_numpy(np.int64))
     for run in training:
         build_loss(run, class_labels, options.dim, options.seed)
+    # The order "shards" needs runs, which do not exist before the export.
     batches = replace(batch_options(options), order="random")
     try:
         plan_epoch(Samples.of_labels(labels), batches, seed=options.seed, epoch=0)

@@ -66,6 +66,7 @@ def learning_rate(run: RunOptions, part: Part, step: int) -> float:
 def _group(part: Part, parameters: list[nn.Parameter], run: RunOptions) -> list[dict[str, Any]]:
     """The optimiser's parameter group of a part; empty if it has no parameters."""
     decay = run.proxy_weight_decay if part == "proxies" else run.weight_decay
+    # The learning rate is set before each step.
     group = {"params": parameters, "lr": 0.0, "weight_decay": decay, "part": part}
     return [group] if parameters else []
 

@@ -158,6 +158,7 @@ def h_minus(
     for all pairs: a pair of a lower level then counts H-minus and any other pair the exact step,
     which saves one mask per pair.
     """
+    # exp in base 2, for which GPUs have an instruction; the constant is log2(e).
     power = tl.exp2(t * (-1.4426950408889634 / TAU)) + 1.0
     if t.dtype == tl.float32:
         sigma = tl.rsqrt(power * power)  # one instruction; a division takes five
