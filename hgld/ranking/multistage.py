@@ -54,7 +54,7 @@ def backward_in_parts(
     """Add the gradients of the loss of all parts together to the parameters of the model.
 
     Under DistributedDataParallel gradients are exchanged once, with the last part. ``loss`` may
-    gather the embeddings of all processes; what it returns is treated as in one big batch.
+    gather the embeddings of all processes; its value is treated as in one big batch.
 
     Args:
         model: images -> (n, D) embeddings.

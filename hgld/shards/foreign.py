@@ -43,7 +43,7 @@ def index_shards(
     Args:
         folder: holds SPLIT-NUMBER.tar files (a tar with another name is its own split).
         levels: keys of the JSON that hold the classes, coarse to fine; none: the ``.cls`` member.
-        replace_export: index even shards that ``export_shards`` wrote, whose own index has more.
+        replace_export: also replace the index that ``export_shards`` wrote, which has more facts.
 
     Returns:
         The index, as ``read_index`` returns it.

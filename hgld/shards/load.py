@@ -90,7 +90,7 @@ class BatchLoader:
         workers: processes that read and decode for this rank; 0: the calling process.
         undecodable_budget: damaged images that this rank tolerates, over all its workers and
             epochs; each is reported once, by a warning outside of a command. It is replaced by
-            another image of its class, and ``rows`` has that image's number.
+            another image of its class, whose row number is returned.
         damaged: known damaged images, to which new ones are added; default: none, with the budget.
         image_shape: (C, H, W), if the transform returns bytes of this shape. Workers then write
             into one shared ring buffer, which saves copies between processes; images are valid

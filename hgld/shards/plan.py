@@ -29,7 +29,7 @@ def shard_name(split: str, number: int) -> str:
 def plan_shards(
     samples: pd.DataFrame, *, run_length: int, shard_bytes: float, seed: int
 ) -> pd.DataFrame:
-    """Assign each sample its shard and run; the rows come back in the order of writing.
+    """Assign each sample its shard and run; return the rows in the order of writing.
 
     Args:
         samples: split, image_id, level_1 .. level_L (class numbers), expected_bytes.

@@ -1,6 +1,6 @@
 """Read shards from front to back, and hold the images that coming batches need.
 
-A spinning disk and a remote store are many times faster this way. How much a reader has to hold
+A spinning disk and a remote store are many times faster this way. The memory that a reader needs
 depends on the plan and on the size of the photos: a few hundred open runs are 150 MB of small ones,
 and batches of few groups take five times as much, since their runs wait for each other. The memory
 of a worker should depend on neither, so everything beyond a limit goes into a temporary file.

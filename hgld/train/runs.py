@@ -45,7 +45,7 @@ TRAIN_AGAIN = "delete the run's folder and train again"
 METRICS, TIMINGS, CHECKPOINT = LOSSES, ".timings.jsonl", ".checkpoint.pt"
 BAD_BATCH = "bad_batch.json"
 CURVES, PARTS = ".tensorboard", ("data", "model", "loss")
-FILES = (METRICS, TIMINGS, CHECKPOINT, CONFIG, WEIGHTS, BAD_BATCH, CURVES)  # all that a run writes
+FILES = (METRICS, TIMINGS, CHECKPOINT, CONFIG, WEIGHTS, BAD_BATCH, CURVES)  # all files of a run
 UNDECODABLE = "undecodable"  # key of a checkpoint's damaged images
 
 

@@ -91,7 +91,7 @@ def _found(package: str) -> bool:
 
 
 def agrees(device: torch.device, case: Hashable, compare: Compare) -> bool:
-    """Return whether a kernel computes what plain torch computes on a device.
+    """Return whether a kernel and plain torch give the same values on a device.
 
     Args:
         device: the device the kernel runs on.
