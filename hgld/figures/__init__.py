@@ -1,6 +1,6 @@
-"""How figures look, and the figures of a hierarchy: for the report and for a release.
+"""Theme of all figures, and the figures of a hierarchy, for the report and for a release.
 
-They stand below both, so that neither has to know the other.
+The package is below both, so that neither depends on the other.
 """
 
 from hgld.figures.hierarchy import Bar, draw_groups, draw_shares, draw_sunburst

@@ -1,7 +1,7 @@
-"""Figures of a hierarchy: how many classes each class holds, the whole as rings, the shares.
+"""Figures of a hierarchy: histogram of class sizes, sunburst diagram, stacked bars of shares.
 
-Plain functions of names and counts, so that a report with images and a release without any draw
-the same figure from what they have.
+They are plain functions of names and counts, so that a report with images and a release without
+any draw the same figures.
 """
 
 import math
@@ -30,11 +30,11 @@ __all__ = ["Bar", "draw_groups", "draw_shares", "draw_sunburst"]
 
 MAX_BARS = 80
 HEIGHT = 4.6  # inches of the rings with the names around them
-RINGS = 4  # of a deeper hierarchy the coarsest
+RINGS = 4  # at most; of a deeper hierarchy, the coarsest levels
 HOLE, RING = 0.36, 0.64  # radius of the hole, width of all rings together
-LETTER = 0.06  # inches that a letter of a name takes
+LETTER = 0.06  # width of a letter in inches
 LONGEST = 18  # letters of a name outside the rings
-NAMED = 0.018  # a part below this share of the whole has no room for its name
+NAMED = 0.018  # smaller shares have no space for a name
 
 Path = tuple[str, ...]
 

@@ -1,9 +1,9 @@
-"""The look of every figure: colours for light and for dark pages, axes, legends; its files.
+"""Theme of all figures: colours for light and dark pages, axes, legends and file formats.
 
-The figures use matplotlib's own font and none of a person's settings, and the files (PNG, SVG, PDF)
-carry neither date nor version, so that the same numbers give the same bytes. The colours of
-classes are those of Okabe and Ito, which people who see no red or no green tell apart, and never
-stand alone: a line has its own dashes, a point its own mark, a bar its own label.
+Figures use matplotlib's own font and ignore the user's settings, and the files (PNG, SVG, PDF) have
+neither date nor version, so that the same numbers give the same bytes. Class colours are those of
+Okabe and Ito, which are distinguishable with red-green colour blindness. Colour is never the only
+cue: each line also has its dashes, each point its mark, each bar its label.
 """
 
 import io
@@ -35,8 +35,8 @@ WIDTH = 5.6  # inches; one inch is 100 px of the page
 WIDE = 2 * WIDTH + 0.2  # of a figure over both columns
 PIXELS_PER_INCH = 200  # twice the page's, for sharp screens
 PAD = 0.07  # inches around each panel
-LOG_FROM = 30.0  # an axis is logarithmic where its values span more than this factor
-COMPRESSION = 3  # of PNGs: a third of the default's time, a tenth more bytes
+LOG_FROM = 30.0  # an axis is logarithmic if its values span more than this factor
+COMPRESSION = 3  # of PNGs: a third of the default's time for a tenth more bytes
 MARKS = "os^DvPX*"
 
 
@@ -113,7 +113,7 @@ def mark_of(number: int, theme: Theme) -> tuple[str, str]:
 
 @contextmanager
 def _style(theme: Theme) -> Iterator[None]:
-    """Apply the theme's settings and none of a person's."""
+    """Apply the theme's settings and ignore the user's matplotlibrc."""
     style: dict[str, Any] = {
         "font.size": 9,
         "text.parse_math": False,  # a class may be called "$"
@@ -180,7 +180,7 @@ def add_legend(axes: Axes, theme: Theme, columns: int = 3, inside: str = "") -> 
 
 
 def scale_axis(axes: Axes, axis: str, smallest: float, largest: float) -> None:
-    """Logarithmic where the values span orders of magnitude; plain numbers in any case."""
+    """Use a logarithmic axis if values span orders of magnitude; tick labels are plain numbers."""
     setter, ticks = (axes.set_xscale, axes.xaxis) if axis == "x" else (axes.set_yscale, axes.yaxis)
     span = largest / max(smallest, 1)
     if span > LOG_FROM:

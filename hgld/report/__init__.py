@@ -1,4 +1,4 @@
-"""The report of a run: one self-contained page that a person likes to look at."""
+"""The report of a run: one self-contained HTML page with tables, charts and example images."""
 
 from hgld.report.page import write_report
 

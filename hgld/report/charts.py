@@ -1,7 +1,7 @@
-"""Decides which charts a run has something to show for, and says of each what is to be seen.
+"""Selection of the charts of a report, with titles and captions.
 
-A chart without anything in it is left out: no loss where nothing was trained, no groups where the
-hierarchy has one level only. A title is a finding where the numbers allow one.
+A chart without data is left out: no loss curves if nothing was trained, no groups if the hierarchy
+has a single level. A title states a finding if the numbers support one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -84,7 +84,7 @@ class Chart:
 def draw_charts(
     measured: ChartData, counts: Counts, runs: Path, vector_formats: Sequence[str]
 ) -> list[Chart]:
-    """Every chart that there is something to draw for."""
+    """Return all charts that have data."""
     plans = [
         *_plan_levels(measured),
         *plan_curves(measured),

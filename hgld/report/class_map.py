@@ -1,7 +1,7 @@
 """Map of the classes in a model's space: t-SNE of their mean embeddings (Fig. 9a and 9b).
 
-A picture of t-SNE shows neighbourhoods, not distances, so a number beside it is
-measured in the full space: how often the nearest class is of the same coarse class.
+t-SNE shows neighbourhoods, not distances, so the map comes with a number measured in the full
+space: the share of classes whose nearest class has the same coarse class.
 """
 
 from collections import Counter
@@ -18,11 +18,11 @@ from hgld.words import count_text
 
 __all__ = ["ClassMap", "draw_class_maps", "place_classes"]
 
-FEWEST = 4  # classes that are worth a map
-PERPLEXITY = 30.0  # of van der Maaten and Hinton; less where there are few classes
-EXACT = 400  # up to so many classes t-SNE is computed exactly
-AREAS = {"*": 2.2, "P": 1.4, "X": 1.4, "^": 1.2, "v": 1.2}  # so that marks look of one size
-NAMED = 16  # coarse classes that each have a mark
+FEWEST = 4  # least number of classes for a map
+PERPLEXITY = 30.0  # as van der Maaten and Hinton; lower for few classes
+EXACT = 400  # up to this number of classes, t-SNE is computed exactly
+AREAS = {"*": 2.2, "P": 1.4, "X": 1.4, "^": 1.2, "v": 1.2}  # factors for equal visual size
+NAMED = 16  # coarse classes with separate marks
 
 
 @dataclass(frozen=True)

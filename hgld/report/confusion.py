@@ -25,7 +25,7 @@ class Confusion:
         names: of the classes in the order of rows and columns, the last may be all others.
         counts: (C, C) queries; rows their class, columns that of the first image found.
         wrong: queries whose first image is of another class.
-        left_out: classes that are summed up as all others.
+        left_out: number of classes that are merged into all others.
     """
 
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ def count_confusion(
 ) -> Confusion:
     """Count pairs of class paths: of a query, and of the first image that it found.
 
-    Of many classes only those most often mistaken have a row.
+    With many classes, only those with most mistakes have a row.
 
     Example:
         >>> pairs = [(("lake",), ("lake",)), (("lake",), ("bay",))]
@@ -67,7 +67,7 @@ def count_confusion(
 
 
 def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> Drawing:
-    """Rows are classes of queries; a cell is the share of the row, the diagonal what is right."""
+    """Draw the matrix: rows are classes of queries, cells shares of the row, diagonal correct."""
     size = len(confusion.names)
     share = confusion.counts / np.maximum(confusion.counts.sum(axis=1, keepdims=True), 1)
     width, row = (WIDTH, 0.2) if size <= NARROW else (WIDE, 0.26)
@@ -95,7 +95,7 @@ def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> Drawing:
 def _fill(
     axes: Axes, share: np.ndarray, mask: np.ndarray, colour: str, theme: Theme, most: float
 ) -> None:
-    """Colour the cells of the mask from the page's colour at 0 to their own at ``most``."""
+    """Colour the cells of the mask from the page's colour at 0 to the full colour at ``most``."""
     ramp = LinearSegmentedColormap.from_list("ramp", [theme.surface, colour])
     cells = np.ma.array(share, mask=~mask)
     edges = np.arange(len(share) + 1) - 0.5
@@ -103,7 +103,7 @@ def _fill(
 
 
 def _write_shares(axes: Axes, share: np.ndarray, theme: Theme) -> None:
-    """Percent in each cell that holds half a percent or more."""
+    """Write the percentage in each cell of half a percent or more."""
     for row, column in np.argwhere(share >= 0.005):
         value = share[row, column]
         colour = theme.surface if row == column and value > 0.55 else theme.ink

@@ -1,4 +1,4 @@
-"""Counts what a data set holds: classes and images, by level and by split."""
+"""Statistics of a data set: classes and images, by level and by split."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from hgld.report.examples import class_paths
 
 __all__ = ["Counts", "by_split"]
 
-COARSEST = 6  # classes of the coarsest level whose shares are drawn, at most
+COARSEST = 6  # shares are drawn for at most this number of coarsest classes
 
 
 @dataclass(frozen=True)

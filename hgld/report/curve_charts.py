@@ -44,7 +44,7 @@ def plan_curves(measured: ChartData) -> Iterator[ChartPlan]:
 
 
 def _inside(levels: np.ndarray) -> np.ndarray:
-    """Remove the last ranks that no query has, since the query itself is left out."""
+    """Remove the last ranks that are empty for all queries, since the query itself is excluded."""
     return levels[:, : int((levels >= 0).any(axis=0).sum())]
 
 

@@ -1,7 +1,7 @@
-"""Curves of a ranking: along its recall, at other alphas, cut into batches.
+"""Curves of a ranking: H-precision against H-recall, H-AP against alpha, decomposability gap.
 
-All three come from the shared levels by rank and need no embedding. On a large gallery they are
-measured on some of the queries, the same ones for every model.
+All three are computed from the shared levels by rank, without embeddings. For a large gallery they
+are measured on a subset of the queries, the same for every model.
 """
 
 import warnings
@@ -26,9 +26,9 @@ __all__ = [
 ]
 
 ALPHAS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
-RECALLS = (np.arange(100) + 0.5) / 100  # middles of a hundred steps: their mean is the area
+RECALLS = (np.arange(100) + 0.5) / 100  # midpoints of 100 steps: their mean is the area
 QUERIES = 1000
-PAIRS = 1 << 26  # of queries and gallery images that are looked at for one model
+PAIRS = 1 << 26  # limit of query-image pairs for one model
 BLOCK_PAIRS = 1 << 20
 
 
@@ -70,7 +70,7 @@ def measure_curves(levels: np.ndarray, num_levels: int) -> Curves:
     starts = range(0, len(levels), size)
     blocks = [Ranking.of(torch.from_numpy(levels[i : i + size].copy()), num_levels) for i in starts]
     precision = torch.cat([_precision_at_recalls(block) for block in blocks])
-    with warnings.catch_warnings():  # that a finer level weighs less; the evaluation has said so
+    with warnings.catch_warnings():  # the evaluation has already warned of these relevances
         warnings.simplefilter("ignore", RelevanceWarning)
         found = measure(blocks, [f"H-AP(alpha={alpha:g})" for alpha in ALPHAS])
     by_alpha = torch.stack([*found.per_query.values()], 1)
@@ -121,11 +121,11 @@ def batch_sizes(gallery: int) -> list[int]:
 def gaps_by_batch(hits: np.ndarray, sizes: Sequence[int]) -> dict[int, float]:
     """Batch size -> mean over batches of AP, minus AP of the whole; a mean over the queries.
 
-    The gallery is cut at random, by a fixed seed; a rest that fills no batch is left out, and so
-    is a batch without any positive.
+    The gallery is cut at random with a fixed seed; a rest smaller than a batch and batches without
+    a positive are left out.
 
     Args:
-        hits: (Q, G) whether the image at each rank is right.
+        hits: (Q, G) bool; the image at this rank has the query's class.
         sizes: of the batches.
 
     Example:

@@ -1,8 +1,9 @@
-"""Choose the queries that the report shows, with the images that each of them found.
+"""Selection of the example queries of the report, with the images that each of them found.
 
-The best, the worst and some random queries of one model, and those by which two models differ most.
-The random ones are drawn by a hash of the image's id, so that they stay the same if other images
-come or go. Every photo comes with its classes, title, author and licence as far as they are known.
+Shown are the best, the worst and some random queries of one model, and those with the largest
+difference between two models. Random ones are drawn by a hash of the image id, so that they do not
+change if other images are added or removed. Every photo has its classes, title, author and licence
+as far as they are known.
 """
 
 import json
@@ -41,7 +42,7 @@ THUMBNAIL = 288  # pixels; shown at half of that
 
 @dataclass(frozen=True)
 class ExamplePhoto:
-    """A small copy of an image, its classes fine to coarse, and to whom it is owed."""
+    """A small copy of an image, its classes fine to coarse, and its attribution."""
 
     image: Image.Image
     classes: tuple[str, ...]
@@ -126,7 +127,7 @@ def find_examples(
 def choose_queries(
     values: "pd.Series[float]", groups: Mapping[str, Hashable], count: int
 ) -> dict[str, list[str]]:
-    """Ids of the best, worst and random queries; no query twice, one a group if possible.
+    """Return ids of the best, worst and random queries, from different groups if possible.
 
     Example:
         >>> values = pd.Series({"a": 0.9, "b": 0.1, "c": 0.5})
@@ -173,7 +174,7 @@ def class_paths(hierarchy: pd.DataFrame) -> dict[tuple[str, int], tuple[str, ...
 
 
 def landmark_names(landmarks: pd.DataFrame) -> dict[str, str]:
-    """Finest class as a path of labels has it, ``train:139`` -> name, where one is known."""
+    """Return finest class as in label paths, ``train:139`` -> name, if it is known."""
     rows = landmarks[~landmarks["name"].isin(["", UNKNOWN])]
     keys = rows["split"] + ":" + rows["landmark_id"].astype(str)
     return dict(zip(keys, rows["name"], strict=True))
@@ -224,7 +225,7 @@ class Images:
 
 
 def _spread(ids: Sequence[str], groups: Mapping[str, Hashable], count: int) -> list[str]:
-    """The first ids of different groups; the first of the others where those do not suffice."""
+    """Return the first ids of different groups; if there are too few groups, fill up in order."""
     seen: set[Hashable] = set()
     first: list[str] = []
     others: list[str] = []

@@ -1,7 +1,7 @@
-"""Draws what was measured, for a light or for a dark page.
+"""Figures of metrics, losses and class sizes, for a light or a dark page.
 
-Plain functions of numbers and names: which figures there are is decided in ``hgld.report.charts``.
-A model keeps its colour and its dashes in all of them.
+They are plain functions of numbers and names; ``hgld.report.charts`` selects the figures. A model
+has the same colour and dashes in all of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,11 +43,11 @@ def draw_level_bars(
     intervals: Mapping[tuple[str, str], Interval],
     theme: Theme,
 ) -> Drawing:
-    """AP at each level, one bar a model, with its interval.
+    """Draw AP at each level, one bar for each model, with its interval.
 
     Args:
         values: model -> level -> [0, 1].
-        intervals: (model, level) -> its ends; may lack some.
+        intervals: (model, level) -> ends; some may be missing.
         theme: of the page.
     """
     models, levels = list(values), list(next(iter(values.values())))
@@ -86,17 +86,17 @@ def draw_lines(
     powers: bool = False,
     full: bool = False,
 ) -> Drawing:
-    """A line a model.
+    """Draw one line for each model.
 
     Args:
         lines: model -> x and y.
-        labels: model -> its words in the legend.
+        labels: model -> its text in the legend.
         models: all models, so that each keeps its colour.
-        axis: what x and y are.
+        axis: labels of x and y.
         theme: of the page.
-        dots: mark the points that were measured.
-        powers: x are powers of two.
-        full: both axes go from 0 to 100.
+        dots: mark the measured points.
+        powers: x values are powers of two.
+        full: both axes range from 0 to 100.
     """
     colours = model_colours(models, theme)
     with open_figure(theme, WIDTH, 3.4) as figure:
@@ -124,7 +124,7 @@ def draw_loss_curves(
     models: Sequence[str],
     theme: Theme,
 ) -> Drawing:
-    """Loss against step, a panel a model, since losses differ in scale.
+    """Draw loss against step, one panel for each model, since losses differ in scale.
 
     Args:
         curves: model -> (steps, losses) of each seed; models without a curve are left out.
@@ -151,7 +151,7 @@ def draw_loss_curves(
 
 
 def draw_class_sizes(sizes: Mapping[str, Sequence[int]], finest: str, theme: Theme) -> Drawing:
-    """Images of each class, largest class first; one line a split."""
+    """Draw the number of images of each class, largest first; one line for each split."""
     with open_figure(theme, WIDTH, 3.0) as figure:
         axes = add_axes(figure, theme, grid_axis="both")
         for (split, counts), colour in zip(sizes.items(), cycle(theme.groups), strict=False):

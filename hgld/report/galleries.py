@@ -1,4 +1,4 @@
-"""The pictures of retrieval: what the best model finds, and the same queries under two models."""
+"""Example galleries: results of the best model, and of two models for the same queries."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ class Gallery:
 def find_galleries(
     per_query: pd.DataFrame, measured: ChartData, options: ReportOptions
 ) -> Iterator[Gallery]:
-    """Results of the best model, and of two models for the same queries.
+    """Choose examples of the best model, and of two models for the same queries.
 
     Raises:
         UsageError: ``report.compared`` names a model that was not measured.
@@ -92,7 +92,7 @@ def find_galleries(
 
 
 def _two_best(measured: ChartData, best: str | None, metric: str) -> tuple[str, str] | None:
-    """The first models of the best run and of the second best."""
+    """Return the first models of the best and of the second best run."""
     means = {run: mean_of(facts, metric) for run, facts in measured.runs.items() if run != best}
     known = {run: mean for run, mean in means.items() if not math.isnan(mean)}
     if best is None or not known:
@@ -112,7 +112,7 @@ def _require_models(names: Sequence[str] | None, evaluation: Mapping[str, Any]) 
 
 
 def frame_of(level: int, levels: Sequence[str]) -> str:
-    """The kind of frame for a shared level: same finest class, the one above it, or less.
+    """Return the frame for a shared level: same finest class, the level above it, or less.
 
     Example:
         >>> [frame_of(level, ("kind", "supercategory", "landmark")) for level in (3, 2, 1, 0)]
@@ -124,7 +124,7 @@ def frame_of(level: int, levels: Sequence[str]) -> str:
 
 
 def shorten(text: str, longest: int = LONGEST) -> str:
-    """The text without its middle if it is long: a path's end says most.
+    """Shorten a long text in the middle, since the end of a path is the most informative part.
 
     Example:
         >>> shorten("photos/2019/summer/street-0001.jpg", 24)
@@ -135,7 +135,7 @@ def shorten(text: str, longest: int = LONGEST) -> str:
 
 
 def note_unknown(gallery: Gallery) -> str:
-    """A sentence with the number of photos without author or licence; may be empty."""
+    """Return a sentence on the number of photos without author or licence; may be empty."""
     photos = [
         photo
         for group in gallery.groups
@@ -162,7 +162,7 @@ def note_unknown(gallery: Gallery) -> str:
 def draw_rows(
     group: ExampleGroup, levels: Sequence[str], metric: str
 ) -> list[tuple[str, list[Cell]]]:
-    """The group's examples as rows of a picture, one for each model."""
+    """Return the group's examples as rows of a picture, one for each model."""
     return [row for example in group.examples for row in _rows_of_example(example, levels, metric)]
 
 

@@ -1,7 +1,7 @@
-"""Intervals of the means of the metrics, and runs that differ by more than chance.
+"""Confidence intervals of the means of metrics, and ties of runs that differ only by chance.
 
-All models and metrics are resampled together, so that a difference of two runs is that of the same
-queries; the seed is fixed, so that the same values give the same intervals.
+All models and metrics share the resampled queries, so a difference of two runs is paired; the seed
+is fixed, so the same values give the same intervals.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ class Intervals:
     """The 95 % intervals of an evaluation.
 
     Attributes:
-        unit: what was drawn, "classes" or "queries".
-        units: how many there are.
+        unit: resampling unit, "classes" or "queries".
+        units: number of units.
         ends: (run, metric) -> lower and upper end.
-        ties: metric -> the best run and those whose paired difference from it may be chance: its
-            interval includes 0, or there is none.
+        ties: metric -> the best run and those whose paired difference from it is not significant:
+            its interval includes 0, or there is none.
         draws: number of resamples.
     """
 
@@ -52,7 +52,7 @@ def measure_intervals(
         draws: number of resamples.
 
     Raises:
-        InvalidData: the classes are asked for but not recorded.
+        InvalidData: classes are requested but not recorded.
 
     Example:
         >>> rows = {"model": "m", "image_id": ["a", "b"], "metric": "AP", "value": [0.5, 0.5]}
@@ -77,7 +77,7 @@ def measure_intervals(
     )
     runs = {run: facts["models"] for run, facts in list_runs(evaluation).items()}
     ends = {
-        (run, metric): (max(interval[0], 0.0), min(interval[1], 1.0))  # as all metrics are
+        (run, metric): (max(interval[0], 0.0), min(interval[1], 1.0))  # metrics are in [0, 1]
         for run, models in runs.items()
         for metric in evaluation["metrics"]
         if (interval := drawn.interval([(model, metric) for model in models])) is not None
@@ -102,7 +102,7 @@ class _Drawn:
     def interval(
         self, ours: Sequence[Column], theirs: Sequence[Column] = ()
     ) -> tuple[float, float] | None:
-        """Interval of the mean over seeds, or of the difference from the same seeds of another run.
+        """Return the interval of the mean over seeds, or of the paired difference from another run.
 
         None if it is unknown, or a column is missing.
         """
@@ -117,7 +117,7 @@ class _Drawn:
 
 
 def _ties(drawn: _Drawn, evaluation: Mapping[str, Any], metric: str) -> frozenset[str]:
-    """The best run of a metric, and those that may be as good."""
+    """Return the best run of a metric, and those that are not significantly worse."""
     runs, facts = list_runs(evaluation), evaluation["models"]
     means = {run: found["mean"].get(metric) for run, found in runs.items()}
     known = {run: mean for run, mean in means.items() if mean is not None}
@@ -131,7 +131,7 @@ def _ties(drawn: _Drawn, evaluation: Mapping[str, Any], metric: str) -> frozense
         sides = [{name: facts[name] for name in runs[one]["models"]} for one in (best, run)]
         pairs = pair_seeds(*sides)
         if any((name, metric) not in drawn.columns for pair in pairs for name in pair):
-            return False  # measured as a whole, without a value for each query
+            return False  # a metric without values of single queries
         found = drawn.interval(
             [(one, metric) for one, _ in pairs], [(other, metric) for _, other in pairs]
         )

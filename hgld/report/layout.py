@@ -1,4 +1,4 @@
-"""Lays the charts of a section out on the page, so that no row is left half empty."""
+"""Layout of a section's charts on the page in balanced columns, without half-empty rows."""
 
 from collections.abc import Sequence
 from itertools import groupby, product
@@ -7,11 +7,11 @@ from hgld.report.charts import Chart
 
 __all__ = ["arrange"]
 
-WORDS = 1.1  # inches that a chart's title and caption take
+WORDS = 1.1  # height of a chart's title and caption in inches
 
 
 def arrange(charts: Sequence[Chart]) -> list[list[list[Chart]]]:
-    """Rows of the page: each is one column (a wide chart, or one alone) or two of like height."""
+    """Return rows of the page: each is one chart, or two columns of similar height."""
     rows = []
     for wide, some in groupby(charts, key=lambda chart: chart.wide):
         if wide:
@@ -22,7 +22,7 @@ def arrange(charts: Sequence[Chart]) -> list[list[list[Chart]]]:
 
 
 def _balance(charts: list[Chart]) -> list[list[Chart]]:
-    """The charts in two columns whose heights differ least; the first chart stays first."""
+    """Split the charts into two columns of most similar height; the first chart stays first."""
     if len(charts) == 1:
         return [charts]
 
@@ -32,6 +32,7 @@ def _balance(charts: list[Chart]) -> list[list[Chart]]:
 
     def gap(sides: tuple[int, ...]) -> float:
         heights = [sum(chart.size[1] + WORDS for chart in column) for column in columns(sides)]
+        # rounded, so that equal layouts tie in spite of float errors and the first one is taken
         return round(abs(heights[0] - heights[1]), 6)
 
     return columns(min(product((0, 1), repeat=len(charts) - 1), key=gap))

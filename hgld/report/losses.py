@@ -12,7 +12,7 @@ LossCurve = tuple[list[float], list[float]]  # steps and losses
 
 
 def read_losses(run: Path) -> LossCurve | None:
-    """Steps and losses of a run; None if it was not trained.
+    """Return steps and losses of a run; None if it was not trained.
 
     Raises:
         InvalidData: a line is not a JSON object.

@@ -1,8 +1,7 @@
-"""The table of metrics: a row a run, the best of each column marked, each column explained.
+"""The table of metrics: one row for each run, the best of each column marked, columns explained.
 
-The mark of a column is shared by the best run and all whose difference from it may be chance; if
-that is every run, none is marked. A mean is missing if no query had a value; it then counts as nan
-and is never the best.
+All runs that are not significantly worse than the best one are marked, too; if these are all runs,
+none is marked. A mean without any query value is nan and never the best.
 """
 
 import math
@@ -46,10 +45,10 @@ class MetricRow:
         model: name of the run.
         colours: of the run, on light and on dark pages.
         about: backbone, loss and steps.
-        values: means, over the seeds where there are several.
+        values: means; over the seeds if there are several.
         deviations: their standard deviations over the seeds; None for one seed.
-        intervals: ends of the 95 % intervals; None where it is unknown.
-        best: whether it is the best, or may be as good.
+        intervals: ends of the 95 % intervals; None if unknown.
+        best: whether it is the best, or not significantly worse.
     """
 
     model: str
@@ -89,10 +88,10 @@ def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[Met
 
 
 def _marked(runs: Mapping[str, Any], metric: str, intervals: Intervals) -> Collection[str]:
-    """The best run and those that may be as good, unless that is all of them."""
+    """Return the best run and those not significantly worse, unless these are all runs."""
     best = _best_value(runs, metric)
     highest = frozenset(name for name, run in runs.items() if mean_of(run, metric) == best)
-    ties = intervals.ties.get(metric, highest)  # without values of queries the mean decides
+    ties = intervals.ties.get(metric, highest)  # without query values, the mean decides
     return () if len(ties) == len(runs) else ties
 
 
@@ -117,13 +116,13 @@ def _best_value(runs: Mapping[str, Any], metric: str) -> float:
 
 
 def first_metric(evaluation: Mapping[str, Any]) -> str:
-    """H-AP where it was measured, else the first that was."""
+    """Return H-AP if it was measured, else the first metric."""
     metrics: list[str] = evaluation["metrics"]
     return "H-AP" if "H-AP" in metrics else metrics[0]
 
 
 def skipped_queries(evaluation: Mapping[str, Any]) -> list[str]:
-    """A clause for each metric that has no value for some queries."""
+    """Return a clause for each metric without a value for some queries."""
     clauses = {
         f"{metric}: {count:,}"
         for model in evaluation["models"].values()
@@ -140,6 +139,6 @@ def explain_metrics(metrics: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def mean_of(run: Mapping[str, Any], metric: str) -> float:
-    """A run's mean of a metric, nan where it has none."""
+    """Return a run's mean of a metric; nan if it has none."""
     value = run["mean"].get(metric)
     return math.nan if value is None else float(value)

@@ -1,9 +1,8 @@
-"""Writes the report: one HTML page that needs no network, and its pictures as PNG files.
+"""Writer of the report: one self-contained HTML page, and its figures and table as files.
 
-The page is for a person who wants to know what was measured on what, which model is best and how
-its mistakes look. All pictures are inside the page, once for light and once for dark screens;
-beside it they are files for slides and papers (PNG, SVG, PDF), as the table is (CSV, LaTeX). Same
-input, same bytes.
+The page shows the data and the protocol, the best model, and examples of its mistakes. All pictures
+are embedded, once for light and once for dark screens; they are also written as files for slides
+and papers (PNG, SVG, PDF), and the table as CSV and LaTeX. Same input, same bytes.
 """
 
 import io
@@ -50,7 +49,7 @@ from hgld.words import count_text, level_noun, shared_text
 
 __all__ = ["describe_seeds", "write_report"]
 
-CELL = 65  # pixels that a column of the table takes at least
+CELL = 65  # least width of a column of the table in pixels
 DEVIATION = 30  # pixels of a deviation beside a mean
 MARK = 13  # pixels of the mark around a best value
 LETTER = 7.2  # pixels of a letter in the head of the table
@@ -75,14 +74,14 @@ def write_report(
     Args:
         hierarchy: classes of each landmark, for the names and the histogram.
         shards: the images and their index.
-        models: a folder a run, with its ``metrics.jsonl`` where it was trained.
+        models: one folder for each run, with ``metrics.jsonl`` if it was trained.
         evaluation: protocol, metrics, and means of each model.
         per_query: value of each metric for each query.
-        ranked_levels: a ranking file a model.
+        ranked_levels: one ranking file for each model.
         landmarks: names of the finest classes.
-        options: how much is shown.
-        context: gives the title and the date.
-        out: the report's folder; it is replaced as a whole.
+        options: number of examples and other content.
+        context: for the title and the date.
+        out: the report's folder, which is replaced completely.
 
     Raises:
         InvalidData: a ranking or a ``metrics.jsonl`` cannot be read.
@@ -158,7 +157,7 @@ def _by_section(charts: Sequence[Chart]) -> dict[str, list[list[list[Chart]]]]:
 
 
 def _table_width(metrics: Sequence[str], rows: Sequence[MetricRow]) -> int:
-    """About how many pixels wide a page must be to show the whole table of metrics."""
+    """Estimate the width in pixels that a page needs for the complete table of metrics."""
     cell = CELL + DEVIATION * any(row.has_deviation for row in rows)
     cell += MARK * any(any(row.best) for row in rows)
     words = [max(map(len, re.split(r"[:(/]", metric))) for metric in metrics]

@@ -1,4 +1,4 @@
-"""The facts that charts are planned from, and the plan: title, caption and drawing."""
+"""Input data of the charts, and the plan of a chart: title, caption and drawing function."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ Draw = Callable[[Theme], Drawing]
 
 @dataclass(frozen=True)
 class ChartData:
-    """Results of the evaluation, as the charts need them.
+    """Results of the evaluation for the charts.
 
     Attributes:
-        rankings: model -> what its queries found.
+        rankings: model -> its ranking file.
     """
 
     evaluation: Mapping[str, Any]
@@ -33,12 +33,12 @@ class ChartData:
 
     @cached_property
     def runs(self) -> dict[str, dict[str, Any]]:
-        """Run -> its models, one a seed, and their means."""
+        """Run -> its models, one for each seed, and their means."""
         return list_runs(self.evaluation)
 
     @property
     def first_models(self) -> dict[str, str]:
-        """Run -> its first model, for what is shown of one alone."""
+        """Run -> its first model, for charts of a single model."""
         return {run: facts["models"][0] for run, facts in self.runs.items()}
 
     @property
@@ -47,7 +47,7 @@ class ChartData:
         return any(len(facts["models"]) > 1 for facts in self.runs.values())
 
     def is_surely_best(self, run: str, metric: str) -> bool:
-        """True if no other run may be as good."""
+        """True if all other runs are significantly worse."""
         return self.intervals.ties.get(metric, frozenset({run})) == {run}
 
 

@@ -1,8 +1,7 @@
-"""Draw queries and the images that they found as one picture, for slides.
+"""Retrieval sheets: queries and the images that they found as one picture, for slides.
 
-The page shows the same photos as text and single images; a picture that leaves the page has
-to carry the credits itself. The photos are put onto one canvas at their place in pixels, which
-takes a tenth of the time of as many panels.
+Outside the page, a picture must contain the credits of its photos. The photos are pasted onto one
+canvas by pixel, which takes a tenth of the time of one matplotlib panel for each.
 """
 
 from collections.abc import Sequence

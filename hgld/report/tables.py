@@ -19,7 +19,7 @@ SPECIAL = {
 
 
 def metrics_table(metrics: Sequence[str], rows: Sequence[MetricRow]) -> pd.DataFrame:
-    """A row a run; of each metric the mean in [0, 1], its deviation over seeds, its interval."""
+    """Return one row for each run: mean in [0, 1], deviation and interval of each metric."""
     columns: dict[str, list[object]] = {
         "model": [row.model for row in rows],
         "about": [row.about for row in rows],
@@ -35,7 +35,7 @@ def metrics_table(metrics: Sequence[str], rows: Sequence[MetricRow]) -> pd.DataF
 
 
 def metrics_latex(metrics: Sequence[str], rows: Sequence[MetricRow]) -> str:
-    """The table as the page shows it: percent, the best in bold, each interval below its mean."""
+    """Return the table of the page: percent, the best in bold, each interval below its mean."""
     lines = [
         r"% Means in percent, 95 % intervals below; bold: best, or not surely worse.",
         r"% Needs \usepackage{booktabs}.",
