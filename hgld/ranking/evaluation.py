@@ -199,6 +199,7 @@ class ClassRanges:
             by_path = by_path[column[by_path].argsort(stable=True)]
         paths, rows = every[by_path], by_path.argsort()[size:]
         from_gallery = by_path < size
+        # Converts places among all sorted paths into places in the sorted gallery.
         before = torch.cat([from_gallery.new_zeros(1).long(), from_gallery.cumsum(0)])
         new = torch.zeros(len(paths), dtype=torch.bool, device=paths.device)
         new[0] = True

@@ -520,12 +520,14 @@ def _loss_of_rows(scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal) -> Te
     counts = positive.sum(1)
     most = int(counts.max())
     if not most:
+        # Connected to the scores, so that the gradient is 0 instead of missing.
         return (scores * 0.0).sum(1)
     which = positive.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
     real = positive.gather(1, which)  # (rows, P): shorter rows are padded
     rank, h_rank = _ranks(scores, levels, rel.to(scores.dtype), which, goal)
     gain = rel.to(scores.dtype).gather(1, which) * real
     metric = _metric(rank, h_rank, gain, real, counts, goal)
+    # metric * 0.0 is connected to the scores, so the gradient is 0 instead of missing.
     return torch.where(counts > 0, 1.0 - metric, metric * 0.0)
 
 

@@ -42,6 +42,7 @@ def deal_rows(counts: np.ndarray, width: int, random: np.random.Generator) -> np
     used = np.minimum(counts, rows)[kinds]
     _take_away(used, int(used.sum()) - rows * width, random)
     items = np.repeat(kinds, used).astype(np.int64)
+    # Item i goes to row i % rows; no kind has more items than rows, so none is in a row twice.
     table = np.ascontiguousarray(items.reshape(width, rows).T)
     picks = random.integers(0, max(1, items.size), (SWAPS * items.size, 2))
     _swap(table, picks)

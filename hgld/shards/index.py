@@ -75,6 +75,7 @@ def _at_hand(folder: Path | str, *sidecars: str) -> Iterator[Path]:
         return
     with TemporaryDirectory(prefix="hgld-") as name:
         for file in sidecars:
+            # The caller reports a missing sidecar.
             with suppress(InvalidData), open_location(join_location(folder, file)) as found:
                 data = found.read(MOST_SIDECAR + 1)
                 if len(data) > MOST_SIDECAR:

@@ -259,6 +259,7 @@ class _BatchWorker:
                 yield self._fill(number, batch, held)
 
     def _fill(self, number: int, batch: GlobalBatch, jpegs: Mapping[int, bytes]) -> Filled:
+        # A copy, since replacements must not change the plan's rows.
         rows = batch.rows[self.part].copy()
         slot = 0 if self.ring is None else number % len(self.ring)
         images: Any = [None] * len(rows) if self.ring is None else self.ring[slot]

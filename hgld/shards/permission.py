@@ -42,8 +42,10 @@ def withhold(
     if strange:  # a typo in the list would remove nothing, silently
         some = ", ".join(strange[:3]) + ", ..." * (len(strange) > 3)
         say(f"removals.csv: {len(strange)} of {len(why)} ids are of no image here: {some}")
+    # Patterns are matched once per licence, not per image.
     allowed = {licence: permits(licenses, licence) for licence in images["license"].unique()}
     removed = images["image_id"].isin(list(why))
+    # An image has one reason; a removal request has priority over its licence.
     closed = ~images["license"].map(allowed).astype(bool) & ~removed
     dropped = [
         images[removed].assign(reason="removed", detail=lambda t: t["image_id"].map(why)),

@@ -64,6 +64,7 @@ def _plan_split(
     run = _cut_runs(levels[order, -1], run_length)
     runs = levels[order[np.flatnonzero(np.r_[True, run[1:] != run[:-1]])]]  # (R, L)
     size = float(samples["expected_bytes"].sum()) + MEMBER_OVERHEAD * len(samples)
+    # Not more than the runs, so that no shard is empty.
     shards = min(max(1, ceil(size / shard_bytes)), len(runs))
     group = runs[:, -2] if runs.shape[1] > 1 else runs[:, -1] * 0
     shard = _deal_runs(group, runs[:, -1], shards, random)

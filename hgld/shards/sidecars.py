@@ -75,6 +75,7 @@ def write_sidecars(
         "index_sha256": hash_file(out / "index.parquet"),
     }
     Json("manifest.json").write(manifest, out / "manifest.json")
+    # Last, since SHA256SUMS covers the manifest, too.
     write_checksums(out, shards)
 
 

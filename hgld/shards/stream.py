@@ -45,6 +45,7 @@ def stream_batches(
     needed = np.unique(np.concatenate(batches))
     needed = needed[needed >= 0]
     lane = lane_of[images.shards[needed]]
+    # It has no name in the folder, so a killed process leaves no file behind.
     with TemporaryFile(buffering=0) as file:
         held = HeldImages(file)
         for rows in batches:

@@ -113,6 +113,7 @@ def _scan(handle: int, path: Path, total: int, end_mark: bool) -> Iterator[Membe
             yield Member(name, start, data, size)
         position = data + size + padding(size)
         if kind not in (LONG_NAME, EXTENDED):
+            # Extended headers apply to one file only.
             records, start = {}, position
 
 

@@ -3,7 +3,7 @@
 A shard is the unit of work: it is fully planned before its first image is read, so any process may
 write it, and a finished shard leaves a marker with its index rows. A run that resumes, or finds
 shards damaged or missing, writes only the shards that do not match their markers. No file has its
-final name before it is complete, and the manifest is written last.
+final name before it is complete, and the manifest is written after all that it describes.
 """
 
 import json
@@ -224,6 +224,7 @@ def _clear(out: Path, state: Path, input_hash: str, planned: set[str], everythin
     shards = out.glob("*-" + "[0-9]" * 6 + ".tar")  # tars with other names are not hgld's
     strange = [shard for shard in shards if shard.name not in planned]
     sidecars = [*out.glob("*.wids.json"), *(out / name for name in SIDECARS)]
+    # Without a manifest the folder counts as incomplete while shards are written.
     for file in [*strange, *out.glob(".*.tmp"), *sidecars]:
         file.unlink(missing_ok=True)
 

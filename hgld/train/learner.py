@@ -147,6 +147,7 @@ class Learner:
         # Embeddings that are nan must not enter the memory bank, where later steps would meet them.
         if not bool(torch.isfinite(everyone).all()):
             raise NotANumber("nan")
+        # Leaves, so that the loss's backward pass stops at the embeddings.
         leaves = everyone.requires_grad_()
         loss = self._loss(leaves, labels, rows)
         value = float(loss.detach())

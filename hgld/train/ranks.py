@@ -123,6 +123,7 @@ class Ranks:
         """Whether the claim is true on any rank; waits for all, and returns the same on each."""
         if self.size == 1:
             return claim
+        # On the CPU, so that gloo reduces it and no GPU has to wait.
         found = torch.tensor(int(claim))
         try:
             dist.all_reduce(found, dist.ReduceOp.MAX)

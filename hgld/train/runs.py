@@ -321,6 +321,7 @@ def _checkpoint_of(run: Path) -> dict[str, Any] | None:
         with ZipFile(path) as parts:
             if parts.testzip() is not None:  # torch itself does not verify checksums
                 return None
+        # mmap: only the facts are used here, not the tensors.
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         return {**found, "made_from": str(found["made_from"]), "step": int(found["step"])}
     except Exception:  # a damaged file makes torch raise many classes of errors

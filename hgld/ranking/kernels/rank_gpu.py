@@ -91,6 +91,7 @@ def _rank(
     bins, gaps = integers(BINS * items + rows).zero_(), integers(items).zero_()
     keys, ranked = integers(items, torch.int64), integers(items, torch.int64)
     levels, faults = torch.zeros_like(scores, dtype=torch.int8), integers(1).zero_()
+    # A query that is in the gallery comes last in its own ranking.
     levels[own >= 0, -1] = -1
     wide = {**size, "BLOCK": 4 * BLOCK, "num_warps": 8}
     tile = {**size, "BLOCK": BLOCK, "num_warps": 4}
