@@ -83,7 +83,7 @@ def _exchange(temporary: Path, path: Path, aside: Path) -> None:
 
 
 def _bring_back(aside: Path, path: Path) -> None:
-    if aside.exists() and not path.exists():
+    if aside.exists() and not path.exists():  # killed or failed between the two renames
         aside.replace(path)
         _sync(path.parent)
 

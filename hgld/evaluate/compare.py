@@ -194,13 +194,14 @@ def _differ(
     seed: int,
     draws: int,
 ) -> Iterator[Difference]:
-    """Return the difference of each metric from (S, Q, M) values of two runs.
+    """Yield the difference of each metric from (S, Q, M) values of two runs.
 
     A query without a value in one run is left out of both.
     """
     known = ~np.isnan(a + b).any(axis=0)  # (Q, M)
     count = known.sum(axis=0)
     differences = np.where(known, b - a, np.nan)
+    # the seeds are averaged first: the bootstrap draws queries, find_ends adds the seeds' spread
     gain = differences.mean(axis=0)  # (Q, M), over the seeds
     with np.errstate(invalid="ignore"):  # no query with a value: 0 / 0
         means = [np.where(known, side, 0).sum(axis=1) / count for side in (a, b)]  # (S, M)

@@ -149,6 +149,7 @@ def _memory_told(task: EmbedTask) -> Iterator[None]:
 def _own_device(name: str) -> torch.device:
     """Return the device; with several GPUs, worker processes take them in turn."""
     device = choose_device(name)
+    # worker processes are numbered from 1; the main process has no number
     number = next(iter(multiprocessing.current_process()._identity), None)
     if device.type == "cuda" and device.index is None and number is not None:
         return torch.device("cuda", (number - 1) % torch.cuda.device_count())

@@ -136,7 +136,7 @@ def _rank_deeper(measured: MeasuredRun, depth: int) -> Iterator[np.ndarray]:
 
 def _distinct_ids(ids: np.ndarray, side: str) -> list[str]:
     unique, counts = np.unique(ids, return_counts=True)
-    if "" in unique or counts.max(initial=1) > 1:
+    if "" in unique or counts.max(initial=1) > 1:  # trec_eval would merge images of one id
         what = "an image without an id" if "" in unique else f"{unique[counts.argmax()]} twice"
         raise InvalidData(f"the {side} holds {what}; a ranking needs an id for each image")
     return list(map(str, ids))

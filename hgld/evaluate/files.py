@@ -160,7 +160,7 @@ def _usual_levels(labels: pd.DataFrame, side: Given) -> list[str]:
     columns, found = ", ".join(map(str, labels)) or "none", level_columns(labels)
     if not found:
         raise InvalidData(f"{side.path}: has no level among its labels (columns: {columns})")
-    if "landmark_id" in found[:-1]:
+    if "landmark_id" in found[:-1]:  # the last column would count as the finest level
         raise InvalidData(
             f"{side.path}: landmark_id is the finest level, but {found[-1]} stands after it "
             f"(columns: {columns}); name the levels coarse to fine: --level NAME"
@@ -183,6 +183,7 @@ def _number(tables: Sequence[pd.DataFrame]) -> list[np.ndarray]:
     """Return (N, L) class numbers of both sides; equal labels of a level get equal numbers."""
     words = [table.astype(str).to_numpy() for table in tables]
     every = np.concatenate(words)
+    # both sides are numbered together, so that equal labels get equal numbers
     columns = [pd.factorize(every[:, i])[0] for i in range(every.shape[1])]
     numbers = np.stack(columns, axis=1).astype(np.int64)
     return [numbers[: len(words[0])], numbers[len(words[0]) :]]
@@ -198,7 +199,7 @@ def _usual(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _as_they_are(side: Given) -> np.ndarray:
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # an overflow to inf is reported with its row below
         vectors = side.vectors.astype(np.float32)
     require_finite(vectors, f"{side.path}, as float32", side.ids)
     return vectors

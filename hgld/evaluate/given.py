@@ -175,6 +175,7 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
 def _near_one(vectors: np.ndarray) -> np.ndarray:
     """Scale each row by a power of two, which is exact, so that its largest number is near 1."""
     wide = vectors.astype(np.promote_types(vectors.dtype, np.float32), copy=False)
+    # squares of large float32 numbers overflow, those of small ones vanish
     _, exponents = np.frexp(np.abs(wide).max(axis=1, keepdims=True))
     return np.asarray(np.ldexp(wide, -exponents))
 

@@ -97,6 +97,7 @@ def rank_sides(
             watch=lambda blocks: track(blocks, "Ranking", len(blocks)),
         )
     except RuntimeError as error:
+        # torch raises plain RuntimeError for other faults, too
         if not is_short_of_memory(error):
             raise
         raise HgldError(

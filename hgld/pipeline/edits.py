@@ -78,6 +78,7 @@ def is_same_file(one: Path, other: Path) -> bool:
         return links and one.readlink() == other.readlink()
     if not (one.is_file() and other.is_file()):
         return False
+    # hard links of one file, as ``_link`` makes them, need no hashing
     if one.samefile(other):
         return True
     return one.stat().st_size == other.stat().st_size and hash_file(one) == hash_file(other)
@@ -116,6 +117,7 @@ def _return(kept: Path, folder: Path, found: ReturnedFiles, returns: bool) -> No
                 found.returned.append(target)
             elif _is_folder(path) and (_is_folder(target) or not os.path.lexists(target)):
                 walk(path)
+            # the stage wrote the same bytes again, so no copy is needed
             elif is_same_file(path, target):
                 path.unlink()
             else:
@@ -141,4 +143,4 @@ def _link(path: Path, copy: Path) -> None:
     try:
         os.link(path, copy, follow_symlinks=False)
     except OSError:
-        shutil.copy2(path, copy, follow_symlinks=False)
+        shutil.copy2(path, copy, follow_symlinks=False)  # another disk, or one without links

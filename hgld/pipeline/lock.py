@@ -210,6 +210,7 @@ class Lock:
             return ABSENT
         if not isinstance(ARTIFACTS[name], Folder):
             return self._hash_file(path)
+        # files that a person added to an output folder do not make later stages stale
         by_time, made = ARTIFACTS[name].place == "source", self.made_files(name)
         files = _files(path) if made is None else [path / file for file in made]
         lines = [
@@ -237,6 +238,7 @@ class Lock:
     def _hash_file(self, path: Path, by_time: bool = False) -> str:
         facts = path.stat()
         stamp = [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns]
+        # the ctime is part of the stamp, since a tool may set back the mtime of changed bytes
         known = self.files.get(str(path))
         if known is None or known[:-1] != stamp:
             large = by_time and facts.st_size > COUNTED_BY_TIME

@@ -64,6 +64,7 @@ def foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, 
         waits = sorted(ARTIFACTS[name].file for name in set(stage.reads) & remade)
         edits = [name for name in now.edited if _needs_a_person(name)]
         state, reasons = now.state, [*now.reasons]
+        # a damaged output is made again; an edit of a person first has to be accepted
         if state == "fresh" and (waits or len(edits) < len(now.edited)):
             state = "stale"
             reasons += [f"{', '.join(waits)} may change"] * bool(waits)

@@ -63,6 +63,7 @@ def measure_intervals(
     """
     if per_query.empty:
         return Intervals()
+    # one column for each model and metric, so that all share the resampled queries
     table = per_query.pivot(index="image_id", columns=["model", "metric"], values="value")
     unit = bootstrap_unit([evaluation["protocol"]], by)
     classes = name_classes(per_query, table.index) if unit == "classes" else None

@@ -212,7 +212,7 @@ def _target(cluster: int, acts: Mapping[int, _Act]) -> int | None:
     """Return the final cluster of a chain of merges; None for a cycle."""
     passed = []
     while cluster in acts and acts[cluster].action == "merge":
-        if cluster in passed:
+        if cluster in passed:  # A into B and B into A
             return None
         passed.append(cluster)
         cluster = acts[cluster].into

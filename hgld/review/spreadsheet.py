@@ -141,6 +141,7 @@ def _as_utf_8(cell: str) -> str:
         ('château', 'château')
     """
     try:
+        # bytes without a letter in Windows-1252 survive as private or control characters
         return cell.translate(HOLES).encode("sloppy-windows-1252").decode("utf-8-sig")
     except UnicodeError:
         return cell

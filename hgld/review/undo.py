@@ -74,7 +74,7 @@ def _standing(history: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     """Return the history without undone decisions and the rows that undid them."""
     standing: list[dict[str, str]] = []
     for row in history:
-        if standing and _takes_back(row, standing):
+        if standing and _takes_back(row, standing):  # the row and the decision it undid cancel
             standing.pop()
         else:
             standing.append(row)

@@ -155,6 +155,7 @@ def _moved(rows: Sequence[SheetRow], values: Mapping[str, Value]) -> str:
             now[one] += 1
             was[other] += 1
     changed = now.total()
+    # a sorted column permutes decisions: the changed rows have the same decisions as before
     if changed >= MOVED_FROM and (now & was).total() >= MOVED_SHARE * changed:
         return f"{count_text(changed, 'row')} hold the decisions of other rows"
     said = [_place(row.cells) for row in rows if row["supercategory"]]
@@ -187,6 +188,7 @@ def _is_sorted(said: Sequence[tuple[str, ...]]) -> bool:
     if not in_order and changes >= len(count_of):
         return False
     orders = 2 if in_order else factorial(len(count_of))  # orders of the groups of equal texts
+    # share of all permutations that look as ordered as this one
     return orders * prod(map(factorial, count_of.values())) < BY_CHANCE * factorial(len(said))
 
 

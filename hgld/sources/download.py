@@ -286,7 +286,7 @@ def _load(session: Session, file: RemoteFile, stop: Event) -> None:
         continued = answer.status_code == requests.codes.partial_content
         if continued and not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
             raise _Busy("the server sent another part than was asked for")
-        start = start if continued else 0
+        start = start if continued else 0  # 200: the server ignored the range
         length = _length(answer)
         _require_fitting(file, start + (length or 0))
         framed = "Content-Length" in answer.headers or "Transfer-Encoding" in answer.headers

@@ -63,6 +63,7 @@ def _index_tar(tar: Path, folder: Path, state: Path) -> pd.DataFrame:
     buffer = BytesIO()
     table.to_parquet(buffer, index=False)
     with atomic_path(kept) as temporary:
+        # the checksum includes the tar's identity, so a scan of another tar does not match
         temporary.write_bytes(_checksum(identity, buffer.getvalue()) + buffer.getvalue())
     return table
 

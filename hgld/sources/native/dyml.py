@@ -112,6 +112,7 @@ def _read_side(source: Path, level: str, side: str) -> pd.DataFrame:
 def _find_copies(source: Path, queries: Iterable[str], gallery: Iterable[str]) -> dict[str, str]:
     """Return gallery path -> query with the same bytes; each query matches once."""
     by_size: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    # sizes first, so that only gallery files with the size of a query are hashed
     for path in queries:
         if (source / path).is_file():
             by_size[(source / path).stat().st_size][hash_file(source / path)].append(path)
