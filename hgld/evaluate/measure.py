@@ -173,7 +173,7 @@ class _Evaluation:
 
     def _unmatched(self) -> tuple[int, int]:
         """Count queries whose finest class has no other image in the gallery, and these classes."""
-        own = int(self.gallery.begins_with(self.query))
+        own = int(self.gallery.begins_with(self.query))  # a query in the gallery does not count
         places = [f"level_{i + 1}" for i in range(len(self.levels))]
         counts = self.gallery.rows.groupby(places).size().rename("images")
         wanted = self.query.rows[places].merge(counts, how="left", left_on=places, right_index=True)

@@ -236,5 +236,5 @@ def _spread(ids: Sequence[str], groups: Mapping[str, Hashable], count: int) -> l
 
 
 def by_chance(ids: Collection[str]) -> list[str]:
-    """The ids in a random order that does not depend on which other ids are in the set."""
+    """Return the ids in a random order that does not depend on the other ids of the set."""
     return sorted(ids, key=lambda i: sha256(i.encode()).digest())

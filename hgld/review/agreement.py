@@ -159,7 +159,7 @@ def _indicators(answers: Sequence[str], classes: Sequence[str]) -> np.ndarray:
 
 
 def _shares(first: np.ndarray, second: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Return agreement and Gwet's AC1, whose chance term is the mean of q (1 - q) over classes."""
+    """Return agreement and Gwet's AC1, whose chance term is sum_k q_k (1 - q_k) / (C - 1)."""
     share = weights / weights.sum()
     agreement = float(share @ (first * second).sum(axis=1))
     mean = share @ (first + second) / 2
@@ -175,9 +175,10 @@ def _interval(
     kappas = []
     for counts in count_draws(len(weights), seed=seed):
         drawn = counts * weights
+        # a draw may have values of weight 0 only
         drawn = drawn / np.maximum(drawn.sum(axis=1, keepdims=True), 1e-300)
         chance = ((drawn @ first) * (drawn @ second)).sum(axis=1)
-        defined = chance < 1
+        defined = chance < 1  # kappa is undefined for a draw with one answer only
         kappas.append((drawn[defined] @ same - chance[defined]) / (1 - chance[defined]))
     low, high = find_ends(np.concatenate(kappas)[:, None])[:, 0]
     return round(float(low), DIGITS), round(float(high), DIGITS)

@@ -140,7 +140,7 @@ def _values(
         strict=True,
     )
     keyed = zip(value_keys(clusters), columns, strict=True)
-    return {**gone, **{key: Value(*cells) for key, cells in keyed}}
+    return {**gone, **{key: Value(*cells) for key, cells in keyed}}  # a current value wins
 
 
 def _new_decisions(

@@ -161,6 +161,7 @@ def _landmark_facts(landmark_values: pd.DataFrame, keys: Sequence[str]) -> dict[
     columns = (landmark_values[name] for name in ("split", "landmark_id"))
     for split, landmark, key in zip(*columns, value_keys(landmark_values), strict=True):
         places[split, landmark].add(row_of.get(key))
+    # a landmark with a value outside the sheet cannot be decided by this page
     known = (rows for rows in places.values() if None not in rows)
     groups = Counter(tuple(sorted(row for row in rows if row is not None)) for rows in known)
     return {

@@ -62,7 +62,7 @@ def _levels(options: SourceOptions) -> list[str]:
             "source.class_table is not set, so the species have no orders and families; set it to "
             "labels/cub/classes.csv, or to a CSV of class_id and one column a level"
         )
-    read_csv(options.class_table, {"class_id": "int"})
+    read_csv(options.class_table, {"class_id": "int"})  # raises a clear error for a wrong file
     header = pd.read_csv(options.class_table, nrows=0, encoding="utf-8-sig")
     return [*(str(name) for name in header.columns if name not in ("class_id", SPECIES)), SPECIES]
 
