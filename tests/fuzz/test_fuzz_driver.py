@@ -40,7 +40,7 @@ def hide_memory(data: bytes, folder: Path) -> None:
 
 def say_two_lines(data: bytes, folder: Path) -> None:
     if data != GOOD:
-        raise InvalidData("x.txt: not\nwhat was expected")
+        raise InvalidData("x.txt: not", "what was expected")
 
 
 def crash(data: bytes, folder: Path) -> None:
