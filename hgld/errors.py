@@ -34,13 +34,16 @@ DISK_FULL = (ENOSPC, EDQUOT)  # errno of an OSError if the disk or the quota is 
 
 
 class HgldError(Exception):
-    """An error that the user can understand and fix; its message is one line, or one line a fault.
+    r"""An error that the user can fix; its message is one line, or one line a fault.
 
-    Text from files (a column's name, a label) may hold characters that break a line or control a
-    terminal: each is replaced by a blank.
+    Several faults are several arguments. Text from files (a column's name, a label) may hold
+    characters that break a line or control a terminal: each is replaced by a blank.
 
-    Args:
-        lines: the message; several if there are several faults.
+    Example:
+        >>> print(InvalidData("labels.csv: 2 faults", "  row 2: no name", "  row\n3: no name"))
+        labels.csv: 2 faults
+          row 2: no name
+          row 3: no name
     """
 
     exit_code = 1
