@@ -45,7 +45,7 @@ class ProgressSink(Protocol):
     """Display of progress: called with each iterable, its label and total; passes the items on."""
 
     def __call__(
-        self, items: Iterable[Item], label: Label, total: int | None, done: int = 0
+        self, items: Iterable[Item], label: Label, total: int | None, done: int
     ) -> Iterator[Item]:
         """Pass the items on; ``done`` others were finished before and count in the total."""
         ...
@@ -71,15 +71,14 @@ def track(
         ['a', 'b']
     """
     sink = _sink.get()
-    before = {"done": done} if done else {}  # a sink may lack this parameter
-    yield from items if sink is None else sink(items, label, total, **before)
+    yield from items if sink is None else sink(items, label, total, done)
 
 
 def say(text: str) -> None:
     """Send a notice for the user to the current sink; without a sink it is dropped.
 
     Example:
-        >>> with watched_by(lambda items, label, total: iter(items), print):
+        >>> with watched_by(None, print):
         ...     say("2 images are left out")
         2 images are left out
     """
@@ -96,8 +95,10 @@ def say_or_warn(text: str) -> None:
 
 
 @contextmanager
-def watched_by(sink: ProgressSink, notes: Callable[[str], object] | None = None) -> Iterator[None]:
-    """Report all progress inside the block to ``sink`` and all notices to ``notes``."""
+def watched_by(
+    sink: ProgressSink | None, notes: Callable[[str], object] | None = None
+) -> Iterator[None]:
+    """Report all progress inside the block to ``sink`` and all notices to ``notes``, if given."""
     tokens = _sink.set(sink), _notes.set(notes)
     try:
         yield
@@ -112,7 +113,7 @@ def also_watched_by(sink: ProgressSink) -> Iterator[None]:
 
     Example:
         >>> seen = []
-        >>> def watch(items, label, total):
+        >>> def watch(items, label, total, done):
         ...     for item in items:
         ...         seen.append((label, total))
         ...         yield item
@@ -124,13 +125,10 @@ def also_watched_by(sink: ProgressSink) -> Iterator[None]:
     """
     outer = _sink.get()
 
-    def both(
-        items: Iterable[Item], label: Label, total: int | None, done: int = 0
-    ) -> Iterator[Item]:
+    def both(items: Iterable[Item], label: Label, total: int | None, done: int) -> Iterator[Item]:
         size = len(items) if total is None and isinstance(items, Sized) else total
-        before = {"done": done} if done else {}
-        inner = sink(items, label, size, **before)
-        return inner if outer is None else outer(inner, label, size, **before)
+        inner = sink(items, label, size, done)
+        return inner if outer is None else outer(inner, label, size, done)
 
     token = _sink.set(both)
     try:

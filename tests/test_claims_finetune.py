@@ -32,9 +32,7 @@ def bench(shards: Path, kept: Path) -> FineTuning:
 def stop_at(step: int) -> object:
     """A progress sink that asks a training to stop."""
 
-    def sink(
-        items: Iterable[object], label: str, total: int | None, done: int = 0
-    ) -> Iterator[object]:
+    def sink(items: Iterable[object], label: str, total: int | None, done: int) -> Iterator[object]:
         for number, item in enumerate(items):
             if label.startswith("Training") and number == step:
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -64,7 +64,9 @@ class Evaluate:
         with np.load(self.folder / "ranked" / f"{model}.npz") as data:
             return dict(data)
 
-    def _watch(self, items: Iterable[Any], label: str, total: int | None) -> Iterator[Any]:
+    def _watch(
+        self, items: Iterable[Any], label: str, total: int | None, done: int
+    ) -> Iterator[Any]:
         if label.startswith("Embedding"):
             if self.crash_at == len(self.embedded):
                 raise RuntimeError("as if the power went")

@@ -57,7 +57,7 @@ def test_a_fault_in_a_task_ends_the_others_before_it_is_told(tmp_path: Path) -> 
 def test_progress_reaches_the_sink() -> None:
     seen: list[tuple[str, int | None]] = []
 
-    def sink(items: Iterable[int], label: str, total: int | None) -> Iterator[int]:
+    def sink(items: Iterable[int], label: str, total: int | None, done: int) -> Iterator[int]:
         seen.append((label, total))
         yield from items
 

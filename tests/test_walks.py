@@ -64,7 +64,9 @@ class Photo:
         with watched_by(self._first_step):
             train_models(shards, options=small_options(runs=run), context=context, out=folder)
 
-    def _first_step(self, items: Iterable[Any], label: object, _: int | None) -> Iterator[Any]:
+    def _first_step(
+        self, items: Iterable[Any], label: object, _: int | None, done: int
+    ) -> Iterator[Any]:
         for number, item in enumerate(items):
             if number == 0 and str(label).startswith("Training"):
                 sys.setprofile(self._note)

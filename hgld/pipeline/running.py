@@ -73,9 +73,7 @@ def record_running(work: Path, stage: str) -> Iterator[Callable[[], None]]:
     running = RunningStage(stage, datetime.now().astimezone().isoformat(timespec="seconds"))
     written = 0.0
 
-    def watch(
-        items: Iterable[Item], label: Label, total: int | None, done: int = 0
-    ) -> Iterator[Item]:
+    def watch(items: Iterable[Item], label: Label, total: int | None, done: int) -> Iterator[Item]:
         nonlocal written
         for number, item in enumerate(items, done):
             if monotonic() - written >= EVERY_S:

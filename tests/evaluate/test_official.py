@@ -208,7 +208,7 @@ def test_what_is_missing_is_told_and_a_lost_query_counts_0(world: World) -> None
     gone = world.dropped["image_id"] == "test-3-0"
     dropped = world.dropped.assign(reason=world.dropped["reason"].mask(gone, "undecodable"))
     told: list[str] = []
-    with watched_by(lambda items, label, total: iter(items), told.append):
+    with watched_by(None, told.append):
         report, per_query = world.evaluate(export_dropped=dropped)
     assert any("queries 1 (each counts 0), relevant images 0" in text for text in told)
     assert report["protocol"]["official"]["missing"] == {"queries": 1, "relevant_images": 0}

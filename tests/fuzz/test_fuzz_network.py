@@ -150,7 +150,7 @@ def ask_once(data: bytes, folder: Path) -> None:
     server().first, server().then = data, RESPONSES[0]
     said: list[str] = []
     with (
-        watched_by(lambda items, label, total: iter(items), said.append),
+        watched_by(None, said.append),
         ApiClient("a@example.org", answer_timeout_s=5, sleep=lambda _: None) as client,
     ):
         client.ask(f"http://127.0.0.1:{server().port}/api.php", "query", {"titles": "A"})
@@ -208,7 +208,7 @@ def read_store(data: bytes, folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
     path.write_bytes(data)
     with (
-        watched_by(lambda items, label, total: iter(items), lambda text: None),
+        watched_by(None, lambda text: None),
         open_store(path, "a.example") as store,
     ):
         for title, page in store.load(Page, [f"Category:{i}" for i in range(100)]).items():

@@ -119,7 +119,7 @@ def test_a_server_that_is_not_there_is_a_resumable_stop() -> None:
 def test_each_pause_is_told_with_its_reason_attempt_and_length(wiki: Wiki, client: Client) -> None:
     wiki.faults = [Fault(500), Fault(429, "slow down", {"Retry-After": "37"}), Fault(500)]
     said: list[str] = []
-    with watched_by(lambda items, label, total: iter(items), said.append):
+    with watched_by(None, said.append):
         client.entity(wiki)
     assert said[0] == "127.0.0.1: HTTP 500; attempt 2 in 1 s"
     assert said[1] == f"127.0.0.1: HTTP 429; attempt 3 in {client.pauses[1]:.0f} s"
@@ -221,7 +221,7 @@ def test_a_server_that_stays_busy_is_told_with_how_long(wiki: Wiki) -> None:
     said: list[str] = []
     with (
         Client(clock=lambda: next(minutes)) as client,
-        watched_by(lambda items, label, total: iter(items), said.append),
+        watched_by(None, said.append),
     ):
         client.entity(wiki)
     assert ["busy" in line for line in said] == [False, True, True]
@@ -238,7 +238,7 @@ def test_a_warning_of_the_server_is_told_once(wiki: Wiki, client: Client) -> Non
     warned = {"entities": {}, "warnings": {"main": {"warnings": "Unrecognized parameter: x."}}}
     wiki.faults = [Fault(200, json.dumps(warned))] * 2
     said: list[str] = []
-    with watched_by(lambda items, label, total: iter(items), said.append):
+    with watched_by(None, said.append):
         client.entity(wiki)
         client.entity(wiki)
     assert said == ["127.0.0.1 warns: Unrecognized parameter: x."]

@@ -128,7 +128,7 @@ def test_the_dump_is_read_twice_for_topics_and_never_again(
 ) -> None:
     files = write_dumps(document, tmp_path / "dumps", ".gz")
     notes: list[str] = []
-    with watched_by(lambda items, label, total: iter(items), notes.append):
+    with watched_by(None, notes.append):
         first = bring(landmarks, context, files, "page_props")
         readings = [note for note in notes if ", reading " in note]
         again = bring(landmarks, context, files, "page_props")
@@ -142,7 +142,7 @@ def test_a_stopped_run_reads_only_what_is_left(
 ) -> None:
     files = write_dumps(document, tmp_path / "dumps", ".gz")
 
-    def stop(items: Any, label: object, total: int | None) -> Any:
+    def stop(items: Any, label: object, total: int | None, done: int) -> Any:
         if label == "Reading 2":
             raise KeyboardInterrupt
         return iter(items)
@@ -150,7 +150,7 @@ def test_a_stopped_run_reads_only_what_is_left(
     with pytest.raises(KeyboardInterrupt), watched_by(stop):
         bring(landmarks, context, files, "page_props")
     notes: list[str] = []
-    with watched_by(lambda items, label, total: iter(items), notes.append):
+    with watched_by(None, notes.append):
         again = bring(landmarks, context, files, "page_props")
     other = StageContext(context.now, tmp_path / "other", context.source, context.labels)
     whole = bring(landmarks, other, files, "page_props")

@@ -85,7 +85,7 @@ def filled(folder: Path) -> Path:
 def applied(path: Path) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     """What the sheet decides by key, and what is said about it."""
     notes: list[str] = []
-    with watched_by(lambda items, label, total: iter(items), notes.append):
+    with watched_by(None, notes.append):
         after, _ = apply_sheets(
             [path], CLUSTERS, Vectors(list(LABELS), np.eye(len(LABELS)), {}), TAXONOMY, NONE,
             table_of("cluster_edits", []), NO_HINTS, who="a", when="2026-11-21",

@@ -113,7 +113,7 @@ def test_a_refresh_that_was_stopped_goes_on_and_starts_no_second_one(
         outcome(world, context, retry="misses", batch_size=2)
     first = asked(world)
     said: list[str] = []
-    with watched_by(lambda items, label, total: iter(items), said.append):
+    with watched_by(None, said.append):
         assert outcome(world, context, retry=retry)["Gone"] == "church building"
     assert said[0] == "a refresh that was stopped on the way goes on"
     assert first and "Category:Church" not in asked(world)

@@ -119,7 +119,7 @@ def test_a_pause_that_is_left_over_is_told_and_kept(wiki: Wiki) -> None:
     Pacer(3, clock=clock).hold_back(120)
     with (
         ApiClient("a@example.org", sleep=sleep, clock=clock) as client,
-        watched_by(lambda items, label, total: iter(items), said.append),
+        watched_by(None, said.append),
     ):
         client.ask(wiki.paced_url, "query", QUESTION)
     assert (said, now[0]) == (["0.0.0.0: a pause that was asked for lasts for 2 min more"], 1120)

@@ -34,7 +34,10 @@ def train(shards: Path, out: Path, reader: Any, step: int = -1) -> None:
         batches=SamplingOptions(order="shards", window=4, lanes=2, reader=reader),
         runs={"run": RunOptions(loss="ROADMAP", steps=8, memory=6)},
     )
-    with joined(), watched_by(lambda items, label, _, done=0: stop_after(step, items, str(label))):
+    with (
+        joined(),
+        watched_by(lambda items, label, total, done: stop_after(step, items, str(label))),
+    ):
         train_models(shards, options=options, context=make_context(out), out=out)
 
 

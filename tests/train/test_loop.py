@@ -40,9 +40,7 @@ def proxies(run: Path) -> torch.Tensor:
 def before_step(number: int, act: Callable[[], object]) -> Callable[..., Iterator[object]]:
     """A progress sink that does something before a step of training."""
 
-    def sink(
-        items: Iterable[object], label: str, total: int | None, done: int = 0
-    ) -> Iterator[object]:
+    def sink(items: Iterable[object], label: str, total: int | None, done: int) -> Iterator[object]:
         for step, item in enumerate(items):
             if label.startswith("Training") and step == number:
                 act()
@@ -231,7 +229,7 @@ def test_curves_for_tensorboard_go_on_where_a_run_was_stopped(train, tmp_path: P
 def test_the_pace_is_told_at_the_end_of_each_epoch_that_took_a_while(train, monkeypatch) -> None:
     monkeypatch.setattr("hgld.train.pace.WORTH_TELLING_S", 0.0)
     said: list[str] = []
-    with watched_by(lambda items, label, total, done=0: iter(items), said.append):
+    with watched_by(None, said.append):
         run = train({"run": RunOptions(steps=5)}) / "run"
     found = [
         re.fullmatch(
@@ -260,7 +258,7 @@ def test_replaced_images_stand_in_the_config_also_of_a_run_that_was_stopped(
     with watched_by(before_step(2, crash)), pytest.raises(RuntimeError):
         train({"run": SHORT}, out=tmp_path / "cut", workers=workers, **options)
     said: list[str] = []
-    with watched_by(lambda items, label, total, done=0: iter(items), said.append):
+    with watched_by(None, said.append):
         cut = train({"run": SHORT}, out=tmp_path / "cut", workers=workers, **options)
     assert not [line for line in said if "is damaged" in line]  # it was said before
     assert visible(cut / "run") == visible(whole / "run")
@@ -281,7 +279,7 @@ def test_a_model_that_missed_damaged_images_is_trained_again_once_they_are_whole
     for tar in shards.glob("*.tar"):
         (harmed[0] / tar.name).write_bytes(tar.read_bytes())
     said: list[str] = []
-    with watched_by(lambda items, label, total, done=0: iter(items), said.append):
+    with watched_by(None, said.append):
         healed = train(runs, **options)
     assert visible(healed / "run") == visible(train(runs, out=tmp_path / "new") / "run")
     assert "run: 2 images that were damaged when it was trained are whole again; it begins" in str(
@@ -354,7 +352,7 @@ def test_a_changed_option_trains_the_run_from_its_start(train, tmp_path: Path) -
 def test_a_model_that_is_not_asked_for_stays_and_is_named(train) -> None:
     models = train({"a": RunOptions(steps=0), "b": RunOptions(steps=0)})
     before, said = (models / "a" / "model.safetensors").read_bytes(), list[str]()
-    with watched_by(lambda items, label, total, done=0: iter(items), said.append):
+    with watched_by(None, said.append):
         train({"b": RunOptions(steps=0)})
     assert (models / "a" / "model.safetensors").read_bytes() == before
     assert json.loads((models / "runs.json").read_text()) == {"runs": ["b"]}
