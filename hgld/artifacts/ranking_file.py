@@ -17,6 +17,7 @@ import numpy as np
 from hgld.artifacts.arrays import read_arrays
 from hgld.artifacts.atomic import atomic_path
 from hgld.errors import InvalidData
+from hgld.words import single_blanks
 
 __all__ = ["RankingFile", "write_ranking"]
 
@@ -157,5 +158,5 @@ class RankingFile:
 
 
 def _unreadable(path: Path, error: Exception) -> InvalidData:
-    reason = " ".join(str(error).split())
+    reason = single_blanks(str(error))
     return InvalidData(f"{path}: not a readable ranking ({reason}); run the evaluate stage again")

@@ -18,6 +18,7 @@ from torch import Tensor
 from hgld.ranking import losses, metrics
 from hgld.ranking.kernels.device import largest_difference, using
 from hgld.ranking.levels import RelevanceWarning
+from hgld.words import single_blanks
 
 __all__ = ["KernelComparison", "compare_kernels"]
 
@@ -109,7 +110,7 @@ def _compare(
     try:
         found, kernel_ms = timed("unchecked")
     except Exception as error:  # compilers raise errors of any class
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        reason = f"{type(error).__name__}: {single_blanks(str(error))}"
         return KernelComparison(*facts, math.nan, math.nan, math.nan, plain_ms, False, reason)
     apart = [largest_difference(*pair) for pair in zip(found, truth, strict=True)]
     same = max(apart) <= TOLERANCE[dtype]

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from hgld.errors import HgldError, UsageError
+from hgld.words import single_blanks
 
 __all__ = [
     "KernelWarning",
@@ -125,7 +126,7 @@ def _fault(compare: Compare) -> str:
     except (HgldError, torch.OutOfMemoryError):
         raise  # errors of the data or the machine, which plain torch would raise as well
     except Exception as error:  # compilers raise errors of any class
-        return f"it failed with {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return f"it failed with {type(error).__name__}: {single_blanks(str(error))[:200]}"
     worst = max(largest_difference(*pair) for pair in zip(found, truth, strict=True))
     limit = max(TOLERANCE.get(part.dtype, 0.0) for part in truth)
     return "" if worst <= limit else f"it differs from plain torch by {worst:.1e} of the value"
