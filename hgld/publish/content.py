@@ -15,11 +15,10 @@ from typing import Any, Literal
 import pandas as pd
 
 from hgld.artifacts import ID_SPACES, SPACE_OF_SPLIT, SPLITS, ColumnType, Table
-from hgld.config import PublishOptions, StageContext
+from hgld.config import LEVEL_NAMES, PublishOptions, StageContext
 from hgld.shards.index import read_index, read_manifest
 
 __all__ = [
-    "LANDMARK_LEVELS",
     "Group",
     "Photos",
     "Release",
@@ -35,7 +34,6 @@ __all__ = [
 
 Road = Literal["decisions", "published", "folder"]
 LICENSE_OF_GLDV2 = "cc-by-4.0"
-LANDMARK_LEVELS = ("kind", "supercategory", "landmark")
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ class Release:
     dropped: pd.DataFrame
     agreement: Mapping[str, Any]
     photos: Photos | None
-    levels: Sequence[str] = LANDMARK_LEVELS
+    levels: Sequence[str] = LEVEL_NAMES
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
