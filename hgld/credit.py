@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["UNKNOWN", "Credit", "name_license"]
 
-UNKNOWN = "unknown"  # placeholder in the tables of images
+UNKNOWN = "unknown"  # in the tables of images; never null or empty, so readers need no special case
 _CREATIVE_COMMONS = re.compile(
     r"https?://(?:www\.)?creativecommons\.org/(licenses|publicdomain)/([a-z+-]+)/?(\d\.\d)?"
 )

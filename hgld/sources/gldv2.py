@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 
 from hgld.artifacts import ColumnType, Table, columns_of, read_csv, row_in_file
 from hgld.config import CollectOptions, StageContext
+from hgld.credit import UNKNOWN
 from hgld.errors import InvalidData, UsageError
 from hgld.sources.open_set import describe_splits, split_classes
-from hgld.sources.tables import ABOUT, UNKNOWN
+from hgld.sources.tables import ABOUT
 from hgld.sources.tars import index_tars
 from hgld.tasks import say
 

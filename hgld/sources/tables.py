@@ -7,17 +7,16 @@ from pathlib import Path
 import pandas as pd
 
 from hgld.artifacts import list_tree
+from hgld.credit import UNKNOWN
 
 __all__ = [
     "ABOUT",
-    "UNKNOWN",
     "drop_unlisted",
     "join_repeats",
     "level_columns",
     "with_credits",
 ]
 
-UNKNOWN = "unknown"  # never null or empty, so readers need no special case
 ABOUT = ("author", "license", "title", "url")
 NO_LEVELS = ("path", "split", *ABOUT)
 

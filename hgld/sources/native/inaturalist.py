@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 
 from hgld.config import SourceOptions
+from hgld.credit import UNKNOWN
 from hgld.errors import InvalidData
 from hgld.sources.native.listing import Listing, read_words, require_file
-from hgld.sources.tables import UNKNOWN
 
 __all__ = ["RANKS", "read"]
 
