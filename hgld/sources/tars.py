@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import atomic_path
+from hgld.artifacts import read_sealed, write_sealed
 from hgld.errors import InvalidData
 from hgld.shards.tar import scan_tar
 from hgld.tasks import track
@@ -46,11 +46,12 @@ def index_tars(folder: Path, pattern: str, state: Path) -> pd.DataFrame:
 def _index_tar(tar: Path, folder: Path, state: Path) -> pd.DataFrame:
     """Read the cached scan; else scan the tar and cache the result."""
     facts, name = tar.stat(), tar.relative_to(folder).as_posix()
-    identity = f"{name}\n{facts.st_size}\n{facts.st_mtime_ns}\n{facts.st_ctime_ns}\n".encode()
+    # part of the seal, so a scan of another tar does not match
+    identity = f"{name}\n{facts.st_size}\n{facts.st_mtime_ns}\n{facts.st_ctime_ns}\n"
     kept = state / "tars" / f"{sha256(os.fsencode(name)).hexdigest()[:32]}.scan"
-    table = _read_kept(kept, identity)
-    if table is not None:
-        return table
+    content = read_sealed(kept, identity)
+    if content is not None:
+        return pd.read_parquet(BytesIO(content))
     members = list(scan_tar(tar))
     table = pd.DataFrame(
         {
@@ -62,22 +63,5 @@ def _index_tar(tar: Path, folder: Path, state: Path) -> pd.DataFrame:
     )
     buffer = BytesIO()
     table.to_parquet(buffer, index=False)
-    with atomic_path(kept) as temporary:
-        # the checksum includes the tar's identity, so a scan of another tar does not match
-        temporary.write_bytes(_checksum(identity, buffer.getvalue()) + buffer.getvalue())
+    write_sealed(kept, buffer.getbuffer(), identity)
     return table
-
-
-def _read_kept(kept: Path, identity: bytes) -> pd.DataFrame | None:
-    """Return a cached scan; None if it is missing, damaged or of another tar."""
-    if not kept.is_file():
-        return None
-    data = kept.read_bytes()
-    checksum, content = data[: sha256().digest_size], data[sha256().digest_size :]
-    if checksum != _checksum(identity, content):
-        return None
-    return pd.read_parquet(BytesIO(content))
-
-
-def _checksum(identity: bytes, content: bytes) -> bytes:
-    return sha256(identity + content).digest()
