@@ -28,7 +28,15 @@ from hgld.errors import HgldError, InvalidData, Resumable
 from hgld.http import Session, read_pieces
 from hgld.tasks import say
 
-__all__ = ["RemoteFile", "download", "load_part", "measure_bandwidth", "note_right", "was_right"]
+__all__ = [
+    "RemoteFile",
+    "discard",
+    "download",
+    "load_part",
+    "measure_bandwidth",
+    "note_right",
+    "was_right",
+]
 
 Result = TypeVar("Result")
 
@@ -186,12 +194,12 @@ def _load_right(session: Session, file: RemoteFile, wanted: str, stop: Event) ->
     for last in (False, True):
         _retry(lambda: _load(session, file, stop), file.url, stop, lambda: _size(file.part))
         if not wanted and (fault := _fault(file, file.part)):
-            _discard(file)
+            discard(file)
             raise InvalidData(f"{file.url}: {fault}; nothing of it is kept")
         found = _md5(file.part, stop) if wanted else wanted
         if found == wanted:
             return
-        _discard(file)
+        discard(file)
         if last:
             raise InvalidData(
                 f"{file.path}: MD5 is {found}, but {file.md5_url} says {wanted}, loaded twice; "
@@ -199,7 +207,8 @@ def _load_right(session: Session, file: RemoteFile, wanted: str, stop: Event) ->
             )
 
 
-def _discard(file: RemoteFile) -> None:
+def discard(file: RemoteFile) -> None:
+    """Remove the partial file and the record of its version."""
     file.part.unlink(missing_ok=True)
     file.version.unlink(missing_ok=True)
 
@@ -312,7 +321,7 @@ def _is_packed(answer: requests.Response) -> bool:
 
 def _require_fitting(file: RemoteFile, size: int) -> None:
     if size > file.most_bytes:
-        _discard(file)
+        discard(file)
         raise InvalidData(f"{file.url}: {_wrong_size(file, size)}; nothing of it is kept")
 
 

@@ -24,7 +24,7 @@ from hgld.artifacts.atomic import require_file
 from hgld.errors import InvalidData, Resumable
 from hgld.images import shrink_jpeg
 from hgld.shards.tar import BLOCK, scan_tar
-from hgld.sources.download import RemoteFile, load_part, note_right, was_right
+from hgld.sources.download import RemoteFile, discard, load_part, note_right, was_right
 from hgld.tasks import say
 
 __all__ = [
@@ -152,9 +152,9 @@ def download_kept(
             "command again once that is mended"
         ) from None
     except InvalidData:
-        _forget(file)
+        discard(file)
         raise
-    _forget(file)
+    discard(file)
     note_right(kept_file, fetched)
     return counts
 
@@ -169,11 +169,6 @@ def _words(short_side: int, quality: int, wanted: WantedPhotos | None) -> str:
     """Return the record of how a kept tar is made; without wanted photos, its beginning."""
     digest = wanted.digest if wanted else ""
     return f"hgld: short side {short_side}, JPEG quality {quality}, wanted {digest}"
-
-
-def _forget(file: RemoteFile) -> None:
-    file.part.unlink(missing_ok=True)
-    file.version.unlink(missing_ok=True)
 
 
 def _header_of(kept: Path) -> tuple[str, str]:
