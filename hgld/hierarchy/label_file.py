@@ -5,15 +5,14 @@ here. Both come with blanks at the ends of labels, either line end, and rows wit
 is worked with is clean; what is written back is what was read, cell by cell.
 """
 
-import csv
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import KINDS, ColumnType, atomic_path, columns_of, read_csv
+from hgld.artifacts import KINDS, ColumnType, atomic_path, columns_of, read_csv, read_header
+from hgld.artifacts.checks import require_unique
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import single_blanks_all
 from hgld.words import nearest
@@ -107,7 +106,7 @@ def read_label_file(path: Path) -> LabelFile:
         InvalidData: no such file or column, an id twice, a kind that does not exist, a label that
             has two kinds.
     """
-    header = _header(path)
+    header = read_header(path, NEEDED)
     there = [name for name in OPTIONAL if name in header]
     columns: dict[str, ColumnType] = {**NEEDED, **dict.fromkeys(there, "text")}
     table = read_csv(path, columns)
@@ -122,14 +121,6 @@ def read_label_file(path: Path) -> LabelFile:
     )
 
 
-def _header(path: Path) -> Sequence[str]:
-    """Column names, or nothing where there is no such file (reading it says so)."""
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        return next(csv.reader(file), [])
-
-
 def _check(table: pd.DataFrame, path: Path) -> None:
     kinds, names = table["natural_or_human_made"], table["hierarchical_label"]
     wrong = ~kinds.isin(["", *KINDS])
@@ -137,12 +128,7 @@ def _check(table: pd.DataFrame, path: Path) -> None:
         kind = kinds[wrong].iloc[0]
         expected = f"natural_or_human_made is {kind!r}; expected {' or '.join(KINDS)}"
         raise InvalidData(f"{path} row {_row(wrong)}: {expected}{nearest(kind, KINDS)}")
-    again = table["landmark_id"].duplicated()
-    if again.any():
-        landmark_id = table["landmark_id"][again].iloc[0]
-        raise InvalidData(
-            f"{path} row {_row(again)}: landmark_id {landmark_id} stands there twice; keep one row"
-        )
+    require_unique(table, ("landmark_id",), path)
     filled = (kinds != "") & (names != "")
     first = kinds[filled].groupby(names[filled]).transform("first").reindex(kinds.index)
     torn = filled & (kinds != first)

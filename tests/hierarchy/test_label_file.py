@@ -45,6 +45,11 @@ def test_a_file_tells_what_is_in_it(tmp_path: Path) -> None:
     ]
 
 
+def test_blank_lines_above_the_header_are_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"\n{CUT}\n7,lake,natural\n")
+    assert read_label_file(tmp_path / "a.csv").counts()["labelled"] == 1
+
+
 @pytest.mark.real
 def test_the_real_index_file_is_whole_and_comes_back_byte_for_byte(
     real_data: Path, tmp_path: Path
