@@ -19,7 +19,7 @@ from threading import Event
 
 import numpy as np
 
-from hgld.artifacts import ColumnType, atomic_path, read_csv
+from hgld.artifacts import ColumnType, atomic_path, read_csv, read_header
 from hgld.artifacts.atomic import require_file
 from hgld.errors import InvalidData, Resumable
 from hgld.images import shrink_jpeg
@@ -90,8 +90,7 @@ def read_wanted(path: Path, labelled: Path | None = None) -> WantedPhotos:
     Raises:
         InvalidData: a column is missing.
     """
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        names = file.readline().strip().replace('"', "").split(",")
+    names = read_header(path, ("id", "images"))
     used = [name for name in ("id", "Usage") if name in names] if "id" in names else ["images"]
     columns: dict[str, ColumnType] = dict.fromkeys(used, "text")
     columns |= {"landmark_id": "int"} if labelled else {}
