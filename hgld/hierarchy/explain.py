@@ -20,7 +20,7 @@ from hgld.errors import UsageError
 from hgld.hierarchy.columns import records
 from hgld.hierarchy.decisions import Decided, Decision
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
-from hgld.words import nearest, single_blanks
+from hgld.words import count_text, nearest, single_blanks
 
 __all__ = ["TABLES", "Step", "explain", "find_landmark"]
 
@@ -180,9 +180,8 @@ def _reviewed(of: Mapping[str, Sequence[Row]], tables: Tables, labels: Path) -> 
     values = sorted(of.get("landmark_values", ()), key=lambda row: row["order"])
     for row in values:
         yield from _clustered(row, tables)
-        if decided is not None and decisions is not None:
-            decision = decided.find(row["class_id"], row["instance_of"])
-            yield _decision(row, decision, decisions, labels)
+        if decided is not None:
+            yield _decision(row, decided.find(row["class_id"], row["instance_of"]), labels)
     for row in of.get("overrides", ()):
         text = f"{row['supercategory']} ({row['kind']}){_signed(row)}"
         file = labels / ARTIFACTS["overrides"].file
@@ -198,7 +197,7 @@ def _clustered(value: Row, tables: Tables) -> Iterator[Step]:
             f"{row['cluster']} '{row['cluster_name']}', "
             f"{f'one of {size} values' if size > 1 else 'the only value'}\n"
             f"distance {row['distance']:.3f}, margin {row['margin']:.3f}, "
-            f"a value of {row['landmarks']:,} landmark{'s' * (row['landmarks'] != 1)}"
+            f"a value of {count_text(row['landmarks'], 'landmark')}"
         )
         yield Step("cluster", text, row)
     hints = tables.get("class_hints")
@@ -216,11 +215,9 @@ def _same_value(clusters: pd.DataFrame | None, value: Row) -> list[Row]:
     return records(clusters[same & (clusters["instance_of"] == value["instance_of"])])
 
 
-def _decision(value: Row, decision: Decision | None, decisions: pd.DataFrame, labels: Path) -> Step:
+def _decision(value: Row, decision: Decision | None, labels: Path) -> Step:
     if decision is None:
         return Step("decision", f"none yet for {value['instance_of']}", {"decision": ""})
-    keys = decisions["key"].map(single_blanks)
-    earlier = int(((keys == decision.key) & (decisions["key_type"] == decision.key_type)).sum()) - 1
     where = f"{decision.supercategory} ({decision.kind})" if decision.supercategory else ""
     facts = {name: getattr(decision, name) for name in ("key", "decision", "supercategory", "kind")}
     facts |= {"who": decision.who, "when": decision.when, "why": decision.why}
@@ -228,7 +225,7 @@ def _decision(value: Row, decision: Decision | None, decisions: pd.DataFrame, la
     file = labels / ARTIFACTS["decisions"].file
     number = row_in_file(file, decision.place)
     row = f"row {number} of {file.name}, for {decision.key_type} '{decision.key}'"
-    before = f"; it replaces {earlier} earlier" if earlier else ""
+    before = f"; it replaces {decision.number - 1} earlier" if decision.number > 1 else ""
     return Step("decision", f"{text}\n{row}{before}", {**facts, "row": number})
 
 
