@@ -51,7 +51,7 @@ def read_entities(
     path: Path,
     wanted: Collection[str],
     label: str,
-    also: Callable[[bytes], bool] = lambda line: False,
+    also: Callable[[bytes], bool] | None = None,
 ) -> Iterator[tuple[str, Entity]]:
     """Id and entity of the wanted items, and of those whose line ``also`` wants.
 
@@ -70,7 +70,7 @@ def read_entities(
                 entity = _parse_odd(line, path)
                 if entity and entity["id"].encode() in ids:
                     yield entity["id"], entity
-            elif start[1] in ids or also(line):
+            elif start[1] in ids or (also is not None and also(line)):
                 yield start[1].decode(), _parse(line, path)
 
 
@@ -168,7 +168,7 @@ def _learn_entities(
         f"{count_text(len(items), 'item')} and {count_text(len(classes), 'class', 'classes')}"
     )
     left, unnamed = set(items), set(classes)
-    also = _may_be_class if reading == 1 else _is_nothing
+    also = _may_be_class if reading == 1 else None
     entities = read_entities(path, left | unnamed, f"Reading {reading}", also)
     for some in in_parts(entities, KEPT_AT_ONCE):
         found = dict(some)
@@ -182,7 +182,7 @@ def _learn_entities(
         store.add(labelled)
         left -= kept.keys()
         unnamed -= labelled.keys()
-        if not left and not unnamed and also is _is_nothing:
+        if not left and not unnamed and also is None:
             break
     store.add({key: Item("") for key in left})
     store.add({key: WikiClass(key, key) for key in unnamed})
@@ -197,7 +197,3 @@ def _require_all(path: Path, wanted: Collection[str], read: Collection[str]) -> 
 def _may_be_class(line: bytes) -> bool:
     """True if an entity is a subclass of something, as nearly all classes of landmarks are."""
     return SUBCLASS in line
-
-
-def _is_nothing(line: bytes) -> bool:
-    return False
