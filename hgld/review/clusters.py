@@ -265,4 +265,5 @@ def _scatter(rows: np.ndarray, staying: Sequence[int], here: _Clusters) -> list[
     """Return for each value the medoid of the nearest remaining cluster."""
     centres = np.array([here.vectors[here.rows[c]].mean(axis=0) for c in staying])
     nearest_of = cdist(here.vectors[rows], centres).argmin(axis=1)
-    return [here.medoid(here.rows[staying[i]]) for i in nearest_of]
+    medoids = {i: here.medoid(here.rows[staying[i]]) for i in np.unique(nearest_of)}
+    return [medoids[i] for i in nearest_of]
