@@ -13,7 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, atomic_path, declared_table, hash_file, write_csv
+from hgld.artifacts import ARTIFACTS, atomic_path, declared_table, hash_file
+from hgld.cli.output import write_table
 from hgld.errors import MissingInput
 from hgld.file_lock import hold
 from hgld.pipeline.edits import copy_beside
@@ -137,8 +138,7 @@ def suggest_clusters(runner: Runner, text: str) -> tuple[pd.DataFrame, tuple[int
     with runner.alone():
         inputs = [runner.read(name, stage) for name in ("values", "label_vectors")]
         measured = load_function(f"{module}:measure_range")(*inputs, numbers, options)
-        with atomic_path(path.with_suffix(".csv")) as temporary:
-            write_csv(measured, temporary)
+        write_table(measured, path.with_suffix(".csv"))
         with atomic_path(path) as temporary:
             load_function(f"{module}:draw_range")(measured, options.clusters, temporary)
     return measured, load_function(f"{module}:suggested")(measured), path
