@@ -25,13 +25,11 @@ class Confusion:
         names: of the classes in the order of rows and columns, the last may be all others.
         counts: (C, C) queries; rows their class, columns that of the first image found.
         wrong: queries whose first image is of another class.
-        left_out: number of classes that are merged into all others.
     """
 
     names: tuple[str, ...]
     counts: np.ndarray
     wrong: int
-    left_out: int
 
     @property
     def queries(self) -> int:
@@ -63,7 +61,7 @@ def count_confusion(
     for query, found in pairs:
         counts[place.get(query, len(kept)), place.get(found, len(kept))] += 1
     names = [path[-1] for path in kept] + [f"{left_out} others"] * bool(left_out)
-    return Confusion(tuple(names), counts, sum(a != b for a, b in pairs), left_out)
+    return Confusion(tuple(names), counts, sum(a != b for a, b in pairs))
 
 
 def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> Drawing:
