@@ -29,7 +29,8 @@ def read(source: Path, options: SourceOptions) -> Listing:
     """
     images = read_words(source / "images.txt", {"id": "int", "path": "text"}, "id and path")
     images["class_id"] = _look_up(source / "image_class_labels.txt", "class_id", images)
-    classes = _read_classes(source, options)
+    levels = _levels(options)
+    classes = _read_classes(source, options, levels)
     _require_known(images, classes, source)
     images["split"] = _splits(images, classes, source, options)
     listed = pd.DataFrame(
@@ -41,7 +42,7 @@ def read(source: Path, options: SourceOptions) -> Listing:
             "line": images["line"],
         }
     )
-    return Listing(listed, classes, tuple(_levels(options)))
+    return Listing(listed, classes, tuple(levels))
 
 
 def _look_up(path: Path, column: str, images: pd.DataFrame) -> "pd.Series[int]":
@@ -67,9 +68,9 @@ def _levels(options: SourceOptions) -> list[str]:
     return [*(str(name) for name in header.columns if name not in ("class_id", SPECIES)), SPECIES]
 
 
-def _read_classes(source: Path, options: SourceOptions) -> pd.DataFrame:
+def _read_classes(source: Path, options: SourceOptions, levels: list[str]) -> pd.DataFrame:
     """Read all species with their path: names from the data set, coarser levels from the table."""
-    path, levels = options.class_table, _levels(options)
+    path = options.class_table
     assert path is not None
     names = read_words(source / "classes.txt", {"class_id": "int", "name": "text"}, "id and name")
     table = read_csv(path, {"class_id": "int", **dict.fromkeys(levels[:-1], "text")})
