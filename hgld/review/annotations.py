@@ -68,18 +68,23 @@ def read_both(one: Path, other: Path) -> tuple[dict[str, Annotation], dict[str, 
     Raises:
         InvalidData: as ``read_annotations``.
     """
-    keyed = all("key" in read_sheets(path)[0].columns for path in (one, other))
-    return read_annotations(one, by_label=not keyed), read_annotations(other, by_label=not keyed)
+    a, b = (read_sheets(path)[0] for path in (one, other))
+    keyed = "key" in a.columns and "key" in b.columns
+    return _annotations(a, by_label=not keyed), _annotations(b, by_label=not keyed)
 
 
-def read_annotations(path: Path, by_label: bool = False) -> dict[str, Annotation]:
-    """Read a file's annotations by key (by label if it has no keys, or on request), in order.
+def read_annotations(path: Path) -> dict[str, Annotation]:
+    """Read a file's annotations by key (by label if it has no keys), in order.
 
     Raises:
         InvalidData: the file is missing, lacks a column, has an unknown decision, or two
             contradictory rows of a value.
     """
-    sheet = read_sheets(path)[0]
+    return _annotations(read_sheets(path)[0])
+
+
+def _annotations(sheet: Sheet, by_label: bool = False) -> dict[str, Annotation]:
+    """Return the annotations by key; by label on request, or if the sheet has no keys."""
     by_label = by_label and "instance_of" in sheet.columns  # otherwise, keys may be labels
     name = "instance_of" if by_label or "key" not in sheet.columns else "key"
     sheet.require((name, "decision", "supercategory"))
