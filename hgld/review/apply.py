@@ -96,14 +96,14 @@ def _read_all(
         faults[sheet.name] = found.faults + _twice(sheet, found.wanted, wanted)
         doubts += _doubts(sheet.name, found)
         wanted |= found.wanted
-    reports = [_report(name, faulty) for name, faulty in faults.items() if faulty]
-    if reports or (doubts and not sure):
-        raise InvalidData(*(line for part in reports or doubts for line in part.split("\n")))
+    lines = [line for name, faulty in faults.items() if faulty for line in _report(name, faulty)]
+    if lines or (doubts and not sure):
+        raise InvalidData(*(lines or doubts))
     return wanted, bulk
 
 
 def _doubts(name: str, found: Reading) -> list[str]:
-    """Return the doubts that a person should check before the sheet is applied."""
+    """Return the doubts that a person should check before the sheet is applied, in lines."""
     if found.moved:
         return [
             f"{name}: {found.moved}, nothing was applied; were columns sorted without the others? "
@@ -116,8 +116,8 @@ def _doubts(name: str, found: Reading) -> list[str]:
         lines.append(f"and {more:,} more")
     return [
         f"{name}: would replace {count_text(len(found.reverts), 'decision')} newer than the sheet, "
-        "nothing was applied; take these rows out, or add --yes to replace them\n  "
-        + "\n  ".join(lines)
+        "nothing was applied; take these rows out, or add --yes to replace them",
+        *(f"  {line}" for line in lines),
     ]
 
 
@@ -177,8 +177,8 @@ def _twice(
     ]
 
 
-def _report(name: str, faults: Sequence[Fault]) -> str:
-    lines = [text for _, text in sorted(faults, key=lambda fault: fault[0])]
-    return f"{name}: {count_text(len(lines), 'fault')}, nothing was applied\n  " + "\n  ".join(
-        lines
-    )
+def _report(name: str, faults: Sequence[Fault]) -> list[str]:
+    """Return the faults in lines, by row."""
+    texts = [text for _, text in sorted(faults, key=lambda fault: fault[0])]
+    head = f"{name}: {count_text(len(texts), 'fault')}, nothing was applied"
+    return [head, *(f"  {text}" for text in texts)]
