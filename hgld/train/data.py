@@ -17,7 +17,7 @@ import torch
 
 from hgld.artifacts import hash_file
 from hgld.config import Options, RunOptions, TrainOptions
-from hgld.errors import HgldError, InvalidData, UsageError
+from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
 from hgld.model.image_config import ImageConfig
 from hgld.model.transforms import training_transform
 from hgld.shards.batches import BatchOptions, Samples
@@ -105,16 +105,11 @@ class TrainingData:
         """Load augmented bytes (B / ranks, 3, H, W) of this rank's part of each batch.
 
         Raises:
-            InvalidData: the folder to read from has other shards.
+            InvalidData, MissingInput: the folder to read from has other shards, or none.
             UsageError: the processes do not divide a batch, or options do not fit together.
         """
+        self.require_readable(options, ranks)
         batches, copy = batch_options(options), options.batches.folder
-        ranks.require_division(batches.classes_per_batch * batches.images_per_class)
-        if copy is not None and read_manifest(copy) != read_manifest(self.folder):
-            raise InvalidData(
-                f"{copy}: its manifest.json is not that of {self.folder}; set train.batches.folder "
-                "to a copy of these shards"
-            )
         side, budget = config.image_size, options.undecodable_budget
         return BatchLoader(
             self.folder if copy is None else copy,
@@ -129,6 +124,28 @@ class TrainingData:
             damaged=damaged or DamagedImages(budget, self.name, speaks=ranks.leads),
             image_shape=(3, side, side),
         )
+
+    def require_readable(self, options: TrainOptions, ranks: Ranks = ALONE) -> None:
+        """Refuse processes that do not divide a batch, and a folder without these shards.
+
+        Raises:
+            InvalidData: ``train.batches.folder`` has other shards.
+            MissingInput: it has no manifest.json.
+            UsageError: the processes do not divide a batch.
+        """
+        ranks.require_division(options.classes_per_batch * options.images_per_class)
+        copy = options.batches.folder
+        if copy is None:
+            return
+        what_to_do = f"set train.batches.folder to a copy of {self.folder}"
+        try:
+            found = read_manifest(copy)
+        except MissingInput:  # its advice, to run export, does not help a copy
+            raise MissingInput(f"{copy}: has no manifest.json; {what_to_do}") from None
+        if found != read_manifest(self.folder):
+            raise InvalidData(
+                f"{copy}: its manifest.json is not that of {self.folder}; {what_to_do}"
+            )
 
     def describe_coverage(self, options: TrainOptions) -> str:
         """Describe what an epoch covers of the split, and what it leaves out."""

@@ -107,6 +107,7 @@ def _open_runs(
     for run in training:
         build_loss(run, data.class_labels, options.dim, options.seed)
     if training:
+        data.require_readable(options, current())  # a wrong URL costs no finished model
         say(data.describe_coverage(options))
     give_orders(names)
     return names

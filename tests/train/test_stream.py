@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 
 from hgld.config import RunOptions, SamplingOptions
-from hgld.errors import InvalidData
+from hgld.errors import HgldError, InvalidData
 from hgld.model import build_image_model
 from hgld.shards.damaged import DamagedImages
 from hgld.tasks import watched_by
@@ -78,6 +78,20 @@ def test_other_shards_than_those_of_the_work_folder_are_refused(
     other = make_shards(tmp_path, images=5)
     with pytest.raises(InvalidData, match=r"its manifest\.json is not that of .*"):
         batches(shards, STREAM.model_copy(update={"folder": str(other)}))
+
+
+@pytest.mark.parametrize("place", ["empty", "http://127.0.0.1:9/shards"])
+def test_a_copy_that_is_not_there_costs_no_finished_model(
+    train, tmp_path: Path, place: str
+) -> None:
+    """The order makes another model; the old one is removed only once its images can be read."""
+    run = {"run": RunOptions(loss="HAPPIER", steps=3)}
+    before = visible(train(run) / "run")
+    copy = place if "://" in place else str(tmp_path / place)
+    with pytest.raises(HgldError) as caught:
+        train(run, batches=STREAM.model_copy(update={"folder": copy}))
+    assert visible(tmp_path / "models" / "run") == before
+    assert copy in str(caught.value) and "run export" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
