@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hgld.cli.arguments import AsJson, out_option
-from hgld.cli.output import print_json, progress, write_table
+from hgld.cli.output import print_json, progress, require_other, write_table
 from hgld.words import count_text
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def measure(
     """
     from hgld.evaluate.files import measure_files
 
+    require_other(out, query, gallery, labels, gallery_labels)
     with progress():
         other = None if gallery is None else _read_side(gallery, gallery_labels or labels)
         found = measure_files(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hgld.cli.arguments import AsJson, PipelineFile, Settings, Work, out_option
-from hgld.cli.output import print_json, print_rows, write_table
+from hgld.cli.output import print_json, print_rows, require_other, write_table
 from hgld.cli.runners import open_workspace
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def compare(
     from hgld.hierarchy.compare import compare_labels, read_labels
 
     _check_split(split)
+    require_other(out, a, b)
     found = compare_labels(read_labels(a, split), read_labels(b, split))
     if out is not None:
         write_table(found.landmarks, out)

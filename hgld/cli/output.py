@@ -20,7 +20,7 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["open_streams", "print_json", "print_rows", "progress", "write_table"]
+__all__ = ["open_streams", "print_json", "print_rows", "progress", "require_other", "write_table"]
 
 WIDTH = 80
 
@@ -70,6 +70,24 @@ def print_rows(rows: Iterable[tuple[str, str]], head_width: int) -> None:
             for part in parts or [""]:
                 typer.echo(f"{head:<{head_width}}{part}".rstrip())
                 head = ""
+
+
+def require_other(out: Path | None, *read: Path | None) -> None:
+    """Refuse a file to write that is a folder, or that the command reads, before it works.
+
+    Raises:
+        InvalidData: it is a folder, a pipe or a device.
+        UsageError: it is one of the files to read.
+    """
+    from hgld.artifacts import require_file
+    from hgld.errors import UsageError
+
+    if out is None:
+        return
+    require_file(out)
+    for file in read:
+        if file is not None and file.exists() and out.exists() and out.samefile(file):
+            raise UsageError(f"--out {out}: the command reads this file; give a new one")
 
 
 def write_table(table: "pd.DataFrame", path: Path, spreadsheet: bool = False) -> None:

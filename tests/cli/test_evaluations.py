@@ -92,6 +92,19 @@ def test_measure_as_data_and_query_by_query(embeddings: Path, capsys) -> None:
     assert [row["class"] for row in rows] == ["lake", "lake", "mill", "dam"]
 
 
+@pytest.mark.parametrize("out", ["vectors.npy", "labels.csv", "link.csv"])
+def test_measure_writes_over_no_file_that_it_reads(
+    out: str, embeddings: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(embeddings)
+    Path("link.csv").symlink_to("labels.csv")
+    before = {path.name: path.read_bytes() for path in embeddings.iterdir()}
+    words = ("vectors.npy", "--labels", "labels.csv", "--out", out)
+    assert hgld("evaluations", "measure", *words) == 2
+    assert f"--out {out}: the command reads this file" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in embeddings.iterdir()} == before
+
+
 def test_measure_by_chosen_levels(embeddings: Path, capsys) -> None:
     words = ("--labels", embeddings / "labels.csv", "--level", "place", "--json")
     assert hgld("evaluations", "measure", embeddings / "vectors.npy", *words) == 0

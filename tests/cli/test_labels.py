@@ -165,6 +165,16 @@ def test_compare_writes_every_landmark(sides: list[Path], tmp_path: Path) -> Non
     ]
 
 
+def test_compare_writes_over_no_file_that_it_reads(
+    sides: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = tmp_path / "b" / "train_label_to_hierarchical.csv"
+    before = read.read_bytes()
+    assert hgld("labels", "compare", sides[0], read, "--out", read) == 2
+    assert "the command reads this file" in capsys.readouterr().err
+    assert read.read_bytes() == before
+
+
 def test_compare_tells_a_file_that_is_none(
     sides: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
