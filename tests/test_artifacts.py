@@ -305,6 +305,16 @@ def test_a_folder_in_the_place_of_a_file_is_told(tmp_path: Path, name: str) -> N
         raise AssertionError("nothing is written")
 
 
+def test_a_link_to_a_stream_is_not_replaced(tmp_path: Path) -> None:
+    """/dev/stdout is such a link; if stdout is a file, the link leads to a file."""
+    link = tmp_path / "stdout"
+    with (tmp_path / "out").open("w") as file:
+        link.symlink_to(f"/proc/self/fd/{file.fileno()}")
+        with pytest.raises(InvalidData, match="a stream, where a file belongs"), atomic_path(link):
+            raise AssertionError("nothing is written")
+    assert link.is_symlink()
+
+
 @pytest.mark.parametrize("name", ["landmarks", "images", "evaluation", "label_vectors"])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_a_pipe_or_device_is_refused_before_it_is_read(

@@ -28,10 +28,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` if the block succeeds.
 
     Raises:
-        InvalidData: ``path`` is a folder, a pipe or a device.
+        InvalidData: ``path`` is a folder, a pipe, a device or a stream such as /dev/stdout.
         OSError: it cannot be written; the error always names a file.
     """
     require_file(path)
+    _require_no_stream(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -143,6 +144,12 @@ def require_file(path: Path) -> None:
         raise InvalidData(f"{path}: a folder stands where a file belongs; move it away")
     if path.exists() and not path.is_file():
         raise InvalidData(f"{path}: a pipe or a device, where a file belongs; move it away")
+
+
+def _require_no_stream(path: Path) -> None:
+    """Refuse /dev/stdout and its like, since a rename would replace this link of the system."""
+    if path.is_symlink() and path.readlink().is_relative_to("/proc"):
+        raise InvalidData(f"{path}: a stream, where a file belongs; name a file")
 
 
 def _require_no_file(path: Path) -> None:
