@@ -40,7 +40,6 @@ __all__ = [
     "first_derivative",
     "fits_cpu",
     "gain_table",
-    "ideal_dcg",
     "plain_loss",
     "row_loss",
     "smooth_ap",
@@ -570,16 +569,6 @@ def _metric(
         found = found.clamp(max=k) if goal.clip else found
         recalls.append(found / counts.clamp(min=1, max=k))
     return torch.stack(recalls).mean(0)
-
-
-def ideal_dcg(gains: Tensor, counts: Tensor) -> Tensor:
-    """DCG of the best order, from (L + 1,) gains that grow with the level and (Q, L + 1) counts."""
-    size = int(counts[:, 1:].sum(1).max())
-    places = torch.arange(2, size + 2, dtype=torch.float64, device=counts.device)
-    until = torch.cat([places.new_zeros(1), places.log2().reciprocal().cumsum(0)])
-    ends = counts[:, 1:].flip(1).cumsum(1)  # finest first
-    starts = ends - counts[:, 1:].flip(1)
-    return ((until[ends] - until[starts]) * gains[1:].flip(0)).sum(1)
 
 
 def gain_table(num_levels: int) -> Tensor:
