@@ -24,7 +24,7 @@ from hgld.shards.files import FileReader, local_folder
 from hgld.shards.index import is_export
 from hgld.shards.schema import IMAGE_CRC32, MOST_IMAGE, MOST_TEXT, index_columns, is_shard_name
 from hgld.shards.sidecars import write_sidecars
-from hgld.shards.tar import Member, scan_tar
+from hgld.shards.tar import Member, padding, scan_tar
 from hgld.tasks import track
 
 __all__ = ["describe_tar", "index_shards", "number_rows"]
@@ -109,7 +109,7 @@ def describe_tar(tar: Path, reader: FileReader, levels: Sequence[str]) -> Iterat
             raise InvalidData(f"{tar}: key {key}: its members stand apart, or twice")
         seen.add(key)
         last = members[-1]
-        stop = end if end >= 0 else last.offset + last.size_bytes + -last.size_bytes % 512
+        stop = end if end >= 0 else last.offset + last.size_bytes + padding(last.size_bytes)
         yield _describe_sample(tar, split, key, members, stop, reader, levels)
 
 
