@@ -232,7 +232,7 @@ def _play_groups(
                 while True:
                     ended = following[lane] == bounds[lane + 1]
                     if ended or _count_ready(runs, width) >= window:
-                        parent = _choose_parent(runs, count[lane], width, used, step, random)
+                        parent = _choose_parent(runs, width, used, step, random)
                         if parent >= 0:
                             break
                         if ended:
@@ -269,9 +269,7 @@ def _open(runs: _Runs, count: int, run: int) -> None:
 
 
 @compiled
-def _choose_parent(
-    runs: _Runs, count: int, width: int, used: np.ndarray, step: int, random: np.ndarray
-) -> int:
+def _choose_parent(runs: _Runs, width: int, used: np.ndarray, step: int, random: np.ndarray) -> int:
     """Draw a parent with enough classes, weighted by its open runs; -1 if there is none."""
     free = 0
     for parent in range(len(used)):

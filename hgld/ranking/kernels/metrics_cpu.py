@@ -99,7 +99,6 @@ def metric_row(
     """
     num_levels = counts.shape[0] - 1
     sums = np.zeros(num_levels + 1)  # sum of i / r_i over the images at or above a level
-    totals = np.zeros(num_levels + 1, np.int64)
     size = ranks.shape[0]
     values[:] = np.nan
     here, marks = ranks, found
@@ -107,7 +106,6 @@ def metric_row(
         if level > 1:
             size = keep_level(here, marks, near, room, level)
             here, marks = near[:size], room[:size]
-        totals[level] = size
         if size == 0:
             continue
         sums[level] = sum_of_precisions(here)
@@ -115,9 +113,9 @@ def metric_row(
             if plan[i, 1] == level and plan[i, 0] <= TRUE_RECALL:
                 values[i] = at_one_level(here, plan[i, 0], plan[i, 2], sums[level])
     for i in range(plan.shape[0]):
-        if plan[i, 0] > TRUE_RECALL and totals[1] > 0:
+        if plan[i, 0] > TRUE_RECALL and ranks.shape[0] > 0:
             values[i] = over_levels(
-                ranks, found, counts, plan[i], tables, sums, totals, logs, discounts, harmonic
+                ranks, found, counts, plan[i], tables, sums, logs, discounts, harmonic
             )
 
 
@@ -165,7 +163,6 @@ def over_levels(
     spec: Array,
     tables: Array,
     sums: Array,
-    totals: Array,
     logs: Array,
     discounts: Array,
     harmonic: Array,
@@ -196,13 +193,11 @@ def over_levels(
         for i in range(at + 1):
             part += min(rel[found[i]], rel[found[at]])
         return float(part / (cut * rel[found[at]]))
-    return float(h_ap(ranks, found, counts, rel, sums, totals) / total)
+    return float(h_ap(ranks, found, counts, rel, sums) / total)
 
 
 @kernel
-def h_ap(
-    ranks: Array, found: Array, counts: Array, rel: Array, sums: Array, totals: Array
-) -> float:
+def h_ap(ranks: Array, found: Array, counts: Array, rel: Array, sums: Array) -> float:
     """Sum of H-rank+ / rank."""
     growing, last, total = True, 0.0, 0.0
     for level in range(1, rel.shape[0]):
