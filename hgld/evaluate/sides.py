@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from hgld.errors import UsageError
-from hgld.shards.index import level_columns, read_index, read_manifest
+from hgld.shards.index import labels_of, read_index, read_manifest
 from hgld.shards.schema import IMAGE_CRC32
 
 __all__ = ["Part", "Shards", "Side", "side_of_files"]
@@ -94,8 +94,7 @@ class Shards:
             UsageError: a split has no samples.
         """
         rows = pd.concat([self._rows(name, option) for name in split.split("+")], ignore_index=True)
-        labels = np.array(rows[level_columns(rows)], dtype=np.int64)
-        return Side(split, rows, labels, self.folder, self.hashes)
+        return Side(split, rows, labels_of(rows), self.folder, self.hashes)
 
     def _rows(self, split: str, option: str) -> pd.DataFrame:
         rows = self.index[self.index["split"] == split]

@@ -23,7 +23,7 @@ from hgld.model.transforms import training_transform
 from hgld.shards.batches import BatchOptions, Samples
 from hgld.shards.coverage import measure_coverage
 from hgld.shards.damaged import DamagedImages
-from hgld.shards.index import level_columns, read_index, read_manifest
+from hgld.shards.index import labels_of, read_index, read_manifest
 from hgld.shards.load import BatchLoader
 from hgld.shards.read import ShardImages
 from hgld.train.ranks import ALONE, Ranks
@@ -73,7 +73,7 @@ class TrainingData:
                 f"{folder}: train.split '{options.split}' has no samples; the shards hold "
                 + (", ".join(sorted(index["split"].unique())) or "none at all")
             )
-        labels, class_labels = number_levels(rows[level_columns(rows)].to_numpy(np.int64))
+        labels, class_labels = number_levels(labels_of(rows))
         return cls(folder, rows, list(manifest["levels"]), labels, class_labels)
 
     def fingerprint(self, options: TrainOptions, run: RunOptions) -> str:
