@@ -25,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hgld.errors import HgldError, Resumable, UsageError
 from hgld.model.weights import choose_device
+from hgld.shards.batches import part_of_rank
 from hgld.tasks import say
 
 __all__ = ["ALONE", "Ranks", "current", "give_orders", "joined", "take_orders"]
@@ -57,8 +58,7 @@ class Ranks:
 
     def slice_of(self, batch: int) -> slice:
         """The slice of a global batch that belongs to this rank."""
-        width = batch // self.size
-        return slice(self.rank * width, (self.rank + 1) * width)
+        return part_of_rank(batch, self.rank, self.size)
 
     def require_division(self, batch: int) -> None:
         """Refuse a global batch that cannot be shared equally."""
