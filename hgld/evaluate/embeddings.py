@@ -53,7 +53,8 @@ class EmbeddingStore:
         if model.kind == "given":
             given = read_given(Path(model.source))
             return {side.split: unit_rows(given.of(side.image_ids)) for side in sides}
-        tasks = {side.split: self._tasks(model, side) for side in sides}
+        key = model.key()
+        tasks = {side.split: self._tasks(model, key, side) for side in sides}
         every = {task.path: task for part in tasks.values() for task in part}
         if waiting := [task for task in every.values() if not task.is_done()]:
             self._run(waiting, f"Embedding with {model.name}")
@@ -61,18 +62,17 @@ class EmbeddingStore:
 
     def keep_only(self, models: Sequence[Model]) -> None:
         """Remove the embeddings of other models."""
-        kept = {self._folder(model).name for model in models if model.kind != "given"}
+        kept = {self._folder(model.key()).name for model in models if model.kind != "given"}
         for path in (self.state / "embeddings").glob("*"):
             if path.name not in kept:
                 shutil.rmtree(path)
 
-    def _folder(self, model: Model) -> Path:
-        key = sha256(f"{REVISION} {model.key()}".encode()).hexdigest()
-        return self.state / "embeddings" / key[:32]
+    def _folder(self, key: str) -> Path:
+        return self.state / "embeddings" / sha256(f"{REVISION} {key}".encode()).hexdigest()[:32]
 
-    def _tasks(self, model: Model, side: Side) -> list["EmbedTask"]:
+    def _tasks(self, model: Model, key: str, side: Side) -> list["EmbedTask"]:
         """Return one task for each file of images, in the order of the rows."""
-        folder, key = self._folder(model), model.key()
+        folder = self._folder(key)
         return [
             EmbedTask(model, key, part.folder, part.rows, folder / f"{part.key}.npy", self.options)
             for part in side.parts()
