@@ -12,7 +12,7 @@ import torch
 
 from hgld.bootstrap import find_ends, resample_means
 from hgld.errors import InvalidData, UsageError
-from hgld.evaluate.given import Given, require_finite, unit_rows
+from hgld.evaluate.given import Given, require_finite, require_same_dim, unit_rows
 from hgld.model.weights import choose_device
 from hgld.ranking.levels import coarser_column
 from hgld.ranking.metrics import Result, evaluate, parse
@@ -125,11 +125,7 @@ def measure_files(
 
 def _tables(query: Given, other: Given, levels: Sequence[str]) -> list[pd.DataFrame]:
     """Return the label tables of both sides, after a check that labels and embeddings match."""
-    if query.vectors.shape[1] != other.vectors.shape[1]:
-        raise InvalidData(
-            f"{other.path}: embeddings of {other.vectors.shape[1]} numbers, but those of "
-            f"{query.path} have {query.vectors.shape[1]}; both sides need the same model"
-        )
+    require_same_dim(query, other)
     tables = [_levels_of(side, levels) for side in (query, other)]
     if tables[0].shape[1] != tables[1].shape[1]:
         raise InvalidData(

@@ -23,7 +23,7 @@ from hgld.artifacts import read_array, read_arrays, read_csv, read_header
 from hgld.errors import InvalidData
 from hgld.model.weights import one_line
 
-__all__ = ["Given", "read_given", "read_labels", "require_finite", "unit_rows"]
+__all__ = ["Given", "read_given", "read_labels", "require_finite", "require_same_dim", "unit_rows"]
 
 IDS = ("image_id", "id", "ids", "key", "path")  # the first one present is used
 VECTORS = ("embedding", "embeddings", "vector", "vectors")
@@ -153,6 +153,19 @@ def require_finite(vectors: np.ndarray, whose: str, ids: Sequence[str] | np.ndar
         raise InvalidData(
             f"{whose}: {wrong.size} of {len(vectors)} embeddings hold nan or inf, first {first}; "
             "a model that trained to nan, or half precision that overflowed, does that"
+        )
+
+
+def require_same_dim(query: Given, gallery: Given) -> None:
+    """Refuse embeddings of different lengths.
+
+    Raises:
+        InvalidData: the lengths differ; gives both.
+    """
+    if query.vectors.shape[1] != gallery.vectors.shape[1]:
+        raise InvalidData(
+            f"{gallery.path}: embeddings of {gallery.vectors.shape[1]} numbers, but those of "
+            f"{query.path} have {query.vectors.shape[1]}; both sides need the same model"
         )
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from hgld.errors import InvalidData
-from hgld.evaluate.given import Given, unit_rows
+from hgld.evaluate.given import Given, require_same_dim, unit_rows
 
 __all__ = ["PROTOCOLS", "Answers", "RevisitedScore", "ranks_of", "revisited_ap", "score_revisited"]
 
@@ -115,11 +115,7 @@ def score_revisited(
     Raises:
         InvalidData: the number of images or of dimensions does not match.
     """
-    if query.vectors.shape[1] != gallery.vectors.shape[1]:
-        raise InvalidData(
-            f"{gallery.path}: embeddings of {gallery.vectors.shape[1]} numbers, but those of "
-            f"{query.path} have {query.vectors.shape[1]}; both sides need the same model"
-        )
+    require_same_dim(query, gallery)
     sides = (
         _in_order(side, names)
         for side, names in ((query, answers.queries), (gallery, answers.images))
