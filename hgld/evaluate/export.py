@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from hgld.artifacts import ARTIFACTS, atomic_path
+from hgld.artifacts import atomic_path
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.ranking import rank_sides
 from hgld.evaluate.results import MeasuredRun, open_embedded
-from hgld.evaluate.sides import Shards, Side
+from hgld.evaluate.sides import Side
 from hgld.ranking.interchange import encode_id, kaggle_lines, trec_qrels, trec_run
 from hgld.ranking.levels import shared_levels
 from hgld.tasks import say
@@ -152,10 +152,9 @@ def _report_encoded(ids: set[str]) -> None:
 
 def _judgements(measured: MeasuredRun, at_least: int) -> Iterator[str]:
     """Yield the lines of all pairs that share a level, one block of queries after the other."""
-    shards = Shards.read(measured.folder / ARTIFACTS["shards"].file)
+    shards, query, gallery = measured.sides()
     if at_least > len(shards.levels):
         raise UsageError(f"--at-least {at_least}: there are {len(shards.levels)} levels")
-    query, gallery = (shards.side(measured.protocol[name], name) for name in ("query", "gallery"))
     queries = _distinct_ids(query.image_ids, "query")
     images = _distinct_ids(gallery.image_ids, "gallery")
     _report_encoded({*queries, *images})

@@ -80,6 +80,12 @@ class MeasuredRun:
         """
         return RankingFile.load(self.folder / ARTIFACTS["ranked_levels"].file / f"{self.model}.npz")
 
+    def sides(self) -> tuple[Shards, Side, Side]:
+        """Return the shards, and the query and gallery images in them."""
+        shards = Shards.read(self.folder / ARTIFACTS["shards"].file)
+        query, gallery = (shards.side(self.protocol[name], name) for name in ("query", "gallery"))
+        return shards, query, gallery
+
     def values(self) -> dict[str, pd.DataFrame]:
         """Return model -> (Q, metrics) values by image id; nan if a query has no value."""
         return {
@@ -191,8 +197,7 @@ def open_embedded(measured: MeasuredRun) -> Embedded:
         InvalidData: the model or the shards have changed since.
         MissingInput: the model's embeddings are not recorded.
     """
-    shards = Shards.read(measured.folder / ARTIFACTS["shards"].file)
-    query, gallery = (shards.side(measured.protocol[name], name) for name in ("query", "gallery"))
+    shards, query, gallery = measured.sides()
     ranked = measured.ranking
     for side, ids in ((query, ranked.query_ids), (gallery, ranked.gallery_ids)):
         if not np.array_equal(side.image_ids, ids):
