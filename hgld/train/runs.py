@@ -42,10 +42,10 @@ __all__ = [
 ]
 
 TRAIN_AGAIN = "delete the run's folder and train again"
-METRICS, TIMINGS, CHECKPOINT = LOSSES, ".timings.jsonl", ".checkpoint.pt"
+TIMINGS, CHECKPOINT = ".timings.jsonl", ".checkpoint.pt"
 BAD_BATCH = "bad_batch.json"
 CURVES, PARTS = ".tensorboard", ("data", "model", "loss")
-FILES = (METRICS, TIMINGS, CHECKPOINT, CONFIG, WEIGHTS, BAD_BATCH, CURVES)  # all files of a run
+FILES = (LOSSES, TIMINGS, CHECKPOINT, CONFIG, WEIGHTS, BAD_BATCH, CURVES)  # all files of a run
 UNDECODABLE = "undecodable"  # key of a checkpoint's damaged images
 
 
@@ -72,14 +72,14 @@ def _verify_run(run: Path) -> dict[str, Any]:
     config = check_model(run)
     steps, found = config.get("steps", 0), _count_steps(run)
     if steps and found != steps:
-        raise InvalidData(f"{run / METRICS}: holds {found} of {steps} steps; {TRAIN_AGAIN}")
+        raise InvalidData(f"{run / LOSSES}: holds {found} of {steps} steps; {TRAIN_AGAIN}")
     return config
 
 
 def _count_steps(run: Path) -> int:
     """Count the lines of metrics.jsonl up to the first that is not the next step's."""
     try:
-        lines = (run / METRICS).read_bytes().splitlines()
+        lines = (run / LOSSES).read_bytes().splitlines()
     except OSError:
         return 0
     right = (_is_step(line, number) for number, line in enumerate(lines, start=1))
@@ -150,7 +150,7 @@ class RunFolder:
             for name in FILES:
                 _remove(self.path / name)
         elif LOSSES in found:  # restored from the checkpoint: a damaged file costs no step
-            with atomic_path(self.path / METRICS) as temporary:
+            with atomic_path(self.path / LOSSES) as temporary:
                 temporary.write_text(found[LOSSES], encoding="utf-8")
         # Without config.json the run counts as unfinished until it is saved again.
         for name in (CONFIG, WEIGHTS):
@@ -167,7 +167,7 @@ class RunFolder:
         if healed:
             return f"{healed} images that were damaged when it was trained are whole again"
         kept = done if LOSSES in found else _count_steps(self.path)
-        return f"{METRICS} holds {kept} of {done} steps" if kept < done else ""
+        return f"{LOSSES} holds {kept} of {done} steps" if kept < done else ""
 
     @contextmanager
     def metrics(self, done: int, write: bool = True, curves: bool = False) -> Iterator["Metrics"]:
@@ -182,7 +182,7 @@ class RunFolder:
             yield Metrics(None, None)
             return
         with (
-            _open_behind(self.path / METRICS, done) as losses,
+            _open_behind(self.path / LOSSES, done) as losses,
             _open_behind(self.path / TIMINGS, done) as timings,
             _open_curves(self.path / CURVES, done) if curves else nullcontext() as drawn,
         ):
@@ -305,7 +305,7 @@ class Checkpoints:
 
     def _losses(self, done: int) -> str:
         """The lines of metrics.jsonl up to a step."""
-        path = self.folder.path / METRICS
+        path = self.folder.path / LOSSES
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
         return "".join(lines[:done])
 
