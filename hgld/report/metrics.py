@@ -68,11 +68,11 @@ class MetricRow:
 def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[MetricRow]:
     """The table of metrics."""
     metrics, models, runs = evaluation["metrics"], evaluation["models"], list_runs(evaluation)
+    marked = [_marked(runs, metric, intervals) for metric in metrics]
     rows = []
     for number, (name, run) in enumerate(runs.items()):
         values = [run["mean"].get(metric) for metric in metrics]
         colours = tuple(theme.series[number % len(theme.series)] for theme in (LIGHT, DARK))
-        marks = (name in _marked(runs, metric, intervals) for metric in metrics)
         rows.append(
             MetricRow(
                 name,
@@ -81,7 +81,7 @@ def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[Met
                 tuple(values),
                 tuple(run.get("std", {}).get(metric) for metric in metrics),
                 tuple(intervals.ends.get((name, metric)) for metric in metrics),
-                tuple(marks),
+                tuple(name in best for best in marked),
             )
         )
     return rows
