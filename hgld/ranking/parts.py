@@ -27,6 +27,7 @@ from torch import Tensor
 from hgld.errors import ShapeError
 from hgld.ranking.checks import check_scores, widen
 from hgld.ranking.kernels.device import whole_products
+from hgld.ranking.levels import shared_levels
 from hgld.ranking.rankings import Ranking
 
 __all__ = ["Positives", "count_others", "join", "positives_of", "rank_parts"]
@@ -72,41 +73,39 @@ def positives_of(
         part_labels: (g, L) label paths.
         own: (Q,) row of this part that is the query itself, -1 if it has none.
     """
-    found, sizes, others = [], [], []
+    found, others = [], []
     for scores, levels in _rows(query, query_labels, part, part_labels, own):
         at = np.flatnonzero(levels > 0)
         found.append((scores[at], levels[at]))
-        sizes.append(len(at))
         others.append(int((levels == 0).sum()))
-    return _sorted(found, sizes, others, query_labels.shape[1], len(part))
+    return _sorted(found, others, query_labels.shape[1], len(part))
 
 
 def join(parts: Sequence[Positives]) -> Positives:
     """Merge the positives of all parts."""
     if not parts or len({len(part.offsets) for part in parts}) != 1:
         raise ShapeError("parts of a gallery for different queries; expected the same queries")
-    found, sizes = [], []
+    found = []
     for q in range(len(parts[0].others)):
         cuts = [(p, slice(p.offsets[q], p.offsets[q + 1])) for p in parts]
         scores = np.concatenate([p.scores[cut] for p, cut in cuts])
         found.append((scores, np.concatenate([p.levels[cut] for p, cut in cuts])))
-        sizes.append(len(scores))
     others = sum(part.others for part in parts)
     images = sum(part.images for part in parts)
-    return _sorted(found, sizes, np.asarray(others), parts[0].num_levels, images)
+    return _sorted(found, np.asarray(others), parts[0].num_levels, images)
 
 
 def _sorted(
-    found: list[tuple[Array, Array]], sizes: list[int], others: Any, num_levels: int, images: int
+    found: list[tuple[Array, Array]], others: Any, num_levels: int, images: int
 ) -> Positives:
     ordered = []
     for scores, levels in found:
         # The last key sorts first: by score, then the less relevant.
         order = np.lexsort((levels, -scores))
         ordered.append((scores[order], levels[order]))
-    offsets = np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
+    sizes = np.array([len(scores) for scores, _ in found], np.int64)
     return Positives(
-        offsets,
+        np.concatenate([[0], np.cumsum(sizes)]),
         np.concatenate([scores for scores, _ in ordered]),
         np.concatenate([levels for _, levels in ordered]),
         np.asarray(others, np.int64),
@@ -156,8 +155,6 @@ def _rows(
     query: Tensor, query_labels: Tensor, part: Tensor, part_labels: Tensor, own: Tensor | None
 ) -> Any:
     """Yield scores and levels of each query against a part, as numpy; -1 is the query itself."""
-    from hgld.ranking.levels import shared_levels
-
     wide = widen(part)
     for start in range(0, len(query), ROWS):
         rows = slice(start, start + ROWS)
