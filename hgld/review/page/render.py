@@ -93,15 +93,16 @@ def render_page(
         "clusters": _cluster_facts(cluster_summary),
         "taxonomy": _taxonomy_facts(taxonomy),
     }
+    keys = _keys(facts)
     facts["landmarks"] = {
-        **_landmark_facts(landmark_values, _keys(facts)),
+        **_landmark_facts(landmark_values, keys),
         "needed": options.min_coverage,
     }
     bare = _fill_in({**facts, "photos": {}}, title)
     chosen = choose_images(landmark_values, landmarks, images, per_value=options.page_photos)
     budget = int(options.page_megabytes * MEGABYTE) - len(bare.encode())
-    photos = read_photos(chosen, _keys(facts), source, budget_bytes=budget)
-    page = _fill_in({**facts, "photos": _photo_facts(photos, _keys(facts))}, title)
+    photos = read_photos(chosen, keys, source, budget_bytes=budget)
+    page = _fill_in({**facts, "photos": _photo_facts(photos, keys)}, title)
     count = sum(map(len, photos.values()))
     size = len(page.encode()) / MEGABYTE
     say(f"{count_text(count, 'photo')} of {count_text(len(photos), 'value')}, {size:.1f} MB")
