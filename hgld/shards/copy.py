@@ -5,6 +5,7 @@ the cost is that of a file copy. The JSON is unchanged and keeps its ``run_id``;
 has the new offsets.
 """
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -60,21 +61,17 @@ def _copy_shard(
     reader: FileReader, samples: pd.DataFrame, path: Path
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     start = samples["extent_bytes"].cumsum() - samples["extent_bytes"]
-    with atomic_path(path) as temporary:
-        shard = ShardFile(temporary)
-        try:
-            places = samples[["shard", "extent_start", "extent_bytes", "crc32", "key"]]
-            for name, at, size, checksum, key in places.itertuples(index=False):
-                members = reader.read(name, at, size)
-                if crc32(members) != checksum:
-                    raise InvalidData(
-                        f"{reader.folder / name}: key {key}: its bytes were changed (CRC-32), so "
-                        "the shard is damaged; run `hgld shards verify`"
-                    )
-                shard.append(members)
-            shard.finish()
-        finally:
-            shard.close()
+    places = samples[["shard", "extent_start", "extent_bytes", "crc32", "key"]]
+    with atomic_path(path) as temporary, closing(ShardFile(temporary)) as shard:
+        for name, at, size, checksum, key in places.itertuples(index=False):
+            members = reader.read(name, at, size)
+            if crc32(members) != checksum:
+                raise InvalidData(
+                    f"{reader.folder / name}: key {key}: its bytes were changed (CRC-32), so "
+                    "the shard is damaged; run `hgld shards verify`"
+                )
+            shard.append(members)
+        shard.finish()
     # All offsets of a sample move by the same distance.
     moved = start - samples["extent_start"]
     table = samples.assign(

@@ -10,6 +10,7 @@ modification time are unchanged, and a copied source costs only one read.
 import errno
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -124,13 +125,12 @@ def _write_shard(task: ShardTask) -> None:
     rows: list[dict[str, Any]] = []
     dropped: list[dict[str, Any]] = []
     files = _stamp_files(task)  # before the first read, so that a later change is noticed
-    with atomic_path(task.out / task.file) as temporary:
-        shard = ShardFile(temporary)
-        try:
-            source = _fill(shard, task, rows, dropped)
-            shard.finish()
-        finally:
-            shard.close()
+    with (
+        atomic_path(task.out / task.file) as temporary,
+        closing(ShardFile(temporary)) as shard,
+    ):
+        source = _fill(shard, task, rows, dropped)
+        shard.finish()
     facts = {
         "file": task.file,
         "split": str(task.samples["split"].iloc[0]),
