@@ -1,20 +1,32 @@
 """The README and the pages of the site agree with the code."""
 
+import os
 import re
 import runpy
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from hgld.cli import app, guarded
 from hgld.pipeline.stages import STAGES, stage_names
+from tests.shards.shard_world import make_world
 from tests.test_layers import LAYERS
 
 README = Path("README.md").read_text(encoding="utf-8")
 OTHERS = ("README.md", "CONTRIBUTING.md", "labels/README.md")
 PAGES = [*map(Path, OTHERS), *sorted(Path("docs").glob("*.md"))]
 RECORD = runpy.run_path("pipelines/record.py")
+
+
+def python_blocks() -> list[tuple[Path, str]]:
+    """Python examples of the pages."""
+    texts = [(path, path.read_text(encoding="utf-8")) for path in PAGES]
+    return [
+        (p, code) for p, text in texts for code in re.findall(r"```python\n(.*?)```", text, re.S)
+    ]
 
 
 def targets() -> set[str]:
@@ -74,10 +86,17 @@ def test_the_figures_in_the_pages_are_those_of_the_recorded_results() -> None:
         assert path.read_text("utf-8") == text, f"{path}: run python pipelines/record.py pages"
 
 
-def test_the_library_example_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    code = README.split("```python\n")[1].split("```")[0]
-    exec(code, {})
-    assert "tensor(" in capsys.readouterr().out
+@pytest.mark.parametrize(("page", "code"), python_blocks())
+def test_the_python_examples_of_the_pages_run(page: Path, code: str, tmp_path: Path) -> None:
+    (tmp_path / "example.py").write_text(code)
+    if "work/quickstart" in code:
+        folder, _ = make_world(tmp_path, [4] * 8).export()
+        (tmp_path / "work/quickstart").mkdir(parents=True)
+        folder.rename(tmp_path / "work/quickstart/shards")
+    there = {**os.environ, "PYTHONPATH": str(Path().absolute())}
+    command = [sys.executable, "example.py"]
+    printed = subprocess.check_output(command, cwd=tmp_path, env=there, text=True)
+    assert "tensor(" in printed or page.name != "README.md"
 
 
 def anchors(path: Path) -> set[str]:

@@ -1,7 +1,8 @@
 """Imports point down: a module knows only the layers below its own, and what they make public."""
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -158,3 +159,73 @@ def test_a_name_that_another_module_imports_is_public() -> None:
 
 def test_a_name_that_another_module_reads_is_public() -> None:  # tests may look inside a module
     assert not unlisted(read("hgld", "pipelines"))
+
+
+MODULE = dict(trees("hgld"))
+
+
+def source_of(module: str, name: str) -> set[str]:
+    """The module that defines a name, and the packages that pass it on."""
+    if f"{module}.{name}" in MODULE:
+        return {module, f"{module}.{name}"}
+    passed = [
+        node.module
+        for node in ast.walk(MODULE[module])
+        if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}
+    ]
+    return {module}.union(*(source_of(m, name) for m in passed if m in MODULE))
+
+
+def used_by(user: str) -> set[str]:
+    """Modules that a module imports, or names in a string to load them later.
+
+    What a package passes on counts only for those who take it.
+    """
+    package = (PACKAGE.parent / user.replace(".", "/")).is_dir()
+    passed_on = (PUBLIC[user] or set()) if package else set()
+    found = set()
+    for node in ast.walk(MODULE[user]):
+        if isinstance(node, ast.ImportFrom) and node.module in MODULE:
+            taken = (alias.name for alias in node.names if alias.name not in passed_on)
+            found |= {m for name in taken for m in source_of(node.module, name)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            module, _, name = node.value.partition(":")
+            if module in MODULE:
+                found |= source_of(module, name)
+    return found
+
+
+def reached(start: Iterable[str]) -> set[str]:
+    """Modules that these modules use, directly or not."""
+    seen: set[str] = set()
+    coming = set(start)
+    while coming:
+        seen |= coming
+        coming = set().union(*map(used_by, coming)) - seen
+    return seen
+
+
+def shown() -> set[str]:
+    """Modules of which a page has an example; test_docs runs them."""
+    pages = [Path("README.md"), *Path("docs").glob("*.md")]
+    blocks = [
+        ast.parse(code)
+        for page in pages
+        for code in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.S)
+    ]
+    taken = (node for block in blocks for node in ast.walk(block))
+    return {
+        module
+        for node in taken
+        if isinstance(node, ast.ImportFrom) and node.module in MODULE
+        for alias in node.names
+        for module in source_of(node.module, alias.name)
+    }
+
+
+def test_every_module_is_reached_by_a_command_or_shown_in_a_page_and_tested() -> None:
+    by_commands = reached({"hgld.__main__"})
+    tested = {module for modules, _, _ in imported("tests") for module in modules}
+    tested |= {f"{m}.{name}" for modules, name, _ in read("tests") for m in modules}
+    holding_code = {name for name, module in MODULE.items() if len(module.body) > 1}
+    assert holding_code - by_commands - reached(shown() & tested) == set()
