@@ -8,14 +8,17 @@ removed from its own gallery by index (level -1), never as "the first of the ran
 ``evaluate`` computes any of them for whole galleries, in blocks.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, product
+from math import inf, prod
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hgld.errors import ShapeError
+from hgld.errors import ShapeError, UsageError
 from hgld.ranking import levels as grades
 from hgld.ranking import rankings
 from hgld.ranking.checks import check_count, check_tensors
@@ -47,6 +50,9 @@ __all__ = [
     "tr_at_k",
     "weighted_ap",
 ]
+
+MOST_STATES = 100_000  # choices of first batches for which Eq. 27 is computed, about four seconds
+Counts = tuple[int, int, int, int]  # of a batch: positives, negatives, G+, E-
 
 
 def h_ap(
@@ -339,40 +345,90 @@ def gap_bound_with_calibration(
     negatives: Sequence[int],
     good_positives: Sequence[int],
     bad_negatives: Sequence[int],
+    *,
+    as_printed: bool = False,
 ) -> float:
     """Upper bound of the gap (Eq. 27) if some scores satisfy the calibration.
 
-    It is 0 if all do. It is not always below Eq. 26: if most negatives are above beta and some
-    positives below alpha, those positives are counted behind the good ones of their batch again,
-    and Eq. 26 is the tighter bound.
+    The value of Eq. 27 depends on the order of the batches, and in one given order the gap of
+    unequal batches can exceed it. Its largest value over all orders is the bound. That is 0 if all
+    scores satisfy the calibration. It is not always below Eq. 26: if most negatives are above beta
+    and some positives below alpha, those positives are counted behind the good ones of their batch
+    again, and Eq. 26 is the tighter bound.
 
     Args:
         positives: number of the query's positives in each batch.
         negatives: number of negatives in each batch.
         good_positives: G+, positives of each batch above alpha.
         bad_negatives: E-, negatives of each batch above beta.
+        as_printed: the value for the batches in the given order, which is no bound.
+
+    Raises:
+        ShapeError: the sequences differ in length, or there is no positive.
+        UsageError: too many different batches to try all their orders.
 
     Example:
         >>> gap_bound_with_calibration([2, 2], [2, 2], [2, 2], [0, 0])
         0.0
+        >>> counts = [1, 1, 1], [3, 3, 3], [1, 1, 1], [0, 0, 3]  # one batch has stray negatives
+        >>> gap_bound_with_calibration(*counts, as_printed=True)
+        0.0
+        >>> gap_bound_with_calibration(*counts) > 0.3
+        True
     """
-    _check_batches(positives, negatives)
-    total, above, below, good, bad = 0.0, 0, 0, 0, 0
-    for here, wrong, kept, strayed in zip(
-        positives, negatives, good_positives, bad_negatives, strict=True
-    ):
-        total += sum((j + good) / (j + good + bad) for j in range(1, kept + 1))
-        late = kept + above
-        total += sum((j + late) / (j + late + below) for j in range(1, here - kept + 1))
-        above, below, good, bad = above + here, below + wrong, good + kept, bad + strayed
-    return 1.0 - total / above
+    _check_batches(positives, negatives, good_positives, bad_negatives)
+    batches = list(zip(positives, negatives, good_positives, bad_negatives, strict=True))
+    if as_printed:
+        earlier = [(0, 0, 0, 0), *accumulate(batches, _add_counts)]
+        total = sum(map(_calibrated_precision, batches, earlier))
+    else:
+        total = _least_precision(Counter(batches))
+    return 1.0 - total / sum(positives)
 
 
-def _check_batches(positives: Sequence[int], negatives: Sequence[int]) -> None:
-    if len(positives) != len(negatives) or not sum(positives):
+def _add_counts(one: Counts, other: Counts) -> Counts:
+    return (one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3])
+
+
+def _calibrated_precision(batch: Counts, earlier: Sequence[int]) -> float:
+    """The sum of a batch's precisions in Eq. 27, behind the batches before it."""
+    here, _, kept, _ = batch
+    above, below, good, bad = earlier
+    late = kept + above
+    total = sum((j + good) / (j + good + bad) for j in range(1, kept + 1))
+    return total + sum((j + late) / (j + late + below) for j in range(1, here - kept + 1))
+
+
+def _least_precision(batches: Counter[Counts]) -> float:
+    """The least sum of precisions over all orders of the batches.
+
+    What precedes a batch matters only by its sums, so the orders are not tried one by one: for each
+    choice of batches that come first, only the least sum is kept.
+    """
+    kinds, most = list(batches), tuple(batches.values())
+    states = prod(count + 1 for count in most)
+    if states > MOST_STATES:
+        raise UsageError(
+            f"{len(kinds)} different batches have {states:,} choices of first batches, more than "
+            f"{MOST_STATES:,}; take fewer batches"
+        )
+    least = {(0,) * len(kinds): 0.0}
+    for chosen in product(*(range(count + 1) for count in most)):
+        earlier = (np.array(chosen) @ np.array(kinds)).tolist()
+        for i, kind in enumerate(kinds):
+            if chosen[i] < most[i]:
+                after = (*chosen[:i], chosen[i] + 1, *chosen[i + 1 :])
+                total = least[chosen] + _calibrated_precision(kind, earlier)
+                least[after] = min(total, least.get(after, inf))
+    return least[most]
+
+
+def _check_batches(positives: Sequence[int], *others: Sequence[int]) -> None:
+    lengths = [len(positives), *map(len, others)]
+    if len(set(lengths)) > 1 or not sum(positives):
         raise ShapeError(
-            f"{len(positives)} batches of positives, {len(negatives)} of negatives; "
-            "expected as many of each, and a positive"
+            f"counts of {', '.join(map(str, lengths))} batches and {sum(positives)} positives; "
+            "expected counts of the same batches, and a positive"
         )
 
 

@@ -1,11 +1,14 @@
 """What bounds what, and what tends to what: laws over thousands of cases, and counterexamples."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hgld.errors import UsageError
 from hgld.ranking import levels as grades
 from hgld.ranking import losses, metrics, presets
 from hgld.ranking.metrics import gap_bound, gap_bound_with_calibration
@@ -241,6 +244,47 @@ def test_calibrated_scores_keep_to_both_bounds(seed) -> None:
     gap = gap_of(torch.tensor([scores]), torch.tensor([levels]), torch.tensor(numbers))
     assert -ROUNDING <= gap <= bound + ROUNDING
     assert gap <= gap_bound([each] * batches, [each] * batches) + ROUNDING
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_unequal_batches_keep_to_the_bound_over_all_orders(seed) -> None:
+    make = np.random.default_rng(seed)
+    alpha, beta = 0.9, 0.6
+    scores, levels, numbers, counts = [], [], [], []
+    for batch in range(int(make.integers(2, 5))):
+        there, wrong = (int(n) for n in make.integers(1, 5, 2))
+        kept, strayed = int(make.integers(0, there + 1)), int(make.integers(0, wrong + 1))
+        low = make.uniform(beta + 0.05, alpha - 0.05)
+        scores += [*make.uniform(alpha, 1.0, kept), *make.uniform(low, alpha, there - kept)]
+        scores += [*make.uniform(beta, low, strayed), *make.uniform(-1, beta, wrong - strayed)]
+        levels += [1] * there + [0] * wrong
+        numbers += [batch] * (there + wrong)
+        counts.append((there, wrong, kept, strayed))
+    columns = list(zip(*counts, strict=True))
+    bound = gap_bound_with_calibration(*columns)
+    gap = gap_of(torch.tensor([scores]), torch.tensor([levels]), torch.tensor(numbers))
+    assert gap <= bound + ROUNDING
+    tried = [
+        gap_bound_with_calibration(*zip(*order, strict=True), as_printed=True)
+        for order in permutations(counts)
+    ]
+    assert bound == pytest.approx(max(tried), abs=1e-12)
+
+
+def test_eq_27_as_printed_is_no_upper_bound() -> None:
+    counts = [1, 1, 1], [3, 3, 3], [1, 1, 1], [0, 0, 3]
+    # the stray negatives of the last batch are above the positives of the others
+    scores = torch.tensor([[0.91, 0.1, 0.2, 0.3, 0.92, 0.1, 0.2, 0.3, 0.99, 0.96, 0.97, 0.98]])
+    levels = torch.tensor([[1, 0, 0, 0] * 3])
+    gap = gap_of(scores, levels, torch.arange(3).repeat_interleave(4))
+    assert gap > gap_bound_with_calibration(*counts, as_printed=True) + 0.3
+    assert gap <= gap_bound_with_calibration(*counts) + ROUNDING
+
+
+def test_too_many_different_batches_are_refused() -> None:
+    each = list(range(1, 21))
+    with pytest.raises(UsageError, match="20 different batches have 1,048,576 choices"):
+        gap_bound_with_calibration(each, each, each, each)
 
 
 def test_calibration_tightens_the_bound_where_all_keep_to_it() -> None:
