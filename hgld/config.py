@@ -601,6 +601,9 @@ class SamplingOptions(Options):
     """Most images of a class in an epoch (authors' code on H-GLDv2: 8); default: all."""
     groups_per_batch: int | None = Field(None, ge=1)
     """Supercategories in a batch, in equal parts (the paper on SOP: 2); default: any."""
+    batches_per_combination: int | None = Field(None, ge=1)
+    """Batches in an epoch of each combination of groups_per_batch supercategories (FastAP on SOP: 5
+    of each pair); default: as many as the images fill, large supercategories more often."""
     small_classes: Literal["drop", "repeat"] = "drop"
     """Classes with fewer images than images_per_class: leave them out, or repeat their images."""
 
@@ -608,6 +611,8 @@ class SamplingOptions(Options):
     def _can_be_read(self) -> Self:
         if self.reader == "stream" and self.order != "shards":
             raise ValueError('reader = "stream" needs order = "shards"')
+        if self.batches_per_combination and not (self.groups_per_batch and self.order == "random"):
+            raise ValueError('batches_per_combination needs groups_per_batch and order = "random"')
         if self.reader == "indexed" and "://" in (self.folder or ""):
             raise ValueError(f'folder {self.folder} is a URL, which needs reader = "stream"')
         return self

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from itertools import combinations
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -237,7 +239,9 @@ def _plan_at_random(
         table = deal_rows(groups, options.classes_per_batch, random)
     else:
         table = _deal_in_groups(groups, parents_of(labels[order[first]]), options, random)
-    return take_images(order, first[table], size[table], count_up(table), options)
+    # A class is drawn more often than it has groups only with ``batches_per_combination``.
+    nth = count_up(table) % groups[table]
+    return take_images(order, first[table], size[table], nth, options)
 
 
 def _deal_in_groups(
@@ -246,21 +250,44 @@ def _deal_in_groups(
     """Classes of each batch, drawn from ``groups_per_batch`` different parents.
 
     Parts of batches are first dealt within each parent. The parents are then dealt to batches as
-    often as they have parts, so that rare groups are not drawn again and again.
+    often as they have parts, so that rare groups are not drawn again and again; or, with
+    ``batches_per_combination``, each set of parents equally often, whatever their sizes.
     """
     together = options.groups_per_batch or 1
     width = options.classes_per_batch // together
     numbers = [np.flatnonzero(parents == parent) for parent in np.unique(parents)]
-    parts = [inside[deal_rows(counts[inside], width, random)] for inside in numbers]
-    size = np.array([len(part) for part in parts])
-    pairs = deal_rows(size, together, random)
-    if not len(pairs):
+    if options.batches_per_combination is None:
+        parts = [inside[deal_rows(counts[inside], width, random)] for inside in numbers]
+        size = np.array([len(part) for part in parts])
+        sets = deal_rows(size, together, random)
+    else:
+        parts = [inside[counts[inside] > 0] for inside in numbers]
+        parts = [inside for inside in parts if len(inside) >= width]
+        every = np.array(list(combinations(range(len(parts)), together)), np.int64)
+        sets = random.permutation(np.repeat(every, options.batches_per_combination, axis=0))
+        size = np.bincount(sets.ravel(), minlength=len(parts))
+    if not len(sets):
+        able = sum(len(part) > 0 for part in parts)
         raise InvalidData(
-            f"{int((size > 0).sum())} groups have {width} classes of enough images, but a batch "
+            f"{able} groups have {width} classes of enough images, but a batch "
             f"needs {together} of them; lower classes_per_batch or groups_per_batch"
         )
-    chosen = (np.cumsum(size) - size)[pairs] + count_up(pairs)
-    return np.asarray(np.concatenate(parts)[chosen].reshape(len(pairs), -1))
+    if options.batches_per_combination is not None:
+        parts = [_draw_parts(*of, width, random) for of in zip(parts, size, strict=True)]
+    chosen = (np.cumsum(size) - size)[sets] + count_up(sets)
+    return np.asarray(np.concatenate(parts)[chosen].reshape(len(sets), -1))
+
+
+def _draw_parts(
+    classes: np.ndarray, number: int, width: int, random: np.random.Generator
+) -> np.ndarray:
+    """(number, width) classes: one permutation after the other, so that each comes equally often.
+
+    What is left of a permutation is dropped, since the next one could repeat its classes.
+    """
+    whole = len(classes) // width
+    rounds = [random.permutation(classes)[: whole * width] for _ in range(ceil(number / whole))]
+    return np.concatenate(rounds).reshape(-1, width)[:number]
 
 
 def _plan_in_shards(

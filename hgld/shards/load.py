@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain, groupby
+from math import comb
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -35,7 +36,7 @@ from hgld.shards.damaged import DamagedImages, exceeded, spare_rows
 from hgld.shards.deal import count_rows
 from hgld.shards.files import local_folder
 from hgld.shards.read import ShardImages, Transform
-from hgld.shards.sampling import count_groups
+from hgld.shards.sampling import count_groups, parents_of
 from hgld.shards.sequential import join_location, open_location
 from hgld.shards.stream import reads_per_byte, stream_batches
 from hgld.stopping import held_back, ignore_requests
@@ -198,11 +199,17 @@ class BatchLoader:
             return
         self._reports_groups = False
         options, samples = self.plan.options, self.plan.samples
+        groups, each = options.groups_per_batch or 1, options.batches_per_combination
         _, size = np.unique(samples.labels[:, -1], return_counts=True)
-        possible = count_rows(count_groups(size, options), options.classes_per_batch)
-        if 2 * len(self) < possible:
+        if each is not None:
+            there = len(np.unique(parents_of(samples.labels)))
+            possible = least = comb(there, groups) * each
+        else:
+            possible = count_rows(count_groups(size, options), options.classes_per_batch)
+            least = -(-possible // 2)
+        if len(self) < least:
             say_or_warn(
-                f"groups_per_batch={options.groups_per_batch} makes {len(self):,} of {possible:,} "
+                f"groups_per_batch={groups} makes {len(self):,} of {possible:,} "
                 "batches an epoch: the others find no group with as many classes; "
                 "measure_coverage counts what is left out"
             )

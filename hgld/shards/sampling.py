@@ -45,6 +45,9 @@ class BatchOptions:
         groups_per_batch: supercategories in a batch, each with the same number of classes (SOP in
             the paper: 2); None: unconstrained. In the order "shards" a run stays open, in addition
             to the window, until enough classes of its group are open.
+        batches_per_combination: batches in an epoch of each combination of ``groups_per_batch``
+            supercategories (FastAP on SOP: 5 of each of 66 pairs); None: as many batches as the
+            images fill, so that large groups meet more often.
         small_classes: treatment of classes with fewer than K images: drop them, repeat their
             images up to K, or pad with the row number -1.
     """
@@ -56,13 +59,14 @@ class BatchOptions:
     lanes: int = 1
     images_cap: int | None = None
     groups_per_batch: int | None = None
+    batches_per_combination: int | None = None
     small_classes: SmallClasses = "drop"
 
     def __post_init__(self) -> None:
         """Check the options one by one and against each other."""
         for name in ("classes_per_batch", "images_per_class", "window", "lanes"):
             _require_count(name, getattr(self, name))
-        for name in ("images_cap", "groups_per_batch"):
+        for name in ("images_cap", "groups_per_batch", "batches_per_combination"):
             if getattr(self, name) is not None:
                 _require_count(name, getattr(self, name))
         for name, words in (("order", Order), ("small_classes", SmallClasses)):
@@ -71,6 +75,11 @@ class BatchOptions:
                 raise UsageError(f"{name} is {getattr(self, name)!r}; expected one of {expected}")
         _require_division("groups_per_batch", self.groups_per_batch or 1, self.classes_per_batch)
         _require_division("lanes", self.lanes, self.classes_per_batch)
+        if self.batches_per_combination and (not self.groups_per_batch or self.order == "shards"):
+            raise UsageError(
+                "batches_per_combination is of groups of classes at random; it needs "
+                'groups_per_batch and the order "random"'
+            )
         if self.order == "shards" and (self.groups_per_batch or self.lanes) % self.lanes:
             raise UsageError(
                 f"lanes {self.lanes} does not divide groups_per_batch {self.groups_per_batch}; "

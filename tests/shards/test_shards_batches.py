@@ -1,3 +1,4 @@
+from collections import Counter
 from typing import Any, Literal
 
 import numpy as np
@@ -217,6 +218,77 @@ def require_groups(plan: np.ndarray, samples: Samples, options: BatchOptions) ->
         assert len(groups) == options.groups_per_batch and set(counts.tolist()) == {part}
 
 
+def products(groups: int, classes: tuple[int, int]) -> Samples:
+    """Classes of 2 to 9 images in groups of unequal size, as SOP has them; rows are mixed."""
+    make = np.random.default_rng(3)
+    of_group = np.repeat(np.arange(groups), np.linspace(*classes, groups).astype(int))
+    finest = np.repeat(np.arange(len(of_group)), make.integers(2, 10, len(of_group)))
+    finest = make.permutation(finest)
+    return Samples.of_labels(np.stack([of_group[finest], finest], 1))
+
+
+def pairs_of(plan: np.ndarray, samples: Samples) -> Counter[tuple[int, ...]]:
+    return Counter(tuple(np.unique(samples.labels[batch, 0]).tolist()) for batch in plan)
+
+
+@pytest.mark.parametrize("small", ["repeat", "drop", "pad"])
+def test_each_pair_of_groups_comes_equally_often_as_in_fastap(small: Any) -> None:
+    samples = products(12, (60, 180))
+    options = BatchOptions(
+        64, 4, groups_per_batch=2, batches_per_combination=5, small_classes=small
+    )
+    for epoch in range(3):
+        plan = plan_epoch(samples, options, seed=0, epoch=epoch)
+        assert len(plan) == 330
+        pairs = pairs_of(plan, samples)
+        assert len(pairs) == 66 and set(pairs.values()) == {5}
+        for batch in plan:
+            kept = batch[batch >= 0]
+            assert len(np.unique(samples.labels[kept, 1])) == 64
+            # without repeats, K different images of each class
+            assert small == "repeat" or len(np.unique(kept)) == len(kept)
+    # within a group, each class comes equally often but for what is left of a permutation
+    drawn = samples.labels[plan[:, ::4].ravel()] if small == "repeat" else np.empty((0, 2), int)
+    for group in np.unique(drawn[:, 0]):
+        times = np.unique(drawn[drawn[:, 0] == group, 1], return_counts=True)[1]
+        whole = 55 * 32 / len(np.unique(samples.labels[samples.labels[:, 0] == group, 1]))
+        assert abs(times - whole).max() <= 0.5 * whole
+
+
+def test_by_size_large_groups_meet_more_often() -> None:
+    samples = products(6, (40, 120))
+    options = BatchOptions(32, 4, groups_per_batch=2, small_classes="repeat")
+    finest, size = np.unique(samples.labels, axis=0, return_counts=True)
+    fours = np.bincount(finest[:, 0], np.maximum(size // 4, 1))
+    met = np.zeros(6)
+    for epoch in range(40):
+        plan = plan_epoch(samples, options, seed=0, epoch=epoch)
+        rows = samples.labels[plan.ravel(), 0]
+        met += np.bincount(rows, minlength=6)
+        unique, times = np.unique(plan.reshape(-1, 4), axis=0, return_counts=True)
+        assert len(unique) == times.sum()  # no group of K images twice
+    assert np.corrcoef(met, fours)[0, 1] > 0.97 and met.max() > 2.5 * met.min()
+
+
+def test_by_chance_each_pair_of_classes_meets_equally_often() -> None:
+    samples, options = samples_of([8] * 10), BatchOptions(4, 4)
+    met = np.zeros((10, 10))
+    for epoch in range(400):  # 5 batches an epoch, each of 6 of the 45 pairs
+        for batch in plan_epoch(samples, options, seed=0, epoch=epoch):
+            here = np.unique(samples.labels[batch, -1])
+            met[np.ix_(here, here)] += 1
+    times = met[np.triu_indices(10, 1)]
+    assert times.sum() == 400 * 5 * 6
+    # chi-square of 44 degrees of freedom: beyond 85 in 2 of 10,000 cases
+    assert ((times - times.mean()) ** 2 / times.mean()).sum() < 85
+
+
+def test_too_few_groups_for_a_combination_are_refused() -> None:
+    options = BatchOptions(8, 2, groups_per_batch=4, batches_per_combination=1)
+    with pytest.raises(InvalidData, match="3 groups have 2 classes of enough images"):
+        plan_epoch(products(3, (5, 9)), options, seed=0, epoch=0)
+
+
 @given(
     st.lists(st.integers(1, 40), min_size=8, max_size=40),
     st.sampled_from([1, 2]),
@@ -377,6 +449,11 @@ def test_a_state_of_other_batches_is_refused() -> None:
         (
             {"groups_per_batch": 2, "order": "shards", "lanes": 4},
             "lanes 4 does not divide groups_per_batch 2",
+        ),
+        ({"batches_per_combination": 5}, "batches_per_combination .* needs groups_per_batch"),
+        (
+            {"batches_per_combination": 5, "groups_per_batch": 2, "order": "shards"},
+            "batches_per_combination .* and the order",
         ),
     ],
 )

@@ -266,6 +266,18 @@ def test_groups_that_leave_most_batches_out_are_said_once(shards: Path, rows: pd
         walk(loader, len(loader) + 1)
 
 
+def test_groups_too_small_for_a_combination_are_said(shards: Path, rows: pd.DataFrame) -> None:
+    size = rows.groupby("level_3").size()
+    alone = rows["level_3"] == size.idxmin()  # a group of one class, which fills no half batch
+    group = np.where(alone, 2, rows["level_3"] % 2)
+    options = BatchOptions(
+        4, 2, groups_per_batch=2, batches_per_combination=3, small_classes="repeat"
+    )
+    loader = BatchLoader(shards, rows.assign(level_2=group, level_1=0), noisy, options, seed=0)
+    with pytest.warns(UserWarning, match="groups_per_batch=2 makes 3 of 9 batches an epoch"):
+        walk(loader, 1)
+
+
 @pytest.mark.parametrize("number", [-1, 1 << 40])
 def test_classes_that_are_no_numbers_of_an_index_are_refused(
     shards: Path, rows: pd.DataFrame, number: int
