@@ -27,7 +27,7 @@ LAYERS = [
         "tasks",
     },
     {"config", "stopping"},
-    {"errors", "lazy", "words"},
+    {"compiled", "errors", "lazy", "words"},
 ]
 MODULES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = {"torch", "pandas", "numpy", "open_clip", "timm", "sklearn", "webdataset", "matplotlib"}

@@ -8,7 +8,7 @@ two items of a kind in one row. That layout is regular; random swaps that keep i
 
 import numpy as np
 
-from hgld.shards.compiled import compiled
+from hgld.compiled import kernel
 
 __all__ = ["count_rows", "deal_rows"]
 
@@ -56,7 +56,7 @@ def _take_away(used: np.ndarray, surplus: int, random: np.random.Generator) -> N
         np.subtract.at(used, np.searchsorted(np.cumsum(used), gone, side="right"), 1)
 
 
-@compiled
+@kernel
 def _swap(table: np.ndarray, picks: np.ndarray) -> None:
     """Exchange two cells if both rows still hold different kinds afterwards."""
     width = table.shape[1]

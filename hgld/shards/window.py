@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hgld.shards.compiled import compiled
+from hgld.compiled import kernel
 
 __all__ = ["draw_from_window", "draw_groups_from_window"]
 
@@ -76,7 +76,7 @@ def _queue_runs(
     return queues.astype(np.int64), bounds.astype(np.int64)
 
 
-@compiled
+@kernel
 def _draw_below(random: np.ndarray, below: int) -> int:
     """Return a number in 0 .. below - 1, and advance the state."""
     random[0] = random[0] * _MULTIPLIER + _INCREMENT
@@ -84,7 +84,7 @@ def _draw_below(random: np.ndarray, below: int) -> int:
     return int(np.int64(random[0] >> np.uint64(33)) % below)
 
 
-@compiled
+@kernel
 def _play(
     classes: np.ndarray,
     left: np.ndarray,
@@ -201,7 +201,7 @@ def draw_groups_from_window(
     return table[:steps], int(peak)
 
 
-@compiled
+@kernel
 def _play_groups(
     classes: np.ndarray,
     parents: np.ndarray,
@@ -249,7 +249,7 @@ def _play_groups(
     return table.shape[0], peak
 
 
-@compiled
+@kernel
 def _count_ready(runs: _Runs, width: int) -> int:
     """Open runs that do not wait for other classes of their parent."""
     ready = 0
@@ -259,7 +259,7 @@ def _count_ready(runs: _Runs, width: int) -> int:
     return ready
 
 
-@compiled
+@kernel
 def _open(runs: _Runs, count: int, run: int) -> None:
     runs.opened[count] = run
     parent, class_of = runs.parents[run], runs.classes[run]
@@ -268,7 +268,7 @@ def _open(runs: _Runs, count: int, run: int) -> None:
     runs.runs_in[parent] += 1
 
 
-@compiled
+@kernel
 def _choose_parent(runs: _Runs, width: int, used: np.ndarray, step: int, random: np.ndarray) -> int:
     """Draw a parent with enough classes, weighted by its open runs; -1 if there is none."""
     free = 0
@@ -286,7 +286,7 @@ def _choose_parent(runs: _Runs, width: int, used: np.ndarray, step: int, random:
     return -1
 
 
-@compiled
+@kernel
 def _take(
     runs: _Runs,
     count: int,
@@ -326,7 +326,7 @@ def _take(
                 return
 
 
-@compiled
+@kernel
 def _close(runs: _Runs, count: int) -> int:
     """Close the exhausted runs; return how many stay open."""
     kept = 0

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hgld.ranking.kernels.compiled import Array, kernel, part
+from hgld.compiled import Array, kernel, part
 from hgld.ranking.kernels.device import over_rows
 from hgld.ranking.kernels.sort import SortedRow, new_row, sort_row
 from hgld.ranking.kernels.step_sums import (

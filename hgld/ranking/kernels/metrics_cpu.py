@@ -7,7 +7,7 @@ and y reach. One pass over nested lists therefore gives all metrics of all level
 
 import numpy as np
 
-from hgld.ranking.kernels.compiled import Array, fast, kernel
+from hgld.compiled import Array, fast, kernel
 from hgld.ranking.rankings import KINDS
 
 __all__ = ["h_rank_plus_rows", "measure_rows", "metric_row"]

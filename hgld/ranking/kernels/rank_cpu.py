@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hgld.compiled import Array, fast, kernel, part
 from hgld.ranking.checks import not_finite
-from hgld.ranking.kernels.compiled import Array, fast, kernel, part
 from hgld.ranking.kernels.device import over_rows, whole_products
 from hgld.ranking.kernels.sort import BELOW, BITS, sort_keys
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hgld.ranking.kernels.compiled import Array, fast, kernel
+from hgld.compiled import Array, fast, kernel
 
 __all__ = ["BELOW", "BITS", "SortedRow", "new_row", "sort_keys", "sort_row"]
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hgld.ranking.kernels.compiled import Array, fast, kernel, part
+from hgld.compiled import Array, fast, kernel, part
 from hgld.ranking.kernels.sort import SortedRow
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Compile numba kernels: cached on disk, without the interpreter lock, without zero checks.
+"""Compile loops with numba: cached on disk, without the interpreter lock, without zero checks.
 
 By default numba checks each division for zero, which prevents vectorised loops (ten times slower).
 ``fast`` also allows sums to be reordered; use it only for short loops. ``part`` inlines a function
@@ -68,8 +68,8 @@ def _warn_uncached() -> None:
 
 def _stamp() -> str:
     """Hash of the files of this package that hold kernels."""
-    sources = (file.read_bytes() for file in sorted(Path(__file__).parent.parent.rglob("*.py")))
-    kernels = (source for source in sources if b"hgld.ranking.kernels.compiled" in source)
+    sources = (file.read_bytes() for file in sorted(Path(__file__).parent.rglob("*.py")))
+    kernels = (source for source in sources if b"hgld.compiled" in source)
     return sha256(b"".join(kernels)).hexdigest()
 
 
