@@ -7,6 +7,7 @@ losses and metrics of this package start from a (Q, G) matrix of levels.
 
 import warnings
 from functools import lru_cache
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -24,9 +25,11 @@ from hgld.ranking.kernels import loss_gpu
 from hgld.ranking.kernels.device import agrees, has_triton
 
 __all__ = [
+    "Compare",
     "RelevanceWarning",
     "as_ids",
     "at_least",
+    "check_compare",
     "check_levels",
     "check_pairs",
     "coarser_column",
@@ -34,6 +37,7 @@ __all__ = [
     "finest_ids",
     "inverted_queries",
     "look_up",
+    "number_by_relevance",
     "relevance",
     "relevance_table",
     "shared_levels",
@@ -42,6 +46,9 @@ __all__ = [
     "weighted_relevance",
     "weighted_table",
 ]
+
+
+Compare = Literal["level", "relevance"]
 
 
 class RelevanceWarning(UserWarning):
@@ -320,6 +327,34 @@ def look_up(table: Tensor, levels: Tensor) -> Tensor:
     return table.gather(1, levels.clamp(min=0).long())
 
 
+def number_by_relevance(levels: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    """Levels of each query numbered anew by relevance, lowest first; equal ones become one level.
+
+    A level without images has relevance 0 and joins level 0.
+
+    Args:
+        levels: (Q, G) level 0..L; -1 is not in the gallery.
+        table: (Q, L + 1) relevance by level.
+
+    Returns:
+        (Q, G) levels, and their (Q, L + 1) table, which does not fall from 0 up to the highest.
+
+    Example:
+        >>> table = torch.tensor([[0.0, 0.5, 0.25]])  # many images share level 2
+        >>> levels, table = number_by_relevance(torch.tensor([[2, 1, 0, -1]]), table)
+        >>> levels.tolist(), table.tolist()
+        ([[1, 2, 0, -1]], [[0.0, 0.25, 0.5]])
+    """
+    rising, order = table.sort(dim=1, stable=True)
+    # Equal quotients of Eq. 20 can differ by rounding.
+    higher = rising[:, 1:] > rising[:, :-1] * (1 + 1e-12)
+    number = torch.zeros_like(order)
+    number[:, 1:] = higher.cumsum(1)
+    named = torch.empty_like(order).scatter_(1, order, number)
+    fresh = torch.where(levels < 0, levels, look_up(named, levels).to(levels.dtype))
+    return fresh, torch.zeros_like(table).scatter_(1, number, rising)
+
+
 def inverted_queries(table: Tensor, counts: Tensor) -> int:
     """Number of queries for which a non-empty level has less relevance than a coarser one.
 
@@ -347,6 +382,12 @@ def warn_of_inverted(inverted: int, queries: int, stacklevel: int = 3) -> None:
         RelevanceWarning,
         stacklevel=stacklevel,
     )
+
+
+def check_compare(compare: str) -> None:
+    """Raise ShapeError unless ``compare`` is "level" or "relevance"."""
+    if compare not in get_args(Compare):
+        raise ShapeError(f"compare is {compare!r}; expected 'level' or 'relevance'")
 
 
 def check_levels(levels: Tensor, num_levels: int | None = None) -> None:

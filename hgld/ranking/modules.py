@@ -111,6 +111,8 @@ class SupHAP(RankLoss):
         step: H-minus.
         include_self: whether a query counts as its own positive.
         chunk: rows of scores held at a time; default: as many as fit a memory limit.
+        compare: whether an image ranks below another by "level" (the authors' code) or by
+            "relevance" (the text); see ``surrogates.sup_h_ap``.
 
     Example:
         >>> import torch
@@ -127,17 +129,22 @@ class SupHAP(RankLoss):
         step: Step | None = None,
         weights: tuple[float, ...] | None = None,
         chunk: int | None = None,
+        compare: grades.Compare = "level",
     ) -> None:
         super().__init__(None, num_levels, include_self, chunk, hierarchical=True)
+        grades.check_compare(compare)
         if weights is not None and len(weights) != num_levels:
             raise ShapeError(f"{len(weights)} weights for {num_levels} levels")
-        self.alpha, self.step, self.weights = alpha, step, weights
+        if weights is not None and compare == "relevance":
+            raise ShapeError("weights give a relevance that grows with the level; compare levels")
+        self.alpha, self.step, self.weights, self.compare = alpha, step, weights, compare
 
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
         """Sup-H-AP loss of each query."""
         assert self.num_levels is not None
         rel = None if self.weights is None else grades.weighted_relevance(levels, self.weights)
-        return surrogates.sup_h_ap(scores, levels, self.num_levels, self.alpha, rel, self.step)
+        given = scores, levels, self.num_levels, self.alpha, rel, self.step, self.compare
+        return surrogates.sup_h_ap(*given)
 
 
 class SmoothHAP(RankLoss):
@@ -493,8 +500,9 @@ class HAPPIER(RobustDecomposable):
         step: Step | None = None,
         weights: tuple[float, ...] | None = None,
         chunk: int | None = None,
+        compare: grades.Compare = "level",
     ) -> None:
-        rank = SupHAP(num_levels, alpha, include_self, step, weights, chunk)
+        rank = SupHAP(num_levels, alpha, include_self, step, weights, chunk, compare)
         super().__init__(rank, lam, "proxy", num_classes, dim, eta)
 
 

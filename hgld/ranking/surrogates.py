@@ -138,11 +138,13 @@ def sup_h_ap(
     alpha: float = 1.0,
     relevance: Tensor | None = None,
     step: Step | None = None,
+    compare: grades.Compare = "level",
 ) -> Tensor:
     """Sup-H-AP loss of each query (Eq. 21).
 
     1 - (1 / sum_k rel(k)) sum_k H-rank+(k) / (rank+(k) + rank_s-(k)). "Lower" in rank_s- compares
-    levels, never relevances.
+    levels, as the authors' code does, or relevances, as the text has it. The two differ only for
+    queries with a finer level of less relevance than a coarser one (``inverted_queries``).
 
     Args:
         scores: (Q, G) similarities.
@@ -151,12 +153,14 @@ def sup_h_ap(
         alpha: of Eq. 20; above 1 is HAPPIER_F.
         relevance: (Q, G) to use instead of Eq. 20, e.g. ``levels.weighted_relevance`` (Table XI).
         step: H-minus; default: the paper's ``UpperStep()``.
+        compare: "level" or "relevance" (of Eq. 20).
 
     Returns:
         (Q,); 0 with a zero gradient if a query has no positive.
 
     Raises:
-        ShapeError: shapes differ, levels are above num_levels, or scores are not finite.
+        ShapeError: shapes differ, levels are above num_levels, scores are not finite, or relevances
+            are given and to be compared.
 
     Example:
         >>> levels = torch.tensor([[2, 1, 0]])
@@ -164,7 +168,10 @@ def sup_h_ap(
         [0.0]
     """
     goal = Goal("ratio", chosen(step))
-    return _ratio(scores, levels, num_levels, goal, alpha, relevance)
+    grades.check_compare(compare)
+    if compare == "relevance" and relevance is not None:
+        raise ShapeError("compare is 'relevance', which is that of Eq. 20; give no other relevance")
+    return _ratio(scores, levels, num_levels, goal, alpha, relevance, compare)
 
 
 def smooth_h_ap(
@@ -291,11 +298,14 @@ def _ratio(
     goal: Goal,
     alpha: float = 1.0,
     relevance: Tensor | None = None,
+    compare: grades.Compare = "level",
 ) -> Tensor:
     scores = grades.check_pairs(scores, levels, num_levels)
     if relevance is not None:
         return _solve_pairs(scores, levels, _checked_relevance(relevance, levels), goal)
     table = grades.relevance_table(grades.count_levels(levels, num_levels), alpha)
+    if compare == "relevance":
+        levels, table = grades.number_by_relevance(levels, table)
     return _solve(scores, levels, table, goal)
 
 

@@ -37,6 +37,40 @@ def test_sup_h_ap_is_the_loop(seed, step) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 3.0])
+def test_sup_h_ap_by_relevance_is_the_loop_by_relevance(seed, alpha) -> None:
+    scores, levels = random_pairs(seed, queries=6, num_levels=4)
+    scores.requires_grad_()
+    found = losses.sup_h_ap(scores, levels, 4, alpha, compare="relevance")
+    (gradient,) = torch.autograd.grad(found.sum(), scores)
+    for i, (s, x) in enumerate(rows(scores.detach(), levels)):
+        rel = rel_of(x, 4, alpha)
+        # the loop compares what stands in place of the levels; rounded, since quotients differ
+        loss, slope = sup_loss(s, np.where(x < 0, -1.0, rel.round(12)), rel, "ratio")
+        assert found[i].item() == pytest.approx(loss, rel=1e-11, abs=1e-11)
+        np.testing.assert_allclose(gradient[i].numpy(), slope, rtol=1e-9, atol=1e-9)
+
+
+def test_relevance_and_level_differ_for_inverted_queries_only() -> None:
+    levels = torch.tensor([[2, 2, 2, 1, 0], [2, 1, 1, 1, 0]])  # three images share 1; one has 1
+    scores = torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.5], [0.1, 0.2, 0.3, 0.4, 0.5]])
+    by_level = losses.sup_h_ap(scores, levels, 2)
+    by_relevance = losses.sup_h_ap(scores, levels, 2, compare="relevance")
+    assert (by_level != by_relevance).tolist() == [True, False]
+
+
+def test_a_comparison_that_means_nothing_is_refused() -> None:
+    scores, levels = random_pairs(0)
+    with pytest.raises(ShapeError, match="compare is 'rel'; expected 'level' or 'relevance'"):
+        losses.sup_h_ap(scores, levels, L, compare="rel")
+    with pytest.raises(ShapeError, match="give no other relevance"):
+        rel = grades.relevance(levels, L)
+        losses.sup_h_ap(scores, levels, L, relevance=rel, compare="relevance")
+    with pytest.raises(ShapeError, match="compare levels"):
+        losses.SupHAP(2, weights=(0.5, 0.5), compare="relevance")
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_sup_ap_is_the_loop_with_all_levels_as_one(seed) -> None:
     scores, levels = random_pairs(seed)
