@@ -471,6 +471,20 @@ def test_edits_of_an_earlier_sheet_are_offered_and_taken_over(
     assert curator.view.is_hidden("#banner")
 
 
+def test_an_edit_that_is_taken_over_keeps_the_base_that_it_was_made_from(
+    curator: Curator, tables: dict[str, Any], tmp_path: Path
+) -> None:
+    curator.press("K", "d")
+    later = tables["sheet"].assign(base="newer")
+    (tmp_path / "review.html").write_text(
+        render({**tables, "sheet": later}, tmp_path), encoding="utf-8"
+    )
+    curator.open()
+    curator.view.click("text=Take over")
+    rows = csv.DictReader(io.StringIO(curator.download().decode("utf-8-sig"), newline=""))
+    assert [row["base"] for row in rows] == ["", ""] + ["newer"] * 5
+
+
 def test_a_copy_of_the_page_elsewhere_has_its_own_edits(curator: Curator, tmp_path: Path) -> None:
     curator.press("K", "d")
     (tmp_path / "theirs").mkdir()

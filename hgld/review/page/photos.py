@@ -1,15 +1,18 @@
 """Thumbnails of a value's landmarks for the review page, read from the source files, with credits.
 
-Photos of three landmarks speed up decisions on a rare word such as "folly". Rows get photos in
-their order until the size limit of the page, so the most important values have them; the next page,
-without the decided values, shows the photos of the next ones.
+Photos of three landmarks speed up decisions on a rare word such as "folly". In the page as a file,
+rows get photos in their order until its size limit, so the most important values have them; the
+next page, without the decided values, shows the photos of the next ones. The page of a server asks
+for the photos of a value when it shows it.
 """
 
 import io
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pandas as pd
@@ -24,11 +27,12 @@ from hgld.images import Undecodable, decode_rgb
 from hgld.shards.files import FileReader
 from hgld.tasks import track
 
-__all__ = ["ReviewPhoto", "choose_images", "read_photos"]
+__all__ = ["PhotoReader", "ReviewPhoto", "captions_of", "choose_images", "read_photos"]
 
 SIDE = 176  # pixels of the longer side
 QUALITY = 72
 LANDMARK = ["split", "landmark_id"]
+KEPT = 4096  # photos of about 8 kB that a server keeps in memory
 
 
 @dataclass(frozen=True)
@@ -72,22 +76,73 @@ def read_photos(
     return photos
 
 
+class PhotoReader:
+    """Photos of values on demand, for several threads.
+
+    Args:
+        chosen: as ``choose_images`` returns it.
+        source: the folder that the paths are relative to.
+    """
+
+    def __init__(self, chosen: pd.DataFrame, source: Path) -> None:
+        self._rows = {str(key): records(rows) for key, rows in chosen.groupby("key")}
+        self._by_id = {row["image_id"]: row for rows in self._rows.values() for row in rows}
+        self._reader, self._alone = FileReader(source), Lock()
+        self.read = lru_cache(KEPT)(self._read)
+
+    def list(self, key: str) -> list[dict[str, str]]:
+        """Return the photos of a value that can be read: captions, and ``src`` for ``read``."""
+        return [
+            {"src": f"photos/{row['image_id']}", **captions_of(row["name"], Credit.of(row))}
+            for row in self._rows.get(key, [])
+            if self.read(row["image_id"])
+        ]
+
+    def _read(self, image_id: str) -> bytes | None:
+        """Return a photo as a small JPEG; None if it is not among the chosen or not readable."""
+        row = self._by_id.get(image_id)
+        if row is None:
+            return None
+        try:
+            with self._alone:  # the reader closes files that another thread might read
+                data = self._reader.read(row["path"], row["offset"], row["size_bytes"])
+            return _shrink(data)
+        except (InvalidData, Undecodable):
+            return None
+
+
+def captions_of(landmark: str, credit: Credit) -> dict[str, str]:
+    """Return the captions of a photo in the page."""
+    return {
+        "landmark": landmark,
+        "title": credit.title,
+        "url": credit.url,
+        "byline": credit.byline,
+        "terms": credit.terms,
+        "license_url": credit.license_url,
+    }
+
+
 def _read(
     rows: Sequence[dict[str, Any]], source: Path
 ) -> Iterator[tuple[dict[str, Any], ReviewPhoto]]:
     reader = FileReader(source)
     for row in track(rows, "Reading photos", len(rows)):
         try:
-            data = reader.read(row["path"], row["offset"], row["size_bytes"])
-            image = decode_rgb(data, at_least=2 * SIDE)
+            jpeg = _shrink(reader.read(row["path"], row["offset"], row["size_bytes"]))
         except (InvalidData, Undecodable):
             continue
-        image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-        buffer = io.BytesIO()
-        image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
-        small = b64encode(buffer.getvalue()).decode()
-        yield row, ReviewPhoto(small, row["name"], Credit.of(row))
+        yield row, ReviewPhoto(b64encode(jpeg).decode(), row["name"], Credit.of(row))
     reader.close()
+
+
+def _shrink(data: bytes) -> bytes:
+    """Return an image as a small JPEG."""
+    image = decode_rgb(data, at_least=2 * SIDE)
+    image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
+    return buffer.getvalue()
 
 
 def _weight(photo: ReviewPhoto) -> int:

@@ -27,7 +27,7 @@ from hgld.config import ReviewOptions
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records
 from hgld.review.page.nearest import find_next_clusters
-from hgld.review.page.photos import ReviewPhoto, choose_images, read_photos
+from hgld.review.page.photos import ReviewPhoto, captions_of, choose_images, read_photos
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
 
@@ -47,6 +47,7 @@ SCRIPTS = (  # in the order of their dependencies
     "panel.js",
     "neighbours.js",
     "keys.js",
+    "live.js",  # in the page of a server only
     "start.js",
 )
 MEGABYTE = 1_000_000
@@ -66,6 +67,7 @@ def render_page(
     source: Path,
     title: str,
     command: str,
+    live: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the page as HTML; the same tables and files give the same text.
 
@@ -82,6 +84,7 @@ def render_page(
         source: the folder that ``images.path`` is relative to.
         title: the pipeline's title.
         command: command that applies the file that the page saves.
+        live: facts for the page of a server, which asks for its photos and sends its decisions.
 
     Returns:
         HTML of at most ``review.page_megabytes``, unless the rows alone take more.
@@ -98,6 +101,8 @@ def render_page(
         **_landmark_facts(landmark_values, keys),
         "needed": options.min_coverage,
     }
+    if live is not None:
+        return _fill_in({**facts, "photos": {}, "live": live}, title)
     bare = _fill_in({**facts, "photos": {}}, title)
     chosen = choose_images(landmark_values, landmarks, images, per_value=options.page_photos)
     budget = int(options.page_megabytes * MEGABYTE) - len(bare.encode())
@@ -184,15 +189,7 @@ def _photo_facts(
     """Return row number -> its photos with their captions."""
     return {
         str(row): [
-            {
-                "jpeg": photo.jpeg,
-                "landmark": photo.landmark,
-                "title": photo.credit.title,
-                "url": photo.credit.url,
-                "byline": photo.credit.byline,
-                "terms": photo.credit.terms,
-                "license_url": photo.credit.license_url,
-            }
+            {"jpeg": photo.jpeg, **captions_of(photo.landmark, photo.credit)}
             for photo in photos[key]
         ]
         for row, key in enumerate(keys)
@@ -207,9 +204,11 @@ def _fill_in(facts: Mapping[str, Any], title: str) -> str:
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    script = "(() => {\n" + "\n".join(map(_read, SCRIPTS)) + "})();\n"
+    names = [name for name in SCRIPTS if name != "live.js" or "live" in facts]
+    script = "(() => {\n" + "\n".join(map(_read, names)) + "})();\n"
     return environment.get_template("review/page.html").render(
         title=title,
+        is_live="live" in facts,
         script=Markup(script),
         script_hash=b64encode(sha256(script.encode()).digest()).decode(),
         data=Markup(_as_json(facts)),

@@ -47,7 +47,7 @@ function note(row, text) {
   const wanted = complete(before.decision || "unsure", before.supercategory, text);
   const cells = clean(text) || before.decision ? wanted : undefined;
   if (last?.noteOf === row.key) {
-    put(row, cells);
+    put(row, cells && { ...cells, step: last.id });
     keep();
     tell();
   } else {

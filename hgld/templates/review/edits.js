@@ -1,7 +1,7 @@
 // What the person has decided here: kept in this browser, undone step by step.
 
 const PREFIX = `hgld review ${location.pathname} `; // another folder's page has its own edits
-const STORE = PREFIX + data.hash;
+const STORE = data.live ? `hgld live review ${data.live.sheet}` : PREFIX + data.hash;
 const STATUSES = ["open", "unsure", "stale", "decided", "dropped"];
 const edits = new Map(); // value key -> its four editable cells
 const steps = []; // each a list of [key, the edit before or undefined]
@@ -42,21 +42,27 @@ const clean = (text) => text.replace(/\s+/g, " ").trim();
 
 // The wanted edits as one step; undefined takes a row's edit back.
 function edit(wanted) {
-  steps.push(wanted.map(([row]) => [row.key, edits.get(row.key)]));
-  for (const [row, cells] of wanted) put(row, cells);
+  const id = newStep();
+  steps.push(Object.assign(wanted.map(([row]) => [row.key, edits.get(row.key)]), { id }));
+  for (const [row, cells] of wanted) put(row, cells && { ...cells, step: id });
   keep();
   tell();
 }
 
+const newStep = () => [...crypto.getRandomValues(new Uint8Array(8))].map((n) => n.toString(36)).join("");
+
+// An edit keeps the base of the row that it was made from, although others may decide meanwhile.
 function put(row, cells) {
+  const before = edits.get(row.key);
   if (!cells || sameCells(cells, row.base)) edits.delete(row.key);
-  else edits.set(row.key, cells);
+  else edits.set(row.key, { from: before?.from ?? row.from, step: before?.step ?? newStep(), ...cells });
 }
 
 function undo() {
   const step = steps.pop();
   if (!step) return null;
-  for (const [key, before] of step) put(rowOf.get(key), before);
+  if (step.saved) undoSaved(step);
+  else for (const [key, before] of step) put(rowOf.get(key), before);
   keep();
   tell();
   return rowOf.get(step[0][0]);
@@ -84,12 +90,15 @@ function readStore(name) {
   try {
     return JSON.parse(localStorage.getItem(name) || "[]")
       .filter(([key, cells]) => rowOf.has(key) && isDecision(cells))
-      .map(([key, kept]) => [rowOf.get(key), complete(kept.decision, kept.supercategory, kept.note)])
+      .map(([key, kept]) => [rowOf.get(key), { ...madeFrom(kept), ...complete(kept.decision, kept.supercategory, kept.note) }])
       .filter(([row, cells]) => !sameCells(cells, row.base));
   } catch {
     return [];
   }
 }
+
+const madeFrom = (kept) =>
+  Object.fromEntries(["from", "step"].filter((name) => typeof kept[name] === "string").map((name) => [name, kept[name]]));
 
 function isDecision(cells) {
   const texts = EDITABLE.every((name) => typeof cells?.[name] === "string");

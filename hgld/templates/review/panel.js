@@ -47,13 +47,15 @@ function headParts(row) {
 
 function photoStrip(row) {
   const photos = data.photos[row.number] || [];
-  return photos.length ? make("div", { class: "photos" }, ...photos.map(figureOf)) : null;
+  const strip = make("div", { class: "photos", hidden: !photos.length }, ...photos.map(figureOf));
+  if (data.live) fetchPhotos(row, strip);
+  return strip;
 }
 
 function figureOf(photo) {
   const name = photo.landmark || photo.title;
   return make("figure", {},
-    make("img", { src: `data:image/jpeg;base64,${photo.jpeg}`, alt: name }),
+    make("img", { src: photo.src || `data:image/jpeg;base64,${photo.jpeg}`, alt: name }),
     make("figcaption", {},
       make("span", { title: photo.title }, bold(link(name, photo.url))),
       make("span", { title: photo.byline }, photo.byline),

@@ -39,6 +39,7 @@ function readRow(cells, number) {
     status: read("status"),
     next: data.next[number] === null ? "" : String(data.next[number]),
     base: Object.fromEntries(EDITABLE.map((name) => [name, read(name)])),
+    from: read("base"), // of which decision these cells are
   };
   row.haystack = fold(
     [row.label, row.key, row.examples, row.clusterName, row.base.note].join(" "),
@@ -53,6 +54,7 @@ function writeSheet(wantedOf) {
     if (!wanted) return row.cells;
     const cells = [...row.cells];
     for (const name of EDITABLE) cells[place[name]] = guard(wanted[name]);
+    cells[place.base] = wanted.from;
     return cells;
   });
   const text = [data.columns, ...lines].map((cells) => `${cells.map(quote).join(",")}\r\n`);

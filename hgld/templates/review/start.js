@@ -88,7 +88,9 @@ function footing() {
 
 function start() {
   takeIn(STORE);
-  for (const key of edits.keys()) steps.push([[key, undefined]]); // undo also after a reload
+  for (const [id, kept] of groupBy([...edits], ([, cells]) => cells.step)) {
+    steps.push(Object.assign(kept.map(([key]) => [key, undefined]), { id })); // undo also after a reload
+  }
   keep();
   votes = null;
   byId("counts").textContent = [
@@ -116,6 +118,7 @@ function start() {
   relist();
   drawOverview();
   performance.mark("drawn");
+  if (data.live) startLive();
 }
 
 // Edits made in another tab of this page.
