@@ -45,6 +45,7 @@ __all__ = [
     "measure",
     "ndcg",
     "parse",
+    "precision_at_k",
     "rank_gallery",
     "recall_at_k",
     "tr_at_k",
@@ -193,6 +194,29 @@ def tr_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor:
         [0.5]
     """
     return _at(scores, levels, at_level, MetricName("TR", k=_cut(k)))
+
+
+def precision_at_k(
+    scores: Tensor, levels: Tensor, at_level: int, k: int, modified: bool = False
+) -> Tensor:
+    """P@k of each query: positives among the first k, over k.
+
+    Args:
+        scores: (Q, G) similarity.
+        levels: (Q, G) levels; -1 is not in the gallery.
+        at_level: level from which on an image is a positive.
+        k: cut-off.
+        modified: cut at the number of positives if that is smaller (mMP@k of UnED), so that a
+            perfect ranking has 1.
+
+    Example:
+        >>> scores, levels = torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[1, 0, 0]])
+        >>> precision_at_k(scores, levels, 1, k=2).tolist()
+        [0.5]
+        >>> precision_at_k(scores, levels, 1, k=2, modified=True).tolist()
+        [1.0]
+    """
+    return _at(scores, levels, at_level, MetricName("mMP" if modified else "P", k=_cut(k)))
 
 
 def h_rank_plus(

@@ -41,19 +41,21 @@ Array = np.ndarray[Any, Any]
 FORMS: dict[str, tuple[str | None, Literal["no", "may", "must"], bool]] = {
     # metric: (option, @k, has a level)
     "AP": (None, "no", True),
-    "ASI": (None, "no", False),
+    "ASI": (None, "no", True),
     "H-AP": ("alpha", "no", False),
     "H-P": ("alpha", "must", False),
     "H-R": ("alpha", "must", False),
     "NDCG": (None, "may", False),
+    "P": (None, "must", True),
     "R": (None, "must", True),
     "TR": (None, "must", True),
     "mAP": (None, "must", True),
+    "mMP": (None, "must", True),
     "wAP": ("weights", "no", False),
 }
-KINDS = {  # numbers of the metrics in the kernels; those up to TR are of one level
-    "AP": 0, "mAP@R": 1, "mAP": 2, "R": 3, "TR": 4, "NDCG": 5, "ASI": 6, "H-AP": 7, "wAP": 7,
-    "H-R": 8, "H-P": 9,
+KINDS = {  # numbers of the metrics in the kernels; those up to ASI: are of one level
+    "AP": 0, "mAP@R": 1, "mAP": 2, "R": 3, "TR": 4, "P": 5, "mMP": 6, "ASI:": 7, "NDCG": 8,
+    "ASI": 9, "H-AP": 10, "wAP": 10, "H-R": 11, "H-P": 12,
 }  # fmt: skip
 PATTERN = re.compile(
     r"(?P<metric>[A-Za-z-]+)(\((?P<option>\w+)=(?P<value>[^()]*)\))?(@(?P<k>R|[0-9]+))?"
@@ -67,11 +69,11 @@ class MetricName:
     """A parsed metric name; ``str`` returns the name.
 
     Args:
-        metric: H-AP, NDCG, ASI, AP, mAP, R, TR, H-R, H-P or wAP.
+        metric: H-AP, NDCG, ASI, AP, mAP, R, TR, P, mMP, H-R, H-P or wAP.
         alpha: of Eq. 20; None: 1.
         weights: of wAP, one per level, coarse to fine; empty: equal weights.
         k: cut-off; 0: R, the query's number of positives; None: the whole list.
-        level: a level's name or number; None: the finest.
+        level: a level's name or number; None: the finest, or of ASI all levels together.
     """
 
     metric: str
@@ -90,6 +92,8 @@ class MetricName:
     @property
     def kind(self) -> int:
         """Number of the metric in the kernels."""
+        if self.metric == "ASI" and self.level is not None:
+            return KINDS["ASI:"]
         return KINDS["mAP@R" if self.metric == "mAP" and not self.k else self.metric]
 
     def relevance_key(self, num_levels: int) -> tuple[float, ...]:

@@ -33,6 +33,8 @@ MEANINGS = {
     "first k, averaged over k.",
     "AP": "Average precision where an image is right if it shares the class at that level.",
     "mAP": "Average precision of the first k ranks only.",
+    "P": "Share of right images among the first k.",
+    "mMP": "Share of right images among the first k, or among as many as there are right ones.",
     "R": "Share of queries with at least one right image among the first k.",
 }
 

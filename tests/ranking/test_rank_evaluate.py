@@ -9,13 +9,14 @@ import torch
 from hgld.errors import ShapeError, UsageError
 from hgld.ranking import metrics
 from hgld.ranking.kernels import rank_cpu
-from hgld.ranking.levels import shared_levels
+from hgld.ranking.levels import at_least, shared_levels
 from hgld.ranking.rankings import parse
 
 NAMES = [
     "H-AP", "H-AP(alpha=2)", "NDCG", "NDCG@5", "ASI", "AP:kind", "AP:supercategory", "AP:landmark",
     "mAP@R:landmark", "mAP@100:landmark", "R@1:kind", "R@10", "TR@5:supercategory", "H-R@10",
-    "H-P@3", "wAP", "wAP(weights=0.2/0.3/0.5)",
+    "H-P@3", "wAP", "wAP(weights=0.2/0.3/0.5)", "ASI:kind", "ASI:landmark", "P@4:kind", "P@30",
+    "mMP@5:supercategory", "mMP@30",
 ]  # fmt: skip
 LEVELS = ["kind", "supercategory", "landmark"]
 pytestmark = pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
@@ -37,12 +38,18 @@ def by_hand(name, scores, levels):
     return {
         "H-AP": lambda: metrics.h_ap(scores, levels, 3, parse(name).alpha or 1.0),
         "NDCG": lambda: metrics.ndcg(scores, levels, k),
-        "ASI": lambda: metrics.asi(scores, levels, 3),
+        "ASI": lambda: (
+            metrics.asi(scores, at_least(levels, at), 1)
+            if parse(name).level
+            else metrics.asi(scores, levels, 3)
+        ),
         "AP": lambda: metrics.average_precision(scores, levels, at),
         "mAP": lambda: (
             metrics.ap_at_k(scores, levels, at, k) if k else metrics.map_at_r(scores, levels, at)
         ),
         "R": lambda: metrics.recall_at_k(scores, levels, at, k),
+        "P": lambda: metrics.precision_at_k(scores, levels, at, k),
+        "mMP": lambda: metrics.precision_at_k(scores, levels, at, k, modified=True),
         "TR": lambda: metrics.tr_at_k(scores, levels, at, k),
         "H-R": lambda: metrics.h_recall_at_k(scores, levels, 3, k),
         "H-P": lambda: metrics.h_precision_at_k(scores, levels, 3, k),
@@ -96,7 +103,7 @@ def test_a_name_parses_back(name) -> None:
     ("name", "text"),
     [
         ("MAP@R", "nearest is 'mAP'"), ("R", "needs @k"), ("AP@5", "takes no @k"),
-        ("ASI:kind", "takes no level"), ("R@0", "1 or more"), ("NDCG(alpha=1)", "takes no option"),
+        ("NDCG:kind", "takes no level"), ("R@0", "1 or more"), ("NDCG(alpha=1)", "takes no option"),
         ("R@R", "only mAP"), ("H-AP(alpha=x)", "not a number"),
         ("wAP(weights=0.2,0.8)", "separated by '/'"),
     ],

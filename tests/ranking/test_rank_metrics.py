@@ -8,6 +8,7 @@ import torch
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking import metrics
+from hgld.ranking.rankings import rank_columns
 from tests.ranking import ranking_oracles as oracle
 
 L = 3
@@ -43,6 +44,7 @@ def test_h_ap_of_figure_14(ranked, expected) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_every_metric_is_its_loop(seed, ties) -> None:
     scores, levels = oracle.random_pairs(seed, ties=ties)
+    by_rank = levels.gather(1, rank_columns(scores, levels))
     found = {
         "h_ap": metrics.h_ap(scores, levels, L, alpha=1.5),
         "ndcg": metrics.ndcg(scores, levels),
@@ -50,11 +52,15 @@ def test_every_metric_is_its_loop(seed, ties) -> None:
         "ap": metrics.average_precision(scores, levels, 2),
         "map_at_r": metrics.map_at_r(scores, levels, 2),
         "ap_at_4": metrics.ap_at_k(scores, levels, 1, 4),
+        "asi_2": metrics.Ranking.of(by_rank, L).evaluate(["ASI:2"]).per_query["ASI:2"],
+        "p_at_4": metrics.precision_at_k(scores, levels, 2, 4),
+        "mmp_at_4": metrics.precision_at_k(scores, levels, 2, 4, modified=True),
     }
     for i, (s, x) in enumerate(oracle.rows(scores, levels)):
         ranked = oracle.ranking_of(s, x)
         rel = [(v / L) ** 1.5 / max(1, ranked.count(v)) if v else 0.0 for v in range(L + 1)]
         binary = oracle.ranking_of(s, (x >= 2).astype(int) - (x < 0))
+        right = sum(x > 0 for x in binary)
         one = oracle.ranking_of(s, (x >= 1).astype(int) - (x < 0))
         expected = {
             "h_ap": oracle.h_ap_of(ranked, rel),
@@ -63,6 +69,11 @@ def test_every_metric_is_its_loop(seed, ties) -> None:
             "ap": oracle.ap_of(binary, 1),
             "map_at_r": oracle.ap_of(binary, 1, cut="R"),
             "ap_at_4": oracle.ap_of(one, 1, cut=4, limit=4),
+            "asi_2": oracle.asi_of(binary),
+            "p_at_4": sum(x > 0 for x in binary[:4]) / 4 if right else math.nan,
+            "mmp_at_4": sum(x > 0 for x in binary[: min(4, right)]) / min(4, right)
+            if right
+            else math.nan,
         }
         for name, value in expected.items():
             assert found[name][i].item() == pytest.approx(value, abs=1e-12, nan_ok=True), name

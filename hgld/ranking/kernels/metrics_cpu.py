@@ -12,9 +12,11 @@ from hgld.ranking.rankings import KINDS
 
 __all__ = ["h_rank_plus_rows", "measure_rows", "metric_row"]
 
-NAMES = ("AP", "mAP@R", "mAP", "R", "TR", "NDCG", "ASI", "H-AP", "H-R", "H-P")
-AP, AP_AT_R, AP_AT_K, RECALL, TRUE_RECALL, NDCG, ASI, H_AP, H_RECALL, H_PRECISION = (
-    KINDS[name] for name in NAMES
+AP, AP_AT_R, AP_AT_K, RECALL, TRUE_RECALL, PRECISION, MODIFIED_PRECISION, ASI_AT_LEVEL = (
+    KINDS[name] for name in ("AP", "mAP@R", "mAP", "R", "TR", "P", "mMP", "ASI:")
+)
+NDCG, ASI, H_AP, H_RECALL, H_PRECISION = (
+    KINDS[name] for name in ("NDCG", "ASI", "H-AP", "H-R", "H-P")
 )
 
 
@@ -110,10 +112,10 @@ def metric_row(
             continue
         sums[level] = sum_of_precisions(here)
         for i in range(plan.shape[0]):
-            if plan[i, 1] == level and plan[i, 0] <= TRUE_RECALL:
-                values[i] = at_one_level(here, plan[i, 0], plan[i, 2], sums[level])
+            if plan[i, 1] == level and plan[i, 0] <= ASI_AT_LEVEL:
+                values[i] = at_one_level(here, plan[i, 0], plan[i, 2], sums[level], harmonic)
     for i in range(plan.shape[0]):
-        if plan[i, 0] > TRUE_RECALL and ranks.shape[0] > 0:
+        if plan[i, 0] > ASI_AT_LEVEL and ranks.shape[0] > 0:
             values[i] = over_levels(
                 ranks, found, counts, plan[i], tables, sums, logs, discounts, harmonic
             )
@@ -141,15 +143,27 @@ def sum_of_precisions(ranks: Array) -> float:
 
 
 @kernel
-def at_one_level(ranks: Array, kind: int, cut: int, total: float) -> float:
+def at_one_level(ranks: Array, kind: int, cut: int, total: float, harmonic: Array) -> float:
     """A metric of the images at or above one level."""
     size = ranks.shape[0]
+    if kind == ASI_AT_LEVEL:
+        # The i-th image is in both lists from the depth of its rank, which is at least i.
+        overlap = 0.0
+        for i in range(size):
+            if ranks[i] <= size:
+                overlap += harmonic[size] - harmonic[ranks[i] - 1]
+        return float(overlap / size)
     if kind == AP:
         return float(total / size)
     if kind == RECALL:
         return 1.0 if ranks[0] <= cut else 0.0
-    cut = size if kind == AP_AT_R else cut
+    if kind == AP_AT_R:
+        cut = size
+    elif kind == MODIFIED_PRECISION:
+        cut = min(cut, size)
     inside = np.searchsorted(ranks, cut + 1)
+    if kind in (PRECISION, MODIFIED_PRECISION):
+        return float(inside / cut)
     if kind == TRUE_RECALL:
         return float(inside / min(cut, size))
     return float(sum_of_precisions(ranks[:inside]) / min(cut, size))
