@@ -105,6 +105,7 @@ def make_run(folder: Path, levels: Sequence[str] = LEVELS) -> MadeRun:
     _write_ranking(folder / "ranked_levels", "plain", index, depth)
     _write_losses(folder / "models")
     means = {"good": (0.75, 0.9, 0.5, 0.25), "plain": (0.5, 0.9, 0.625, None)}
+    models = {name: _model(name, dict(zip(METRICS, m, strict=True))) for name, m in means.items()}
     evaluation = {
         "protocol": {
             "query": "evaluation",
@@ -112,11 +113,11 @@ def make_run(folder: Path, levels: Sequence[str] = LEVELS) -> MadeRun:
             "queries": len(index),
             "gallery_images": len(index),
             "levels": list(levels),
+            "classes": {"queries": len(paths), "trained_on": len(paths)},
         },
         "metrics": list(METRICS),
-        "models": {
-            name: _model(name, dict(zip(METRICS, m, strict=True))) for name, m in means.items()
-        },
+        "models": models,
+        "runs": {name: {"models": [name], "mean": m["mean"]} for name, m in models.items()},
     }
     values = np.linspace(0.05, 0.95, len(index))  # the later the image, the better its ranking
     columns = {"image_id": index["image_id"], "class": index["landmark_id"].astype(str)}

@@ -312,7 +312,6 @@ ARTIFACTS: dict[str, Artifact] = {
         },
         _KEY,
         _ID_SPACE,
-        may_lack=("agreement",),
     ),
     "label_dropped": Table("label_dropped.csv", _DROPPED, _KEY, _ID_SPACE),
     # samples, models, measurements
@@ -332,7 +331,7 @@ ARTIFACTS: dict[str, Artifact] = {
         lists="hgld.train:list_models",
         optional=True,
     ),
-    "evaluation": Json("report.json", keys=("protocol", "metrics", "models")),
+    "evaluation": Json("report.json", keys=("protocol", "metrics", "models", "runs")),
     "per_query": Table(
         "per_query.parquet",
         {
@@ -343,7 +342,6 @@ ARTIFACTS: dict[str, Artifact] = {
             "value": "float",
         },
         ("model", "image_id", "metric"),
-        may_lack=("class",),
     ),
     "ranked_levels": Folder("ranked_levels"),
     "report": Folder("report", replaced=True),

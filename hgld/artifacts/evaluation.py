@@ -1,7 +1,4 @@
-"""Access to the files of an evaluation: runs and their seeds, and the unit of the bootstrap.
-
-``report.json`` and ``per_query.parquet`` of older evaluations lack runs and classes.
-"""
+"""Access to the files of an evaluation: the seeds of its runs, and the unit of the bootstrap."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,20 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["bootstrap_unit", "list_runs", "name_classes", "pair_seeds"]
-
-
-def list_runs(evaluation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return run -> names of its models, one for each seed, their mean, and std if several.
-
-    Example:
-        >>> list_runs({"models": {"a": {"mean": {"H-AP": 0.5}}}})
-        {'a': {'models': ['a'], 'mean': {'H-AP': 0.5}}}
-    """
-    models = evaluation["models"]
-    alone = {name: {"models": [name], "mean": facts["mean"]} for name, facts in models.items()}
-    runs: dict[str, dict[str, Any]] = evaluation.get("runs") or alone
-    return runs
+__all__ = ["bootstrap_unit", "name_classes", "pair_seeds"]
 
 
 def pair_seeds(
@@ -55,7 +39,7 @@ def pair_seeds(
 def bootstrap_unit(protocols: Sequence[Mapping[str, Any]], wanted: str = "auto") -> str:
     """Return "classes" or "queries", the resampling unit for these evaluations.
 
-    "auto" is classes if they are recorded and no model was trained on one of them (open set).
+    "auto" is classes if no model was trained on one of them (open set).
 
     Example:
         >>> bootstrap_unit([{"classes": {"queries": 24, "trained_on": 0}}])
@@ -65,9 +49,8 @@ def bootstrap_unit(protocols: Sequence[Mapping[str, Any]], wanted: str = "auto")
     """
     if wanted != "auto":
         return wanted
-    counts = [protocol.get("classes") for protocol in protocols]
-    unseen = all(count is not None and not count["trained_on"] for count in counts)
-    return "classes" if unseen else "queries"
+    seen = any(protocol["classes"]["trained_on"] for protocol in protocols)
+    return "queries" if seen else "classes"
 
 
 def name_classes(per_query: pd.DataFrame, queries: pd.Index) -> np.ndarray | None:

@@ -46,7 +46,7 @@ class Table:
         spreadsheet: write BOM and CRLF, for people who open it in a spreadsheet.
         sorted_rows: False if the order of the rows has a meaning.
         optional: read as empty if the file is missing.
-        may_lack: text columns that older files may lack; they are read as empty.
+        may_lack: text columns that a CSV may lack; they are read as empty.
         editable: people may edit the file; an edit counts after `hgld accept`. A change of any
             other output is damage: its stage makes it again.
     """
@@ -69,9 +69,7 @@ class Table:
     def read(self, path: Path) -> pd.DataFrame:
         """Read and check; columns that a person added are left out."""
         if self.file.endswith(".parquet"):
-            table = _read_parquet(path)
-            lacking = {name: "" for name in self.may_lack if name not in table}
-            return self.check(table.assign(**lacking), path)
+            return self.check(_read_parquet(path), path)
         with named_in_errors(path):
             table = read_csv(path, self.columns, self.may_lack)
             return self.check(table, path, partial(row_in_file, path))

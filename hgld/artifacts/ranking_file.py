@@ -21,7 +21,7 @@ from hgld.words import single_blanks
 
 __all__ = ["RankingFile", "write_ranking"]
 
-READ = ("query_ids", "gallery_ids", "order", "classes", "class_means")  # all but the levels
+READ = ("query_ids", "order", "gallery_ids", "classes", "class_means")  # all but the levels
 EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed date of the zip members: same ranking, same bytes
 
 
@@ -81,7 +81,7 @@ class RankingFile:
         query_ids: (Q,) image ids.
         order: (Q, at most 100) gallery rows of the first ranks.
         gallery_ids: (G,) image ids.
-        classes: (C, L) labels of the finest classes with a mean embedding; none in older files.
+        classes: (C, L) labels of the finest classes with a mean embedding.
         means: (C, D) mean embedding of each.
     """
 
@@ -99,12 +99,9 @@ class RankingFile:
         Raises:
             InvalidData: the file cannot be read.
         """
-        none = np.empty((0, 0))
         try:
             data = read_arrays(path, READ)
-            classes, means = data.get("classes", none), data.get("class_means", none)
-            order, gallery_ids = data["order"], data["gallery_ids"]
-            return cls(path, data["query_ids"], order, gallery_ids, classes, means)
+            return cls(path, *(data[name] for name in READ))
         except Exception as error:  # zipfile and numpy raise many types for a damaged file
             raise _unreadable(path, error) from None
 

@@ -11,7 +11,6 @@ from typing import Any
 from rich.table import Table
 
 from hgld.artifacts import ARTIFACTS, Folder
-from hgld.artifacts.evaluation import list_runs
 from hgld.cli.console import to_stderr, to_stdout
 from hgld.errors import Resumable
 from hgld.pipeline.lock import Freshness
@@ -179,7 +178,7 @@ def print_outcome(runner: Runner, ran: int, until: str | None = None) -> None:
 
 def _metrics_table(evaluation: dict[str, Any]) -> Table:
     """Return a row a metric and a column a run, in percent, with deviation over seeds."""
-    runs = list_runs(evaluation)
+    runs = evaluation["runs"]
     table = Table(box=None, pad_edge=False)  # plain columns survive a pipe
     table.add_column("%")
     for name in runs:

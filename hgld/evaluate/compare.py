@@ -155,7 +155,7 @@ def compare(
         told,
         _severity(a, b, pairs, shared),
         (len(queries[0]) - len(shared), len(queries[1]) - len(shared)),
-        (*_remarks(a, b), *_remarks_on_spread(a, b, pairs, by)),
+        (*_remarks(a, b), *_remarks_on_spread(a, b, pairs)),
     )
 
 
@@ -254,13 +254,8 @@ def _remarks(a: MeasuredRun, b: MeasuredRun) -> Iterator[str]:
             yield f"not measured alike: {what} is {one} in A, {other} in B"
 
 
-def _remarks_on_spread(a: MeasuredRun, b: MeasuredRun, pairs: Pairs, by: str) -> Iterator[str]:
+def _remarks_on_spread(a: MeasuredRun, b: MeasuredRun, pairs: Pairs) -> Iterator[str]:
     """Return remarks on sources of variation that the intervals do not include."""
-    if by == "auto" and any("classes" not in side.protocol for side in (a, b)):
-        yield (
-            "the classes of the queries are not recorded, so queries count as independent; run "
-            "evaluate again for intervals over classes"
-        )
     if _is_one_training(a, b):
         yield "A and B differ in their training seeds alone, so every difference is chance"
         return

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, Folder, Json, atomic_path
-from hgld.artifacts.evaluation import list_runs, name_classes
+from hgld.artifacts.evaluation import name_classes
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.config import EvaluateOptions, default_work
 from hgld.errors import InvalidData, MissingInput, UsageError
@@ -133,12 +133,13 @@ def open_measured(text: str) -> MeasuredRun:
             "work folder or a pipeline file, and :MODEL; run `hgld evaluate PIPELINE` first"
         )
     report = _read(folder, "evaluation")
-    models, runs = report["models"], list_runs(report)
+    models, runs = report["models"], report["runs"]
     names = list(runs)
     if not model and len(names) > 1:
         raise UsageError(f"{text}: holds {', '.join(names)}; say which: {text}:{names[0]}")
     model = model or names[0]
-    known = {**list_runs({"models": models}), **runs}
+    alone = {name: {"models": [name], "mean": facts["mean"]} for name, facts in models.items()}
+    known = {**alone, **runs}
     if model not in known:
         raise UsageError(
             f"{text}: no model '{model}' (it has {', '.join(known)}){nearest(model, known)}"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts.evaluation import bootstrap_unit, list_runs, name_classes, pair_seeds
+from hgld.artifacts.evaluation import bootstrap_unit, name_classes, pair_seeds
 from hgld.bootstrap import DRAWS, find_ends, resample_means
 from hgld.errors import InvalidData
 
@@ -57,7 +57,12 @@ def measure_intervals(
     Example:
         >>> rows = {"model": "m", "image_id": ["a", "b"], "metric": "AP", "value": [0.5, 0.5]}
         >>> table = pd.DataFrame({**rows, "class": ""})
-        >>> found = {"protocol": {}, "metrics": ["AP"], "models": {"m": {"mean": {"AP": 0.5}}}}
+        >>> found = {
+        ...     "protocol": {"classes": {"queries": 2, "trained_on": 2}},
+        ...     "metrics": ["AP"],
+        ...     "models": {"m": {}},
+        ...     "runs": {"m": {"models": ["m"], "mean": {"AP": 0.5}}},
+        ... }
         >>> measure_intervals(table, found).ends
         {('m', 'AP'): (0.5, 0.5)}
     """
@@ -76,7 +81,7 @@ def measure_intervals(
         table.mean().to_numpy(),
         resample_means(table.to_numpy(np.float64), classes, draws=draws),
     )
-    runs = {run: facts["models"] for run, facts in list_runs(evaluation).items()}
+    runs = {run: facts["models"] for run, facts in evaluation["runs"].items()}
     ends = {
         (run, metric): (max(interval[0], 0.0), min(interval[1], 1.0))  # metrics are in [0, 1]
         for run, models in runs.items()
@@ -119,7 +124,7 @@ class _Drawn:
 
 def _ties(drawn: _Drawn, evaluation: Mapping[str, Any], metric: str) -> frozenset[str]:
     """Return the best run of a metric, and those that are not significantly worse."""
-    runs, facts = list_runs(evaluation), evaluation["models"]
+    runs, facts = evaluation["runs"], evaluation["models"]
     means = {run: found["mean"].get(metric) for run, found in runs.items()}
     known = {run: mean for run, mean in means.items() if mean is not None}
     if not known:

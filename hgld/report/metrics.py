@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hgld.artifacts.evaluation import list_runs
 from hgld.figures import DARK, LIGHT
 from hgld.report.intervals import Intervals
 from hgld.words import count_text
@@ -69,7 +68,7 @@ class MetricRow:
 
 def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[MetricRow]:
     """The table of metrics."""
-    metrics, models, runs = evaluation["metrics"], evaluation["models"], list_runs(evaluation)
+    metrics, models, runs = evaluation["metrics"], evaluation["models"], evaluation["runs"]
     marked = [_marked(runs, metric, intervals) for metric in metrics]
     rows = []
     for number, (name, run) in enumerate(runs.items()):
@@ -107,7 +106,7 @@ def _about(model: Mapping[str, Any], seeds: int) -> str:
 
 def best_run(evaluation: Mapping[str, Any]) -> str | None:
     """The run with the highest mean of the first metric."""
-    runs, metric = list_runs(evaluation), first_metric(evaluation)
+    runs, metric = evaluation["runs"], first_metric(evaluation)
     best = _best_value(runs, metric)
     return next((name for name, run in runs.items() if mean_of(run, metric) == best), None)
 

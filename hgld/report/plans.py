@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hgld.artifacts.evaluation import list_runs
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.figures import Drawing, Theme
 from hgld.report.examples import Images
@@ -34,7 +33,8 @@ class ChartData:
     @cached_property
     def runs(self) -> dict[str, dict[str, Any]]:
         """Run -> its models, one for each seed, and their means."""
-        return list_runs(self.evaluation)
+        runs: dict[str, dict[str, Any]] = self.evaluation["runs"]
+        return runs
 
     @property
     def first_models(self) -> dict[str, str]:

@@ -26,8 +26,8 @@ def long_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     metrics = [f"{name}:{level}" for name in ("AP", "R@1", "mAP@100") for level in run.levels]
     metrics += ["H-AP", "NDCG", "ASI", "wAP(weights=0.2/0.3/0.5)"]
     run.evaluation["metrics"] = metrics
-    for model in run.evaluation["models"].values():
-        model["mean"] = dict.fromkeys(metrics, 0.5)
+    for name, model in run.evaluation["models"].items():
+        model["mean"] = run.evaluation["runs"][name]["mean"] = dict.fromkeys(metrics, 0.5)
     other = run.per_query.assign(model="plain", value=run.per_query["value"].to_numpy()[::-1])
     run.per_query = pd.concat([run.per_query, other], ignore_index=True)
     run.index["title"] = [f"photos/{'0123456789' * 9}/{i}.jpg" for i in range(len(run.index))]

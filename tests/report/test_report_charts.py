@@ -116,15 +116,6 @@ def test_titles_say_what_is_to_be_seen(report: Path) -> None:
     assert "In 3 steps the loss of good went from 1 to 0.33" in titles
 
 
-def test_a_ranking_of_before_there_were_class_means_has_no_map(run: MadeRun) -> None:
-    for path in run.ranked_levels.glob("*.npz"):
-        with np.load(path) as data:
-            kept = {name: data[name] for name in data if not name.startswith("class")}
-        np.savez(path, **kept)
-    out = write(run, grid_queries=0)
-    assert not (out / "map.png").exists() and (out / "confusion.png").exists()
-
-
 def test_a_gallery_of_queries_and_distractors_is_shown_with_the_classes_of_both(
     run: MadeRun,
 ) -> None:

@@ -5,7 +5,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.artifacts.evaluation import list_runs
 from hgld.errors import InvalidData
 from hgld.report.intervals import Intervals, measure_intervals
 from hgld.report.metrics import metric_rows
@@ -42,7 +41,9 @@ def evaluation(per_query: pd.DataFrame, **changes: Any) -> dict[str, Any]:
         }
         for name in dict.fromkeys(per_query["model"])
     }
-    return {"protocol": {}, "metrics": metrics, "models": models, **changes}
+    runs = {name: {"models": [name], "mean": facts["mean"]} for name, facts in models.items()}
+    found = {"protocol": CLOSED, "metrics": metrics, "models": models, "runs": runs}
+    return {**found, **changes}
 
 
 def measure(per_query: pd.DataFrame, by: str = "auto", **changes: Any) -> Intervals:
@@ -132,7 +133,7 @@ def test_a_run_of_several_seeds_has_one_row_with_deviation_and_their_spread() ->
 @pytest.mark.parametrize(("seeds", "warns"), [(2, True), (3, False)])
 def test_two_seeds_are_said_to_make_wide_intervals(seeds: int, warns: bool) -> None:
     found = seeded([0.4, 0.5, 0.6][:seeds], [0.2] * seeds)["evaluation"]
-    words = describe_seeds(SimpleNamespace(evaluation=found, runs=list_runs(found)))  # type: ignore[arg-type]
+    words = describe_seeds(SimpleNamespace(evaluation=found, runs=found["runs"]))  # type: ignore[arg-type]
     assert words.startswith("The spread between training seeds is in the intervals.")
     assert ("their intervals reach 12.7 standard errors" in words) == warns
 

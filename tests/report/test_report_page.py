@@ -86,7 +86,7 @@ def test_the_best_of_each_column_is_marked_unless_all_are_equal(report: Path) ->
 
 
 def test_a_model_without_rivals_is_not_called_best(run: MadeRun) -> None:
-    del run.evaluation["models"]["plain"]
+    del run.evaluation["models"]["plain"], run.evaluation["runs"]["plain"]
     assert not page(run, grid_queries=1).xpath("//td[@class='best']")
 
 
