@@ -152,10 +152,13 @@ def require_decisions(
     if total - waiting >= options.min_coverage * total:
         return
     values = value_keys(open_rows).nunique()
+    reached = np.array([bool(d and d.decides) for d in decided.of_values(clusters)], dtype=bool)
+    images, shown = int(clusters["images"].sum()), int(clusters.loc[reached, "images"].sum())
+    seen = f", with {shown / images:.1%} of {images:,} images" if images else ""
     raise WaitingForReview(
         f"{count_text(values, 'value')} of {count_text(waiting, 'landmark')} "
-        f"{'is' if values == 1 else 'are'} open ({1 - waiting / total:.1%} of {total:,} decided, "
-        f"review.min_coverage is {options.min_coverage:.1%})"
+        f"{'is' if values == 1 else 'are'} open ({1 - waiting / total:.1%} of {total:,} decided"
+        f"{seen}; review.min_coverage is {options.min_coverage:.1%})"
     )
 
 

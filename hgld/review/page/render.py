@@ -37,6 +37,7 @@ SCRIPTS = (  # in the order of their dependencies
     "dom.js",
     "sheet.js",
     "edits.js",
+    "pace.js",
     "map.js",
     "walk.js",
     "curve.js",

@@ -4,8 +4,8 @@
 const TARGETS = [0.5, 0.8, 0.9, 0.95, 0.99, 1];
 
 function coverage() {
-  const settled = rows.filter(isSettled).sort((one, other) => other[unit] - one[unit]);
-  const order = [...settled, ...rows.filter((row) => !isSettled(row))];
+  const settled = rows.filter(decides).sort((one, other) => other[unit] - one[unit]);
+  const order = [...settled, ...rows.filter((row) => !decides(row))];
   const sums = [0];
   for (const row of order) sums.push(sums[sums.length - 1] + row[unit]);
   return { done: settled.length, sums };

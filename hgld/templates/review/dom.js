@@ -27,6 +27,7 @@ const button = (kind, deed, ...inside) =>
 const span = (...inside) => make("span", {}, ...inside);
 const bold = (...inside) => make("b", {}, ...inside);
 const small = (...inside) => make("small", {}, ...inside);
+const keySign = (key) => make("kbd", { "aria-hidden": "true" }, key); // the button names its key
 
 // A link where there is an address of the web, else the text alone.
 function link(text, address) {

@@ -46,7 +46,7 @@ function leaning(row) {
 }
 
 function listRows() {
-  const terms = fold(filter.text).split(/\s+/).filter(Boolean);
+  const terms = fold(filter.text).replace(WIKIDATA, "").split(/\s+/).filter(Boolean);
   const fits = (row) =>
     (!filter.status || hasStatus(row, filter.status)) &&
     (!filter.cluster || row.cluster === filter.cluster) &&
@@ -59,10 +59,14 @@ const hasStatus = (row, status) =>
   status === "edited" ? edits.has(row.key) : statusOf(row) === status;
 const placeName = (row) => leaning(row) || NOT_KNOWN;
 
+const WIKIDATA = /https?:\/\/www\.wikidata\.org\/(wiki|entity)\//g; // a pasted address
+
+// A Wikidata id has to be the whole id: q85 is not the beginning of q8502.
 function holds(row, terms) {
   const { supercategory, note } = now(row);
   const text = `${row.haystack} ${fold(supercategory)} ${fold(note)}`;
-  return terms.every((term) => text.includes(term));
+  const fits = (term) => (/^q\d+$/.test(term) ? row.key.toLowerCase() === term : text.includes(term));
+  return terms.every(fits);
 }
 
 // Rows with a head before each group; groups of most images come first.
@@ -132,5 +136,5 @@ const ALL = { text: "", status: "", supercategory: "", cluster: "" };
 function showPlace(name) {
   if (kindOf.has(name)) choose({ ...ALL, supercategory: name });
   else choose(name === "dropped" ? { ...ALL, status: name } : { ...ALL, text: name });
-  byId("work").scrollIntoView();
+  byId("desk").scrollIntoView();
 }

@@ -12,7 +12,8 @@ const KEYS = [
   ["z", "undo the last step"],
   ["x", "take this row's edit back"],
   ["/", "search; Esc leaves the field, Esc again empties it"],
-  ["← → ↑ ↓", "on the map, once it has the focus: the value beside; Enter opens it"],
+  ["o", "the curve and the map"],
+  ["← → ↑ ↓", "on the map: the value beside; Enter opens it, Esc leads back to the list"],
   ["?", "this help"],
 ];
 
@@ -29,6 +30,7 @@ const DEEDS = {
   n: () => byId("note")?.focus(),
   z: undoStep,
   x: () => selected && revert(selected),
+  o: () => byId("map").focus(),
   "/": () => byId("search").focus(),
   "?": showHelp,
   Escape: leave,
@@ -60,8 +62,12 @@ function pressKey(event) {
   deed();
 }
 
-// Out of the panel where it lies over the list, else out of the search.
+// Out of the map, out of the panel if it covers the list, else out of the search.
 function leave() {
+  if (document.activeElement === byId("map")) {
+    byId("list").focus({ preventScroll: true });
+    return bringWork();
+  }
   const panel = byId("panel");
   const over = getComputedStyle(panel).position === "fixed" && panel.classList.contains("shown");
   if (over) panel.classList.remove("shown");

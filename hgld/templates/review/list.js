@@ -15,7 +15,11 @@ function relist() {
   items = groupRows(listed);
   itemOf = new Map(items.flatMap((item, i) => (item.row ? [[item.row, i]] : [])));
   tops = [0];
-  for (const item of items) tops.push(tops[tops.length - 1] + (item.row ? ROW : HEAD));
+  let place = 0;
+  for (const item of items) {
+    tops.push(tops[tops.length - 1] + (item.row ? ROW : HEAD));
+    if (item.row) item.place = place += 1; // for a screen reader, which hears of no heads
+  }
   byId("rows").style.height = `${tops[tops.length - 1]}px`;
   byId("found").textContent = foundWords(listed);
   clearRows();
@@ -80,7 +84,8 @@ function rowNode(row, i) {
   const about = small(row.examples || row.clusterName);
   return make("div", {
     class: "row", role: "option", id: `row-${row.number}`, onclick: () => show(row, false),
-    "aria-selected": String(row === selected), "aria-setsize": items.length, "aria-posinset": i + 1,
+    "aria-selected": String(row === selected), "aria-setsize": itemOf.size,
+    "aria-posinset": items[i].place,
   },
   make("i", { class: `dot ${status}`, role: "img", "aria-label": status, title: status }),
   make("span", { class: "what" }, bold(...marked(row.label)), about),
@@ -126,7 +131,7 @@ function stack(some) {
     return make("i", { class: status, title: status, style: flex });
   };
   const order = STATUSES.toReversed().filter((status) => found.has(status));
-  return make("div", { class: "stack" }, ...order.map(part));
+  return make("div", { class: "stack", "aria-hidden": "true" }, ...order.map(part));
 }
 
 // Chooses a row and opens its panel; by keyboard and from the map, list and panel come into sight.
@@ -143,9 +148,9 @@ function reach(row) {
   reveal();
 }
 
-// Where the list stands beside the panel, both of them into sight.
+// Brings list and panel into sight; where the panel covers the list, it is in sight anyway.
 function bringWork() {
-  if (innerWidth > 900) byId("work").scrollIntoView({ block: "nearest" });
+  if (innerWidth > 900) byId("desk").scrollIntoView({ block: "nearest" });
 }
 
 function pick(row) {

@@ -63,7 +63,7 @@ function markChosen() {
   map.removeAttribute("aria-activedescendant");
   if (!boxOf.has(selected)) return;
   const [x, y, width, height] = boxOf.get(selected);
-  map.firstChild.append(draw("rect", { class: "frame", rx: 3, x, y, width, height }));
+  map.firstChild.append(draw("rect", { class: "frame", "aria-hidden": "true", rx: 3, x, y, width, height }));
   byId(`box-${selected.number}`).setAttribute("aria-selected", "true");
   map.setAttribute("aria-activedescendant", `box-${selected.number}`);
 }
@@ -103,12 +103,14 @@ function drawKind(kind, x, y, w, h) {
   return parts;
 }
 
+// A group of options for a screen reader, as it is one box for the eye.
 function drawGroup(group, x, y, w, h) {
   if (w <= 0 || h <= 0) return [];
   const alone = group.inside.length === 1 && group.inside[0].row.label === group.name;
   const head = h > 40 && w > 50 && !alone ? 15 : 0;
   const open = { onclick: () => showPlace(group.name) };
-  const parts = [draw("rect", { class: "group-area", x, y, width: w, height: h, rx: 4, ...open })];
+  const area = { class: "group-area", "aria-hidden": "true", x, y, width: w, height: h, rx: 4 };
+  const parts = [draw("rect", { ...area, ...open })];
   if (head) parts.push(words(group.name, x + 5, y + 11.5, w - 8, "group", 11));
   const leaves = together(group, w * (h - head));
   for (const [leaf, lx, ly, lw, lh] of squarify(leaves, x, y + head, w, h - head)) {
@@ -116,7 +118,7 @@ function drawGroup(group, x, y, w, h) {
     const label = leaf.row ? leaf.row.label : `${count(leaf.count)} smaller`;
     if (lw > 40 && lh > 17) parts.push(words(label, lx + 5, ly + 13, lw - 8, "", 11.5));
   }
-  return parts;
+  return [draw("g", { role: "group", "aria-label": group.name }, parts)];
 }
 
 // Values too small to be seen, as one rectangle a status.
@@ -136,10 +138,10 @@ function drawValue(leaf, group, x, y, width, height) {
   const status = leaf.row ? statusOf(leaf.row) : leaf.status;
   const name = leaf.row ? leaf.row.label : `${count(leaf.count)} smaller values`;
   const about = [name, `${status}, ${group.name}`, counted(leaf.size, unit.slice(0, -1))];
-  const option = leaf.row && {
+  const option = leaf.row ? {
     id: `box-${leaf.row.number}`, role: "option", "aria-selected": "false",
     "aria-label": about.join(", "),
-  };
+  } : { "aria-hidden": "true" }; // its values are in the list
   if (leaf.row) boxOf.set(leaf.row, [x, y, width, height]);
   return draw("rect", {
     class: `value ${status}`, x, y, width: Math.max(0, width), height: Math.max(0, height),
@@ -159,7 +161,7 @@ function words(text, x, y, room, kind, size) {
     while (end && widthOf(`${text.slice(0, end)}…`, size, kind) > room) end -= 1;
     cut = end > 2 ? `${text.slice(0, end).trimEnd()}…` : "";
   }
-  return draw("text", { class: kind, x, y }, cut);
+  return draw("text", { class: kind, x, y, "aria-hidden": "true" }, cut);
 }
 
 const ruler = document.createElement("canvas").getContext("2d");

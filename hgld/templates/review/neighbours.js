@@ -56,7 +56,7 @@ function offerWords(row) {
   if (!name || !open.length || (open.length === 1 && open[0] === row)) return [];
   const which = open.length === 1 ? "the open value" : `all ${count(open.length)} open values`;
   const text = `Keep ${which} of this cluster as ${name}`;
-  return [button("link", keepCluster, text), " ", make("kbd", {}, "A")];
+  return [button("link", keepCluster, text), " ", keySign("A")];
 }
 
 function nearPart(row) {

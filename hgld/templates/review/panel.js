@@ -21,7 +21,8 @@ function drawPanel() {
   const close = button("close-panel", () => panel.classList.remove("shown"), "✕");
   close.setAttribute("aria-label", "Close");
   const parts = [
-    ...headParts(row), photoStrip(row), ...decisionParts(row), clusterPart(row), examplePart(row), close,
+    ...headParts(row), photoStrip(row), exampleWords(row), ...decisionParts(row), clusterPart(row),
+    close,
   ];
   panel.replaceChildren(...parts.filter(Boolean));
   panel.scrollTop = 0;
@@ -42,7 +43,7 @@ function headParts(row) {
     `${percent(row[unit], total)} of all`,
   ];
   const line = [pill, row.byId ? key : "no class id", ` · ${facts.join(" · ")}`];
-  return [make("h2", { class: "label" }, row.label), make("p", { class: "facts" }, ...line)];
+  return [make("h2", { class: "label", title: row.label }, row.label), make("p", { class: "facts" }, ...line)];
 }
 
 function photoStrip(row) {
@@ -54,7 +55,7 @@ function photoStrip(row) {
 
 function figureOf(photo) {
   const name = photo.landmark || photo.title;
-  return make("figure", {},
+  return make("figure", { "aria-label": name },
     make("img", { src: photo.src || `data:image/jpeg;base64,${photo.jpeg}`, alt: name }),
     make("figcaption", {},
       make("span", { title: photo.title }, bold(link(name, photo.url))),
@@ -86,8 +87,9 @@ function decisionParts(row) {
 function deedButton([decision, key]) {
   const word = decision[0].toUpperCase() + decision.slice(1);
   const colour = DEED_COLOURS[decision];
-  const node = button(`deed ${colour}`, () => act(decision), word, make("kbd", {}, key));
+  const node = button(`deed ${colour}`, () => act(decision, true), word, keySign(key));
   node.name = decision;
+  node.setAttribute("aria-keyshortcuts", key === "K" ? "Shift+K" : key);
   return node;
 }
 
@@ -107,10 +109,10 @@ function afterWords(row) {
   return [span(now(row).kind), make("span", { class: "near" }, back, next)];
 }
 
-function examplePart(row) {
+// Landmarks that no photo shows.
+function exampleWords(row) {
   const shown = (data.photos[row.number] || []).map((photo) => photo.landmark);
   const names = row.examples.split("; ").filter((name) => name && !shown.includes(name));
-  if (!names.length) return null;
-  const title = make("h3", {}, shown.length ? "Others" : "For example");
-  return make("section", { class: "part" }, title, make("p", {}, names.join(" · ")));
+  const head = shown.length ? "Also " : "For example ";
+  return names.length ? make("p", { class: "examples" }, head, names.join(" · ")) : null;
 }

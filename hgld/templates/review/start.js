@@ -8,7 +8,7 @@ function drawOverview() {
 function drawBar() {
   const found = groupBy(rows, statusOf);
   const order = ["decided", "dropped", "unsure", "stale"].filter((status) => found.has(status));
-  const done = sizeOf(rows.filter(isSettled));
+  const done = sizeOf(rows.filter(decides));
   const flex = (status) => `flex: ${sizeOf(found.get(status) || [])} 1 0`;
   byId("gauge").replaceChildren(
     ...order.map((status) => make("i", { class: status, title: status, style: flex(status) })),
@@ -17,6 +17,7 @@ function drawBar() {
   byId("gauge").setAttribute("aria-label", `${percent(done, total)} of the ${unit} are decided`);
   byId("share").replaceChildren(...shareWords(done));
   byId("gate").textContent = gateWords();
+  byId("left").textContent = leftWords();
   byId("edited").textContent = count(edits.size);
   byId("edited").hidden = !edits.size;
   byId("save").setAttribute("aria-label", `Download review.csv, ${counted(edits.size, "edit")}`);
@@ -25,10 +26,9 @@ function drawBar() {
 
 // Both shares, since the gate of the run counts landmarks and the sheet is ordered by images.
 function shareWords(done) {
-  const wide = (...words) => make("span", { class: "wide" }, ...words);
-  const images = unit === "images" ? wide(bold(percent(done, total)), " of images, ") : "";
-  const gate = bold(percent(...decidedLandmarks()));
-  return [images, gate, wide(" of landmarks"), make("span", { class: "narrow" }, " decided")];
+  const images = span(bold(percent(done, total)), " of images, ");
+  const landmarks = span(bold(percent(...decidedLandmarks())), " of landmarks");
+  return [unit === "images" ? images : "", landmarks];
 }
 
 function gateWords() {
@@ -91,6 +91,7 @@ function start() {
   for (const [id, kept] of groupBy([...edits], ([, cells]) => cells.step)) {
     steps.push(Object.assign(kept.map(([key]) => [key, undefined]), { id })); // undo also after a reload
   }
+  pace.before = countEdits();
   keep();
   votes = null;
   byId("counts").textContent = [
@@ -100,7 +101,7 @@ function start() {
   byId("unit").textContent = unit;
   byId("footing").textContent = footing();
   fillSelects();
-  changed.push(() => (votes = null), drawBar, drawStatuses, redrawRows, () => live.refresh());
+  changed.push(() => (votes = null), measurePace, drawBar, drawStatuses, redrawRows, () => live.refresh());
   changed.push(settled(drawOverview));
   byId("list").addEventListener("scroll", once(drawRows), { passive: true });
   byId("undo").addEventListener("click", undoStep);
