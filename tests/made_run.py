@@ -134,6 +134,7 @@ def _model(name: str, mean: dict[str, float | None]) -> dict[str, Any]:
     return {
         "mean": mean,
         "skipped": {"AP:landmark": 0 if trained else 10},
+        "inverted": 7,
         "loss": "HAPPIER" if trained else "pretrained",
         "steps": 3 if trained else 0,
         "backbone": "test_resnet",

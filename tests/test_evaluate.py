@@ -210,6 +210,7 @@ def test_a_query_whose_class_is_absent_from_the_gallery_is_counted(evaluate: Eva
         "AP:landmark": 1,
         "R@1:landmark": 1,
     }
+    assert report["models"]["plain"]["inverted"] == 0
     rows = per_query[(per_query["model"] == "plain") & (per_query["metric"] == "AP:landmark")]
     assert len(rows) == 2 and rows["value"].notna().all()
 

@@ -53,7 +53,7 @@ class FileResult:
         return {name: None if math.isnan(a) else (a, b) for name, a, b in ends}
 
     def facts(self) -> dict[str, Any]:
-        """Return protocol, means with intervals and skipped queries, to print as JSON."""
+        """Return protocol, means with intervals, skipped and inverted queries, to print as JSON."""
         return {
             "protocol": {
                 "name": "all-vs-all" if self.open_set else "query-gallery",
@@ -66,6 +66,7 @@ class FileResult:
             "interval": self.intervals,
             "bootstrap": {"unit": "classes", "units": len(np.unique(self.classes))},
             "skipped": self.result.skipped,
+            "inverted": self.result.inverted,
         }
 
     def per_query(self) -> pd.DataFrame:

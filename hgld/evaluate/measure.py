@@ -189,7 +189,7 @@ class _Evaluation:
     def _measure(
         self, model: Model, store: EmbeddingStore, out: Path
     ) -> tuple[dict[str, Any], pd.DataFrame]:
-        """Return means and skipped queries of a model, and its values of each query."""
+        """Return means, skipped and inverted queries of a model, and its values of each query."""
         sides = [self.query, self.gallery, *(self.official.sides if self.official else ())]
         vectors = store.embed(model, sides)
         result = self._result(out / f"{model.name}.npz", vectors)
@@ -213,7 +213,7 @@ class _Evaluation:
         table["class"] = [class_of.get(image_id, "") for image_id in table["image_id"]]
         shown = {name: None if math.isnan(value) else value for name, value in means.items()}
         skipped = {name: int(count) for name, count in result.skipped.items()}
-        return {"mean": shown, "skipped": skipped}, table
+        return {"mean": shown, "skipped": skipped, "inverted": result.inverted}, table
 
     def _result(self, path: Path, vectors: Mapping[str, np.ndarray]) -> Result:
         """Return the metrics of each query; GLDv2's protocols rename the papers' mAP@100."""

@@ -333,7 +333,7 @@ STAGES: tuple[Stage, ...] = (
         when={"evaluate.protocol": ("auto", "all-vs-all", "query-gallery", "gldv2-paper")},
         checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
         unit="measurements",
-        revision=3,
+        revision=4,
     ),
     Stage(
         "evaluate",
@@ -344,7 +344,7 @@ STAGES: tuple[Stage, ...] = (
         when={"evaluate.protocol": "gldv2-official"},
         checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
         unit="measurements",
-        revision=3,
+        revision=4,
     ),
     Stage(
         "report",

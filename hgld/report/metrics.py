@@ -18,6 +18,7 @@ __all__ = [
     "best_run",
     "explain_metrics",
     "first_metric",
+    "inverted_queries",
     "mean_of",
     "metric_rows",
     "skipped_queries",
@@ -131,6 +132,13 @@ def skipped_queries(evaluation: Mapping[str, Any]) -> list[str]:
         if count
     }
     return sorted(clauses)
+
+
+def inverted_queries(evaluation: Mapping[str, Any]) -> int:
+    """Return for how many queries the order by level does not have the highest H-AP."""
+    by_relevance = any(metric.startswith("H-") for metric in evaluation["metrics"])
+    models = evaluation["models"].values()
+    return max((int(model["inverted"]) for model in models), default=0) if by_relevance else 0
 
 
 def explain_metrics(metrics: Sequence[str]) -> list[tuple[str, str]]:

@@ -38,6 +38,7 @@ from hgld.report.metrics import (
     MetricRow,
     explain_metrics,
     first_metric,
+    inverted_queries,
     metric_rows,
     skipped_queries,
 )
@@ -122,6 +123,7 @@ def write_report(
             intervals=measured.intervals,
             seeds=describe_seeds(measured),
             skipped=skipped_queries(evaluation),
+            inverted=inverted_queries(evaluation),
             sections=_by_section(charts),
             metric=first_metric(evaluation),
             galleries=galleries,
