@@ -12,6 +12,7 @@ PEOPLE_WRITE = {
     "overrides",
     "removals",
     "taxonomy",
+    "taxonomy_edits",
 }
 
 

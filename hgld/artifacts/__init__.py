@@ -8,8 +8,10 @@ a temporary file in the same folder, fsync, rename.
 
 from hgld.artifacts.arrays import read_array, read_arrays
 from hgld.artifacts.atomic import (
+    atomic_files,
     atomic_folder,
     atomic_path,
+    finish_files,
     hash_file,
     left_behind,
     named_in_errors,
@@ -27,7 +29,14 @@ from hgld.artifacts.catalogue import (
     declared_table,
 )
 from hgld.artifacts.checks import ColumnType
-from hgld.artifacts.csv_files import read_csv, read_header, row_in_file, write_csv
+from hgld.artifacts.csv_files import (
+    edit_csv,
+    parse_csv,
+    read_csv,
+    read_header,
+    row_in_file,
+    write_csv,
+)
 from hgld.artifacts.formats import Artifact, Folder, Json, Table, VectorFile, Vectors
 from hgld.artifacts.sealed import read_sealed, write_sealed
 from hgld.artifacts.tree import Tree, list_tree, size_of_file
@@ -48,14 +57,18 @@ __all__ = [
     "Tree",
     "VectorFile",
     "Vectors",
+    "atomic_files",
     "atomic_folder",
     "atomic_path",
     "columns_of",
     "declared_table",
+    "edit_csv",
+    "finish_files",
     "hash_file",
     "left_behind",
     "list_tree",
     "named_in_errors",
+    "parse_csv",
     "read_array",
     "read_arrays",
     "read_csv",

@@ -14,13 +14,17 @@ from pathlib import Path
 from hgld.errors import InvalidData
 
 __all__ = [
+    "atomic_files",
     "atomic_folder",
     "atomic_path",
+    "finish_files",
     "hash_file",
     "left_behind",
     "named_in_errors",
     "require_file",
 ]
+
+REPLACING = ".replacing"  # folder with the new versions of files that are replaced together
 
 
 @contextmanager
@@ -70,6 +74,43 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def atomic_files(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder; if the block succeeds, its files replace those of ``folder`` together.
+
+    A kill leaves either all old files, or a hidden folder from which ``finish_files`` moves the
+    rest. The caller holds a lock on the folder.
+    """
+    finish_files(folder)
+    temporary = folder / ".replacing.tmp"
+    temporary.mkdir()
+    try:
+        yield temporary
+        for file in (*temporary.iterdir(), temporary):
+            _sync(file)
+        temporary.rename(folder / REPLACING)  # from here on, the new files count
+        _sync(folder)
+        finish_files(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def finish_files(folder: Path) -> bool:
+    """Move the files into place that a killed ``atomic_files`` left; return whether there were any.
+
+    The caller holds a lock on the folder.
+    """
+    shutil.rmtree(folder / ".replacing.tmp", ignore_errors=True)
+    ready = folder / REPLACING
+    if not ready.is_dir():
+        return False
+    for file in sorted(ready.iterdir()):
+        file.replace(folder / file.name)
+    _sync(folder)
+    ready.rmdir()
+    return True
 
 
 def _exchange(temporary: Path, path: Path, aside: Path) -> None:

@@ -255,6 +255,23 @@ ARTIFACTS: dict[str, Artifact] = {
         place="labels",
         optional=True,
     ),
+    "taxonomy_edits": Table(
+        "taxonomy_edits.csv",  # each cell that an edit of the taxonomy changed
+        {
+            "entry": "text",  # id of the edit, as in the decisions that follow it
+            "action": "text",
+            "table": "text",
+            "key": "text",  # of the row before the edit
+            "column": "text",
+            "before": "text",
+            "after": "text",
+            "who": "text",
+            "when": "text",
+        },
+        values={"table": ("taxonomy", "class_roots", "overrides")},
+        place="labels",
+        optional=True,
+    ),
     "agreement": Json(  # of two annotators, as `hgld reviews agree A B --json` prints it
         "agreement.json", "labels", ("annotators", "values", "measures"), optional=True
     ),

@@ -19,7 +19,7 @@ from hgld.artifacts.atomic import require_file
 from hgld.artifacts.checks import INT64, ColumnType, in_table, no_number, require_columns
 from hgld.errors import InvalidData
 
-__all__ = ["parse_csv", "read_csv", "read_header", "row_in_file", "write_csv"]
+__all__ = ["edit_csv", "parse_csv", "read_csv", "read_header", "row_in_file", "write_csv"]
 
 PIECE_ROWS = 250_000  # rows parsed at a time
 MOST_COLUMNS = 1_000  # pandas needs minutes and gigabytes for a million
@@ -104,6 +104,73 @@ def write_csv(table: pd.DataFrame, path: Path, spreadsheet: bool = False) -> Non
         lineterminator="\r\n" if spreadsheet else "\n",
         quoting=csv.QUOTE_MINIMAL,
     )
+
+
+def edit_csv(
+    data: bytes,
+    cells: Mapping[int, Mapping[str, str] | None],
+    added: Sequence[Mapping[str, str]] = (),
+) -> bytes:
+    r"""Return a CSV with changed cells and new rows; all other rows keep their bytes.
+
+    New rows go to their place if the rows are sorted by the first column, else to the end.
+
+    Args:
+        data: the CSV in UTF-8, with a header.
+        cells: index of a row below the header, from 0, blank lines left out -> column -> new cell;
+            None removes the row.
+        added: cells of the new rows by column; others are empty.
+
+    Example:
+        >>> edit_csv(b"a,b\n1,'x'\n2,y\n", {1: {"b": "z"}}, [{"a": "0"}])
+        b"a,b\n0,\n1,'x'\n2,z\n"
+    """
+    head, *rows = _raw_rows(data.decode("utf-8"))
+    names = [name.removeprefix("\ufeff") for name in head[1]]
+    line_end = "\r\n" if head[0].endswith("\r\n") else "\n"
+    edited: list[tuple[str, str]] = []  # first cell of a row, empty for a blank line, and its text
+    filled = -1
+    for text, row in rows:
+        filled += not _is_blank(row)
+        change = {} if _is_blank(row) else cells.get(filled, {})
+        if change:
+            row = [change.get(name, cell) for name, cell in zip(names, row, strict=True)]
+            text = _as_line(row, line_end)
+        if change is not None:
+            edited.append((row[0] if row else "", text))
+    for new in added:
+        first = [cell.casefold() for cell, _ in edited if cell]
+        row = [new.get(name, "") for name in names]
+        place = len(edited)
+        if first == sorted(first):
+            later = (i for i, (cell, _) in enumerate(edited) if cell.casefold() > row[0].casefold())
+            place = next(later, place)
+        edited.insert(place, (row[0], _as_line(row, line_end)))
+    texts = [head[0], *(text for _, text in edited)]
+    ended = [text if text.endswith(("\r", "\n")) else text + line_end for text in texts[:-1]]
+    return "".join((*ended, texts[-1])).encode()
+
+
+def _as_line(row: Sequence[str], line_end: str) -> str:
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator=line_end).writerow(row)
+    return buffer.getvalue()
+
+
+def _raw_rows(text: str) -> list[tuple[str, list[str]]]:
+    """Return the characters and the cells of each row, line ends included."""
+    taken: list[str] = []
+
+    def lines() -> Iterator[str]:
+        for line in io.StringIO(text, newline=""):
+            taken.append(line)
+            yield line
+
+    found = []
+    for cells in csv.reader(lines()):
+        found.append(("".join(taken), cells))
+        taken.clear()
+    return found
 
 
 def row_in_file(path: Path, place: int) -> int:

@@ -6,14 +6,24 @@ work folders may share them, so an action that appends also locks the labels fol
 to writing.
 """
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, atomic_path, declared_table, hash_file
+from hgld.artifacts import (
+    ARTIFACTS,
+    atomic_files,
+    atomic_path,
+    declared_table,
+    edit_csv,
+    finish_files,
+    hash_file,
+    parse_csv,
+)
 from hgld.cli.output import write_table
 from hgld.errors import MissingInput
 from hgld.file_lock import hold
@@ -22,9 +32,15 @@ from hgld.pipeline.lock import judge
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage, load_function
 
+if TYPE_CHECKING:
+    from hgld.review.taxonomy import Taxonomy, TaxonomyEdit
+
 __all__ = [
     "apply_review",
     "blind_sheet",
+    "edit_taxonomy",
+    "list_decided",
+    "read_taxonomy",
     "suggest_clusters",
     "undo_decisions",
     "write_review_page",
@@ -92,6 +108,8 @@ def _labels_held(runner: Runner) -> Iterator[None]:
     labels.mkdir(parents=True, exist_ok=True)
     taken = f"{labels}: another hgld is adding decisions"
     with hold(labels / ".lock", taken, waiting=runner.listener.notice):
+        if finish_files(labels):
+            runner.listener.notice(f"{labels}: finished the edit of the taxonomy that was stopped")
         yield
 
 
@@ -127,6 +145,68 @@ def _clusters(runner: Runner) -> Any:
     """Return the clusters, for the labels of classes; empty before the first clustering."""
     table, path = declared_table("clusters"), runner.workspace.path("clusters")
     return table.read(path) if path.is_file() else table.empty()
+
+
+def edit_taxonomy(runner: Runner, edits: "Sequence[TaxonomyEdit]", who: str) -> dict[str, int]:
+    """Edit the taxonomy and all that names its supercategories; return table -> changed rows.
+
+    An edit that the record shows as made, and that still holds, is not made again: after a kill,
+    the same call completes it.
+
+    Raises:
+        InvalidData: all edits that cannot be made; none is.
+    """
+    with runner.alone(), _labels_held(runner):
+        taxonomy = _open_taxonomy(runner)
+        recorded = runner.read("taxonomy_edits", runner.stage("review"))
+        taxonomy.make([edit for edit in edits if not taxonomy.is_made(edit, recorded)])
+        return _write_taxonomy(runner, taxonomy, who)
+
+
+def read_taxonomy(runner: Runner) -> list[dict[str, Any]]:
+    """Return the supercategories with the number of decisions, class roots and overrides."""
+    taxonomy = _open_taxonomy(runner)
+    rows = taxonomy.state["taxonomy"].values()
+    return [{**row, **taxonomy.users(row["supercategory"])} for row in rows]
+
+
+def list_decided(runner: Runner, name: str) -> list[dict[str, str]]:
+    """Return key and label of the values that are decided as a supercategory."""
+    keys = _open_taxonomy(runner).decided_as(name)
+    clusters = _clusters(runner)
+    labels = dict(zip(clusters["class_id"], clusters["instance_of"], strict=True))
+    return [{"key": key, "label": labels.get(key, "")} for key in keys]
+
+
+def _open_taxonomy(runner: Runner) -> "Taxonomy":
+    from hgld.review.taxonomy import EDITED, Taxonomy
+
+    stage, tables = runner.stage("review"), {}
+    for name in EDITED:
+        runner.read(name, stage)  # checks it
+        path = runner.workspace.path(name)
+        if path.is_file():  # with the columns that people added
+            tables[name] = pd.concat(parse_csv(path, declared_table(name).columns))
+    return Taxonomy(tables, runner.read("decisions", stage))
+
+
+def _write_taxonomy(runner: Runner, taxonomy: "Taxonomy", who: str) -> dict[str, int]:
+    """Write all changed files together; return table -> number of changed rows."""
+    appended = taxonomy.new_rows(who, runner.now)
+    counts: dict[str, int] = {}
+    with atomic_files(runner.workspace.pipeline.labels) as folder:
+        for name, (changed, added) in taxonomy.changes().items():
+            counts[name] = len(changed) + len(added)
+            path = runner.workspace.path(name)
+            if counts[name]:
+                (folder / path.name).write_bytes(edit_csv(path.read_bytes(), changed, added))
+        for name, rows in appended.items():
+            path = runner.workspace.path(name)
+            if len(rows):
+                if path.exists():
+                    shutil.copyfile(path, folder / path.name)
+                declared_table(name).append(rows, folder / path.name)
+    return {**counts, "decisions": len(appended["decisions"])}
 
 
 def suggest_clusters(runner: Runner, text: str) -> tuple[pd.DataFrame, tuple[int, str], Path]:

@@ -113,6 +113,7 @@ def test_every_command_that_inspects_prints_json_if_asked(group: str) -> None:
 
 
 VERBS = {"Show", "List", "Check", "Compare", "Write", "Measure", "Undo"}
+VERBS |= {"Add", "Rename", "Merge", "Split", "Describe", "Remove"}  # of supercategories
 
 
 def test_the_help_of_a_tool_begins_with_one_of_a_few_verbs() -> None:

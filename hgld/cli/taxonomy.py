@@ -1,0 +1,167 @@
+"""The tool group ``hgld taxonomy``: edit the supercategories of a labels folder.
+
+Each command is one entry of the log and is taken back by ``hgld reviews undo``.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hgld.cli.arguments import AsJson, Now, PipelineFile, Settings, Work
+from hgld.cli.output import print_json, progress
+from hgld.cli.runners import name_to_sign, open_runner
+from hgld.errors import UsageError
+
+if TYPE_CHECKING:
+    from hgld.pipeline.run import Runner
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="taxonomy",
+    help="List and edit supercategories; decisions follow.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A supercategory.")]
+New = Annotated[str, typer.Argument(metavar="NEW", help="The new name.")]
+Kind = Annotated[str, typer.Option("--kind", metavar="KIND", help="natural or human-made.")]
+Definition = Annotated[
+    str | None, typer.Option("--definition", metavar="TEXT", help="One sentence; '' empties it.")
+]
+
+
+@app.command("list")
+def list_supercategories(
+    pipeline: PipelineFile, settings: Settings = None, work: Work = None, as_json: AsJson = False
+) -> None:
+    """List the supercategories with what uses them."""
+    from hgld.cli.review_actions import read_taxonomy
+
+    rows = read_taxonomy(open_runner(pipeline, settings, work))
+    if as_json:
+        print_json(rows)
+        return
+    columns = ("decisions", "class_roots", "overrides")
+    typer.echo(f"{'supercategory':<34}{'kind':<12}" + "".join(f"{c:>12}" for c in columns))
+    for row in rows:
+        counts = "".join(f"{row[column]:>12,}" for column in columns)
+        typer.echo(f"{row['supercategory'][:33]:<34}{row['kind']:<12}{counts}")
+
+
+@app.command("add")
+def add(
+    pipeline: PipelineFile,
+    name: New,
+    kind: Kind,
+    definition: Definition = None,
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+) -> None:
+    """Add a supercategory."""
+    _edit(open_runner(pipeline, settings, work, now), "add", name, kind=kind, definition=definition)
+
+
+@app.command("rename")
+def rename(
+    pipeline: PipelineFile,
+    name: Name,
+    new: New,
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+) -> None:
+    """Rename a supercategory wherever it is used."""
+    _edit(open_runner(pipeline, settings, work, now), "rename", name, into=new)
+
+
+@app.command("merge")
+def merge(
+    pipeline: PipelineFile,
+    name: Name,
+    into: Annotated[str, typer.Argument(metavar="INTO", help="The other, which stays.")],
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+) -> None:
+    """Merge a supercategory into another of the same kind."""
+    _edit(open_runner(pipeline, settings, work, now), "merge", name, into=into)
+
+
+@app.command("split")
+def split(
+    pipeline: PipelineFile,
+    name: Name,
+    new: New,
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY", help="Keys of the values that go to NEW.", show_default=False
+        ),
+    ] = None,
+    kind: Kind = "",
+    definition: Definition = None,
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+) -> None:
+    """Split a supercategory: a new one takes some of its values.
+
+    Without KEY it lists the values to choose from. Values that are not named stay.
+    """
+    from hgld.cli.review_actions import list_decided
+
+    if not keys:
+        rows = list_decided(open_runner(pipeline, settings, work), name)
+        for row in rows:
+            typer.echo(f"{row['key']:<14}{row['label']}")
+        raise UsageError(f"name the keys of the values that go to '{new}'")
+    more = {"kind": kind, "definition": definition, "keys": tuple(keys)}
+    _edit(open_runner(pipeline, settings, work, now), "split", name, into=new, **more)
+
+
+@app.command("describe")
+def describe(
+    pipeline: PipelineFile,
+    name: Name,
+    kind: Kind = "",
+    definition: Definition = None,
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+) -> None:
+    """Describe a supercategory: change its definition or kind."""
+    if not kind and definition is None:
+        raise UsageError("describe: give --definition or --kind")
+    _edit(
+        open_runner(pipeline, settings, work, now),
+        "describe",
+        name,
+        kind=kind,
+        definition=definition,
+    )
+
+
+@app.command("remove")
+def remove(
+    pipeline: PipelineFile,
+    name: Name,
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+) -> None:
+    """Remove a supercategory that nothing uses."""
+    _edit(open_runner(pipeline, settings, work, now), "remove", name)
+
+
+def _edit(runner: "Runner", action: str, name: str, **more: Any) -> None:
+    from hgld.cli.review_actions import edit_taxonomy
+    from hgld.review.taxonomy import TaxonomyEdit
+
+    with progress():
+        edits = [TaxonomyEdit(action, name, **more)]
+        counts = edit_taxonomy(runner, edits, name_to_sign(runner.workspace))
+    changed = (f"{table}.csv {count:,}" for table, count in counts.items() if count)
+    typer.echo("rows changed: " + (", ".join(changed) or "none"), err=True)

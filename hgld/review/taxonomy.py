@@ -1,0 +1,367 @@
+"""Edits of the taxonomy: add, rename, merge, split, describe and remove supercategories.
+
+An edit changes the taxonomy and everything that names the supercategory: decisions in force (each
+gets a new row), class roots and overrides. Edits are made on a copy of the tables; the difference
+of both is the record, cell by cell, from which an edit can be undone.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from hgld.artifacts import KINDS, declared_table
+from hgld.errors import InvalidData
+from hgld.hierarchy.columns import records, table_of
+from hgld.hierarchy.decisions import Decided
+from hgld.words import count_text, nearest, single_blanks
+
+__all__ = ["ACTIONS", "EDITED", "Taxonomy", "TaxonomyEdit"]
+
+ACTIONS = ("add", "rename", "merge", "split", "describe", "remove")
+EDITED = ("taxonomy", "class_roots", "overrides")  # tables whose cells an edit changes
+USERS = {"decisions": "decision", "class_roots": "class root", "overrides": "override"}
+NAME = "supercategory"
+
+Row = dict[str, str]
+State = dict[str, dict[int, Row]]  # table -> place of the row in it -> cells
+
+
+@dataclass(frozen=True)
+class TaxonomyEdit:
+    """An edit that a person wants.
+
+    Attributes:
+        action: one of ``ACTIONS``.
+        name: the supercategory; for ``add`` the new one.
+        into: the new name (rename, split), or the other supercategory (merge).
+        kind: natural or human-made; needed by ``add``; empty: as it was.
+        definition: None: as it was.
+        keys: of the values that ``split`` puts into the new supercategory.
+        place: sheet and row, for errors.
+    """
+
+    action: str
+    name: str
+    into: str = ""
+    kind: str = ""
+    definition: str | None = None
+    keys: tuple[str, ...] = ()
+    place: str = field(default="", compare=False)
+
+
+class Taxonomy:
+    """The taxonomy and what names its supercategories, while it is edited.
+
+    Example:
+        >>> taxonomy = pd.DataFrame({"supercategory": ["lake"], "kind": ["natural"],
+        ...     "definition": [""]})
+        >>> edited = Taxonomy({"taxonomy": taxonomy}, pd.DataFrame(columns=["key"]))
+        >>> edited.make([TaxonomyEdit("rename", "lake", "pond")])
+        >>> [(row["column"], row["before"], row["after"]) for row in edited.record]
+        [('supercategory', 'lake', 'pond')]
+    """
+
+    def __init__(self, tables: Mapping[str, pd.DataFrame], decisions: pd.DataFrame) -> None:
+        """Take the tables of ``EDITED``, with columns that people added, and the decisions."""
+        self.state: State = {
+            name: dict(enumerate(records(table))) for name, table in tables.items()
+        }
+        self.state["decisions"] = {
+            d.place: {"key": d.key, NAME: d.supercategory, "kind": d.kind}
+            for d in Decided(decisions).all()
+        }
+        self.before = deepcopy(self.state)
+        self.decisions = records(decisions)
+        self.record: list[Row] = []
+
+    def make(self, edits: Sequence[TaxonomyEdit]) -> None:
+        """Make the edits in their order.
+
+        Raises:
+            InvalidData: all edits that cannot be made; none is.
+        """
+        faults = []
+        for edit in edits:
+            earlier = deepcopy(self.state)
+            try:
+                getattr(self, f"_{edit.action}")(edit)
+            except InvalidData as fault:
+                faults.append(f"{edit.place}: {fault}" if edit.place else str(fault))
+            self._note(earlier, edit.action, edit.into)
+        if faults:
+            self.state, self.record = deepcopy(self.before), []
+            raise InvalidData(*faults)
+
+    def undo(self, recorded: Sequence[Mapping[str, str]]) -> list[str]:
+        """Take recorded edits back, given as the rows of one entry; return what stays, in lines.
+
+        Cells of class roots and overrides that were changed since stay. What names a supercategory
+        that the undo renames follows it.
+
+        Raises:
+            InvalidData: the taxonomy itself was changed since, or a supercategory that would go is
+                in use.
+        """
+        names, stays = self._names(), list[str]()
+        for row in reversed(recorded):
+            if row["table"] != "taxonomy":
+                stays += self._put_back(row)
+        for key, cells in _rows_of(recorded):
+            earlier = deepcopy(self.state)
+            self._follow(self._put_back_row(key, cells))
+            self._note(earlier, "undo")
+        for name in names - self._names():
+            self._require_unused(name)
+        return stays
+
+    def is_made(self, edit: TaxonomyEdit, recorded: pd.DataFrame) -> bool:
+        """Whether the record has this edit and it still holds."""
+        name, into, names = single_blanks(edit.name), single_blanks(edit.into), self._names()
+        key = into if edit.action == "split" else name
+        of_edit = {"action": edit.action, "table": "taxonomy", "key": key}
+        rows = recorded[(recorded[list(of_edit)] == pd.Series(of_edit)).all(axis=1)]
+        after = dict(zip(rows["column"], rows["after"], strict=True))
+        if not after or edit.action == "describe":
+            return False
+        if edit.action in ("rename", "merge", "remove"):
+            return name not in names and into == after[NAME] and (not into or into in names)
+        kind, definition = edit.kind or after["kind"], edit.definition or ""
+        moved = set(edit.keys) <= {*self.decided_as(key)} if key in names else False
+        same = (kind, definition) == (after["kind"], after.get("definition", ""))
+        return key in names and same and (edit.action == "add" or moved)
+
+    def decided_as(self, name: str) -> list[str]:
+        """Return the keys of the decisions in force that name a supercategory.
+
+        Raises:
+            InvalidData: it is not in the taxonomy.
+        """
+        name = single_blanks(self.state["taxonomy"][self._find(name)][NAME])
+        return [row["key"] for row in self.state["decisions"].values() if row[NAME] == name]
+
+    def changes(self) -> dict[str, tuple[dict[int, Row | None], list[Row]]]:
+        """Return for each table its changed cells by the row's place, and its new rows.
+
+        None instead of cells: the row is removed.
+        """
+        found = {}
+        for table, before in self.before.items():
+            after = self.state[table]
+            if table == "decisions":
+                continue
+            changed = {
+                place: _changed_cells(row, after.get(place))
+                for place, row in before.items()
+                if after.get(place) != row
+            }
+            found[table] = changed, [row for place, row in after.items() if place not in before]
+        return found
+
+    def new_rows(self, who: str, when: str) -> dict[str, pd.DataFrame]:
+        """Return the rows to append to ``decisions`` and to the record of edits."""
+        before = self.before["decisions"]
+        rows = [
+            {**self.decisions[place], NAME: row[NAME], "kind": row["kind"], "who": who,
+             "when": when, "supersedes": self.decisions[place]["when"]}
+            for place, row in self.state["decisions"].items()
+            if row != before[place]
+        ]  # fmt: skip
+        signed = {"entry": "", "who": who, "when": when}
+        return {
+            "decisions": table_of("decisions", rows),
+            "taxonomy_edits": table_of("taxonomy_edits", [{**r, **signed} for r in self.record]),
+        }
+
+    def users(self, name: str) -> dict[str, int]:
+        """Return how many decisions in force, class roots and overrides name a supercategory."""
+        return {
+            table: sum(
+                single_blanks(row[NAME]) == single_blanks(name)
+                for row in self.state.get(table, {}).values()
+            )
+            for table in USERS
+        }
+
+    def _add(self, edit: TaxonomyEdit) -> None:
+        name = self._new_name(edit.name)
+        if not edit.kind:
+            raise InvalidData(f"'{name}' needs a kind: {' or '.join(KINDS)}")
+        row = {NAME: name, "kind": _kind(edit.kind), "definition": edit.definition or ""}
+        self.state["taxonomy"][self._free_place()] = row
+
+    def _rename(self, edit: TaxonomyEdit) -> None:
+        place = self._find(edit.name)
+        row = self.state["taxonomy"][place]
+        old, new = single_blanks(row[NAME]), self._new_name(edit.into, place)
+        if old == new:
+            raise InvalidData(f"'{old}' has this name already")
+        row[NAME] = new
+        self._follow({old: (new, row["kind"])})
+
+    def _merge(self, edit: TaxonomyEdit) -> None:
+        place, other = self._find(edit.name), self._find(edit.into)
+        row, into = self.state["taxonomy"][place], self.state["taxonomy"][other]
+        if place == other:
+            raise InvalidData(f"'{row[NAME]}' cannot be merged into itself; name another one")
+        if row["kind"] != into["kind"]:
+            raise InvalidData(
+                f"'{row[NAME]}' is {row['kind']}, '{into[NAME]}' is {into['kind']}; only "
+                "supercategories of one kind are merged (describe changes a kind)"
+            )
+        del self.state["taxonomy"][place]
+        self._follow({single_blanks(row[NAME]): (single_blanks(into[NAME]), into["kind"])})
+
+    def _split(self, edit: TaxonomyEdit) -> None:
+        row = self.state["taxonomy"][self._find(edit.name)]
+        name = single_blanks(row[NAME])
+        decided = {d["key"]: d for d in self.state["decisions"].values() if d[NAME] == name}
+        for key in edit.keys:
+            if key not in decided:
+                raise InvalidData(f"'{key}' is not decided as '{name}'{nearest(key, decided)}")
+        definition = edit.definition or ""
+        self._add(TaxonomyEdit("add", edit.into, "", edit.kind or row["kind"], definition))
+        new = self.state["taxonomy"][max(self.state["taxonomy"])]
+        for key in edit.keys:
+            decided[key] |= {NAME: new[NAME], "kind": new["kind"]}
+
+    def _describe(self, edit: TaxonomyEdit) -> None:
+        row = self.state["taxonomy"][self._find(edit.name)]
+        if edit.definition is not None:
+            row["definition"] = single_blanks(edit.definition)
+        if edit.kind:
+            row["kind"] = _kind(edit.kind)
+            name = single_blanks(row[NAME])
+            self._follow({name: (name, row["kind"])})
+
+    def _remove(self, edit: TaxonomyEdit) -> None:
+        place = self._find(edit.name)
+        self._require_unused(single_blanks(self.state["taxonomy"][place][NAME]))
+        del self.state["taxonomy"][place]
+
+    def _put_back(self, row: Mapping[str, str]) -> list[str]:
+        """Put a cell of class roots or overrides back; return a line if it was changed since."""
+        key, column = row["key"], row["column"]
+        for cells in self.state.get(row["table"], {}).values():
+            if _key(row["table"], cells) == key and cells[column] == row["after"]:
+                cells[column] = row["before"]
+                return []
+        return [f"{row['table']}.csv {key}: {column} is not '{row['after']}' any more; it stays"]
+
+    def _put_back_row(
+        self, key: str, cells: Mapping[str, Mapping[str, str]]
+    ) -> dict[str, tuple[str, str]]:
+        """Put a row of the taxonomy back; return its name now -> its name and kind before."""
+        rows = self.state["taxonomy"]
+        name = cells[NAME]["after"] if NAME in cells else key
+        if not name or cells.get(NAME, {}).get("action") == "merge":  # its row was removed
+            row = {column: cell["before"] for column, cell in cells.items()}
+            self._new_name(row[NAME])
+            rows[self._free_place()] = row
+            return {}
+        place = self._find(name)
+        for column, cell in cells.items():
+            if rows[place][column] != cell["after"]:
+                raise InvalidData(
+                    f"'{name}' cannot be taken back: its {column} is '{rows[place][column]}' now, "
+                    f"not '{cell['after']}'; take the later edit back first"
+                )
+        if NAME in cells and not cells[NAME]["before"]:  # it was added
+            del rows[place]
+            return {}
+        rows[place] |= {column: cell["before"] for column, cell in cells.items()}
+        return {name: (rows[place][NAME], rows[place]["kind"])}
+
+    def _follow(self, renamed: Mapping[str, tuple[str, str]]) -> None:
+        """Give everything that names a supercategory its new name and kind."""
+        for table in USERS:
+            for row in self.state.get(table, {}).values():
+                name, kind = renamed.get(single_blanks(row[NAME]), ("", ""))
+                if name:
+                    row |= {NAME: name, "kind": row["kind"] and kind}
+
+    def _note(self, earlier: State, action: str, into: str = "") -> None:
+        """Record each cell that differs; an added or removed row with all its cells.
+
+        A merged row has the name of the other one as its new name.
+        """
+        for table in EDITED:
+            old, new = earlier.get(table, {}), self.state.get(table, {})
+            for place in sorted(old.keys() | new.keys()):
+                one, other = old.get(place, {}), new.get(place, {})
+                if action == "merge" and not other:
+                    other = {NAME: self.state["taxonomy"][self._find(into)][NAME]}
+                self.record += [
+                    {"action": action, "table": table, "key": _key(table, one or other),
+                     "column": column, "before": before, "after": after}
+                    for column in {**one, **other}
+                    if (before := one.get(column, "")) != (after := other.get(column, ""))
+                ]  # fmt: skip
+
+    def _names(self) -> set[str]:
+        return {single_blanks(row[NAME]) for row in self.state["taxonomy"].values()}
+
+    def _free_place(self) -> int:
+        return max((*self.state["taxonomy"], *self.before["taxonomy"]), default=-1) + 1
+
+    def _find(self, name: str) -> int:
+        """Return the place of a supercategory; capitals are ignored."""
+        if not name.strip():
+            raise InvalidData("the name of a supercategory is missing")
+        names = {single_blanks(row[NAME]): i for i, row in self.state["taxonomy"].items()}
+        folded = {known.casefold(): place for known, place in names.items()}
+        wanted = single_blanks(name)
+        if wanted.casefold() not in folded:
+            raise InvalidData(f"'{wanted}' is not in taxonomy.csv{nearest(wanted, names)}")
+        return names.get(wanted, folded[wanted.casefold()])
+
+    def _new_name(self, name: str, own: int = -1) -> str:
+        """Return a name that no other supercategory has, or raise."""
+        if not name.strip():
+            raise InvalidData("a new supercategory needs a name")
+        if not name.isprintable():
+            raise InvalidData(f"the name {name!r} holds a line break or control character")
+        name = single_blanks(name)
+        for place, row in self.state["taxonomy"].items():
+            if place != own and single_blanks(row[NAME]).casefold() == name.casefold():
+                raise InvalidData(f"'{name}' is in taxonomy.csv already, as '{row[NAME]}'")
+        return name
+
+    def _require_unused(self, name: str) -> None:
+        used = [count_text(n, USERS[table]) for table, n in self.users(name).items() if n]
+        if used:
+            raise InvalidData(
+                f"'{name}' is in use by {', '.join(used)}; merge it into another one, or decide "
+                "these again"
+            )
+
+
+def _kind(text: str) -> str:
+    kind = text.strip().casefold()
+    if kind not in KINDS:
+        raise InvalidData(f"kind '{text}': expected {' or '.join(KINDS)}{nearest(kind, KINDS)}")
+    return kind
+
+
+def _changed_cells(before: Row, after: Row | None) -> Row | None:
+    return after and {column: c for column, c in after.items() if c != before.get(column, "")}
+
+
+def _key(table: str, row: Mapping[str, str]) -> str:
+    return ":".join(row[column] for column in declared_table(table).key)
+
+
+def _rows_of(
+    recorded: Sequence[Mapping[str, str]],
+) -> list[tuple[str, dict[str, Mapping[str, str]]]]:
+    """Return key and recorded cells of each edited row of the taxonomy, the last edit first."""
+    rows: list[tuple[tuple[str, str], dict[str, Mapping[str, str]]]] = []
+    for cell in recorded:
+        if cell["table"] != "taxonomy":
+            continue
+        edit = cell["action"], cell["key"]
+        if not rows or rows[-1][0] != edit or cell["column"] in rows[-1][1]:
+            rows.append((edit, {}))
+        rows[-1][1][cell["column"]] = cell
+    return [(key, cells) for (_, key), cells in reversed(rows)]

@@ -1,0 +1,262 @@
+"""``hgld taxonomy`` on a small labels folder, through the command line."""
+
+import csv
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+
+from hgld.cli import app, guarded
+from hgld.file_lock import hold
+
+PIPELINE = """
+labels = "labels"
+[source]
+kind = "folder"
+[review]
+who = "anna"
+"""
+TAXONOMY = (
+    "\ufeffsupercategory,source,kind,definition\r\n"
+    'church,"a, b",human-made,"Christian, any size"\r\n'
+    "\r\n"
+    "parks,c,natural,\r\n"
+    "pub ,'d',human-made,serves beer\r\n"
+)
+ROOTS = "class_id,label,kind,supercategory,note\nQ1,park,natural,parks,'x'\nQ2,lake,natural,\n"
+ROOTS = ROOTS.replace("natural,\n", "natural,,\n")
+OVERRIDES = (
+    "split,landmark_id,supercategory,kind,who,when,why\n"
+    'train,7,parks,natural,ben,2026-01-01,"seen, there"\n'
+    "index,7,pub,human-made,ben,2026-01-01,\n"
+)
+DECISIONS = (
+    "key,key_type,decision,supercategory,kind,who,when,why,supersedes,mine\n"
+    "Q1,qid,keep,church,human-made,ben,2026-01-01,first,,1\n"
+    "Q1,qid,move,parks,natural,ben,2026-01-02,green,2026-01-01,2\n"
+    "Q5,qid,keep,church,human-made,ben,2026-01-01,,,3\n"
+    "lawn,label,keep,parks,natural,ben,2026-01-01,,,4\n"
+    "Q9,qid,drop,,,ben,2026-01-01,,,5\n"
+)
+FILES = {
+    "taxonomy.csv": TAXONOMY,
+    "class_roots.csv": ROOTS,
+    "overrides.csv": OVERRIDES,
+    "decisions.csv": DECISIONS,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "pipeline.toml").write_text(PIPELINE)
+    (tmp_path / "labels").mkdir()
+    for name, text in FILES.items():
+        (tmp_path / "labels" / name).write_bytes(text.encode())
+    return tmp_path
+
+
+def taxonomy(folder: Path, action: str, *words: str, now: str = "2026-11-22") -> int:
+    where = ["--work", str(folder / "work"), *(["--now", now] if action != "list" else [])]
+    pipeline = str(folder / "pipeline.toml")
+    return guarded(lambda: app(["taxonomy", action, pipeline, *words, *where]))
+
+
+def text_of(folder: Path, name: str) -> str:
+    return (folder / "labels" / name).read_bytes().decode()
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {p.name: p.read_bytes().decode() for p in sorted((folder / "labels").glob("*.csv"))}
+
+
+def new_decisions(folder: Path) -> list[list[str]]:
+    """Key, decision, supercategory, kind, who and reason of the appended rows."""
+    rows = list(csv.DictReader(text_of(folder, "decisions.csv").splitlines()))
+    columns = ("key", "decision", "supercategory", "kind", "who", "why")
+    return [[row[c] for c in columns] for row in rows[5:]]
+
+
+def test_a_rename_changes_the_cells_with_the_name_and_nothing_else(folder: Path) -> None:
+    assert taxonomy(folder, "rename", "parks", "park") == 0
+    assert text_of(folder, "taxonomy.csv") == TAXONOMY.replace("parks,c", "park,c")
+    assert text_of(folder, "class_roots.csv") == ROOTS.replace("parks", "park")
+    assert text_of(folder, "overrides.csv") == OVERRIDES.replace("parks", "park")
+    kept = zip(text_of(folder, "decisions.csv").splitlines(), DECISIONS.splitlines(), strict=False)
+    assert all(now.startswith(before) for now, before in kept)
+    assert new_decisions(folder) == [
+        ["Q1", "move", "park", "natural", "anna", "green"],
+        ["lawn", "keep", "park", "natural", "anna", ""],
+    ]
+
+
+def test_the_record_has_each_changed_cell(folder: Path) -> None:
+    taxonomy(folder, "rename", "parks", "park")
+    rows = list(csv.DictReader(text_of(folder, "taxonomy_edits.csv").splitlines()))
+    cells = [[row[c] for c in ("table", "key", "column", "before", "after")] for row in rows]
+    assert cells == [
+        ["taxonomy", "parks", "supercategory", "parks", "park"],
+        ["class_roots", "Q1", "supercategory", "parks", "park"],
+        ["overrides", "train:7", "supercategory", "parks", "park"],
+    ]
+    assert {(row["action"], row["who"], row["when"]) for row in rows} == {
+        ("rename", "anna", "2026-11-22")
+    }
+
+
+def test_a_merge_removes_the_row_and_moves_what_used_it(folder: Path) -> None:
+    assert taxonomy(folder, "add", "lake", "--kind", "natural") == 0
+    assert taxonomy(folder, "merge", "parks", "LAKE") == 0
+    assert "parks" not in text_of(folder, "taxonomy.csv")
+    assert text_of(folder, "overrides.csv") == OVERRIDES.replace("parks", "lake")
+    assert [row[:3] for row in new_decisions(folder)] == [
+        ["Q1", "move", "lake"],
+        ["lawn", "keep", "lake"],
+    ]
+
+
+def test_a_new_supercategory_goes_to_its_place_by_name(folder: Path) -> None:
+    assert taxonomy(folder, "add", "lake", "--kind", "natural", "--definition", "still, deep") == 0
+    parks = "parks,c"
+    expected = TAXONOMY.replace(parks, f'lake,,natural,"still, deep"\r\n{parks}')
+    assert text_of(folder, "taxonomy.csv") == expected
+
+
+def test_a_split_moves_the_named_values_only(folder: Path) -> None:
+    assert taxonomy(folder, "split", "parks", "lawn", "lawn", "--definition", "mown") == 0
+    assert "lawn,,natural,mown" in text_of(folder, "taxonomy.csv")
+    assert new_decisions(folder) == [["lawn", "keep", "lawn", "natural", "anna", ""]]
+    assert text_of(folder, "overrides.csv") == OVERRIDES
+
+
+def test_a_split_without_keys_lists_the_values(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert taxonomy(folder, "split", "parks", "lawn") == 2
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines()] == ["Q1", "lawn"]
+    assert "name the keys" in said.err and len(said.err.splitlines()) == 1
+    assert texts(folder) == FILES
+
+
+def test_another_kind_follows_in_all_files(folder: Path) -> None:
+    assert taxonomy(folder, "describe", "parks", "--kind", "human-made", "--definition", "g") == 0
+    assert text_of(folder, "taxonomy.csv") == TAXONOMY.replace("c,natural,", "c,human-made,g")
+    assert text_of(folder, "class_roots.csv") == ROOTS.replace("natural,parks", "human-made,parks")
+    assert [row[3] for row in new_decisions(folder)] == ["human-made", "human-made"]
+
+
+def test_an_unused_supercategory_is_removed(folder: Path) -> None:
+    (folder / "labels" / "overrides.csv").unlink()
+    assert taxonomy(folder, "remove", "pub") == 0
+    assert text_of(folder, "taxonomy.csv") == "".join(TAXONOMY.splitlines(keepends=True)[:-1])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("rename", "park", "green"), "'park' is not in taxonomy.csv; did you mean 'parks'?"),
+        (("rename", "parks", "Church"), "'Church' is in taxonomy.csv already, as 'church'"),
+        (("rename", "parks", " "), "a new supercategory needs a name"),
+        (("rename", "parks", "parks"), "'parks' has this name already"),
+        (("rename", "parks", "a\nb"), "the name 'a\\nb' holds a line break"),
+        (("merge", "parks", "Parks"), "'parks' cannot be merged into itself"),
+        (("merge", "parks", "pub"), "'parks' is natural, 'pub ' is human-made"),
+        (("add", "PUB", "--kind", "natural"), "'PUB' is in taxonomy.csv already, as 'pub '"),
+        (("add", "bar", "--kind", "made"), "kind 'made': expected natural or human-made"),
+        (("add", "", "--kind", "natural"), "a new supercategory needs a name"),
+        (("remove", "parks"), "in use by 2 decisions, 1 class root, 1 override; merge it"),
+        (("split", "parks", "lawn", "Q5"), "'Q5' is not decided as 'parks'"),
+        (("describe", "parks"), "give --definition or --kind"),
+    ],
+)
+def test_a_faulty_edit_is_one_line_and_changes_nothing(
+    folder: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert taxonomy(folder, *words) in (2, 3)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert texts(folder) == FILES
+
+
+def test_the_same_edit_again_changes_nothing(folder: Path) -> None:
+    for words in (
+        ("rename", "parks", "park"),
+        ("merge", "park", "lake"),
+        ("split", "lake", "lawn", "lawn"),
+        ("remove", "tower"),
+    ):
+        if words[0] == "merge":
+            taxonomy(folder, "add", "lake", "--kind", "natural")
+        if words[0] == "remove":
+            taxonomy(folder, "add", "tower", "--kind", "human-made")
+        assert taxonomy(folder, *words) == 0
+        after = texts(folder)
+        assert taxonomy(folder, *words) == 0
+        assert texts(folder) == after
+
+
+def test_capitals_of_a_name_can_be_changed(folder: Path) -> None:
+    assert taxonomy(folder, "rename", "parks", "Parks") == 0
+    assert "Parks,c,natural" in text_of(folder, "taxonomy.csv")
+
+
+def test_the_list_counts_what_uses_a_supercategory(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert taxonomy(folder, "list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["church", "human-made", "1", "0", "0"],
+        ["parks", "natural", "2", "1", "1"],
+        ["pub", "human-made", "0", "0", "1"],
+    ]
+
+
+@pytest.mark.parametrize("moves", range(7))
+def test_a_kill_between_two_files_is_repaired_by_the_same_command(
+    folder: Path,
+    moves: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    whole = tmp_path_factory.mktemp("whole")
+    shutil.copytree(folder, whole, dirs_exist_ok=True)
+    assert taxonomy(whole, "rename", "parks", "park") == 0
+    if (pid := os.fork()) == 0:
+        _die_after(moves, monkeypatch)
+        taxonomy(folder, "rename", "parks", "park")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == (9 if moves < 6 else 0)
+    ready = folder / "labels" / ".replacing"
+    assert ready.exists() or texts(folder) in (FILES, texts(whole))
+    assert taxonomy(folder, "rename", "parks", "park") == 0
+    assert texts(folder) == texts(whole)
+    assert not list((folder / "labels").glob(".replacing*"))
+
+
+def _die_after(moves: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, rename = moves, os.rename
+
+    def counted(self: Path, target: Path) -> Path:
+        nonlocal left
+        if self.parent.name == ".replacing" or self.name == ".replacing.tmp":
+            if not left:
+                os._exit(9)
+            left -= 1
+        rename(self, target)
+        return Path(target)
+
+    monkeypatch.setattr(Path, "replace", counted)
+    monkeypatch.setattr(Path, "rename", counted)
+
+
+def test_an_edit_waits_for_the_lock_of_the_labels(folder: Path) -> None:
+    with ThreadPoolExecutor() as threads:
+        with hold(folder / "labels" / ".lock"):
+            waits = threads.submit(taxonomy, folder, "rename", "parks", "park")
+            wait([waits], timeout=0.5)
+            assert texts(folder) == FILES
+        assert waits.result() == 0
+    assert "park,c" in text_of(folder, "taxonomy.csv")
