@@ -269,6 +269,7 @@ def write_review_page(runner: Runner) -> Path:
             source=workspace.source,
             title=pipeline.title or workspace.work.name,
             command=f"hgld review {workspace.words} --apply review.csv",
+            decisions=runner.read("decisions", stage),
         )
         with atomic_path(path) as temporary:
             temporary.write_text(page, encoding="utf-8")

@@ -100,10 +100,13 @@ def photograph(source: Path, count: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns_of("images"))
 
 
-def render(tables: dict[str, Any], folder: Path, **options: Any) -> str:
+def render(
+    tables: dict[str, Any], folder: Path, title: str = "Seven values", decisions: Any = None,
+    **options: Any,
+) -> str:  # fmt: skip
     return render_page(
-        **tables, options=ReviewOptions(**options), source=folder / "source", title="Seven values",
-        command="hgld review seven.toml --apply review.csv",
+        **tables, options=ReviewOptions(**options), source=folder / "source", title=title,
+        command="hgld review seven.toml --apply review.csv", decisions=decisions,
     )  # fmt: skip
 
 
@@ -485,16 +488,66 @@ def test_an_edit_that_is_taken_over_keeps_the_base_that_it_was_made_from(
     assert [row["base"] for row in rows] == ["", ""] + ["newer"] * 5
 
 
-def test_a_copy_of_the_page_elsewhere_has_its_own_edits(curator: Curator, tmp_path: Path) -> None:
+def name(curator: Curator, who: str) -> None:
+    curator.view.click("#who")
+    curator.view.fill("#name", who)
+    curator.press("Enter", "Escape")
+
+
+def test_edits_belong_to_the_sheet_and_the_person_not_to_the_folder(
+    curator: Curator, tables: dict[str, Any], tmp_path: Path
+) -> None:
     curator.press("K", "d")
+    name(curator, "Ann")  # the edits from before are hers
+    assert curator.text("#who") == "Ann" and curator.text("#edited") == "2"
     (tmp_path / "theirs").mkdir()
     copy = shutil.copy(tmp_path / "review.html", tmp_path / "theirs" / "review.html")
     curator.view.goto(copy.as_uri())
-    assert curator.view.is_hidden("#edited") and curator.view.is_hidden("#banner")
-    curator.view.goto(curator.address)
     assert curator.text("#edited") == "2"
-    curator.asked.clear()
-    curator.asked.append(curator.address)
+    name(curator, "Ben")
+    assert curator.view.is_hidden("#edited") and curator.view.is_hidden("#banner")
+    curator.press("u")
+    name(curator, "Ann")
+    assert curator.decisions()["Q1"] == ["keep", "lake", "natural", ""]
+    other = render({**tables, "sheet": tables["sheet"].iloc[1:]}, tmp_path, title="Another")
+    copy.write_text(other, encoding="utf-8")
+    curator.view.reload()  # the sheet of another pipeline, whose page has the same name
+    assert curator.view.is_hidden("#edited") and curator.view.is_hidden("#banner")
+    curator.asked[:] = [curator.address]
+
+
+def test_a_name_is_asked_once_and_signs_the_command(curator: Curator) -> None:
+    curator.press("d")
+    curator.view.click("#save")
+    assert curator.text("#saved pre") == "hgld review seven.toml --apply review.csv"
+    curator.view.fill("#name", 'Ann "$(x)" Lee')
+    curator.press("Tab")
+    signed = 'hgld review seven.toml --apply review.csv --set review.who="Ann (x) Lee"'
+    assert curator.text("#saved pre") == signed
+    curator.view.reload()
+    curator.view.click("#save")
+    assert curator.text("#saved pre") == signed and curator.view.locator("#name").count() == 0
+
+
+def test_the_history_of_a_value_names_who_decided_what_when_and_why(
+    chromium: Any, tables: dict[str, Any], tmp_path: Path
+) -> None:
+    made = [
+        {"key": "Q5", "key_type": "qid", "decision": "drop", "who": "ann", "when": "2026-01-01"},
+        {"key": "Q5", "key_type": "qid", "decision": "keep", "supercategory": "lake", "who": "ben",
+         "when": "2026-02-02", "why": "small lakes, too"},
+    ]  # fmt: skip
+    empty = dict.fromkeys(columns_of("decisions"), "")
+    decisions = pd.DataFrame([empty | row for row in made])
+    page = tmp_path / "review.html"
+    page.write_text(render(tables, tmp_path, decisions=decisions), encoding="utf-8")
+    person = Curator(chromium, page)
+    person.view.click("#row-4")
+    lines = person.view.locator(".history li").all_inner_texts()
+    assert [" ".join(line.split()) for line in lines] == [
+        "keep lake ben, 2026-02-02 small lakes, too", "drop ann, 2026-01-01",
+    ]  # fmt: skip
+    person.tab.close()
 
 
 def test_what_the_browser_kept_is_not_trusted(curator: Curator) -> None:

@@ -26,16 +26,18 @@ from hgld.artifacts.cells import unguard
 from hgld.config import ReviewOptions
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records
+from hgld.hierarchy.decisions import Decided
 from hgld.review.page.nearest import find_next_clusters
 from hgld.review.page.photos import ReviewPhoto, captions_of, choose_images, read_photos
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
 
-__all__ = ["render_page"]
+__all__ = ["history_facts", "render_page"]
 
 SCRIPTS = (  # in the order of their dependencies
     "dom.js",
     "sheet.js",
+    "person.js",
     "edits.js",
     "pace.js",
     "map.js",
@@ -69,6 +71,7 @@ def render_page(
     title: str,
     command: str,
     live: Mapping[str, Any] | None = None,
+    decisions: pd.DataFrame | None = None,
 ) -> str:
     """Return the page as HTML; the same tables and files give the same text.
 
@@ -86,6 +89,7 @@ def render_page(
         title: the pipeline's title.
         command: command that applies the file that the page saves.
         live: facts for the page of a server, which asks for its photos and sends its decisions.
+        decisions: all decisions, for the history of each value; None shows none.
 
     Returns:
         HTML of at most ``review.page_megabytes``, unless the rows alone take more.
@@ -93,11 +97,13 @@ def render_page(
     facts = {
         "title": title,
         "command": command,
+        "series": sha256(f"{title}\n{command}".encode()).hexdigest()[:16],  # of versions of a sheet
         **_sheet_facts(_csv_text(sheet), find_next_clusters(clusters, label_vectors)),
         "clusters": _cluster_facts(cluster_summary),
         "taxonomy": _taxonomy_facts(taxonomy),
     }
     keys = _keys(facts)
+    facts["history"] = {} if decisions is None else history_facts(decisions, clusters, keys)
     facts["landmarks"] = {
         **_landmark_facts(landmark_values, keys),
         "needed": options.min_coverage,
@@ -159,6 +165,27 @@ def _taxonomy_facts(taxonomy: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {**row, "supercategory": single_blanks(row["supercategory"])} for row in records(taxonomy)
     ]
+
+
+def history_facts(
+    decisions: pd.DataFrame, clusters: pd.DataFrame, keys: Sequence[str]
+) -> dict[str, list[list[str]]]:
+    """Return row number -> decision, supercategory, who, when and why of each, newest first.
+
+    A value without one is left out. A key without a value has the decisions on its id or label.
+    """
+    decided = Decided(decisions)
+    columns = (value_keys(clusters), clusters["class_id"], clusters["instance_of"])
+    value_of = {key: value for key, *value in zip(*columns, strict=True)}
+    made = {key: decided.history(*value_of.get(key, (key, key))) for key in keys}
+    return {
+        str(row): [
+            [one.decision, one.supercategory, one.who, one.when, one.why]
+            for one in reversed(made[key])
+        ]
+        for row, key in enumerate(keys)
+        if made[key]
+    }
 
 
 def _landmark_facts(landmark_values: pd.DataFrame, keys: Sequence[str]) -> dict[str, Any]:

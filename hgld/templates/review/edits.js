@@ -1,7 +1,8 @@
 // What the person has decided here: kept in this browser, undone step by step.
 
-const PREFIX = `hgld review ${location.pathname} `; // another folder's page has its own edits
-const STORE = data.live ? `hgld live review ${data.live.sheet}` : PREFIX + data.hash;
+// Of this person on all versions of this sheet, wherever a copy of the page is.
+const storePrefix = () => `hgld review ${data.series} ${encodeURIComponent(person)} `;
+const storeName = () => (data.live ? `hgld live review ${data.live.sheet}` : storePrefix() + data.hash);
 const STATUSES = ["open", "unsure", "stale", "decided", "dropped"];
 const edits = new Map(); // value key -> its four editable cells
 const steps = []; // each a list of [key, the edit before or undefined]
@@ -72,11 +73,18 @@ const tell = () => changed.forEach((redraw) => redraw());
 
 function keep() {
   try {
-    if (edits.size) localStorage.setItem(STORE, JSON.stringify([...edits]));
-    else localStorage.removeItem(STORE);
+    if (edits.size) localStorage.setItem(storeName(), JSON.stringify([...edits]));
+    else localStorage.removeItem(storeName());
     stored = true;
   } catch {
     stored = false; // a private window, or no room: the page says so
+  }
+}
+
+// Undo reaches edits from before a reload, too.
+function stepsOfEdits() {
+  for (const [id, kept] of groupBy([...edits], ([, cells]) => cells.step)) {
+    steps.push(Object.assign(kept.map(([key]) => [key, undefined]), { id }));
   }
 }
 
@@ -110,7 +118,7 @@ function isDecision(cells) {
 function earlierStores() {
   try {
     return Object.keys(localStorage).filter(
-      (name) => name.startsWith(PREFIX) && name !== STORE && readStore(name).length,
+      (name) => name.startsWith(storePrefix()) && name !== storeName() && readStore(name).length,
     );
   } catch {
     return [];

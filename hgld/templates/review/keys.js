@@ -111,12 +111,18 @@ function save() {
   dialogOf("saved", "review.csv is in your downloads", ...savedWords());
 }
 
+// Decisions are signed with the name that the page knows; a shell reads it as it is.
+const signedCommand = () =>
+  data.command + (person && ` --set review.who="${person.replace(/["\\$`!]/g, "")}"`);
+
 function savedWords() {
   const words = (text) => make("p", {}, text);
   if (!edits.size) return [words("It is the sheet as it was: nothing is decided here yet.")];
+  const command = make("pre", {}, signedCommand());
+  const unsigned = person ? null : nameField(() => (command.textContent = signedCommand()));
   return [
     words(`It holds the whole sheet with your ${counted(edits.size, "edit")}. This takes them over:`),
-    make("pre", {}, data.command),
+    command, unsigned,
     words("Write the folder of your downloads before review.csv, and the same --set as before."),
     words("Nothing is applied where a row has a fault."),
   ];

@@ -1,6 +1,5 @@
 // Decisions shared through a server: sent as they are made, and those of others as they come.
 
-const WHO = "hgld review name";
 const AGAIN_MS = 1000; // between two attempts to reach the server
 const QUIET_MS = 4000; // of a note that is being written, until it is sent
 const session = {
@@ -10,7 +9,7 @@ const session = {
 
 function startLive() {
   session.who = clean(recall(WHO) || "");
-  const saved = JSON.parse(recall(`${STORE} saved`) || "[]").filter(({ keys }) => keys.every((key) => rowOf.has(key)));
+  const saved = JSON.parse(recall(`${storeName()} saved`) || "[]").filter(({ keys }) => keys.every((key) => rowOf.has(key)));
   steps.unshift(...saved.map(({ id, keys }) => Object.assign(keys.map((key) => [key]), { id, saved: true })));
   byId("save").before(button("primary", showPeople, span(""), make("b", { hidden: true })));
   byId("save").previousSibling.id = "people";
@@ -22,22 +21,6 @@ function startLive() {
   drawPeople();
   if (session.who) connect();
   else showPeople();
-}
-
-function recall(name) {
-  try {
-    return localStorage.getItem(name);
-  } catch {
-    return null; // a private window
-  }
-}
-
-function remember(name, text) {
-  try {
-    localStorage.setItem(name, text);
-  } catch {
-    // asked again the next time
-  }
 }
 
 // The stream of news; if it breaks, it is opened again, and what waits is sent.
@@ -162,7 +145,7 @@ async function sendStep(id) {
 function markSaved(step) {
   Object.assign(step, { saved: true, noteOf: undefined });
   const saved = steps.filter((one) => one.saved).slice(-200);
-  remember(`${STORE} saved`, JSON.stringify(saved.map((one) => ({ id: one.id, keys: one.map(([key]) => key) }))));
+  remember(`${storeName()} saved`, JSON.stringify(saved.map((one) => ({ id: one.id, keys: one.map(([key]) => key) }))));
 }
 
 async function takeBack(id) {

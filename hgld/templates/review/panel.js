@@ -22,7 +22,7 @@ function drawPanel() {
   close.setAttribute("aria-label", "Close");
   const parts = [
     ...headParts(row), photoStrip(row), exampleWords(row), ...decisionParts(row), clusterPart(row),
-    close,
+    historyPart(row), close,
   ];
   panel.replaceChildren(...parts.filter(Boolean));
   panel.scrollTop = 0;
@@ -115,4 +115,16 @@ function exampleWords(row) {
   const names = row.examples.split("; ").filter((name) => name && !shown.includes(name));
   const head = shown.length ? "Also " : "For example ";
   return names.length ? make("p", { class: "examples" }, head, names.join(" · ")) : null;
+}
+
+// Who decided what, when and why; the newest first.
+function historyPart(row) {
+  const made = data.history[row.number] || [];
+  if (!made.length) return null;
+  const lines = made.map(([decision, supercategory, who, when, why]) =>
+    make("li", {},
+      bold(decision, supercategory && ` ${supercategory}`), ` ${who || "somebody"}, ${when || "some day"}`,
+      why && make("span", { class: "why" }, why)));
+  const list = make("ol", { class: "history", reversed: true }, ...lines);
+  return make("section", { class: "part" }, make("h3", {}, "History"), list);
 }

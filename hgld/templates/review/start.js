@@ -22,6 +22,7 @@ function drawBar() {
   byId("edited").hidden = !edits.size;
   byId("save").setAttribute("aria-label", `Download review.csv, ${counted(edits.size, "edit")}`);
   byId("undo").disabled = !steps.length;
+  byId("who").textContent = person || "Your name";
 }
 
 // Both shares, since the gate of the run counts landmarks and the sheet is ordered by images.
@@ -87,10 +88,8 @@ function footing() {
 }
 
 function start() {
-  takeIn(STORE);
-  for (const [id, kept] of groupBy([...edits], ([, cells]) => cells.step)) {
-    steps.push(Object.assign(kept.map(([key]) => [key, undefined]), { id })); // undo also after a reload
-  }
+  takeIn(storeName());
+  stepsOfEdits();
   pace.before = countEdits();
   keep();
   votes = null;
@@ -106,6 +105,8 @@ function start() {
   byId("list").addEventListener("scroll", once(drawRows), { passive: true });
   byId("undo").addEventListener("click", undoStep);
   byId("keys").addEventListener("click", showHelp);
+  byId("who").addEventListener("click", askName);
+  byId("who").hidden = Boolean(data.live); // a server's page shows everybody
   byId("save").addEventListener("click", save);
   document.addEventListener("keydown", pressKey);
   byId("map").addEventListener("keydown", walkMap);
@@ -124,9 +125,9 @@ function start() {
 
 // Edits made in another tab of this page.
 function takeOthers(event) {
-  if (event.key !== STORE) return;
+  if (event.key !== storeName()) return;
   edits.clear();
-  takeIn(STORE);
+  takeIn(storeName());
   tell();
 }
 

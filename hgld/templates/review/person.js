@@ -1,0 +1,55 @@
+// Who decides: asked once, kept in this browser.
+
+const WHO = "hgld review name";
+let person = recall(WHO) || "";
+
+function recall(name) {
+  try {
+    return localStorage.getItem(name);
+  } catch {
+    return null; // a private window
+  }
+}
+
+function remember(name, text) {
+  try {
+    localStorage.setItem(name, text);
+  } catch {
+    // asked again the next time
+  }
+}
+
+// Edits that were made before the name was known are the person's; those of another one are not.
+function signAs(name) {
+  const unsigned = person ? [] : [...edits];
+  if (unsigned.length) forget([storeName()]);
+  person = name;
+  remember(WHO, name);
+  edits.clear();
+  steps.length = 0;
+  takeIn(storeName());
+  for (const [key, cells] of unsigned) put(rowOf.get(key), cells);
+  stepsOfEdits();
+  keep();
+  tell();
+  drawBanner();
+}
+
+function nameField(taken = () => {}) {
+  const field = make("input", {
+    id: "name", type: "text", maxlength: "80", autocomplete: "name", value: person,
+    onchange: () => {
+      const name = clean(field.value);
+      if (name && name !== person) signAs(name);
+      taken();
+    },
+  });
+  return make("label", { class: "field" }, "Your name", field);
+}
+
+function askName() {
+  const words = "It signs your decisions, which are published with the labels. Your edits are kept "
+    + "in this browser under this name; somebody else gives another one.";
+  dialogOf("help", "Who decides?", nameField(), make("p", { class: "quiet" }, words));
+  byId("name").focus();
+}
