@@ -22,7 +22,7 @@ from hgld.model.text import load_text_encoder
 from hgld.ranking import losses
 from hgld.review.spreadsheet import read_sheets
 from hgld.review.workbook import write_workbook
-from hgld.shards.sequential import open_location
+from hgld.shards.files import open_location
 from hgld.tasks import map_tasks
 from hgld.train.runs import RunFolder
 

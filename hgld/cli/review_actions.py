@@ -279,6 +279,6 @@ def write_review_page(runner: Runner) -> Path:
 def _shown_images(runner: Runner, stage: Stage) -> Any:
     """Return the images that the pipeline would export."""
     images, removals = (runner.read(name, stage) for name in ("images", "removals"))
-    withhold = load_function("hgld.shards.permission:withhold")
+    withhold = load_function("hgld.shards.plan:withhold")
     shown, _ = withhold(images, removals, runner.workspace.pipeline.export.licenses)
     return shown

@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING
 from hgld.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from hgld.shards.batches import BatchOptions, BatchPlan, Samples, plan_epoch
-    from hgld.shards.copy import copy_samples
-    from hgld.shards.coverage import Coverage, measure_coverage
+    from hgld.shards.batches import (
+        BatchOptions,
+        BatchPlan,
+        Coverage,
+        Samples,
+        measure_coverage,
+        plan_epoch,
+    )
     from hgld.shards.foreign import index_shards
     from hgld.shards.index import read_index, read_manifest
     from hgld.shards.load import BatchLoader, ImageLoader
     from hgld.shards.look import count_shards, list_shards, read_sample
     from hgld.shards.read import ShardImages, read_image
+    from hgld.shards.shard import copy_samples
     from hgld.shards.verify import verify_shards
     from hgld.shards.write import export_shards
 
@@ -43,14 +49,13 @@ __all__ = [
 
 __getattr__ = lazy_names(
     __name__,
-    batches="BatchOptions BatchPlan Samples plan_epoch",
-    copy="copy_samples",
-    coverage="Coverage measure_coverage",
+    batches="BatchOptions BatchPlan Coverage Samples measure_coverage plan_epoch",
     foreign="index_shards",
     index="read_index read_manifest",
     load="BatchLoader ImageLoader",
     look="count_shards list_shards read_sample",
     read="ShardImages read_image",
     verify="verify_shards",
+    shard="copy_samples",
     write="export_shards",
 )

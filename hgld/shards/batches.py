@@ -3,12 +3,15 @@
 A batch is a pure function of the samples, the options, the seed and its step; readers, workers and
 ranks only load their share of it. A run can therefore stop at any step and resume with any number
 of workers or ranks, and every rank has the same number of steps.
+
+Sampling by class leaves images out silently, and too small classes always; ``measure_coverage``
+counts both before a run that takes days.
 """
 
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
 from itertools import combinations
@@ -18,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from hgld.errors import InvalidData, UsageError
-from hgld.shards.deal import deal_rows
 from hgld.shards.sampling import (
     BatchOptions,
     Samples,
     count_groups,
     count_up,
+    deal_rows,
     parents_of,
     require_classes,
     take_images,
@@ -33,8 +36,10 @@ from hgld.shards.window import draw_from_window, draw_groups_from_window
 __all__ = [
     "BatchOptions",
     "BatchPlan",
+    "Coverage",
     "GlobalBatch",
     "Samples",
+    "measure_coverage",
     "part_of_rank",
     "plan_epoch",
     "step_seed",
@@ -374,3 +379,79 @@ def _cap_runs(classes: np.ndarray, groups: np.ndarray, options: BatchOptions) ->
     room = options.images_cap // options.images_per_class - before
     capped[order] = np.clip(room, 0, groups[order])
     return capped
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Classes and images of some epochs.
+
+    Attributes:
+        steps: batches of each epoch.
+        classes, images: how many there are.
+        classes_reached, images_reached: how many are in at least one batch.
+        classes_too_small: classes that are left out because they have fewer than K images.
+        images_too_small: images of those classes.
+        images_left_out: images of other classes that no batch took (remainders, cap, no partners).
+        repeats: images that are in an epoch more than once.
+        padding: cells of batches that are padding.
+    """
+
+    steps: tuple[int, ...]
+    classes: int
+    images: int
+    classes_reached: int
+    images_reached: int
+    classes_too_small: int
+    images_too_small: int
+    images_left_out: int
+    repeats: int
+    padding: int
+
+    def describe(self, images_per_class: int) -> str:
+        """Describe in one line what an epoch covers and what it leaves out."""
+        shown = (
+            f"batches of an epoch: {max(self.steps):,}; classes in them: {self.classes_reached:,} "
+            f"of {self.classes:,}; images: {self.images_reached:,} of {self.images:,}"
+        )
+        others = self.classes - self.classes_reached - self.classes_too_small
+        left_out = {
+            f"classes with fewer than {images_per_class} images": self.classes_too_small,
+            "images of these": self.images_too_small,
+            "classes without room or partners": others,
+            "images left for other epochs": self.images_left_out,
+            "repeated images": self.repeats,
+            "padded places": self.padding,
+        }
+        return "; ".join([shown, *(f"{what}: {n:,}" for what, n in left_out.items() if n)])
+
+    def to_json(self) -> dict[str, Any]:
+        """The counts as plain values."""
+        return asdict(self)
+
+
+def measure_coverage(
+    samples: Samples, options: BatchOptions, *, seed: int, epochs: int = 1
+) -> Coverage:
+    """Plan the first ``epochs`` epochs and count the classes and images in them."""
+    plans = [plan_epoch(samples, options, seed=seed, epoch=epoch) for epoch in range(epochs)]
+    drawn = [plan[plan >= 0] for plan in plans]
+    reached = np.unique(np.concatenate(drawn))
+    finest = samples.labels[:, -1]
+    classes, number, size = np.unique(finest, return_inverse=True, return_counts=True)
+    small = size < options.images_per_class
+    if options.small_classes != "drop":
+        # Otherwise small classes are repeated or padded, not left out.
+        small = np.zeros_like(small)
+    in_small = int(size[small].sum())
+    return Coverage(
+        steps=tuple(len(plan) for plan in plans),
+        classes=len(classes),
+        images=len(finest),
+        classes_reached=len(np.unique(number[reached])),
+        images_reached=len(reached),
+        classes_too_small=int(small.sum()),
+        images_too_small=in_small,
+        images_left_out=len(finest) - len(reached) - in_small,
+        repeats=sum(len(rows) - len(np.unique(rows)) for rows in drawn),
+        padding=sum(int((plan < 0).sum()) for plan in plans),
+    )

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from hgld.artifacts import Json, hash_file
 from hgld.errors import HgldError, InvalidData, MissingInput
-from hgld.shards.files import is_url
+from hgld.shards.files import is_url, join_location, open_location
 from hgld.shards.schema import (
     INDEX_AGAIN,
     MOST_BYTES,
@@ -20,7 +20,6 @@ from hgld.shards.schema import (
     is_shard_name,
     level_columns,
 )
-from hgld.shards.sequential import join_location, open_location
 from hgld.words import single_blanks
 
 __all__ = [

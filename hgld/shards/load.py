@@ -33,11 +33,9 @@ from hgld.shards.batches import (
     step_seed,
 )
 from hgld.shards.damaged import DamagedImages, exceeded, spare_rows
-from hgld.shards.deal import count_rows
-from hgld.shards.files import local_folder
+from hgld.shards.files import join_location, local_folder, open_location
 from hgld.shards.read import ShardImages, Transform
-from hgld.shards.sampling import count_groups, parents_of
-from hgld.shards.sequential import join_location, open_location
+from hgld.shards.sampling import count_groups, count_rows, parents_of
 from hgld.shards.stream import reads_per_byte, stream_batches
 from hgld.stopping import held_back, ignore_requests
 from hgld.tasks import say_or_warn

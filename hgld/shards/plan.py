@@ -1,19 +1,28 @@
-"""Assign images to shards: cut each class into runs and scatter the runs over the shards.
+"""Choose the images that may be exported, and scatter the runs of each class over the shards.
 
 Rank losses need several images of a class in a batch. A reader that goes through shards
 sequentially finds them only if they are adjacent: consecutive samples of one class are a run. The
 runs of a class go to different shards, and every supercategory is dealt over all shards, so that a
 few shards read side by side represent the whole data set. Nothing here reads an image.
+
+An unknown licence gives no permission, so such images are left out unless the pipeline lists
+"unknown". Every withheld image is recorded in export_dropped with its reason.
 """
 
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from math import ceil
 
 import numpy as np
 import pandas as pd
 
-__all__ = ["plan_shards", "shard_name"]
+from hgld.tasks import say
+
+__all__ = ["DROPPED", "count_reasons", "permits", "plan_shards", "shard_name", "withhold"]
 
 MEMBER_OVERHEAD = 3 * 512 + 3 * 256 + 800  # three headers, three paddings, the JSON
+DROPPED = ["split", "image_id", "reason", "detail"]
+UNKNOWN = "unknown"
 
 
 def shard_name(split: str, number: int) -> str:
@@ -105,3 +114,50 @@ def _rank(order: np.ndarray) -> np.ndarray:
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return rank
+
+
+def permits(allowed: Sequence[str], licence: str) -> bool:
+    """Whether a licence matches one of the patterns that may be exported.
+
+    Example:
+        >>> permits(["*/licenses/by/*"], "https://creativecommons.org/licenses/by/3.0/")
+        True
+        >>> permits(["*"], "unknown"), permits(["*", "unknown"], "unknown")
+        (False, True)
+    """
+    if licence.strip().lower() in ("", UNKNOWN):
+        return UNKNOWN in allowed
+    return any(fnmatchcase(licence.lower(), pattern.lower()) for pattern in allowed)
+
+
+def withhold(
+    images: pd.DataFrame, removals: pd.DataFrame | None, licenses: Sequence[str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Split the images into those that may be exported and those that may not, with a reason."""
+    why = {} if removals is None else dict(zip(removals["image_id"], removals["why"], strict=True))
+    known = set(images["image_id"])
+    strange = [image_id for image_id in why if image_id not in known]
+    if strange:  # a typo in the list would remove nothing, silently
+        some = ", ".join(strange[:3]) + ", ..." * (len(strange) > 3)
+        say(f"removals.csv: {len(strange)} of {len(why)} ids are of no image here: {some}")
+    # Patterns are matched once per licence, not per image.
+    allowed = {licence: permits(licenses, licence) for licence in images["license"].unique()}
+    removed = images["image_id"].isin(list(why))
+    # An image has one reason; a removal request has priority over its licence.
+    closed = ~images["license"].map(allowed).astype(bool) & ~removed
+    dropped = [
+        images[removed].assign(reason="removed", detail=lambda t: t["image_id"].map(why)),
+        images[closed].assign(reason="licence", detail=lambda t: "licence: " + t["license"]),
+    ]
+    return images[~removed & ~closed], pd.concat(dropped, ignore_index=True)[DROPPED]
+
+
+def count_reasons(dropped: pd.DataFrame) -> str:
+    """Count dropped images by reason, as text.
+
+    Example:
+        >>> count_reasons(pd.DataFrame({"reason": ["licence", "licence", "removed"]}))
+        '2 licence, 1 removed'
+    """
+    counts = dropped["reason"].value_counts()
+    return ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts.index)) or "none"

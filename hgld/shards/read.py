@@ -20,10 +20,16 @@ from torch.utils.data import Dataset
 
 from hgld.errors import DamagedImage
 from hgld.images import Undecodable, decode_rgb
-from hgld.shards.files import FileReader, is_url, local_folder, require_intact
+from hgld.shards.files import (
+    FileReader,
+    SequentialFile,
+    is_url,
+    join_location,
+    local_folder,
+    require_intact,
+)
 from hgld.shards.index import labels_of, require_columns, whole_numbers
 from hgld.shards.schema import IMAGE_CRC32
-from hgld.shards.sequential import SequentialFile, join_location
 
 __all__ = ["ShardImages", "Transform", "decode_image", "read_image"]
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from hgld.errors import DISK_FULL, Resumable
 from hgld.shards.batches import BatchOptions, BatchPlan
+from hgld.shards.files import SequentialFile
 from hgld.shards.read import ShardImages
-from hgld.shards.sequential import SequentialFile
 
 __all__ = ["HeldImages", "reads_per_byte", "stream_batches"]
 

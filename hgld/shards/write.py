@@ -23,8 +23,7 @@ from hgld.images import Undecodable
 from hgld.shards.classes import Classes, label_images, number_classes
 from hgld.shards.files import FileReader
 from hgld.shards.index import is_export
-from hgld.shards.permission import DROPPED, count_reasons, withhold
-from hgld.shards.plan import plan_shards
+from hgld.shards.plan import DROPPED, count_reasons, plan_shards, withhold
 from hgld.shards.sample import Encoding, encode_image
 from hgld.shards.shard import ShardTask, read_markers, write_or_keep
 from hgld.shards.sidecars import SIDECARS, write_sidecars

@@ -20,8 +20,7 @@ from hgld.config import Options, RunOptions, TrainOptions
 from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
 from hgld.model.image_config import ImageConfig
 from hgld.model.transforms import training_transform
-from hgld.shards.batches import BatchOptions, Samples
-from hgld.shards.coverage import measure_coverage
+from hgld.shards.batches import BatchOptions, Samples, measure_coverage
 from hgld.shards.damaged import DamagedImages
 from hgld.shards.index import labels_of, read_index, read_manifest
 from hgld.shards.load import BatchLoader

@@ -22,7 +22,7 @@ from hgld.shards import (
     read_sample,
     verify_shards,
 )
-from hgld.shards.copy import copy_samples
+from hgld.shards.shard import copy_samples
 from hgld.shards.sidecars import write_checksums
 from tests.fuzz.driver import fuzz
 from tests.shards.shard_world import make_world

@@ -8,10 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import InvalidData, UsageError
-from hgld.shards.batches import BatchOptions, BatchPlan, Samples, part_of_rank, plan_epoch
-from hgld.shards.coverage import measure_coverage
-from hgld.shards.deal import count_rows, deal_rows
+from hgld.shards.batches import (
+    BatchOptions,
+    BatchPlan,
+    Samples,
+    measure_coverage,
+    part_of_rank,
+    plan_epoch,
+)
 from hgld.shards.plan import plan_shards
+from hgld.shards.sampling import count_rows, deal_rows
 from hgld.shards.window import draw_groups_from_window
 
 sizes = st.lists(st.integers(1, 40), min_size=4, max_size=30)
