@@ -15,7 +15,9 @@ from hgld.artifacts.atomic import (
     hash_file,
     left_behind,
     named_in_errors,
+    read_sealed,
     require_file,
+    write_sealed,
 )
 from hgld.artifacts.catalogue import (
     ARTIFACTS,
@@ -38,7 +40,6 @@ from hgld.artifacts.csv_files import (
     write_csv,
 )
 from hgld.artifacts.formats import Artifact, Folder, Json, Table, VectorFile, Vectors
-from hgld.artifacts.sealed import read_sealed, write_sealed
 from hgld.artifacts.tree import Tree, list_tree, size_of_file
 
 __all__ = [

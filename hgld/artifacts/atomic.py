@@ -2,6 +2,9 @@
 
 A writer gets a temporary path in the same folder. Its bytes are synced to the disk before the
 rename, so after a kill, a crash or a full disk the previous version is still there.
+
+A sealed cache file ends with a hash of its bytes and of a description of its content. If it is
+damaged, truncated, or swapped with another one, it is made again.
 """
 
 import os
@@ -21,10 +24,13 @@ __all__ = [
     "hash_file",
     "left_behind",
     "named_in_errors",
+    "read_sealed",
     "require_file",
+    "write_sealed",
 ]
 
 REPLACING = ".replacing"  # folder with the new versions of files that are replaced together
+SEAL = sha256().digest_size  # bytes at the end of the file, which readers of .npy ignore
 
 
 @contextmanager
@@ -205,3 +211,30 @@ def _sync(path: Path) -> None:
             os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_sealed(path: Path, content: bytes | memoryview, holds: str) -> None:
+    """Write atomically; ``holds`` describes the content and its inputs and is part of the hash."""
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        file.write(content)
+        file.write(_seal(content, holds))
+        file.flush()
+
+
+def read_sealed(path: Path, holds: str) -> memoryview | None:
+    """Return the content, or None if the file is missing, damaged, or sealed for other content."""
+    if not path.is_file():  # reading a pipe or a device might never end
+        return None
+    try:
+        whole = memoryview(path.read_bytes())
+    except OSError:
+        return None
+    content = whole[:-SEAL]
+    return content if _seal(content, holds) == whole[-SEAL:] else None
+
+
+def _seal(content: bytes | memoryview, holds: str) -> bytes:
+    digest = sha256(holds.encode())
+    digest.update(b"\0")
+    digest.update(content)
+    return digest.digest()

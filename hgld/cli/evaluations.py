@@ -20,8 +20,8 @@ from hgld.words import count_text
 
 if TYPE_CHECKING:
     from hgld.evaluate.compare import Comparison
-    from hgld.evaluate.files import FileResult
     from hgld.evaluate.given import Given
+    from hgld.evaluate.measured_files import FileResult
 
 __all__ = ["app"]
 
@@ -88,7 +88,7 @@ def measure(
     list), image_id, and a column a level, coarse to fine. .npy: embeddings alone; labels then come
     from another file, in the same order, or with a column image_id or path.
     """
-    from hgld.evaluate.files import measure_files
+    from hgld.evaluate.measured_files import measure_files
 
     require_other(out, query, gallery, labels, gallery_labels)
     with progress():

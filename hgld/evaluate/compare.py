@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts.evaluation import bootstrap_unit, pair_seeds
-from hgld.bootstrap import DRAWS, find_ends, resample_means
+from hgld.bootstrap import DRAWS, bootstrap_unit, find_ends, pair_seeds, resample_means
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.results import MeasuredRun
 from hgld.words import shared_text

@@ -24,8 +24,8 @@ from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model import build_image_model, load_model
 from hgld.model.backbones import find_backbone, pretrained_view
 from hgld.model.clip import find_clip, load_clip_tower
-from hgld.model.folder import CONFIG, LOSSES, check_model, models_by_run
 from hgld.model.image import evaluation_transform
+from hgld.model.model_folder import CONFIG, LOSSES, check_model, models_by_run
 from hgld.model.weights import split_name
 from hgld.tasks import say
 from hgld.words import nearest

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, Folder, Json, atomic_path
-from hgld.artifacts.evaluation import name_classes
 from hgld.artifacts.ranking_file import RankingFile
+from hgld.bootstrap import name_classes
 from hgld.config import EvaluateOptions, default_work
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.evaluate.embeddings import EmbeddingStore

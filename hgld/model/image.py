@@ -2,8 +2,9 @@
 
 A timm backbone with pooling; then, as in the recipes, a norm without learned scale (LayerNorm or
 L2), a linear head and L2 normalisation. Without a head the pooled pretrained features are the
-embedding. A saved model is a folder with ``model.safetensors`` and ``config.json``; one call loads
-it.
+embedding. Backbones pool in different ways (a class token, a norm after the mean), so the pooling
+that a recipe names is applied to the features of any backbone. A saved model is a folder with
+``model.safetensors`` and ``config.json``; one call loads it.
 """
 
 from collections.abc import Mapping
@@ -22,16 +23,17 @@ from hgld.artifacts import atomic_path, hash_file
 from hgld.config import TrainOptions
 from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model.backbones import LITE0, create_backbone, find_backbone
-from hgld.model.folder import CONFIG, WEIGHTS, check_model, write_config
 from hgld.model.image_config import ImageConfig
-from hgld.model.pooling import Pooling
+from hgld.model.model_folder import CONFIG, WEIGHTS, check_model, write_config
 from hgld.model.transforms import ImageTransform, evaluation_transform, training_transform
 from hgld.model.weights import one_line
 
 __all__ = [
+    "GeM",
     "ImageConfig",
     "ImageModel",
     "ImageTransform",
+    "Pooling",
     "build_image_model",
     "evaluation_transform",
     "load_model",
@@ -39,6 +41,63 @@ __all__ = [
     "save_model",
     "training_transform",
 ]
+
+LEAST = 1e-6  # 0 to a power has no gradient
+
+
+class Pooling(nn.Module):
+    """Pool (B, F, H, W), (B, H, W, F) or (B, tokens, F) features to (B, F).
+
+    Args:
+        how: avg, max or gem.
+        features: F.
+        prefix_tokens: leading tokens that are not image positions (the class token).
+
+    Example:
+        >>> Pooling("max", 2)(torch.tensor([[[[1.0, 5.0]], [[2.0, 3.0]]]])).tolist()
+        [[5.0, 3.0]]
+    """
+
+    def __init__(self, how: str, features: int, prefix_tokens: int = 0) -> None:
+        super().__init__()
+        self.how, self.features, self.prefix_tokens = how, features, prefix_tokens
+        self.gem = GeM() if how == "gem" else None
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Pool over all positions."""
+        places = self._places(features)  # (B, N, F)
+        if self.gem is not None:
+            pooled: Tensor = self.gem(places)
+            return pooled
+        return places.amax(1) if self.how == "max" else places.mean(1)
+
+    def _places(self, features: Tensor) -> Tensor:
+        if features.ndim == 3:
+            return features[:, self.prefix_tokens :]
+        if features.shape[1] == self.features:
+            return features.flatten(2).transpose(1, 2)
+        return features.flatten(1, 2)
+
+
+class GeM(nn.Module):
+    """Generalised mean over positions (Radenovic et al. 2019): (mean x^p)^(1/p), p learned.
+
+    Example:
+        >>> round(GeM(2.0)(torch.tensor([[[1.0], [7.0]]])).item(), 4)
+        5.0
+    """
+
+    def __init__(self, p: float = 3.0) -> None:
+        super().__init__()
+        self.p = nn.Parameter(torch.tensor(p))
+
+    def forward(self, places: Tensor) -> Tensor:
+        """(B, N, F) to (B, F), in float32 at least: powers exceed the range of half precision."""
+        half = places.dtype in (torch.float16, torch.bfloat16)
+        with torch.autocast(places.device.type, enabled=False):
+            powers = (places.float() if half else places).clamp(min=LEAST) ** self.p
+            pooled: Tensor = powers.mean(1) ** (1.0 / self.p)
+            return pooled
 
 
 class ImageModel(nn.Module):

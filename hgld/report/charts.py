@@ -4,13 +4,16 @@ A chart without data is left out: no loss curves if nothing was trained, no grou
 has a single level. A title states a finding if the numbers support one.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from hgld.errors import InvalidData
 from hgld.figures import (
     DARK,
     LIGHT,
@@ -24,27 +27,54 @@ from hgld.figures import (
 from hgld.report.class_map import ClassMap, draw_class_maps, place_classes
 from hgld.report.confusion import count_confusion, draw_confusion
 from hgld.report.counts import Counts
-from hgld.report.curve_charts import plan_curves
+from hgld.report.curves import plan_curves
 from hgld.report.figures import (
     draw_class_sizes,
     draw_level_bars,
     draw_loss_curves,
     model_colours,
 )
-from hgld.report.losses import LossCurve, read_losses
-from hgld.report.metrics import best_run, mean_of
+from hgld.report.metrics_table import best_run, mean_of
 from hgld.report.plans import ChartData, ChartPlan
 from hgld.tasks import track
 from hgld.words import count_text, level_noun
 
-__all__ = ["SECTIONS", "Chart", "draw_charts"]
+__all__ = ["SECTIONS", "Chart", "LossCurve", "draw_charts", "read_losses"]
 
+LossCurve = tuple[list[float], list[float]]  # steps and losses
 SECTIONS = {
     "ranking": "What the rankings are like",
     "models": "What the models learned",
     "data": "What there is to find",
 }
 MAPS = 6  # models that each have a map
+
+
+def read_losses(run: Path) -> LossCurve | None:
+    """Return steps and losses of a run; None if it was not trained.
+
+    Raises:
+        InvalidData: a line is not a JSON object.
+    """
+    path = run / "metrics.jsonl"
+    if not path.is_file():
+        return None
+    records = [
+        _parse_line(line, path, number)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+    ]
+    pairs = [(float(r["step"]), float(r["loss"])) for r in records if "step" in r and "loss" in r]
+    return ([step for step, _ in pairs], [loss for _, loss in pairs]) if pairs else None
+
+
+def _parse_line(line: str, path: Path, number: int) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = dict(json.loads(line))
+    except (ValueError, TypeError):
+        raise InvalidData(
+            f"{path} line {number}: not a JSON object; delete the run's folder and train again"
+        ) from None
+    return record
 
 
 @dataclass(frozen=True)

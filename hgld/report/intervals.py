@@ -11,8 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts.evaluation import bootstrap_unit, name_classes, pair_seeds
-from hgld.bootstrap import DRAWS, find_ends, resample_means
+from hgld.bootstrap import (
+    DRAWS,
+    bootstrap_unit,
+    find_ends,
+    name_classes,
+    pair_seeds,
+    resample_means,
+)
 from hgld.errors import InvalidData
 
 __all__ = ["Intervals", "measure_intervals"]

@@ -9,6 +9,7 @@ import io
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from hgld.report.counts import Counts, by_split
 from hgld.report.examples import Images, landmark_names
 from hgld.report.galleries import (
     Gallery,
+    draw_retrievals,
     draw_rows,
     find_galleries,
     frame_of,
@@ -33,28 +35,56 @@ from hgld.report.galleries import (
     shorten,
 )
 from hgld.report.intervals import measure_intervals
-from hgld.report.layout import arrange
-from hgld.report.metrics import (
+from hgld.report.metrics_table import (
     MetricRow,
     explain_metrics,
     first_metric,
     inverted_queries,
     metric_rows,
+    metrics_latex,
+    metrics_table,
     skipped_queries,
 )
 from hgld.report.plans import ChartData
-from hgld.report.sheets import draw_retrievals
-from hgld.report.tables import metrics_latex, metrics_table
 from hgld.shards.index import level_columns, read_index, read_manifest
 from hgld.words import count_text, level_noun, shared_text
 
-__all__ = ["describe_seeds", "write_report"]
+__all__ = ["arrange", "describe_seeds", "write_report"]
 
+WORDS = 1.1  # height of a chart's title and caption in inches
 CELL = 65  # least width of a column of the table in pixels
 DEVIATION = 30  # pixels of a deviation beside a mean
 MARK = 13  # pixels of the mark around a best value
 LETTER = 7.2  # pixels of a letter in the head of the table
 FIXED = 330  # pixels of the table's first column, and around the table
+
+
+def arrange(charts: Sequence[Chart]) -> list[list[list[Chart]]]:
+    """Return rows of the page: each is one chart, or two columns of similar height."""
+    rows = []
+    for wide, some in groupby(charts, key=lambda chart: chart.wide):
+        if wide:
+            rows += [[[chart]] for chart in some]
+        else:
+            rows.append(_balance(list(some)))
+    return rows
+
+
+def _balance(charts: list[Chart]) -> list[list[Chart]]:
+    """Split the charts into two columns of most similar height; the first chart stays first."""
+    if len(charts) == 1:
+        return [charts]
+
+    def columns(sides: tuple[int, ...]) -> list[list[Chart]]:
+        placed = list(zip(charts, (0, *sides), strict=True))
+        return [[chart for chart, side in placed if side == column] for column in (0, 1)]
+
+    def gap(sides: tuple[int, ...]) -> float:
+        heights = [sum(chart.size[1] + WORDS for chart in column) for column in columns(sides)]
+        # rounded, so that equal layouts tie in spite of float errors and the first one is taken
+        return round(abs(heights[0] - heights[1]), 6)
+
+    return columns(min(product((0, 1), repeat=len(charts) - 1), key=gap))
 
 
 def write_report(

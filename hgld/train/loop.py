@@ -18,7 +18,7 @@ from hgld.artifacts import Json
 from hgld.config import RunOptions, StageContext, TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model import ImageModel, build_image_model, save_model
-from hgld.model.folder import RUNS
+from hgld.model.model_folder import RUNS
 from hgld.shards.batches import step_seed
 from hgld.shards.damaged import DamagedImages
 from hgld.shards.load import LoadedBatch

@@ -27,7 +27,7 @@ import torch
 
 from hgld.artifacts import atomic_path
 from hgld.errors import HgldError, InvalidData
-from hgld.model.folder import CONFIG, LOSSES, RUNS, WEIGHTS, check_model, run_names
+from hgld.model.model_folder import CONFIG, LOSSES, RUNS, WEIGHTS, check_model, run_names
 from hgld.model.weights import one_line
 from hgld.tasks import say
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from hgld.errors import InvalidData, UsageError
-from hgld.evaluate.files import measure_files
 from hgld.evaluate.given import Given, read_given, read_labels, unit_rows
+from hgld.evaluate.measured_files import measure_files
 from hgld.ranking import metrics
 
 VECTORS = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]], np.float32)

@@ -5,7 +5,7 @@ import pytest
 
 from hgld.errors import InvalidData
 from hgld.evaluate.models import find_models
-from hgld.model.folder import LOSSES, WEIGHTS, check_model, write_config
+from hgld.model.model_folder import LOSSES, WEIGHTS, check_model, write_config
 from hgld.tasks import watched_by
 
 

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from hgld.config import TrainOptions
 from hgld.model import build_image_model, load_model, save_model
-from hgld.model.pooling import GeM, Pooling
+from hgld.model.image import GeM, Pooling
 
 SMALL = TrainOptions(backbone="test_resnet", pretrained=False, dim=8, image_size=64)
 

@@ -16,7 +16,7 @@ from hgld.figures import LIGHT, WIDE, WIDTH
 from hgld.report.class_map import place_classes
 from hgld.report.confusion import count_confusion, draw_confusion
 from hgld.report.counts import Counts
-from hgld.report.curve_charts import plan_curves
+from hgld.report.curves import plan_curves
 from hgld.report.examples import Images, class_paths
 from hgld.report.intervals import Intervals
 from hgld.report.plans import ChartData
@@ -204,7 +204,7 @@ def test_the_numbers_beside_the_curves_are_those_of_the_table(
     run: MadeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Curves of some of the queries have another mean than the table, which is of all."""
-    monkeypatch.setattr("hgld.report.curve_charts.queries_to_measure", lambda gallery: 4)
+    monkeypatch.setattr("hgld.report.curves.queries_to_measure", lambda gallery: 4)
     recall = next(plan for plan in plan_curves(measure(run)) if plan.name == "recall")
     legend = recall.draw(LIGHT).figure.axes[0].get_legend()
     assert legend is not None

@@ -7,7 +7,7 @@ import pytest
 
 from hgld.errors import InvalidData
 from hgld.report.intervals import Intervals, measure_intervals
-from hgld.report.metrics import metric_rows
+from hgld.report.metrics_table import metric_rows
 from hgld.report.page import describe_seeds
 
 OPEN, CLOSED = ({"classes": {"queries": 3, "trained_on": n}} for n in (0, 1))

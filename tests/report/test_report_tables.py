@@ -5,9 +5,8 @@ import pytest
 
 from hgld.report import page
 from hgld.report.charts import Chart
-from hgld.report.layout import arrange
-from hgld.report.metrics import MetricRow
-from hgld.report.tables import metrics_latex, metrics_table
+from hgld.report.metrics_table import MetricRow, metrics_latex, metrics_table
+from hgld.report.page import arrange
 
 METRICS = ("H-AP", "AP:kind", "AP:fine_class")
 COLOURS = ("#000000", "#ffffff")

@@ -13,8 +13,8 @@ from PIL import Image
 from hgld.config import CollectOptions, FetchOptions, SourceOptions, StageContext, ToyOptions
 from hgld.sources.gldv2 import collect
 from hgld.sources.toy import draw_world
-from hgld.sources.toy.files import draw_picture
 from hgld.sources.toy.world import CLASSES, INDEX_QUIRKS, TRAIN_QUIRKS, imagine
+from hgld.sources.toy.writer import draw_picture
 
 LABELS = Path(__file__).parent.parent.parent / "labels" / "toy"
 SMALL = ToyOptions(landmarks=6, images=3, size=48)
