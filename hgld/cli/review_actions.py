@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -43,6 +44,7 @@ __all__ = [
     "read_taxonomy",
     "suggest_clusters",
     "undo_decisions",
+    "write_blind_page",
     "write_review_page",
     "write_workbook",
 ]
@@ -226,10 +228,13 @@ def suggest_clusters(runner: Runner, text: str) -> tuple[pd.DataFrame, tuple[int
 
 def blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
     """Return the review sheet for an annotator who must not see other decisions."""
-    stage = runner.stage("review")
-    names = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
     with runner.alone():
-        tables = [runner.read(name, stage) for name in names]
+        return _blind_sheet(runner, seed, hints)
+
+
+def _blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
+    names = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
+    tables = [runner.read(name, runner.stage("review")) for name in names]
     blind = load_function("hgld.review.blind:blind_sheet")
     sheet: pd.DataFrame = blind(*tables, seed=seed, hints=hints)
     return sheet
@@ -259,21 +264,45 @@ def write_review_page(runner: Runner) -> Path:
     pipeline would export are shown, since a page is passed on to other people.
     """
     stage, workspace = runner.stage("review"), runner.workspace
-    pipeline, path = workspace.pipeline, workspace.work / "review.html"
+    path = workspace.work / "review.html"
     with runner.alone():
-        page = load_function("hgld.review.page:render_page")(
+        _write_page(
+            runner,
+            path,
             runner.make(stage)["review"],
-            *(runner.read(name, stage) for name in PAGE_READS),
-            _shown_images(runner, stage),
-            options=pipeline.review,
-            source=workspace.source,
-            title=pipeline.title or workspace.work.name,
             command=f"hgld review {workspace.words} --apply review.csv",
             decisions=runner.read("decisions", stage),
         )
-        with atomic_path(path) as temporary:
-            temporary.write_text(page, encoding="utf-8")
     return path
+
+
+def write_blind_page(runner: Runner, path: Path, seed: int) -> int:
+    """Write a blind copy of the sheet, without hints, as a page; return the number of its rows.
+
+    It saves a CSV with the name of the page.
+    """
+    file, taxonomy = f"{path.stem}.csv", runner.workspace.path("taxonomy")
+    with runner.alone():
+        sheet = _blind_sheet(runner, seed, hints=False)
+        command = f"hgld reviews agree {quote(file)} OTHER.csv --taxonomy {quote(str(taxonomy))}"
+        _write_page(runner, path, sheet, command=command, blind_file=file)
+    return len(sheet)
+
+
+def _write_page(runner: Runner, path: Path, sheet: pd.DataFrame, **facts: Any) -> None:
+    """Write the page of a sheet with the tables and photos that belong to it."""
+    stage, workspace = runner.stage("review"), runner.workspace
+    page = load_function("hgld.review.page:render_page")(
+        sheet,
+        *(runner.read(name, stage) for name in PAGE_READS),
+        _shown_images(runner, stage),
+        options=workspace.pipeline.review,
+        source=workspace.source,
+        title=workspace.pipeline.title or workspace.work.name,
+        **facts,
+    )
+    with atomic_path(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
 
 
 def _shown_images(runner: Runner, stage: Stage) -> Any:

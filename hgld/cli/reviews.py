@@ -74,6 +74,10 @@ def write_blind_copy(
     no_hints: Annotated[
         bool, typer.Option("--no-hints", help="Leave out clusters, hints and suggestions.")
     ] = False,
+    as_page: Annotated[
+        bool,
+        typer.Option("--html", help="Write a page, without hints, that saves OUT's name.csv."),
+    ] = False,
     settings: Settings = None,
     work: Work = None,
 ) -> None:
@@ -81,12 +85,17 @@ def write_blind_copy(
 
     It holds no decisions; --seed draws the order of its rows.
     """
-    from hgld.cli.review_actions import blind_sheet
+    from hgld.cli.review_actions import blind_sheet, write_blind_page
 
     _refuse_to_overwrite(out)
-    sheet = blind_sheet(open_runner(pipeline, settings, work), seed, hints=not no_hints)
-    write_table(sheet, out, spreadsheet=True)
-    typer.echo(f"{count_text(len(sheet), 'value')} to decide in {out}", err=True)
+    runner = open_runner(pipeline, settings, work)
+    if as_page:
+        count = write_blind_page(runner, out, seed)
+    else:
+        sheet = blind_sheet(runner, seed, hints=not no_hints)
+        write_table(sheet, out, spreadsheet=True)
+        count = len(sheet)
+    typer.echo(f"{count_text(count, 'value')} to decide in {out}", err=True)
 
 
 @app.command("agree")

@@ -762,7 +762,11 @@ def test_5700_values_are_a_page_in_which_only_what_is_in_sight_is_drawn(
 
 
 def hgld(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hgld", *words, "--now", "2026-01-01"]
+    return hgld_without_date(*words, "--now", "2026-01-01")
+
+
+def hgld_without_date(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hgld", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -850,3 +854,35 @@ def test_only_photos_that_may_be_exported_are_shown(road: Road) -> None:
     removed.to_csv(road.labels / "removals.csv", index=False, lineterminator="\n")
     hgld("review", *road.at, "--html")
     assert terms_of(road.page) == set()
+
+
+def test_a_blind_page_shows_no_suggestion_and_saves_a_blind_copy(
+    chromium: Any, road: Road, tmp_path: Path
+) -> None:
+    page = tmp_path / "ann.html"
+    made = hgld_without_date("reviews", "blind", *road.at, "-o", str(page), "--seed", "1", "--html")
+    assert made.returncode == 0 and "14 values to decide" in made.stderr, made.stderr
+    sheet = tmp_path / "by_hand.csv"
+    hgld_without_date(
+        "reviews", "blind", *road.at, "-o", str(sheet), "--seed", "1", "--no-hints"
+    )  # fmt: skip
+    person = Curator(chromium, page)
+    assert person.text("#help h2") == "Who decides?"
+    person.press("Escape")
+    assert not [name for name in facts_of(page.read_text("utf-8"))["columns"] if "suggest" in name]
+    assert person.view.locator(".row .fate:has-text('?')").count() == 0
+    with person.view.expect_download() as found:
+        person.view.click("#save")
+    assert found.value.suggested_filename == "ann.csv"
+    assert Path(found.value.path()).read_bytes() == sheet.read_bytes()
+    person.press("Escape", "d", "K")  # K knows no place, so it asks
+    person.type("lake")
+    person.press("Enter")
+    with person.view.expect_download() as found:
+        person.view.click("#save")
+    copy = pd.read_csv(found.value.path(), keep_default_na=False)
+    assert [name for name in copy["decision"] if name] == ["drop", "keep"]
+    command = person.view.evaluate("document.querySelector('#saved pre').textContent")
+    assert command.startswith("hgld reviews agree ann.csv OTHER.csv --taxonomy ")
+    assert person.was_quiet()
+    person.tab.close()

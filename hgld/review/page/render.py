@@ -72,6 +72,7 @@ def render_page(
     command: str,
     live: Mapping[str, Any] | None = None,
     decisions: pd.DataFrame | None = None,
+    blind_file: str = "",
 ) -> str:
     """Return the page as HTML; the same tables and files give the same text.
 
@@ -90,6 +91,8 @@ def render_page(
         command: command that applies the file that the page saves.
         live: facts for the page of a server, which asks for its photos and sends its decisions.
         decisions: all decisions, for the history of each value; None shows none.
+        blind_file: name of the file that the page saves, if the sheet is a blind copy; then it
+            shows neither clusters nor suggestions.
 
     Returns:
         HTML of at most ``review.page_megabytes``, unless the rows alone take more.
@@ -98,8 +101,13 @@ def render_page(
         "title": title,
         "command": command,
         "series": sha256(f"{title}\n{command}".encode()).hexdigest()[:16],  # of versions of a sheet
-        **_sheet_facts(_csv_text(sheet), find_next_clusters(clusters, label_vectors)),
-        "clusters": _cluster_facts(cluster_summary),
+        "blind": bool(blind_file),
+        "file": blind_file or "review.csv",
+        **_sheet_facts(
+            _csv_text(sheet, bool(blind_file)),
+            {} if blind_file else find_next_clusters(clusters, label_vectors),
+        ),
+        "clusters": {} if blind_file else _cluster_facts(cluster_summary),
         "taxonomy": _taxonomy_facts(taxonomy),
     }
     keys = _keys(facts)
@@ -121,9 +129,9 @@ def render_page(
     return page
 
 
-def _csv_text(sheet: pd.DataFrame) -> str:
+def _csv_text(sheet: pd.DataFrame, blind: bool) -> str:
     artifact = declared_table("review")
-    table = artifact.check(sheet, Path(artifact.file))
+    table = sheet if blind else artifact.check(sheet, Path(artifact.file))
     text: str = table.to_csv(index=False, lineterminator="\r\n", quoting=csv.QUOTE_MINIMAL)
     return text
 
@@ -236,6 +244,7 @@ def _fill_in(facts: Mapping[str, Any], title: str) -> str:
     script = "(() => {\n" + "\n".join(map(_read, names)) + "})();\n"
     return environment.get_template("review/page.html").render(
         title=title,
+        file=facts["file"],
         is_live="live" in facts,
         script=Markup(script),
         script_hash=b64encode(sha256(script.encode()).digest()).decode(),

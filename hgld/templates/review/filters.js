@@ -18,6 +18,7 @@ let votes = null; // cluster -> the decided values, and supercategory -> their l
 
 // The sheet's suggestion, else what most decided values of the cluster have by now.
 function suggestionOf(row) {
+  if (data.blind) return "";
   if (row.suggestion) return row.suggestion;
   votes ??= countVotes();
   const { voters, names } = votes.get(row.cluster) || { voters: 0, names: [] };
@@ -112,6 +113,8 @@ function fillSelects() {
     option("", "Cluster"),
     ...clusters.map(([id, members]) => option(id, `${clusterName(id)} (${count(members.length)})`)),
   );
+  byId("by-cluster").disabled = data.blind;
+  byId("groups").querySelector("[value=cluster]").disabled = data.blind;
   for (const [id, name] of Object.entries(SELECTS)) {
     byId(id).addEventListener("change", (event) => choose({ [name]: event.target.value }));
   }
@@ -132,9 +135,9 @@ function choose(wanted) {
 
 const ALL = { text: "", status: "", supercategory: "", cluster: "" };
 
-// The values of a group of the map: of a supercategory, dropped ones, or of a cluster's name.
+// The values of a group of the map: of a supercategory, a status, or of a cluster's name.
 function showPlace(name) {
   if (kindOf.has(name)) choose({ ...ALL, supercategory: name });
-  else choose(name === "dropped" ? { ...ALL, status: name } : { ...ALL, text: name });
+  else choose(["dropped", "open"].includes(name) ? { ...ALL, status: name } : { ...ALL, text: name });
   byId("desk").scrollIntoView();
 }

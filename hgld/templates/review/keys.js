@@ -103,12 +103,12 @@ function showHelp() {
 function save() {
   const text = writeSheet((row) => edits.get(row.key));
   const file = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
-  const anchor = make("a", { href: file, download: "review.csv" });
+  const anchor = make("a", { href: file, download: data.file });
   document.body.append(anchor);
   anchor.click();
   anchor.remove();
   setTimeout(() => URL.revokeObjectURL(file), 10_000);
-  dialogOf("saved", "review.csv is in your downloads", ...savedWords());
+  dialogOf("saved", `${data.file} is in your downloads`, ...savedWords());
 }
 
 // Decisions are signed with the name that the page knows; a shell reads it as it is.
@@ -118,6 +118,12 @@ const signedCommand = () =>
 function savedWords() {
   const words = (text) => make("p", {}, text);
   if (!edits.size) return [words("It is the sheet as it was: nothing is decided here yet.")];
+  if (data.blind) {
+    return [
+      words(`It is your blind copy with ${counted(edits.size, "edit")}. Two of them are compared by:`),
+      make("pre", {}, data.command),
+    ];
+  }
   const command = make("pre", {}, signedCommand());
   const unsigned = person ? null : nameField(() => (command.textContent = signedCommand()));
   return [

@@ -90,7 +90,7 @@ function placeOf(row) {
   const name = leaning(row);
   if (now(row).decision === "drop") return ["dropped", "dropped"];
   if (name) return [kindOf.get(name) || "no kind", name];
-  return [NOT_PLACED, row.clusterName];
+  return [NOT_PLACED, row.clusterName || "open"];
 }
 
 function drawKind(kind, x, y, w, h) {

@@ -98,7 +98,7 @@ function adviceWords(row) {
   const suggestion = now(row).decision ? "" : suggestionOf(row);
   if (suggestion) parts.push(span("Suggested: ", bold(suggestion)));
   if (row.hint && row.hint !== "ask") parts.push(span("Wikidata's classes say: ", bold(row.hint)));
-  if (row.cluster === "") parts.push(span("No landmark carries this value any more; its decision is kept."));
+  if (row.gone) parts.push(span("No landmark carries this value any more; its decision is kept."));
   else if (statusOf(row) === "stale") parts.push(span("What this decision rests on has changed; look again."));
   return parts;
 }

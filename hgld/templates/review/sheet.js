@@ -31,6 +31,7 @@ function readRow(cells, number) {
     images: figure("images") || 0,
     examples: read("examples"),
     cluster: read("cluster") === GONE ? "" : read("cluster"),
+    gone: read("cluster") === GONE,
     clusterName: read("cluster_name"),
     distance: figure("distance"),
     margin: figure("margin"),

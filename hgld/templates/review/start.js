@@ -20,7 +20,7 @@ function drawBar() {
   byId("left").textContent = leftWords();
   byId("edited").textContent = count(edits.size);
   byId("edited").hidden = !edits.size;
-  byId("save").setAttribute("aria-label", `Download review.csv, ${counted(edits.size, "edit")}`);
+  byId("save").setAttribute("aria-label", `Download ${data.file}, ${counted(edits.size, "edit")}`);
   byId("undo").disabled = !steps.length;
   byId("who").textContent = person || "Your name";
 }
@@ -33,6 +33,7 @@ function shareWords(done) {
 }
 
 function gateWords() {
+  if (data.blind) return "A blind copy: it shows no suggestion and no decision of anybody else.";
   const [done, all] = decidedLandmarks();
   const share = `${(100 * data.landmarks.needed).toFixed(1).replace(/\.0$/, "")} %`;
   return `The run goes on once ${share} of the ${count(all)} landmarks are decided, with all their `
@@ -94,7 +95,8 @@ function start() {
   keep();
   votes = null;
   byId("counts").textContent = [
-    counted(rows.length, "value"), `${count(total)} ${unit}`, counted(membersOf.size, "cluster"),
+    counted(rows.length, "value"), `${count(total)} ${unit}`,
+    ...(data.blind ? [] : [counted(membersOf.size, "cluster")]),
     `${counted(data.taxonomy.length, "supercategory").replace(/ys$/, "ies")} to choose from`,
   ].join(" · ");
   byId("unit").textContent = unit;
@@ -121,6 +123,7 @@ function start() {
   drawOverview();
   performance.mark("drawn");
   if (data.live) startLive();
+  if (data.blind && !edits.size) askName(); // another annotator may have used this browser
 }
 
 // Edits made in another tab of this page.
