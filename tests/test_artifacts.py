@@ -58,9 +58,9 @@ def test_appended_rows_leave_what_a_person_has_there_as_it_is(tmp_path: Path) ->
     row = dict.fromkeys(table.columns, "") | {"key": "007", "key_type": "label", "decision": "keep"}
     table.append(pd.DataFrame([row]), path)
     assert path.read_text().splitlines() == [
-        f"my column,{old},evidence",
-        "1.0,pub,label,drop,,,a,2026-01-01,NA,,",
-        ",007,label,keep,,,,,,,",
+        f"my column,{old},evidence,entry,undoes",
+        "1.0,pub,label,drop,,,a,2026-01-01,NA,,,,",
+        ",007,label,keep,,,,,,,,,",
     ]
 
 

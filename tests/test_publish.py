@@ -58,7 +58,8 @@ def table(name: str, *rows: tuple[Any, ...]) -> pd.DataFrame:
 
 
 def decision(key: str, word: str, group: str = "", kind: str = "", who: str = "ann") -> Any:
-    return (key, "label", word, group, kind, who, "2026-01-01", "", "", "")
+    when = supersedes = "2026-01-01"  # by hand: the row above of the same key
+    return (key, "label", word, group, kind, who, when, "", supersedes, "", "", "")
 
 
 def tables() -> dict[str, pd.DataFrame]:

@@ -36,7 +36,7 @@ SPACE_OF_SPLIT = {
 }
 KINDS = ("natural", "human-made")
 DECISIONS = ("keep", "move", "drop", "unsure")
-STATUSES = ("open", "unsure", "stale", "decided")
+STATUSES = ("open", "unsure", "conflict", "stale", "decided")
 CHANGES = ("new", "kept", "split", "merged", "gone")
 
 _LANDMARK: dict[str, ColumnType] = {"split": "text", "landmark_id": "int"}
@@ -183,8 +183,9 @@ ARTIFACTS: dict[str, Artifact] = {
             "hint": "text",
             "suggestion": "text",
             "evidence": "text",
-            "base": "text",  # hash of the decision that the row was written from
+            "base": "text",  # ids of the decisions that the row was written from
             "status": "text",
+            "conflict": "text",  # the sides, if people decided the value differently
         },
         ("key",),
         {"decision": ("", *DECISIONS), "key_type": ("qid", "label"), "status": STATUSES},
@@ -234,11 +235,13 @@ ARTIFACTS: dict[str, Artifact] = {
             "why": "text",
             "supersedes": "text",
             "evidence": "text",  # hash of the value's meaning when it was decided
+            "entry": "text",  # id and source of the apply, save or undo that wrote the row
+            "undoes": "text",  # ids of the rows that it takes back
         },
         values={"decision": DECISIONS, "key_type": ("qid", "label"), "kind": ("", *KINDS)},
         place="labels",
         optional=True,
-        may_lack=("evidence",),
+        may_lack=("evidence", "entry", "undoes"),
     ),
     "class_roots": Table(
         "class_roots.csv",  # known Wikidata classes; one without a kind ends the search upwards
@@ -250,10 +253,18 @@ ARTIFACTS: dict[str, Artifact] = {
     ),
     "cluster_edits": Table(
         "cluster_edits.csv",  # values that a person put together; the last row of a key counts
-        {"key": "text", "with_key": "text", "action": "text", "who": "text", "when": "text"},
+        {
+            "key": "text",
+            "with_key": "text",
+            "action": "text",
+            "who": "text",
+            "when": "text",
+            "entry": "text",
+        },
         values={"action": ("merge", "split", "dissolve", "undo")},
         place="labels",
         optional=True,
+        may_lack=("entry",),
     ),
     "taxonomy_edits": Table(
         "taxonomy_edits.csv",  # each cell that an edit of the taxonomy changed

@@ -7,7 +7,7 @@ to writing.
 """
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
@@ -34,6 +34,7 @@ from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage, load_function
 
 if TYPE_CHECKING:
+    from hgld.review.apply import Applied
     from hgld.review.taxonomy import Taxonomy, TaxonomyEdit
 
 __all__ = [
@@ -42,6 +43,8 @@ __all__ = [
     "edit_taxonomy",
     "list_decided",
     "read_taxonomy",
+    "redo_decisions",
+    "save_choices",
     "suggest_clusters",
     "undo_decisions",
     "write_blind_page",
@@ -60,8 +63,10 @@ PAGE_READS = (  # tables that the review page shows besides the sheet and photos
 )
 
 
-def apply_review(runner: Runner, who: str, sheets: Sequence[Path] = (), sure: bool = False) -> int:
-    """Add the decisions of review sheets to the decisions; return the number of new ones.
+def apply_review(
+    runner: Runner, who: str, sheets: Sequence[Path] = (), sure: bool = False
+) -> "Applied":
+    """Add the decisions of review sheets to the decisions; return the changes.
 
     Without ``sheets``, all sheets of the work folder that a person changed are applied. If clusters
     are edited, the cluster stage runs again, unless it is stale for another reason too. A sheet
@@ -84,15 +89,13 @@ def apply_review(runner: Runner, who: str, sheets: Sequence[Path] = (), sure: bo
             names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits")
             inputs = [runner.read(name, stage) for name in (*names, "class_hints")]
             apply = load_function("hgld.review.apply:apply_sheets")
-            after = apply(paths, *inputs, who=who, when=runner.now, sure=sure)
+            applied: Applied = apply(paths, *inputs, who=who, when=runner.now, sure=sure)
             reasons = judge(runner.stage("cluster"), runner.lock, workspace).reasons
-            decided, edited = (
-                _append(runner, name, table, now)
-                for name, table, now in zip(names[-2:], inputs[-3:-1], after, strict=True)
-            )
-        applied = [path.resolve() for path in paths]
+            _append(runner, "decisions", inputs[3], applied.decisions)
+            edited = _append(runner, "cluster_edits", inputs[4], applied.cluster_edits)
+        done = [path.resolve() for path in paths]
         for name in stage.writes:
-            if workspace.path(name).resolve() in applied:
+            if workspace.path(name).resolve() in done:
                 runner.lock.accept(stage, name, before[name])
         cluster = runner.stage("cluster")
         killed = reasons == EDITS_CHANGED or runner.lock.is_unfinished(cluster)  # an apply was
@@ -100,7 +103,33 @@ def apply_review(runner: Runner, who: str, sheets: Sequence[Path] = (), sure: bo
             runner.run_if_needed(cluster)
         elif edited:
             runner.listener.notice("clusters are edited; the next `hgld run` makes them again")
-    return decided
+    return applied
+
+
+def save_choices(
+    runner: Runner, choices: Sequence[Mapping[str, str]], who: str, source: str
+) -> "Applied":
+    """Add single decisions as one entry, while no other hgld adds any.
+
+    Only the labels folder is locked, so that pages can save while a stage runs.
+
+    Args:
+        runner: of the pipeline and its work folder.
+        choices: key, decision, supercategory, kind, note and base of each (``apply_choices``).
+        who: name that signs each decision.
+        source: name of what they were made in, for the log.
+
+    Raises:
+        InvalidData: all faults of all choices; nothing was added.
+    """
+    stage = runner.stage("review")
+    names = ("clusters", "taxonomy", "decisions", "cluster_edits", "class_hints")
+    with _labels_held(runner):
+        inputs = [runner.read(name, stage) for name in names]
+        apply = load_function("hgld.review.apply:apply_choices")
+        applied: Applied = apply(choices, *inputs, who=who, when=runner.now, source=source)
+        _append(runner, "decisions", inputs[2], applied.decisions)
+    return applied
 
 
 @contextmanager
@@ -134,12 +163,21 @@ def _append(runner: Runner, name: str, before: pd.DataFrame, after: pd.DataFrame
 
 def undo_decisions(runner: Runner, keys: Sequence[str], who: str, why: str) -> None:
     """Append, for each value, the decision that held before its last one."""
-    stage = runner.stage("review")
+    _change_decisions(runner, "undo_decisions", keys, who, why)
+
+
+def redo_decisions(runner: Runner, keys: Sequence[str], who: str, why: str) -> None:
+    """Append, for each value, the decision that its last undo took back."""
+    _change_decisions(runner, "redo_decisions", keys, who, why)
+
+
+def _change_decisions(
+    runner: Runner, function: str, keys: Sequence[str], who: str, why: str
+) -> None:
     with runner.alone(), _labels_held(runner):
-        decisions = runner.read("decisions", stage)
-        clusters = _clusters(runner)
-        undo = load_function("hgld.review.undo:undo_decisions")
-        after = undo(decisions, clusters, keys, who=who, when=runner.now, why=why)
+        decisions = runner.read("decisions", runner.stage("review"))
+        change = load_function(f"hgld.review.undo:{function}")
+        after = change(decisions, _clusters(runner), keys, who=who, when=runner.now, why=why)
         _append(runner, "decisions", decisions, after)
 
 

@@ -20,7 +20,7 @@ from typer.core import TyperCommand
 from hgld.cli.arguments import Force, Now, PipelineFile, Settings, Work
 from hgld.cli.output import progress
 from hgld.cli.runners import name_to_sign, open_runner
-from hgld.errors import UsageError
+from hgld.errors import UsageError, WaitingForReview
 from hgld.pipeline.stages import STAGES, stage_names
 from hgld.words import count_text
 
@@ -195,7 +195,7 @@ def _review(
         bool, typer.Option("--apply", help="Add the decisions of the sheets to decisions.csv.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="With --apply: replace newer decisions, too.")
+        bool, typer.Option("--yes", help="With --apply: apply decisions that seem misplaced, too.")
     ] = False,
     xlsx: Annotated[
         bool, typer.Option("--xlsx", help="Write the sheets as a workbook too: review.xlsx.")
@@ -209,17 +209,28 @@ def _review(
         raise UsageError(f"{sheets[0]}: a sheet is only read with --apply")
     from hgld.cli import review_actions
 
+    conflicts = 0
     with progress():
         if apply:
             who = name_to_sign(runner.workspace)
-            added = review_actions.apply_review(runner, who, sheets or (), yes)
+            applied = review_actions.apply_review(runner, who, sheets or (), yes)
+            added = sum(change.kind != "unchanged" for change in applied.changes)
+            conflicts = sum(change.kind == "conflict" for change in applied.changes)
             path = runner.workspace.path("decisions")
             typer.echo(f"{count_text(added, 'decision')} added to {path}", err=True)
+            if conflicts:
+                typer.echo(
+                    f"{count_text(conflicts, 'value')} decided differently by others since the "
+                    f"sheet was written: `hgld reviews conflicts {call.pipeline}` shows both sides",
+                    err=True,
+                )
         if xlsx:
             typer.echo(f"workbook: {review_actions.write_workbook(runner)}")
         if html:
             typer.echo(f"page: {review_actions.write_review_page(runner)}")
         runner.run_one("review", call.force)
+    if conflicts:
+        raise typer.Exit(WaitingForReview.exit_code)
 
 
 def _export(

@@ -1,23 +1,45 @@
-"""The decision in force for each value.
+"""The decision in force for each value, and conflicts between people.
 
-Decisions are only ever appended: the last row of a key is in force, all earlier ones are history.
-A value is found by its class id, since labels change and class ids do not; where no decision names
+Rows of decisions.csv are only ever appended. A row is identified by its id, a hash of its own
+cells, and ``supersedes`` names the rows that it replaces. A row that no other row replaces is a
+*head* of its key. One head is the decision in force; heads with different answers are a conflict,
+which leaves the value undecided until a row supersedes them all. The order of the rows decides
+nothing, so that two branches in git can be merged by keeping the rows of both.
+
+A value is found by its class id, since labels change and class ids do not; if no decision names
 the id, one that names the exact label counts, so that values without an id can be decided, and
-decisions made before the ids were known go on to hold.
+decisions made before the ids were known stay valid.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
 
 import pandas as pd
 
 from hgld.hierarchy.columns import records
 from hgld.words import single_blanks
 
-__all__ = ["PLACING", "Decided", "Decision", "key_types_of", "kinds_of"]
+__all__ = [
+    "ID_LENGTH",
+    "PLACING",
+    "Decided",
+    "Decision",
+    "answer_of",
+    "in_force",
+    "key_types_of",
+    "kinds_of",
+    "replaced_rows",
+    "row_id",
+    "short_hash",
+]
 
 PLACING = ("keep", "move")
 DECIDING = (*PLACING, "drop")
+LETTERS = str.maketrans("0123456789", "ghijklmnop")
+ID_LENGTH = 8
+NOT_HASHED = ("entry",)  # an entry is named after the ids of its rows
 
 
 @dataclass(frozen=True)
@@ -28,6 +50,12 @@ class Decision:
         place: its place in the table, from 0 on.
         number: how many decisions its key had with it.
         evidence: what the value was then (``evidence_of``); empty where that is not known.
+        supersedes: ids of the rows that it replaces; a date means the last row of the key above
+            it with that date, for rows that are written by hand.
+        entry: id of the apply, undo or save that wrote it, and the name of its source.
+        undoes: ids of the rows that it takes back.
+        id: hash of the row.
+        rivals: the other heads of a conflict.
     """
 
     place: int
@@ -41,16 +69,50 @@ class Decision:
     why: str
     evidence: str = ""
     number: int = 1
+    supersedes: tuple[str, ...] = ()
+    entry: str = ""
+    undoes: tuple[str, ...] = ()
+    id: str = ""
+    rivals: tuple["Decision", ...] = ()
 
     @property
     def places(self) -> bool:
         """True if it puts the value into a supercategory."""
-        return self.decision in PLACING
+        return self.decision in PLACING and not self.rivals
 
     @property
     def decides(self) -> bool:
-        """True if the value is decided; ``unsure`` leaves it open."""
-        return self.decision in DECIDING
+        """True if the value is decided; ``unsure`` and a conflict leave it open."""
+        return self.decision in DECIDING and not self.rivals
+
+    @cached_property
+    def answer(self) -> str:
+        """What it decides, as one text; two heads with one answer are no conflict."""
+        return answer_of(self.decision, self.supercategory)
+
+    @property
+    def signed(self) -> str:
+        """The decision as text, with who decided, when and why."""
+        said = " ".join(filter(None, (self.decision, self.supercategory)))
+        why = f" ({single_blanks(self.why)})" if self.why else ""
+        return f"'{said}' by {self.who or 'somebody'}, {self.when or 'some day'}{why}"
+
+    @property
+    def conflict(self) -> str:
+        """The sides of a conflict as text, newest first; empty if there is none.
+
+        Example:
+            >>> drop = Decision(0, "pub", "label", "drop", "", "", "ann", "2026-01-01", "")
+            >>> keep = Decision(1, "pub", "label", "keep", "inn", "", "ben", "2026-01-02", "a sign")
+            >>> in_force([drop, keep]).conflict
+            "'keep inn' by ben, 2026-01-02 (a sign); 'drop' by ann, 2026-01-01"
+        """
+        return "; ".join(side.signed for side in self.sides) if self.rivals else ""
+
+    @property
+    def sides(self) -> tuple["Decision", ...]:
+        """The heads of the value, each without rivals; one unless they are in conflict."""
+        return (replace(self, rivals=()), *self.rivals)
 
 
 class Decided:
@@ -61,6 +123,9 @@ class Decided:
         ...     "decision": ["keep", "drop"], "supercategory": ["restaurant", ""],
         ...     "kind": ["human-made", ""], "who": ["a", "b"], "when": ["2026-01-01"] * 2,
         ...     "why": ["", ""], "supersedes": ["", ""]})
+        >>> Decided(table).find("", "pub").rivals[0].decision
+        'keep'
+        >>> table.loc[1, "supersedes"] = row_id(table.iloc[0])
         >>> Decided(table).find("", "pub").decision
         'drop'
     """
@@ -68,31 +133,40 @@ class Decided:
     def __init__(self, decisions: pd.DataFrame) -> None:
         self._by_key: dict[tuple[str, str], list[Decision]] = {}
         for place, row in enumerate(records(decisions)):
-            key = single_blanks(row["key"])
-            evidence = row.get("evidence")
-            made = self._by_key.setdefault((row["key_type"], key), [])
+            cells = {name: cell if isinstance(cell, str) else "" for name, cell in row.items()}
+            key = single_blanks(cells["key"])
+            made = self._by_key.setdefault((cells["key_type"], key), [])
             decision = Decision(
                 place,
                 key,
-                row["key_type"],
-                row["decision"],
-                single_blanks(row["supercategory"]),
-                row["kind"],
-                row["who"],
-                row["when"],
-                row["why"],
-                evidence if isinstance(evidence, str) else "",
+                cells["key_type"],
+                cells["decision"],
+                single_blanks(cells["supercategory"]),
+                cells["kind"],
+                cells["who"],
+                cells["when"],
+                cells["why"],
+                cells.get("evidence", ""),
                 len(made) + 1,
+                tuple(cells["supersedes"].split()),
+                cells.get("entry", ""),
+                tuple(cells.get("undoes", "").split()),
+                row_id(cells),
             )
             made.append(decision)
+        self._heads = {key: _heads(made) for key, made in self._by_key.items()}
 
     def find(self, class_id: str, instance_of: str) -> Decision | None:
-        """The decision in force for a value, or None where there is none."""
-        made = self.history(class_id, instance_of)
-        return made[-1] if made else None
+        """The decision in force for a value, with its rivals; None where there is none."""
+        return in_force(self.heads(class_id, instance_of))
+
+    def heads(self, class_id: str, instance_of: str) -> Sequence[Decision]:
+        """The rows that a new decision on a value replaces: of its id, else of its label."""
+        by_id = self._heads.get(("qid", class_id), []) if class_id else []
+        return by_id or self._heads.get(("label", instance_of), [])
 
     def history(self, class_id: str, instance_of: str) -> Sequence[Decision]:
-        """All decisions on a value, the one in force last: on its label first, then on its id."""
+        """All decisions on a value in the order of the file: on its label first, then on its id."""
         by_id = self._by_key.get(("qid", class_id), []) if class_id else []
         return [*self._by_key.get(("label", instance_of), []), *by_id]
 
@@ -102,9 +176,78 @@ class Decided:
         return [self.find(class_id, instance_of) for class_id, instance_of in pairs]
 
     def all(self) -> list[Decision]:
-        """All decisions in force, in the order of the file."""
-        in_force = (made[-1] for made in self._by_key.values())
-        return sorted(in_force, key=lambda decision: decision.place)
+        """The decision in force of each key, in the order of the file."""
+        found = [decision for heads in self._heads.values() if (decision := in_force(heads))]
+        return sorted(found, key=lambda decision: decision.place)
+
+    def rows(self) -> list[Decision]:
+        """All rows, in the order of the file."""
+        made = (decision for made in self._by_key.values() for decision in made)
+        return sorted(made, key=lambda decision: decision.place)
+
+
+def answer_of(decision: str, supercategory: str) -> str:
+    """Return what a decision amounts to: its supercategory, drop or unsure.
+
+    Example:
+        >>> answer_of("move", "inn") == answer_of("keep", "inn"), answer_of("unsure", "inn")
+        (True, 'unsure')
+    """
+    return f"keep {supercategory}" if decision in PLACING else decision
+
+
+def in_force(heads: Sequence[Decision]) -> Decision | None:
+    """Return the decision that heads amount to; None without heads.
+
+    Of heads with one answer it is the newest; otherwise the newest has the others as ``rivals``.
+    """
+    if len(heads) < 2:
+        return heads[0] if heads else None
+    # never by place: the rows of two branches come in either order
+    newest, *others = sorted(heads, key=lambda head: (head.when, head.who, head.id), reverse=True)
+    differ = any(head.answer != newest.answer for head in others)
+    return replace(newest, rivals=tuple(others)) if differ else newest
+
+
+def _heads(made: Sequence[Decision]) -> list[Decision]:
+    if len(made) == 1:
+        return list(made)
+    replaced = {old.id for row in made for old in replaced_rows(row, row.supersedes, made)}
+    return list({row.id: row for row in made if row.id not in replaced}.values())
+
+
+def replaced_rows(
+    row: Decision, names: Iterable[str], history: Sequence[Decision]
+) -> list[Decision]:
+    """Return the rows of the history that a row names by id, or by the date of a row above it."""
+    by_id = {old.id: old for old in history}
+    dated = {old.when: old for old in history if old.place < row.place and old.when}
+    return [old for name in names if (old := by_id.get(name) or dated.get(name)) is not None]
+
+
+def row_id(row: "Mapping[str, str] | pd.Series[str]") -> str:
+    """Return the id of a row of decisions: a hash of its cells, blank ones left out.
+
+    Example:
+        >>> row_id({"key": "pub", "decision": "drop"})
+        'beobbohm'
+        >>> row_id({"key": " pub", "decision": "drop", "supersedes": "", "entry": "aaaa"})
+        'beobbohm'
+    """
+    texts = {str(name): cell for name, cell in row.items() if isinstance(cell, str)}
+    cells = {name: single_blanks(text) for name, text in texts.items() if name not in NOT_HASHED}
+    text = "\n".join(f"{name}={cells[name]}" for name in sorted(cells) if cells[name])
+    return short_hash(text, ID_LENGTH)
+
+
+def short_hash(text: str, length: int = 6) -> str:
+    """Return a hash of letters, without digits, which a spreadsheet might read as a number.
+
+    Example:
+        >>> short_hash("pond")
+        'kenphk'
+    """
+    return sha256(text.encode()).hexdigest()[:length].translate(LETTERS)
 
 
 def kinds_of(taxonomy: pd.DataFrame) -> Mapping[str, str]:

@@ -218,6 +218,8 @@ def _same_value(clusters: pd.DataFrame | None, value: Row) -> list[Row]:
 def _decision(value: Row, decision: Decision | None, labels: Path) -> Step:
     if decision is None:
         return Step("decision", f"none yet for {value['instance_of']}", {"decision": ""})
+    if decision.rivals:
+        return Step("decision", f"in conflict: {decision.conflict}", {"decision": ""})
     where = f"{decision.supercategory} ({decision.kind})" if decision.supercategory else ""
     facts = {name: getattr(decision, name) for name in ("key", "decision", "supercategory", "kind")}
     facts |= {"who": decision.who, "when": decision.when, "why": decision.why}

@@ -17,7 +17,8 @@ from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import Decided, Decision, kinds_of
 from hgld.hierarchy.published import hierarchy_of, read_published
-from hgld.words import nearest, single_blanks
+from hgld.tasks import say
+from hgld.words import count_text, nearest, single_blanks
 
 __all__ = ["build_labels", "read_published"]
 
@@ -43,9 +44,9 @@ def build_labels(
     """One row a landmark before; one row of ``hierarchy`` or of ``label_dropped`` after.
 
     Of a landmark with several values those that the review dropped are left aside. It is dropped
-    as ``undecided`` while one of the rest is open, as ``conflicting_values`` where they lead to
-    different supercategories, as ``dropped_in_review`` where none is left, and with the earlier
-    stages' reasons where it had none.
+    as ``undecided`` while one of the rest is open or in conflict, as ``conflicting_values`` where
+    they lead to different supercategories, as ``dropped_in_review`` where none is left, and with
+    the earlier stages' reasons where it had none.
 
     Where two annotators were measured, ``lineage`` has beside each decided label the share of the
     values that either put into its supercategory that both did; overrides are not measured.
@@ -61,6 +62,7 @@ def build_labels(
     _check_overrides(overrides, kinds, context.labels / ARTIFACTS["overrides"].file)
     values = _with_items(landmark_values, instance_of)
     labelled, reasons = _judge(values, decided)
+    _say_conflicts(values, decided)
     labelled |= _override(values, landmarks, overrides)
     lineage = _lineage(landmarks, labelled, kinds, _shares(agreement or {}))
     dropped = _dropped(landmarks, lineage, [misses, clean_dropped, reasons])
@@ -135,9 +137,23 @@ def _judge(values: pd.DataFrame, decided: Decided) -> tuple[dict[Key, Row], pd.D
     return labelled, table_of("label_dropped", reasons)
 
 
+def _say_conflicts(values: pd.DataFrame, decided: Decided) -> None:
+    found = {d.key for d in decided.of_values(values) if d and d.rivals}
+    if found:
+        are = "is" if len(found) == 1 else "are"
+        say(
+            f"{count_text(len(found), 'value')} that people decided differently {are} left open; "
+            "`hgld reviews conflicts PIPELINE` shows both sides"
+        )
+
+
 def _why_not(found: Sequence[tuple[Row, Decision | None]]) -> tuple[str, str]:
     """Why a landmark with these values gets no label, as reason and detail; empty if it does."""
-    still_open = [row["instance_of"] for row, d in found if not (d and d.decides)]
+    still_open = [
+        row["instance_of"] + (f" (in conflict: {d.conflict})" if d and d.rivals else "")
+        for row, d in found
+        if not (d and d.decides)
+    ]
     if still_open:
         return "undecided", "; ".join(still_open)
     placed = [(row["instance_of"], d.supercategory) for row, d in found if d and d.places]

@@ -8,6 +8,7 @@ import html
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import jinja2
 
+from hgld.hierarchy.decisions import Decided
 from hgld.publish.content import Photos, Release, ReleaseTable
 from hgld.words import count_text, single_blanks
 
@@ -69,9 +71,10 @@ def write_card(release: Release, folder: Path, pictures: Sequence[tuple[str, str
 
 
 def _count_decisions(decisions: ReleaseTable) -> list[tuple[str, int]]:
-    """The decisions in force, counted: of each key the last."""
-    in_force = decisions.rows.drop_duplicates("key", keep="last")
-    return sorted((str(word), int(n)) for word, n in in_force["decision"].value_counts().items())
+    """The decisions in force, counted."""
+    found = Decided(decisions.rows).all()
+    counts = Counter("conflict" if one.rivals else one.decision for one in found)
+    return sorted(counts.items())
 
 
 def _describe_shards(photos: Photos) -> dict[str, Any]:

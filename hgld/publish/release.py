@@ -62,7 +62,7 @@ def write_release(
         label_dropped: landmarks without a label, and why.
         lineage: where each label comes from.
         taxonomy: the supercategories and their kinds.
-        decisions: every decision, the later ones of a key superseding the earlier.
+        decisions: every decision, with the ids of those that it supersedes.
         agreement: what two annotators agree on; empty where it was not measured.
         photos: nothing, or shards, evaluation, export_dropped and removals.
         options: name, version and parts of the release.

@@ -1,8 +1,8 @@
 """Annotations of one person, read from a review sheet or a file of decisions.
 
 Two such files are compared by ``hgld.review.differences`` or ``hgld.review.agreement``. A value is
-identified by its key, or by its label if the file has no keys; in a file of decisions, the last row
-of a key counts.
+identified by its key, or by its label if the file has no keys. In a file of decisions, those in
+force count; a conflict counts as undecided.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import DECISIONS
+from hgld.artifacts import DECISIONS, columns_of
 from hgld.errors import InvalidData
-from hgld.hierarchy.decisions import PLACING, kinds_of
+from hgld.hierarchy.columns import table_of
+from hgld.hierarchy.decisions import PLACING, Decided, kinds_of
 from hgld.review.spreadsheet import Sheet, SheetRow, read_sheets
 from hgld.words import count_text, nearest
 
@@ -88,16 +89,25 @@ def _annotations(sheet: Sheet, by_label: bool = False) -> dict[str, Annotation]:
     by_label = by_label and "instance_of" in sheet.columns  # otherwise, keys may be labels
     name = "instance_of" if by_label or "key" not in sheet.columns else "key"
     sheet.require((name, "decision", "supercategory"))
-    history = "supersedes" in sheet.columns
+    rows = _in_force(sheet) if "supersedes" in sheet.columns else sheet.rows
     found: dict[str, Annotation] = {}
     faults = []
-    for row in sheet.rows:
-        fault = _fault(row, name, {} if history else found)
+    for row in rows:
+        fault = _fault(row, name, found)
         faults += [fault] if fault else []
         found[row[name]] = _annotation(row, row[name])
     if faults:
         raise InvalidData(*_report(sheet, faults))
     return found
+
+
+def _in_force(sheet: Sheet) -> list[SheetRow]:
+    """Return the rows of a file of decisions that are in force, blank for a conflict."""
+    cells = [{name: row[name] for name in columns_of("decisions")} for row in sheet.rows]
+    found = Decided(table_of("decisions", cells)).all()
+    rows = [(sheet.rows[decision.place], decision.rivals) for decision in found]
+    blank = dict.fromkeys(("decision", "supercategory", "kind", "why"), "")
+    return [replace(row, cells={**row.cells, **blank}) if rivals else row for row, rivals in rows]
 
 
 def weigh(

@@ -3,29 +3,64 @@
 If any cell is invalid, all faults are reported at once with row and column, and nothing is applied.
 Deleted and unchanged rows change nothing: to reopen a value, write ``unsure``. The row of a value
 takes precedence over the row of its cluster.
+
+Each new decision supersedes those that its row was made from. If somebody decided the value
+otherwise in the meantime, both stay in force and the value is in conflict.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
-from hgld.artifacts import Vectors
+from hgld.artifacts import Vectors, hash_file
 from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.decisions import Decided, key_types_of, kinds_of
+from hgld.hierarchy.decisions import Decided, Decision, answer_of, key_types_of, kinds_of
 from hgld.review.clusters import Bulk, Fault, read_bulk
+from hgld.review.entries import entry_of
 from hgld.review.evidence import evidence_of
+from hgld.review.row_base import EDITABLE
 from hgld.review.sheets import hints_of
-from hgld.review.spreadsheet import Sheet, read_sheets
-from hgld.review.values import Reading, Value, WantedDecision, as_wanted, keyed, read_values
-from hgld.words import count_text
+from hgld.review.spreadsheet import Sheet, SheetRow, read_sheets
+from hgld.review.values import Value, WantedDecision, as_wanted, keyed, read_values
+from hgld.words import count_text, single_blanks
 
-__all__ = ["apply_sheets"]
+__all__ = ["Applied", "ValueChange", "apply_choices", "apply_sheets"]
 
-SHOWN = 5  # doubtful rows named in an error
+SAID = ("decision", "supercategory", "kind", "why")
+ChangeKind = Literal[
+    "first decision", "changed", "reopened", "note", "confirmed", "settled", "conflict", "unchanged"
+]
+
+
+@dataclass(frozen=True)
+class ValueChange:
+    """Effect of a row on its value.
+
+    Attributes:
+        before: the decision in force until then, with its rivals.
+        kind: ``reopened`` is a change to unsure, ``settled`` ends a conflict, ``conflict`` begins
+            or widens one, ``note`` leaves the answer as it was, ``unchanged`` appends no row.
+    """
+
+    key: str
+    label: str
+    kind: ChangeKind
+    before: Decision | None
+    after: WantedDecision
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Decisions and edits of clusters with the new rows at their ends, and the changes by key."""
+
+    decisions: pd.DataFrame
+    cluster_edits: pd.DataFrame
+    changes: Sequence[ValueChange]
 
 
 def apply_sheets(
@@ -40,19 +75,18 @@ def apply_sheets(
     who: str,
     when: str,
     sure: bool = False,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return ``decisions`` and ``cluster_edits`` with a new row for each change in the sheets.
+) -> Applied:
+    """Append a row to ``decisions`` and ``cluster_edits`` for each change in the sheets.
 
-    Sheets of values and of clusters are recognised by their columns; a workbook has both. Each new
-    decision names in ``supersedes`` the date of the decision that it replaces. A decision already
-    in force is not written again, so a sheet may be applied twice, for example after a kill.
+    Sheets of values and of clusters are recognised by their columns; a workbook has both. An edit
+    that is in the decisions already is not written again, so a sheet may be applied twice, for
+    example after a kill.
 
-    Doubtful rows are applied only if the caller is ``sure``: rows that replace a newer decision
-    which their sheet does not show, and decisions that seem to have moved to other keys.
+    Decisions that seem to have moved to other keys are applied only if the caller is ``sure``.
 
     Raises:
         InvalidData: all faults of all sheets, with row, column, found and expected value; or,
-            unless ``sure``, doubtful rows.
+            unless ``sure``, moved decisions.
     """
     values = _values(clusters, decisions, hints_of(class_hints))
     kinds = kinds_of(taxonomy)
@@ -62,17 +96,61 @@ def apply_sheets(
         for key, (supercategory, why) in bulk.accepted.items()
         if values[key].in_force is None
     }
-    new = _new_decisions({**accepted, **wanted}, values, kinds, who, when)
     together = dict(zip(cluster_edits["key"], cluster_edits["with_key"], strict=True))
-    edits = [
-        {**edit, "who": who, "when": when}
-        for edit in bulk.edits
-        if together.get(edit["key"]) != edit["with_key"]
-    ]
-    return (
-        pd.concat([decisions, table_of("decisions", new)], ignore_index=True),
-        pd.concat([cluster_edits, table_of("cluster_edits", edits)], ignore_index=True),
+    edits = [edit for edit in bulk.edits if together.get(edit["key"]) != edit["with_key"]]
+    source = ", ".join(path.name for path in sheets)
+    signed = _sign([hash_file(path) for path in sheets], who, when, source)
+    changes = _changes({**accepted, **wanted}, values, kinds, who)
+    new_edits = table_of("cluster_edits", [{**edit, **signed} for edit in edits])
+    return Applied(
+        pd.concat([decisions, _new_decisions(changes, values, signed)], ignore_index=True),
+        pd.concat([cluster_edits, new_edits], ignore_index=True),
+        changes,
     )
+
+
+def apply_choices(
+    choices: Sequence[Mapping[str, str]],
+    clusters: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    decisions: pd.DataFrame,
+    cluster_edits: pd.DataFrame,
+    class_hints: pd.DataFrame,
+    *,
+    who: str,
+    when: str,
+    source: str,
+) -> Applied:
+    """Append a row to ``decisions`` for each of some rows of ``review.csv``, given as cells.
+
+    Args:
+        choices: key, decision, supercategory, kind, note and base of each, each key once.
+        clusters: the values.
+        taxonomy: the supercategories.
+        decisions: all rows.
+        cluster_edits: all rows.
+        class_hints: hints of Wikidata's classes.
+        who: name that signs them.
+        when: date.
+        source: name of what they were made in, for the log.
+
+    Raises:
+        InvalidData: all faults of all choices; nothing is appended.
+    """
+    values = _values(clusters, decisions, hints_of(class_hints))
+    kinds = kinds_of(taxonomy)
+    names = ["key", *EDITABLE, "base"]
+    rows = [
+        SheetRow(number, {name: single_blanks(choice.get(name, "")) for name in names})
+        for number, choice in enumerate(choices, 1)
+    ]
+    found = read_values(Sheet(source, names, rows), values, kinds)
+    if found.faults:
+        raise InvalidData(*_report(source, found.faults))
+    signed = _sign([str(sorted(row.cells.items())) for row in rows], who, when, source)
+    changes = _changes(found.wanted, values, kinds, who)
+    new = _new_decisions(changes, values, signed)
+    return Applied(pd.concat([decisions, new], ignore_index=True), cluster_edits, changes)
 
 
 def _read_all(
@@ -94,31 +172,16 @@ def _read_all(
     for sheet in [keyed(sheet) for sheet in sheets if sheet not in of_clusters]:
         found = read_values(sheet, values, kinds)
         faults[sheet.name] = found.faults + _twice(sheet, found.wanted, wanted)
-        doubts += _doubts(sheet.name, found)
+        if found.moved and not sure:
+            doubts.append(
+                f"{sheet.name}: {found.moved}, nothing was applied; were columns sorted without "
+                "the others? Undo that, or add --yes if the rows are meant so"
+            )
         wanted |= found.wanted
     lines = [line for name, faulty in faults.items() if faulty for line in _report(name, faulty)]
-    if lines or (doubts and not sure):
+    if lines or doubts:
         raise InvalidData(*(lines or doubts))
     return wanted, bulk
-
-
-def _doubts(name: str, found: Reading) -> list[str]:
-    """Return the doubts that a person should check before the sheet is applied, in lines."""
-    if found.moved:
-        return [
-            f"{name}: {found.moved}, nothing was applied; were columns sorted without the others? "
-            "Undo that, or add --yes if the rows are meant so"
-        ]
-    if not found.reverts:
-        return []
-    lines = found.reverts[:SHOWN]
-    if more := len(found.reverts) - len(lines):
-        lines.append(f"and {more:,} more")
-    return [
-        f"{name}: would replace {count_text(len(found.reverts), 'decision')} newer than the sheet, "
-        "nothing was applied; take these rows out, or add --yes to replace them",
-        *(f"  {line}" for line in lines),
-    ]
 
 
 def _values(
@@ -127,7 +190,14 @@ def _values(
     """Return key -> value; including decisions without a value, since the sheet shows them."""
     decided = Decided(decisions)
     gone = {
-        d.key: Value(d.key_type, label, d.evidence, decided.history(d.key, label), {})
+        d.key: Value(
+            d.key_type,
+            label,
+            d.evidence,
+            decided.history(d.key, label),
+            decided.heads(d.key, label),
+            {},
+        )
         for d in decided.all()
         for label in [d.key if d.key_type == "label" else ""]
     }
@@ -136,6 +206,7 @@ def _values(
         clusters["instance_of"],
         evidence_of(clusters, hints),
         map(decided.history, clusters["class_id"], clusters["instance_of"]),
+        map(decided.heads, clusters["class_id"], clusters["instance_of"]),
         records(clusters),
         strict=True,
     )
@@ -143,26 +214,64 @@ def _values(
     return {**gone, **{key: Value(*cells) for key, cells in keyed}}  # a current value wins
 
 
-def _new_decisions(
+def _sign(made_of: Sequence[str], who: str, when: str, source: str) -> dict[str, str]:
+    return {"who": who, "when": when, "entry": entry_of(made_of, who, when, source)}
+
+
+def _changes(
     wanted: Mapping[str, WantedDecision],
     values: Mapping[str, Value],
     kinds: Mapping[str, str],
     who: str,
-    when: str,
-) -> list[dict[str, str]]:
+) -> list[ValueChange]:
+    """Return the change of each value, by key."""
     return [
-        {
-            "key": key,
-            "key_type": values[key].key_type,
-            **{name: cell for name, cell in asdict(now).items() if name != "confirmed"},
-            "who": who,
-            "when": when,
-            "supersedes": before.when if (before := values[key].in_force) else "",
-            "evidence": values[key].evidence,
-        }
+        ValueChange(key, values[key].label or key, kind, values[key].in_force, now)
         for key, now in sorted(wanted.items())
-        if now.confirmed or now != as_wanted(values[key].in_force, kinds)
+        for kind in [_kind(now, values[key], kinds, who)]
     ]
+
+
+def _new_decisions(
+    changes: Sequence[ValueChange], values: Mapping[str, Value], signed: Mapping[str, str]
+) -> pd.DataFrame:
+    rows = [
+        {
+            "key": change.key,
+            "key_type": values[change.key].key_type,
+            **{name: getattr(change.after, name) for name in SAID},
+            "supersedes": " ".join(change.after.supersedes),
+            "evidence": values[change.key].evidence,
+            "undoes": "",
+            **signed,
+        }
+        for change in changes
+        if change.kind != "unchanged"
+    ]
+    return table_of("decisions", rows)
+
+
+def _kind(now: WantedDecision, value: Value, kinds: Mapping[str, str], who: str) -> ChangeKind:
+    """Return what a wanted decision does to its value."""
+    before, made_from = value.in_force, set(now.supersedes)
+    current = made_from == {head.id for head in value.heads}
+    # applied before, by this person to this state or by anybody as a side of the conflict
+    known = [old for old in value.history if old.who == who and set(old.supersedes) == made_from]
+    known += [] if current else value.heads
+    if now == as_wanted(before, kinds):
+        return "confirmed" if now.confirmed else "unchanged"
+    if any(now == as_wanted(old, kinds) for old in known):
+        return "unchanged"
+    if before is None:
+        return "first decision"
+    answer = answer_of(now.decision, now.supercategory)
+    if any(head.answer != answer for head in value.heads if head.id not in made_from):
+        return "conflict"
+    if before.rivals:
+        return "settled"
+    if answer == before.answer:
+        return "note"
+    return "reopened" if now.decision == "unsure" else "changed"
 
 
 def _twice(

@@ -32,6 +32,6 @@ def blind_sheet(
     none = decisions[:0]
     sheet = list_values(clusters, landmark_values, landmarks, taxonomy, none, class_hints)
     order = np.random.default_rng(seed).permutation(len(sheet))
-    sheet = sheet.iloc[order].drop(columns=["status", *([] if hints else HINTS)])
-    bases = (base_of(key, None, row) for row, key in enumerate(sheet["key"], 1))
+    sheet = sheet.iloc[order].drop(columns=["status", "conflict", *([] if hints else HINTS)])
+    bases = (base_of(key, (), row) for row, key in enumerate(sheet["key"], 1))
     return guard_columns(sheet.assign(base=list(map(str, bases))))

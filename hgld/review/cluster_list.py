@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from hgld.hierarchy.columns import table_of
-from hgld.review.evidence import short_hash
+from hgld.hierarchy.decisions import short_hash
 
 __all__ = ["list_clusters", "members_hash"]
 
@@ -24,7 +24,7 @@ def list_clusters(sheet: pd.DataFrame, cluster_summary: pd.DataFrame) -> pd.Data
     here = sheet[sheet["cluster"] >= 0]
     names = dict(zip(here["cluster"], here["cluster_name"], strict=True))
     impact = np.maximum(here["images"], here["landmarks"])
-    groups = here.assign(impact=impact, waits=here["status"].isin(["open", "unsure"]))
+    groups = here.assign(impact=impact, waits=here["status"].isin(["open", "unsure", "conflict"]))
     rows = [
         (_waiting(rows), i, _row(rows, i, names, str(near.get(i, ""))))
         for i, rows in groups.groupby("cluster")

@@ -6,14 +6,13 @@ clustering, so every decision would become stale.
 """
 
 from collections.abc import Mapping
-from hashlib import sha256
 
 import pandas as pd
 
-__all__ = ["LETTERS", "PART", "evidence_of", "has_changed", "short_hash"]
+from hgld.hierarchy.decisions import short_hash
 
-LENGTH = 6
-LETTERS = str.maketrans("0123456789", "ghijklmnop")
+__all__ = ["PART", "evidence_of", "has_changed"]
+
 PART = "-"  # separator of the parts of an evidence
 
 
@@ -43,13 +42,3 @@ def has_changed(then: str, now: str) -> bool:
     """
     parts = zip(then.split(PART), now.split(PART), strict=False)
     return any(one != other for one, other in parts if one and other)
-
-
-def short_hash(text: str) -> str:
-    """Return a hash of six letters, without digits, which a spreadsheet might read as a number.
-
-    Example:
-        >>> short_hash("pond")
-        'kenphk'
-    """
-    return sha256(text.encode()).hexdigest()[:LENGTH].translate(LETTERS)

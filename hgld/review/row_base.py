@@ -1,25 +1,28 @@
-"""The base of a sheet's row: a short text that identifies the decision it was written from.
+"""The base of a sheet's row: a short text that identifies the decisions it was written from.
 
 A sheet is in use for weeks: other people decide in the meantime, and columns get sorted separately.
 The base shows whether a person changed the row, whether the decision in force is still the one in
 the row, and whether the key still belongs to the row.
 
-    base = hash of the key - hash of the editable cells - decisions made by then - row in the sheet
+    base = hash of the key - hash of the editable cells - ids of the decisions - row in the sheet
 
-The third part distinguishes a decision that was made, undone and made again from the first one; the
-last part shows whether rows still have the order in which they were written.
+The ids are those of the heads (``hgld.hierarchy.decisions``): the rows that a decision made from
+this row supersedes. The last part shows whether rows still have the order in which they were
+written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hgld.hierarchy.decisions import Decision
-from hgld.review.evidence import LETTERS, PART, short_hash
+from hgld.hierarchy.decisions import ID_LENGTH, Decision, in_force, short_hash
+from hgld.review.evidence import PART
 from hgld.words import single_blanks
 
 __all__ = ["EDITABLE", "Base", "base_of", "cells_of", "hash_cells"]
 
 EDITABLE = ("decision", "supercategory", "kind", "note")
+NUMERALS = str.maketrans("0123456789", "ghijklmnop")  # spreadsheets leave letters as they are
+NONE = "g"  # instead of ids: the value had no decision
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Base:
 
     key: str = ""
     cells: str = ""
-    number: str = ""
+    ids: str = ""
     row: str = ""
 
     @classmethod
@@ -36,35 +39,39 @@ class Base:
         """Parse a cell; any other text gives an empty base.
 
         Example:
-            >>> Base.parse("kenphk-jngedc-h-gi")
-            Base(key='kenphk', cells='jngedc', number='h', row='gi')
+            >>> Base.parse("kenphk-jngedc-beobbohm-gi").heads
+            ('beobbohm',)
             >>> Base.parse("0.25") == Base()
             True
         """
         parts = text.casefold().split(PART)
-        return cls(*parts) if len(parts) == 4 and all(map(str.isalpha, parts)) else cls()
+        if len(parts) != 4 or not all(map(str.isalpha, parts)):
+            return cls()
+        return cls(*parts) if parts[2] == NONE or len(parts[2]) % ID_LENGTH == 0 else cls()
 
     def __str__(self) -> str:
-        return PART.join((self.key, self.cells, self.number, self.row))
+        return PART.join((self.key, self.cells, self.ids, self.row))
 
     def __bool__(self) -> bool:
         return bool(self.key)
 
-    def shows(self, decision: Decision | None) -> bool:
-        """Whether the row was written from this decision (None: from no decision)."""
-        then = base_of("", decision)
-        return (self.cells, self.number) == (then.cells, then.number)
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Ids of the decisions; empty if the value had none."""
+        ids = "" if self.ids == NONE else self.ids
+        return tuple(ids[i : i + ID_LENGTH] for i in range(0, len(ids), ID_LENGTH))
 
 
-def base_of(key: str, decision: Decision | None, row: int = 0) -> Base:
-    """Return the base of a row with this decision, or without one."""
-    number, place = (f"{n:d}".translate(LETTERS) for n in (decision.number if decision else 0, row))
-    return Base(short_hash(key), hash_cells(cells_of(decision)), number, place)
+def base_of(key: str, heads: Sequence[Decision] = (), row: int = 0) -> Base:
+    """Return the base of a row written from these heads of its value."""
+    ids = "".join(sorted(head.id for head in heads)) or NONE
+    place = f"{row:d}".translate(NUMERALS)
+    return Base(short_hash(key), hash_cells(cells_of(in_force(heads))), ids, place)
 
 
 def cells_of(decision: Decision | None) -> dict[str, str]:
-    """Return the four editable cells of a row with this decision."""
-    if decision is None:
+    """Return the four editable cells of a row with this decision; blank in a conflict."""
+    if decision is None or decision.rivals:
         return dict.fromkeys(EDITABLE, "")
     said = (decision.decision, decision.supercategory, decision.kind, decision.why)
     return dict(zip(EDITABLE, map(single_blanks, said), strict=True))

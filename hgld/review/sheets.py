@@ -29,7 +29,8 @@ __all__ = ["hints_of", "in_review_order", "list_values", "require_decisions", "w
 
 EXAMPLES = 3
 FEWEST_VOTERS = 2  # decided values that a cluster needs for a suggestion to its other values
-FIRST_TO_LAST = {"open": 0, "unsure": 0, "stale": 1, "decided": 2}
+FIRST_TO_LAST = {"conflict": -1, "open": 0, "unsure": 0, "stale": 1, "decided": 2}
+CONFLICTS = "{} in conflict: `hgld reviews conflicts PIPELINE` shows both sides"
 GONE = -1  # cluster of a value that no longer exists
 
 
@@ -64,9 +65,10 @@ def list_values(
 ) -> pd.DataFrame:
     """Return the sorted rows of ``review.csv``, each with the decision in force or a suggestion.
 
-    A value is ``open`` without a decision, ``unsure`` if a person was, ``stale`` if its label, its
-    class or its supercategory changed since the decision, else ``decided``. Decisions whose value
-    no longer exists are in the last rows, ``stale`` and without a cluster.
+    A value is ``open`` without a decision, ``unsure`` if a person was, in ``conflict`` if people
+    decided it differently without seeing each other's decision, ``stale`` if its label, its class
+    or its supercategory changed since the decision, else ``decided``. Decisions whose value no
+    longer exists are in the last rows, ``stale`` and without a cluster.
 
     A suggestion is the supercategory with the same name as the value; else the hint of its class;
     else the most frequent one of the decided values in the cluster, weighted by their landmarks. A
@@ -84,23 +86,26 @@ def list_values(
         suggestion=_suggest(clusters, in_force, kinds, class_hints),
         evidence=evidence,
         status=[_status(d, now, kinds) for d, now in zip(in_force, evidence, strict=True)],
+        conflict=[decision.conflict if decision else "" for decision in in_force],
     )
     examples = _examples(landmark_values, landmarks)
     sheet = sheet.assign(examples=[examples.get(key, "") for key in sheet["key"]], base="")
     sheet = sheet[columns_of("review")]
     sheet = in_review_order(pd.concat([sheet, _gone(decided, clusters)], ignore_index=True))
-    shown: dict[str, Decision | None] = {decision.key: decision for decision in decided.all()}
-    shown |= dict(zip(value_keys(clusters), in_force, strict=True))
-    bases = (base_of(key, shown[key], row) for row, key in enumerate(sheet["key"], 1))
+    bases = (
+        base_of(row["key"], decided.heads(row["key"] * (row["key_type"] == "qid"), label), number)
+        for number, row in enumerate(records(sheet), 1)
+        for label in [row["instance_of"] or row["key"]]
+    )
     return sheet.assign(base=list(map(str, bases)))
 
 
 def in_review_order(sheet: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of ``review.csv`` in the order of the review.
 
-    Open and unsure values first, then stale, then decided ones, then decisions without a value;
-    among them by impact x uncertainty: the images (or landmarks, if more) that a decision reaches,
-    times 1 - margin, which is 1 halfway between two clusters.
+    Conflicts first, then open and unsure values, stale ones, decided ones, and decisions without a
+    value; among them by impact x uncertainty: the images (or landmarks, if more) that a decision
+    reaches, times 1 - margin, which is 1 halfway between two clusters.
     """
     impact = np.maximum(sheet["images"], sheet["landmarks"])
     ordered = sheet.assign(
@@ -145,7 +150,8 @@ def require_decisions(
         WaitingForReview: fewer than ``review.min_coverage``; gives the number of open values.
     """
     decided = Decided(decisions)
-    is_open = [not (d and d.decides) for d in decided.of_values(landmark_values)]
+    found = decided.of_values(landmark_values)
+    is_open = [not (d and d.decides) for d in found]
     open_rows = landmark_values[np.array(is_open, dtype=bool)]
     total = len(landmark_values[["split", "landmark_id"]].drop_duplicates())
     waiting = len(open_rows[["split", "landmark_id"]].drop_duplicates())
@@ -155,10 +161,13 @@ def require_decisions(
     reached = np.array([bool(d and d.decides) for d in decided.of_values(clusters)], dtype=bool)
     images, shown = int(clusters["images"].sum()), int(clusters.loc[reached, "images"].sum())
     seen = f", with {shown / images:.1%} of {images:,} images" if images else ""
+    in_conflict = [bool(d and d.rivals) for d in found]
+    conflicts = value_keys(landmark_values[np.array(in_conflict, dtype=bool)]).nunique()
+    more = f"; {CONFLICTS.format(count_text(conflicts, 'value'))}" if conflicts else ""
     raise WaitingForReview(
         f"{count_text(values, 'value')} of {count_text(waiting, 'landmark')} "
         f"{'is' if values == 1 else 'are'} open ({1 - waiting / total:.1%} of {total:,} decided"
-        f"{seen}; review.min_coverage is {options.min_coverage:.1%})"
+        f"{seen}; review.min_coverage is {options.min_coverage:.1%}){more}"
     )
 
 
@@ -171,6 +180,8 @@ def _decided_cells(in_force: Sequence[Decision | None]) -> dict[str, list[str]]:
 def _status(decision: Decision | None, evidence: str, kinds: Mapping[str, str]) -> str:
     if decision is None:
         return "open"
+    if decision.rivals:
+        return "conflict"
     if not decision.decides:
         return "unsure"
     fits = not decision.places or decision.kind in ("", kinds.get(decision.supercategory))
@@ -192,7 +203,8 @@ def _gone(decided: Decided, clusters: pd.DataFrame) -> pd.DataFrame:
             "instance_of": decision.key if decision.key_type == "label" else "",
             "evidence": decision.evidence,
             "cluster": GONE,
-            "status": "stale",
+            "status": "conflict" if decision.rivals else "stale",
+            "conflict": decision.conflict,
             **dict.fromkeys(("landmarks", "images", "distance", "margin"), 0),
             **dict.fromkeys(("examples", "cluster_name", "hint", "suggestion", "base"), ""),
         }

@@ -14,7 +14,7 @@ import pandas as pd
 from hgld.artifacts import KINDS, declared_table
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.decisions import Decided
+from hgld.hierarchy.decisions import Decided, row_id
 from hgld.words import count_text, nearest, single_blanks
 
 __all__ = ["ACTIONS", "EDITED", "Taxonomy", "TaxonomyEdit"]
@@ -70,7 +70,8 @@ class Taxonomy:
         }
         self.state["decisions"] = {
             d.place: {"key": d.key, NAME: d.supercategory, "kind": d.kind}
-            for d in Decided(decisions).all()
+            for in_force in Decided(decisions).all()
+            for d in in_force.sides
         }
         self.before = deepcopy(self.state)
         self.decisions = records(decisions)
@@ -164,7 +165,7 @@ class Taxonomy:
         before = self.before["decisions"]
         rows = [
             {**self.decisions[place], NAME: row[NAME], "kind": row["kind"], "who": who,
-             "when": when, "supersedes": self.decisions[place]["when"]}
+             "when": when, "supersedes": row_id(self.decisions[place]), "entry": "", "undoes": ""}
             for place, row in self.state["decisions"].items()
             if row != before[place]
         ]  # fmt: skip

@@ -1,19 +1,33 @@
-"""Undo of decisions by appending rows, so that the history is complete."""
+"""Undo and redo of decisions by appending rows, so that the history is complete.
 
-from collections.abc import Iterator, Sequence
+A row of an undo names in ``undoes`` the rows that it takes back, and repeats what held before them.
+Taking back an undo is a redo.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
+from hgld.hierarchy.decisions import Decided, Decision, in_force, replaced_rows, row_id
+from hgld.review.entries import Entry, entry_of
 from hgld.words import nearest, single_blanks
 
-__all__ = ["undo_decisions"]
+__all__ = ["Undone", "redo_decisions", "undo_decisions", "undo_entry"]
 
-TAKEN_BACK = "taken back"  # the reason, unless a person gives one
+OPEN = ("unsure", "", "")
+History = Sequence[Decision]
 
-SAID = ("decision", "supercategory", "kind", "evidence")
-OPEN = {"decision": "unsure", "supercategory": "", "kind": ""}
+
+@dataclass(frozen=True)
+class Undone:
+    """Both tables with the new rows at their ends; keys that were decided again since."""
+
+    decisions: pd.DataFrame
+    cluster_edits: pd.DataFrame
+    left: Sequence[str] = ()
 
 
 def undo_decisions(
@@ -27,68 +41,200 @@ def undo_decisions(
 ) -> pd.DataFrame:
     """Return the decisions with a new row for each key that restores its previous decision.
 
-    A second undo goes one step further back: a decision and the row that undid it cancel. An undo
-    row is recognised by its content: it repeats the decision before the last one, with another
-    reason. (A person who returns to that decision with a new note is treated as an undo.)
-
-    A value is identified by its class id, as in the sheet, but may be decided by its label: such
-    decisions precede the first decision on the id. A first decision is superseded by ``unsure``,
-    which leaves the value open.
+    A second undo goes one step further back. A value is identified by its class id, as in the
+    sheet, but may be decided by its label. A first decision is superseded by ``unsure``, which
+    leaves the value open.
 
     Raises:
-        InvalidData: a key has no decision, or all its decisions are undone.
+        InvalidData: a key has no decision, is in conflict, or all its decisions are undone.
     """
-    rows = [{**row, "key": single_blanks(row["key"])} for row in records(decisions)]
-    label_of = dict(zip(clusters["class_id"], clusters["instance_of"], strict=True))
-    history = {key: list(_history(rows, key, label_of.get(key, ""))) for key in keys}
-    unknown = [key for key in keys if not history[key]]
-    if unknown:
-        near = nearest(unknown[0], {row["key"] for row in rows})
-        raise InvalidData(f"decisions.csv has no decision on '{unknown[0]}'{near}")
-    new = [_undone(history[key]) | {"who": who, "when": when, "why": why} for key in keys]
-    return pd.concat([decisions, table_of("decisions", new)], ignore_index=True)
+    rows = []
+    for key, history, heads in _of_keys(decisions, clusters, keys):
+        now = in_force(heads)
+        if now and now.rivals:
+            raise InvalidData(
+                f"'{key}' is in conflict: {now.conflict}; settle it (`hgld reviews conflicts`), "
+                "or take one side back by its entry"
+            )
+        taken = _distinct([old for head in heads if (old := _restored(head, history))])
+        if not taken:
+            raise InvalidData(f"every decision on '{key}' is taken back already")
+        rows += _take_back(taken, heads, history)
+    return _appended(decisions, rows, "undo", who, when, why)
 
 
-def _history(rows: Sequence[dict[str, str]], key: str, label: str) -> Iterator[dict[str, str]]:
-    """Yield the decisions on a value, on its label first, then on its key; the last is in force."""
-    if label:
-        yield from (row for row in rows if (row["key_type"], row["key"]) == ("label", label))
-    yield from (row for row in rows if row["key"] == key)
+def redo_decisions(
+    decisions: pd.DataFrame,
+    clusters: pd.DataFrame,
+    keys: Sequence[str],
+    *,
+    who: str,
+    when: str,
+    why: str,
+) -> pd.DataFrame:
+    """Return the decisions with a new row for each key that takes its last undo back.
+
+    Raises:
+        InvalidData: a key has no decision, or no undo since its last decision.
+    """
+    rows = []
+    for key, history, heads in _of_keys(decisions, clusters, keys):
+        taken = _last_undo(heads, history)
+        if not taken:
+            raise InvalidData(f"no decision on '{key}' was taken back since it was last decided")
+        rows += _take_back(taken, heads, history)
+    return _appended(decisions, rows, "redo", who, when, why)
 
 
-def _undone(history: Sequence[dict[str, str]]) -> dict[str, str]:
-    """Return a row with the key of the last decision and the content of the one before."""
-    last, standing = history[-1], _standing(history)
-    if not standing:
-        raise InvalidData(f"every decision on '{last['key']}' is taken back already")
-    said = _before(standing)
-    return {
-        "key": last["key"],
-        "key_type": last["key_type"],
-        **{name: said[name] for name in SAID},
-        "supersedes": last["when"],
-    }
+def undo_entry(
+    decisions: pd.DataFrame,
+    cluster_edits: pd.DataFrame,
+    clusters: pd.DataFrame,
+    entry: Entry,
+    *,
+    who: str,
+    when: str,
+    why: str,
+) -> Undone:
+    """Take back all rows of an entry that are still in force; of an undo, this is a redo.
 
-
-def _standing(history: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the history without undone decisions and the rows that undid them."""
-    standing: list[dict[str, str]] = []
-    for row in history:
-        if standing and _takes_back(row, standing):  # the row and the decision it undid cancel
-            standing.pop()
+    Values that were decided again since are left as they are and named in ``Undone.left``.
+    """
+    keys = list(dict.fromkeys(row.key for row in entry.rows))
+    rows, left = [], []
+    for key, history, heads in _of_keys(decisions, clusters, keys):
+        there = {*(head.id for head in heads), *(row.id for row in _last_undo(heads, history))}
+        now = in_force(heads)
+        if now and not now.rivals:
+            there |= {old.id for head in heads if (old := _restored(head, history))}
+        taken = [row for row in entry.rows if row.key == key and row.id in there]
+        if taken:
+            rows += _take_back(taken, heads, history)
         else:
-            standing.append(row)
-    return standing
+            left.append(key)
+    edits, left_edits = _edits_before(cluster_edits, entry)
+    source = "redo" if entry.source == "undo" else "undo"
+    # edits have no ids: their number tells this undo from an earlier one of the same edits
+    made_of = [entry.id, str(len(cluster_edits)), *map(row_id, rows)]
+    signed = {"who": who, "when": when, "entry": entry_of(made_of, who, when, source)}
+    new = table_of("decisions", [{**row, **signed, "why": why} for row in rows])
+    new_edits = table_of("cluster_edits", [{**edit, **signed} for edit in edits])
+    return Undone(
+        pd.concat([decisions, new], ignore_index=True),
+        pd.concat([cluster_edits, new_edits], ignore_index=True),
+        [*left, *left_edits],
+    )
 
 
-def _before(standing: Sequence[dict[str, str]]) -> dict[str, str]:
-    """Return the decision before the last one; ``unsure`` before the first one."""
-    return standing[-2] if len(standing) > 1 else {**standing[-1], **OPEN}
+def _of_keys(
+    decisions: pd.DataFrame, clusters: pd.DataFrame, keys: Sequence[str]
+) -> list[tuple[str, History, History]]:
+    """Return each key with the history and the heads of its value."""
+    decided = Decided(decisions)
+    label_of = dict(zip(clusters["class_id"], clusters["instance_of"], strict=True))
+    found = []
+    for key in map(single_blanks, keys):
+        value = (key, label_of.get(key, key))
+        if not decided.heads(*value):
+            near = nearest(key, {row.key for row in decided.rows()})
+            raise InvalidData(f"decisions.csv has no decision on '{key}'{near}")
+        found.append((key, decided.history(*value), decided.heads(*value)))
+    return found
 
 
-def _takes_back(row: dict[str, str], standing: Sequence[dict[str, str]]) -> bool:
-    last, before = standing[-1], _before(standing)
-    if any(row[name] != before[name] for name in SAID):
-        return False
-    own_reason = row["why"] not in ("", last["why"])  # a sheet repeats the last note
-    return row["why"] == TAKEN_BACK or (own_reason and len(standing) > 1)
+def _take_back(taken: History, heads: History, history: History) -> list[dict[str, str]]:
+    """Return a row for each decision that is in force without the taken ones; more are a conflict.
+
+    Each row replaces all heads.
+    """
+    contents = {_content(row): row.evidence for row in _without(taken, heads, history)}
+    return [
+        {
+            "key": taken[0].key,
+            "key_type": taken[0].key_type,
+            **dict(zip(("decision", "supercategory", "kind"), content, strict=True)),
+            "supersedes": " ".join(sorted(head.id for head in heads)),
+            "evidence": evidence,
+            "undoes": " ".join(sorted(row.id for row in taken)),
+        }
+        for content, evidence in (contents or {OPEN: taken[0].evidence}).items()
+    ]
+
+
+def _without(taken: History, heads: History, history: History) -> list[Decision]:
+    """Return the rows in force without the taken ones: other sides, else the rows before them."""
+    ids = {row.id for row in taken}
+    others = [head for head in heads if head.id not in ids]
+    if others and len(others) < len(heads):
+        return others
+    return _distinct([old for row in taken for old in replaced_rows(row, row.supersedes, history)])
+
+
+def _restored(row: Decision, history: History) -> Decision | None:
+    """Return the decision that a row stands for: itself, or the one that an undo restored."""
+    while row.undoes:
+        taken = replaced_rows(row, row.undoes, history)
+        before = _without(taken, replaced_rows(row, row.supersedes, history), history)
+        same = [old for old in before if _content(old) == _content(row)]
+        if not same:
+            return None
+        row = same[0]
+    return row
+
+
+def _last_undo(heads: History, history: History) -> list[Decision]:
+    """Return the rows of the last undo of a value that is not taken back; none if decided since."""
+    if not all(head.undoes for head in heads):
+        return []
+    found = []
+    for row in heads:
+        taken = replaced_rows(row, row.undoes, history)
+        while (
+            taken and taken[0].undoes
+        ):  # the row is a redo: what was before the undo it took back?
+            before = replaced_rows(taken[0], taken[0].supersedes, history)
+            row, taken = before[0], replaced_rows(before[0], before[0].undoes, history)
+        found += [row] if row.undoes else []
+    return _distinct(found)
+
+
+def _edits_before(
+    cluster_edits: pd.DataFrame, entry: Entry
+) -> tuple[list[dict[str, str]], list[str]]:
+    """Return the edits of clusters that held before an entry, and keys that were edited since."""
+    restored, left = [], []
+    of_key: dict[str, list[dict[str, str]]] = {}
+    for edit in records(cluster_edits):
+        of_key.setdefault(edit["key"], []).append(edit)
+    for row in entry.edits:
+        made = of_key[row["key"]]
+        if made[-1]["with_key"] != row["with_key"]:
+            left.append(row["key"])
+            continue
+        place = max(i for i, edit in enumerate(made) if edit == row)
+        before = made[place - 1] if place else {"with_key": "", "action": "undo"}
+        action = before["action"] if before["with_key"] else "undo"
+        restored.append({"key": row["key"], "with_key": before["with_key"], "action": action})
+    return restored, left
+
+
+def _content(row: Decision) -> tuple[str, str, str]:
+    return row.decision, row.supercategory, row.kind
+
+
+def _distinct(rows: Sequence[Decision]) -> list[Decision]:
+    return list({row.id: row for row in rows}.values())
+
+
+def _appended(
+    decisions: pd.DataFrame,
+    rows: Sequence[dict[str, str]],
+    source: str,
+    who: str,
+    when: str,
+    why: str,
+) -> pd.DataFrame:
+    entry = entry_of([row_id(row) for row in rows], who, when, source)
+    signed = {"who": who, "when": when, "why": why, "entry": entry}
+    new = table_of("decisions", [{**row, **signed} for row in rows])
+    return pd.concat([decisions, new], ignore_index=True)

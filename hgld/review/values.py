@@ -4,9 +4,8 @@ Two read-only columns are checked: a label or a base that belongs to another key
 were sorted separately, so that every decision would go to a wrong value. Spreadsheets often change
 the other columns (``0,25``), which have no effect; a notice reports differences.
 
-An unchanged row has no effect, even if the value was decided since. A doubt must be confirmed by a
-person: a row that replaces a decision which its sheet does not show, and a sheet whose decisions
-have moved to other keys.
+An unchanged row has no effect, even if the value was decided since. Each decision names the heads
+that its row shows (``hgld.review.row_base``), so that a conflict with a newer decision is noticed.
 """
 
 import re
@@ -14,11 +13,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 from math import factorial, prod
 
 from hgld.artifacts import DECISIONS, KINDS
-from hgld.hierarchy.decisions import PLACING, Decision
+from hgld.hierarchy.decisions import PLACING, Decision, in_force
 from hgld.review.evidence import has_changed
 from hgld.review.row_base import EDITABLE, Base, base_of, cells_of, hash_cells
 from hgld.review.spreadsheet import Sheet, SheetRow
@@ -41,26 +41,30 @@ class Value:
     """A value, or a decision without one, with which the sheet's row of its key is compared.
 
     Attributes:
-        history: all decisions on it, the one in force last.
+        history: all decisions on it.
+        heads: those of them that a new decision replaces.
     """
 
     key_type: str
     label: str
     evidence: str
     history: Sequence[Decision]
+    heads: Sequence[Decision]
     cells: Mapping[str, object]
 
-    @property
+    @cached_property
     def in_force(self) -> Decision | None:
-        """The decision in force; None if there is none."""
-        return self.history[-1] if self.history else None
+        """The decision in force, with its rivals; None if there is none."""
+        return in_force(self.heads)
 
 
 @dataclass(frozen=True)
 class WantedDecision:
     """Decision of a row of the sheet, completed from the taxonomy.
 
-    ``confirmed``: it repeats the decision in force although the value changed.
+    Attributes:
+        confirmed: it repeats the decision in force although the value changed.
+        supersedes: ids of the decisions that the row was made from.
     """
 
     decision: str
@@ -68,20 +72,15 @@ class WantedDecision:
     kind: str
     why: str
     confirmed: bool = field(default=False, compare=False)
-
-    @property
-    def words(self) -> str:
-        """The decision as text."""
-        return " ".join(filter(None, (self.decision, self.supercategory)))
+    supersedes: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass
 class Reading:
-    """Decisions of a sheet by key; faults and doubts by row."""
+    """Decisions of a sheet by key; faults by row; a sign that columns were sorted apart."""
 
     wanted: dict[str, WantedDecision] = field(default_factory=dict)
     faults: list[tuple[int, str]] = field(default_factory=list)
-    reverts: list[str] = field(default_factory=list)
     moved: str = ""
 
 
@@ -96,12 +95,12 @@ def read_values(sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, s
         spoilt = row.damaged(EDITABLE) + (_mismatch(row, base, value) if value else [])
         found: WantedDecision | str | None = _untouched(row, value, kinds)
         if found is None and base and hash_cells(row.cells) == base.cells:
-            outdated += value is not None and not base.shows(value.in_force)
+            outdated += value is not None and set(base.heads) != {head.id for head in value.heads}
         elif found is None:
             found = _read_decision(row, kinds)
         if isinstance(found, WantedDecision):
-            reading.wanted[row["key"]] = found
-            reading.reverts += _reverted(row, found, base, value, kinds)
+            made_from = base.heads if base else _made_from(found, value, kinds)
+            reading.wanted[row["key"]] = replace(found, supersedes=made_from)
         elif found:
             spoilt.append(found)
         reading.faults += [(row.number, fault) for fault in spoilt]
@@ -124,24 +123,23 @@ def _shown(base: Base, value: Value) -> Decision | None:
     """Return the decision that the row was written from; without a base, the one in force."""
     if not base:
         return value.in_force
-    return next((decision for decision in value.history if base.shows(decision)), None)
+    return in_force([decision for decision in value.history if decision.id in base.heads])
 
 
-def _reverted(
-    row: SheetRow, wanted: WantedDecision, base: Base, value: Value | None, kinds: Mapping[str, str]
-) -> list[str]:
-    """Return a doubt if the row replaces a decision its sheet does not show, or reverts one."""
-    decision = value.in_force if value else None
-    if value is None or decision is None or wanted == as_wanted(decision, kinds):
-        return []
-    before = [as_wanted(earlier, kinds) for earlier in value.history[:-1]]
-    if base.shows(decision) if base else wanted not in before:
-        return []
-    name = value.label or row["key"]
-    was = as_wanted(decision, kinds)
-    assert was is not None
-    made = f"decided by {decision.who}, {decision.when}"
-    return [f"row {row.number}, {name}: '{was.words}' ({made}) would become '{wanted.words}'"]
+def _made_from(
+    wanted: WantedDecision, value: Value | None, kinds: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return the ids of the decisions that a row without a base was made from.
+
+    That is the present state, unless the row repeats a decision that was replaced since: then the
+    sheet is older, and its row must not replace the newer decision.
+    """
+    if value is None:
+        return ()
+    heads = {head.id for head in value.heads}
+    older = [old for old in value.history if old.id not in heads]
+    repeated = [old.id for old in older if as_wanted(old, kinds) == wanted]
+    return tuple(repeated[-1:]) or tuple(sorted(heads))
 
 
 def _moved(rows: Sequence[SheetRow], values: Mapping[str, Value]) -> str:
@@ -203,7 +201,7 @@ def keyed(sheet: Sheet) -> Sheet:
 def _mismatch(row: SheetRow, base: Base, value: Value) -> list[str]:
     """Return a fault if label or base belong to another key, or the value changed since."""
     label = single_blanks(value.label)
-    if base and base.key != base_of(row["key"], None).key:
+    if base and base.key != base_of(row["key"]).key:
         why = f"the base of {row['key']}; was a column sorted or pasted by itself?"
         return [row.fault("base", why)]
     if row["instance_of"] and label and row["instance_of"] != label:
@@ -284,8 +282,8 @@ def _key_faults(rows: Sequence[SheetRow], known: Collection[str]) -> list[tuple[
 
 
 def as_wanted(decision: Decision | None, kinds: Mapping[str, str]) -> WantedDecision | None:
-    """Return a decision in force as an unchanged row would give it."""
-    if decision is None:
+    """Return a decision in force as an unchanged row would give it; None in a conflict."""
+    if decision is None or decision.rivals:
         return None
     kind = decision.kind or kinds.get(decision.supercategory, "")
     why = single_blanks(decision.why)

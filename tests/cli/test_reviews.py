@@ -24,6 +24,7 @@ from hgld.cli.review_actions import apply_review
 from hgld.cli.runners import open_runner, open_workspace
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.columns import table_of
+from hgld.hierarchy.decisions import row_id
 from hgld.pipeline.run import Runner
 from hgld.review.row_base import Base, base_of
 from hgld.review.spreadsheet import read_sheets
@@ -170,21 +171,26 @@ def test_a_sheet_from_anywhere_is_applied(desk: Path, tmp_path: Path) -> None:
     assert decided(desk) == {"inn": "drop"}
 
 
-def test_an_older_sheet_replaces_newer_decisions_only_with_yes(
+def test_an_older_sheet_that_decides_otherwise_is_a_conflict(
     desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     older = shutil.copy(desk / "work" / "review.csv", tmp_path / "older.csv")
     fill(desk / "work" / "review.csv", {"inn": "drop", "pub": "restaurant"})
     hgld(desk, "review", "--apply")
-    fill(older, {"inn": "restaurant"})
+    fill(older, {"inn": "restaurant", "chapel": "church"})
     capsys.readouterr()
-    assert hgld(desk, "review", str(older), "--apply") == 3
+    assert hgld(desk, "review", str(older), "--apply") == 20
     said = capsys.readouterr().err
-    assert "would replace 1 decision newer than the sheet" in said and "--yes" in said
-    assert "inn: 'drop' (decided by a person, 2026-11-21) would become 'keep restaurant'" in said
-    assert decided(desk) == {"inn": "drop", "pub": "restaurant"}
-    assert hgld(desk, "review", str(older), "--apply", "--yes") == 20
-    assert decided(desk) == {"inn": "restaurant", "pub": "restaurant"}
+    assert "2 decisions added" in said and "1 value decided differently by others" in said
+    assert "hgld reviews conflicts" in said
+    (row, *_) = sheet_of(desk)
+    assert (row["instance_of"], row["status"], row["decision"]) == ("inn", "conflict", "")
+    assert row["conflict"].count("by a person, 2026-11-21") == 2
+    assert "1 value in conflict" in said  # the gate
+    fill(desk / "work" / "review.csv", {"inn": "restaurant"})
+    hgld(desk, "review", "--apply")
+    places = {row["instance_of"]: row["status"] for row in sheet_of(desk)}
+    assert (places["inn"], places["pub"], places["chapel"]) == ("decided",) * 3
 
 
 def test_a_sheet_that_is_saved_while_it_is_applied_keeps_its_edits(
@@ -200,7 +206,7 @@ def test_a_sheet_that_is_saved_while_it_is_applied_keeps_its_edits(
 
     with monkeypatch.context() as patch:
         patch.setattr(Table, "append", append_and_save)
-        assert apply_review(runner, "ann") == 1
+        assert len(apply_review(runner, "ann").decisions) == 1
     assert hgld(desk, "review") == 20  # edits that are not applied
     assert hgld(desk, "review", "--apply") == 20
     assert decided(desk) == {"inn": "drop", "pub": "restaurant"}
@@ -248,7 +254,8 @@ def test_two_applies_on_one_labels_folder_both_land(
     workspaces = [open_workspace(desk / "pipeline.toml", None, work) for work in works.values()]
     runners = [Runner(workspace, "2026-11-21", notes) for workspace in workspaces]
     with ThreadPoolExecutor() as pool:
-        assert list(pool.map(lambda runner: apply_review(runner, "ann"), runners)) == [1, 1]
+        applied = pool.map(lambda runner: apply_review(runner, "ann"), runners)
+        assert [len(done.changes) for done in applied] == [1, 1]
     assert decided(desk) == {"inn": "drop", "pub": "drop"}
     assert any("is adding decisions" in text for text in notes.notices)
 
@@ -506,18 +513,18 @@ def test_a_blind_copy_knows_the_order_in_which_its_rows_were_written(desk: Path)
     hgld(desk, "review", "--apply")
     rows = rows_of(blind(desk, "b.csv", "--seed", "1"))
     bases = [Base.parse(row["base"]) for row in rows]
-    assert bases == [base_of(row["key"], None, place) for place, row in enumerate(rows, 1)]
+    assert bases == [base_of(row["key"], (), place) for place, row in enumerate(rows, 1)]
 
 
-def test_a_blind_copy_replaces_a_decision_that_its_annotator_did_not_see_only_if_asked(
+def test_a_blind_copy_never_replaces_a_decision_that_its_annotator_did_not_see(
     desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(desk / "work" / "review.csv", {"chapel": "church"})
     hgld(desk, "review", "--apply")
     fill(blind(desk, "b.csv", "--seed", "1"), {"chapel": "drop"})
-    assert hgld(desk, "review", str(desk / "b.csv"), "--apply") == 3
-    assert "would become 'drop'" in capsys.readouterr().err
-    assert hgld(desk, "review", str(desk / "b.csv"), "--apply", "--yes") == 20
+    assert hgld(desk, "review", str(desk / "b.csv"), "--apply") == 20
+    assert "1 value decided differently" in capsys.readouterr().err
+    assert "'keep church' by a person" in sheet_of(desk)[0]["conflict"]
 
 
 def test_a_blind_copy_overwrites_nothing(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -586,7 +593,7 @@ def test_a_decision_is_taken_back_by_a_new_row(desk: Path) -> None:
     rows = rows_of(desk / "labels" / "decisions.csv")
     assert [row["decision"] for row in rows] == ["keep", "drop", "keep"]
     assert (rows[-1]["supercategory"], rows[-1]["why"]) == ("restaurant", "looked again")
-    assert rows[-1]["supersedes"] == "2026-11-21"
+    assert rows[-1]["supersedes"] == rows[-1]["undoes"] == row_id(rows[-2])
 
 
 def test_a_first_decision_that_is_taken_back_leaves_the_value_open(desk: Path) -> None:

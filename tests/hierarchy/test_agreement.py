@@ -179,11 +179,14 @@ def test_two_files_are_matched_by_label_where_one_has_no_keys(tmp_path: Path) ->
     assert list(read_both(tmp_path / "c", tmp_path / "b")[0]) == ["pond"]
 
 
-def test_of_a_file_of_decisions_the_last_row_of_a_key_counts(tmp_path: Path) -> None:
+def test_of_a_file_of_decisions_those_in_force_count(tmp_path: Path) -> None:
     header = "key,key_type,decision,supercategory,kind,who,when,why,supersedes"
-    text = f"{header}\nQ1,qid,keep,x,natural,a,,,\nQ1,qid,drop,,,b,,too vague,\n"
+    text = (
+        f"{header}\nQ1,qid,keep,x,natural,a,2026-01-01,,\nQ1,qid,drop,,,b,,too vague,2026-01-01\n"
+    )
     assert read(tmp_path, text)["Q1"].words == "drop"
     assert read(tmp_path, text)["Q1"].note == "too vague"
+    assert read(tmp_path, text.replace("vague,2026-01-01", "vague,"))["Q1"].words == "open"
 
 
 def test_counts_are_read_as_spreadsheets_write_them(tmp_path: Path) -> None:

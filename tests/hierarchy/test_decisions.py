@@ -1,21 +1,31 @@
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import ARTIFACTS, Table, columns_of
 from hgld.hierarchy.columns import table_of
-from hgld.hierarchy.decisions import Decided
+from hgld.hierarchy.decisions import Decided, row_id
 
 ROOT = Path(__file__).parents[2]
 
 
 def decisions(*rows: tuple[str, str, str, str]) -> pd.DataFrame:
     """Rows of (key, key_type, decision, supercategory)."""
-    more = {"kind": "", "who": "a", "when": "2026-01-01", "why": "", "supersedes": ""}
+    more = {"kind": "", "who": "a", "when": "2026-01-01", "why": ""}
     names = ("key", "key_type", "decision", "supercategory")
-    return table_of("decisions", [{**dict(zip(names, row, strict=True)), **more} for row in rows])
+    return in_a_row([{**dict(zip(names, row, strict=True)), **more} for row in rows])
+
+
+def in_a_row(rows: Sequence[Mapping[str, str]]) -> pd.DataFrame:
+    """Each row supersedes the one before it."""
+    made: list[dict[str, str]] = []
+    for row in rows:
+        blank = dict.fromkeys(columns_of("decisions"), "")
+        made.append({**blank, **row, "supersedes": row_id(made[-1]) if made else ""})
+    return table_of("decisions", made)
 
 
 def found(table: pd.DataFrame, class_id: str, label: str) -> tuple[int, str] | None:
@@ -23,9 +33,10 @@ def found(table: pd.DataFrame, class_id: str, label: str) -> tuple[int, str] | N
     return decision and (decision.place, decision.supercategory)
 
 
-def test_the_last_row_of_a_key_is_in_force() -> None:
+def test_the_row_that_supersedes_the_others_of_its_key_is_in_force() -> None:
     table = decisions(("Q1", "qid", "keep", "lake"), ("Q2", "qid", "drop", ""),
                       ("Q1", "qid", "keep", "canal"))  # fmt: skip
+    table.loc[2, "supersedes"] = row_id(table.iloc[0])
     assert found(table, "Q1", "x") == (2, "canal")
 
 

@@ -47,8 +47,9 @@ def tables(**more: pd.DataFrame) -> dict[str, pd.DataFrame]:
         ),
         "decisions": table(
             "decisions",
-            ("Q1", "qid", "drop", "", "", "ann", "2026-01-01", "", "", ""),
-            ("Q1", "qid", "keep", "church", "human-made", "bob", "2026-02-02", "clear", "", ""),
+            ("Q1", "qid", "drop", "", "", "ann", "2026-01-01", "", "", "", "", ""),
+            ("Q1", "qid", "keep", "church", "human-made", "bob", "2026-02-02", "clear",
+             "2026-01-01", "", "", ""),
         ),
         "hierarchy": table(
             "hierarchy",
@@ -114,6 +115,13 @@ def test_an_open_value_has_no_decision_yet() -> None:
     assert texts(steps(decisions=table("decisions")))["decision"].startswith("none yet for church")
 
 
+def test_a_conflict_is_told_with_both_sides() -> None:
+    table_ = tables()["decisions"].assign(supersedes="")
+    assert texts(steps(decisions=table_))["decision"] == (
+        "in conflict: 'keep church' by bob, 2026-02-02 (clear); 'drop' by ann, 2026-01-01"
+    )
+
+
 def test_a_blank_line_counts_in_the_rows_that_are_named(tmp_path: Path) -> None:
     (tmp_path / "decisions.csv").write_text("key,decision\nQ1,drop\n\nQ1,keep\n")
     found = explain(find_landmark(LANDMARKS, "train:7"), tables(), tmp_path)
@@ -123,7 +131,7 @@ def test_a_blank_line_counts_in_the_rows_that_are_named(tmp_path: Path) -> None:
 
 def test_labels_that_are_older_than_the_decisions_are_told() -> None:
     later = table(
-        "decisions", ("Q1", "qid", "move", "tower", "human-made", "ann", "2026-09-09", "", "", "")
+        "decisions", ("Q1", "qid", "move", "tower", "human-made", "ann", "2026-09-09", *[""] * 5)
     )
     assert "but" not in texts(steps())
     assert texts(steps(decisions=later))["but"].startswith("the labels are older")

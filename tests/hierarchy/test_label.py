@@ -59,7 +59,7 @@ def label(
         table("clean_dropped", world.clean_dropped, DROPPED, detail="because"),
         TAXONOMY,
         table("decisions", world.decisions, "key decision supercategory kind",
-              who="a", when="2026-01-02", why="", supersedes="").assign(
+              who="a", when="2026-01-02", why="", supersedes="2026-01-02").assign(
               key_type=["qid" if key[0] == "Q" else "label" for key, *_ in world.decisions]),
         table("overrides", world.overrides, "split landmark_id supercategory kind",
               who="b", when="2026-03-04", why=""),

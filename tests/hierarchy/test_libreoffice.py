@@ -86,10 +86,10 @@ def applied(path: Path) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     """What the sheet decides by key, and what is said about it."""
     notes: list[str] = []
     with watched_by(None, notes.append):
-        after, _ = apply_sheets(
+        after = apply_sheets(
             [path], CLUSTERS, Vectors(list(LABELS), np.eye(len(LABELS)), {}), TAXONOMY, NONE,
             table_of("cluster_edits", []), NO_HINTS, who="a", when="2026-11-21",
-        )  # fmt: skip
+        ).decisions  # fmt: skip
     columns = ("decision", "supercategory", "kind", "why")
     return {row["key"]: tuple(row[c] for c in columns) for _, row in after.iterrows()}, notes
 

@@ -9,6 +9,7 @@ from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.columns import records, table_of
 from hgld.review.sheets import in_review_order, list_values, require_decisions, write_sheets
+from tests.hierarchy.test_decisions import in_a_row
 
 TAXONOMY = table_of(
     "taxonomy",
@@ -35,10 +36,8 @@ def clusters(*rows: tuple[str, int, int]) -> pd.DataFrame:
 
 def decisions(*rows: tuple[str, ...]) -> pd.DataFrame:
     """Rows of (key, decision, supercategory, kind, why)."""
-    more = {
-        "key_type": "qid", "who": "a", "when": "2026-01-01", "supersedes": "", "evidence": "",
-    }  # fmt: skip
-    return table_of("decisions", [{**dict(zip(NAMES, row, strict=True)), **more} for row in rows])
+    more = {"key_type": "qid", "who": "a", "when": "2026-01-01"}
+    return in_a_row([{**dict(zip(NAMES, row, strict=True)), **more} for row in rows])
 
 
 def landmarks_of(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -10,6 +10,7 @@ from hgld.artifacts import ARTIFACTS, Table, Vectors
 from hgld.artifacts.cells import unguard
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
+from hgld.hierarchy.decisions import row_id
 from hgld.review.apply import apply_sheets
 from hgld.review.sheets import write_sheets
 from hgld.review.undo import undo_decisions
@@ -40,6 +41,13 @@ def keep(**places: str) -> pd.DataFrame:
     return decisions(*rows)
 
 
+def then(first: pd.DataFrame, **places: str) -> pd.DataFrame:
+    """The decisions, and later ones that supersede those on the same keys."""
+    ids = {row["key"]: row_id(row) for row in records(first)}
+    later = keep(**places)
+    return pd.concat([first, later.assign(supersedes=later["key"].map(ids))], ignore_index=True)
+
+
 def written(decided: pd.DataFrame, taxonomy: pd.DataFrame = TAXONOMY) -> pd.DataFrame:
     """The sheet that is written while these decisions hold, by key."""
     values, places = landmarks_of(VALUES)
@@ -51,7 +59,13 @@ def written(decided: pd.DataFrame, taxonomy: pd.DataFrame = TAXONOMY) -> pd.Data
 
 
 @pytest.fixture
-def apply(tmp_path: Path) -> Callable[..., list[list[str]]]:
+def applied() -> list[pd.DataFrame]:
+    """The decisions after each sheet that was applied."""
+    return []
+
+
+@pytest.fixture
+def apply(tmp_path: Path, applied: list[pd.DataFrame]) -> Callable[..., list[list[str]]]:
     """Save a sheet and apply it; key and supercategory (or decision) of what is new."""
 
     def run(
@@ -62,11 +76,12 @@ def apply(tmp_path: Path) -> Callable[..., list[list[str]]]:
         sure: bool = False,
     ) -> list[list[str]]:
         sheet.drop(columns=list(without)).to_csv(tmp_path / "mine.csv", index=False)
-        after, _ = apply_sheets(
+        after = apply_sheets(
             [tmp_path / "mine.csv"], VALUES, Vectors(KEYS, pd.DataFrame(index=KEYS).to_numpy(), {}),
             taxonomy, decided, table_of("cluster_edits", []), NO_HINTS,
             who="anna", when="2026-02-02", sure=sure,
-        )  # fmt: skip
+        ).decisions  # fmt: skip
+        applied.append(after)
         new = records(after[len(decided) :])
         return [[row["key"], row["supercategory"] or row["decision"]] for row in new]
 
@@ -74,6 +89,18 @@ def apply(tmp_path: Path) -> Callable[..., list[list[str]]]:
 
 
 Apply = Callable[..., list[list[str]]]
+Saved = Callable[[pd.DataFrame], pd.DataFrame]
+
+
+@pytest.fixture
+def saved(applied: list[pd.DataFrame]) -> Saved:
+    """The decisions with those of the last sheet that was applied to them."""
+
+    def after(before: pd.DataFrame) -> pd.DataFrame:
+        pd.testing.assert_frame_equal(applied[-1][: len(before)], before)
+        return applied[-1]
+
+    return after
 
 
 def change(sheet: pd.DataFrame, key: str, place: str) -> pd.DataFrame:
@@ -86,7 +113,7 @@ def change(sheet: pd.DataFrame, key: str, place: str) -> pd.DataFrame:
 
 def test_an_older_sheet_changes_only_what_its_person_changed(apply: Apply) -> None:
     first = keep(Q1="lake", Q2="lake", Q3="lake")
-    newer = pd.concat([first, keep(Q1="parks")], ignore_index=True)
+    newer = then(first, Q1="parks")
     assert apply(change(written(first), "Q2", "parks"), newer) == [["Q2", "parks"]]
 
 
@@ -94,47 +121,79 @@ def test_an_older_sheet_that_shows_an_open_value_takes_no_decision_back(apply: A
     assert apply(written(NONE), keep(Q1="parks")) == []
 
 
-def test_replacing_a_newer_decision_is_refused_and_both_are_named(apply: Apply) -> None:
+def status_of(decided: pd.DataFrame, key: str) -> tuple[str, str]:
+    row = written(decided).loc[key]
+    return row["status"], row["conflict"]
+
+
+def test_replacing_a_newer_decision_is_a_conflict_that_shows_both_sides(
+    apply: Apply, saved: Saved
+) -> None:
+    first = keep(Q1="lake", Q2="lake")
+    newer = then(first, Q1="parks")
+    mine = change(change(written(first), "Q1", "church"), "Q2", "church")
+    assert apply(mine, newer) == [["Q1", "church"], ["Q2", "church"]]
+    after = saved(newer)
+    status, sides = status_of(after, "Q1")
+    assert (status, sides.count(" by ")) == ("conflict", 2)
+    assert sides == "'keep church' by anna, 2026-02-02; 'keep parks' by a, 2026-01-01"
+    assert status_of(after, "Q2") == ("decided", "")
+
+
+def test_a_filled_row_of_a_new_sheet_settles_a_conflict(apply: Apply, saved: Saved) -> None:
     first = keep(Q1="lake")
-    newer = pd.concat([first, keep(Q1="parks")], ignore_index=True)
-    mine = change(written(first), "Q1", "church").assign(kind="")
-    with pytest.raises(InvalidData) as error:
-        apply(mine, newer)
-    head, line = str(error.value).split("\n")
-    assert "would replace 1 decision newer than the sheet, nothing was applied" in head
-    assert "--yes" in head
-    assert line.endswith(
-        "church 0: 'keep parks' (decided by a, 2026-01-01) would become 'keep church'"
-    )
-    assert apply(mine, newer, sure=True) == [["Q1", "church"]]
+    newer = then(first, Q1="parks")
+    apply(change(written(first), "Q1", "church"), newer)
+    after = saved(newer)
+    fresh = written(after)
+    assert fresh.loc["Q1", ["decision", "supercategory", "kind", "note"]].tolist() == [""] * 4
+    assert apply(fresh, after) == []
+    assert apply(change(fresh, "Q1", "parks"), after) == [["Q1", "parks"]]
+    assert status_of(saved(after), "Q1") == ("decided", "")
 
 
-def test_an_old_sheet_does_not_redo_what_was_undone(apply: Apply) -> None:
+def test_the_same_decision_from_two_older_sheets_is_no_conflict(apply: Apply, saved: Saved) -> None:
+    first = keep(Q1="lake")
+    newer = then(first, Q1="parks")
+    mine = change(written(first), "Q1", "parks")
+    assert apply(mine, newer) == []
+    noted = mine.assign(note=mine["note"].where(mine["key"] != "Q1", "seen"))
+    assert apply(noted, newer) == [["Q1", "parks"]]
+    assert status_of(saved(newer), "Q1") == ("decided", "")
+
+
+def test_a_sheet_that_is_applied_again_after_it_was_replaced_changes_nothing(
+    apply: Apply, saved: Saved
+) -> None:
+    first = keep(Q1="lake")
+    mine = change(written(first), "Q1", "church")
+    apply(mine, first)
+    ours = saved(first)
+    apply(change(written(ours), "Q1", "parks"), ours)
+    assert apply(mine, saved(ours)) == []
+
+
+def test_an_old_sheet_does_not_redo_what_was_undone(apply: Apply, saved: Saved) -> None:
     first = keep(Q1="lake")
     mine = change(written(first), "Q1", "parks")
-    applied = pd.concat([first, keep(Q1="parks")], ignore_index=True)
-    undone = undo_decisions(applied, VALUES, ["Q1"], who="b", when="2026-01-01", why="no")
-    with pytest.raises(InvalidData, match="would replace 1 decision"):
-        apply(mine, undone)
+    apply(mine, first)
+    undone = undo_decisions(saved(first), VALUES, ["Q1"], who="b", when="2026-01-01", why="no")
+    assert apply(mine, undone) == []
     fresh = change(written(undone), "Q1", "parks")
     assert apply(fresh, undone) == [["Q1", "parks"]]
 
 
-def test_without_the_base_a_decision_that_was_replaced_is_not_brought_back(apply: Apply) -> None:
+def test_without_the_base_a_decision_that_was_replaced_is_not_brought_back(
+    apply: Apply, saved: Saved
+) -> None:
     first = keep(Q1="lake")
-    newer = pd.concat([first, keep(Q1="parks")], ignore_index=True)
-    with pytest.raises(InvalidData, match="would replace 1 decision"):
-        apply(written(first), newer, without=["base"])
+    newer = then(first, Q1="parks")
+    assert apply(written(first), newer, without=["base"]) == [["Q1", "lake"]]
+    assert status_of(saved(newer), "Q1")[0] == "conflict"
     assert apply(change(written(first), "Q1", "church"), newer, without=["base"]) == [
         ["Q1", "church"]
     ]
-
-
-def test_ten_reverts_are_counted_and_some_are_named(apply: Apply) -> None:
-    first = keep(**dict.fromkeys(KEYS[:10], "lake"))
-    newer = pd.concat([first, keep(**dict.fromkeys(KEYS[:10], "parks"))], ignore_index=True)
-    with pytest.raises(InvalidData, match=r"10 decisions newer[^\n]*(\n  row.*){5}\n  and 5 more$"):
-        apply(written(first), newer, without=["base"])
+    assert status_of(saved(newer), "Q1") == ("decided", "")
 
 
 def sort_apart(sheet: pd.DataFrame) -> pd.DataFrame:

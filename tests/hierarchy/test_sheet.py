@@ -16,10 +16,12 @@ from hgld.artifacts.cells import guard, unguard
 from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records, table_of
+from hgld.hierarchy.decisions import row_id
 from hgld.review.apply import apply_sheets
 from hgld.review.evidence import evidence_of
 from hgld.review.spreadsheet import SheetRow
 from hgld.tasks import watched_by
+from tests.hierarchy.test_decisions import in_a_row
 
 TAXONOMY = table_of(
     "taxonomy",
@@ -51,17 +53,16 @@ UNDEFINED = b"\x81\x8d\x8f\x90\x9d"  # in Windows-1252, where programs keep them
 def decisions(*rows: tuple[str, ...]) -> pd.DataFrame:
     """Rows of (key, key_type, decision, supercategory, kind, when, why)."""
     names = ("key", "key_type", "decision", "supercategory", "kind", "when", "why")
-    more = {"who": "a", "supersedes": "", "evidence": ""}
-    return table_of("decisions", [{**dict(zip(names, row, strict=True)), **more} for row in rows])
+    return in_a_row([{**dict(zip(names, row, strict=True)), "who": "a"} for row in rows])
 
 
 def apply_paths(paths: Sequence[Path], before: pd.DataFrame = NONE) -> pd.DataFrame:
-    after, edits = apply_sheets(
+    after = apply_sheets(
         paths, CLUSTERS, VECTORS, TAXONOMY, before, NO_EDITS, NO_HINTS,
         who="b", when="2026-11-21",
     )  # fmt: skip
-    assert edits.empty
-    return after
+    assert after.cluster_edits.empty
+    return after.decisions
 
 
 def apply(folder: Path, data: str | bytes, before: pd.DataFrame = NONE) -> pd.DataFrame:
@@ -88,7 +89,8 @@ def test_a_decided_row_is_appended_with_who_and_when(tmp_path: Path) -> None:
         {
             "key": "Q1", "key_type": "qid", "decision": "keep", "supercategory": "church",
             "kind": "human-made", "who": "b", "when": "2026-11-21", "why": "a small one",
-            "supersedes": "", "evidence": evidence_of(CLUSTERS, {})[0],
+            "supersedes": "", "evidence": evidence_of(CLUSTERS, {})[0], "undoes": "",
+            "entry": "ainicina review.csv",
         }
     ]  # fmt: skip
 
@@ -101,7 +103,7 @@ def test_the_kind_comes_from_the_taxonomy_where_it_is_empty(tmp_path: Path) -> N
 def test_a_changed_decision_names_the_one_that_it_replaces(tmp_path: Path) -> None:
     before = decisions(("Q1", "qid", "keep", "lake", "natural", "2026-01-02", ""))
     new = apply(tmp_path, f"{HEADER}\nkeep,church,,,Q1\n", before)
-    assert new["supersedes"].tolist() == ["2026-01-02"]
+    assert new["supersedes"].tolist() == [row_id(before.iloc[0])]
 
 
 def test_untouched_rows_are_not_appended(tmp_path: Path) -> None:
@@ -154,7 +156,7 @@ def test_a_decision_on_the_label_is_replaced_by_one_on_the_id(tmp_path: Path) ->
     before = decisions(("pond", "label", "drop", "", "", "2026-01-02", ""))
     new = apply(tmp_path, f"{HEADER}\nkeep,lake,,,Q2\n", before)
     found = new[["key", "key_type", "supersedes"]].to_numpy().tolist()
-    assert found == [["Q2", "qid", "2026-01-02"]]
+    assert found == [["Q2", "qid", row_id(before.iloc[0])]]
 
 
 def test_a_blank_row_or_a_row_that_is_gone_changes_nothing(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@ import pytest
 
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
+from hgld.hierarchy.decisions import row_id
 from hgld.review.undo import undo_decisions
+from tests.hierarchy.test_decisions import in_a_row
 
 CLUSTERS = table_of(
     "clusters",
@@ -17,9 +19,10 @@ BY_ID = ("Q2", "qid", "drop", "", "", "2026-02-02")
 
 
 def decisions(*rows: tuple[str, ...]) -> pd.DataFrame:
+    """Rows of (key, key_type, decision, supercategory, kind, when), each superseding the last."""
     names = ("key", "key_type", "decision", "supercategory", "kind", "when")
-    more = {"who": "a", "why": "", "supersedes": "", "evidence": ""}
-    return table_of("decisions", [{**dict(zip(names, row, strict=True)), **more} for row in rows])
+    more = dict.fromkeys(("why", "evidence", "entry", "undoes"), "")
+    return in_a_row([{**dict(zip(names, row, strict=True)), "who": "a", **more} for row in rows])
 
 
 def undone(key: str, *rows: tuple[str, ...], clusters: pd.DataFrame = CLUSTERS) -> dict[str, str]:
@@ -29,7 +32,11 @@ def undone(key: str, *rows: tuple[str, ...], clusters: pd.DataFrame = CLUSTERS) 
     pd.testing.assert_frame_equal(after[: len(rows)], before)
     (new,) = records(after[len(rows) :])
     assert (new["who"], new["when"], new["why"]) == ("b", "2026-03-03", "looked")
-    return {name: new[name] for name in ("key", "decision", "supercategory", "supersedes")}
+    last = before.iloc[-1]
+    assert new["supersedes"] == new["undoes"] == row_id(last)
+    return {"supersedes": last["when"]} | {
+        name: new[name] for name in ("key", "decision", "supercategory")
+    }
 
 
 def test_the_first_decision_on_an_id_gives_way_to_that_on_its_label() -> None:

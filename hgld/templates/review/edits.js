@@ -3,7 +3,7 @@
 // Of this person on all versions of this sheet, wherever a copy of the page is.
 const storePrefix = () => `hgld review ${data.series} ${encodeURIComponent(person)} `;
 const storeName = () => (data.live ? `hgld live review ${data.live.sheet}` : storePrefix() + data.hash);
-const STATUSES = ["open", "unsure", "stale", "decided", "dropped"];
+const STATUSES = ["conflict", "open", "unsure", "stale", "decided", "dropped"];
 const edits = new Map(); // value key -> its four editable cells
 const steps = []; // each a list of [key, the edit before or undefined]
 const changed = []; // what is to be drawn anew after a change
@@ -13,7 +13,7 @@ const now = (row) => edits.get(row.key) || row.base;
 
 function statusOf(row) {
   const { decision } = now(row);
-  if (!edits.has(row.key) && row.status === "stale") return "stale";
+  if (!edits.has(row.key) && ["stale", "conflict"].includes(row.status)) return row.status;
   if (decision === "drop") return "dropped";
   if (decision === "unsure") return "unsure";
   return decision ? "decided" : "open";
