@@ -421,6 +421,9 @@ class HintOptions(Options):
     """Ask Wikidata; false: no hints."""
     most_hops: int = Field(8, ge=0)
     """Most superclass steps between a value and a known class."""
+    languages: tuple[Annotated[str, Field(pattern=r"^[a-z]+(-[a-z0-9]+)*$")], ...] = ()
+    """Codes of languages, such as de or pt-br, in which the review shows the labels of Wikidata's
+    classes beside the English ones."""
 
 
 class EmbedOptions(Options):

@@ -147,6 +147,12 @@ ARTIFACTS: dict[str, Artifact] = {
         {"class_id": "text", "label": "text", "revision": "int", "superclasses": "text"},
         ("class_id",),
     ),
+    "class_labels": Table(
+        "class_labels.csv",  # of Wikidata, in other languages than English
+        {"class_id": "text", "language": "text", "label": "text"},
+        ("class_id", "language"),
+        optional=True,
+    ),
     "clusters": Table("clusters.csv", _CLUSTERED, ("class_id", "instance_of"), editable=True),
     "cluster_summary": Table(
         "cluster_summary.csv",
@@ -190,6 +196,7 @@ ARTIFACTS: dict[str, Artifact] = {
         ("key",),
         {"decision": ("", *DECISIONS), "key_type": ("qid", "label"), "status": STATUSES},
         spreadsheet=True,
+        also="label_",  # label_de: the label in German
         sorted_rows=False,  # what matters most first
     ),
     "review_clusters": Table(

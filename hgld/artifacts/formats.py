@@ -49,6 +49,7 @@ class Table:
         may_lack: text columns that a CSV may lack; they are read as empty.
         editable: people may edit the file; an edit counts after `hgld accept`. A change of any
             other output is damage: its stage makes it again.
+        also: prefix of further columns of text; empty: there are none.
     """
 
     file: str
@@ -61,6 +62,7 @@ class Table:
     optional: bool = False
     may_lack: tuple[str, ...] = ()
     editable: bool = False
+    also: str = ""
 
     def empty(self) -> pd.DataFrame:
         """Return the table without rows."""
@@ -105,7 +107,10 @@ class Table:
         """
         require_columns(table.columns, self.columns, path)
         require_numbers(table, self.columns, path, row_of)
-        table = table[list(self.columns)].astype(pandas_types(self.columns))
+        more = [name for name in map(str, table) if self.also and name.startswith(self.also)]
+        names = [name for name in map(str, table) if name in self.columns or name in more]
+        types = pandas_types({**self.columns, **dict.fromkeys(more, "text")})
+        table = table[names if more else list(self.columns)].astype(types)
         for column, allowed in self.values.items():
             require_values(table, column, allowed, path, row_of)
         if self.key:

@@ -18,7 +18,13 @@ from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import kinds_of
 from hgld.hierarchy.scrape.client import ApiClient
-from hgld.hierarchy.scrape.subclasses import Graph, Wikidata, steps_to, walk_up
+from hgld.hierarchy.scrape.subclasses import (
+    Graph,
+    ask_labels,
+    ask_superclasses,
+    steps_to,
+    walk_up,
+)
 from hgld.tasks import say
 from hgld.words import count_text, nearest, single_blanks
 
@@ -45,15 +51,16 @@ def hint_classes(
     *,
     options: HintOptions,
     context: StageContext,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """One row a value before; after, one row a class that has a known class above it.
 
-    Nothing is asked where ``hint.ask`` is off, no value has a class id or roots are missing, nor
-    on the roads without network, unless ``scrape.contact`` is set. A root whose label in Wikidata
-    is another than in the file is left out, and that is said.
+    Nothing is asked where ``hint.ask`` is off, no value has a class id, or roots are missing and
+    ``hint.languages``, too, nor on the roads without network, unless ``scrape.contact`` is set. A
+    root whose label in Wikidata is another than in the file is left out, and that is said.
 
     Returns:
-        ``class_hints``, and ``superclasses`` with the classes that were met on the way.
+        ``class_hints``; ``superclasses`` with the classes that were met on the way; and
+        ``class_labels`` with the labels in ``hint.languages``, empty if nothing was asked.
 
     Raises:
         InvalidData: a root whose supercategory or kind is not in the taxonomy.
@@ -62,21 +69,37 @@ def hint_classes(
     """
     roots = _read_roots(class_roots, taxonomy, context.labels / ARTIFACTS["class_roots"].file)
     labels = {row["class_id"]: row["instance_of"] for row in records(values) if row["class_id"]}
-    ask, path = context.scrape, context.state / "superclasses.json"
+    ask, wanted = context.scrape, options.ask and (roots or options.languages)
     offline = ask.source != "wikimedia" and not ask.contact
     if offline and labels and options.ask:
         say("no hints: Wikidata is not asked without scrape.contact")
-    if offline or not labels or not roots or not options.ask:
-        return table_of("class_hints", []), table_of("superclasses", [])
+    if offline or not labels or not wanted:
+        return (
+            table_of("class_hints", []),
+            table_of("superclasses", []),
+            table_of("class_labels", []),
+        )
     with ApiClient(ask.contact, ask.requests_per_second, ask.maxlag, ask.answer_timeout) as client:
-        wikidata = Wikidata(client, ask, path)
-        known = wikidata.learn(root.class_id for root in roots)
+        learn = ask_superclasses(client, ask, context.state).learn
+        known = learn(root.class_id for root in roots)
+        below = labels if roots else {}
         roots = _still_so_named(roots, known)
         ends = {root.class_id for root in roots}
-        graph = {**known, **walk_up(labels, ends, options.most_hops, wikidata.learn)}
+        graph = {**known, **walk_up(below, ends, options.most_hops, learn)}
+        translated = labels if options.languages else {}
+        named = ask_labels(client, ask, context.state, options.languages).learn(translated)
     hints = hints_above(labels, graph, roots, options.most_hops)
     say(f"classes below a known one: {len(hints)} of {len(labels)}")
-    return table_of("class_hints", hints), table_of("superclasses", _rows(graph))
+    rows = [
+        {"class_id": class_id, "language": language, "label": label}
+        for class_id, known_labels in sorted(named.items())
+        for language, label in known_labels.labels.items()
+    ]
+    return (
+        table_of("class_hints", hints),
+        table_of("superclasses", _rows(graph)),
+        table_of("class_labels", rows),
+    )
 
 
 def hints_above(

@@ -42,6 +42,7 @@ def write_sheets(
     taxonomy: pd.DataFrame,
     decisions: pd.DataFrame,
     class_hints: pd.DataFrame,
+    class_labels: pd.DataFrame | None = None,
     *,
     options: ReviewOptions,
     context: StageContext,
@@ -52,6 +53,8 @@ def write_sheets(
         ``review`` and ``review_clusters``.
     """
     sheet = list_values(clusters, landmark_values, landmarks, taxonomy, decisions, class_hints)
+    if class_labels is not None:
+        sheet = _with_labels(sheet, class_labels)
     return guard_columns(sheet), guard_columns(list_clusters(sheet, cluster_summary))
 
 
@@ -140,6 +143,7 @@ def require_decisions(
     taxonomy: pd.DataFrame,
     decisions: pd.DataFrame,
     class_hints: pd.DataFrame,
+    class_labels: pd.DataFrame | None = None,
     *,
     options: ReviewOptions,
     context: StageContext,
@@ -169,6 +173,16 @@ def require_decisions(
         f"{'is' if values == 1 else 'are'} open ({1 - waiting / total:.1%} of {total:,} decided"
         f"{seen}; review.min_coverage is {options.min_coverage:.1%}){more}"
     )
+
+
+def _with_labels(sheet: pd.DataFrame, class_labels: pd.DataFrame) -> pd.DataFrame:
+    """Return the sheet with a column of labels for each language, beside the English ones."""
+    place = list(sheet.columns).index("instance_of")
+    for language, rows in sorted(class_labels.groupby("language"), reverse=True):
+        labels = dict(zip(rows["class_id"], rows["label"], strict=True))
+        column = [labels.get(key, "") for key in sheet["key"]]
+        sheet.insert(place + 1, f"label_{language}", pd.Series(column, dtype="str"))
+    return sheet
 
 
 def _decided_cells(in_force: Sequence[Decision | None]) -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ from hgld.hierarchy.scrape.subclasses import SuperClasses, read_superclasses, wa
 from hgld.sources.toy.wiki import describe_wiki
 from hgld.sources.toy.world import CLASSES, imagine
 from hgld.tasks import watched_by
+from tests.hierarchy.small_wiki import Wiki, serve
 
 LABELS = Path(__file__).parents[2] / "labels"
 LAKE = Root("Q5", "lake", "natural", "lake")
@@ -140,7 +141,7 @@ def values_of(*class_ids: str) -> pd.DataFrame:
 def ask_toy(context: StageContext, *class_ids: str, **more: Any) -> list[list[Any]]:
     taxonomy, roots = label_file("taxonomy"), label_file("class_roots")
     roots = roots.assign(**more) if more else roots
-    hints, upper = hint_classes(
+    hints, upper, _ = hint_classes(
         values_of(*class_ids), taxonomy, roots, options=HintOptions(), context=context
     )
     assert list(hints.columns) == columns_of("class_hints")
@@ -213,7 +214,9 @@ def test_the_roads_without_network_ask_nothing_without_a_contact(context: StageC
 def test_hints_can_be_turned_off(context: StageContext) -> None:
     taxonomy, roots = label_file("taxonomy"), label_file("class_roots")
     options = HintOptions(ask=False)
-    hints, _ = hint_classes(values_of("Q8502"), taxonomy, roots, options=options, context=context)
+    hints, _, _ = hint_classes(
+        values_of("Q8502"), taxonomy, roots, options=options, context=context
+    )
     assert hints.empty
 
 
@@ -236,5 +239,49 @@ def test_roots_that_do_not_fit_the_taxonomy_are_told_all_at_once(context: StageC
 def test_the_shipped_roots_fit_their_taxonomy(labels: str, context: StageContext) -> None:
     taxonomy, roots = label_file("taxonomy", labels), label_file("class_roots", labels)
     assert len(roots) > 10
-    hints, _ = hint_classes(values_of(""), taxonomy, roots, options=HintOptions(), context=context)
+    hints, _, _ = hint_classes(
+        values_of(""), taxonomy, roots, options=HintOptions(), context=context
+    )
     assert hints.empty
+
+
+def ask_labels_of(wiki: Wiki, state: Path, *languages: str) -> dict[tuple[str, str], str]:
+    scrape = ScrapeOptions(commons_api=wiki.url, wikidata_api=wiki.url, contact="a@example.org")
+    context = StageContext("2026-11-21", state, SourceOptions(), LABELS / "toy", scrape)
+    options = HintOptions(languages=languages)
+    none = table_of("class_roots", [])
+    *_, labels = hint_classes(
+        values_of("Q108325", "Q54050"),
+        label_file("taxonomy"),
+        none,
+        options=options,
+        context=context,
+    )
+    rows = zip(labels["class_id"], labels["language"], labels["label"], strict=True)
+    return {(class_id, language): label for class_id, language, label in rows}
+
+
+def test_labels_in_other_languages_are_asked_once_and_a_missing_one_stays_empty(
+    tmp_path: Path,
+) -> None:
+    wiki = Wiki()
+    with serve(wiki):
+        wiki.label("Q108325", "Kapelle", "de")
+        wiki.label("Q54050", "Hügel ", "mul")
+        found = ask_labels_of(wiki, tmp_path, "de", "fr")
+        assert found == {
+            ("Q108325", "de"): "Kapelle", ("Q54050", "de"): "Hügel", ("Q54050", "fr"): "Hügel",
+        }  # fmt: skip
+        (question,) = wiki.asked
+        assert question["languages"] == "de|fr|mul" and "languagefallback" not in question
+        assert ask_labels_of(wiki, tmp_path, "de", "fr") == found
+        assert len(wiki.asked) == 1
+        ask_labels_of(wiki, tmp_path, "de")  # other languages are another question
+        assert len(wiki.asked) == 2
+
+
+def test_without_languages_or_roots_nothing_is_asked(tmp_path: Path) -> None:
+    wiki = Wiki()
+    with serve(wiki):
+        assert ask_labels_of(wiki, tmp_path) == {}
+        assert wiki.asked == []

@@ -1,9 +1,11 @@
+import csv
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table, columns_of
+from hgld.artifacts import ARTIFACTS, Table, columns_of, declared_table
 from hgld.artifacts.cells import unguard
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
@@ -118,6 +120,27 @@ def test_open_and_unsure_values_come_first_by_images_and_by_doubt(context: Stage
 def test_landmarks_count_where_no_images_are_at_hand(context: StageContext) -> None:
     sheet = sheet_of(VALUES.assign(images=0), decisions(), context)
     assert sheet["instance_of"].tolist() == ["basilica", "lake", "chapel", "pond"]
+
+
+def test_labels_in_other_languages_stand_beside_the_english_ones(
+    context: StageContext, tmp_path: Path
+) -> None:
+    names = ("class_id", "language", "label")
+    rows = [("Q1", "de", "=Kapelle"), ("Q3", "de", "See"), ("Q3", "fr", "lac")]
+    labels = table_of("class_labels", [dict(zip(names, row, strict=True)) for row in rows])
+    values, places = landmarks_of(VALUES)
+    sheet, _ = write_sheets(
+        VALUES, summary_of(VALUES), values, places, TAXONOMY, decisions(), NO_HINTS, labels,
+        options=ReviewOptions(), context=context,
+    )  # fmt: skip
+    declared_table("review").write(sheet, tmp_path / "review.csv")
+    with (tmp_path / "review.csv").open(encoding="utf-8-sig", newline="") as file:
+        read = list(csv.DictReader(file))
+    place = list(read[0]).index("instance_of")
+    assert list(read[0])[place : place + 3] == ["instance_of", "label_de", "label_fr"]
+    assert {row["instance_of"]: (row["label_de"], row["label_fr"]) for row in read} == {
+        "chapel": ("'=Kapelle", ""), "lake": ("See", "lac"), "basilica": ("", ""), "pond": ("", ""),
+    }  # fmt: skip
 
 
 def test_the_order_is_a_function_that_changes_no_row(context: StageContext) -> None:

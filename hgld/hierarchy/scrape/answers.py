@@ -30,6 +30,7 @@ __all__ = [
     "parse_json",
     "read_classes",
     "read_items",
+    "read_labels",
     "read_pages",
 ]
 
@@ -162,6 +163,11 @@ def read_classes(document: Mapping[str, Any], class_ids: Sequence[str]) -> dict[
     English, else the one for all languages, else another English, else the id itself.
     """
     return _read_each(_read_class, document.get("entities"), class_ids)
+
+
+def read_labels(document: Mapping[str, Any], class_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Labels of the asked classes by language, as far as the answer has them."""
+    return _read_each(_read_labels, document.get("entities"), class_ids)
 
 
 def is_item_id(text: str) -> bool:
@@ -328,10 +334,15 @@ def _target(snak: Mapping[str, Any]) -> str:
 
 
 def _read_class(entity: Mapping[str, Any], asked: str) -> WikiClass:
-    class_id = _require_id(entity, asked)
-    labels = {} if _is_missing(entity) else _map(entity["labels"])
-    named = [_text(labels[language]["value"]) for language in LANGUAGES if language in labels]
+    class_id, labels = _require_id(entity, asked), _read_labels(entity, asked)
+    named = [labels[language] for language in LANGUAGES if language in labels]
     return WikiClass(class_id, next(iter(named), class_id))
+
+
+def _read_labels(entity: Mapping[str, Any], asked: str) -> dict[str, str]:
+    _require_id(entity, asked)
+    labels = {} if _is_missing(entity) else _map(entity["labels"])
+    return {language: _text(label["value"]) for language, label in labels.items()}
 
 
 def parse_json(data: bytes) -> Any:

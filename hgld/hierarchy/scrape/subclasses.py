@@ -11,18 +11,28 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from hgld.artifacts import atomic_path
 from hgld.config import ScrapeOptions
-from hgld.hierarchy.scrape.answers import LANGUAGES, read_classes, read_items
+from hgld.hierarchy.scrape.answers import LANGUAGES, read_classes, read_items, read_labels
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.crawl import in_parts
 from hgld.hierarchy.scrape.questions import ask_entities
 from hgld.tasks import track
 from hgld.words import single_blanks
 
-__all__ = ["Graph", "SuperClasses", "Wikidata", "read_superclasses", "steps_to", "walk_up"]
+__all__ = [
+    "ClassLabels",
+    "Graph",
+    "SuperClasses",
+    "Wikidata",
+    "ask_labels",
+    "ask_superclasses",
+    "read_superclasses",
+    "steps_to",
+    "walk_up",
+]
 
 QUESTION = {
     "props": "info|labels|claims",
@@ -43,21 +53,44 @@ class SuperClasses:
 Graph = Mapping[str, SuperClasses]
 
 
-class Wikidata:
-    """Classes by id, asked for where they are not known yet.
+@dataclass(frozen=True)
+class ClassLabels:
+    """Labels of a class by language code; a language without a label is left out."""
+
+    labels: Mapping[str, str]
+
+
+Known = TypeVar("Known", bound=SuperClasses | ClassLabels)
+
+
+class Wikidata(Generic[Known]):
+    """Facts of classes by id, asked for where they are not known yet.
 
     Args:
         path: the JSON file in which they are kept.
+        question: parameters of ``wbgetentities``.
+        read: reader of its answer.
+        kind: class of a fact.
     """
 
-    def __init__(self, client: ApiClient, options: ScrapeOptions, path: Path) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        options: ScrapeOptions,
+        path: Path,
+        question: Mapping[str, str],
+        read: Callable[[Mapping[str, Any], Sequence[str]], dict[str, Known]],
+        kind: type[Known],
+    ) -> None:
         self.client = client
         self.options = options
         self.path = path
+        self.question = question
+        self.read = read
         self.server = "stand-in" if options.stand_in else options.wikidata_api
-        self.known = _load(path, self.server)
+        self.known = _load(path, self.server, kind)
 
-    def learn(self, class_ids: Iterable[str]) -> Graph:
+    def learn(self, class_ids: Iterable[str]) -> Mapping[str, Known]:
         """These classes, all of them.
 
         Raises:
@@ -65,8 +98,8 @@ class Wikidata:
         """
         class_ids = set(class_ids)
         batches = list(in_parts(sorted(class_ids - self.known.keys()), self.options.batch_size))
-        for batch in track(batches, "Superclasses", len(batches)):
-            self.known |= self.client.fetch_batch(batch, self._ask, read_superclasses)
+        for batch in track(batches, "Asking Wikidata", len(batches)):
+            self.known |= self.client.fetch_batch(batch, self._ask, self.read)
             classes = {class_id: asdict(facts) for class_id, facts in self.known.items()}
             document = {"server": self.server, "sha256": _sha256(classes), "classes": classes}
             with atomic_path(self.path) as temporary:
@@ -74,7 +107,41 @@ class Wikidata:
         return {class_id: self.known[class_id] for class_id in class_ids}
 
     def _ask(self, class_ids: Sequence[str]) -> Mapping[str, Any]:
-        return ask_entities(self.options.wikidata_api, class_ids, QUESTION, self.client)
+        return ask_entities(self.options.wikidata_api, class_ids, self.question, self.client)
+
+
+def ask_superclasses(
+    client: ApiClient, options: ScrapeOptions, folder: Path
+) -> Wikidata[SuperClasses]:
+    """Return what is known of the classes above others, kept in a folder."""
+    path = folder / "superclasses.json"
+    return Wikidata(client, options, path, QUESTION, read_superclasses, SuperClasses)
+
+
+def ask_labels(
+    client: ApiClient, options: ScrapeOptions, folder: Path, languages: Sequence[str]
+) -> Wikidata[ClassLabels]:
+    """Return what is known of the labels of classes in some languages, kept in a folder.
+
+    A label for all languages ("mul") stands in for a missing one; there is no other fallback.
+    """
+    path = folder / f"labels_{'_'.join(languages)}.json"  # other languages are another question
+    question = {"props": "info|labels", "languages": "|".join((*languages, "mul"))}
+
+    def read(document: Mapping[str, Any], ids: Sequence[str]) -> dict[str, ClassLabels]:
+        found = read_labels(document, ids)
+        return {
+            class_id: ClassLabels(
+                {
+                    language: single_blanks(text)
+                    for language in languages
+                    if (text := labels.get(language, labels.get("mul", "")))
+                }
+            )
+            for class_id, labels in found.items()
+        }
+
+    return Wikidata(client, options, path, question, read, ClassLabels)
 
 
 def walk_up(
@@ -135,13 +202,13 @@ def read_superclasses(
     }
 
 
-def _load(path: Path, server: str) -> dict[str, SuperClasses]:
+def _load(path: Path, server: str, kind: type[Known]) -> dict[str, Known]:
     """The kept answers of this server; a damaged file counts as none."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         same = document["server"] == server and document["sha256"] == _sha256(document["classes"])
         known = document["classes"] if same else {}
-        return {class_id: SuperClasses(**cells) for class_id, cells in known.items()}
+        return {class_id: kind(**cells) for class_id, cells in known.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 

@@ -43,7 +43,9 @@ function headParts(row) {
     `${percent(row[unit], total)} of all`,
   ];
   const line = [pill, row.byId ? key : "no class id", ` · ${facts.join(" · ")}`];
-  return [make("h2", { class: "label", title: row.label }, row.label), make("p", { class: "facts" }, ...line)];
+  const title = make("h2", { class: "label", title: row.label }, row.label);
+  const others = row.translations.flatMap(([code, text]) => [small(`${code} `), make("span", { lang: code }, text), " "]);
+  return [title, others.length ? make("p", { class: "facts" }, ...others) : null, make("p", { class: "facts" }, ...line)];
 }
 
 function photoStrip(row) {

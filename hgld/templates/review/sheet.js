@@ -4,6 +4,7 @@ const data = JSON.parse(byId("data").textContent);
 const EDITABLE = ["decision", "supercategory", "kind", "note"];
 const place = Object.fromEntries(data.columns.map((name, i) => [name, i]));
 const GONE = "-1"; // the cluster of a decision whose value is not there any more
+const TRANSLATED = data.columns.filter((name) => name.startsWith("label_")); // label_de: German
 const kindOf = new Map(data.taxonomy.map((row) => [row.supercategory, row.kind]));
 const namedOf = new Map(data.taxonomy.map((row) => [row.supercategory.toLowerCase(), row.supercategory]));
 
@@ -27,6 +28,7 @@ function readRow(cells, number) {
     key: read("key"),
     byId: read("key_type") === "qid",
     label: read("instance_of") || read("key"),
+    translations: TRANSLATED.map((name) => [name.slice(6), read(name)]).filter(([, text]) => text),
     landmarks: figure("landmarks") || 0,
     images: figure("images") || 0,
     examples: read("examples"),
@@ -43,7 +45,7 @@ function readRow(cells, number) {
     from: read("base"), // of which decision these cells are
   };
   row.haystack = fold(
-    [row.label, row.key, row.examples, row.clusterName, row.base.note].join(" "),
+    [row.label, ...row.translations.flat(), row.key, row.examples, row.clusterName, row.base.note].join(" "),
   );
   return row;
 }
