@@ -243,10 +243,13 @@ class _Streamed(RankFunction):
     def setup_context(ctx: Any, inputs: Any, output: tuple[Tensor | None, ...]) -> None:
         queries, references = inputs[:2]
         ctx.mark_non_differentiable(*(part for part in output[1:] if part is not None))
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(queries, references, *output[2:])
 
     @staticmethod
-    def backward(ctx: Any, grad_total: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_total: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        if grad_total is None:
+            return (None,) * 6
         queries, references, *gradients = ctx.saved_tensors
         d_queries, d_references = (
             None if gradient is None else first_derivative(gradient * grad_total, side)

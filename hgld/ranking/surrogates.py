@@ -485,10 +485,14 @@ class _RowLoss(RankFunction):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(output[1])
+        # Otherwise backward gets a (Q, G) tensor of zeros for it.
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(output[1], inputs[0])
 
     @staticmethod
-    def backward(ctx: Any, grad_losses: Tensor, _: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad_losses: Tensor | None, _: None) -> tuple[Tensor | None, None]:
+        if grad_losses is None:
+            return None, None
         gradient, scores = ctx.saved_tensors
         return first_derivative(gradient * grad_losses[:, None], scores), None
 
