@@ -66,7 +66,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         InvalidData: ``path`` is a file or a link.
         OSError: leftovers of an earlier call cannot be removed, or the disk fails.
     """
-    _require_no_file(path)
+    if path.is_symlink() or path.is_file():
+        raise InvalidData(f"{path}: a file or link stands where a folder belongs; move it away")
     temporary, aside = path.with_name(f".{path.name}.tmp"), path.with_name(f".{path.name}.old")
     _bring_back(aside, path)
     for left in filter(Path.exists, (temporary, aside)):  # leftovers of a killed run
@@ -197,11 +198,6 @@ def _require_no_stream(path: Path) -> None:
     """Refuse /dev/stdout and its like, since a rename would replace this link of the system."""
     if path.is_symlink() and path.readlink().is_relative_to("/proc"):
         raise InvalidData(f"{path}: a stream, where a file belongs; name a file")
-
-
-def _require_no_file(path: Path) -> None:
-    if path.is_symlink() or path.is_file():
-        raise InvalidData(f"{path}: a file or link stands where a folder belongs; move it away")
 
 
 def _sync(path: Path) -> None:

@@ -64,16 +64,12 @@ def size_of_file(path: Path) -> tuple[int, str]:
     try:
         found = path.stat()
     except (OSError, ValueError) as error:  # ValueError: a null byte
-        return -1, _why(path, error)
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            return -1, "a broken link" if path.is_symlink() else "no such file"
+        return -1, getattr(error, "strerror", None) or str(error)
     if stat.S_ISREG(found.st_mode):
         return found.st_size, ""
     return -1, f"{SPECIAL.get(stat.S_IFMT(found.st_mode), 'something else')}, not a file"
-
-
-def _why(path: Path, error: OSError | ValueError) -> str:
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return "a broken link" if path.is_symlink() else "no such file"
-    return getattr(error, "strerror", None) or str(error)
 
 
 def _list_real_folders(

@@ -144,7 +144,11 @@ def compare(
     sides = [np.stack([t.loc[shared, metrics] for t in side]) for side in zip(*values, strict=True)]
     by_chance = _is_one_training(a, b)
     rows = _differ(metrics, sides[0], sides[1], classes, seed, draws)
-    told = _by_query(shared, *(side[:, :, metrics.index(chosen)].mean(axis=0) for side in sides))
+    one, other = (side[:, :, metrics.index(chosen)].mean(axis=0) for side in sides)
+    told = pd.DataFrame({"image_id": shared, "a": one, "b": other, "difference": other - one})
+    told = told.dropna().sort_values(
+        ["difference", "image_id"], ascending=[False, True], ignore_index=True
+    )
     return Comparison(
         tuple(replace(row, by_chance=by_chance) for row in rows),
         unit,
@@ -218,11 +222,6 @@ def _differ(
             int((gain[:, i] > 0).sum()),
             int((gain[:, i] < 0).sum()),
         )
-
-
-def _by_query(queries: pd.Index, a: np.ndarray, b: np.ndarray) -> pd.DataFrame:
-    told = pd.DataFrame({"image_id": queries, "a": a, "b": b, "difference": b - a}).dropna()
-    return told.sort_values(["difference", "image_id"], ascending=[False, True], ignore_index=True)
 
 
 def _severity(a: MeasuredRun, b: MeasuredRun, pairs: Pairs, shared: pd.Index) -> pd.DataFrame:

@@ -8,7 +8,7 @@ A ranking file holds the first 100 images of each query; deeper ranks are ranked
 embeddings.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from hgld.artifacts import atomic_path
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.ranking import rank_sides
 from hgld.evaluate.results import MeasuredRun, open_embedded
-from hgld.evaluate.sides import Side
 from hgld.ranking.interchange import encode_id, kaggle_lines, trec_qrels, trec_run
 from hgld.ranking.levels import shared_levels
 from hgld.tasks import say
@@ -99,15 +98,14 @@ def write_vectors(measured: MeasuredRun, form: str, folder: Path) -> list[Path]:
             if form == "npz":
                 np.savez(file, ids=side.image_ids, vectors=vectors, labels=side.labels)
             else:
-                pq.write_table(_vector_table(side, found.levels, vectors), file, compression="zstd")
+                lists = pa.FixedSizeListArray.from_arrays(
+                    pa.array(vectors.ravel()), vectors.shape[1]
+                )
+                classes = dict(zip(found.levels, side.labels.T, strict=True))
+                table = pa.table({"image_id": side.image_ids, "embedding": lists, **classes})
+                pq.write_table(table, file, compression="zstd")
         paths.append(path)
     return paths
-
-
-def _vector_table(side: Side, levels: Sequence[str], vectors: np.ndarray) -> pa.Table:
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-    classes = dict(zip(levels, side.labels.T, strict=True))
-    return pa.table({"image_id": side.image_ids, "embedding": lists, **classes})
 
 
 def _rankings(measured: MeasuredRun, depth: int | None) -> Iterator[tuple[str, list[str]]]:

@@ -102,7 +102,11 @@ def read_given(path: Path) -> Given:
         InvalidData: the file is missing, in none of the three formats, empty, or has numbers that
             are not finite.
     """
-    reader = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}.get(path.suffix)
+    reader = {
+        ".npy": lambda path: Given(path, read_array(path)),
+        ".npz": _read_npz,
+        ".parquet": _read_parquet,
+    }.get(path.suffix)
     if reader is None:
         raise InvalidData(f"{path}: expected embeddings as .npy, .npz or .parquet")
     if not path.is_file():
@@ -191,10 +195,6 @@ def _near_one(vectors: np.ndarray) -> np.ndarray:
     # squares of large float32 numbers overflow, those of small ones vanish
     _, exponents = np.frexp(np.abs(wide).max(axis=1, keepdims=True))
     return np.asarray(np.ldexp(wide, -exponents))
-
-
-def _read_npy(path: Path) -> Given:
-    return Given(path, read_array(path))
 
 
 def _read_npz(path: Path) -> Given:

@@ -52,7 +52,9 @@ class Bar:
 def draw_groups(bars: Sequence[Bar], finest: str, theme: Theme) -> Drawing:
     """Classes of the finest level in each group of the level above it, largest group first."""
     shown = sorted(bars, key=lambda bar: (-bar.classes, bar.name))[:MAX_BARS]
-    colours = _group_colours(bars, theme)
+    groups = sorted({bar.group for bar in bars})
+    few = len(groups) <= len(theme.groups)
+    colours = dict(zip(groups, theme.groups, strict=False)) if few else {}
     with open_figure(theme, WIDTH, 0.9 + 0.175 * len(shown)) as figure:
         axes = add_axes(figure, theme, grid_axis="x")
         largest = shown[0].classes
@@ -77,12 +79,6 @@ def draw_groups(bars: Sequence[Bar], finest: str, theme: Theme) -> Drawing:
         if len(colours) > 1:
             add_legend(axes, theme)
         return Drawing(figure, theme)
-
-
-def _group_colours(bars: Sequence[Bar], theme: Theme) -> dict[str, str]:
-    groups = sorted({bar.group for bar in bars})
-    colours = dict(zip(groups, theme.groups, strict=False))
-    return colours if len(groups) <= len(theme.groups) else {}
 
 
 def draw_sunburst(counts: Mapping[Path, int], levels: Sequence[str], theme: Theme) -> Drawing:

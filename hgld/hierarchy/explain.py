@@ -99,7 +99,9 @@ def explain(landmark: Row, tables: Tables, labels: Path) -> list[Step]:
     """
     key = (landmark["split"], landmark["landmark_id"])
     of = {name: _rows_of(key, table) for name, table in tables.items() if name in tables}
-    steps = [_landmark(landmark), *_scraped(of), *_cleaned(of)]
+    text = f"{landmark['split']}:{landmark['landmark_id']} {landmark['name']}"
+    first = Step("landmark", f"{text}\n{landmark['commons_url']}", landmark)
+    steps = [first, *_scraped(of), *_cleaned(of)]
     steps += _reviewed(of, tables, labels)
     steps += _labelled(of, key)
     steps += _outdated(of, tables)
@@ -114,11 +116,6 @@ def _rows_of(key: tuple[str, int], table: pd.DataFrame) -> list[Row]:
     return records(rows[rows["split"] == key[0]] if "split" in rows else rows)
 
 
-def _landmark(landmark: Row) -> Step:
-    text = f"{landmark['split']}:{landmark['landmark_id']} {landmark['name']}"
-    return Step("landmark", f"{text}\n{landmark['commons_url']}", landmark)
-
-
 def _scraped(of: Mapping[str, Sequence[Row]]) -> Iterator[Step]:
     for row in of.get("misses", ()):
         yield Step("scrape", f"nothing: {_because(row)}", row)
@@ -129,12 +126,8 @@ def _scraped(of: Mapping[str, Sequence[Row]]) -> Iterator[Step]:
         text = f"{item}{read}\nhttps://www.wikidata.org/wiki/{item}"
         yield Step("item", text, {"item_id": item, "revision": revision})
     for row in rows:
-        yield Step("instance of", _statement(row), row)
-
-
-def _statement(row: Row) -> str:
-    rank = f", {row['rank']}" if row["rank"] != "normal" else ""
-    return _value(row) + rank + _qualifiers(row["qualifiers"])
+        rank = f", {row['rank']}" if row["rank"] != "normal" else ""
+        yield Step("instance of", _value(row) + rank + _qualifiers(row["qualifiers"]), row)
 
 
 def _value(row: Row) -> str:

@@ -64,7 +64,9 @@ def build_labels(
     labelled, reasons = _judge(values, decided)
     _say_conflicts(values, decided)
     labelled |= _override(values, landmarks, overrides)
-    lineage = _lineage(landmarks, labelled, kinds, _shares(agreement or {}))
+    rows = (agreement or {}).get("supercategories", ())
+    shares = {("decision", row["supercategory"]): f"{row['share']:.3f}" for row in rows}
+    lineage = _lineage(landmarks, labelled, kinds, shares)
     dropped = _dropped(landmarks, lineage, [misses, clean_dropped, reasons])
     train, index = (_published(lineage, split) for split in ID_SPACES)
     return train, index, hierarchy_of(lineage), lineage[columns_of("lineage")], dropped
@@ -188,12 +190,6 @@ def _override(
         (row["split"], row["landmark_id"]): {**row, "decided_by": "override"}
         for row in records(rows)
     }
-
-
-def _shares(agreement: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """Agreement as ``lineage`` states it, by decided_by and supercategory."""
-    rows = agreement.get("supercategories", ())
-    return {("decision", row["supercategory"]): f"{row['share']:.3f}" for row in rows}
 
 
 def _lineage(

@@ -54,7 +54,9 @@ def read_published(
         _dropped(found[known & ~labelled], "no_label", "its published label is blank"),
     ]
     train, index = (labels[labels["split"] == split][COLUMNS] for split in files)
-    return train, index, _hierarchy(labels), pd.concat(dropped)
+    words = {"natural_or_human_made": "kind", "hierarchical_label": "supercategory"}
+    hierarchy = hierarchy_of(labels[[*BY_LANDMARK, *words]].rename(columns=words))
+    return train, index, hierarchy, pd.concat(dropped)
 
 
 def hierarchy_of(labels: pd.DataFrame) -> pd.DataFrame:
@@ -70,11 +72,6 @@ def hierarchy_of(labels: pd.DataFrame) -> pd.DataFrame:
 def _path(kind: str, supercategory: str, split: str, landmark_id: int) -> str:
     classes = (kind, supercategory, f"{split}:{landmark_id}")
     return json.dumps(dict(zip(LEVEL_NAMES, classes, strict=True)), ensure_ascii=False)
-
-
-def _hierarchy(labels: pd.DataFrame) -> pd.DataFrame:
-    words = {"natural_or_human_made": "kind", "hierarchical_label": "supercategory"}
-    return hierarchy_of(labels[[*BY_LANDMARK, *words]].rename(columns=words))
 
 
 def _dropped(found: pd.DataFrame, reason: str, detail: str) -> pd.DataFrame:

@@ -62,7 +62,13 @@ def foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, 
     remade: set[str] = set()
     for stage, now in judged:
         waits = sorted(ARTIFACTS[name].file for name in set(stage.reads) & remade)
-        edits = [name for name in now.edited if _needs_a_person(name)]
+        tables = {name: ARTIFACTS[name] for name in now.edited}
+        # sheets and editable tables are for people
+        edits = [
+            name
+            for name, table in tables.items()
+            if isinstance(table, Table) and (table.editable or table.spreadsheet)
+        ]
         state, reasons = now.state, [*now.reasons]
         # a damaged output is made again; an edit of a person first has to be accepted
         if state == "fresh" and (waits or len(edits) < len(now.edited)):
@@ -74,11 +80,6 @@ def foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, 
         if state != "fresh":
             remade |= set(stage.writes)
         yield stage, Freshness(state, tuple(reasons), now.edited)
-
-
-def _needs_a_person(name: str) -> bool:
-    artifact = ARTIFACTS[name]
-    return isinstance(artifact, Table) and (artifact.editable or artifact.spreadsheet)
 
 
 def estimate_fetch(runner: Runner) -> Any:

@@ -85,13 +85,11 @@ def _describe_shards(photos: Photos) -> dict[str, Any]:
         "files": len(files),
         "samples": sum(file["samples"] for file in files),
         "megabytes": sum(file["bytes"] for file in files) / 1e6,
-        "licenses": sorted(((str(k), int(n)) for k, n in licenses.items()), key=_most_first),
+        "licenses": sorted(
+            ((str(k), int(n)) for k, n in licenses.items()), key=lambda row: (-row[1], row[0])
+        ),
         "removed": len(photos.removals),
     }
-
-
-def _most_first(row: tuple[str, int]) -> tuple[int, str]:
-    return -row[1], row[0]
 
 
 def _configs(release: Release, folder: Path) -> list[Config]:

@@ -74,6 +74,7 @@ SAMPLE_COLUMNS = {
 def describe_release(release: Release, folder: Path, sums: Mapping[str, str]) -> Json:
     """The document of a folder that holds everything else; ``sums`` are hashes by file."""
     options = release.options
+    creators = options.creators or release.reviewers or [f"authors of {options.name}"]
     document: Json = {
         "@context": _context(),
         "@type": "sc:Dataset",
@@ -83,8 +84,12 @@ def describe_release(release: Release, folder: Path, sums: Mapping[str, str]) ->
         "url": options.url or "README.md",
         "version": options.version,
         "datePublished": release.context.now,
-        "creator": [{"@type": "sc:Organization", "name": name} for name in _creators(release)],
-        "keywords": ["image retrieval", "hierarchical labels", *_subjects(release)],
+        "creator": [{"@type": "sc:Organization", "name": name} for name in creators],
+        "keywords": [
+            "image retrieval",
+            "hierarchical labels",
+            *([] if release.road == "folder" else ["landmarks"]),
+        ],
         "inLanguage": "en",
         "isLiveDataset": False,
     }
@@ -96,14 +101,6 @@ def describe_release(release: Release, folder: Path, sums: Mapping[str, str]) ->
     document["distribution"] = _files(release, folder, sums)
     document["recordSet"] = _record_sets(release)
     return document
-
-
-def _subjects(release: Release) -> list[str]:
-    return [] if release.road == "folder" else ["landmarks"]
-
-
-def _creators(release: Release) -> Sequence[str]:
-    return release.options.creators or release.reviewers or [f"authors of {release.options.name}"]
 
 
 def _describe(release: Release) -> str:

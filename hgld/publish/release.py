@@ -162,7 +162,9 @@ def _write(release: Release, out: Path) -> None:
             sums = _add_shards(release.photos, folder)
         pictures = draw_pictures(release, folder)
         write_card(release, folder, pictures)
-        sums |= _hash_files(folder, sums)
+        written = sorted(path for path in folder.rglob("*") if path.is_file())
+        names = [path.relative_to(folder).as_posix() for path in written]
+        sums |= {name: hash_file(folder / name) for name in names if name not in sums}
         _write_json(describe_release(release, folder, sums), folder / "croissant.json")
         sums["croissant.json"] = hash_file(folder / "croissant.json")
         lines = [f"{sums[name]}  {name}\n" for name in sorted(sums)]
@@ -203,9 +205,3 @@ def _link(file: Path, to: Path) -> None:
         os.link(file, to)
     except OSError:  # another disk, or one that knows no links
         shutil.copyfile(file, to)
-
-
-def _hash_files(folder: Path, known: Mapping[str, str]) -> dict[str, str]:
-    """SHA-256 of every file whose hash is not known, by its path in the folder."""
-    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    return {name: hash_file(folder / name) for name in sorted(names) if name not in known}

@@ -151,7 +151,8 @@ def _title_of_levels(values: Mapping[str, Mapping[str, float]], measured: ChartD
     """The run that leads at every level, if the intervals confirm it."""
     shown = list(next(iter(values.values())))
     leaders = {
-        level: max(values, key=lambda run: _low_if_nan(values[run][level])) for level in shown
+        level: max(values, key=lambda run: np.nan_to_num(values[run][level], nan=-1.0))
+        for level in shown
     }
     if len(values) > 1 and len(shown) > 1:
         if len(set(leaders.values())) > 1:
@@ -159,10 +160,6 @@ def _title_of_levels(values: Mapping[str, Mapping[str, float]], measured: ChartD
         if all(measured.is_surely_best(run, f"AP:{level}") for level, run in leaders.items()):
             return f"{leaders[shown[0]]} has the highest AP at every level"
     return "Average precision at each level"
-
-
-def _low_if_nan(value: float) -> float:
-    return -1.0 if np.isnan(value) else value
 
 
 def _plan_map(measured: ChartData) -> Iterator[ChartPlan]:

@@ -142,8 +142,13 @@ def write_report(
             title=context.title or "Hierarchical retrieval",
             now=context.now,
             levels=levels,
-            class_counts=_class_counts(index, levels),
-            splits=_splits(index),
+            class_counts=[  # of classes with images
+                (n, int(index[column].nunique()))
+                for n, column in zip(levels, level_columns(index), strict=True)
+            ],
+            splits=[
+                (split, len(rows), rows["landmark_id"].nunique()) for split, rows in by_split(index)
+            ],
             images=len(index),
             protocol=protocol,
             metrics=metrics,
@@ -213,17 +218,6 @@ def _save_sheets(
             (folder / f"{gallery.name}-{group.name}.png").write_bytes(sheet)
 
 
-def _class_counts(index: pd.DataFrame, levels: Sequence[str]) -> list[tuple[str, int]]:
-    """Level and number of its classes that have images, coarse to fine."""
-    columns = level_columns(index)
-    return [(n, int(index[column].nunique())) for n, column in zip(levels, columns, strict=True)]
-
-
-def _splits(index: pd.DataFrame) -> list[tuple[str, int, int]]:
-    """Split, its images, its finest classes."""
-    return [(split, len(rows), rows["landmark_id"].nunique()) for split, rows in by_split(index)]
-
-
 def _render(**facts: Any) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("hgld"),
@@ -233,14 +227,14 @@ def _render(**facts: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(png=_png_source, jpeg=_jpeg_source, percent=_percent)
+    environment.filters.update(
+        png=lambda data: Markup(f"data:image/png;base64,{b64encode(data).decode()}"),
+        jpeg=_jpeg_source,
+        percent=_percent,
+    )
     environment.filters.update(noun=level_noun, shorten=shorten, counted=count_text)
     environment.globals.update(frame_of=frame_of, verdict_of=shared_text)
     return environment.get_template("report.html").render(**facts)
-
-
-def _png_source(data: bytes) -> Markup:
-    return Markup(f"data:image/png;base64,{b64encode(data).decode()}")
 
 
 def _jpeg_source(image: Image.Image) -> Markup:

@@ -55,7 +55,8 @@ def number_classes(hierarchy: pd.DataFrame) -> Classes:
         landmarks[f"level_{level}"] = np.array([numbers[n[:level]] for n in names], np.int64)
         landmarks[f"name_{level}"] = [n[level - 1] for n in names]
         parents = numbers
-    return Classes(levels, landmarks, _class_table(rows))
+    table = pd.DataFrame(rows, columns=["level", "id", "name", "parent_id"])
+    return Classes(levels, landmarks, table)
 
 
 def label_images(images: pd.DataFrame, classes: Classes) -> pd.DataFrame:
@@ -93,17 +94,13 @@ def _read_path(text: str, row: int) -> dict[str, str]:
         path = json.loads(text)
     except ValueError:
         path = None
-    if not isinstance(path, dict) or not path or not all(_is_name(v) for v in path.values()):
+    if (
+        not isinstance(path, dict)
+        or not path
+        or not all(v and isinstance(v, str) for v in path.values())
+    ):
         raise InvalidData(
             f"hierarchy.csv row {row + 2}: path is {text!r}; expected a JSON object of level "
             "names and classes, coarse to fine"
         )
     return path
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _class_table(rows: Sequence[tuple[int, int, str, int]]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=["level", "id", "name", "parent_id"])

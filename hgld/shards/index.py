@@ -137,7 +137,8 @@ def _check_manifest(manifest: dict[str, Any], path: Path) -> None:
     if missing:
         raise InvalidData(f"{path}: '{missing[0]}' is missing; {REBUILD}")
     levels, shards = manifest["levels"], manifest["shards"]
-    if not _are_names(levels) or len(set(levels)) < len(levels):
+    names = isinstance(levels, list) and bool(levels) and all(map(_is_name, levels))
+    if not names or len(set(levels)) < len(levels):
         raise InvalidData(f"{path}: 'levels' is not a list of different names; {REBUILD}")
     if not isinstance(manifest["splits"], dict) or not isinstance(
         manifest.get("options", {}), dict
@@ -151,11 +152,6 @@ def _check_manifest(manifest: dict[str, Any], path: Path) -> None:
     files = [shard["file"] for shard in shards]
     if len(set(files)) < len(files):
         raise InvalidData(f"{path}: 'shards' names a file twice; {REBUILD}")
-
-
-def _are_names(names: object) -> bool:
-    """Whether a value is a list of texts that each print on one line."""
-    return isinstance(names, list) and bool(names) and all(map(_is_name, names))
 
 
 def _is_name(name: object) -> bool:

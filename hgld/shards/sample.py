@@ -16,7 +16,6 @@ from hashlib import sha256
 from typing import Any
 
 from hgld.images import (
-    Note,
     decoding,
     describe_changes,
     is_sound_jpeg,
@@ -111,11 +110,9 @@ def encode_image(data: bytes, encoding: Encoding) -> Encoded:
     """
     note = read_note(data)
     made = _encode(data, encoding)
-    return made if note is None else _with_note(made, note)
-
-
-def _with_note(made: Encoded, note: Note) -> Encoded:
-    """Restore the original size and changes of a photo that was resized before the export."""
+    if note is None:
+        return made
+    # the photo was resized before the export: its original size and the changes are restored
     changes = note.changes if made.changes == "none" else f"{note.changes}, {made.changes}"
     return replace(made, orig_width=note.width, orig_height=note.height, changes=changes)
 

@@ -63,7 +63,8 @@ def write_sidecars(
     """
     with atomic_path(out / "index.parquet") as temporary:
         rows.to_parquet(temporary, index=False, compression="zstd")
-    _write_table(guard_formulas(classes.table), out / "classes.csv")
+    with atomic_path(out / "classes.csv") as temporary:
+        write_csv(guard_formulas(classes.table), temporary)
     write_credits(rows, out)
     write_descriptors(out, shards)
     manifest = {
@@ -159,11 +160,6 @@ def _quote(cells: pa.Array) -> pa.Array:
         return cells
     doubled = pc.replace_substring(cells, '"', '""')
     return pc.if_else(special, pc.binary_join_element_wise('"', doubled, '"', ""), cells)
-
-
-def _write_table(table: pd.DataFrame, path: Path) -> None:
-    with atomic_path(path) as temporary:
-        write_csv(table, temporary)
 
 
 def _count_splits(rows: pd.DataFrame, levels: int) -> dict[str, dict[str, Any]]:

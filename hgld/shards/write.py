@@ -94,7 +94,10 @@ def _export(
         seed=options.seed,
     )
     # Sorted, so that the order of rows changes no shard.
-    labels_hash = _hash_table(hierarchy.sort_values(["split", "landmark_id"]))
+    labels = hierarchy.sort_values(["split", "landmark_id"]).to_csv(
+        index=False, lineterminator="\n"
+    )
+    labels_hash = sha256(labels.encode()).hexdigest()
     made_from = _hash_input(samples, labels_hash, options)
     tasks = _cut_tasks(
         samples, classes, labels_hash, source, out, context.state, options, made_from
@@ -109,7 +112,7 @@ def _export(
         rows, facts, undecodable = read_markers(tasks)
         write_sidecars(
             out,
-            _sort_index(rows),
+            rows.sort_values(["split", "shard", "offset"], ignore_index=True),
             facts,
             classes,
             options=options.decisive(),
@@ -188,10 +191,6 @@ def _cut_tasks(
     ]
 
 
-def _hash_table(table: pd.DataFrame) -> str:
-    return sha256(table.to_csv(index=False, lineterminator="\n").encode()).hexdigest()
-
-
 def _hash_input(samples: pd.DataFrame, labels_hash: str, options: ExportOptions) -> str:
     """Hash of everything that decides the shards, except the images' bytes (see the markers)."""
     rows = pd.util.hash_pandas_object(samples, index=False).to_numpy()
@@ -234,7 +233,3 @@ def _noted(note: Path) -> str | None:
         return str(Json(note.name).read(note).get("sha256"))
     except (OSError, InvalidData):
         return None
-
-
-def _sort_index(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.sort_values(["split", "shard", "offset"], ignore_index=True)

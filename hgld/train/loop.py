@@ -164,8 +164,10 @@ def _train(
             read = perf_counter()
 
             done = step + 1
-            # Seeded by step, so that a resumed run draws the same dropout.
-            torch.manual_seed(step_seed(options.seed, step, _purpose(ranks)))
+            # Seeded by step, so that a resumed run draws the same dropout, and by rank, so that
+            # ranks draw different ones.
+            purpose = "model" if ranks.leads else f"model {ranks.rank}"
+            torch.manual_seed(step_seed(options.seed, step, purpose))
             try:
                 loss = learner.learn(step, batch.images, every_label[rows], rows)
             except NotANumber as found:
@@ -212,11 +214,6 @@ def _next_batch(
     if fault is not None:
         raise ranks.told(fault) from None
     return batch
-
-
-def _purpose(ranks: Ranks) -> str:
-    """Purpose of a step's random numbers; it differs by rank, so that dropout does, too."""
-    return "model" if ranks.leads else f"model {ranks.rank}"
 
 
 def _facts(

@@ -184,7 +184,8 @@ def joined() -> Iterator[Ranks]:
         # Once one process has ended, torchrun signals the others, but they end on their own.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         with suppress(RuntimeError):  # torchrun is gone, and its store with it
-            _let_go(_current)
+            if _current.leads:  # the others still wait for orders, if rank 0 gave none
+                _current.store.compare_set(ORDERS, "", NOTHING)
             _leave(_current)
         _current = ALONE
         dist.destroy_process_group()
@@ -223,9 +224,3 @@ def _leave(ranks: Ranks) -> None:
     keys = [LEFT.format(rank) for rank in range(ranks.size)]
     with suppress(RuntimeError):  # another process is gone already, or still busy
         ranks.store.wait(keys, FAREWELL)
-
-
-def _let_go(ranks: Ranks) -> None:
-    """Release the other ranks if rank 0 gave no orders, since they still wait for them."""
-    if ranks.leads:
-        ranks.store.compare_set(ORDERS, "", NOTHING)

@@ -82,13 +82,9 @@ def _count_steps(run: Path) -> int:
         lines = (run / LOSSES).read_bytes().splitlines()
     except OSError:
         return 0
-    right = (_is_step(line, number) for number, line in enumerate(lines, start=1))
+    records = enumerate(map(_record, lines), start=1)
+    right = (r.get("step") == number and "loss" in r for number, r in records)
     return sum(takewhile(bool, right))
-
-
-def _is_step(line: bytes, number: int) -> bool:
-    record = _record(line)
-    return record.get("step") == number and "loss" in record
 
 
 def _record(line: bytes) -> dict[str, Any]:

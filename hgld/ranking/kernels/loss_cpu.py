@@ -105,7 +105,8 @@ def solve_rows(scores: Tensor, levels: Tensor, table: Tensor, goal: Goal) -> tup
     """Losses (Q,) and gradients (Q, G) of CPU scores, with relevance by level."""
     s = scores.detach().contiguous()
     compact = levels.to(torch.int8).contiguous()
-    given = s.numpy(), compact.numpy(), _doubles(table)
+    wide = table.detach().to("cpu", torch.float64).contiguous()
+    given = s.numpy(), compact.numpy(), wide.numpy()
     losses, gradient = np.empty(len(s)), torch.empty_like(s)
     rule = rule_of(goal, s.shape[1])
     span = grid_span(given[0], given[1], table.shape[1] - 1, rule)
@@ -117,10 +118,6 @@ def solve_rows(scores: Tensor, levels: Tensor, table: Tensor, goal: Goal) -> tup
 
     over_rows(work, len(s))
     return torch.from_numpy(losses).to(s.dtype), gradient
-
-
-def _doubles(table: Tensor) -> Array:
-    return table.detach().to("cpu", torch.float64).contiguous().numpy()
 
 
 def rule_of(goal: Goal, size: int) -> Rule:
