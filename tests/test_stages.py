@@ -8,6 +8,7 @@ PEOPLE_WRITE = {
     "agreement",
     "class_roots",
     "cluster_edits",
+    "comments",
     "decisions",
     "overrides",
     "removals",

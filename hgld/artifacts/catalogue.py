@@ -290,6 +290,12 @@ ARTIFACTS: dict[str, Artifact] = {
         place="labels",
         optional=True,
     ),
+    "comments": Table(
+        "comments.csv",  # the threads on values; a comment decides nothing
+        {"key": "text", "who": "text", "when": "text", "text": "text"},
+        place="labels",
+        optional=True,
+    ),
     "agreement": Json(  # of two annotators, as `hgld reviews agree A B --json` prints it
         "agreement.json", "labels", ("annotators", "values", "measures"), optional=True
     ),

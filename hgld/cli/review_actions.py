@@ -26,23 +26,26 @@ from hgld.artifacts import (
     parse_csv,
 )
 from hgld.cli.output import write_table
-from hgld.errors import MissingInput
+from hgld.errors import MissingInput, UsageError
 from hgld.file_lock import hold
 from hgld.pipeline.edits import copy_beside
 from hgld.pipeline.lock import judge
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage, load_function
+from hgld.words import nearest
 
 if TYPE_CHECKING:
     from hgld.review.apply import Applied
     from hgld.review.taxonomy import Taxonomy, TaxonomyEdit
 
 __all__ = [
+    "add_comment",
     "apply_review",
     "blind_sheet",
     "edit_taxonomy",
     "list_decided",
     "read_taxonomy",
+    "read_threads",
     "redo_decisions",
     "save_choices",
     "suggest_clusters",
@@ -93,6 +96,7 @@ def apply_review(
             reasons = judge(runner.stage("cluster"), runner.lock, workspace).reasons
             _append(runner, "decisions", inputs[3], applied.decisions)
             edited = _append(runner, "cluster_edits", inputs[4], applied.cluster_edits)
+            _comment(runner, load_function("hgld.review.comments:read_comments")(paths), who)
         done = [path.resolve() for path in paths]
         for name in stage.writes:
             if workspace.path(name).resolve() in done:
@@ -130,6 +134,35 @@ def save_choices(
         applied: Applied = apply(choices, *inputs, who=who, when=runner.now, source=source)
         _append(runner, "decisions", inputs[2], applied.decisions)
     return applied
+
+
+def add_comment(runner: Runner, key: str, text: str, who: str) -> None:
+    """Append a comment on a value.
+
+    Raises:
+        UsageError: the sheet has no such value, or the text is empty.
+    """
+    known = load_function("hgld.hierarchy.clean:value_keys")(_clusters(runner)).tolist()
+    if key not in known:
+        raise UsageError(f"no value {key} in clusters.csv{nearest(key, known)}")
+    if not text.strip():
+        raise UsageError("a comment needs a text")
+    with _labels_held(runner):
+        _comment(runner, [(key, text)], who)
+
+
+def _comment(runner: Runner, said: Sequence[tuple[str, str]], who: str) -> None:
+    if said:
+        before = runner.read("comments", runner.stage("review"))
+        append = load_function("hgld.review.comments:append_comments")
+        _append(runner, "comments", before, append(before, said, who=who, when=runner.now))
+
+
+def read_threads(runner: Runner) -> dict[str, list[list[str]]]:
+    """Return value key -> who, when and text of each comment, oldest first."""
+    comments = runner.read("comments", runner.stage("review"))
+    threads: dict[str, list[list[str]]] = load_function("hgld.review.comments:threads_of")(comments)
+    return threads
 
 
 @contextmanager
@@ -310,6 +343,7 @@ def write_review_page(runner: Runner) -> Path:
             runner.make(stage)["review"],
             command=f"hgld review {workspace.words} --apply review.csv",
             decisions=runner.read("decisions", stage),
+            threads=read_threads(runner),
         )
     return path
 

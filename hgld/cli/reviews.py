@@ -174,6 +174,43 @@ def undo(
     typer.echo(f"{count_text(len(keys), 'decision')} taken back", err=True)
 
 
+@app.command("comments")
+def show_comments(
+    pipeline: PipelineFile,
+    key: Annotated[
+        str | None, typer.Argument(metavar="KEY", help="A key as in review.csv.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--add", metavar="TEXT", help="Add a comment on KEY.")
+    ] = None,
+    as_json: AsJson = False,
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+) -> None:
+    """Print the comments on values, or add one.
+
+    A comment decides nothing. It is signed, dated and kept in comments.csv of the labels folder.
+    """
+    from hgld.cli.review_actions import add_comment, read_threads
+
+    runner = open_runner(pipeline, settings, work, now)
+    if text is not None:
+        if key is None:
+            raise UsageError("--add needs the KEY of a value")
+        add_comment(runner, key, text, name_to_sign(runner.workspace))
+    threads = read_threads(runner)
+    shown = {name: said for name, said in threads.items() if key in (None, name)}
+    if as_json:
+        names = ("who", "when", "text")
+        said = ((name, one) for name, thread in shown.items() for one in thread)
+        print_json([{"key": name, **dict(zip(names, one, strict=True))} for name, one in said])
+        return
+    for name, thread in shown.items():
+        for who, when, words in thread:
+            typer.echo(f"{name}  {when}  {who}: {words}")
+
+
 def _describe(found: Mapping[str, Any]) -> Iterator[str]:
     """Describe the result in lines of at most 80 columns."""
     a, b = found["annotators"]

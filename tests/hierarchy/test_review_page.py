@@ -886,3 +886,41 @@ def test_a_blind_page_shows_no_suggestion_and_saves_a_blind_copy(
     assert command.startswith("hgld reviews agree ann.csv OTHER.csv --taxonomy ")
     assert person.was_quiet()
     person.tab.close()
+
+
+def test_a_comment_goes_with_the_sheet_into_the_thread(
+    chromium: Any, road: Road, tmp_path: Path
+) -> None:
+    person = Curator(chromium, road.page)
+    person.press("c")
+    person.type("a mine,  or =1+1?")
+    person.view.reload()
+    assert person.view.input_value("#comment") == "a mine, or =1+1?"
+    key = person.text(".facts a")
+    sheet = tmp_path / "review.csv"
+    sheet.write_bytes(person.download())
+    person.tab.close()
+    for _ in range(2):  # applied twice, said once
+        done = hgld("review", *road.at, "--apply", str(sheet), "--set", "review.who=Ann")
+        assert done.returncode == 20, done.stderr
+    rows = pd.read_csv(road.labels / "comments.csv").to_dict("records")
+    assert rows == [{"key": key, "who": "Ann", "when": "2026-01-01", "text": "a mine, or =1+1?"}]
+    ben = ("--set", "review.who=Ben")
+    done = hgld("reviews", "comments", *road.at, key, "--add", "a quarry", *ben)
+    assert done.stdout.splitlines() == [
+        f"{key}  2026-01-01  Ann: a mine, or =1+1?", f"{key}  2026-01-01  Ben: a quarry",
+    ]  # fmt: skip
+    hgld("review", *road.at, "--html")
+    person = Curator(chromium, road.page)
+    person.view.fill("#search", key)
+    lines = person.view.locator(".part:has(#comment) li").all_inner_texts()
+    assert [" ".join(line.split()) for line in lines] == [
+        "Ann 2026-01-01 a mine, or =1+1?", "Ben 2026-01-01 a quarry",
+    ]  # fmt: skip
+    person.tab.close()
+
+
+def test_a_comment_names_its_value(road: Road) -> None:
+    done = hgld("reviews", "comments", *road.at, "Q0", "--add", "well")
+    assert done.returncode == 2 and "no value Q0 in clusters.csv" in done.stderr
+    assert hgld("reviews", "comments", *road.at, "--add", "well").returncode == 2

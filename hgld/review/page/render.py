@@ -39,6 +39,7 @@ SCRIPTS = (  # in the order of their dependencies
     "sheet.js",
     "person.js",
     "edits.js",
+    "comments.js",
     "pace.js",
     "map.js",
     "walk.js",
@@ -72,6 +73,7 @@ def render_page(
     command: str,
     live: Mapping[str, Any] | None = None,
     decisions: pd.DataFrame | None = None,
+    threads: Mapping[str, Sequence[Sequence[str]]] | None = None,
     blind_file: str = "",
 ) -> str:
     """Return the page as HTML; the same tables and files give the same text.
@@ -91,6 +93,7 @@ def render_page(
         command: command that applies the file that the page saves.
         live: facts for the page of a server, which asks for its photos and sends its decisions.
         decisions: all decisions, for the history of each value; None shows none.
+        threads: comments on each value by its key (``threads_of``).
         blind_file: name of the file that the page saves, if the sheet is a blind copy; then it
             shows neither clusters nor suggestions.
 
@@ -112,6 +115,7 @@ def render_page(
     }
     keys = _keys(facts)
     facts["history"] = {} if decisions is None else history_facts(decisions, clusters, keys)
+    facts["comments"] = {str(i): (threads or {}).get(key, []) for i, key in enumerate(keys)}
     facts["landmarks"] = {
         **_landmark_facts(landmark_values, keys),
         "needed": options.min_coverage,

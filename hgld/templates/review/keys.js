@@ -9,6 +9,7 @@ const KEYS = [
   ["u", "unsure: it stays open"],
   ["A", "keep all open values of its cluster likewise"],
   ["n", "write a note"],
+  ["c", "comment"],
   ["z", "undo the last step"],
   ["x", "take this row's edit back"],
   ["/", "search; Esc leaves the field, Esc again empties it"],
@@ -28,6 +29,7 @@ const DEEDS = {
   u: () => act("unsure", true),
   A: keepCluster,
   n: () => byId("note")?.focus(),
+  c: () => byId("comment")?.focus(),
   z: undoStep,
   x: () => selected && revert(selected),
   o: () => byId("map").focus(),
@@ -117,17 +119,18 @@ const signedCommand = () =>
 
 function savedWords() {
   const words = (text) => make("p", {}, text);
-  if (!edits.size) return [words("It is the sheet as it was: nothing is decided here yet.")];
+  const made = edits.size + remarks.size;
+  if (!made) return [words("It is the sheet as it was: nothing is decided here yet.")];
   if (data.blind) {
     return [
-      words(`It is your blind copy with ${counted(edits.size, "edit")}. Two of them are compared by:`),
+      words(`It is your blind copy with ${counted(made, "edit")}. Two of them are compared by:`),
       make("pre", {}, data.command),
     ];
   }
   const command = make("pre", {}, signedCommand());
   const unsigned = person ? null : nameField(() => (command.textContent = signedCommand()));
   return [
-    words(`It holds the whole sheet with your ${counted(edits.size, "edit")}. This takes them over:`),
+    words(`It holds the whole sheet with your ${counted(made, "edit")}. This takes them over:`),
     command, unsigned,
     words("Write the folder of your downloads before review.csv, and the same --set as before."),
     words("Nothing is applied where a row has a fault."),

@@ -22,7 +22,7 @@ function drawPanel() {
   close.setAttribute("aria-label", "Close");
   const parts = [
     ...headParts(row), photoStrip(row), exampleWords(row), ...decisionParts(row), clusterPart(row),
-    historyPart(row), close,
+    commentPart(row), historyPart(row), close,
   ];
   panel.replaceChildren(...parts.filter(Boolean));
   panel.scrollTop = 0;

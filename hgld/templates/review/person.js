@@ -22,12 +22,16 @@ function remember(name, text) {
 // Edits that were made before the name was known are the person's; those of another one are not.
 function signAs(name) {
   const unsigned = person ? [] : [...edits];
-  if (unsigned.length) forget([storeName()]);
+  const unsaid = new Map(person ? [] : remarks);
+  if (!person) forget([storeName(), remarkStore()]);
   person = name;
   remember(WHO, name);
   edits.clear();
   steps.length = 0;
   takeIn(storeName());
+  takeInRemarks();
+  if (unsaid.size) unsaid.forEach((text, key) => remarks.set(key, text));
+  remember(remarkStore(), JSON.stringify([...remarks]));
   for (const [key, cells] of unsigned) put(rowOf.get(key), cells);
   stepsOfEdits();
   keep();

@@ -52,15 +52,16 @@ function readRow(cells, number) {
 
 // The CSV with the edited cells in place of the old ones; without edits the same bytes as the file.
 function writeSheet(wantedOf) {
+  const more = remarks.size ? ["comment"] : [];
   const lines = rows.map((row) => {
     const wanted = wantedOf(row);
-    if (!wanted) return row.cells;
-    const cells = [...row.cells];
+    const cells = [...row.cells, ...more.map(() => guard(remarks.get(row.key) || ""))];
+    if (!wanted) return cells;
     for (const name of EDITABLE) cells[place[name]] = guard(wanted[name]);
     cells[place.base] = wanted.from;
     return cells;
   });
-  const text = [data.columns, ...lines].map((cells) => `${cells.map(quote).join(",")}\r\n`);
+  const text = [[...data.columns, ...more], ...lines].map((cells) => `${cells.map(quote).join(",")}\r\n`);
   return `\ufeff${text.join("")}`;
 }
 

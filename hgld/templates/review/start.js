@@ -18,9 +18,10 @@ function drawBar() {
   byId("share").replaceChildren(...shareWords(done));
   byId("gate").textContent = gateWords();
   byId("left").textContent = leftWords();
-  byId("edited").textContent = count(edits.size);
-  byId("edited").hidden = !edits.size;
-  byId("save").setAttribute("aria-label", `Download ${data.file}, ${counted(edits.size, "edit")}`);
+  const made = edits.size + remarks.size;
+  byId("edited").textContent = count(made);
+  byId("edited").hidden = !made;
+  byId("save").setAttribute("aria-label", `Download ${data.file}, ${counted(made, "edit")}`);
   byId("undo").disabled = !steps.length;
   byId("who").textContent = person || "Your name";
 }
@@ -90,6 +91,7 @@ function footing() {
 
 function start() {
   takeIn(storeName());
+  takeInRemarks();
   stepsOfEdits();
   pace.before = countEdits();
   keep();

@@ -1,0 +1,66 @@
+"""Comments on values: a thread for each, signed and dated.
+
+A note is the reason of one decision and is replaced with it; a comment decides nothing, so comments
+are kept beside the decisions, in ``comments.csv``. Rows are only appended, and git merges two
+branches by keeping the rows of both. A sheet brings new ones in its column ``comment``.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from hgld.hierarchy.columns import records, table_of
+from hgld.review.spreadsheet import read_sheets
+from hgld.review.values import keyed
+from hgld.words import single_blanks
+
+__all__ = ["append_comments", "read_comments", "threads_of"]
+
+COLUMN = "comment"
+
+
+def read_comments(sheets: Sequence[Path]) -> list[tuple[str, str]]:
+    """Return key and text of each filled cell in the column ``comment`` of sheets of values."""
+    found = [keyed(sheet) for path in sheets for sheet in read_sheets(path)]
+    rows = [row for sheet in found if COLUMN in sheet.columns for row in sheet.rows]
+    return [(row["key"], row[COLUMN]) for row in rows if row["key"] and row[COLUMN]]
+
+
+def append_comments(
+    comments: pd.DataFrame, said: Iterable[tuple[str, str]], *, who: str, when: str
+) -> pd.DataFrame:
+    """Return the comments with new ones at the end, given as key and text.
+
+    What a person already said of a value is not said again, so a sheet may be applied twice.
+
+    Example:
+        >>> none, said = table_of("comments", []), [("Q1", "a mine?")]
+        >>> once = append_comments(none, said, who="ann", when="2026-01-01")
+        >>> len(once), len(append_comments(once, said, who="ann", when="2026-01-02"))
+        (1, 1)
+    """
+    known = set(zip(comments["key"], comments["who"], comments["text"], strict=True))
+    texts = dict.fromkeys((key, single_blanks(text)) for key, text in said)
+    rows = [
+        {"key": key, "who": who, "when": when, "text": text}
+        for key, text in texts
+        if text and (key, who, text) not in known
+    ]
+    return pd.concat([comments, table_of("comments", rows)], ignore_index=True)
+
+
+def threads_of(comments: pd.DataFrame) -> dict[str, list[list[str]]]:
+    """Return value key -> who, when and text of each comment, oldest first.
+
+    Example:
+        >>> rows = [{"key": "Q1", "who": "ann", "when": "2026-01-01", "text": "a mine?"}]
+        >>> threads_of(table_of("comments", rows))
+        {'Q1': [['ann', '2026-01-01', 'a mine?']]}
+    """
+    # two branches that git merged need not be in the order of their dates
+    rows = sorted(records(comments), key=lambda row: row["when"])
+    threads: dict[str, list[list[str]]] = {}
+    for row in rows:
+        threads.setdefault(row["key"], []).append([row["who"], row["when"], row["text"]])
+    return threads

@@ -1,0 +1,37 @@
+// Comments on a value: the thread, and a new one, which goes into the sheet's column "comment".
+
+const remarks = new Map(); // value key -> a comment that is not in the labels yet
+const remarkStore = () => `${storeName()} comments`;
+
+function takeInRemarks() {
+  remarks.clear();
+  let kept = [];
+  try {
+    kept = JSON.parse(recall(remarkStore()) || "[]");
+  } catch {
+    return; // nothing that this page has written
+  }
+  for (const [key, text] of kept) if (rowOf.has(key) && typeof text === "string") remarks.set(key, text);
+}
+
+function remark(row, text) {
+  if (clean(text)) remarks.set(row.key, clean(text));
+  else remarks.delete(row.key);
+  remember(remarkStore(), JSON.stringify([...remarks]));
+  drawBar();
+}
+
+function commentPart(row) {
+  if (data.blind) return null;
+  const said = data.comments[row.number] || [];
+  const lines = said.map(([who, when, text]) => make("li", {}, bold(who || "somebody"), ` ${when} `, span(text)));
+  const field = make("textarea", {
+    id: "comment", rows: "1", placeholder: "Add to the discussion; it decides nothing",
+    oninput: (event) => remark(row, event.target.value),
+  });
+  field.value = remarks.get(row.key) || "";
+  return make("section", { class: "part" },
+    make("h3", {}, "Comments", said.length ? small(count(said.length)) : null),
+    make("ol", { class: "history" }, ...lines),
+    make("label", { class: "field" }, "New comment", field));
+}
