@@ -12,7 +12,7 @@ from rich.table import Table
 
 from hgld.artifacts import ARTIFACTS, Folder
 from hgld.cli.console import to_stderr, to_stdout
-from hgld.errors import Resumable
+from hgld.errors import HgldError, Resumable
 from hgld.pipeline.lock import Freshness
 from hgld.pipeline.plan import Plan, estimate_fetch, find_disks, foresee
 from hgld.pipeline.run import Runner
@@ -25,7 +25,7 @@ __all__ = ["plan_facts", "print_estimate", "print_outcome", "print_plan", "print
 
 def print_status(runner: Runner, as_json: bool) -> None:
     """Print the state of every stage, and why."""
-    foreseen = list(_with_running(foresee(runner.judge_all()), runner.workspace.work))
+    foreseen = list(_with_running(_with_gates(runner), runner.workspace.work))
     if as_json:
         rows = {s.name: {"state": f.state, "reasons": list(f.reasons)} for s, f in foreseen}
         print(json.dumps(rows, indent=1))
@@ -33,6 +33,16 @@ def print_status(runner: Runner, as_json: bool) -> None:
     for stage, freshness in foreseen:
         reasons = "; ".join(freshness.reasons)
         to_stdout().print(f"{stage.name:<9} {freshness.state:<8} {reasons}".rstrip())
+
+
+def _with_gates(runner: Runner) -> Iterator[tuple[Stage, Freshness]]:
+    """Yield the states; a fresh stage whose gate is closed waits for a person."""
+    for stage, now in foresee(runner.judge_all()):
+        try:
+            waits = runner.waits_for(stage) if now.state == "fresh" else ""
+        except HgldError as error:
+            waits = str(error)  # a file of the labels is damaged
+        yield stage, Freshness("waiting", (waits,), now.edited) if waits else now
 
 
 def _with_running(

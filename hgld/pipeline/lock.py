@@ -30,7 +30,7 @@ from hgld.words import count_text, single_blanks
 
 __all__ = ["NEVER_RUN", "STOPPED", "Freshness", "Lock", "Workspace", "judge", "stage_options"]
 
-State = Literal["fresh", "stale", "missing", "running"]
+State = Literal["fresh", "stale", "missing", "running", "waiting"]
 ABSENT = "absent"
 NEVER_RUN = "not yet run"
 STOPPED = "was stopped on the way"

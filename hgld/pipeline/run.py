@@ -403,21 +403,27 @@ class Runner:
         went_on = max(rows.values(), default=0)
         return Summary(stage.name, None, went_on, dropped, stage.unit, seconds)
 
-    def _pass_gate(self, stage: Stage) -> None:
-        """Call the stage's gate; if it raises, add where and how to decide."""
+    def waits_for(self, stage: Stage) -> str:
+        """Return what a person still has to decide before a run passes the stage's gate."""
         if stage.gate is None:
-            return
+            return ""
         options = getattr(self.workspace.pipeline, stage.name)
         context = self._context(stage, self.workspace.pipeline)
         try:
             load_function(stage.gate)(*self._read_inputs(stage), options=options, context=context)
         except WaitingForReview as waits:
+            return str(waits)
+        return ""
+
+    def _pass_gate(self, stage: Stage) -> None:
+        """Raise, with where and how to decide, if the stage's gate is closed."""
+        if waits := self.waits_for(stage):
             sheet, review = self.workspace.path(stage.writes[0]), self.workspace.words
             raise WaitingForReview(
                 f"{waits}; decide in {sheet}, then `hgld review {review} --apply` (with the same "
                 f"--set), or on the page that `hgld review {review} --html` writes, which shows "
                 "its command"
-            ) from None
+            )
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -815,6 +815,20 @@ def test_the_neighbours_in_the_page_are_those_of_the_clusters(road: Road) -> Non
     assert near == dict(zip(summary["cluster"], summary["nearest"], strict=True))
 
 
+def test_page_run_and_status_agree_on_what_is_open(chromium: Any, road: Road) -> None:
+    run = hgld("run", *road.at).stderr
+    facts = "(0.0% of 67 decided, with 0.0% of 629 images; review.min_coverage is 100.0%)"
+    assert f"14 values of 67 landmarks are open {facts}" in run
+    lines = hgld_without_date("status", *road.at).stdout.splitlines()
+    assert f"review    waiting  14 values of 67 landmarks are open {facts}" in lines
+    person = Curator(chromium, road.page)
+    assert person.text("#share") == "0.0 % of images, 0.0 % of landmarks"
+    assert "of the 67 landmarks are decided, with all their values; 67 are open" in person.text(
+        "#gate"
+    )
+    person.tab.close()
+
+
 def test_decisions_made_in_the_page_are_applied_by_the_command_that_it_shows(
     chromium: Any, road: Road, tmp_path: Path
 ) -> None:
