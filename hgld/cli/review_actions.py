@@ -36,26 +36,31 @@ from hgld.words import nearest
 
 if TYPE_CHECKING:
     from hgld.review.apply import Applied
+    from hgld.review.entries import Entry
     from hgld.review.taxonomy import Taxonomy, TaxonomyEdit
 
 __all__ = [
     "add_comment",
     "apply_review",
     "blind_sheet",
+    "conflict_sheet",
     "edit_taxonomy",
     "list_decided",
+    "list_entries",
     "read_taxonomy",
     "read_threads",
     "redo_decisions",
     "save_choices",
     "suggest_clusters",
     "undo_decisions",
+    "undo_entry",
     "write_blind_page",
     "write_review_page",
     "write_workbook",
 ]
 
 EDITS_CHANGED = (f"{ARTIFACTS['cluster_edits'].file} changed",)
+LOGGED = ("decisions", "cluster_edits", "taxonomy_edits")
 PAGE_READS = (  # tables that the review page shows besides the sheet and photos
     "clusters",
     "cluster_summary",
@@ -214,6 +219,56 @@ def _change_decisions(
         _append(runner, "decisions", decisions, after)
 
 
+def list_entries(runner: Runner) -> "list[Entry]":
+    """Return the entries of the log: all applies, saves and undos of the labels folder."""
+    stage = runner.stage("review")
+    tables = [runner.read(name, stage) for name in LOGGED]
+    entries: list[Entry] = load_function("hgld.review.entries:list_entries")(*tables)
+    return entries
+
+
+def undo_entry(runner: Runner, asked: str, who: str, why: str) -> "tuple[Entry, list[str]]":
+    """Take an entry back; return it, and what was changed since and stays.
+
+    Args:
+        runner: of the pipeline and its work folder.
+        asked: number or id of the entry; empty: the last undo that can be taken back.
+        who: name that signs the undo.
+        why: reason.
+
+    Raises:
+        UsageError: there is no such entry.
+        InvalidData: nothing of it is in force.
+    """
+    from hgld.review.entries import find_entry
+    from hgld.review.undo import find_undo, undo_entry
+
+    stage = runner.stage("review")
+    with runner.alone(), _labels_held(runner):
+        decisions, edits, _ = (runner.read(name, stage) for name in LOGGED)
+        entries, clusters = list_entries(runner), _clusters(runner)
+        if asked:
+            entry = find_entry(entries, asked)
+        else:
+            entry = find_undo(decisions, edits, clusters, entries)
+        if entry.cells:
+            taxonomy = _open_taxonomy(runner)
+            stays = taxonomy.undo(entry.cells)
+            _write_taxonomy(runner, taxonomy, who, "redo" if entry.source == "undo" else "undo")
+            return entry, stays
+        undone = undo_entry(decisions, edits, clusters, entry, who=who, when=runner.now, why=why)
+        _append(runner, "decisions", decisions, undone.decisions)
+        _append(runner, "cluster_edits", edits, undone.cluster_edits)
+    return entry, list(undone.left)
+
+
+def conflict_sheet(runner: Runner) -> pd.DataFrame:
+    """Return the rows of the review sheet that are in conflict, made again from its inputs."""
+    with runner.alone():
+        sheet: pd.DataFrame = runner.make(runner.stage("review"))["review"]
+    return sheet[sheet["status"] == "conflict"]
+
+
 def _clusters(runner: Runner) -> Any:
     """Return the clusters, for the labels of classes; empty before the first clustering."""
     table, path = declared_table("clusters"), runner.workspace.path("clusters")
@@ -263,9 +318,15 @@ def _open_taxonomy(runner: Runner) -> "Taxonomy":
     return Taxonomy(tables, runner.read("decisions", stage))
 
 
-def _write_taxonomy(runner: Runner, taxonomy: "Taxonomy", who: str) -> dict[str, int]:
+def _write_taxonomy(
+    runner: Runner, taxonomy: "Taxonomy", who: str, source: str = "taxonomy"
+) -> dict[str, int]:
     """Write all changed files together; return table -> number of changed rows."""
-    appended = taxonomy.new_rows(who, runner.now)
+    from hgld.review.entries import entry_of
+
+    recorded = len(runner.read("taxonomy_edits", runner.stage("review")))
+    made_of = [str(recorded), *map(str, taxonomy.record)]  # the same edit may be made twice
+    appended = taxonomy.new_rows(who, runner.now, entry_of(made_of, who, runner.now, source))
     counts: dict[str, int] = {}
     with atomic_files(runner.workspace.pipeline.labels) as folder:
         for name, (changed, added) in taxonomy.changes().items():

@@ -17,6 +17,7 @@ from hgld.errors import UsageError
 from hgld.words import count_text
 
 if TYPE_CHECKING:
+    from hgld.pipeline.run import Runner
     from hgld.review.annotations import Annotation
 
 __all__ = ["app"]
@@ -27,7 +28,7 @@ NOTHING = "–"
 
 app = typer.Typer(
     name="reviews",
-    help="Compare review sheets, undo decisions, measure agreement.",
+    help="Log, undo and check decisions; settle conflicts; compare annotators.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -154,24 +155,157 @@ def _read_annotators(
     return complete(a, kinds), complete(b, kinds)
 
 
+Keys = Annotated[list[str] | None, typer.Argument(metavar="KEY...", help="Keys as in review.csv.")]
+ByEntry = Annotated[
+    str | None,
+    typer.Option("--apply", metavar="N", help="The entry with this number or id in the log."),
+]
+
+
+@app.command("log")
+def show_log(
+    pipeline: PipelineFile, settings: Settings = None, work: Work = None, as_json: AsJson = False
+) -> None:
+    """List the entries of the labels: each apply, save and undo, with who and when."""
+    from hgld.cli.review_actions import list_entries
+
+    entries = list_entries(open_runner(pipeline, settings, work))
+    if as_json:
+        names = ("number", "id", "who", "when", "source", "counts")
+        print_json([{name: getattr(entry, name) for name in names} for entry in entries])
+        return
+    for entry in entries:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in entry.counts.items())
+        head = f"{entry.number:>4}  {entry.id}  {entry.when:<10}  {entry.who or 'somebody'}"
+        typer.echo(f"{head}{f', {entry.source}' if entry.source else ''}: {counts}")
+
+
 @app.command("undo")
 def undo(
     pipeline: PipelineFile,
-    keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="Keys as in review.csv.")],
+    keys: Keys = None,
+    entry: ByEntry = None,
     why: Annotated[str, typer.Option("--why", help="Reason, for decisions.csv.")] = "taken back",
     settings: Settings = None,
     work: Work = None,
     now: Now = None,
 ) -> None:
-    """Undo the last decision on each value.
+    """Undo the last decision on each value, or an entry of the log as a whole.
 
-    The decision before it is appended again; nothing is deleted.
+    What held before is appended again; nothing is deleted.
     """
-    from hgld.cli.review_actions import undo_decisions
+    from hgld.cli import review_actions
 
+    if bool(keys) == (entry is not None):
+        raise UsageError("undo takes either keys of values or --apply N, an entry of the log")
     runner = open_runner(pipeline, settings, work, now)
-    undo_decisions(runner, keys, name_to_sign(runner.workspace), why)
-    typer.echo(f"{count_text(len(keys), 'decision')} taken back", err=True)
+    who = name_to_sign(runner.workspace)
+    if entry is None:
+        review_actions.undo_decisions(runner, keys or [], who, why)
+        typer.echo(f"{count_text(len(keys or []), 'decision')} taken back", err=True)
+    else:
+        _take_back(runner, entry, who, why)
+
+
+@app.command("redo")
+def redo(
+    pipeline: PipelineFile,
+    keys: Keys = None,
+    entry: ByEntry = None,
+    why: Annotated[str, typer.Option("--why", help="Reason, for decisions.csv.")] = "made again",
+    settings: Settings = None,
+    work: Work = None,
+    now: Now = None,
+) -> None:
+    """Take an undo back: the last one, the last one of each value, or one of the log.
+
+    A value that was decided again since keeps its decision.
+    """
+    from hgld.cli import review_actions
+
+    if keys and entry is not None:
+        raise UsageError("redo takes either keys of values or --apply N, an undo of the log")
+    runner = open_runner(pipeline, settings, work, now)
+    who = name_to_sign(runner.workspace)
+    if keys:
+        review_actions.redo_decisions(runner, keys, who, why)
+        typer.echo(f"{count_text(len(keys), 'decision')} made again", err=True)
+    else:
+        _take_back(runner, entry or "", who, why)
+
+
+def _take_back(runner: "Runner", asked: str, who: str, why: str) -> None:
+    from hgld.cli.review_actions import undo_entry
+
+    entry, left = undo_entry(runner, asked, who, why)
+    typer.echo(f"entry {entry.number} ({entry.id}) taken back", err=True)
+    for line in left[:SHOWN]:
+        typer.echo(f"  changed since, stays as it is: {line}", err=True)
+    if len(left) > SHOWN:
+        typer.echo(f"  and {len(left) - SHOWN:,} more", err=True)
+
+
+@app.command("conflicts")
+def show_conflicts(
+    pipeline: PipelineFile,
+    out: Annotated[Path | None, out_option("Write a sheet that settles them.")] = None,
+    settings: Settings = None,
+    work: Work = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the values that people decided differently: all sides, who and when.
+
+    To settle them, fill in the sheet (or their rows in review.csv) and apply it.
+    """
+    from hgld.cli.review_actions import conflict_sheet
+
+    if out is not None:
+        _refuse_to_overwrite(out)
+    runner = open_runner(pipeline, settings, work)
+    with progress():
+        sheet = conflict_sheet(runner)
+    rows = sheet[["key", "instance_of", "landmarks", "images", "conflict"]].to_dict("records")
+    if as_json:
+        from hgld.review.conflicts import sides_of
+
+        sides = sides_of(runner.read("decisions", runner.stage("review")), sheet)
+        print_json([{**row, "sides": sides[row["key"]]} for row in rows])
+    else:
+        for row in rows:
+            typer.echo(f"{row['key']} {row['instance_of']}: {row['conflict']}")
+    if out is not None and len(sheet):
+        write_table(sheet, out, spreadsheet=True)
+        typer.echo(f"fill in {out}, then `hgld review {pipeline} {out} --apply`", err=True)
+    typer.echo(f"{count_text(len(sheet), 'value')} in conflict", err=True)
+
+
+@app.command("check")
+def check(
+    target: Annotated[
+        Path,
+        typer.Argument(metavar="FILE|PIPELINE", help="decisions.csv, or a pipeline that has one."),
+    ],
+) -> None:
+    """Check a file of decisions: conflicts, unknown supercategories and ids. For git hooks and CI.
+
+    The exit code is 3 if anything is found. taxonomy.csv is read from the same folder.
+    """
+    from hgld.artifacts import declared_table
+    from hgld.config import load_pipeline
+    from hgld.errors import InvalidData
+    from hgld.review.conflicts import check_decisions
+
+    is_pipeline = target.suffix == ".toml"
+    path = load_pipeline(target, ()).labels / "decisions.csv" if is_pipeline else target
+    tables = (path, path.with_name("taxonomy.csv"))
+    decisions, taxonomy = (
+        declared_table(name).read(file)
+        for name, file in zip(("decisions", "taxonomy"), tables, strict=True)
+    )
+    faults = check_decisions(decisions, taxonomy, path)
+    if faults:
+        raise InvalidData(f"{path}: {count_text(len(faults), 'fault')}", *faults)
+    typer.echo(f"{path}: {count_text(len(decisions), 'row')}, no conflict", err=True)
 
 
 @app.command("comments")

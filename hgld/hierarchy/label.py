@@ -20,7 +20,7 @@ from hgld.hierarchy.published import hierarchy_of, read_published
 from hgld.tasks import say
 from hgld.words import count_text, nearest, single_blanks
 
-__all__ = ["build_labels", "read_published"]
+__all__ = ["build_labels", "fault_of_place", "read_published"]
 
 BY_LANDMARK = ["split", "landmark_id"]
 Key = tuple[str, int]
@@ -85,7 +85,7 @@ def _check_decisions(
         f"row {row_in_file(path, d.place)}: {fault}"
         for d in decided.all()
         if d.places and (d.place in in_use or d.key_type == "qid" or d.key not in labels)
-        if (fault := _fault(d.supercategory, d.kind, kinds))
+        if (fault := fault_of_place(d.supercategory, d.kind, kinds))
     ]
     _raise_all(faults, path)
 
@@ -95,12 +95,13 @@ def _check_overrides(overrides: pd.DataFrame, kinds: Mapping[str, str], path: Pa
     faults = [
         f"row {row_in_file(path, place)}: {fault}"
         for place, (name, kind) in enumerate(pairs)
-        if (fault := _fault(single_blanks(name), kind, kinds))
+        if (fault := fault_of_place(single_blanks(name), kind, kinds))
     ]
     _raise_all(faults, path)
 
 
-def _fault(supercategory: str, kind: str, kinds: Mapping[str, str]) -> str:
+def fault_of_place(supercategory: str, kind: str, kinds: Mapping[str, str]) -> str:
+    """Return what is wrong with a supercategory or its kind; empty if both are in the taxonomy."""
     if supercategory not in kinds:
         near = nearest(supercategory, kinds)
         return f"supercategory {supercategory!r} is not in taxonomy.csv{near}"

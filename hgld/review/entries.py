@@ -1,13 +1,15 @@
 """Entries of the labels: the rows that one apply, save or undo wrote together.
 
-The column ``entry`` of decisions.csv and cluster_edits.csv holds the id of the entry and the name
-of its source (a file, ``page``, ``undo``, ``redo``), separated by a blank. Rows without one, of
-older files or written by hand, form an entry for each person and day.
+The column ``entry`` of decisions.csv, cluster_edits.csv and taxonomy_edits.csv holds the id of the
+entry and, after a blank, the name of its source (a file, ``page``, ``taxonomy``, ``undo``,
+``redo``). Rows without one, of older files or written by hand, form an entry for each person and
+day.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 
@@ -25,9 +27,10 @@ class Entry:
 
     Attributes:
         number: its place in the log, from 1 on; it may change if branches are merged.
-        source: name of the file that was applied, or ``page``, ``undo``, ``redo``.
+        source: name of the file that was applied, or ``page``, ``taxonomy``, ``undo``, ``redo``.
         rows: its decisions.
         edits: its rows of cluster_edits.csv.
+        cells: its rows of taxonomy_edits.csv.
     """
 
     number: int
@@ -37,22 +40,28 @@ class Entry:
     source: str
     rows: Sequence[Decision] = field(repr=False)
     edits: Sequence[Mapping[str, str]] = field(repr=False)
+    cells: Sequence[Mapping[str, str]] = field(repr=False)
 
     @property
     def counts(self) -> dict[str, int]:
         """How many rows it has of each kind, the most frequent first."""
         found = Counter(row.decision for row in self.rows)
         found.update(f"cluster {edit['action']}" for edit in self.edits)
+        found.update(f"taxonomy {row['action']}" for row in self.cells)
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def list_entries(decisions: pd.DataFrame, cluster_edits: pd.DataFrame) -> list[Entry]:
+def list_entries(
+    decisions: pd.DataFrame, cluster_edits: pd.DataFrame, taxonomy_edits: pd.DataFrame
+) -> list[Entry]:
     """Return all entries, by date and then by their order in the files."""
-    found: dict[tuple[str, str, str], tuple[list[Decision], list[Mapping[str, str]]]] = {}
+    found: dict[tuple[str, str, str], tuple[list[Any], list[Any], list[Any]]] = {}
     for row in Decided(decisions).rows():
-        found.setdefault((row.entry, row.who, row.when), ([], []))[0].append(row)
-    for edit in records(cluster_edits):
-        found.setdefault((edit["entry"], edit["who"], edit["when"]), ([], []))[1].append(edit)
+        found.setdefault((row.entry, row.who, row.when), ([], [], []))[0].append(row)
+    for part, table in enumerate((cluster_edits, taxonomy_edits), 1):
+        for edit in records(table):
+            name = edit["entry"], edit["who"], edit["when"]
+            found.setdefault(name, ([], [], []))[part].append(edit)
     dated = sorted(found.items(), key=lambda pair: pair[0][2])
     return [
         Entry(number, name or short_hash(f"{who} {when}", ID_LENGTH), who, when, source, *made)

@@ -160,16 +160,17 @@ class Taxonomy:
             found[table] = changed, [row for place, row in after.items() if place not in before]
         return found
 
-    def new_rows(self, who: str, when: str) -> dict[str, pd.DataFrame]:
+    def new_rows(self, who: str, when: str, entry: str) -> dict[str, pd.DataFrame]:
         """Return the rows to append to ``decisions`` and to the record of edits."""
         before = self.before["decisions"]
         rows = [
             {**self.decisions[place], NAME: row[NAME], "kind": row["kind"], "who": who,
-             "when": when, "supersedes": row_id(self.decisions[place]), "entry": "", "undoes": ""}
+             "when": when, "supersedes": row_id(self.decisions[place]), "undoes": "",
+             "entry": entry}
             for place, row in self.state["decisions"].items()
             if row != before[place]
         ]  # fmt: skip
-        signed = {"entry": "", "who": who, "when": when}
+        signed = {"entry": entry, "who": who, "when": when}
         return {
             "decisions": table_of("decisions", rows),
             "taxonomy_edits": table_of("taxonomy_edits", [{**r, **signed} for r in self.record]),

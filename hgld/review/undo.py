@@ -15,7 +15,7 @@ from hgld.hierarchy.decisions import Decided, Decision, in_force, replaced_rows,
 from hgld.review.entries import Entry, entry_of
 from hgld.words import nearest, single_blanks
 
-__all__ = ["Undone", "redo_decisions", "undo_decisions", "undo_entry"]
+__all__ = ["Undone", "find_undo", "redo_decisions", "undo_decisions", "undo_entry"]
 
 OPEN = ("unsure", "", "")
 History = Sequence[Decision]
@@ -99,20 +99,20 @@ def undo_entry(
     """Take back all rows of an entry that are still in force; of an undo, this is a redo.
 
     Values that were decided again since are left as they are and named in ``Undone.left``.
+
+    Raises:
+        InvalidData: none of its rows is in force.
     """
-    keys = list(dict.fromkeys(row.key for row in entry.rows))
     rows, left = [], []
-    for key, history, heads in _of_keys(decisions, clusters, keys):
-        there = {*(head.id for head in heads), *(row.id for row in _last_undo(heads, history))}
-        now = in_force(heads)
-        if now and not now.rivals:
-            there |= {old.id for head in heads if (old := _restored(head, history))}
-        taken = [row for row in entry.rows if row.key == key and row.id in there]
+    for key, history, heads in _of_keys(decisions, clusters, _keys_of(entry)):
+        taken = _in_force_of(entry, key, history, heads)
         if taken:
             rows += _take_back(taken, heads, history)
         else:
             left.append(key)
     edits, left_edits = _edits_before(cluster_edits, entry)
+    if not rows and not edits:
+        raise InvalidData(f"nothing of entry {entry.number} ({entry.id}) is in force any more")
     source = "redo" if entry.source == "undo" else "undo"
     # edits have no ids: their number tells this undo from an earlier one of the same edits
     made_of = [entry.id, str(len(cluster_edits)), *map(row_id, rows)]
@@ -124,6 +124,47 @@ def undo_entry(
         pd.concat([cluster_edits, new_edits], ignore_index=True),
         [*left, *left_edits],
     )
+
+
+def find_undo(
+    decisions: pd.DataFrame,
+    cluster_edits: pd.DataFrame,
+    clusters: pd.DataFrame,
+    entries: Sequence[Entry],
+) -> Entry:
+    """Return the last undo that was neither taken back nor followed by another decision.
+
+    Raises:
+        InvalidData: there is none.
+    """
+    redone = 0  # edits of the taxonomy
+    for entry in reversed(entries):
+        if entry.cells:
+            if entry.source == "undo" and not redone:
+                return entry
+            redone += {"redo": 1, "undo": -1}.get(entry.source, 0)
+        elif entry.source == "undo":
+            found = _of_keys(decisions, clusters, _keys_of(entry))
+            if (
+                any(_in_force_of(entry, *value) for value in found)
+                or (_edits_before(cluster_edits, entry)[0])
+            ):
+                return entry
+    raise InvalidData("no undo is left to be taken back")
+
+
+def _keys_of(entry: Entry) -> list[str]:
+    return list(dict.fromkeys(row.key for row in entry.rows))
+
+
+def _in_force_of(entry: Entry, key: str, history: History, heads: History) -> list[Decision]:
+    """Return the rows of an entry on a key that an undo would take back."""
+    there = [*heads, *_last_undo(heads, history)]
+    now = in_force(heads)
+    if now and not now.rivals:
+        there += [old for head in heads if (old := _restored(head, history))]
+    ids = {row.id for row in there}
+    return [row for row in entry.rows if row.key == key and row.id in ids]
 
 
 def _of_keys(

@@ -1,0 +1,262 @@
+"""Conflicts, log, undo and redo of decisions, through the command line and a merge in git."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_reviews import (
+    decided,
+    desk,  # noqa: F401  the fixture and what it is made from
+    fill,
+    fill_clusters,
+    hgld,
+    made,  # noqa: F401
+    rows_of,
+    sheet_of,
+    tool,
+)
+
+UNSURE = "label,unsure,,,c,2026-01-01,,\n"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder(desk: Path) -> Iterator[Path]:  # noqa: F811
+    yield desk
+
+
+def apply(folder: Path, **decide: str) -> None:
+    """Decide in the sheet of the work folder and apply it."""
+    fill(folder / "work" / "review.csv", decide)
+    assert hgld(folder, "review", "--apply") in (0, 20)
+
+
+def log(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    capsys.readouterr()
+    assert tool("log", folder / "pipeline.toml", "--work", folder / "work", "--json") == 0
+    entries: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    return entries
+
+
+def test_each_apply_is_an_entry_that_is_undone_and_redone_whole(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apply(folder, inn="drop", pub="restaurant")
+    apply(folder, inn="restaurant", chapel="church")
+    first, second = log(folder, capsys)
+    assert first["counts"] == {"drop": 1, "keep": 1} and first["source"] == "review.csv"
+    assert (second["number"], second["who"], second["when"]) == (2, "a person", "2026-11-21")
+    assert hgld(folder, "reviews", "undo", "--apply", "2") == 0
+    assert decided(folder) == {"inn": "drop", "pub": "restaurant", "chapel": "unsure"}
+    assert hgld(folder, "reviews", "redo") == 0
+    assert decided(folder) == {"inn": "restaurant", "pub": "restaurant", "chapel": "church"}
+    assert [entry["source"] for entry in log(folder, capsys)][2:] == ["undo", "redo"]
+
+
+def test_only_what_is_still_in_force_is_taken_back_and_the_rest_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apply(folder, inn="drop", pub="restaurant")
+    apply(folder, inn="restaurant")
+    (first, _) = log(folder, capsys)
+    assert hgld(folder, "reviews", "undo", "--apply", str(first["id"])) == 0
+    assert "changed since, stays as it is: inn" in capsys.readouterr().err
+    assert decided(folder) == {"inn": "restaurant", "pub": "unsure"}
+    assert hgld(folder, "reviews", "undo", "--apply", str(first["id"])) == 3
+    assert "nothing of entry 1" in capsys.readouterr().err
+
+
+def test_three_undos_are_made_good_by_three_redos(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in ("church", "restaurant", "drop"):
+        apply(folder, inn=place)
+    seen = []
+    for verb in ("undo", "undo", "undo", "redo", "redo", "redo"):
+        assert hgld(folder, "reviews", verb, "inn") == 0
+        seen.append(decided(folder)["inn"])
+    assert seen == ["restaurant", "church", "unsure", "church", "restaurant", "drop"]
+    assert hgld(folder, "reviews", "redo", "inn") == 3
+    assert "no decision on 'inn' was taken back" in capsys.readouterr().err
+    assert hgld(folder, "reviews", "undo", "inn") == 0
+    assert hgld(folder, "reviews", "undo", "inn") == 0
+    assert decided(folder)["inn"] == "church"
+    for expected in ("restaurant", "drop"):
+        assert hgld(folder, "reviews", "redo") == 0
+        assert decided(folder)["inn"] == expected
+    assert hgld(folder, "reviews", "redo") == 3
+    assert "no undo is left" in capsys.readouterr().err
+
+
+def test_edits_of_clusters_are_undone_with_their_entry(folder: Path) -> None:
+    before = {row["instance_of"]: row["cluster"] for row in sheet_of(folder)}
+    into = before["lake"]
+    fill(folder / "work" / "review.csv", {"lake": "lake"})
+    merge = {"action": "merge", "into": into}
+    fill_clusters(folder / "work" / "review_clusters.csv", inn=merge)
+    hgld(folder, "review", "--apply")
+    assert hgld(folder, "reviews", "undo", "--apply", "1") == 0
+    edits = rows_of(folder / "labels" / "cluster_edits.csv")
+    assert [row["action"] for row in edits] == ["merge", "merge", "undo", "undo"]
+    assert {row["with_key"] for row in edits[2:]} == {""}
+    assert decided(folder) == {"lake": "unsure"}
+    assert hgld(folder, "reviews", "redo") == 0
+    edits = rows_of(folder / "labels" / "cluster_edits.csv")
+    assert [row["with_key"] for row in edits[4:]] == [row["with_key"] for row in edits[:2]]
+
+
+def test_keys_and_an_entry_together_are_a_usage_error(folder: Path) -> None:
+    assert hgld(folder, "reviews", "undo") == 2
+    assert hgld(folder, "reviews", "undo", "inn", "--apply", "1") == 2
+    assert hgld(folder, "reviews", "redo", "inn", "--apply", "1") == 2
+    apply(folder, inn="drop")
+    assert hgld(folder, "reviews", "undo", "--apply", "7") == 2
+
+
+def disagree(folder: Path) -> None:
+    """Ann's older sheet decides inn otherwise than Ben did since."""
+    older = shutil.copy(folder / "work" / "review.csv", folder / "older.csv")
+    fill(folder / "work" / "review.csv", {"inn": "drop", "pub": "restaurant"})
+    assert hgld(folder, "review", "--apply", "--set", "review.who=ben") == 20
+    fill(older, {"inn": "restaurant"})
+    assert hgld(folder, "review", str(older), "--apply", "--set", "review.who=ann") == 20
+
+
+def conflicts(folder: Path, *words: object) -> int:
+    return tool("conflicts", folder / "pipeline.toml", "--work", folder / "work", *words)
+
+
+def test_a_conflict_is_shown_with_both_sides_and_settled_by_its_sheet(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disagree(folder)
+    assert tool("check", folder / "labels" / "decisions.csv") == 3
+    assert "'inn' is in conflict: 'drop' by ben" in capsys.readouterr().err
+    assert conflicts(folder, "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert {side["who"]: side["decision"] for side in row["sides"]} == {
+        "ben": "drop",
+        "ann": "keep",
+    }
+    assert conflicts(folder, "--out", folder / "settle.csv") == 0
+    assert "'keep restaurant' by ann, 2026-11-21" in capsys.readouterr().out
+    fill(folder / "settle.csv", {"inn": "restaurant"})
+    hgld(folder, "review", str(folder / "settle.csv"), "--apply")
+    assert tool("check", folder / "pipeline.toml") == 0
+    assert decided(folder)["inn"] == "restaurant"
+    assert hgld(folder, "reviews", "undo", "inn") == 0  # both sides are back
+    assert conflicts(folder) == 0
+    assert "1 value in conflict" in capsys.readouterr().err
+    assert hgld(folder, "reviews", "undo", "inn") == 3
+    assert "settle it" in capsys.readouterr().err
+    assert hgld(folder, "reviews", "redo", "inn") == 0
+    assert tool("check", folder / "pipeline.toml") == 0
+
+
+def test_one_side_of_a_conflict_is_taken_back_by_its_entry(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disagree(folder)
+    entries = log(folder, capsys)
+    assert [entry["source"] for entry in entries] == ["review.csv", "older.csv"]
+    assert hgld(folder, "reviews", "undo", "--apply", "2") == 0
+    assert tool("check", folder / "pipeline.toml") == 0
+    assert decided(folder) == {"inn": "drop", "pub": "restaurant"}
+    assert hgld(folder, "reviews", "redo") == 0
+    assert tool("check", folder / "pipeline.toml") == 3
+
+
+def test_a_merge_of_two_branches_shows_each_contradiction(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
+
+    def decide(branch: str, **places: str) -> None:
+        git("checkout", "main")
+        git("checkout", "-b", branch)
+        work = folder / f"work-{branch}"
+        shutil.copytree(folder / "work", work)
+        fill(work / "review.csv", places)
+        pipeline = ["review", folder / "pipeline.toml", "--apply", "--work", work]
+        signed = ["--set", f"review.who={branch}", "--now", "2026-11-22"]
+        assert run(*pipeline, *signed) == 20
+        git("commit", "-am", branch)
+
+    (folder / ".gitattributes").write_text("labels/decisions.csv merge=union\n")
+    (folder / ".gitignore").write_text("work*\nlabels/.lock\n")
+    apply(folder, church="church", lake="lake")
+    git("init", "-b", "main")
+    git("add", ".")
+    git("commit", "-m", "start")
+    decide("ann", inn="restaurant", church="restaurant", pub="restaurant")
+    decide("ben", inn="drop", church="drop", pub="restaurant", pond="lake")
+    for first, second in (("ann", "ben"), ("ben", "ann")):
+        git("checkout", "main")
+        git("checkout", "-b", f"{first}-{second}")
+        git("merge", first)
+        git("merge", second)
+        capsys.readouterr()
+        assert tool("check", folder / "pipeline.toml") == 3
+        said = capsys.readouterr().err
+        assert said.count("is in conflict") == 2 and "'inn'" in said and "'church'" in said
+        assert hgld(folder, "review") == 20
+        status = {row["instance_of"]: row["status"] for row in sheet_of(folder)}
+        assert {value for value, word in status.items() if word == "conflict"} == {"inn", "church"}
+        assert status["pub"] == status["pond"] == status["lake"] == "decided"
+
+
+def test_a_hook_of_git_stops_a_merge_with_a_conflict(folder: Path) -> None:
+    def git(*words: str) -> int:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        done = subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, check=False)
+        return done.returncode
+
+    head = "key,key_type,decision,supercategory,kind,who,when,why,supersedes\n"
+    path, row = folder / "labels" / "decisions.csv", "label,drop,,,a,2026-01-01,,\n"
+    (folder / ".gitattributes").write_text("labels/decisions.csv merge=union\n")
+    path.write_text(head)
+    git("init", "-b", "main")
+    git("add", ".")
+    git("commit", "-m", "start")
+    hook = folder / ".git" / "hooks" / "pre-merge-commit"
+    hook.write_text(f"#!/bin/sh\n{sys.executable} -m hgld reviews check labels/decisions.csv\n")
+    hook.chmod(0o755)
+    for branch, rows in (("ann", f"inn,{row}"), ("ben", f"pub,{row}"), ("cat", f"inn,{UNSURE}")):
+        git("checkout", "-b", branch, "main")
+        path.write_text(head + rows)
+        git("commit", "-am", branch)
+    git("checkout", "ann")
+    assert git("merge", "ben") == 0
+    assert git("merge", "cat") == 1
+
+
+def run(*words: object) -> int:
+    from hgld.cli import app, guarded
+
+    return guarded(lambda: app([*map(str, words)]))
+
+
+def test_a_file_of_decisions_is_checked_for_names_and_ids(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(ROOT / "labels" / "gldv2" / "taxonomy.csv", tmp_path)
+    head = "key,key_type,decision,supercategory,kind,who,when,why,supersedes\n"
+    (tmp_path / "decisions.csv").write_text(
+        f"{head}pub,label,keep,chruch,human-made,a,2026-01-01,,\ninn,label,drop,,,a,2026-01-01,,abcdefgh\n"
+    )
+    assert tool("check", tmp_path / "decisions.csv") == 3
+    said = capsys.readouterr().err
+    assert "row 2: 'pub': supercategory 'chruch' is not in taxonomy.csv; did you mean" in said
+    assert "row 3: 'inn' replaces abcdefgh, which is no row of the file" in said
+
+
+def test_the_shipped_decisions_hold_no_conflict() -> None:
+    for labels in ("gldv2", "toy"):
+        assert tool("check", ROOT / "labels" / labels / "decisions.csv") == 0
