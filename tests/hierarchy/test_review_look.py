@@ -10,6 +10,7 @@ from tests.hierarchy.test_review_page import Curator, chromium, render, tables
 
 __all__ = ["chromium", "tables"]  # fixtures
 
+LONG = "a label that somebody has made as long as a label in a wiki can get, " * 3
 SCREENS = [(1440, 900), (1024, 768), (400, 800)]
 NEEDED = (".label", ".photos", ".examples", ".advice", ".deed[name=unsure]", "#chooser")
 CUT = """() => [...document.querySelectorAll("select")].filter((select) => {
@@ -25,7 +26,9 @@ def person(
     request: Any, chromium: Any, tables: dict[str, Any], tmp_path: Path
 ) -> Iterator[Curator]:
     """A curator with a screen of some size, who has opened the page and chosen a value."""
-    tables["sheet"].loc[0, ["examples", "hint"]] = ["Place 0; Far; Near", "natural: lake"]
+    tables["sheet"].loc[0, ["examples", "hint"]] = [f"Place 0; {LONG}; Near", f"natural: {LONG}"]
+    tables["sheet"].loc[0, "instance_of"] = tables["clusters"].loc[0, "instance_of"] = LONG
+    tables["landmarks"]["name"] += LONG
     page = tmp_path / "review.html"
     page.write_text(render(tables, tmp_path), encoding="utf-8")
     width, height = request.param
@@ -43,6 +46,20 @@ def test_all_that_a_decision_needs_is_in_sight_without_scrolling(person: Curator
         assert box["y"] >= 56 and box["y"] + box["height"] <= height, part
     assert person.view.evaluate("scrollY") == 0
     assert person.view.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_supercategories_open_in_sight_beside_the_label(person: Curator) -> None:
+    person.press("m")
+    height = person.view.viewport_size["height"]
+    options = person.view.locator("#options").bounding_box()
+    label = person.view.locator(".label").bounding_box()
+    field = person.view.locator("#chooser").bounding_box()
+    assert options["y"] + options["height"] <= height and options["height"] >= 120
+    assert label["y"] >= 56 and options["y"] >= label["y"] + label["height"]
+    assert (
+        options["y"] >= field["y"] + field["height"]
+        or options["y"] + options["height"] <= field["y"]
+    )
 
 
 def test_no_choice_is_cut(person: Curator) -> None:

@@ -58,7 +58,19 @@ function drawOptions() {
   list.replaceChildren(...(options.length ? options.map(optionNode) : [none]));
   if (options[active]) input.setAttribute("aria-activedescendant", `option-${active}`);
   else input.removeAttribute("aria-activedescendant");
+  fitOptions();
   byId(`option-${active}`)?.scrollIntoView({ block: "nearest" });
+}
+
+// Below the field, or above it if there is more room; the label stays in sight.
+function fitOptions() {
+  const { list, input } = chooser;
+  const edge = (node) => node.getBoundingClientRect();
+  const below = Math.min(edge(byId("panel")).bottom, innerHeight) - edge(input).bottom - 12;
+  const above = edge(input).top - edge(byId("panel").querySelector(".label")).bottom - 34;
+  const up = below < 300 && above > below;
+  list.classList.toggle("up", up);
+  list.style.maxHeight = `${Math.max(120, Math.min(up ? above : below, 420))}px`;
 }
 
 function optionNode(row, i) {

@@ -130,9 +130,9 @@ function savedWords() {
   const command = make("pre", {}, signedCommand());
   const unsigned = person ? null : nameField(() => (command.textContent = signedCommand()));
   return [
-    words(`It holds the whole sheet with your ${counted(made, "edit")}. This takes them over:`),
+    words(`It holds the whole sheet with your ${counted(made, "edit")}. This command applies them:`),
     command, unsigned,
     words("Write the folder of your downloads before review.csv, and the same --set as before."),
-    words("Nothing is applied where a row has a fault."),
+    words("If a row has a fault, nothing is applied, and the row is named."),
   ];
 }

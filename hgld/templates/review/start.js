@@ -23,7 +23,8 @@ function drawBar() {
   byId("edited").hidden = !made;
   byId("save").setAttribute("aria-label", `Download ${data.file}, ${counted(made, "edit")}`);
   byId("undo").disabled = !steps.length;
-  byId("who").textContent = person || "Your name";
+  const unknown = [make("span", { class: "wide" }, "Your name"), make("span", { class: "narrow" }, "Name")];
+  byId("who").replaceChildren(...(person ? [person] : unknown));
 }
 
 // Both shares, since the gate of the run counts landmarks and the sheet is ordered by images.
