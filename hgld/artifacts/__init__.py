@@ -6,7 +6,6 @@ error names the file, the row as a spreadsheet counts it, and the expected value
 a temporary file in the same folder, fsync, rename.
 """
 
-from hgld.artifacts.arrays import read_array, read_arrays
 from hgld.artifacts.atomic import (
     atomic_files,
     atomic_folder,
@@ -30,7 +29,6 @@ from hgld.artifacts.catalogue import (
     columns_of,
     declared_table,
 )
-from hgld.artifacts.checks import ColumnType
 from hgld.artifacts.csv_files import (
     edit_csv,
     parse_csv,
@@ -39,7 +37,17 @@ from hgld.artifacts.csv_files import (
     row_in_file,
     write_csv,
 )
-from hgld.artifacts.formats import Artifact, Folder, Json, Table, VectorFile, Vectors
+from hgld.artifacts.formats import (
+    Artifact,
+    Folder,
+    Json,
+    Table,
+    VectorFile,
+    Vectors,
+    read_array,
+    read_arrays,
+)
+from hgld.artifacts.table_checks import ColumnType
 from hgld.artifacts.tree import Tree, list_tree, size_of_file
 
 __all__ = [

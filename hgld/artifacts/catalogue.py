@@ -3,8 +3,8 @@
 It is one table, so that the interface between any two stages can be looked up in one place.
 """
 
-from hgld.artifacts.checks import ColumnType
 from hgld.artifacts.formats import Artifact, Folder, Json, Table, VectorFile
+from hgld.artifacts.table_checks import ColumnType
 
 __all__ = [
     "ARTIFACTS",

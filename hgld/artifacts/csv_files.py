@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts.atomic import require_file
-from hgld.artifacts.checks import INT64, ColumnType, in_table, no_number, require_columns
+from hgld.artifacts.table_checks import INT64, ColumnType, in_table, no_number, require_columns
 from hgld.errors import InvalidData
 
 __all__ = ["edit_csv", "parse_csv", "read_csv", "read_header", "row_in_file", "write_csv"]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hgld.artifacts.arrays import read_arrays
 from hgld.artifacts.atomic import atomic_path
+from hgld.artifacts.formats import read_arrays
 from hgld.errors import InvalidData
 from hgld.words import single_blanks
 

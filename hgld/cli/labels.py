@@ -16,7 +16,7 @@ from hgld.cli.output import print_json, print_rows, require_other, write_table
 from hgld.cli.runners import open_workspace
 
 if TYPE_CHECKING:
-    from hgld.hierarchy.compare import LabelComparison
+    from hgld.hierarchy.label_comparison import LabelComparison
     from hgld.pipeline.lock import Workspace
 
 __all__ = ["app"]
@@ -46,7 +46,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare two sets of labels: same, moved, lost, added."""
-    from hgld.hierarchy.compare import compare_labels, read_labels
+    from hgld.hierarchy.label_comparison import compare_labels, read_labels
 
     _check_split(split)
     require_other(out, a, b)

@@ -441,6 +441,6 @@ def _write_page(runner: Runner, path: Path, sheet: pd.DataFrame, **facts: Any) -
 def _shown_images(runner: Runner, stage: Stage) -> Any:
     """Return the images that the pipeline would export."""
     images, removals = (runner.read(name, stage) for name in ("images", "removals"))
-    withhold = load_function("hgld.shards.plan:withhold")
+    withhold = load_function("hgld.shards.shard_plan:withhold")
     shown, _ = withhold(images, removals, runner.workspace.pipeline.export.licenses)
     return shown

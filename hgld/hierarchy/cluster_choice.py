@@ -21,8 +21,7 @@ from hgld.artifacts import Vectors
 from hgld.config import ClusterOptions
 from hgld.errors import UsageError
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.cluster import vectors_of
-from hgld.hierarchy.k_means import count_different, k_means
+from hgld.hierarchy.cluster import count_different, k_means, vectors_of
 from hgld.tasks import track
 
 __all__ = ["draw_range", "in_range", "measure_range", "suggested"]

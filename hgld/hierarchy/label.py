@@ -16,7 +16,7 @@ from hgld.config import LabelOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import Decided, Decision, kinds_of
-from hgld.hierarchy.published import hierarchy_of, read_published
+from hgld.hierarchy.label_file import hierarchy_of, read_published
 from hgld.tasks import say
 from hgld.words import count_text, nearest, single_blanks
 

@@ -161,7 +161,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "scrape",
-        "hgld.hierarchy.scrape.given:read_given",
+        "hgld.hierarchy.scrape.saved:read_given",
         'Read "instance of" values from a CSV.',
         reads=("landmarks",),
         writes=("instance_of", "misses"),

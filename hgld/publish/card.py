@@ -1,4 +1,4 @@
-"""The card (README.md with the header that Hugging Face reads) and the notice for the labels.
+"""The card (README.md with the header that Hugging Face reads), its figures and the notice.
 
 The header names every file with its columns, rows and bytes, so that nothing is guessed from the
 first rows; the body follows the headings of "Datasheets for Datasets" (Gebru et al. 2021).
@@ -16,11 +16,12 @@ from typing import Any
 
 import jinja2
 
+from hgld.figures import LIGHT, Bar, draw_groups, draw_shares, draw_sunburst
 from hgld.hierarchy.decisions import Decided
-from hgld.publish.content import Photos, Release, ReleaseTable
+from hgld.publish.content import Group, Photos, Release, ReleaseTable
 from hgld.words import count_text, single_blanks
 
-__all__ = ["write_card"]
+__all__ = ["draw_pictures", "write_card"]
 
 LABELS = ("train_labels", "index_labels")
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
@@ -183,3 +184,37 @@ def _cell(text: str) -> str:
 
 def _percent(value: float | None) -> str:
     return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}"
+
+
+def draw_pictures(release: Release, folder: Path) -> list[tuple[str, str]]:
+    """Draw what the hierarchy has: file and caption of each figure; none without groups."""
+    groups = [group for group in release.groups if group.all_landmarks]
+    if not groups:
+        return []
+    of_folder = release.road == "folder"
+    coarsest, above, finest = release.levels[0], release.levels[-2], release.levels[-1]
+    bars = [Bar(g.name, g.kind, g.all_landmarks, g.images) for g in groups]
+    file = "groups.png" if of_folder else "supercategories.png"
+    caption = f"classes of {above} by size" if of_folder else "supercategories by size"
+    drawn = [(file, caption, draw_groups(bars, finest, LIGHT))]
+    if groups[0].kind:
+        paths: dict[tuple[str, ...], int] = {(g.kind, g.name): g.all_landmarks for g in groups}
+        names = (coarsest, above if of_folder else "supercategories", finest)
+        drawn.append(("sunburst.png", "the hierarchy", draw_sunburst(paths, names, LIGHT)))
+        counted = f"{finest} classes" if of_folder else "landmarks"
+        shares = draw_shares(_shares(groups, counted), LIGHT)
+        drawn.append(("shares.png", "shares of the coarsest level", shares))
+    (folder / "figures").mkdir()
+    for name, _, drawing in drawn:
+        (folder / "figures" / name).write_bytes(drawing.png())
+    return [(f"figures/{name}", caption) for name, caption, _ in drawn]
+
+
+def _shares(groups: Sequence[Group], finest: str) -> dict[str, dict[str, int]]:
+    """Landmarks, and images where there are any, of each kind."""
+    kinds = sorted({group.kind for group in groups})
+    shares = {
+        finest: {k: sum(g.all_landmarks for g in groups if g.kind == k) for k in kinds},
+        "images": {k: sum(g.images for g in groups if g.kind == k) for k in kinds},
+    }
+    return {what: counts for what, counts in shares.items() if any(counts.values())}

@@ -18,7 +18,7 @@ from hgld.artifacts import ARTIFACTS, Table, atomic_folder, declared_table, hash
 from hgld.artifacts.cells import guard_formulas
 from hgld.config import PublishOptions, StageContext
 from hgld.errors import InvalidData
-from hgld.publish.card import write_card
+from hgld.publish.card import draw_pictures, write_card
 from hgld.publish.content import (
     Photos,
     Release,
@@ -31,7 +31,6 @@ from hgld.publish.content import (
     splits_of_classes,
 )
 from hgld.publish.croissant import describe_release
-from hgld.publish.pictures import draw_pictures
 
 __all__ = ["release_folder", "release_published", "write_release"]
 

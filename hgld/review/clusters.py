@@ -19,8 +19,7 @@ from scipy.spatial.distance import cdist
 
 from hgld.artifacts import Vectors
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.cluster import vectors_of
-from hgld.hierarchy.k_means import count_different, k_means, nearest_to_mean
+from hgld.hierarchy.cluster import count_different, k_means, nearest_to_mean, vectors_of
 from hgld.review.cluster_list import members_hash
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.words import nearest

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
         measure_coverage,
         plan_epoch,
     )
+    from hgld.shards.contents import count_shards, list_shards, read_sample
     from hgld.shards.foreign import index_shards
     from hgld.shards.index import read_index, read_manifest
     from hgld.shards.load import BatchLoader, ImageLoader
-    from hgld.shards.look import count_shards, list_shards, read_sample
     from hgld.shards.read import ShardImages, read_image
     from hgld.shards.shard import copy_samples
     from hgld.shards.verify import verify_shards
@@ -53,7 +53,7 @@ __getattr__ = lazy_names(
     foreign="index_shards",
     index="read_index read_manifest",
     load="BatchLoader ImageLoader",
-    look="count_shards list_shards read_sample",
+    contents="count_shards list_shards read_sample",
     read="ShardImages read_image",
     verify="verify_shards",
     shard="copy_samples",

@@ -26,7 +26,6 @@ from hgld.errors import InvalidData, Resumable
 from hgld.images import Undecodable
 from hgld.shards.files import FileReader
 from hgld.shards.index import read_manifest
-from hgld.shards.plan import DROPPED, shard_name
 from hgld.shards.sample import (
     Encoded,
     Encoding,
@@ -35,6 +34,7 @@ from hgld.shards.sample import (
     sample_key,
 )
 from hgld.shards.schema import IMAGE_CRC32, TEXTS, index_columns
+from hgld.shards.shard_plan import DROPPED, shard_name
 from hgld.shards.tar import BLOCK, ShardFile
 
 __all__ = ["ShardTask", "copy_samples", "read_markers", "write_or_keep"]

@@ -23,9 +23,9 @@ from hgld.images import Undecodable
 from hgld.shards.classes import Classes, label_images, number_classes
 from hgld.shards.files import FileReader
 from hgld.shards.index import is_export
-from hgld.shards.plan import DROPPED, count_reasons, plan_shards, withhold
 from hgld.shards.sample import Encoding, encode_image
 from hgld.shards.shard import ShardTask, read_markers, write_or_keep
+from hgld.shards.shard_plan import DROPPED, count_reasons, plan_shards, withhold
 from hgld.shards.sidecars import SIDECARS, write_sidecars
 from hgld.tasks import map_tasks, start_workers
 from hgld.words import level_noun

@@ -27,11 +27,11 @@ from hgld.tasks import say, track
 from hgld.train.data import TrainingData
 from hgld.train.learner import Learner, NotANumber, enough_memory
 from hgld.train.objective import build_loss
-from hgld.train.pace import Pace
 from hgld.train.ranks import Ranks, current, give_orders, take_orders
 from hgld.train.runs import (
     UNDECODABLE,
     Checkpoints,
+    Pace,
     RunFolder,
     deterministic,
 )

@@ -35,6 +35,7 @@ __all__ = [
     "UNDECODABLE",
     "Checkpoints",
     "Metrics",
+    "Pace",
     "RunFolder",
     "deterministic",
     "list_models",
@@ -47,6 +48,7 @@ BAD_BATCH = "bad_batch.json"
 CURVES, PARTS = ".tensorboard", ("data", "model", "loss")
 FILES = (LOSSES, TIMINGS, CHECKPOINT, CONFIG, WEIGHTS, BAD_BATCH, CURVES)  # all files of a run
 UNDECODABLE = "undecodable"  # key of a checkpoint's damaged images
+WORTH_TELLING_S = 60.0  # shorter epochs are reported together
 
 
 def verify_models(folder: Path) -> None:
@@ -339,3 +341,46 @@ def deterministic(device: torch.device) -> Iterator[None]:
     finally:
         torch.use_deterministic_algorithms(before[0])
         memory.fill_uninitialized_memory = before[1]
+
+
+class Pace:
+    """Report the speed of a run from the timings in its folder.
+
+    Args:
+        folder: of the run; holds the seconds of each step.
+        start: steps done before.
+        steps: of the whole run.
+    """
+
+    def __init__(self, folder: RunFolder, start: int, steps: int) -> None:
+        self.folder, self.steps = folder, steps
+        self.told, self.epoch = start, -1
+
+    def tell(self, done: int, epoch: int, images: int) -> None:
+        """Report the pace of an epoch, at the first step of the next or the last of the run.
+
+        Args:
+            done: steps done.
+            epoch: of the last of them, counted from 0.
+            images: of a step.
+        """
+        if self.epoch not in (-1, epoch):
+            self._tell(done - 1, images)
+        self.epoch = epoch
+        if done == self.steps:
+            self._tell(done, images)
+
+    def _tell(self, until: int, images: int) -> None:
+        seconds = self.folder.seconds(self.told, until)
+        if seconds["all"] < WORTH_TELLING_S and until < self.steps:
+            return
+        speed = images * (until - self.told) / max(seconds["all"], 1e-9)
+        shares = ", ".join(
+            f"{part} {100 * seconds[part] / max(seconds['all'], 1e-9):.0f} %"
+            for part in ("data", "model", "loss")
+        )
+        say(
+            f"{self.folder.path.name}: epoch {self.epoch + 1}, step {until} of {self.steps}: "
+            f"{speed:.3g} images/s; of the time {shares}"
+        )
+        self.told = until

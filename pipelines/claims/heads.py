@@ -17,9 +17,8 @@ from hgld.config import RunOptions, TrainOptions
 from hgld.model import ImageModel
 from hgld.model.image import ImageConfig
 from hgld.shards.batches import BatchOptions, BatchPlan, Samples
-from hgld.train.learner import Learner
+from hgld.train.learner import Learner, set_rates
 from hgld.train.objective import build_loss
-from hgld.train.rates import set_rates
 from pipelines.claims.features import DIM, Photos
 from pipelines.claims.measures import measure
 

@@ -16,9 +16,8 @@ from typing import Any
 import pandas as pd
 
 from hgld.config import ScrapeOptions, SourceOptions, StageContext, ToyOptions
-from hgld.hierarchy.scrape.compressed import read_blocks
 from hgld.hierarchy.scrape.dump import read_dump
-from hgld.hierarchy.scrape.dump_pages import read_rows
+from hgld.hierarchy.scrape.dump_pages import read_blocks, read_rows
 from hgld.sources.toy.wiki import describe_wiki
 from hgld.sources.toy.world import imagine
 from tests.hierarchy.made_dump import write_dumps

@@ -106,7 +106,7 @@ def _plan(folder: Path, share: float) -> None:
     from hgld.config import ExportOptions
     from hgld.shards import write
     from hgld.shards.classes import number_classes
-    from hgld.shards.plan import withhold
+    from hgld.shards.shard_plan import withhold
 
     options, source = ExportOptions(shard_megabytes=42), folder / "source"
     images = ARTIFACTS["images"].read(folder / "images.parquet")

@@ -34,7 +34,7 @@ from PIL import Image
 from hgld.config import ExportOptions, SourceOptions, StageContext
 from hgld.shards import export_shards, read_index
 from hgld.shards.batches import BatchOptions, Samples, plan_epoch
-from hgld.shards.plan import plan_shards
+from hgld.shards.shard_plan import plan_shards
 
 if TYPE_CHECKING:
     from hgld.shards.read import ShardImages

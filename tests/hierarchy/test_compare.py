@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.compare import LabelComparison, compare_labels, read_labels
+from hgld.hierarchy.label_comparison import LabelComparison, compare_labels, read_labels
 
 FULL = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made\n"
 CUT = "landmark_id,hierarchical_label,natural_or_human_made\n"

@@ -11,7 +11,7 @@ import pytest
 from hgld.config import ScrapeOptions, SourceOptions, StageContext, ToyOptions
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import table_of
-from hgld.hierarchy.scrape import compressed
+from hgld.hierarchy.scrape import dump_pages
 from hgld.hierarchy.scrape.dump import read_dump, read_entities
 from hgld.hierarchy.scrape.dump_pages import read_rows, table_name, text_of
 from hgld.hierarchy.scrape.stand_in import stand_in
@@ -289,9 +289,9 @@ def test_a_dump_of_another_table_is_told(
 def test_a_packed_line_without_an_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compressed, "BLOCK", 1 << 16)
-    monkeypatch.setattr(compressed, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(dump_pages, "BLOCK", 1 << 16)
+    monkeypatch.setattr(dump_pages, "LONGEST_LINE", 1 << 20)
     path = tmp_path / "all.json.gz"
     path.write_bytes(gzip.compress(b"[" + bytes(1 << 22)))
     with pytest.raises(InvalidData, match=r"all\.json\.gz: a line has more than 1 MB"):
-        list(compressed.read_blocks(path, "x"))
+        list(dump_pages.read_blocks(path, "x"))

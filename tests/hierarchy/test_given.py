@@ -8,7 +8,7 @@ from hgld.artifacts import columns_of
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.scrape.given import read_given
+from hgld.hierarchy.scrape.saved import read_given
 from hgld.tasks import watched_by
 
 LANDMARKS = table_of(

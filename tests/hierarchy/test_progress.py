@@ -4,7 +4,7 @@ import pytest
 
 from hgld.errors import Resumable
 from hgld.hierarchy.scrape.client import ApiClient
-from hgld.hierarchy.scrape.progress import Progress
+from hgld.hierarchy.scrape.wikimedia import Progress
 from hgld.tasks import watched_by
 
 

@@ -16,8 +16,8 @@ from hgld.shards.batches import (
     part_of_rank,
     plan_epoch,
 )
-from hgld.shards.plan import plan_shards
 from hgld.shards.sampling import count_rows, deal_rows
+from hgld.shards.shard_plan import plan_shards
 from hgld.shards.window import draw_groups_from_window
 
 sizes = st.lists(st.integers(1, 40), min_size=4, max_size=30)

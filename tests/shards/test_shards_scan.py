@@ -13,8 +13,8 @@ import webdataset
 from hgld.errors import InvalidData, UsageError
 from hgld.shards import read_index, verify_shards
 from hgld.shards.batches import BatchOptions, Samples, plan_epoch
+from hgld.shards.contents import count_shards, list_shards, read_sample
 from hgld.shards.foreign import index_shards
-from hgld.shards.look import count_shards, list_shards, read_sample
 from hgld.shards.read import ShardImages
 from hgld.shards.shard import copy_samples
 from hgld.shards.tar import scan_tar

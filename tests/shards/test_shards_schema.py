@@ -11,7 +11,7 @@ import pytest
 
 from hgld.errors import InvalidData
 from hgld.shards import read_index, read_manifest, read_sample
-from hgld.shards.look import list_shards
+from hgld.shards.contents import list_shards
 from tests.shards.shard_world import World, put_index
 
 

@@ -6,7 +6,7 @@ import pytest
 from hgld.artifacts import ARTIFACTS, Table
 from hgld.config import CollectOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.sources import tars
+from hgld.sources import gldv2
 from hgld.sources.gldv2 import collect, name_landmark
 from hgld.tasks import watched_by
 from tests.sources.made_set import FILES, OPTIONS, write_set, write_tar
@@ -221,7 +221,7 @@ def test_the_second_run_opens_no_tar(
 ) -> None:
     write_set(folder_of(context))
     first = collected(context)
-    monkeypatch.setattr(tars, "scan_tar", None)
+    monkeypatch.setattr(gldv2, "scan_tar", None)
     second = collected(context)
     assert all(a.equals(b) for a, b in zip(first, second, strict=True))
 

@@ -7,7 +7,7 @@ import pytest
 
 from hgld.errors import InvalidData
 from hgld.shards.tar import scan_tar
-from hgld.sources.tars import index_tars
+from hgld.sources.gldv2 import index_tars
 from tests.sources.made_set import write_tar
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}

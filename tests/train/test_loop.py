@@ -227,7 +227,7 @@ def test_curves_for_tensorboard_go_on_where_a_run_was_stopped(train, tmp_path: P
 
 
 def test_the_pace_is_told_at_the_end_of_each_epoch_that_took_a_while(train, monkeypatch) -> None:
-    monkeypatch.setattr("hgld.train.pace.WORTH_TELLING_S", 0.0)
+    monkeypatch.setattr("hgld.train.runs.WORTH_TELLING_S", 0.0)
     said: list[str] = []
     with watched_by(None, said.append):
         run = train({"run": RunOptions(steps=5)}) / "run"

@@ -5,8 +5,8 @@ import torch
 
 from hgld.config import RunOptions
 from hgld.model import build_image_model
+from hgld.train.learner import build_optimizers, learning_rate, set_rates
 from hgld.train.objective import build_loss
-from hgld.train.rates import build_optimizers, learning_rate, set_rates
 from tests.made_shards import small_options
 from tests.train.test_objective import LABELS
 

@@ -1,27 +1,104 @@
-"""Asks for what the landmarks' titles lead to, in full batches, the deepest question first.
+"""Ask Commons and Wikidata for what the landmarks' titles lead to, in full batches.
 
 Each title is followed as far as the facts go and then waits for the fact it needs next. As soon as
 50 facts of a kind are waited for, they are asked for; items before titles, so that landmarks get
 done all along the way and few are under way when the scrape is stopped. Only at the very end are
 batches sent that are not full.
+
+There are four questions, each for up to 50 keys. Pages come with whether they are soft redirects;
+the text is requested only of those that are.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from hgld.hierarchy.scrape.answers import Item, Page
-from hgld.hierarchy.scrape.redirects import Redirect
+from hgld.config import ScrapeOptions
+from hgld.hierarchy.scrape.answers import (
+    LANGUAGES,
+    SOFT_REDIRECTS,
+    Item,
+    Page,
+    WikiClass,
+    read_classes,
+    read_items,
+    read_pages,
+)
+from hgld.hierarchy.scrape.client import ApiClient, TooMuchAsked
+from hgld.hierarchy.scrape.redirects import Redirect, read_redirects
 from hgld.hierarchy.scrape.route import Ending, Fact, NextQuestion, follow
 from hgld.hierarchy.scrape.store import Facts
 
-__all__ = ["AT_ONCE", "Crawl", "in_parts"]
+__all__ = ["AT_ONCE", "Crawl", "ask_entities", "ask_for", "in_parts"]
 
+PAGES = {
+    "prop": "pageprops|categories",
+    "ppprop": "wikibase_item",
+    "clcategories": SOFT_REDIRECTS,
+    "cllimit": "max",
+    "redirects": "1",
+}
+REDIRECTS = {
+    "prop": "revisions|links",
+    "rvprop": "content",
+    "rvslots": "main",
+    "plnamespace": "14",
+    "pllimit": "max",
+    "redirects": "1",
+}
+ITEMS = {"props": "info|claims"}
+CLASSES = {"props": "info|labels", "languages": "|".join(LANGUAGES), "languagefallback": "1"}
 AT_ONCE = 1000  # titles that are looked up together
 FROM_DEEPEST: tuple[type[Page] | type[Redirect] | type[Item], ...] = (Item, Redirect, Page)
-
 Ask = Callable[[type[Fact], Sequence[str]], Mapping[str, Fact]]
 Thing = TypeVar("Thing")
+
+
+def ask_for(
+    kind: type[Fact], keys: Sequence[str], client: ApiClient, options: ScrapeOptions
+) -> Mapping[str, Fact]:
+    """A fact of that kind for every key; the batch is split where the server does not manage it.
+
+    Raises:
+        Resumable: the server cannot be reached now, or does not account for a key.
+        HgldError: the server refuses.
+    """
+
+    def ask_commons(titles: Sequence[str]) -> Mapping[str, Any]:
+        question = PAGES if kind is Page else REDIRECTS
+        parameters = {**question, "titles": "|".join(titles)}
+        may_split = len(titles) > 1
+        return client.ask(options.commons_api, "query", parameters, may_split=may_split)
+
+    def ask_wikidata(ids: Sequence[str]) -> Mapping[str, Any]:
+        question = ITEMS if kind is Item else CLASSES
+        return ask_entities(options.wikidata_api, ids, question, client)
+
+    if kind is Page:
+        return client.fetch_batch(keys, ask_commons, read_pages)
+    if kind is Redirect:
+        return client.fetch_batch(keys, ask_commons, read_redirects)
+    if kind is Item:
+        return client.fetch_batch(keys, ask_wikidata, read_items)
+    assert kind is WikiClass
+    return client.fetch_batch(keys, ask_wikidata, read_classes)
+
+
+def ask_entities(
+    url: str, ids: Sequence[str], question: Mapping[str, str], client: ApiClient
+) -> Mapping[str, Any]:
+    """The answer to one ``wbgetentities``; an id that Wikidata cannot have is a missing entity.
+
+    Raises:
+        TooMuchAsked: the same would be answered in smaller parts.
+    """
+    parameters = {**question, "ids": "|".join(ids)}
+    try:
+        return client.ask(url, "wbgetentities", parameters, may_split=len(ids) > 1)
+    except TooMuchAsked as error:
+        if error.code != "no-such-entity" or len(ids) > 1:
+            raise
+        return {"entities": {ids[0]: {"id": ids[0], "missing": ""}}}
 
 
 class Crawl:

@@ -27,9 +27,8 @@ from hgld.hierarchy.scrape.answers import (
     read_classes,
     read_items,
 )
-from hgld.hierarchy.scrape.compressed import read_blocks
 from hgld.hierarchy.scrape.crawl import AT_ONCE, in_parts
-from hgld.hierarchy.scrape.dump_pages import read_dumped_pages
+from hgld.hierarchy.scrape.dump_pages import read_blocks, read_dumped_pages
 from hgld.hierarchy.scrape.endings import settle
 from hgld.hierarchy.scrape.route import NextQuestion, follow
 from hgld.hierarchy.scrape.store import Facts, FactStore, open_store

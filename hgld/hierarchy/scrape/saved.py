@@ -1,8 +1,11 @@
-"""Bring in "instance of" values from saved Commons pages, the road that the paper went.
+"""Read "instance of" values from saved Commons pages, as the paper did, or from a CSV.
 
 No request is made: a folder of category pages, saved by a browser or by wget, is read for the row
 of the Wikidata infobox. Pages hold no class ids, ranks or revisions, so values go by their text; a
 landmark whose page was not saved, or says nothing, is listed with the reason.
+
+A CSV has one value for a landmark and no Wikidata ids; what the other stages need of a statement is
+filled in as unknown: no item, no class id, revision 0.
 """
 
 import re
@@ -11,18 +14,69 @@ from pathlib import Path
 
 import pandas as pd
 
+from hgld.artifacts import ColumnType, columns_of, read_csv, row_in_file
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.columns import records, table_of
+from hgld.hierarchy.columns import records, single_blanks_all, table_of
 from hgld.hierarchy.scrape.endings import tell_reasons
 from hgld.hierarchy.scrape.infobox import SavedPage, read_page
 from hgld.hierarchy.scrape.route import MOST_HOPS
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
 from hgld.tasks import track
 
-__all__ = ["read_saved"]
-
+__all__ = ["read_given", "read_saved"]
 _PAGE_FILE = re.compile(r".*\.x?html?|category:[^/]*", re.IGNORECASE)
+
+
+def read_given(
+    landmarks: pd.DataFrame, *, options: ScrapeOptions, context: StageContext
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row a landmark before; its row of ``instance_of``, or of ``misses``, after.
+
+    A landmark is missed with the reason ``not_in_table`` or ``no_value`` (an empty cell). Rows of
+    the CSV for landmarks that are not in this run are left out.
+
+    Raises:
+        UsageError: ``scrape.table`` is not set.
+        InvalidData: no such file or column, an id that is not a number, or occurs twice.
+    """
+    given = _read_table(options)
+    found = landmarks.merge(given, on=["split", "landmark_id"], how="left")
+    absent = found["instance_of"].isna()
+    empty = found["instance_of"].eq("") & ~absent
+    misses = pd.concat(
+        [
+            _missed(found[absent], "not_in_table", f"no such {options.table_id} in the table"),
+            _missed(found[empty], "no_value", f"{options.table_value} is empty"),
+        ]
+    )
+    tell_reasons(len(landmarks), misses["reason"], "in the table")
+    statements = found[~absent & ~empty].assign(
+        item_id="", revision=0, order=0, class_id="", rank="normal", qualifiers="{}"
+    )
+    return statements[columns_of("instance_of")], misses
+
+
+def _read_table(options: ScrapeOptions) -> pd.DataFrame:
+    """The CSV as split, landmark_id, instance_of."""
+    if options.table is None:
+        raise UsageError('scrape.table is not set; scrape.source = "table" needs the CSV\'s path')
+    columns: dict[str, ColumnType] = {options.table_id: "int", options.table_value: "text"}
+    table = read_csv(options.table, columns).set_axis(["landmark_id", "instance_of"], axis=1)
+    again = table["landmark_id"].duplicated()
+    if again.any():
+        row = int(again.to_numpy().argmax())
+        raise InvalidData(
+            f"{options.table} row {row_in_file(options.table, row)}: {options.table_id} "
+            f"{table['landmark_id'].iloc[row]} stands there twice; keep one row"
+        )
+    return table.assign(
+        split=options.table_split, instance_of=single_blanks_all(table["instance_of"])
+    )
+
+
+def _missed(found: pd.DataFrame, reason: str, detail: str) -> pd.DataFrame:
+    return found.assign(reason=reason, detail=detail)[columns_of("misses")]
 
 
 def read_saved(

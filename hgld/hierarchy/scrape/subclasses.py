@@ -17,8 +17,7 @@ from hgld.artifacts import atomic_path
 from hgld.config import ScrapeOptions
 from hgld.hierarchy.scrape.answers import LANGUAGES, read_classes, read_items, read_labels
 from hgld.hierarchy.scrape.client import ApiClient
-from hgld.hierarchy.scrape.crawl import in_parts
-from hgld.hierarchy.scrape.questions import ask_entities
+from hgld.hierarchy.scrape.crawl import ask_entities, in_parts
 from hgld.tasks import track
 from hgld.words import single_blanks
 
