@@ -62,13 +62,13 @@ function drawOptions() {
   byId(`option-${active}`)?.scrollIntoView({ block: "nearest" });
 }
 
-// Below the field, or above it if there is more room; the label stays in sight.
+// Below the field, or above it if there is no room, where it covers the photos but not the label.
 function fitOptions() {
   const { list, input } = chooser;
   const edge = (node) => node.getBoundingClientRect();
   const below = Math.min(edge(byId("panel")).bottom, innerHeight) - edge(input).bottom - 12;
   const above = edge(input).top - edge(byId("panel").querySelector(".label")).bottom - 34;
-  const up = below < 300 && above > below;
+  const up = below < 160 && above > below;
   list.classList.toggle("up", up);
   list.style.maxHeight = `${Math.max(120, Math.min(up ? above : below, 420))}px`;
 }
