@@ -128,6 +128,7 @@ ARTIFACTS: dict[str, Artifact] = {
     ),
     "clean_dropped": Table("clean_dropped.csv", _DROPPED, _KEY, _ID_SPACE),
     "label_vectors": VectorFile("label_vectors.npz"),
+    "taxonomy_vectors": VectorFile("taxonomy_vectors.npz"),
     "class_hints": Table(
         "class_hints.csv",  # suggestions from Wikidata's own classes; they never decide
         {
@@ -188,6 +189,8 @@ ARTIFACTS: dict[str, Artifact] = {
             "margin": "float",
             "hint": "text",
             "suggestion": "text",
+            "probability": "float",  # that the suggestion is right; 0 without a suggestion
+            "reason": "text",
             "evidence": "text",
             "base": "text",  # ids of the decisions that the row was written from
             "status": "text",

@@ -3,26 +3,72 @@
 Each value is put into a sentence ("A picture of a church building"), as the encoders were trained
 on sentences. The rows are sorted, the batches fixed, one thread computes and the numbers are
 rounded: the same values give the same bytes on one machine, also under load.
+
+The taxonomy's texts are embedded beside them, so that values can be compared with supercategories
+before the first decision. An edited taxonomy embeds only its own texts again.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 import pandas as pd
 import torch
 
-from hgld.artifacts import Vectors
+from hgld.artifacts import VectorFile, Vectors
 from hgld.config import EmbedOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.clean import value_keys
+from hgld.hierarchy.columns import records
 from hgld.model import load_text_encoder
 from hgld.tasks import track
+from hgld.words import single_blanks
 
-__all__ = ["embed_values"]
+__all__ = ["embed_texts", "embed_values"]
 
 LABEL = "{label}"
 DECIMALS = 6  # float32 has seven digits, and the last one depends on the batch
+
+
+def embed_texts(
+    values: pd.DataFrame, taxonomy: pd.DataFrame, *, options: EmbedOptions, context: StageContext
+) -> tuple[Vectors, Vectors]:
+    """Embed the values, and the names and definitions of the supercategories.
+
+    Vectors of the same values by the same encoder are taken from ``context.state``, so that an edit
+    of the taxonomy does not embed thousands of values again.
+
+    Returns:
+        The vectors of ``embed_values``; and two for each supercategory: by its name, of the name in
+        the prompt; by "name: definition", of that text.
+
+    Raises:
+        InvalidData, MissingWeights, UsageError: as ``embed_values``.
+    """
+    digest = _digest(values, options)
+    kept, path = VectorFile("values.npz"), context.state / "values.npz"
+    found = kept.read(path) if path.is_file() else None
+    if found is None or found.made_by.pop("digest") != digest:
+        found = embed_values(values, options=options, context=context)
+        kept.write(replace(found, made_by={**found.made_by, "digest": digest}), path)
+    rows = sorted(records(taxonomy), key=lambda row: single_blanks(row["supercategory"]))
+    names = [single_blanks(row["supercategory"]) for row in rows]
+    if not names:
+        return found, Vectors([], found.vectors[:0], found.made_by)
+    prompted = [options.prompt.replace(LABEL, name) for name in names]
+    defined = [f"{name}: {row['definition']}" for name, row in zip(names, rows, strict=True)]
+    with _one_thread():
+        vectors, _ = _embed([*prompted, *defined], options)
+    return found, Vectors([*names, *defined], vectors, found.made_by)
+
+
+def _digest(values: pd.DataFrame, options: EmbedOptions) -> str:
+    """Hash of all that the vectors of the values depend on."""
+    labels = [value_keys(values).tolist(), values["instance_of"].tolist()]
+    return sha256(json.dumps([options.encoder, options.prompt, labels]).encode()).hexdigest()
 
 
 def embed_values(values: pd.DataFrame, *, options: EmbedOptions, context: StageContext) -> Vectors:

@@ -14,7 +14,16 @@ from hgld.review.sheets import list_values
 
 __all__ = ["blind_sheet"]
 
-HINTS = ("cluster", "cluster_name", "distance", "margin", "hint", "suggestion")
+HINTS = (
+    "cluster",
+    "cluster_name",
+    "distance",
+    "margin",
+    "hint",
+    "suggestion",
+    "probability",
+    "reason",
+)
 
 
 def blind_sheet(

@@ -12,6 +12,7 @@ import pandas as pd
 
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.decisions import short_hash
+from hgld.review.suggestions import DROP
 
 __all__ = ["list_clusters", "members_hash"]
 
@@ -50,7 +51,8 @@ def _waiting(rows: pd.DataFrame) -> int:
 def _row(
     rows: pd.DataFrame, cluster: object, names: Mapping[object, str], near: str
 ) -> dict[str, object]:
-    suggestions = Counter[str](dict(rows[rows["suggestion"] != ""].groupby("suggestion").size()))
+    named = rows[~rows["suggestion"].isin(["", DROP])]
+    suggestions = Counter[str](dict(named.groupby("suggestion").size()))
     neighbours = [int(i) for i in near.split("; ") if i.isdecimal() and int(i) in names]
     return {
         **dict.fromkeys(("action", "into", "supercategory", "note"), ""),

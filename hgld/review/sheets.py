@@ -7,28 +7,27 @@ their images and the uncertainty of their cluster. Decisions that no longer fit 
 ``hgld.review.clusters``). Both are read back by ``hgld review PIPELINE --apply``.
 """
 
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import columns_of
+from hgld.artifacts import Vectors, columns_of
 from hgld.artifacts.cells import guard_columns
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.columns import records, single_blanks_all, table_of
+from hgld.hierarchy.columns import single_blanks_all, table_of
 from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of
 from hgld.review.cluster_list import list_clusters
 from hgld.review.evidence import evidence_of, has_changed
 from hgld.review.row_base import EDITABLE, base_of, cells_of
+from hgld.review.suggestions import fit_model, suggest
 from hgld.words import count_text
 
 __all__ = ["hints_of", "in_review_order", "list_values", "require_decisions", "write_sheets"]
 
 EXAMPLES = 3
-FEWEST_VOTERS = 2  # decided values that a cluster needs for a suggestion to its other values
 FIRST_TO_LAST = {"conflict": -1, "open": 0, "unsure": 0, "stale": 1, "decided": 2}
 CONFLICTS = "{} in conflict: `hgld reviews conflicts PIPELINE` shows both sides"
 GONE = -1  # cluster of a value that no longer exists
@@ -43,6 +42,8 @@ def write_sheets(
     decisions: pd.DataFrame,
     class_hints: pd.DataFrame,
     class_labels: pd.DataFrame | None = None,
+    label_vectors: Vectors | None = None,
+    taxonomy_vectors: Vectors | None = None,
     *,
     options: ReviewOptions,
     context: StageContext,
@@ -52,7 +53,16 @@ def write_sheets(
     Returns:
         ``review`` and ``review_clusters``.
     """
-    sheet = list_values(clusters, landmark_values, landmarks, taxonomy, decisions, class_hints)
+    sheet = list_values(
+        clusters,
+        landmark_values,
+        landmarks,
+        taxonomy,
+        decisions,
+        class_hints,
+        label_vectors,
+        taxonomy_vectors,
+    )
     if class_labels is not None:
         sheet = _with_labels(sheet, class_labels)
     return guard_columns(sheet), guard_columns(list_clusters(sheet, cluster_summary))
@@ -65,6 +75,8 @@ def list_values(
     taxonomy: pd.DataFrame,
     decisions: pd.DataFrame,
     class_hints: pd.DataFrame,
+    label_vectors: Vectors | None = None,
+    taxonomy_vectors: Vectors | None = None,
 ) -> pd.DataFrame:
     """Return the sorted rows of ``review.csv``, each with the decision in force or a suggestion.
 
@@ -74,19 +86,26 @@ def list_values(
     longer exists are in the last rows, ``stale`` and without a cluster.
 
     A suggestion is the supercategory with the same name as the value; else the hint of its class;
-    else the most frequent one of the decided values in the cluster, weighted by their landmarks. A
-    single decided value is not enough for the last one.
+    else the answer of a model of the decisions, if there are vectors; else the most frequent one of
+    the decided values in the cluster, weighted by their landmarks. A single decided value is not
+    enough for the last one.
     """
     decided, kinds = Decided(decisions), kinds_of(taxonomy)
     in_force = decided.of_values(clusters)
     hints = hints_of(class_hints)
     evidence = evidence_of(clusters, hints)
+    model = None
+    if label_vectors and taxonomy_vectors and not all(d and d.decides for d in in_force):
+        model = fit_model(clusters, in_force, taxonomy, label_vectors, taxonomy_vectors)
+    suggestions = suggest(clusters, in_force, kinds, class_hints, model)
     sheet = clusters.assign(
         key=value_keys(clusters),
         key_type=key_types_of(clusters),
         **_decided_cells(in_force),
         hint=[hints.get(class_id, "") for class_id in clusters["class_id"]],
-        suggestion=_suggest(clusters, in_force, kinds, class_hints),
+        suggestion=[suggestion.name for suggestion in suggestions],
+        probability=[round(suggestion.probability, 2) for suggestion in suggestions],
+        reason=[suggestion.reason for suggestion in suggestions],
         evidence=evidence,
         status=[_status(d, now, kinds) for d, now in zip(in_force, evidence, strict=True)],
         conflict=[decision.conflict if decision else "" for decision in in_force],
@@ -144,6 +163,8 @@ def require_decisions(
     decisions: pd.DataFrame,
     class_hints: pd.DataFrame,
     class_labels: pd.DataFrame | None = None,
+    label_vectors: Vectors | None = None,
+    taxonomy_vectors: Vectors | None = None,
     *,
     options: ReviewOptions,
     context: StageContext,
@@ -219,51 +240,16 @@ def _gone(decided: Decided, clusters: pd.DataFrame) -> pd.DataFrame:
             "cluster": GONE,
             "status": "conflict" if decision.rivals else "stale",
             "conflict": decision.conflict,
-            **dict.fromkeys(("landmarks", "images", "distance", "margin"), 0),
-            **dict.fromkeys(("examples", "cluster_name", "hint", "suggestion", "base"), ""),
+            **dict.fromkeys(("landmarks", "images", "distance", "margin", "probability"), 0),
+            **dict.fromkeys(("examples", "cluster_name", "hint", "base"), ""),
+            **dict.fromkeys(("suggestion", "reason"), ""),
         }
         for decision in gone
     ]
     table = table_of("review", rows).assign(**_decided_cells(gone))
-    return table.drop_duplicates("key", keep="last").astype({"distance": float, "margin": float})
-
-
-def _suggest(
-    clusters: pd.DataFrame,
-    in_force: Sequence[Decision | None],
-    kinds: Mapping[str, str],
-    class_hints: pd.DataFrame,
-) -> list[str]:
-    rows = records(clusters)
-    favourite = _favourites(rows, in_force)
-    names = {name.casefold(): name for name in kinds}
-    pairs = zip(class_hints["class_id"], class_hints["supercategory_hint"], strict=True)
-    hinted = {class_id: name for class_id, name in pairs if name in kinds}
-    return [
-        ""
-        if decision and decision.decides
-        else names.get(row["instance_of"].casefold())
-        or hinted.get(row["class_id"])
-        or favourite.get(row["cluster"], "")
-        for row, decision in zip(rows, in_force, strict=True)
-    ]
-
-
-def _favourites(
-    rows: Sequence[Mapping[str, object]], in_force: Sequence[Decision | None]
-) -> dict[object, str]:
-    """Return cluster -> the supercategory with most landmarks among its decided values."""
-    votes: dict[object, Counter[str]] = defaultdict(Counter)
-    voters = Counter[object]()
-    for row, decision in zip(rows, in_force, strict=True):
-        if decision and decision.places:
-            votes[row["cluster"]][decision.supercategory] += int(str(row["landmarks"]))
-            voters[row["cluster"]] += 1
-    return {
-        cluster: min(count, key=lambda name: (-count[name], name))
-        for cluster, count in votes.items()
-        if voters[cluster] >= FEWEST_VOTERS
-    }
+    return table.drop_duplicates("key", keep="last").astype(
+        {"distance": float, "margin": float, "probability": float}
+    )
 
 
 def _examples(landmark_values: pd.DataFrame, landmarks: pd.DataFrame) -> dict[str, str]:

@@ -32,6 +32,7 @@ WIDTHS = {
     "examples": 50,
     "largest": 60,
     "nearest": 40,
+    "reason": 40,
     "note": 30,
     "instance_of": 30,
     "base": 25,
