@@ -17,7 +17,7 @@ from hgld.artifacts.cells import guard_columns
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.columns import single_blanks_all, table_of
+from hgld.hierarchy.columns import records, single_blanks_all, table_of
 from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of
 from hgld.review.cluster_list import list_clusters
 from hgld.review.evidence import evidence_of, has_changed

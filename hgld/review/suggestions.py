@@ -39,14 +39,16 @@ __all__ = [
 DROP = "drop"  # as a suggestion: that the value is to be dropped
 FEWEST_VOTERS = 2  # decided values that a cluster needs for a suggestion to its other values
 DIMENSIONS = 128
-WORDS, WORD_SHARE = 512, 0.3  # hashed words of the labels, and their length beside a vector of 1
+WORDS, WORD_SHARE = 512, 0.2  # hashed words of the labels, and their length beside a vector of 1
+TEXT_SHARE = 2.0  # weight of a text of the taxonomy in the choice of the dimensions
 LENGTH, CONSTANT = 10.0, 2.0  # of a vector, and of the constant beside it
 DROP_PENALTY = 3.0  # dropped values have little in common, so their class must not be learned fast
 FOLDS = 3
 PRIORS = {"name": (98, 100), "class": (16, 20), "votes": (4, 10)}  # right, of; before any decision
 # Factors of log odds, drop, likeness to an example of the class and of another one, constant.
 CALIBRATION = (0.5, -0.2, 2.0, -1.0, -1.0)
-PRIOR_PAIRS = 4.0  # how firmly the calibration is held there
+CALIBRATION_STEPS = 100
+PRIOR_PAIRS = 20.0  # how firmly the calibration is held there
 
 
 @dataclass(frozen=True)
@@ -270,10 +272,11 @@ def calibrate(
     """
     start = np.array(prior)
     guess = start.copy()
-    for _ in range(20):  # Newton's steps
+    # the largest curvature that the loss can have: no step goes too far
+    bend = measured.T @ measured / 4 + PRIOR_PAIRS * np.eye(len(start))
+    for _ in range(CALIBRATION_STEPS):
         now = 1 / (1 + np.exp(-measured @ guess))
         slope = measured.T @ (now - right) + PRIOR_PAIRS * (guess - start)
-        bend = (measured.T * (now * (1 - now))) @ measured + PRIOR_PAIRS * np.eye(len(start))
         guess = guess - np.linalg.solve(bend, slope)
     return guess
 
@@ -319,7 +322,8 @@ def _reduce(
     both = _unit(both - values.mean(axis=0))
     hashed = HashingVectorizer(analyzer=_words, n_features=WORDS).transform(words).toarray()
     both = np.hstack([both, WORD_SHARE * hashed])
-    _, axes = np.linalg.eigh(both.T @ both)
+    weighted = both * np.repeat([1.0, TEXT_SHARE], [len(values), len(texts)])[:, None]
+    _, axes = np.linalg.eigh(weighted.T @ weighted)
     axes = axes[:, ::-1][:, :DIMENSIONS]
     axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
     both = LENGTH * _unit(both @ axes)

@@ -69,6 +69,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     angles = np.radians(list(WORDS.values()))
     vectors = Vectors(list(WORDS), np.stack([np.cos(angles), np.sin(angles)], 1), {})
     VectorFile("label_vectors.npz").write(vectors, work / "label_vectors.npz")
+    none = Vectors([], np.zeros((0, 2)), {})  # no model: the suggestions are those of the clusters
+    VectorFile("taxonomy_vectors.npz").write(none, work / "taxonomy_vectors.npz")
     for stage in ("scrape", "clean", "cluster"):
         assert hgld(folder, stage) == 0
     assert hgld(folder, "review") == 20

@@ -1,0 +1,112 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from hgld.artifacts import Vectors, columns_of
+from hgld.config import EmbedOptions, StageContext
+from hgld.hierarchy import embed
+from hgld.hierarchy.columns import table_of
+from hgld.hierarchy.decisions import Decided, Decision
+from hgld.review import suggestions
+from hgld.review.suggestions import CALIBRATION, calibrate, fit_model, fit_weights, suggest
+
+LABELS = ("lake", "pond", "tarn", "mine shaft", "pit", "thing", "stuff", "lagoon")
+ANGLES = np.radians([0, 5, 9, 90, 95, 200, 210, 12])
+VECTORS = Vectors(list(LABELS), np.stack([np.cos(ANGLES), np.sin(ANGLES)], 1), {})
+TEXTS = Vectors(["lake", "mine"], np.array([[1.0, 0.0], [0.0, 1.0]]), {})
+TAXONOMY = table_of("taxonomy", [
+    {"supercategory": "lake", "kind": "natural", "definition": ""},
+    {"supercategory": "mine", "kind": "human-made", "definition": ""},
+])  # fmt: skip
+KINDS = {"lake": "natural", "mine": "human-made"}
+VALUES = pd.DataFrame({
+    "class_id": "", "instance_of": LABELS, "landmarks": 1, "images": 1, "cluster": 0,
+})  # fmt: skip
+NO_HINTS = table_of("class_hints", [])
+
+
+def decided(**words: str) -> list[Decision | None]:
+    rows = [
+        {
+            **dict.fromkeys(columns_of("decisions"), ""),
+            "key": label,
+            "key_type": "label",
+            "decision": "drop" if name == "drop" else "keep",
+            "supercategory": name.replace("drop", ""),
+            "kind": KINDS.get(name, ""),
+        }
+        for label, name in words.items()
+    ]
+    return Decided(table_of("decisions", rows)).of_values(VALUES)
+
+
+def suggested(**words: str) -> dict[str, suggestions.Suggestion]:
+    in_force = decided(**words)
+    model = fit_model(VALUES, in_force, TAXONOMY, VECTORS, TEXTS)
+    return dict(zip(LABELS, suggest(VALUES, in_force, KINDS, NO_HINTS, model), strict=True))
+
+
+def test_taxonomy_texts_suggest_before_the_first_decision() -> None:
+    found = suggested()
+    assert {label: found[label].name for label in ("pond", "tarn", "pit")} == {
+        "pond": "lake", "tarn": "lake", "pit": "mine",
+    }  # fmt: skip
+    assert found["lake"].reason == "its own name"
+    assert found["pond"].reason == "like the name and definition"
+
+
+def test_drops_are_suggested_once_some_are_decided() -> None:
+    found = suggested(thing="drop", pond="lake", pit="mine")
+    assert found["stuff"].name == "drop"
+    assert found["stuff"].reason == "like “thing”"
+    assert found["thing"].name == ""  # decided
+
+
+def test_the_name_and_wikidata_take_precedence_over_the_model() -> None:
+    values = VALUES.assign(class_id=[f"Q{i}" for i in range(len(LABELS))])
+    hints = table_of("class_hints", [
+        {"class_id": f"Q{i}", "instance_of": "", "kind_hint": "human-made",
+         "supercategory_hint": "mine", "root": "mine (2)", "hops": 2}
+        for i in (0, 1)
+    ])  # fmt: skip
+    vectors = replace(VECTORS, ids=list(values["class_id"]))
+    none = [None] * len(LABELS)
+    model = fit_model(values, none, TAXONOMY, vectors, TEXTS)
+    found = suggest(values, none, KINDS, hints, model)
+    assert [one.name for one in found[:3]] == ["lake", "mine", "lake"]
+    assert found[1].reason == "its class in Wikidata is below mine (2)"
+
+
+def test_the_weights_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suggestions, "DROP_PENALTY", 1.0)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 5)), np.arange(60) % 4
+    ours = fit_weights(x, y, 4)
+    theirs = LogisticRegression(fit_intercept=False, tol=1e-8, max_iter=1000).fit(x, y)
+    np.testing.assert_allclose(ours.T, theirs.coef_, atol=2e-3)
+
+
+def test_calibration_learns_that_the_model_is_too_sure() -> None:
+    measured = np.tile([4.0, 0.0, 0.9, 0.1, 1.0], (200, 1))
+    odds = measured[0] @ calibrate(measured, np.arange(200) % 2 == 0)
+    assert 1 / (1 + np.exp(-odds)) == pytest.approx(0.5, abs=0.05)
+    assert calibrate(measured[:0], np.zeros(0)).tolist() == list(CALIBRATION)
+
+
+def test_an_edited_taxonomy_embeds_only_its_own_texts_again(
+    context: StageContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = replace(context, state=tmp_path / "state")
+    (tmp_path / "state").mkdir()
+    options = EmbedOptions(encoder="offline:minilm", device="cpu")
+    before, _ = embed.embed_texts(VALUES, TAXONOMY, options=options, context=context)
+    monkeypatch.delattr(embed, "embed_values")
+    edited = TAXONOMY.assign(definition="Water.")
+    after, texts = embed.embed_texts(VALUES, edited, options=options, context=context)
+    np.testing.assert_array_equal(before.vectors, after.vectors)
+    assert texts.ids == ["lake", "mine", "lake: Water.", "mine: Water."]
+    assert before.made_by == after.made_by
