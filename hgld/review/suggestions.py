@@ -25,7 +25,9 @@ from hgld.hierarchy.decisions import Decision
 from hgld.words import single_blanks
 
 __all__ = [
+    "CALIBRATION",
     "DROP",
+    "PRIORS",
     "Suggestion",
     "ValueModel",
     "calibrate",
