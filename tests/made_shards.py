@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from hgld.config import ExportOptions, SourceOptions, StageContext, TrainOptions
-from hgld.model.image_config import ImageConfig
+from hgld.model.model_folder import ImageConfig
 from hgld.shards.index import read_index
 from hgld.shards.write import export_shards
 from hgld.train.data import TrainingData

@@ -23,8 +23,7 @@ from hgld.artifacts import atomic_path, hash_file
 from hgld.config import TrainOptions
 from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model.backbones import LITE0, create_backbone, find_backbone
-from hgld.model.image_config import ImageConfig
-from hgld.model.model_folder import CONFIG, WEIGHTS, check_model, write_config
+from hgld.model.model_folder import CONFIG, WEIGHTS, ImageConfig, check_model, write_config
 from hgld.model.transforms import ImageTransform, evaluation_transform, training_transform
 from hgld.model.weights import one_line
 

@@ -5,16 +5,21 @@ they are models of earlier options, or the user's own.
 
 A model's ``config.json`` has the SHA-256 of its weights and, if it was trained, of its losses; a
 seal over the whole document detects any later change. A model folder can therefore be verified
-after it was copied anywhere.
+after it was copied anywhere. It includes the preparation of photos: a model is evaluated as it was
+trained, even if the pipeline has other options by then.
 """
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from hgld.artifacts import Json, atomic_path, hash_file, named_in_errors, require_file
+from hgld.config import Size
 from hgld.errors import InvalidData, MissingInput
 
 __all__ = [
@@ -22,15 +27,62 @@ __all__ = [
     "LOSSES",
     "RUNS",
     "WEIGHTS",
+    "ImageConfig",
     "check_model",
     "models_by_run",
     "run_names",
     "write_config",
 ]
-
 RUNS, CONFIG, WEIGHTS, LOSSES = "runs.json", "config.json", "model.safetensors", "metrics.jsonl"
 SEALED = 2  # the first format whose config.json always has a seal
 RESTORE = "restore it from a copy, or delete the model's folder and train again"
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """Everything needed to rebuild a model, except its weights.
+
+    Attributes:
+        backbone: as the pipeline names it.
+        architecture: timm's name.
+        dim: outputs of the linear head; None: no head.
+        freeze_batch_norm: keep the pretrained statistics during training, as the papers do; a
+            backbone with random weights has none to keep.
+        pretrained_sha256: of the file of pretrained weights; empty: random.
+        pooling: of the backbone's features: default (its own), avg, max or gem.
+        head_norm: between pooling and head: layer_norm, l2 or none.
+        eval_resize: short side, or (height, width); None: a square of image_size.
+        eval_crop: side of the centre crop that follows; None: no crop.
+    """
+
+    backbone: str
+    architecture: str
+    dim: Annotated[int, Field(ge=1, le=65536)] | None
+    image_size: Annotated[int, Field(ge=1, le=16384)]
+    mean: tuple[float, ...]
+    std: tuple[Annotated[float, Field(gt=0)], ...]
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
+    freeze_batch_norm: bool
+    pretrained_sha256: str
+    pooling: Literal["default", "avg", "max", "gem"] = "default"
+    head_norm: Literal["layer_norm", "l2", "none"] = "layer_norm"
+    eval_resize: Size | None = None
+    eval_crop: Annotated[int, Field(ge=1)] | None = None
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any]) -> Self:
+        """Read the fields from a ``config.json``, which has other facts, too.
+
+        Raises:
+            ValueError: a field is missing, or not valid for building a model.
+        """
+        own = {field.name: facts[field.name] for field in fields(cls) if field.name in facts}
+        try:
+            return TypeAdapter(cls).validate_python(own)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{where}: {first['msg']}") from None
 
 
 def models_by_run(models: Path) -> dict[str, list[str]]:

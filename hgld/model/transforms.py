@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchvision.transforms import InterpolationMode, v2
 
 from hgld.config import AugmentationOptions
-from hgld.model.image_config import ImageConfig
+from hgld.model.model_folder import ImageConfig
 
 __all__ = ["ImageTransform", "evaluation_transform", "training_transform"]
 

@@ -18,7 +18,7 @@ import torch
 from hgld.artifacts import hash_file
 from hgld.config import Options, RunOptions, TrainOptions
 from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
-from hgld.model.image_config import ImageConfig
+from hgld.model.model_folder import ImageConfig
 from hgld.model.transforms import training_transform
 from hgld.shards.batches import BatchOptions, Samples, measure_coverage
 from hgld.shards.damaged import DamagedImages

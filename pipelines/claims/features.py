@@ -20,7 +20,7 @@ from torch import Tensor
 from hgld.artifacts import atomic_path, hash_file
 from hgld.config import TrainOptions
 from hgld.model import build_image_model
-from hgld.model.image_config import ImageConfig
+from hgld.model.model_folder import ImageConfig
 from hgld.model.transforms import evaluation_transform
 from hgld.shards.load import ImageLoader
 from hgld.tasks import track

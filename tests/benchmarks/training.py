@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hgld.config import TrainOptions
-from hgld.model.image_config import ImageConfig
+from hgld.model.model_folder import ImageConfig
 from hgld.model.transforms import training_transform
 from hgld.shards.batches import BatchPlan
 from hgld.shards.read import ShardImages

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hgld.hierarchy.scrape.answers import judge_item, read_classes, read_items, read_pages
-from hgld.hierarchy.scrape.redirects import read_redirects
+from hgld.hierarchy.scrape.route import read_redirects
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.hierarchy.scrape.verdict import Answer, classify
 

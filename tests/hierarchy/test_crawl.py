@@ -5,8 +5,7 @@ import pytest
 
 from hgld.hierarchy.scrape.answers import Item, Page, Statement
 from hgld.hierarchy.scrape.crawl import AT_ONCE, Crawl
-from hgld.hierarchy.scrape.redirects import Redirect
-from hgld.hierarchy.scrape.route import Fact
+from hgld.hierarchy.scrape.route import Fact, Redirect
 from hgld.hierarchy.scrape.store import MOST_AT_HAND, Facts, Trail, open_store
 
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from hgld.hierarchy.scrape.redirects import Redirect, read_redirects, target_of_text
+from hgld.hierarchy.scrape.route import Redirect, read_redirects, target_of_text
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@ from typing import TypeVar
 import pytest
 
 from hgld.hierarchy.scrape.answers import Item, Page, Statement
-from hgld.hierarchy.scrape.redirects import Redirect
-from hgld.hierarchy.scrape.route import Ending, Fact, NextQuestion, follow
+from hgld.hierarchy.scrape.route import Ending, Fact, NextQuestion, Redirect, follow
 
 SomeFact = TypeVar("SomeFact", bound=Fact)
 

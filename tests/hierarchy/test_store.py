@@ -11,7 +11,7 @@ import pytest
 
 from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.scrape.answers import Item, Page, Statement, WikiClass
-from hgld.hierarchy.scrape.redirects import Redirect
+from hgld.hierarchy.scrape.route import Redirect
 from hgld.hierarchy.scrape.store import FactStore, open_store
 from hgld.tasks import watched_by
 

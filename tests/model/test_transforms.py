@@ -8,7 +8,7 @@ from PIL import Image
 from hgld.config import AugmentationOptions, TrainOptions
 from hgld.model import ImageModel, build_image_model
 from hgld.model.image import normalise
-from hgld.model.image_config import ImageConfig
+from hgld.model.model_folder import ImageConfig
 from hgld.model.transforms import evaluation_transform, training_transform
 
 CONFIG = ImageConfig("x", "x", 8, 64, (0.5,) * 3, (0.5,) * 3, "bilinear", True, "")

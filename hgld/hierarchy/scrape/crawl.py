@@ -25,8 +25,7 @@ from hgld.hierarchy.scrape.answers import (
     read_pages,
 )
 from hgld.hierarchy.scrape.client import ApiClient, TooMuchAsked
-from hgld.hierarchy.scrape.redirects import Redirect, read_redirects
-from hgld.hierarchy.scrape.route import Ending, Fact, NextQuestion, follow
+from hgld.hierarchy.scrape.route import Ending, Fact, NextQuestion, Redirect, follow, read_redirects
 from hgld.hierarchy.scrape.store import Facts
 
 __all__ = ["AT_ONCE", "Crawl", "ask_entities", "ask_for", "in_parts"]

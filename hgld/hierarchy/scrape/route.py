@@ -4,19 +4,116 @@ A title leads to a page, a soft redirect to another title, a page to its item, a
 category to its topic (P301), as the infobox on the page does. One function walks this way over what
 is known. It ends at an item or at the one reason why there is none, or it names the fact it needs
 next; so asking, going on after a kill, and writing the tables all follow the same way.
+
+Hard redirects do not work for categories, so Commons moves them with {{Category redirect|Target}},
+which the API does not follow. The template puts the page into a special category, by which such
+pages are known at no extra cost; the text is requested only for them. The target is the template's
+first parameter. If the template's name is not known here, the page's only link to a category is
+the target; if there are several, it has none.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from hgld.hierarchy.scrape.answers import Item, Page, WikiClass, judge_item
-from hgld.hierarchy.scrape.redirects import Redirect
+from hgld.hierarchy.scrape.answers import Item, Page, WikiClass, answered_pages, judge_item
+from hgld.words import single_blanks
 
-__all__ = ["MOST_HOPS", "Ending", "Fact", "Known", "NextQuestion", "follow"]
+__all__ = [
+    "MOST_HOPS",
+    "Ending",
+    "Fact",
+    "Known",
+    "NextQuestion",
+    "Redirect",
+    "follow",
+    "read_redirects",
+    "target_of_text",
+]
 
+_TEMPLATE = re.compile(
+    r"\{\{\s*(?:template:\s*)?"
+    r"(?:soft[ _-]?)?(?:cat(?:egory)?[ _-]*redir(?:ect)?|redirect[ _-]?cat(?:egory)?"
+    r"|see[ _-]?cat(?:egory)?|cat[ _-]?red)"
+    r"\s*\|([^{}]*)\}\}",
+    re.IGNORECASE,
+)
+_NAME = re.compile(r"[^\[\]{}<>#|\x00-\x1f\x7f]+")
 MOST_HOPS = 3  # of soft redirects
 NO_ITEM = Item("")
+
+
+@dataclass(frozen=True)
+class Redirect:
+    """A soft redirect; ``target`` is a category's title, empty if it is unknown."""
+
+    target: str
+
+
+def read_redirects(document: Mapping[str, Any], titles: Sequence[str]) -> dict[str, Redirect]:
+    """Targets of the asked titles from ``prop=revisions|links&rvprop=content&plnamespace=14``.
+
+    Links of an unfinished answer may be lacking, so it accounts only for what its texts say.
+    """
+    whole = document.get("batchcomplete") is True or len(titles) == 1
+    found: dict[str, Redirect] = {}
+    for title, page in answered_pages(document, titles).items():
+        try:
+            target = target_of_text(_text(page))
+            if not target and whole:
+                links = [str(link["title"]) for link in page.get("links", [])]
+                target = links[0] if len(links) == 1 else ""
+        except (AttributeError, IndexError, KeyError, TypeError):
+            continue  # damaged, or the answer to another question
+        if target or whole:
+            found[title] = Redirect(target)
+    return found
+
+
+def target_of_text(text: str) -> str:
+    """The category that a page's text redirects to; empty where it does not say.
+
+    Example:
+        >>> target_of_text("{{Category redirect|:Category:old_town hall|reason=moved}}")
+        'Category:Old town hall'
+        >>> target_of_text("{{Category redirect}}")
+        ''
+    """
+    start, *parts = text.split("<!--")  # as in MediaWiki, a comment without an end takes the rest
+    text = start + "".join(part.partition("-->")[2] for part in parts)
+    template = _TEMPLATE.search(text)
+    if template is None:
+        return ""
+    named, plain = {}, []
+    for parameter in template[1].split("|"):
+        name, found, value = parameter.partition("=")
+        if found:
+            named[name.strip()] = value
+        else:
+            plain.append(parameter)
+    name = named.get("1") or next(iter(plain), "")
+    name = single_blanks(name.replace("_", " ").replace("[[", "").replace("]]", ""))
+    name = re.sub(r"^:?\s*(?:category\s*:)?\s*", "", name, flags=re.IGNORECASE)
+    return f"Category:{name[0].upper()}{name[1:]}" if _NAME.fullmatch(name) else ""
+
+
+def _text(page: Mapping[str, Any]) -> str:
+    """The page's text, empty if there is no such page, or its text is hidden or was not asked for.
+
+    Raises:
+        KeyError: neither text nor links: this is the answer to another question.
+    """
+    if page.get("missing") is True or page.get("invalid") is True:
+        return ""
+    if "revisions" not in page and "links" in page:
+        return ""
+    slot = page["revisions"][0]["slots"]["main"]
+    text: str = "" if slot.get("texthidden") is True else slot["content"]
+    if not isinstance(text, str):
+        raise TypeError
+    return text
+
 
 Fact = Page | Redirect | Item | WikiClass
 SomeFact = TypeVar("SomeFact", bound=Fact)

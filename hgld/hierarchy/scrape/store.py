@@ -25,8 +25,7 @@ from hgld.errors import HgldError, Resumable, UsageError
 from hgld.file_lock import hold
 from hgld.hierarchy.scrape.answers import Item, Page, Statement
 from hgld.hierarchy.scrape.client import on_this_machine
-from hgld.hierarchy.scrape.redirects import Redirect
-from hgld.hierarchy.scrape.route import Fact, Known
+from hgld.hierarchy.scrape.route import Fact, Known, Redirect
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
 
