@@ -225,6 +225,23 @@ ARTIFACTS: dict[str, Artifact] = {
         spreadsheet=True,
         sorted_rows=False,  # what matters most first
     ),
+    "review_taxonomy": Table(
+        "review_taxonomy.csv",
+        {
+            "action": "text",
+            "into": "text",
+            "kind": "text",
+            "definition": "text",
+            "supercategory": "text",
+            "values": "int",
+            "landmarks": "int",
+            "images": "int",
+            "base": "text",  # hash of the kind and definition that the row was written from
+        },
+        ("supercategory",),
+        spreadsheet=True,
+        sorted_rows=False,  # as in taxonomy.csv
+    ),
     "taxonomy": Table(
         "taxonomy.csv",
         {"supercategory": "text", "kind": "text", "definition": "text"},

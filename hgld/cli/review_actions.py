@@ -45,6 +45,7 @@ __all__ = [
     "blind_sheet",
     "conflict_sheet",
     "edit_taxonomy",
+    "edited_words",
     "list_decided",
     "list_entries",
     "read_taxonomy",
@@ -96,9 +97,17 @@ def apply_review(
         with _labels_held(runner):
             names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits")
             inputs = [runner.read(name, stage) for name in (*names, "class_hints")]
+            taxonomy = _edit_by_sheets(runner, paths)
+            if taxonomy is not None:  # the values are read with the new names
+                rows = _taxonomy_rows(runner, taxonomy, who)["decisions"]
+                inputs[2] = taxonomy.table
+                inputs[3] = pd.concat([inputs[3], rows], ignore_index=True)
             apply = load_function("hgld.review.apply:apply_sheets")
             applied: Applied = apply(paths, *inputs, who=who, when=runner.now, sure=sure)
             reasons = judge(runner.stage("cluster"), runner.lock, workspace).reasons
+            if taxonomy is not None:
+                counts = _write_taxonomy(runner, taxonomy, who)
+                runner.listener.notice(f"the taxonomy is edited: {edited_words(counts)}")
             _append(runner, "decisions", inputs[3], applied.decisions)
             edited = _append(runner, "cluster_edits", inputs[4], applied.cluster_edits)
             _comment(runner, load_function("hgld.review.comments:read_comments")(paths), who)
@@ -291,6 +300,25 @@ def edit_taxonomy(runner: Runner, edits: "Sequence[TaxonomyEdit]", who: str) -> 
         return _write_taxonomy(runner, taxonomy, who)
 
 
+def edited_words(counts: Mapping[str, int]) -> str:
+    """Return which files an edit of the taxonomy changed, as text."""
+    changed = (f"{table}.csv {count:,}" for table, count in counts.items() if count)
+    return "rows changed: " + (", ".join(changed) or "none")
+
+
+def _edit_by_sheets(runner: Runner, paths: Sequence[Path]) -> "Taxonomy | None":
+    """Return the taxonomy as sheets edit it; None if they do not."""
+    from hgld.review.spreadsheet import read_sheets
+    from hgld.review.taxonomy import read_taxonomy_edits
+
+    stage = runner.stage("review")
+    sheets = [sheet for path in paths for sheet in read_sheets(path)]
+    edits = read_taxonomy_edits(sheets, runner.read("taxonomy", stage))
+    taxonomy, recorded = _open_taxonomy(runner), runner.read("taxonomy_edits", stage)
+    taxonomy.make([edit for edit in edits if not taxonomy.is_made(edit, recorded)])
+    return taxonomy if taxonomy.record else None
+
+
 def read_taxonomy(runner: Runner) -> list[dict[str, Any]]:
     """Return the supercategories with the number of decisions, class roots and overrides."""
     taxonomy = _open_taxonomy(runner)
@@ -318,15 +346,22 @@ def _open_taxonomy(runner: Runner) -> "Taxonomy":
     return Taxonomy(tables, runner.read("decisions", stage))
 
 
-def _write_taxonomy(
+def _taxonomy_rows(
     runner: Runner, taxonomy: "Taxonomy", who: str, source: str = "taxonomy"
-) -> dict[str, int]:
-    """Write all changed files together; return table -> number of changed rows."""
+) -> dict[str, pd.DataFrame]:
+    """Return the rows that an edit of the taxonomy appends, as one entry."""
     from hgld.review.entries import entry_of
 
     recorded = len(runner.read("taxonomy_edits", runner.stage("review")))
     made_of = [str(recorded), *map(str, taxonomy.record)]  # the same edit may be made twice
-    appended = taxonomy.new_rows(who, runner.now, entry_of(made_of, who, runner.now, source))
+    return taxonomy.new_rows(who, runner.now, entry_of(made_of, who, runner.now, source))
+
+
+def _write_taxonomy(
+    runner: Runner, taxonomy: "Taxonomy", who: str, source: str = "taxonomy"
+) -> dict[str, int]:
+    """Write all changed files together; return table -> number of changed rows."""
+    appended = _taxonomy_rows(runner, taxonomy, who, source)
     counts: dict[str, int] = {}
     with atomic_files(runner.workspace.pipeline.labels) as folder:
         for name, (changed, added) in taxonomy.changes().items():

@@ -157,11 +157,10 @@ def remove(
 
 
 def _edit(runner: "Runner", action: str, name: str, **more: Any) -> None:
-    from hgld.cli.review_actions import edit_taxonomy
+    from hgld.cli.review_actions import edit_taxonomy, edited_words
     from hgld.review.taxonomy import TaxonomyEdit
 
     with progress():
         edits = [TaxonomyEdit(action, name, **more)]
         counts = edit_taxonomy(runner, edits, name_to_sign(runner.workspace))
-    changed = (f"{table}.csv {count:,}" for table, count in counts.items() if count)
-    typer.echo("rows changed: " + (", ".join(changed) or "none"), err=True)
+    typer.echo(edited_words(counts), err=True)

@@ -249,7 +249,7 @@ STAGES: tuple[Stage, ...] = (
             "label_vectors",
             "taxonomy_vectors",
         ),
-        writes=("review", "review_clusters"),
+        writes=("review", "review_clusters", "review_taxonomy"),
         when=_FROM_WORDS,
         gate="hgld.review.sheets:require_decisions",
         unit="values",

@@ -26,6 +26,7 @@ from hgld.review.evidence import evidence_of
 from hgld.review.row_base import EDITABLE
 from hgld.review.sheets import hints_of
 from hgld.review.spreadsheet import Sheet, SheetRow, read_sheets
+from hgld.review.taxonomy import is_taxonomy_sheet
 from hgld.review.values import Value, WantedDecision, as_wanted, keyed, read_values
 from hgld.words import count_text, single_blanks
 
@@ -163,6 +164,7 @@ def _read_all(
 ) -> tuple[dict[str, WantedDecision], Bulk]:
     """Read the rows of values and of clusters in all sheets; raise all faults together."""
     sheets = [sheet for path in paths for sheet in read_sheets(path)]
+    sheets = [sheet for sheet in sheets if not is_taxonomy_sheet(sheet)]  # applied before
     of_clusters = [sheet for sheet in sheets if {"action", "cluster"} <= set(sheet.columns)]
     bulk, faults = Bulk({}, []), dict[str, list[Fault]]()
     if of_clusters:

@@ -23,6 +23,7 @@ from hgld.review.cluster_list import list_clusters
 from hgld.review.evidence import evidence_of, has_changed
 from hgld.review.row_base import EDITABLE, base_of, cells_of
 from hgld.review.suggestions import fit_model, suggest
+from hgld.review.taxonomy import list_taxonomy
 from hgld.words import count_text
 
 __all__ = ["hints_of", "in_review_order", "list_values", "require_decisions", "write_sheets"]
@@ -47,11 +48,11 @@ def write_sheets(
     *,
     options: ReviewOptions,
     context: StageContext,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Write both sheets, with one row for each value and each decision without a value.
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Write the sheets, with one row for each value and each decision without a value.
 
     Returns:
-        ``review`` and ``review_clusters``.
+        ``review``, ``review_clusters`` and ``review_taxonomy``.
     """
     sheet = list_values(
         clusters,
@@ -65,7 +66,11 @@ def write_sheets(
     )
     if class_labels is not None:
         sheet = _with_labels(sheet, class_labels)
-    return guard_columns(sheet), guard_columns(list_clusters(sheet, cluster_summary))
+    return (
+        guard_columns(sheet),
+        guard_columns(list_clusters(sheet, cluster_summary)),
+        guard_columns(list_taxonomy(sheet, taxonomy)),
+    )
 
 
 def list_values(

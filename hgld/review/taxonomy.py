@@ -14,12 +14,23 @@ import pandas as pd
 from hgld.artifacts import KINDS, declared_table
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.decisions import Decided, row_id
+from hgld.hierarchy.decisions import PLACING, Decided, row_id, short_hash
+from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.words import count_text, nearest, single_blanks
 
-__all__ = ["ACTIONS", "EDITED", "Taxonomy", "TaxonomyEdit"]
+__all__ = [
+    "ACTIONS",
+    "EDITED",
+    "Taxonomy",
+    "TaxonomyEdit",
+    "is_taxonomy_sheet",
+    "list_taxonomy",
+    "read_taxonomy_edits",
+]
 
 ACTIONS = ("add", "rename", "merge", "split", "describe", "remove")
+INTO = ("rename", "merge", "split")  # actions with another name
+IN_ORDER = ("rename", "add", "split", "merge", "describe", "remove")  # of the edits of a sheet
 EDITED = ("taxonomy", "class_roots", "overrides")  # tables whose cells an edit changes
 USERS = {"decisions": "decision", "class_roots": "class root", "overrides": "override"}
 NAME = "supercategory"
@@ -160,13 +171,20 @@ class Taxonomy:
             found[table] = changed, [row for place, row in after.items() if place not in before]
         return found
 
+    @property
+    def table(self) -> pd.DataFrame:
+        """The taxonomy as edited."""
+        columns = declared_table("taxonomy").columns
+        rows = [{c: row.get(c, "") for c in columns} for row in self.state["taxonomy"].values()]
+        return table_of("taxonomy", rows)
+
     def new_rows(self, who: str, when: str, entry: str) -> dict[str, pd.DataFrame]:
         """Return the rows to append to ``decisions`` and to the record of edits."""
         before = self.before["decisions"]
         rows = [
             {**self.decisions[place], NAME: row[NAME], "kind": row["kind"], "who": who,
-             "when": when, "supersedes": row_id(self.decisions[place]), "undoes": "",
-             "entry": entry}
+             "when": when, "entry": entry, "supersedes": row_id(self.decisions[place]),
+             "undoes": ""}
             for place, row in self.state["decisions"].items()
             if row != before[place]
         ]  # fmt: skip
@@ -337,6 +355,97 @@ class Taxonomy:
                 f"'{name}' is in use by {', '.join(used)}; merge it into another one, or decide "
                 "these again"
             )
+
+
+def list_taxonomy(sheet: pd.DataFrame, taxonomy: pd.DataFrame) -> pd.DataFrame:
+    """Build the rows of ``review_taxonomy.csv`` from the taxonomy and ``review.csv``.
+
+    Values, landmarks and images are those of the decided values of this run.
+    """
+    counted = sheet.assign(values=1)[sheet["decision"].isin(PLACING) & (sheet["cluster"] >= 0)]
+    sums = counted.groupby("supercategory")[["values", "landmarks", "images"]].sum()
+    rows: list[dict[str, object]] = []
+    for row in records(taxonomy):
+        name = single_blanks(row[NAME])
+        found = {str(c): int(sums[c].get(name, 0)) for c in sums}
+        cells = {"action": "", "into": "", "kind": row["kind"], "definition": row["definition"]}
+        rows.append({**cells, NAME: name, **found, "base": _base(name, row)})
+    return table_of("review_taxonomy", rows)
+
+
+def read_taxonomy_edits(sheets: Sequence[Sheet], taxonomy: pd.DataFrame) -> list[TaxonomyEdit]:
+    """Return the edits that sheets of the taxonomy ask for, in the order in which they can be made.
+
+    A row whose kind or definition was changed is described, with any action or none.
+
+    Raises:
+        InvalidData: all faults, with row, column, found and expected value.
+    """
+    current = {single_blanks(row[NAME]).casefold(): row for row in records(taxonomy)}
+    edits: list[TaxonomyEdit] = []
+    faults: list[str] = []
+    seen: set[str] = set()
+    for sheet in filter(is_taxonomy_sheet, sheets):
+        sheet.require(("action", NAME))
+        for row in sheet.rows:
+            found = _read_row(row, sheet, current)
+            if isinstance(found, list) and found and row[NAME].casefold() in seen:
+                found = row.fault(NAME, "each supercategory once")
+            if isinstance(found, str):
+                faults.append(f"{sheet.name}: {found}")
+            else:
+                seen |= {edit.name.casefold() for edit in found}
+                edits += found
+    if faults:
+        raise InvalidData(*faults)
+    return sorted(edits, key=lambda edit: IN_ORDER.index(edit.action))
+
+
+def is_taxonomy_sheet(sheet: Sheet) -> bool:
+    """Whether a sheet is one of the taxonomy, by its columns."""
+    return {"action", "definition", NAME} <= set(sheet.columns)
+
+
+def _read_row(row: SheetRow, sheet: Sheet, current: Mapping[str, Row]) -> list[TaxonomyEdit] | str:
+    """Return the edits of a row, or its fault."""
+    if spoilt := row.damaged(("action", "into", "kind", "definition", NAME)):
+        return spoilt[0]
+    action, name, into = row["action"].casefold(), row[NAME], row["into"]
+    place = f"{sheet.name} row {row.number}"
+    if action and action not in ACTIONS:
+        return row.fault("action", f"one of {', '.join(ACTIONS)}") + nearest(action, ACTIONS)
+    if into and action not in INTO:
+        return row.fault("action", f"one of {', '.join(INTO)}, since into is filled in")
+    if action in INTO and not into:
+        return row.fault("into", "a name, since action is filled in")
+    if action == "add":
+        return [TaxonomyEdit("add", name, "", row["kind"], row["definition"], place=place)]
+    edits = [TaxonomyEdit(action, name, into, place=place)] if action in (*INTO, "remove") else []
+    known = current.get(name.casefold()) or current.get(into.casefold(), {})
+    if not known and not edits:
+        near = nearest(name.casefold(), current)
+        return row.fault(NAME, "a name that is in taxonomy.csv, or the action add") + near
+    now = {c: single_blanks(known.get(c, "")) for c in ("kind", "definition")}
+    described = {c: row[c] if c in sheet.columns else now[c] for c in now}
+    base, written = row["base"], _base(name, described)
+    if not known or action in ("merge", "remove", "split") or described == now or base == written:
+        return edits
+    if base and base.partition("-")[0] != written.partition("-")[0]:
+        return row.fault("base", f"that of {name!r}; was a column sorted or pasted by itself?")
+    if base and base != _base(name, known):
+        said = f"{known['kind']}, {known['definition']!r}"
+        return row.fault("definition", f"the present one: {said}; it was changed since")
+    target = into if action == "rename" else name
+    return [
+        *edits,
+        TaxonomyEdit("describe", target, "", described["kind"], described["definition"], (), place),
+    ]
+
+
+def _base(name: str, row: Mapping[str, str]) -> str:
+    """Return the base of a row: a hash of its name and one of its kind and definition."""
+    cells = "\n".join(single_blanks(row.get(c, "")).casefold() for c in ("kind", "definition"))
+    return f"{short_hash(name.casefold())}-{short_hash(cells)}"
 
 
 def _kind(text: str) -> str:

@@ -57,6 +57,21 @@ class Value:
         """The decision in force, with its rivals; None if there is none."""
         return in_force(self.heads)
 
+    @cached_property
+    def renamed(self) -> dict[str, Decision]:
+        """Id of a decision -> the row that an edit of the taxonomy put in its place."""
+        rows = (row for row in self.history if row.entry.endswith(" taxonomy"))
+        return {old: row for row in rows for old in row.supersedes}
+
+    def renamed_heads(self, ids: Sequence[str]) -> tuple[str, ...]:
+        """Return decisions by id, each as the last edit of the taxonomy left it."""
+        found = []
+        for one in ids:
+            while one in self.renamed:
+                one = self.renamed[one].id
+            found.append(one)
+        return tuple(found)
+
 
 @dataclass(frozen=True)
 class WantedDecision:
@@ -95,11 +110,13 @@ def read_values(sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, s
         spoilt = row.damaged(EDITABLE) + (_mismatch(row, base, value) if value else [])
         found: WantedDecision | str | None = _untouched(row, value, kinds)
         if found is None and base and hash_cells(row.cells) == base.cells:
-            outdated += value is not None and set(base.heads) != {head.id for head in value.heads}
+            shown = value.renamed_heads(base.heads) if value else ()
+            outdated += value is not None and set(shown) != {head.id for head in value.heads}
         elif found is None:
-            found = _read_decision(row, kinds)
+            found = _read_decision(_with_new_name(row, value, kinds), kinds)
         if isinstance(found, WantedDecision):
             made_from = base.heads if base else _made_from(found, value, kinds)
+            made_from = value.renamed_heads(made_from) if value else made_from
             reading.wanted[row["key"]] = replace(found, supersedes=made_from)
         elif found:
             spoilt.append(found)
@@ -229,6 +246,19 @@ def _confirms(row: SheetRow, value: Value, decision: Decision) -> bool:
     """Whether a person changed the status of a stale decision to ``decided``."""
     was_stale = has_changed(decision.evidence, value.evidence)
     return was_stale and row["status"].casefold() == "decided" and row["evidence"] == value.evidence
+
+
+def _with_new_name(row: SheetRow, value: Value | None, kinds: Mapping[str, str]) -> SheetRow:
+    """Return a row with the present name and kind of a supercategory that was edited since."""
+    name = row["supercategory"]
+    if value is None or (name in kinds and row["kind"] in ("", kinds[name])):
+        return row
+    for old in value.history:
+        if old.supercategory.casefold() == name.casefold() and old.id in value.renamed:
+            (now,) = (d for d in value.history if d.id in value.renamed_heads([old.id]))
+            cells = {"supercategory": now.supercategory, "kind": now.kind}
+            return replace(row, cells={**row.cells, **cells})
+    return row
 
 
 def _read_decision(row: SheetRow, kinds: Mapping[str, str]) -> "WantedDecision | str | None":

@@ -18,6 +18,7 @@ from hgld.errors import UsageError
 from hgld.hierarchy.columns import records
 from hgld.review.clusters import ACTIONS
 from hgld.review.spreadsheet import escape_controls
+from hgld.review.taxonomy import ACTIONS as TAXONOMY_ACTIONS
 
 if TYPE_CHECKING:
     from openpyxl.workbook.workbook import Workbook
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["write_workbook"]
 
-TITLES = {"review": "values", "review_clusters": "clusters"}
+TITLES = {"review": "values", "review_clusters": "clusters", "review_taxonomy": "taxonomy"}
 LISTS = "lists"  # hidden worksheet with the choices of the drop-down lists
 WIDTHS = {
     **dict.fromkeys(("supercategory", "kind", "cluster_name", "hint", "suggestion"), 20),
     "examples": 50,
+    "definition": 60,
     "largest": 60,
     "nearest": 40,
     "reason": 40,
@@ -42,7 +44,7 @@ DATE = datetime(1980, 1, 1)  # fixed date of every part; the earliest one in a z
 
 
 def write_workbook(sheets: Mapping[str, pd.DataFrame], taxonomy: pd.DataFrame, path: Path) -> None:
-    """Write ``review`` and ``review_clusters`` as the worksheets "values" and "clusters".
+    """Write the sheets as the worksheets "values", "clusters" and "taxonomy".
 
     The same sheets give the same bytes.
 
@@ -58,11 +60,13 @@ def write_workbook(sheets: Mapping[str, pd.DataFrame], taxonomy: pd.DataFrame, p
         "supercategory": taxonomy["supercategory"].tolist(),
         "kind": KINDS,
         "action": ACTIONS,
+        "taxonomy action": TAXONOMY_ACTIONS,
     }
     book = Workbook()
     book.remove(book.worksheets[0])
     for name, title in TITLES.items():
-        _fill(book.create_sheet(title), sheets[name], lists)
+        if name in sheets:
+            _fill(book.create_sheet(title), sheets[name], lists)
     _fill_lists(book.create_sheet(LISTS), lists)
     _save(book, path)
 
@@ -83,8 +87,9 @@ def _fill(page: "Worksheet", sheet: pd.DataFrame, lists: Mapping[str, Sequence[s
             page.cell(1, column).fill = PatternFill("solid", fgColor="FFF2CC")
         if str(sheet[name].dtype) == "str":
             _keep_as_text(page, letter)
-        if name in lists:
-            _choose_from(page, letter, list(lists).index(name) + 1, len(lists[name]))
+        choices = f"{page.title} {name}" if f"{page.title} {name}" in lists else name
+        if choices in lists:
+            _choose_from(page, letter, list(lists).index(choices) + 1, len(lists[choices]))
     page.freeze_panes = "A2"
     page.auto_filter.ref = page.dimensions
 

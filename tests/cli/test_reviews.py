@@ -402,7 +402,7 @@ def test_a_workbook_is_written_and_applied(desk: Path) -> None:
     assert hgld(desk, "review", "--xlsx") == 20
     path = desk / "work" / "review.xlsx"
     book = openpyxl.load_workbook(path)
-    assert book.sheetnames == ["values", "clusters", "lists"]
+    assert book.sheetnames == ["values", "clusters", "taxonomy", "lists"]
     page = book["values"]
     lists = {str(v.sqref).split("2:")[0]: v.formula1 for v in page.data_validations.dataValidation}
     assert lists == {"A": "lists!$A$1:$A$4", "B": "lists!$B$1:$B$3", "C": "lists!$C$1:$C$2"}
@@ -612,3 +612,127 @@ def test_what_was_never_decided_cannot_be_taken_back(
     hgld(desk, "review", "--apply")
     assert hgld(desk, "reviews", "undo", "in") == 3
     assert "no decision on 'in'; did you mean 'inn'?" in capsys.readouterr().err
+
+
+def edit_taxonomy(desk: Path, **rows: dict[str, str]) -> Path:
+    """Write into the sheet of the taxonomy: supercategory -> cells; new ones are added."""
+    path = desk / "work" / "review_taxonomy.csv"
+    table = rows_of(path)
+    for row in table:
+        row.update(rows.pop(row["supercategory"], {}))
+    table += [{**dict.fromkeys(table[0], ""), "supercategory": n, **c} for n, c in rows.items()]
+    write_rows(path, table)
+    return path
+
+
+def write_rows(path: Path, rows: list[dict[str, str]]) -> None:
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def taxonomy_of(desk: Path) -> dict[str, tuple[str, str]]:
+    rows = rows_of(desk / "labels" / "taxonomy.csv")
+    return {row["supercategory"]: (row["kind"], row["definition"]) for row in rows}
+
+
+def test_the_sheet_of_the_taxonomy_counts_values_landmarks_and_images(desk: Path) -> None:
+    fill(desk / "work" / "review.csv", PLACES)
+    hgld(desk, "review", "--apply")
+    rows = rows_of(desk / "work" / "review_taxonomy.csv")
+    counts = [[row[c] for c in ("supercategory", "values", "landmarks", "images")] for row in rows]
+    assert counts == [
+        ["church", "2", "4", "4"], ["lake", "2", "4", "4"], ["restaurant", "0", "0", "0"],
+    ]  # fmt: skip
+
+
+def test_taxonomy_and_values_are_edited_in_one_apply(desk: Path) -> None:
+    fill(desk / "work" / "review.csv", PLACES)
+    hgld(desk, "review", "--apply")
+    edit_taxonomy(
+        desk,
+        church={"action": "rename", "into": "chapel", "definition": "any size"},
+        lake={"definition": "still water"},
+        pier={"action": "add", "kind": "human-made"},
+    )
+    fill(desk / "work" / "review.csv", {"pub": "pier", "chapel": "drop"})
+    assert hgld(desk, "review", "--apply") == 20
+    assert taxonomy_of(desk) == {
+        "chapel": ("human-made", "any size"), "lake": ("natural", "still water"),
+        "pier": ("human-made", ""), "restaurant": ("human-made", ""),
+    }  # fmt: skip
+    rows = {row["instance_of"]: row for row in rows_of(desk / "work" / "review.csv")}
+    assert {name: row["supercategory"] for name, row in rows.items()} == {
+        "church": "chapel", "chapel": "", "lake": "lake", "pond": "lake", "pub": "pier",
+        "inn": "",
+    }  # fmt: skip
+    assert {row["status"] for row in rows.values()} == {"decided", "open"}  # and no conflict
+
+
+def test_a_sheet_of_the_taxonomy_may_be_applied_again(desk: Path, tmp_path: Path) -> None:
+    path = edit_taxonomy(
+        desk,
+        lake={"action": "rename", "into": "pond", "definition": "still"},
+        pier={"action": "add", "kind": "human-made"},
+        restaurant={"action": "remove"},
+    )
+    shutil.copy(path, tmp_path / "mine.csv")
+    hgld(desk, "review", "--apply")
+    before = {p: p.read_bytes() for p in (desk / "labels").glob("*.csv")}
+    assert hgld(desk, "review", str(tmp_path / "mine.csv"), "--apply") == 20
+    assert {p: p.read_bytes() for p in (desk / "labels").glob("*.csv")} == before
+
+
+def test_a_sheet_of_before_a_rename_is_applied_with_the_new_name(desk: Path) -> None:
+    fill(desk / "work" / "review.csv", PLACES)
+    hgld(desk, "review", "--apply")
+    old = desk / "old.csv"
+    shutil.copy(desk / "work" / "review.csv", old)
+    where = ["--work", str(desk / "work"), "--now", "2026-11-22"]
+    words = ["taxonomy", "rename", str(desk / "pipeline.toml"), "lake", "waters", *where]
+    assert guarded(lambda: app(words)) == 0
+    rows = rows_of(old)
+    for row in rows:
+        if row["instance_of"] == "pond":
+            row["note"] = "a small one"
+    write_rows(old, rows)
+    assert hgld(desk, "review", str(old), "--apply") == 20
+    found = {row["instance_of"]: row for row in rows_of(desk / "work" / "review.csv")}
+    pond = found["pond"]
+    assert (pond["status"], pond["supercategory"], pond["note"]) == (
+        "decided", "waters", "a small one",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ({"lake": {"action": "renam", "into": "x"}}, "column action: found 'renam'; expected one"),
+        ({"lake": {"into": "x"}}, "column action: found ''; expected one of rename, merge, split"),
+        ({"lake": {"action": "merge"}}, "column into: found ''; expected a name"),
+        ({"lake": {"action": "merge", "into": "church"}}, "'lake' is natural, 'church' is human"),
+        ({"sea": {"kind": "natural"}}, "column supercategory: found 'sea'; expected a name"),
+        ({"sea": {"action": "add"}}, "row 5: 'sea' needs a kind: natural or human-made"),
+        ({"lake": {"kind": "wet"}}, "row 3: kind 'wet': expected natural or human-made"),
+    ],
+)
+def test_faults_of_the_sheet_of_the_taxonomy_name_the_row(
+    desk: Path, rows: dict[str, dict[str, str]], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit_taxonomy(desk, **rows)
+    assert hgld(desk, "review", "--apply") == 3
+    assert said in capsys.readouterr().err
+    assert (desk / "labels" / "taxonomy.csv").read_text() == TAXONOMY
+
+
+def test_a_description_that_was_changed_since_is_not_replaced(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = edit_taxonomy(desk, lake={"definition": "mine"})
+    text = TAXONOMY.replace("lake,natural,", "lake,natural,theirs")
+    (desk / "labels" / "taxonomy.csv").write_text(text)
+    assert hgld(desk, "review", str(path), "--apply") == 3
+    assert "expected the present one: natural, 'theirs'; it was changed since" in (
+        capsys.readouterr().err
+    )

@@ -73,7 +73,7 @@ def sheets_of(
     hints: pd.DataFrame = NO_HINTS,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     values, places = landmarks_of(table)
-    sheet, clusters = write_sheets(
+    sheet, clusters, _ = write_sheets(
         table, summary_of(table), values, places, TAXONOMY, decided, hints,
         options=ReviewOptions(), context=context,
     )  # fmt: skip
@@ -129,7 +129,7 @@ def test_labels_in_other_languages_stand_beside_the_english_ones(
     rows = [("Q1", "de", "=Kapelle"), ("Q3", "de", "See"), ("Q3", "fr", "lac")]
     labels = table_of("class_labels", [dict(zip(names, row, strict=True)) for row in rows])
     values, places = landmarks_of(VALUES)
-    sheet, _ = write_sheets(
+    sheet, _, _ = write_sheets(
         VALUES, summary_of(VALUES), values, places, TAXONOMY, decisions(), NO_HINTS, labels,
         options=ReviewOptions(), context=context,
     )  # fmt: skip

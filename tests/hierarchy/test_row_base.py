@@ -51,7 +51,7 @@ def then(first: pd.DataFrame, **places: str) -> pd.DataFrame:
 def written(decided: pd.DataFrame, taxonomy: pd.DataFrame = TAXONOMY) -> pd.DataFrame:
     """The sheet that is written while these decisions hold, by key."""
     values, places = landmarks_of(VALUES)
-    sheet, _ = write_sheets(
+    sheet, _, _ = write_sheets(
         VALUES, summary_of(VALUES), values, places, taxonomy, decided, NO_HINTS,
         options=None, context=None,  # type: ignore[arg-type]
     )  # fmt: skip

@@ -113,7 +113,7 @@ def test_the_shipped_decisions_lead_every_landmark_to_its_supercategory(
     hints = table_of("class_hints", [])
     review = (clusters, summary, landmark_values, landmarks, taxonomy, decisions, hints)
     require_decisions(*review, options=ReviewOptions(), context=context)
-    sheet, _ = write_sheets(*review, options=ReviewOptions(), context=context)
+    sheet, _, _ = write_sheets(*review, options=ReviewOptions(), context=context)
     assert (sheet["decision"] != "").all()
     *_, lineage, dropped = build_labels(
         landmarks, instance_of, misses, landmark_values, clean_dropped, taxonomy, decisions,
