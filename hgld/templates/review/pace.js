@@ -21,6 +21,7 @@ function leftWords() {
   const each = own ? pace.seconds / made : ASSUMED_SECONDS;
   const minutes = Math.max(1, Math.round((open * each) / 60));
   const seconds = each < 10 ? each.toFixed(1).replace(/\.0$/, "") : Math.round(each);
-  return `${counted(open, "value")} open: about ${counted(minutes, "minute")} `
+  const time = minutes < 120 ? counted(minutes, "minute") : counted(Math.round(minutes / 60), "hour");
+  return `${counted(open, "value")} open: about ${time} `
     + `at ${seconds} s each (${own ? "your pace" : "assumed"})`;
 }
