@@ -262,7 +262,7 @@ def undo_entry(runner: Runner, asked: str, who: str, why: str) -> "tuple[Entry, 
             entry = find_undo(decisions, edits, clusters, entries)
         if entry.cells:
             taxonomy = _open_taxonomy(runner)
-            stays = taxonomy.undo(entry.cells)
+            stays = taxonomy.undo(entry.cells, entry.rows)
             _write_taxonomy(runner, taxonomy, who, "redo" if entry.source == "undo" else "undo")
             return entry, stays
         undone = undo_entry(decisions, edits, clusters, entry, who=who, when=runner.now, why=why)

@@ -14,7 +14,7 @@ import pandas as pd
 from hgld.artifacts import KINDS, declared_table
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.decisions import PLACING, Decided, row_id, short_hash
+from hgld.hierarchy.decisions import PLACING, Decided, Decision, row_id, short_hash
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.words import count_text, nearest, single_blanks
 
@@ -87,6 +87,7 @@ class Taxonomy:
         self.before = deepcopy(self.state)
         self.decisions = records(decisions)
         self.record: list[Row] = []
+        self.undone: dict[int, str] = {}  # place of a decision that is taken back -> its id
 
     def make(self, edits: Sequence[TaxonomyEdit]) -> None:
         """Make the edits in their order.
@@ -106,20 +107,34 @@ class Taxonomy:
             self.state, self.record = deepcopy(self.before), []
             raise InvalidData(*faults)
 
-    def undo(self, recorded: Sequence[Mapping[str, str]]) -> list[str]:
-        """Take recorded edits back, given as the rows of one entry; return what stays, in lines.
+    def undo(
+        self, recorded: Sequence[Mapping[str, str]], made: Sequence[Decision] = ()
+    ) -> list[str]:
+        """Take recorded edits back; return what was changed since and stays, in lines.
 
-        Cells of class roots and overrides that were changed since stay. What names a supercategory
-        that the undo renames follows it.
+        What names a supercategory that the undo renames follows it.
+
+        Args:
+            recorded: rows of one entry in the record.
+            made: the decisions of this entry.
 
         Raises:
             InvalidData: the taxonomy itself was changed since, or a supercategory that would go is
                 in use.
         """
-        names, stays = self._names(), list[str]()
+        earlier, names, stays = deepcopy(self.state), self._names(), list[str]()
+        ids = {row_id(row): row for row in self.decisions}
+        for decision in made:
+            if decision.place in self.state["decisions"]:
+                (old,) = (ids[name] for name in decision.supersedes)
+                self.state["decisions"][decision.place] |= {NAME: old[NAME], "kind": old["kind"]}
+                self.undone[decision.place] = decision.id
+            else:
+                stays.append(f"{decision.key}: decided again since")
         for row in reversed(recorded):
             if row["table"] != "taxonomy":
                 stays += self._put_back(row)
+        self._note(earlier, "undo")
         for key, cells in _rows_of(recorded):
             earlier = deepcopy(self.state)
             self._follow(self._put_back_row(key, cells))
@@ -184,7 +199,7 @@ class Taxonomy:
         rows = [
             {**self.decisions[place], NAME: row[NAME], "kind": row["kind"], "who": who,
              "when": when, "entry": entry, "supersedes": row_id(self.decisions[place]),
-             "undoes": ""}
+             "undoes": self.undone.get(place, "")}
             for place, row in self.state["decisions"].items()
             if row != before[place]
         ]  # fmt: skip

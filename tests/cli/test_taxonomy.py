@@ -1,6 +1,7 @@
 """``hgld taxonomy`` on a small labels folder, through the command line."""
 
 import csv
+import json
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from hgld.artifacts import declared_table
 from hgld.cli import app, guarded
 from hgld.file_lock import hold
+from hgld.hierarchy.decisions import Decided
 
 PIPELINE = """
 labels = "labels"
@@ -260,3 +263,80 @@ def test_an_edit_waits_for_the_lock_of_the_labels(folder: Path) -> None:
             assert texts(folder) == FILES
         assert waits.result() == 0
     assert "park,c" in text_of(folder, "taxonomy.csv")
+
+
+def undo(folder: Path, entry: str, now: str = "2026-11-23") -> int:
+    where = ["--work", str(folder / "work"), "--now", now]
+    words = ["reviews", "undo", str(folder / "pipeline.toml"), "--apply", entry]
+    return guarded(lambda: app([*words, *where]))
+
+
+def last_entry(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    where = ["--work", str(folder / "work"), "--json"]
+    assert guarded(lambda: app(["reviews", "log", str(folder / "pipeline.toml"), *where])) == 0
+    return str(max(row["number"] for row in json.loads(capsys.readouterr().out)))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rename", "parks", "park"),
+        ("merge", "parks", "lake"),
+        ("split", "parks", "lawn", "lawn"),
+        ("describe", "parks", "--kind", "human-made", "--definition", "green"),
+        ("add", "pier", "--kind", "human-made"),
+        ("remove", "lake"),
+    ],
+)
+def test_an_edit_is_undone_and_redone_by_the_log(
+    folder: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    still = ("--kind", "natural", "--definition", "still")
+    taxonomy(folder, "add", "lake", *still, now="2026-11-21")
+    before, held = texts(folder), in_force(folder)
+    assert taxonomy(folder, *words) == 0
+    after, edited = texts(folder), in_force(folder)
+    assert undo(folder, last_entry(folder, capsys)) == 0
+    appended = ("decisions.csv", "taxonomy_edits.csv")
+    assert {n: t for n, t in texts(folder).items() if n not in appended} == {
+        n: t for n, t in before.items() if n not in appended
+    }
+    assert in_force(folder) == held
+    assert undo(folder, last_entry(folder, capsys), "2026-11-24") == 0
+    assert {n: t for n, t in texts(folder).items() if n not in appended} == {
+        n: t for n, t in after.items() if n not in appended
+    }
+    assert in_force(folder) == edited
+
+
+def in_force(folder: Path) -> dict[str, tuple[str, str, str]]:
+    decisions = declared_table("decisions").read(folder / "labels" / "decisions.csv")
+    found = {d.key: (d.answer, d.kind, d.conflict) for d in Decided(decisions).all()}
+    assert not any(conflict for *_, conflict in found.values())
+    return found
+
+
+def test_an_undo_leaves_what_was_decided_since_and_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taxonomy(folder, "add", "lake", "--kind", "natural", now="2026-11-21")
+    taxonomy(folder, "merge", "parks", "lake")
+    entry = last_entry(folder, capsys)
+    taxonomy(folder, "split", "lake", "lawn", "lawn", now="2026-11-23")
+    assert undo(folder, entry) == 0
+    assert "lawn: decided again since" in capsys.readouterr().err
+    assert in_force(folder)["Q1"][0] == "keep parks"
+    assert in_force(folder)["lawn"][0] == "keep lawn"
+
+
+def test_what_is_in_use_since_is_not_undone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taxonomy(folder, "add", "lake", "--kind", "natural")
+    entry = last_entry(folder, capsys)
+    taxonomy(folder, "merge", "parks", "lake", now="2026-11-23")
+    before = texts(folder)
+    assert undo(folder, entry) == 3
+    assert "'lake' is in use by 2 decisions" in capsys.readouterr().err
+    assert texts(folder) == before
