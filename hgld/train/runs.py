@@ -147,7 +147,7 @@ class RunFolder:
         if why or found is None:
             for name in FILES:
                 _remove(self.path / name)
-        elif LOSSES in found:  # restored from the checkpoint: a damaged file costs no step
+        else:  # restored from the checkpoint: a damaged file costs no step
             with atomic_path(self.path / LOSSES) as temporary:
                 temporary.write_text(found[LOSSES], encoding="utf-8")
         # Without config.json the run counts as unfinished until it is saved again.
@@ -161,11 +161,10 @@ class RunFolder:
         done = int(found["step"])
         if found["made_from"] != self.fingerprint:
             return f"its checkpoint at step {done} is of other options or shards"
-        healed = self.count_whole(found.get(UNDECODABLE, {}).get("rows", []))
-        if healed:
-            return f"{healed} images that were damaged when it was trained are whole again"
-        kept = done if LOSSES in found else _count_steps(self.path)
-        return f"{LOSSES} holds {kept} of {done} steps" if kept < done else ""
+        healed = self.count_whole(found[UNDECODABLE]["rows"])
+        if not healed:
+            return ""
+        return f"{healed} images that were damaged when it was trained are whole again"
 
     @contextmanager
     def metrics(self, done: int, write: bool = True, curves: bool = False) -> Iterator["Metrics"]:
@@ -214,6 +213,7 @@ def _remove(path: Path) -> None:
 
 def _open_behind(path: Path, done: int) -> TextIO:
     lines = path.read_bytes().splitlines()[:done] if path.is_file() else []
+    # A kill can leave half a line.
     whole = [line for line in lines if _record(line).get("step") in range(1, done + 1)]
     with atomic_path(path) as temporary:
         temporary.write_bytes(b"".join(line + b"\n" for line in whole))
@@ -229,6 +229,7 @@ def _open_curves(path: Path, done: int) -> Iterator[Any]:
         raise HgldError(
             'train.tensorboard: TensorBoard is not installed; pip install "hgld[tensorboard]"'
         ) from None
+    # Steps after the checkpoint are computed again; their old points must not stay.
     with SummaryWriter(str(path), purge_step=done + 1) as writer:
         yield writer
 
@@ -249,6 +250,7 @@ class Metrics:
         rounded = {name: round(value, 4) for name, value in seconds.items()}
         self.losses.write(json.dumps({"step": step, "loss": loss}) + "\n")
         self.timings.write(json.dumps({"step": step, **rounded}) + "\n")
+        # After each step, so that `hgld status` and a killed run show it.
         self.losses.flush()
         self.timings.flush()
         if self.curves is not None:
@@ -290,7 +292,6 @@ class Checkpoints:
             raise InvalidData(
                 f"{self._path}: is of other options or shards than the run's; {TRAIN_AGAIN}"
             )
-        state.setdefault(UNDECODABLE, {"rows": []})  # checkpoints of older versions lack the entry
         try:
             for name, part in self.parts.items():
                 part.load_state_dict(state[name])
@@ -321,7 +322,8 @@ def _checkpoint_of(run: Path) -> dict[str, Any] | None:
                 return None
         # mmap: only the facts are used here, not the tensors.
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        return {**found, "made_from": str(found["made_from"]), "step": int(found["step"])}
+        facts = {"made_from": str(found["made_from"]), "step": int(found["step"])}
+        return {**found, **facts, LOSSES: str(found[LOSSES]), UNDECODABLE: found[UNDECODABLE]}
     except Exception:  # a damaged file makes torch raise many classes of errors
         return None
 

@@ -297,16 +297,6 @@ def test_the_budget_is_not_new_after_a_resume(train, harmed) -> None:
     train(runs, undecodable_budget=2, **options)
 
 
-def test_a_checkpoint_from_before_damaged_images_were_kept_is_gone_on_from(train, tmp_path) -> None:
-    with watched_by(before_step(3, crash)), pytest.raises(RuntimeError):
-        train({"run": SHORT}, checkpoint_steps=1)
-    path = tmp_path / "models" / "run" / ".checkpoint.pt"
-    state = torch.load(path, weights_only=True)
-    del state["undecodable"]
-    torch.save(state, path)
-    assert len(losses(train({"run": SHORT}) / "run")) == 6
-
-
 @pytest.mark.parametrize("step", [4, 6])  # the last one, too
 def test_a_request_to_stop_saves_and_says_how_to_go_on(train, tmp_path: Path, step: int) -> None:
     handler, says = signal.getsignal(signal.SIGTERM), f"after step {step} of 6"
