@@ -120,9 +120,11 @@ class _Evaluation:
         """Return the report and the values of each query; write rankings to ``out``."""
         models = find_models(self.options.models, runs)
         store = EmbeddingStore(state, self.options)
+        # Embeddings of models that are gone would fill the disk.
         store.keep_only(models)
         record_models(state, models)
         _keep_only(out, [model.name for model in models], self.official is not None)
+        # Before the first embedding, so that a damaged model stops the run at once.
         facts = {model.name: model.facts() for model in models}
         protocol = self._protocol({one["split"] for one in facts.values() if "split" in one})
         found, tables = {}, []
@@ -175,6 +177,7 @@ class _Evaluation:
         """Count queries whose finest class has no other image in the gallery, and these classes."""
         own = int(self.gallery.begins_with(self.query))  # a query in the gallery does not count
         places = [f"level_{i + 1}" for i in range(len(self.levels))]
+        # Counted by class, since pairs of all queries and images need too much memory.
         counts = self.gallery.rows.groupby(places).size().rename("images")
         wanted = self.query.rows[places].merge(counts, how="left", left_on=places, right_index=True)
         lost = wanted[wanted["images"].fillna(0) <= own]

@@ -66,6 +66,7 @@ def k_means(
         restarts: runs from other draws, of which that of least inertia counts.
         starts: (S, D) first centres, S at most ``clusters``; the others are drawn.
     """
+    # Sums in another order differ in the last bit, which can move a value between clusters.
     with threadpool_limits(limits=1):
         if starts is None or not len(starts):
             runs = [_fit(vectors, clusters, restarts, seed, "k-means++")]
@@ -88,6 +89,7 @@ def nearest_to_mean(vectors: np.ndarray, rows: Sequence[int] | np.ndarray) -> in
         1
     """
     chosen = vectors[rows]
+    # Rounded, so that values at equal distance are equal and the first one wins.
     distance = np.linalg.norm(chosen - chosen.mean(axis=0), axis=1).round(6)
     return int(np.asarray(rows)[distance.argmin()])
 
@@ -203,6 +205,7 @@ def _centres_of_decided(
     for row, decision in enumerate(Decided(decisions).of_values(values)):
         if decision and decision.places:
             rows.setdefault(decision.supercategory, []).append(row)
+    # By name, so that the order of the decisions changes no cluster.
     means = [vectors[rows[name]].mean(axis=0) for name in sorted(rows)]
     return np.stack(means) if means else np.empty((0, vectors.shape[1]))
 
@@ -219,6 +222,7 @@ def _propose(
     keys = value_keys(values).tolist()
     made_from = _hash(values, vectors, starts, edits, options)
     before = load_before(context.state, made_from)
+    # Edits name values, not cluster numbers, so they hold for any later clustering.
     anchor_of = anchors_of(edits, keys)
     labels = _group(values, vectors, starts, anchor_of, options)
     ids = keep_ids(keys, labels, before, anchor_of)
@@ -303,6 +307,7 @@ def _describe(
     distances = cdist(vectors, centres)
     at = np.arange(len(ids))
     distance = distances[at, own]
+    # The nearest of the other centres; their own is excluded.
     distances[at, own] = np.inf
     margin = distances.min(axis=1) - distance if len(order) > 1 else np.zeros(len(ids))
     label = values["instance_of"].to_numpy(object)
@@ -317,6 +322,7 @@ def _describe(
 
 
 def _neighbours(order: Sequence[int], centres: np.ndarray) -> dict[int, list[int]]:
+    # Rounded and stable: equally near clusters keep the order of their numbers.
     between = cdist(centres, centres).round(DIGITS)
     nearest = np.argsort(between, axis=1, kind="stable")
     return {

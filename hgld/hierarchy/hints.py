@@ -122,7 +122,9 @@ def hints_above(
 def _hint(found: Iterable[tuple[int, Root]]) -> dict[str, Any]:
     """The hint of the roots at these distances; of each kind, the nearest is named."""
     ordered = sorted(found, key=lambda pair: (pair[0], pair[1].label))
+    # Roots of both kinds at the same distance: a person has to choose.
     kind = _only({root.kind for _, root in _nearest(ordered)}) or ASK
+    # Some roots give only a kind, so the nearest with a supercategory may be farther.
     groups = [pair for pair in ordered if pair[1].kind == kind and pair[1].supercategory]
     told = {root.kind: f"{root.label} ({hops})" for hops, root in reversed(ordered)}
     return {

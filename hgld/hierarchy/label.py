@@ -60,9 +60,11 @@ def build_labels(
     kinds, decided = kinds_of(taxonomy), Decided(decisions)
     _check_decisions(decided, landmark_values, kinds, context.labels / ARTIFACTS["decisions"].file)
     _check_overrides(overrides, kinds, context.labels / ARTIFACTS["overrides"].file)
+    # Cleaning keeps only what decisions need; the origin of a label is in the scraped table.
     values = _with_items(landmark_values, instance_of)
     labelled, reasons = _judge(values, decided)
     _say_conflicts(values, decided)
+    # After the decisions: an override has priority over them.
     labelled |= _override(values, landmarks, overrides)
     rows = (agreement or {}).get("supercategories", ())
     shares = {("decision", row["supercategory"]): f"{row['share']:.3f}" for row in rows}
@@ -159,6 +161,7 @@ def _why_not(found: Sequence[tuple[Row, Decision | None]]) -> tuple[str, str]:
     ]
     if still_open:
         return "undecided", "; ".join(still_open)
+    # Values that the review dropped have no say.
     placed = [(row["instance_of"], d.supercategory) for row, d in found if d and d.places]
     if not placed:
         return "dropped_in_review", "; ".join(row["instance_of"] for row, _ in found)
@@ -184,6 +187,7 @@ def _override(
     """Lineage of this run's landmarks that have an override, with their first value if any."""
     here = landmarks[BY_LANDMARK].merge(overrides, on=BY_LANDMARK)
     first = values.drop_duplicates(BY_LANDMARK)
+    # A landmark without any value may have an override, too.
     unknown = {"item_id": "", "revision": 0, "class_id": "", "instance_of": ""}
     rows = here.merge(first, on=BY_LANDMARK, how="left").fillna(unknown)
     rows = rows.assign(supercategory=[single_blanks(name) for name in rows["supercategory"]])
@@ -218,6 +222,7 @@ def _dropped(
     """The landmarks without a label, each with the one reason that it has."""
     reasons = pd.concat(tables)[columns_of("label_dropped")]
     labelled = pd.MultiIndex.from_frame(lineage[BY_LANDMARK])
+    # An override gives a label to landmarks that earlier stages dropped.
     left = landmarks[~pd.MultiIndex.from_frame(landmarks[BY_LANDMARK]).isin(labelled)]
     return left[BY_LANDMARK].merge(reasons, on=BY_LANDMARK, how="inner")
 

@@ -74,6 +74,7 @@ class LabelComparison:
         series = {name: labels[labels != ""].value_counts() for name, labels in counts.items()}
         table = pd.DataFrame(series).fillna(0).astype("int64").rename_axis("label").reset_index()
         changed = table[["left", "came", "lost", "added"]].sum(axis=1)
+        # Ties by name, so that the same labels give the same table.
         order = table.assign(_changed=changed).sort_values(
             ["_changed", "label"], ascending=[False, True], ignore_index=True
         )
@@ -98,6 +99,7 @@ def read_labels(path: Path, split: str = "") -> dict[str, LabelFile]:
         InvalidData: nothing there, or no label file.
     """
     if not path.is_dir():
+        # A name with both words, such as train_and_index.csv, says nothing.
         said = [name for name in ID_SPACES if name in path.name.casefold()]
         return {split or (said[0] if len(said) == 1 else ""): read_label_file(path)}
     there = {name: path / file for name, file in FILES.items() if (path / file).is_file()}

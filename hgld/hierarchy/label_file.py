@@ -62,6 +62,7 @@ class LabelFile:
     @property
     def untidy(self) -> "pd.Series[bool]":
         """True for rows that have a cell with blanks at its ends or double ones inside."""
+        # An id is a number, so blanks around it are no difference.
         shown = [name for name in COLUMNS if name in self.cells and name != "landmark_id"]
         return (self.cells[shown] != self.labels[shown]).any(axis=1)
 
@@ -121,6 +122,7 @@ def read_label_file(path: Path) -> LabelFile:
     table = table.assign(**texts, **{name: "" for name in OPTIONAL if name not in there})
     _check(table, path)
     data = path.read_bytes()
+    # All columns again as text: a conversion would lose how a cell was written.
     cells = read_csv(path, dict.fromkeys(header, "text"))
     line_end = "\r\n" if b"\r\n" in data[:4096] else "\n"
     return LabelFile(
@@ -137,6 +139,7 @@ def _check(table: pd.DataFrame, path: Path) -> None:
         raise InvalidData(f"{path} row {_row(wrong)}: {expected}{nearest(kind, KINDS)}")
     require_unique(table, ("landmark_id",), path)
     filled = (kinds != "") & (names != "")
+    # Each row is compared with the first row of its label.
     first = kinds[filled].groupby(names[filled]).transform("first").reindex(kinds.index)
     torn = filled & (kinds != first)
     if torn.any():
@@ -178,6 +181,7 @@ def read_published(
     known = found["where"] == "both"
     labelled = found["hierarchical_label"].ne("") & found["natural_or_human_made"].ne("") & known
     labels = found[labelled]
+    # A third-party cut has no category; the data set has the page of each landmark.
     category = labels["category"].where(labels["category"] != "", labels["commons_url"])
     labels = labels.assign(category=category)
     dropped = [

@@ -119,6 +119,7 @@ class Runner:
                 left += left_behind(path, below=True)
             elif artifact.place == "labels":
                 left += left_behind(path.parent, path.name)
+        # Only the holder of the lock writes here, so no temporary file is in use.
         for file in left:
             file.unlink(missing_ok=True)
 
@@ -186,6 +187,7 @@ class Runner:
         earlier = self.stages[: self.stages.index(stage)]
         made = {name for other in earlier for name in other.writes}
         tables: dict[str, Any] = {}
+        # A typo in an option of the last stage is found in the first minutes.
         for later in ahead:
             options = getattr(self.workspace.pipeline, later.name)
             for function, reads in later.checks.items():
@@ -207,6 +209,7 @@ class Runner:
             artifact, path = ARTIFACTS[name], self.workspace.path(name)
             if not isinstance(artifact, Table):
                 continue
+            # A review sheet is read by --apply alone; a run must not lose its cells.
             if artifact.spreadsheet:
                 raise WaitingForReview(
                     f"{path}: holds edits that are not applied; run `hgld review "
@@ -304,7 +307,9 @@ class Runner:
     def _execute(self, stage: Stage, force: bool, begins: Callable[[], None]) -> None:
         start = perf_counter()
         inputs = self._read_inputs(stage)
+        # Hashed before the stage: an input that changes while it runs makes it stale again.
         hashes = self.lock.hashes(stage.reads, self.workspace)
+        # From here on a kill leaves the stage unfinished in the lock.
         self.lock.start(stage)
         load_function(stage.function)  # the import takes seconds and belongs to the start
         begins()
@@ -357,6 +362,7 @@ class Runner:
             yield pipeline
             return
         with load_function(stage.served_by)(self.workspace.source) as (commons, wikidata):
+            # A copy: the stand-in lives only as long as the stage.
             urls = {"commons_api": commons, "wikidata_api": wikidata}
             yield pipeline.model_copy(update={"scrape": pipeline.scrape.model_copy(update=urls)})
 
@@ -399,6 +405,7 @@ class Runner:
             except Imbalance as error:
                 raise HgldError(f"{error}; this is a fault of hgld") from None
         rows = {name: len(t) for name, t in written.items() if isinstance(t, pd.DataFrame)}
+        # Stages without an equation count by their largest table.
         dropped = sum(rows.pop(name) for name in list(rows) if name.endswith("dropped"))
         went_on = max(rows.values(), default=0)
         return Summary(stage.name, None, went_on, dropped, stage.unit, seconds)
@@ -441,6 +448,7 @@ class Runner:
     def _tell_other_pipeline(self) -> None:
         """Send a notice if the folder belonged to another pipeline so far."""
         work = self.workspace.work.resolve()
+        # Relative, so that a work folder can be moved together with its pipeline.
         own = os.path.relpath(self.workspace.pipeline_file.resolve(), work)
         if self.lock.pipeline not in ("", own):
             other = os.path.relpath(work / self.lock.pipeline)
@@ -454,6 +462,7 @@ class Runner:
 def _require_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # Permission bits do not show a read-only mount; a write does.
         (folder / ".lock").touch()
     except OSError as error:
         if error.errno in DISK_FULL:

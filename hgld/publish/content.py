@@ -163,6 +163,7 @@ class Release:
         if self.photos is None:
             return {}
         index = self.photos.index
+        # A folder has the same class in several splits; GLDv2 numbers classes by id space.
         spaces = index["split"]
         if self.road != "folder":
             spaces = spaces.map(SPACE_OF_SPLIT)
@@ -200,6 +201,7 @@ def classes_of_labels(labels: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def splits_of_classes(images: pd.DataFrame) -> pd.DataFrame:
     """The splits in which each class of a folder has images: split, landmark_id."""
     pairs = images[["split", "landmark_id"]].drop_duplicates()
+    # Train first, as people expect, not by letter.
     order = pairs["split"].map(SPLITS.index)
     return pairs.assign(order=order).sort_values(["landmark_id", "order"])[["split", "landmark_id"]]
 
@@ -216,6 +218,7 @@ def classes_of_paths(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> pd.DataFr
 
 def count_levels(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> dict[str, dict[str, int]]:
     """``Release.counts``: level -> split -> how many classes have images there."""
+    # Parsed once for each class, not once for each split.
     paths = dict(zip(hierarchy["landmark_id"], _paths(hierarchy), strict=True))
     found: dict[str, dict[str, set[tuple[str, ...]]]] = {
         level: {split: set() for split in splits["split"].unique()} for level in _levels(hierarchy)
@@ -223,6 +226,7 @@ def count_levels(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> dict[str, dic
     for split, number in zip(splits["split"], splits["landmark_id"], strict=True):
         path = paths.get(number, {})
         for depth, level in enumerate(path, 1):
+            # By the path down to the level: a name may repeat under another parent.
             found[level][split].add(tuple(path.values())[:depth])
     return {
         level: {split: len(classes) for split, classes in by_split.items()}

@@ -403,6 +403,7 @@ def gap_bound_with_calibration(
     _check_batches(positives, negatives, good_positives, bad_negatives)
     batches = list(zip(positives, negatives, good_positives, bad_negatives, strict=True))
     if as_printed:
+        # What precedes each batch, as sums; Eq. 27 needs nothing else of it.
         earlier = [(0, 0, 0, 0), *accumulate(batches, _add_counts)]
         total = sum(map(_calibrated_precision, batches, earlier))
     else:
@@ -437,6 +438,7 @@ def _least_precision(batches: Counter[Counts]) -> float:
             f"{MOST_STATES:,}; take fewer batches"
         )
     least = {(0,) * len(kinds): 0.0}
+    # Ordered so that each choice is complete before it is extended by a batch.
     for chosen in product(*(range(count + 1) for count in most)):
         earlier = (np.array(chosen) @ np.array(kinds)).tolist()
         for i, kind in enumerate(kinds):
@@ -517,6 +519,7 @@ def _levels_of(relevance: Tensor, levels: Tensor) -> tuple[Tensor, Tensor, Tenso
         )
     if not bool((relevance >= 0).all()) or not bool(torch.isfinite(relevance).all()):
         raise ShapeError("relevance holds negative values, nan or inf; expected values >= 0")
+    # Relevance of an image outside the gallery counts as 0.
     rel = relevance.double() * (levels > 0)
     ordered, columns = rel.sort(dim=1)
     new = ordered.diff(dim=1, prepend=torch.zeros_like(ordered[:, :1])) > 0

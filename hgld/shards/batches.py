@@ -146,6 +146,7 @@ class BatchPlan:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of everything that decides the batches: shards, samples, options, seed."""
+        # The arrays too: two splits of the same shards give other batches.
         digest = sha256(repr((self._manifest_sha256, self.options, self.seed)).encode())
         for array in (self.samples.labels, self.samples.runs, self.samples.shards):
             digest.update(np.ascontiguousarray(array).tobytes())
@@ -279,6 +280,7 @@ def _deal_in_groups(
         )
     if options.batches_per_combination is not None:
         parts = [_draw_parts(*of, width, random) for of in zip(parts, size, strict=True)]
+    # The n-th time that a parent is drawn, its n-th part is taken.
     chosen = (np.cumsum(size) - size)[sets] + count_up(sets)
     return np.asarray(np.concatenate(parts)[chosen].reshape(len(sets), -1))
 
@@ -311,6 +313,7 @@ def _plan_in_shards(
     first = np.flatnonzero(np.r_[True, (ordered[1:] != ordered[:-1]).any(1)])
     size = np.diff(np.r_[first, len(ordered)])
     classes = samples.labels[order[first], -1]
+    # The cap is on images of a class, which may be in many runs.
     groups = _cap_runs(classes, _count_run_groups(classes, size, options), options)
     require_classes(groups, options, classes)
     parents = parents_of(samples.labels[order[first]])

@@ -102,8 +102,10 @@ def read_hierarchy(
     """
     file = context.source.labels_csv
     rows, levels = _read_labels(source, context.source)
+    # Each class has one parent (checked), so its first row has the whole path.
     rows = rows.drop_duplicates(levels[-1])
     paths = rows.set_index(levels[-1], drop=False)[levels]
+    # Row numbers as a spreadsheet counts: from 1, below the header.
     places = pd.Series(rows.index + 2, index=paths.index)
     known = landmarks["name"].isin(paths.index)
     found = landmarks[known].reset_index(drop=True)
@@ -140,6 +142,7 @@ def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, li
     if rows.empty:
         raise InvalidData(f"{path}: no rows below the header; expected one row an image")
     rows = rows.apply(lambda column: column.str.strip())
+    # A CSV from Windows has backslashes.
     rows["path"] = rows["path"].str.replace("\\", "/", regex=False).map(os.path.normpath)
     if options.repeated_names == "qualify":
         rows = _qualify(rows, levels)
@@ -154,6 +157,7 @@ def _qualify(rows: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
     """Rename each class with several parents to NAME (PARENT)."""
     for coarse, fine in pairwise(levels):
         pairs = rows.loc[(rows[coarse] != "") & (rows[fine] != ""), [coarse, fine]]
+        # A name is repeated if it remains twice after equal pairs are merged.
         names = pairs.drop_duplicates()[fine]
         repeated = rows[fine].isin(names[names.duplicated()])
         named = rows[fine] + " (" + rows[coarse] + ")"
@@ -288,6 +292,7 @@ def _judge(rows: pd.DataFrame, finest: str, source: Path, file: str) -> pd.DataF
     splits = rows.get("split", pd.Series("", index=rows.index, dtype="str")).replace("", "train")
     judged = pd.DataFrame({"path": rows["path"], "split": splits, "size_bytes": sizes})
     judged = judged.assign(reason="", detail="")
+    # In this order: the first check that applies gives the row its one reason.
     for reason, applies, detail in checks:
         wrong = applies & (judged["reason"] == "")
         judged["detail"] = judged["detail"].mask(wrong, detail)
@@ -297,6 +302,7 @@ def _judge(rows: pd.DataFrame, finest: str, source: Path, file: str) -> pd.DataF
 
 def _hint_at_twins(dropped: pd.DataFrame, unlisted: pd.DataFrame) -> pd.DataFrame:
     """Add a hint to a missing file if the folder has one whose name looks the same."""
+    # macOS writes names in decomposed form, a CSV often in composed form.
     there = set(unlisted["path"].map(_look))
     looks = (dropped["reason"] == "not in folder") & dropped["path"].map(_look).isin(there)
     hint = dropped["detail"] + "; a file is there whose name looks the same (another Unicode form)"
@@ -304,6 +310,7 @@ def _hint_at_twins(dropped: pd.DataFrame, unlisted: pd.DataFrame) -> pd.DataFram
 
 
 def _images(taken: pd.DataFrame, judged: pd.DataFrame, finest: str) -> pd.DataFrame:
+    # Numbered by name, so that the order of the CSV changes no number.
     names = sorted(taken[finest].unique())
     images = pd.DataFrame(
         {
@@ -322,6 +329,7 @@ def _draw_splits(taken: pd.DataFrame, levels: list[str], options: CollectOptions
     """Return the split of each image: that of its finest class, drawn within each coarsest one."""
     classes = taken.drop_duplicates(levels[-1]).sort_values(levels[-1])
     names = classes[levels[-1]].tolist()
+    # Drawn within each coarsest class, so that small ones are in every split.
     groups = classes[levels[0]] if len(levels) > 1 else None
     splits = dict(zip(names, split_classes(names, options, groups), strict=True))
     return taken[levels[-1]].map(splits).astype("str")

@@ -74,6 +74,7 @@ def _index_tar(tar: Path, folder: Path, state: Path) -> pd.DataFrame:
     facts, name = tar.stat(), tar.relative_to(folder).as_posix()
     # part of the seal, so a scan of another tar does not match
     identity = f"{name}\n{facts.st_size}\n{facts.st_mtime_ns}\n{facts.st_ctime_ns}\n"
+    # The name is hashed, since it may hold a folder or be too long.
     kept = state / "tars" / f"{sha256(os.fsencode(name)).hexdigest()[:32]}.scan"
     content = read_sealed(kept, identity)
     if content is not None:
@@ -165,6 +166,7 @@ def _train_rows(source: Path, options: CollectOptions) -> pd.DataFrame:
 
     def less(piece: pd.DataFrame) -> pd.DataFrame:
         """Clear the URLs of photos that are not taken, which are half of the file."""
+        # 4.1 million URLs need gigabytes; those of dropped photos are never used.
         if not options.train_clean_csv or not options.clean_only:
             return piece
         return piece.assign(url=piece["url"].where(taken.get_indexer(piece["id"]) >= 0, ""))
@@ -230,6 +232,7 @@ def _read_solution(source: Path, options: CollectOptions) -> pd.DataFrame:
             "their landmarks; name that file too, or set retrieval_solution_csv to ''"
         )
     solution = SOLUTION.read(source / options.retrieval_solution_csv)
+    # The official file marks queries without an answer in both ways.
     ignored = (solution["Usage"] == "Ignored") | solution["images"].str.strip().isin(["None", ""])
     return solution.assign(
         images=solution["images"].str.split().str.join(" ").mask(ignored, ""), ignored=ignored
@@ -241,6 +244,7 @@ def _query_rows(
 ) -> pd.DataFrame:
     """Return one row for each test image with the landmark of its first relevant index image."""
     first = solution["images"].str.partition(" ")[0] if len(solution) else solution["images"]
+    # The official solution lists images only; the landmark is that of the first one.
     landmark_of = index.drop_duplicates("image_id").set_index("image_id")["landmark_id"]
     found = first.map(landmark_of)
     ignored = solution["ignored"].to_numpy(bool) if len(solution) else np.zeros(0, bool)
@@ -277,6 +281,7 @@ def _rows(table: pd.DataFrame, file: str) -> pd.DataFrame:
     rows = pd.DataFrame({"image_id": table["id"], "landmark_id": table["landmark_id"]})
     if "url" in table:
         rows["url"] = table["url"]
+    # A row is a repeat if an earlier row has its id.
     again = _find(rows["image_id"], rows["image_id"]) != np.arange(len(rows))
     rows["reason"] = pd.Series("", index=rows.index, dtype="str").mask(again, "duplicate")
     rows["detail"] = pd.Series("", index=rows.index, dtype="str").mask(again, f"again in {file}")
@@ -298,6 +303,7 @@ def _locate(split: str, rows: pd.DataFrame, source: Path, pattern: str, state: P
     """Find each row's image in the tars; rows and members without a match are dropped."""
     members = index_tars(source, pattern, state)
     again = _find(members["image_id"], members["image_id"]) != np.arange(len(members))
+    # Official tars repeat some members; the first one counts.
     twice = members[again]
     twice = twice.assign(reason="duplicate", detail="again in " + twice["path"])
     place = _find(rows["image_id"], members["image_id"])
@@ -309,6 +315,7 @@ def _locate(split: str, rows: pd.DataFrame, source: Path, pattern: str, state: P
     about = rows[taken].assign(**{name: rows.get(name, UNKNOWN) for name in ABOUT}, split=split)
     about["url"] = about["url"].where(about["url"].str.strip() != "", UNKNOWN)
     images = pd.concat([about.reset_index(drop=True), located], axis="columns")
+    # Members that no row names: every member ends in exactly one table.
     strange = ~again
     strange[place[place >= 0]] = False
     extra = members[strange]

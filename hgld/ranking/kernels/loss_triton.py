@@ -38,6 +38,7 @@ def bound_rows(scores, levels, found, width, BLOCK: tl.constexpr):
         BLOCK: columns at a time.
     """
     row = tl.program_id(0).to(tl.int64)
+    # 127 is the largest int8, so lanes beyond the row change no minimum.
     low = tl.full([BLOCK], 127, tl.int64)
     high = tl.full([BLOCK], -1, tl.int64)
     wrong = tl.zeros([BLOCK], tl.int32)
@@ -47,6 +48,7 @@ def bound_rows(scores, levels, found, width, BLOCK: tl.constexpr):
         low = tl.minimum(low, tl.where(at < width, level, 127))
         high = tl.maximum(high, tl.where(at < width, level, -1))
         s = tl.load(scores + row * width + at, mask=at < width, other=0.0)
+        # A comparison with nan is false, so one test finds nan and inf.
         wrong |= (tl.abs(s) < float("inf")).to(tl.int32) ^ 1
     tl.store(found + row * 3, tl.min(low, 0))
     tl.store(found + row * 3 + 1, tl.max(high, 0))
@@ -119,6 +121,7 @@ def list_positives(
         at = start + tl.arange(0, BLOCK)
         level = tl.load(levels + base + at, mask=at < width, other=0).to(tl.int32)
         hit = (level > 0).to(tl.int32)
+        # The running count is each positive's place, so no two lanes write one address.
         tl.store(columns + base + seen + tl.cumsum(hit, 0) - 1, at, mask=level > 0)
         seen += tl.sum(hit, 0)
         if BY_LEVEL:
@@ -137,6 +140,7 @@ def list_positives(
         if KIND == 0:
             scale = tl.sum(worth * counts.to(tl.float64), 0)
         else:  # finest first
+            # The ideal order is finest first: a level ranks behind all finer ones.
             above = seen - tl.cumsum(counts, 0)
             until = tl.load(discounts + above + counts, mask=here, other=0.0)
             scale = tl.sum(worth * (until - tl.load(discounts + above, mask=here, other=0.0)), 0)
