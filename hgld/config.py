@@ -458,7 +458,9 @@ class ClusterOptions(Options):
 class ReviewOptions(Options):
     """The review, and the share of decisions that lets a run pass it."""
 
-    operational: ClassVar[frozenset[str]] = frozenset({"who", "page_photos", "page_megabytes"})
+    operational: ClassVar[frozenset[str]] = frozenset(
+        {"who", "page_photos", "page_megabytes", "thumbnails"}
+    )
     min_coverage: float = Field(1.0, ge=0, le=1)
     """Share of labelled landmarks whose value must be decided before the run goes on."""
     who: str = ""
@@ -467,6 +469,9 @@ class ReviewOptions(Options):
     """For --html: photos of a value, each of another landmark."""
     page_megabytes: float = Field(12.0, gt=0)
     """For --html: size of the page in MB; photos fill the space that the rows leave."""
+    thumbnails: Literal["none", "commons"] = "none"
+    """For --serve: values without a photo on this machine show one of Wikimedia Commons; needs
+    scrape.contact."""
 
 
 class LabelOptions(Options):

@@ -38,8 +38,10 @@ if TYPE_CHECKING:
     from hgld.review.apply import Applied
     from hgld.review.entries import Entry
     from hgld.review.taxonomy import Taxonomy, TaxonomyEdit
+    from hgld.review.undo import Undone
 
 __all__ = [
+    "PAGE_READS",
     "add_comment",
     "apply_review",
     "blind_sheet",
@@ -51,10 +53,13 @@ __all__ = [
     "read_taxonomy",
     "read_threads",
     "redo_decisions",
+    "render_sheet",
     "save_choices",
+    "shown_images",
     "suggest_clusters",
     "undo_decisions",
     "undo_entry",
+    "undo_saved",
     "write_blind_page",
     "write_review_page",
     "write_workbook",
@@ -177,6 +182,20 @@ def read_threads(runner: Runner) -> dict[str, list[list[str]]]:
     comments = runner.read("comments", runner.stage("review"))
     threads: dict[str, list[list[str]]] = load_function("hgld.review.comments:threads_of")(comments)
     return threads
+
+
+def undo_saved(runner: Runner, entry: str, who: str) -> "Undone":
+    """Take a save of a page back as ``undo_entry`` does; only the labels folder is locked."""
+    from hgld.review.entries import find_entry
+    from hgld.review.undo import undo_entry
+
+    with _labels_held(runner):
+        stage, when = runner.stage("review"), runner.now
+        decisions, edits, _ = (runner.read(name, stage) for name in LOGGED)
+        found, clusters = find_entry(list_entries(runner), entry), _clusters(runner)
+        undone = undo_entry(decisions, edits, clusters, found, who=who, when=when, why="")
+        _append(runner, "decisions", decisions, undone.decisions)
+    return undone
 
 
 @contextmanager
@@ -433,14 +452,15 @@ def write_review_page(runner: Runner) -> Path:
     stage, workspace = runner.stage("review"), runner.workspace
     path = workspace.work / "review.html"
     with runner.alone():
-        _write_page(
+        page = render_sheet(
             runner,
-            path,
             runner.make(stage)["review"],
             command=f"hgld review {workspace.words} --apply review.csv",
             decisions=runner.read("decisions", stage),
             threads=read_threads(runner),
         )
+        with atomic_path(path) as temporary:
+            temporary.write_text(page, encoding="utf-8")
     return path
 
 
@@ -453,28 +473,30 @@ def write_blind_page(runner: Runner, path: Path, seed: int) -> int:
     with runner.alone():
         sheet = _blind_sheet(runner, seed, hints=False)
         command = f"hgld reviews agree {quote(file)} OTHER.csv --taxonomy {quote(str(taxonomy))}"
-        _write_page(runner, path, sheet, command=command, blind_file=file)
+        page = render_sheet(runner, sheet, command=command, blind_file=file)
+        with atomic_path(path) as temporary:
+            temporary.write_text(page, encoding="utf-8")
     return len(sheet)
 
 
-def _write_page(runner: Runner, path: Path, sheet: pd.DataFrame, **facts: Any) -> None:
-    """Write the page of a sheet with the tables and photos that belong to it."""
+def render_sheet(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:
+    """Return the page of a sheet with the tables and photos that belong to it."""
     stage, workspace = runner.stage("review"), runner.workspace
-    page = load_function("hgld.review.page:render_page")(
+    page: str = load_function("hgld.review.page:render_page")(
         sheet,
         *(runner.read(name, stage) for name in PAGE_READS),
-        _shown_images(runner, stage),
+        shown_images(runner),
         options=workspace.pipeline.review,
         source=workspace.source,
         title=workspace.pipeline.title or workspace.work.name,
         **facts,
     )
-    with atomic_path(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    return page
 
 
-def _shown_images(runner: Runner, stage: Stage) -> Any:
+def shown_images(runner: Runner) -> Any:
     """Return the images that the pipeline would export."""
+    stage = runner.stage("review")
     images, removals = (runner.read(name, stage) for name in ("images", "removals"))
     withhold = load_function("hgld.shards.shard_plan:withhold")
     shown, _ = withhold(images, removals, runner.workspace.pipeline.export.licenses)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hgld.pipeline.lock import Workspace
     from hgld.pipeline.run import Runner
 
-__all__ = ["name_to_sign", "open_runner", "open_workspace", "require_names"]
+__all__ = ["date_of", "name_to_sign", "open_runner", "open_workspace", "require_names"]
 
 
 def open_runner(
@@ -30,7 +30,7 @@ def open_runner(
     from hgld.pipeline.run import Runner
 
     workspace = open_workspace(pipeline_file, settings, work)
-    return Runner(workspace, _date(now), Printer())
+    return Runner(workspace, date_of(now), Printer())
 
 
 def open_workspace(
@@ -78,7 +78,8 @@ def name_to_sign(workspace: "Workspace") -> str:
     return name or "unsigned"
 
 
-def _date(now: str | None) -> str:
+def date_of(now: str | None) -> str:
+    """Return the date of ``--now``, else today's (UTC)."""
     from datetime import UTC, date, datetime
 
     try:

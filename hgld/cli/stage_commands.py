@@ -19,7 +19,7 @@ from typer.core import TyperCommand
 
 from hgld.cli.arguments import Force, Now, PipelineFile, Settings, Work
 from hgld.cli.output import progress
-from hgld.cli.runners import name_to_sign, open_runner
+from hgld.cli.runners import date_of, name_to_sign, open_runner
 from hgld.errors import UsageError, WaitingForReview
 from hgld.pipeline.stages import STAGES, stage_names
 from hgld.words import count_text
@@ -203,6 +203,13 @@ def _review(
     html: Annotated[
         bool, typer.Option("--html", help="Write the sheet as a page too: review.html.")
     ] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve the page until Ctrl-C; decisions are saved.")
+    ] = False,
+    host: Annotated[
+        str, typer.Option("--host", help="With --serve: address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="With --serve: port; 0: a free one.")] = 8642,
 ) -> None:
     runner = call.open()
     if sheets and not apply:
@@ -228,6 +235,16 @@ def _review(
             typer.echo(f"workbook: {review_actions.write_workbook(runner)}")
         if html:
             typer.echo(f"page: {review_actions.write_review_page(runner)}")
+        if serve:
+            from hgld.cli.review_site import serve_review
+
+            serve_review(
+                runner,
+                host,
+                port,
+                today=lambda: date_of(call.now),
+                show=lambda url: typer.echo(f"page: {url}"),
+            )
         runner.run_one("review", call.force)
     if conflicts:
         raise typer.Exit(WaitingForReview.exit_code)

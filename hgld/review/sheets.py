@@ -8,6 +8,7 @@ their images and the uncertainty of their cluster. Decisions that no longer fit 
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,15 @@ from hgld.review.suggestions import fit_model, suggest
 from hgld.review.taxonomy import list_taxonomy
 from hgld.words import count_text
 
-__all__ = ["hints_of", "in_review_order", "list_values", "require_decisions", "write_sheets"]
+__all__ = [
+    "hints_of",
+    "in_review_order",
+    "list_decisions",
+    "list_history",
+    "list_values",
+    "require_decisions",
+    "write_sheets",
+]
 
 EXAMPLES = 3
 FIRST_TO_LAST = {"conflict": -1, "open": 0, "unsure": 0, "stale": 1, "decided": 2}
@@ -125,6 +134,59 @@ def list_values(
         for label in [row["instance_of"] or row["key"]]
     )
     return sheet.assign(base=list(map(str, bases)))
+
+
+def list_decisions(
+    clusters: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    decisions: pd.DataFrame,
+    class_hints: pd.DataFrame,
+) -> dict[str, dict[str, Any]]:
+    """Return for each key the cells of ``review.csv`` that decisions change, and its history."""
+    decided, kinds = Decided(decisions), kinds_of(taxonomy)
+    evidence = evidence_of(clusters, hints_of(class_hints))
+    here = set(value_keys(clusters))
+    values = [
+        *zip(
+            value_keys(clusters),
+            clusters["class_id"],
+            clusters["instance_of"],
+            evidence,
+            strict=True,
+        ),
+        *(
+            (d.key, d.key * (d.key_type == "qid"), d.key, "")
+            for d in decided.all()
+            if d.key not in here
+        ),
+    ]
+    found = {}
+    for key, class_id, label, now in values:
+        heads = decided.heads(class_id, label)
+        decision = decided.find(class_id, label)
+        gone = key not in here and decision is not None and not decision.rivals
+        found[key] = {
+            **cells_of(decision),
+            "status": "stale" if gone else _status(decision, now, kinds),
+            "conflict": decision.conflict if decision else "",
+            "base": str(base_of(key, heads)),
+            "history": list_history(decided, class_id, label),
+        }
+    return found
+
+
+def list_history(decided: Decided, class_id: str, instance_of: str) -> list[list[Any]]:
+    """Return all decisions on a value, newest first.
+
+    Returns:
+        decision, supercategory, who, when, why, and whether it holds, of each; more than one holds
+        if people are in conflict.
+    """
+    heads = {head.id for head in decided.heads(class_id, instance_of)}
+    return [
+        [one.decision, one.supercategory, one.who, one.when, one.why, one.id in heads]
+        for one in reversed(decided.history(class_id, instance_of))
+    ]
 
 
 def in_review_order(sheet: pd.DataFrame) -> pd.DataFrame:

@@ -177,6 +177,36 @@ class ApiClient:
         self._tell_warnings(answer.document, url)
         return answer.document
 
+    def download(self, url: str, most_bytes: int) -> bytes | None:
+        """Return the bytes of a file, in turn with all other requests; None if it is not there.
+
+        Raises:
+            Resumable: the server cannot be reached, or asks for a pause.
+        """
+        here = on_this_machine(url)
+        if not here:
+            self._take_turn(url)
+        self.requests += 1
+        try:
+            with self.session.deadline(self.answer_timeout_s):
+                response = self.session.get(
+                    url,
+                    timeout=TIMEOUT_S,
+                    allow_redirects=False,
+                    stream=True,
+                    proxies=DIRECTLY if here else None,
+                )
+                body = read_all(response, most_bytes)
+        except requests.RequestException as error:
+            raise Resumable(f"{url}: {type(error).__name__}; try again later") from None
+        if response.status_code == 200:
+            return body
+        answer = classify(response.status_code, response.headers, body)
+        if answer.kind not in ("wait", "transient"):
+            return None
+        self._hold_back(url, pause_before(1, answer.pause_s or WAIT_S))
+        raise Resumable(f"{url}: {answer.reason}; try again later")
+
     def _send(self, url: str, action: str, parameters: Mapping[str, str]) -> Answer:
         """Send one request when it may be sent, and classify its answer."""
         if not on_this_machine(url):

@@ -27,7 +27,7 @@ from hgld.images import Undecodable, decode_rgb
 from hgld.shards.files import FileReader
 from hgld.tasks import track
 
-__all__ = ["PhotoReader", "ReviewPhoto", "captions_of", "choose_images", "read_photos"]
+__all__ = ["PhotoReader", "ReviewPhoto", "captions_of", "choose_images", "read_photos", "shrink"]
 
 SIDE = 176  # pixels of the longer side
 QUALITY = 72
@@ -106,7 +106,7 @@ class PhotoReader:
         try:
             with self._alone:  # the reader closes files that another thread might read
                 data = self._reader.read(row["path"], row["offset"], row["size_bytes"])
-            return _shrink(data)
+            return shrink(data)
         except (InvalidData, Undecodable):
             return None
 
@@ -129,15 +129,19 @@ def _read(
     reader = FileReader(source)
     for row in track(rows, "Reading photos", len(rows)):
         try:
-            jpeg = _shrink(reader.read(row["path"], row["offset"], row["size_bytes"]))
+            jpeg = shrink(reader.read(row["path"], row["offset"], row["size_bytes"]))
         except (InvalidData, Undecodable):
             continue
         yield row, ReviewPhoto(b64encode(jpeg).decode(), row["name"], Credit.of(row))
     reader.close()
 
 
-def _shrink(data: bytes) -> bytes:
-    """Return an image as a small JPEG."""
+def shrink(data: bytes) -> bytes:
+    """Return an image as a small JPEG.
+
+    Raises:
+        Undecodable: it is damaged, or no image.
+    """
     image = decode_rgb(data, at_least=2 * SIDE)
     image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()

@@ -29,10 +29,11 @@ from hgld.hierarchy.columns import records
 from hgld.hierarchy.decisions import Decided
 from hgld.review.page.nearest import find_next_clusters
 from hgld.review.page.photos import ReviewPhoto, captions_of, choose_images, read_photos
+from hgld.review.sheets import list_history
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
 
-__all__ = ["history_facts", "render_page"]
+__all__ = ["history_facts", "render_page", "taxonomy_facts"]
 
 SCRIPTS = (  # in the order of their dependencies
     "dom.js",
@@ -111,7 +112,7 @@ def render_page(
             {} if blind_file else find_next_clusters(clusters, label_vectors),
         ),
         "clusters": {} if blind_file else _cluster_facts(cluster_summary),
-        "taxonomy": _taxonomy_facts(taxonomy),
+        "taxonomy": taxonomy_facts(taxonomy),
     }
     keys = _keys(facts)
     facts["history"] = {} if decisions is None else history_facts(decisions, clusters, keys)
@@ -172,7 +173,7 @@ def _cluster_facts(cluster_summary: pd.DataFrame) -> dict[str, dict[str, Any]]:
     }
 
 
-def _taxonomy_facts(taxonomy: pd.DataFrame) -> list[dict[str, Any]]:
+def taxonomy_facts(taxonomy: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the supercategories in the spelling of decisions."""
     return [
         {**row, "supercategory": single_blanks(row["supercategory"])} for row in records(taxonomy)
@@ -181,23 +182,16 @@ def _taxonomy_facts(taxonomy: pd.DataFrame) -> list[dict[str, Any]]:
 
 def history_facts(
     decisions: pd.DataFrame, clusters: pd.DataFrame, keys: Sequence[str]
-) -> dict[str, list[list[str]]]:
-    """Return row number -> decision, supercategory, who, when and why of each, newest first.
+) -> dict[str, list[list[Any]]]:
+    """Return row number -> its history (``list_history``).
 
     A value without one is left out. A key without a value has the decisions on its id or label.
     """
     decided = Decided(decisions)
     columns = (value_keys(clusters), clusters["class_id"], clusters["instance_of"])
     value_of = {key: value for key, *value in zip(*columns, strict=True)}
-    made = {key: decided.history(*value_of.get(key, (key, key))) for key in keys}
-    return {
-        str(row): [
-            [one.decision, one.supercategory, one.who, one.when, one.why]
-            for one in reversed(made[key])
-        ]
-        for row, key in enumerate(keys)
-        if made[key]
-    }
+    made = {key: list_history(decided, *value_of.get(key, (key, key))) for key in keys}
+    return {str(row): made[key] for row, key in enumerate(keys) if made[key]}
 
 
 def _landmark_facts(landmark_values: pd.DataFrame, keys: Sequence[str]) -> dict[str, Any]:

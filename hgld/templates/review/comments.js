@@ -23,15 +23,18 @@ function remark(row, text) {
 
 function commentPart(row) {
   if (data.blind) return null;
-  const said = data.comments[row.number] || [];
-  const lines = said.map(([who, when, text]) => make("li", {}, bold(who || "somebody"), ` ${when} `, span(text)));
+  const head = make("h3", {});
+  const list = make("ol", { class: "history" });
   const field = make("textarea", {
     id: "comment", rows: "1", placeholder: "Add to the discussion; it decides nothing",
     oninput: (event) => remark(row, event.target.value),
   });
-  field.value = remarks.get(row.key) || "";
-  return make("section", { class: "part" },
-    make("h3", {}, "Comments", said.length ? small(count(said.length)) : null),
-    make("ol", { class: "history" }, ...lines),
-    make("label", { class: "field" }, "New comment", field));
+  onRefresh(() => {
+    const said = data.comments[row.number] || [];
+    head.replaceChildren("Comments", ...(said.length ? [small(count(said.length))] : []));
+    list.replaceChildren(...said.map(([who, when, text]) =>
+      make("li", {}, bold(who || "somebody"), ` ${when} `, span(text))));
+    if (document.activeElement !== field) field.value = remarks.get(row.key) || "";
+  });
+  return make("section", { class: "part" }, head, list, make("label", { class: "field" }, "New comment", field));
 }

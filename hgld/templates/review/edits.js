@@ -62,7 +62,7 @@ function put(row, cells) {
 function undo() {
   const step = steps.pop();
   if (!step) return null;
-  if (step.saved) undoSaved(step);
+  if (step.entry) undoSaved(step);
   else for (const [key, before] of step) put(rowOf.get(key), before);
   keep();
   tell();

@@ -2,91 +2,105 @@
 
 const AGAIN_MS = 1000; // between two attempts to reach the server
 const QUIET_MS = 4000; // of a note that is being written, until it is sent
+const MOST_STEPS = 200; // that can be undone after a reload
 const session = {
-  at: data.live.at, who: "", people: [], away: "", sending: false, stream: null, again: 0,
+  at: data.live.at, people: [], away: "", sending: false, stream: null, again: 0, quiet: 0,
   refused: new Map(), // step -> why the server refused it
 };
 
 function startLive() {
-  session.who = clean(recall(WHO) || "");
-  const saved = JSON.parse(recall(`${storeName()} saved`) || "[]").filter(({ keys }) => keys.every((key) => rowOf.has(key)));
-  steps.unshift(...saved.map(({ id, keys }) => Object.assign(keys.map((key) => [key]), { id, saved: true })));
-  byId("save").before(button("primary", showPeople, span(""), make("b", { hidden: true })));
-  byId("save").previousSibling.id = "people";
-  byId("save").hidden = true;
+  byId("save").hidden = true; // nothing has to be downloaded
+  byId("save").before(make("button", {
+    type: "button", id: "people", class: "primary", "aria-haspopup": "dialog", onclick: showPeople,
+  }, span(), make("b")));
   byId("banner").after(make("div", { class: "banner", id: "away", role: "status", hidden: true }));
+  document.body.append(make("dialog", { id: "shared", "aria-labelledby": "shared-title" }));
+  recallSteps();
   changed.push(drawPeople, sendSoon);
-  document.addEventListener("focusout", (event) => event.target.id === "note" && send());
+  document.addEventListener("focusout", (event) => ["note", "comment"].includes(event.target.id) && send());
   document.addEventListener("visibilitychange", () => document.hidden && send());
   drawPeople();
-  if (session.who) connect();
+  connect();
+  if (person) send();
   else showPeople();
 }
 
-// The stream of news; if it breaks, it is opened again, and what waits is sent.
+// The steps that this person has saved before can be undone, too.
+function recallSteps() {
+  const known = (step) => step.keys.every((key) => rowOf.has(key));
+  const saved = JSON.parse(recall(`${storeName()} saved`) || "[]").filter(known);
+  steps.unshift(...saved.map(({ keys, entry }) => Object.assign(keys.map((key) => [key]), { entry })));
+  pace.before = countEdits();
+  drawBar();
+}
+
+// The stream of news. After an error it is opened again, since a browser gives up after some.
 function connect() {
   session.stream?.close();
-  const asked = new URLSearchParams({ since: session.at, who: session.who });
-  const stream = new EventSource(`events?${asked}`);
+  const stream = new EventSource(`events?${new URLSearchParams({ since: session.at, who: person })}`);
   session.stream = stream;
-  stream.onmessage = (event) => {
-    receive(JSON.parse(event.data));
-    if (session.away) send();
-  };
+  stream.onmessage = (event) => receive(JSON.parse(event.data));
   stream.onerror = () => {
-    stream.close(); // a browser would not try again after some errors
+    stream.close();
     clearTimeout(session.again);
     session.again = setTimeout(connect, AGAIN_MS);
-    leaveServer();
+    leaveServer("The server does not answer");
   };
 }
 
-function leaveServer() {
-  session.away = "The server does not answer";
+function leaveServer(why) {
+  session.away = why;
   drawPeople();
 }
 
 async function ask(path, facts) {
   const answer = await fetch(path, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ ...facts, who: session.who, since: session.at }),
+    method: "POST", headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ ...facts, who: person, since: session.at }),
   });
   const found = await answer.json();
   if (answer.ok) return found;
-  throw Object.assign(new Error(found.error), { refused: answer.status === 422 });
+  throw Object.assign(new Error(found.error), { isRefusal: answer.status === 422, isAnswer: true });
 }
 
-const numberOf = (at) => Number(at.split(":")[1]);
-const sameRun = (one, other) => one.split(":")[0] === other.split(":")[0];
-
-// Takes in what is new; an answer that the stream has overtaken says nothing new.
+// Takes in what is new. An answer that the stream has overtaken would be a step back.
 function receive({ at, news, people }) {
-  if (people) session.people = people;
-  if (sameRun(at, session.at) && numberOf(at) < numberOf(session.at)) return;
-  session.at = at;
+  const [run, number] = at.split(":");
+  const [ownRun, own] = session.at.split(":");
+  const wasAway = session.away;
   session.away = "";
-  if (news.taxonomy) renewTaxonomy(Object.values(news.taxonomy)[0]);
-  for (const [key, facts] of Object.entries(news.rows || {})) {
-    if (rowOf.has(key)) renewRow(rowOf.get(key), facts);
+  session.people = people || session.people;
+  if (run !== ownRun || Number(number) >= Number(own)) {
+    session.at = at;
+    if (news.taxonomy) renewTaxonomy(news.taxonomy[""]);
+    for (const [key, facts] of Object.entries(news.rows || {})) {
+      if (rowOf.has(key)) renewRow(rowOf.get(key), facts);
+    }
+    for (const [key, thread] of Object.entries(news.comments || {})) {
+      if (rowOf.has(key)) data.comments[rowOf.get(key).number] = thread;
+    }
   }
-  if (Object.keys(news).length) keep();
-  tell();
+  if (Object.keys(news).length || !people) { // of an own request there is always something to draw
+    keep();
+    return tell();
+  }
+  drawPeople();
+  if (wasAway) send();
 }
 
-function renewRow(row, facts) {
+function renewRow(row, { history, ...facts }) {
   for (const [name, cell] of Object.entries(facts)) {
     if (name in place) row.cells[place[name]] = guard(cell);
   }
   row.base = Object.fromEntries(EDITABLE.map((name) => [name, facts[name]]));
   row.from = facts.base;
   row.status = facts.status;
-  row.sides = facts.sides;
+  data.history[row.number] = history;
   if (edits.has(row.key) && sameCells(edits.get(row.key), row.base)) edits.delete(row.key);
 }
 
 function renewTaxonomy(taxonomy) {
-  data.taxonomy = taxonomy;
+  data.taxonomy.splice(0, Infinity, ...taxonomy);
   kindOf.clear();
   namedOf.clear();
   for (const { supercategory, kind } of taxonomy) {
@@ -95,23 +109,22 @@ function renewTaxonomy(taxonomy) {
   }
 }
 
-// A decision is sent at once; a note when its field is left, or after a pause.
-let quiet = 0;
+// A decision is sent at once, a note when its field is left or after a pause.
 function sendSoon() {
-  clearTimeout(quiet);
-  if (document.activeElement?.id === "note") quiet = setTimeout(send, QUIET_MS);
+  clearTimeout(session.quiet);
+  if (document.activeElement?.id === "note") session.quiet = setTimeout(send, QUIET_MS);
   else send();
 }
 
 // Sends what waits, step by step, so that each can be undone by itself.
 async function send() {
-  if (session.sending || !session.who) return;
+  if (session.sending || !person) return;
   session.sending = true;
   try {
     for (let step = nextStep(); step; step = nextStep()) await sendStep(step);
+    for (const [key, text] of remarks) if (!isWriting(key)) await sendRemark(key, text);
   } catch (error) {
-    if (error.refused === undefined) leaveServer(); // no connection
-    else session.away = error.message;
+    leaveServer(error.isAnswer ? error.message : "The server does not answer");
     setTimeout(send, AGAIN_MS);
   }
   session.sending = false;
@@ -122,69 +135,80 @@ const nextStep = () => [...edits.values()].find(({ step }) => !session.refused.h
 
 async function sendStep(id) {
   const sent = [...edits].filter(([, cells]) => cells.step === id);
-  const cells = ([key, { decision, supercategory, kind, note: why, from }]) =>
-    ({ key, base: from, decision, supercategory, kind, note: why });
+  const asRow = ([key, { decision, supercategory, kind, note: why, from }]) =>
+    ({ key, decision, supercategory, kind, note: why, base: from });
   let found;
   try {
-    found = await ask("decisions", { entry: id, rows: sent.map(cells) });
+    found = await ask("decisions", { rows: sent.map(asRow) });
   } catch (error) {
-    if (!error.refused) throw error;
+    if (!error.isRefusal) throw error;
     session.refused.set(id, error.message);
     return;
   }
-  for (const [key, wanted] of sent) if (edits.get(key) === wanted) edits.delete(key);
+  for (const [key, cells] of sent) if (edits.get(key) === cells) edits.delete(key);
   const step = steps.find((one) => one.id === id);
-  if (step) markSaved(step);
+  if (step) Object.assign(step, { entry: found.entry, noteOf: undefined });
+  keepSteps();
   receive(found);
-  if (!step) await takeBack(id); // undone while it was on its way
-  const disputed = Object.entries(found.done).filter(([, fate]) => fate === "conflict");
-  if (disputed.length) say(`${rowOf.get(disputed[0][0]).label}: somebody decided otherwise meanwhile; both are kept`);
+  if (!step && found.entry) receive(await ask("undo", { entry: found.entry })); // undone meanwhile
+  const [disputed] = Object.keys(found.done).filter((key) => found.done[key] === "conflict");
+  if (disputed) say(`${rowOf.get(disputed).label}: decided otherwise by somebody else; both are kept`);
 }
 
-// The steps that can be undone also after a reload.
-function markSaved(step) {
-  Object.assign(step, { saved: true, noteOf: undefined });
-  const saved = steps.filter((one) => one.saved).slice(-200);
-  remember(`${storeName()} saved`, JSON.stringify(saved.map((one) => ({ id: one.id, keys: one.map(([key]) => key) }))));
-}
+// A comment is sent when its field is left.
+const isWriting = (key) => document.activeElement?.id === "comment" && selected?.key === key;
 
-async function takeBack(id) {
-  const found = await ask("undo", { entry: id });
+async function sendRemark(key, text) {
+  const found = await ask("comments", { key, text });
+  if (remarks.get(key) === text) remarks.delete(key);
+  remember(remarkStore(), JSON.stringify([...remarks]));
   receive(found);
-  return found.done;
 }
 
-// Undoes a step that the server has; what somebody decided since stays.
+function keepSteps() {
+  const saved = steps.filter(({ entry }) => entry).slice(-MOST_STEPS);
+  const facts = saved.map((step) => ({ entry: step.entry, keys: step.map(([key]) => key) }));
+  remember(`${storeName()} saved`, JSON.stringify(facts));
+}
+
+// Takes back a step that the server has; what somebody decided since stays.
 async function undoSaved(step) {
   try {
-    const done = await takeBack(step.id);
-    const kept = Object.entries(done).filter(([, fate]) => fate !== "undone");
-    if (kept.length) say(`${rowOf.get(kept[0][0])?.label}: ${kept[0][1]}; not undone`);
+    const found = await ask("undo", { entry: step.entry });
+    receive(found);
+    const [left] = found.left;
+    if (left) say(`${rowOf.get(left)?.label || left} was decided again since, and stays as it is`);
   } catch (error) {
-    if (!error.refused) steps.push(step);
-    say(error.refused ? error.message : "The server does not answer; nothing is undone");
+    if (!error.isRefusal) steps.push(step);
+    say(error.isAnswer ? error.message : "The server does not answer; nothing is undone");
   }
-  markSaved([]);
+  keepSteps();
   drawBar();
 }
 
+const otherPeople = () => session.people.filter((name) => name && name !== person);
+const unsavedWords = () => (edits.size ? `${counted(edits.size, "decision")} not saved yet` : "all saved");
+
 function drawPeople() {
-  const [words, number] = byId("people").children;
+  const [name, number] = byId("people").children;
+  const others = otherPeople();
+  name.textContent = person || "Your name";
+  number.textContent = edits.size ? count(edits.size) : `+${others.length}`;
+  number.hidden = !edits.size && !others.length;
+  const words = [person || "Your name", unsavedWords(), ...others.map((other) => `${other} is here`)];
+  byId("people").title = words.join(", ");
+  byId("people").setAttribute("aria-label", words.join(", "));
   const refused = [...edits.values()].find(({ step }) => session.refused.has(step));
-  const others = session.people.filter((name) => name !== session.who);
-  words.textContent = session.who || "Your name";
-  number.textContent = edits.size ? count(edits.size) : others.length ? `+${others.length}` : "";
-  number.hidden = !number.textContent;
-  const state = edits.size ? `${count(edits.size)} not saved yet` : "all saved";
-  const title = [session.who, state, ...others.map((name) => `${name} is here`)].join(", ");
-  byId("people").setAttribute("aria-label", title);
-  byId("people").title = title;
-  const kept = stored ? "kept in this browser and sent" : "sent, if this page stays open,";
-  const waits = edits.size ? `; your ${counted(edits.size, "decision")} will be ${kept} when it is back` : "";
-  const words_ = refused ? `Not saved: ${session.refused.get(refused.step)}` : `${session.away}${waits}.`;
-  const back = button("", () => dropRefused(), "Take it back");
-  byId("away").replaceChildren(span(words_), ...(refused ? [back] : []));
+  const back = button("", dropRefused, "Take it back");
+  const banner = refused ? [span(`Not saved: ${session.refused.get(refused.step)}`), back] : [span(awayWords())];
+  byId("away").replaceChildren(...banner);
   byId("away").hidden = !session.away && !refused;
+}
+
+function awayWords() {
+  if (!edits.size) return `${session.away}; decide on, nothing is lost.`;
+  const kept = stored ? "kept in this browser" : "kept while this page is open";
+  return `${session.away}; ${counted(edits.size, "decision")} ${kept}, and sent when it is back.`;
 }
 
 function dropRefused() {
@@ -195,38 +219,37 @@ function dropRefused() {
 }
 
 function showPeople() {
-  const field = make("input", { id: "name", type: "text", maxlength: "80", autocomplete: "name", value: session.who || data.live.who });
-  const words = (text) => make("p", { class: "quiet" }, text);
-  const others = session.people.filter((name) => name !== session.who);
-  const take = () => {
-    const who = clean(field.value);
-    if (!who || who === session.who) return;
-    session.who = who;
-    remember(WHO, who);
+  const others = otherPeople();
+  const field = nameField(() => {
+    recallSteps();
     connect();
     send();
-    drawPeople();
-  };
-  dialogOf("saved", "Who decides?",
-    make("label", { class: "field" }, "Your name", field),
-    words("It signs your decisions, which are published with the labels."),
+  });
+  const words = (text) => make("p", { class: "quiet" }, text);
+  const later = [
     words(others.length ? `Also here: ${others.join(", ")}.` : "Nobody else is here."),
-    words(edits.size ? `${counted(edits.size, "decision")} not saved yet.` : `All decisions are saved in ${data.live.file}.`),
-    button("chip", save, "Download review.csv"));
-  byId("saved").addEventListener("close", take, { once: true });
-  field.addEventListener("keydown", (event) => event.key === "Enter" && byId("saved").close());
-  field.focus();
-  field.select();
+    words(edits.size ? `${unsavedWords()}.` : `All decisions are saved in ${data.live.file}.`),
+    button("chip", download, "Download review.csv"),
+  ];
+  dialogOf("shared", "Who decides?", field,
+    words("It signs your decisions, which are published with the labels."), ...(person ? later : []));
+  const input = byId("name");
+  input.addEventListener("keydown", (event) => event.key === "Enter" && (input.blur(), byId("shared").close()));
+  input.focus();
+  input.select();
+}
+
+function download() {
+  byId("shared").close();
+  save();
 }
 
 // The photos of a value are asked for when it is shown.
 async function fetchPhotos(row, strip) {
   if (!data.photos[row.number]) {
-    try {
-      data.photos[row.number] = await (await fetch(`photos?key=${encodeURIComponent(row.key)}`)).json();
-    } catch {
-      return; // asked again when the value is shown again
-    }
+    const answer = await fetch(`photos?key=${encodeURIComponent(row.key)}`).catch(() => null);
+    if (!answer?.ok) return; // asked again when the value is shown again
+    data.photos[row.number] = await answer.json();
   }
   strip.replaceChildren(...data.photos[row.number].map(figureOf));
   strip.hidden = !data.photos[row.number].length;

@@ -21,8 +21,8 @@ function drawPanel() {
   const close = button("close-panel", () => panel.classList.remove("shown"), "✕");
   close.setAttribute("aria-label", "Close");
   const parts = [
-    ...headParts(row), photoStrip(row), exampleWords(row), ...decisionParts(row), clusterPart(row),
-    commentPart(row), historyPart(row), close,
+    ...headParts(row), conflictPart(row), photoStrip(row), exampleWords(row), ...decisionParts(row),
+    clusterPart(row), commentPart(row), historyPart(row), close,
   ];
   panel.replaceChildren(...parts.filter(Boolean));
   panel.scrollTop = 0;
@@ -119,14 +119,34 @@ function exampleWords(row) {
   return names.length ? make("p", { class: "examples" }, head, names.join(" · ")) : null;
 }
 
+// The sides of a conflict; one of them is taken, or something else decided.
+function conflictPart(row) {
+  const part = make("section", { class: "sides", "aria-label": "Conflict" });
+  onRefresh(() => {
+    const sides = (data.history[row.number] || []).filter(([, , , , , holds]) => holds);
+    part.hidden = statusOf(row) !== "conflict";
+    if (part.hidden) return part.replaceChildren();
+    part.replaceChildren(...sides.map(([decision, supercategory, who, when, why]) => {
+      const take = () => edit([[row, complete(decision, supercategory, why)]]);
+      const said = bold([decision, supercategory].filter(Boolean).join(" "));
+      const about = small([who || "somebody", when, why].filter(Boolean).join(", "));
+      return make("div", {}, make("p", {}, said, about), button("chip", take, "Take this"));
+    }));
+  });
+  return part;
+}
+
 // Who decided what, when and why; the newest first.
 function historyPart(row) {
-  const made = data.history[row.number] || [];
-  if (!made.length) return null;
-  const lines = made.map(([decision, supercategory, who, when, why]) =>
-    make("li", {},
-      bold(decision, supercategory && ` ${supercategory}`), ` ${who || "somebody"}, ${when || "some day"}`,
-      why && make("span", { class: "why" }, why)));
-  const list = make("ol", { class: "history", reversed: true }, ...lines);
-  return make("section", { class: "part" }, make("h3", {}, "History"), list);
+  const list = make("ol", { class: "history", reversed: true });
+  const part = make("section", { class: "part" }, make("h3", {}, "History"), list);
+  onRefresh(() => {
+    const made = data.history[row.number] || [];
+    part.hidden = !made.length;
+    list.replaceChildren(...made.map(([decision, supercategory, who, when, why]) =>
+      make("li", {},
+        bold(decision, supercategory && ` ${supercategory}`), ` ${who || "somebody"}, ${when || "some day"}`,
+        ...(why ? [make("span", { class: "why" }, why)] : []))));
+  });
+  return part;
 }

@@ -1,0 +1,200 @@
+"""Serve the review page of a pipeline: decisions go into the labels folder as they are made.
+
+The work folder is not locked while the server runs, so that sheets can be applied and stages run
+beside it; a page that is opened after that shows the new state.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from hgld.artifacts import atomic_path
+from hgld.cli.review_actions import (
+    PAGE_READS,
+    add_comment,
+    read_threads,
+    render_sheet,
+    save_choices,
+    shown_images,
+    undo_saved,
+)
+from hgld.errors import HgldError
+from hgld.file_lock import hold
+from hgld.hierarchy.scrape.client import ApiClient
+from hgld.pipeline.run import Runner
+from hgld.pipeline.stages import load_function
+from hgld.review.commons_photos import CommonsPhotos
+from hgld.review.live_decisions import LiveDecisions, State, file_stamp
+from hgld.review.page.photos import PhotoReader, choose_images
+from hgld.review.page.render import taxonomy_facts
+from hgld.review.server import ReviewServer, Site
+from hgld.review.sheets import list_decisions
+
+__all__ = ["serve_review"]
+
+STATE_READS = ("clusters", "taxonomy", "decisions", "class_hints")
+GROWING = {"decisions", "comments"}  # the stream of a page tells of these
+
+
+def serve_review(
+    runner: Runner,
+    host: str,
+    port: int,
+    today: Callable[[], str],
+    show: Callable[[str], object],
+) -> None:
+    """Serve the review page until Ctrl-C.
+
+    Args:
+        runner: of the pipeline and its work folder.
+        host: address to listen on.
+        port: 0 takes a free one.
+        today: returns the date of decisions; a server may run for days.
+        show: receives the address of the page once it is served.
+
+    Raises:
+        HgldError: another server serves this work folder.
+        UsageError: the address cannot be used.
+    """
+    state = runner.workspace.work / ".state" / "review"
+    state.mkdir(parents=True, exist_ok=True)
+    taken = f"{runner.workspace.work}: another hgld serves this review"
+    with hold(state / "server.lock", taken, "or open its page"):
+        desk = _Desk(runner, state, today)
+        site = Site(
+            desk.page,
+            desk.photos,
+            desk.photo,
+            desk.save,
+            desk.undo,
+            desk.comment,
+            desk.decisions,
+        )
+        server = ReviewServer(host, port, _token(state / "token"), site, runner.listener.notice)
+        show(server.url)
+        with suppress(KeyboardInterrupt):
+            server.serve()
+
+
+class _Desk:
+    """The page and the photos of a review, made again if a stage changed their tables."""
+
+    def __init__(self, runner: Runner, state: Path, today: Callable[[], str]) -> None:
+        self.runner, self.today, self.stage = runner, today, runner.stage("review")
+        path = runner.workspace.path
+        files = [path(name) for name in (*STATE_READS, "comments")]
+        self.decisions = LiveDecisions(files, self._read)
+        self._files = [path(name) for name in {*self.stage.reads, *PAGE_READS} - GROWING]
+        self._made: Sequence[object] = ()
+        self._page, self._alone = "", Lock()
+        self._photos: PhotoReader
+        self._commons = self._open_commons(state / "commons")
+        load_function("hgld.review.apply:apply_choices")  # the first decision must not wait for it
+        self.page()
+
+    def page(self) -> str:
+        """Return the HTML; a person who opens it hears of later decisions by its stream."""
+        with self._alone:
+            stamps = [file_stamp(path) for path in self._files]
+            if stamps != self._made:
+                try:
+                    self._make()
+                    self._made = stamps
+                except HgldError:
+                    if not self._page:
+                        raise  # else a stage is running: the page of before until it has ended
+            return self._page
+
+    def _make(self) -> None:
+        workspace, runner = self.runner.workspace, self.runner
+        live = {
+            "at": self.decisions.now(),  # before the tables are read, so that nothing is missed
+            "sheet": sha256(os.fsencode(workspace.work.resolve())).hexdigest()[:16],
+            "file": str(workspace.path("decisions")),
+        }
+        with runner.alone():
+            self._page = render_sheet(
+                runner,
+                runner.make(self.stage)["review"],
+                command=f"hgld review {workspace.words} --apply review.csv",
+                decisions=runner.read("decisions", self.stage),
+                threads=read_threads(runner),
+                live=live,
+            )
+            chosen = choose_images(
+                runner.read("landmark_values", self.stage),
+                runner.read("landmarks", self.stage),
+                shown_images(runner),
+                per_value=workspace.pipeline.review.page_photos,
+            )
+        self._photos = PhotoReader(chosen, workspace.source)
+
+    def _open_commons(self, folder: Path) -> CommonsPhotos | None:
+        """Return the photos of Commons, if the pipeline asks for them."""
+        pipeline = self.runner.workspace.pipeline
+        if pipeline.review.thumbnails == "none":
+            return None
+        scrape = pipeline.scrape
+        return CommonsPhotos(
+            self.runner.read("landmark_values", self.stage),
+            self.runner.read("landmarks", self.stage),
+            client=ApiClient(scrape.contact, scrape.requests_per_second, scrape.maxlag),
+            api=scrape.commons_api,
+            licenses=pipeline.export.licenses,
+            folder=folder,
+            per_value=pipeline.review.page_photos,
+        )
+
+    def photos(self, key: str) -> list[dict[str, str]]:
+        """Return the photos of a value, of this machine or else of Commons."""
+        found = self._photos.list(key)
+        return found or (self._commons.list(key) if self._commons else [])
+
+    def photo(self, name: str) -> bytes | None:
+        """Return a photo as JPEG."""
+        return self._photos.read(name) or (self._commons.read(name) if self._commons else None)
+
+    def save(self, who: str, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+        """Append decisions as one entry; return its id, and the change of each key."""
+        self.runner.now = self.today()
+        applied = save_choices(self.runner, rows, who, "page")
+        keys = {change.key for change in applied.changes}
+        made = applied.decisions[applied.decisions["key"].isin(keys)]
+        # of a save whose answer was lost, nothing is appended the second time
+        entries = made.loc[made["who"] == who, "entry"].str.partition(" ")[0]
+        return {
+            "done": {change.key: change.kind for change in applied.changes},
+            "entry": entries.iloc[-1] if len(entries) else "",
+        }
+
+    def comment(self, who: str, key: str, text: str) -> None:
+        """Append a comment on a value."""
+        self.runner.now = self.today()
+        add_comment(self.runner, key, text, who)
+
+    def undo(self, who: str, entry: str) -> dict[str, Any]:
+        """Take an entry back; return the keys that were decided again since."""
+        self.runner.now = self.today()
+        return {"left": list(undo_saved(self.runner, entry, who).left)}
+
+    def _read(self) -> State:
+        tables = [self.runner.read(name, self.stage) for name in STATE_READS]
+        return {
+            "rows": list_decisions(*tables),
+            "comments": read_threads(self.runner),
+            "taxonomy": {"": taxonomy_facts(tables[1])},
+        }
+
+
+def _token(path: Path) -> str:
+    """Return the secret of this work folder; it stays, so that open pages find the next server."""
+    if not path.is_file():
+        with atomic_path(path) as temporary:
+            temporary.touch(mode=0o600)
+            temporary.write_text(secrets.token_urlsafe(24))
+    return path.read_text().strip()

@@ -1,0 +1,307 @@
+"""The review page of `hgld review --serve`, by real processes and in a real browser."""
+
+import csv
+import http.client
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.hierarchy.test_review_page import Curator, Road, chromium, hgld, road
+
+__all__ = ["chromium", "road"]  # fixtures
+
+
+@dataclass
+class Server:
+    """A running `hgld review --serve`."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+    def end(self, number: int = signal.SIGINT) -> tuple[int, str]:
+        """Send a signal; return the exit code and what it printed on stderr."""
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, errors
+
+
+def start(road: Road, port: int = 0, *more: str) -> Server:
+    command = [sys.executable, "-m", "hgld", "review", *road.at, "--serve", "--port", str(port)]
+    process = subprocess.Popen(
+        [*command, "--now", "2026-01-01", *more],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    line = process.stdout.readline()
+    assert line.startswith("page: "), process.stderr.read()
+    return Server(process, line.split()[1])
+
+
+@contextmanager
+def serving(road: Road, port: int = 0, *more: str) -> Iterator[Server]:
+    server = start(road, port, *more)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def fresh(road: Road, tmp_path: Path) -> Road:
+    """A copy of the pipeline of its own; nothing is decided."""
+    copy = Road(Path(shutil.copytree(road.folder, tmp_path / "road")))
+    (copy.labels / "removals.csv").unlink(missing_ok=True)
+    decisions = copy.labels / "decisions.csv"
+    decisions.write_text(decisions.read_text("utf-8").splitlines()[0] + "\n", "utf-8")
+    return copy
+
+
+def rows_of(road: Road) -> list[dict[str, str]]:
+    with (road.labels / "decisions.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+class Colleague(Curator):
+    """A person at the page of a server, who has given a name."""
+
+    def __init__(self, browser: Any, url: str, name: str, **facts: Any) -> None:
+        self.tab = browser.new_context(reduced_motion="reduce", **facts)
+        self.address, self.asked, self.said = url, [], list[str]()
+        self.open()
+        self.view.wait_for_selector("#name")
+        self.type(name)
+        self.press("Enter")
+
+    def saw(self, selector: str, **facts: Any) -> None:
+        """Wait until it is there."""
+        self.view.wait_for_selector(selector, state="attached", timeout=5000, **facts)
+
+    def saved(self) -> None:
+        self.saw('#people[title*="all saved"]')
+
+    def stayed_here(self) -> bool:
+        """Whether only the server was asked, and nothing went wrong."""
+        elsewhere = [
+            url for url in self.asked if not url.startswith((self.address, "data:", "blob:"))
+        ]
+        return elsewhere == [] and self.said == []
+
+
+@pytest.fixture
+def server(fresh: Road) -> Iterator[Server]:
+    with serving(fresh) as running:
+        yield running
+
+
+def test_a_decision_is_saved_as_it_is_made_and_seen_by_others(
+    chromium: Any, fresh: Road, server: Server
+) -> None:
+    ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
+    ann.saw('#people[title*="Ben is here"]')
+    ann.press("d")
+    ben.saw("#row-0 .dot.dropped")
+    (row,) = rows_of(fresh)
+    assert (row["decision"], row["who"], row["when"]) == ("drop", "Ann", "2026-01-01")
+    ben.view.click("#row-0")
+    ben.saw("#panel li:has-text('drop Ann, 2026-01-01')")
+    ben.press("u")
+    ann.saw("#row-0 .dot.unsure")
+    assert [row["who"] for row in rows_of(fresh)] == ["Ann", "Ben"]
+    assert ann.stayed_here() and ben.stayed_here(), (ann.asked, ann.said, ben.said)
+
+
+def test_another_page_shows_a_decision_within_a_second(chromium: Any, server: Server) -> None:
+    ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
+    ann.saw('#people[title*="Ben is here"]')
+    times = []
+    for number in range(5):
+        began = time.perf_counter()
+        ann.press("d")
+        ben.saw(f"#row-{number} .dot.dropped")
+        times.append(time.perf_counter() - began)
+    assert min(times) < 1, times  # the least, since other work of the machine only adds to it
+
+
+def test_undo_takes_back_one_step_also_after_a_reload(
+    chromium: Any, fresh: Road, server: Server
+) -> None:
+    ann = Colleague(chromium, server.url, "Ann")
+    ann.press("d", "d")
+    ann.saved()
+    ann.press("z")
+    ann.saw("#row-1 .dot.unsure")
+    ann.view.reload()
+    ann.press("z")
+    ann.saw("#row-0 .dot.unsure")
+    undone = [row for row in rows_of(fresh) if row["undoes"]]
+    assert len(undone) == 2
+    assert ann.stayed_here(), ann.said
+
+
+def test_a_note_is_sent_when_its_field_is_left(chromium: Any, fresh: Road, server: Server) -> None:
+    ann = Colleague(chromium, server.url, "Ann")
+    ann.press("n")
+    ann.type("what is it?")
+    assert rows_of(fresh) == []
+    ann.press("Escape")
+    ann.saved()
+    assert [(row["decision"], row["why"]) for row in rows_of(fresh)] == [("unsure", "what is it?")]
+
+
+def test_a_comment_is_seen_by_others_and_decides_nothing(
+    chromium: Any, fresh: Road, server: Server
+) -> None:
+    ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
+    ann.press("c")
+    from playwright.sync_api import expect
+
+    ann.type("a pond?")
+    ann.press("Escape")
+    ben.saw(".history li:has-text('a pond?')")
+    assert "Ann 2026-01-01 a pond?" in ben.text("#panel")
+    assert "a pond?" in (fresh.labels / "comments.csv").read_text("utf-8")
+    expect(ann.view.locator("#comment")).to_have_value("")
+    assert rows_of(fresh) == []
+
+
+def test_decisions_made_while_the_server_is_away_are_sent_when_it_is_back(
+    chromium: Any, fresh: Road
+) -> None:
+    with serving(fresh) as server:
+        port = urlsplit(server.url).port or 0
+        ann = Colleague(chromium, server.url, "Ann")
+        ann.press("d")
+        ann.saved()
+        server.end(signal.SIGKILL)
+        ann.saw("#away:not([hidden])")
+        ann.press("d", "u")
+        assert "2 decisions kept in this browser" in ann.text("#away")
+        assert len(rows_of(fresh)) == 1
+    with serving(fresh, port) as again:
+        assert again.url == server.url
+        ann.saved()
+        assert [row["decision"] for row in rows_of(fresh)] == ["drop", "drop", "unsure"]
+
+
+def test_a_page_that_is_closed_unsaved_sends_its_decisions_when_it_is_opened_again(
+    chromium: Any, fresh: Road
+) -> None:
+    with serving(fresh) as server:
+        ann = Colleague(chromium, server.url, "Ann")
+        ann.saved()
+        server.end(signal.SIGKILL)
+        ann.press("d")
+        ann.view.close()
+    with serving(fresh, urlsplit(server.url).port or 0):
+        ann.open()
+        ann.saved()
+        assert [row["who"] for row in rows_of(fresh)] == ["Ann"]
+
+
+def test_two_answers_that_did_not_know_of_each_other_are_a_conflict_that_the_page_settles(
+    chromium: Any, fresh: Road
+) -> None:
+    with serving(fresh) as server:
+        ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
+        ann.saved()
+        server.end(signal.SIGKILL)
+        ann.press("d")
+        ben.press("K")
+    with serving(fresh, urlsplit(server.url).port or 0):
+        for person in (ann, ben):
+            person.saw("#row-0 .dot.conflict")
+        assert {row["who"] for row in rows_of(fresh)} == {"Ann", "Ben"}
+        ann.view.click("#row-0")
+        sides = ann.text(".sides")
+        assert "drop Ann, 2026-01-01" in sides and "keep lake Ben, 2026-01-01" in sides
+        ann.view.click(".sides div:has-text('Ben') >> text=Take this")
+        ben.saw("#row-0 .dot.decided")
+        assert rows_of(fresh)[-1]["supersedes"].count(" ") == 1  # both sides
+
+
+def test_a_sheet_applied_from_another_shell_is_seen_in_the_page(
+    chromium: Any, fresh: Road, server: Server, tmp_path: Path
+) -> None:
+    ann = Colleague(chromium, server.url, "Ann")
+    ann.press("d")
+    ann.saved()
+    text = (fresh.work / "review.csv").read_text("utf-8-sig").splitlines()
+    sheet = tmp_path / "sheet.csv"
+    sheet.write_text("\n".join([text[0], "drop" + text[2]]) + "\n", "utf-8")
+    done = hgld("review", *fresh.at, str(sheet), "--apply", "--set", 'review.who="Cy"')
+    assert "1 decision added" in done.stderr, done.stderr
+    ann.saw("#row-1 .dot.dropped")
+    ann.view.click("#row-1")
+    ann.saw("#panel li:has-text('drop Cy')")
+    ann.view.reload()
+    ann.saw("#row-0 .dot.dropped")
+    ann.saw("#row-1 .dot.dropped")
+
+
+def test_ctrl_c_ends_the_server_with_the_sheets_written_and_the_gate_told(
+    chromium: Any, fresh: Road
+) -> None:
+    with serving(fresh) as server:
+        ann = Colleague(chromium, server.url, "Ann")
+        ann.press("d")
+        ann.saved()
+        code, errors = server.end()
+    assert code == 20 and "13 values of" in errors and "Traceback" not in errors, errors
+    with (fresh.work / "review.csv").open(encoding="utf-8-sig", newline="") as file:
+        assert [row["decision"] for row in csv.DictReader(file)].count("drop") == 1
+
+
+def test_a_second_server_and_a_port_in_use_are_one_line(fresh: Road, server: Server) -> None:
+    second = hgld("review", *fresh.at, "--serve", "--port", "0")
+    assert second.returncode == 1 and "another hgld serves this review" in second.stderr
+    assert second.stderr.count("\n") == 1
+    assert server.url not in second.stderr
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        server.end(signal.SIGTERM)
+        other = hgld("review", *fresh.at, "--serve", "--port", port)
+    assert other.returncode == 2 and "choose another port with --port" in other.stderr
+    assert other.stderr.count("\n") == 1
+
+
+def test_the_token_is_private_and_only_photos_that_may_be_shown_are_sent(
+    chromium: Any, fresh: Road, server: Server
+) -> None:
+    token = fresh.work / ".state" / "review" / "token"
+    assert token.stat().st_mode & 0o777 == 0o600
+    assert urlsplit(server.url).path == f"/{token.read_text()}/"
+    ann = Colleague(chromium, server.url, "Ann")
+    ann.saw(".photos img")
+    shown = ann.view.evaluate("[...document.images].map((image) => image.naturalWidth)")
+    assert shown and all(0 < width <= 176 for width in shown)
+    assert "CC" in ann.text(".photos figcaption >> nth=0")
+    with closing(http.client.HTTPConnection("127.0.0.1", urlsplit(server.url).port)) as connection:
+        connection.request("GET", f"/{token.read_text()}/photos/../../lock.json")
+        assert connection.getresponse().status == 404
+    assert ann.stayed_here(), (ann.asked, ann.said)
+
+
+@pytest.mark.parametrize("width", [400, 1440])
+def test_the_page_of_a_server_fits_and_has_no_errors(
+    chromium: Any, server: Server, width: int
+) -> None:
+    ann = Colleague(chromium, server.url, "Ann", viewport={"width": width, "height": 800})
+    ann.saved()
+    assert ann.view.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    box = ann.view.locator("#people").bounding_box()
+    assert box["x"] + box["width"] <= width
+    assert ann.stayed_here(), ann.said
