@@ -289,6 +289,8 @@ def test_the_token_is_private_and_only_photos_that_may_be_shown_are_sent(
     shown = ann.view.evaluate("[...document.images].map((image) => image.naturalWidth)")
     assert shown and all(0 < width <= 176 for width in shown)
     assert "CC" in ann.text(".photos figcaption >> nth=0")
+    shown = [part.inner_text() for part in ann.view.locator(".photos figcaption b").all()]
+    assert not any(name in ann.text("#examples") for name in shown)  # each place is named once
     with closing(http.client.HTTPConnection("127.0.0.1", urlsplit(server.url).port)) as connection:
         connection.request("GET", f"/{token.read_text()}/photos/../../lock.json")
         assert connection.getresponse().status == 404

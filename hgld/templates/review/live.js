@@ -253,4 +253,5 @@ async function fetchPhotos(row, strip) {
   }
   strip.replaceChildren(...data.photos[row.number].map(figureOf));
   strip.hidden = !data.photos[row.number].length;
+  if (row === selected) byId("examples").replaceWith(exampleWords(row));
 }

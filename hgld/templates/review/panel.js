@@ -116,7 +116,8 @@ function exampleWords(row) {
   const shown = (data.photos[row.number] || []).map((photo) => photo.landmark);
   const names = row.examples.split("; ").filter((name) => name && !shown.includes(name));
   const head = shown.length ? "Also " : "For example ";
-  return names.length ? make("p", { class: "examples" }, head, names.join(" · ")) : null;
+  const facts = { class: "examples", id: "examples", hidden: !names.length };
+  return make("p", facts, head, names.join(" · "));
 }
 
 // The sides of a conflict; one of them is taken, or something else decided.
