@@ -3,6 +3,8 @@
 const remarks = new Map(); // value key -> a comment that is not in the labels yet
 const remarkStore = () => `${storeName()} comments`;
 
+const isCommented = (row) => data.comments[row.number]?.length > 0 || remarks.has(row.key);
+
 function takeInRemarks() {
   remarks.clear();
   let kept = [];
@@ -19,6 +21,7 @@ function remark(row, text) {
   else remarks.delete(row.key);
   remember(remarkStore(), JSON.stringify([...remarks]));
   drawBar();
+  drawStatuses();
 }
 
 function commentPart(row) {

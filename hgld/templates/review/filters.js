@@ -56,8 +56,11 @@ function listRows() {
   return rows.filter(fits).sort(ORDERS[filter.order]);
 }
 
-const hasStatus = (row, status) =>
-  status === "edited" ? edits.has(row.key) : statusOf(row) === status;
+function hasStatus(row, status) {
+  if (status === "edited") return edits.has(row.key);
+  return status === "commented" ? isCommented(row) : statusOf(row) === status;
+}
+
 const placeName = (row) => leaning(row) || NOT_KNOWN;
 
 const WIKIDATA = /https?:\/\/www\.wikidata\.org\/(wiki|entity)\//g; // a pasted address
@@ -89,6 +92,8 @@ function drawStatuses() {
     if (here || status === "open" || filter.status === status) chips.push([status, status, here]);
   }
   if (edits.size || filter.status === "edited") chips.push(["edited", "edited here", edits.size]);
+  const commented = rows.filter(isCommented).length;
+  if (commented || filter.status === "commented") chips.push(["commented", "commented", commented]);
   byId("statuses").replaceChildren(...chips.map(([status, word, here]) => chip(status, word, here)));
 }
 
