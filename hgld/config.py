@@ -459,12 +459,15 @@ class ReviewOptions(Options):
     """The review, and the share of decisions that lets a run pass it."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
-        {"who", "page_photos", "page_megabytes", "thumbnails"}
+        {"who", "largest_change", "page_photos", "page_megabytes", "thumbnails"}
     )
     min_coverage: float = Field(1.0, ge=0, le=1)
     """Share of labelled landmarks whose value must be decided before the run goes on."""
     who: str = ""
-    """Name that signs decisions; default: git's user.name."""
+    """Name that signs decisions; default: git's user.name, else it is asked for once."""
+    largest_change: float = Field(0.2, ge=0, le=1)
+    """Share of the decisions in force that an apply may change, if it changes ten or more, without
+    --yes."""
     page_photos: int = Field(3, ge=0)
     """For --html: photos of a value, each of another landmark."""
     page_megabytes: float = Field(12.0, gt=0)

@@ -26,7 +26,7 @@ from hgld.artifacts import (
     parse_csv,
 )
 from hgld.cli.output import write_table
-from hgld.errors import MissingInput, UsageError
+from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.file_lock import hold
 from hgld.pipeline.edits import copy_beside
 from hgld.pipeline.lock import judge
@@ -50,6 +50,7 @@ __all__ = [
     "edited_words",
     "list_decided",
     "list_entries",
+    "preview_review",
     "read_taxonomy",
     "read_threads",
     "redo_decisions",
@@ -78,7 +79,10 @@ PAGE_READS = (  # tables that the review page shows besides the sheet and photos
 
 
 def apply_review(
-    runner: Runner, who: str, sheets: Sequence[Path] = (), sure: bool = False
+    runner: Runner,
+    who: str,
+    sheets: Sequence[Path] = (),
+    sure: bool = False,
 ) -> "Applied":
     """Add the decisions of review sheets to the decisions; return the changes.
 
@@ -90,31 +94,27 @@ def apply_review(
         runner: of the pipeline and its work folder.
         who: name that signs each decision.
         sheets: files to apply.
-        sure: apply doubtful decisions too (see ``apply_sheets``).
+        sure: apply doubtful decisions too (see ``apply_sheets``), and any number of changes.
 
     Raises:
-        InvalidData: all faults of all sheets, or doubtful decisions; nothing was applied.
+        InvalidData: all faults of all sheets, doubtful decisions, or more changes than
+            ``review.largest_change``; nothing was applied.
     """
     stage, workspace = runner.stage("review"), runner.workspace
     with runner.alone():
         before = runner.lock.hashes(stage.writes, workspace)  # taken before the sheets are read
         paths = sheets or _edited_sheets(runner, stage)
         with _labels_held(runner):
-            names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits")
-            inputs = [runner.read(name, stage) for name in (*names, "class_hints")]
-            taxonomy = _edit_by_sheets(runner, paths)
-            if taxonomy is not None:  # the values are read with the new names
-                rows = _taxonomy_rows(runner, taxonomy, who)["decisions"]
-                inputs[2] = taxonomy.table
-                inputs[3] = pd.concat([inputs[3], rows], ignore_index=True)
-            apply = load_function("hgld.review.apply:apply_sheets")
-            applied: Applied = apply(paths, *inputs, who=who, when=runner.now, sure=sure)
+            applied, decisions, edits, taxonomy = _read_sheets(runner, paths, who, sure)
+            if not sure:
+                require = load_function("hgld.review.apply:require_few_changes")
+                require(applied.changes, decisions, workspace.pipeline.review.largest_change)
             reasons = judge(runner.stage("cluster"), runner.lock, workspace).reasons
             if taxonomy is not None:
                 counts = _write_taxonomy(runner, taxonomy, who)
                 runner.listener.notice(f"the taxonomy is edited: {edited_words(counts)}")
-            _append(runner, "decisions", inputs[3], applied.decisions)
-            edited = _append(runner, "cluster_edits", inputs[4], applied.cluster_edits)
+            _append(runner, "decisions", decisions, applied.decisions)
+            edited = _append(runner, "cluster_edits", edits, applied.cluster_edits)
             _comment(runner, load_function("hgld.review.comments:read_comments")(paths), who)
         done = [path.resolve() for path in paths]
         for name in stage.writes:
@@ -127,6 +127,49 @@ def apply_review(
         elif edited:
             runner.listener.notice("clusters are edited; the next `hgld run` makes them again")
     return applied
+
+
+def preview_review(runner: Runner, who: str, sheets: Sequence[Path] = ()) -> list[str]:
+    """Return what applying the sheets would change, counted by kind with examples, in lines.
+
+    Raises:
+        InvalidData: all faults of all sheets, or doubtful decisions.
+    """
+    from hgld.review.apply import describe_changes, require_few_changes
+
+    with runner.alone():
+        paths = sheets or _edited_sheets(runner, runner.stage("review"))
+        applied, decisions, _, taxonomy = _read_sheets(runner, paths, who, sure=False)
+    lines = describe_changes(applied)
+    if taxonomy is not None:
+        counts = {name: len(rows) + len(new) for name, (rows, new) in taxonomy.changes().items()}
+        lines.append(f"the taxonomy: {edited_words(counts)}")
+    lines = lines or ["nothing would change"]
+    try:
+        largest = runner.workspace.pipeline.review.largest_change
+        require_few_changes(applied.changes, decisions, largest)
+    except InvalidData as refused:
+        lines.append(f"without --yes: {refused}")
+    return lines
+
+
+def _read_sheets(
+    runner: Runner, paths: Sequence[Path], who: str, sure: bool
+) -> "tuple[Applied, pd.DataFrame, pd.DataFrame, Taxonomy | None]":
+    """Return the sheets as applied, the decisions and edits of clusters before, and the taxonomy.
+
+    The taxonomy is None unless a sheet edits it; the decisions that follow it count as before.
+    """
+    names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits", "class_hints")
+    inputs = [runner.read(name, runner.stage("review")) for name in names]
+    taxonomy = _edit_by_sheets(runner, paths)
+    if taxonomy is not None:  # the values are read with the new names
+        rows = _taxonomy_rows(runner, taxonomy, who)["decisions"]
+        inputs[2] = taxonomy.table
+        inputs[3] = pd.concat([inputs[3], rows], ignore_index=True)
+    apply = load_function("hgld.review.apply:apply_sheets")
+    applied = apply(paths, *inputs, who=who, when=runner.now, sure=sure)
+    return applied, inputs[3], inputs[4], taxonomy
 
 
 def save_choices(

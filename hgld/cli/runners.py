@@ -3,7 +3,9 @@
 Nothing heavy is imported before a function is called.
 """
 
+import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from hgld.errors import HgldError, UsageError
+from hgld.words import single_blanks
 
 if TYPE_CHECKING:
     from hgld.pipeline.lock import Workspace
@@ -61,10 +64,12 @@ def require_names(arguments: Sequence[str]) -> None:
 
 
 def name_to_sign(workspace: "Workspace") -> str:
-    """Return the name that decisions are signed with: review.who, else git's user.name.
+    """Return the name that decisions are signed with.
 
-    Never the login name: decisions are published, and a login is not a name that a person chose to
-    publish. Without any name a decision is signed "unsigned".
+    That is review.who, else git's user.name, else the name that the person gave before; on a
+    terminal they are asked for it once. Never the login name, nor a "root" that somebody left in
+    git's settings: decisions are published, and that is not a name that a person chose to publish.
+    Without any name a decision is signed "unsigned".
     """
     if workspace.pipeline.review.who:
         return workspace.pipeline.review.who
@@ -73,9 +78,22 @@ def name_to_sign(workspace: "Workspace") -> str:
         name = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
         name = ""  # git is not installed
-    if not name:
+    if name and name != "root":
+        return name
+    settings = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    kept = Path(settings) / "hgld" / "name"  # of the person, not of the work folder that many share
+    if kept.is_file() and (name := single_blanks(kept.read_text(encoding="utf-8"))):
+        return name
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
         typer.echo("decisions are signed 'unsigned'; --set review.who=NAME names you", err=True)
-    return name or "unsigned"
+        return "unsigned"
+    name = ""
+    while not name:
+        name = single_blanks(typer.prompt("Your name, published with your decisions", err=True))
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(f"{name}\n", encoding="utf-8")
+    typer.echo(f"kept in {kept}", err=True)
+    return name
 
 
 def date_of(now: str | None) -> str:

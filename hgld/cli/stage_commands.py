@@ -195,7 +195,12 @@ def _review(
         bool, typer.Option("--apply", help="Add the decisions of the sheets to decisions.csv.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="With --apply: apply decisions that seem misplaced, too.")
+        bool,
+        typer.Option("--yes", help="With --apply: apply misplaced or very many decisions, too."),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="With --apply: print what would change, write nothing."),
     ] = False,
     xlsx: Annotated[
         bool, typer.Option("--xlsx", help="Write the sheets as a workbook too: review.xlsx.")
@@ -212,14 +217,20 @@ def _review(
     port: Annotated[int, typer.Option("--port", help="With --serve: port; 0: a free one.")] = 8642,
 ) -> None:
     runner = call.open()
-    if sheets and not apply:
-        raise UsageError(f"{sheets[0]}: a sheet is only read with --apply")
+    if not apply and (sheets or dry_run):
+        given = f"{sheets[0]}: a sheet is" if sheets else "--dry-run: sheets are"
+        raise UsageError(f"{given} only read with --apply")
     from hgld.cli import review_actions
 
+    who = name_to_sign(runner.workspace) if apply else ""
+    if dry_run:
+        with progress():
+            for line in review_actions.preview_review(runner, who, sheets or ()):
+                typer.echo(line)
+        return
     conflicts = 0
     with progress():
         if apply:
-            who = name_to_sign(runner.workspace)
             applied = review_actions.apply_review(runner, who, sheets or (), yes)
             added = sum(change.kind != "unchanged" for change in applied.changes)
             conflicts = sum(change.kind == "conflict" for change in applied.changes)

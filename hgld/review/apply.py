@@ -11,7 +11,7 @@ otherwise in the meantime, both stay in force and the value is in conflict.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import pandas as pd
 
@@ -30,8 +30,17 @@ from hgld.review.taxonomy import is_taxonomy_sheet
 from hgld.review.values import Value, WantedDecision, as_wanted, keyed, read_values
 from hgld.words import count_text, single_blanks
 
-__all__ = ["Applied", "ValueChange", "apply_choices", "apply_sheets"]
+__all__ = [
+    "Applied",
+    "ValueChange",
+    "apply_choices",
+    "apply_sheets",
+    "describe_changes",
+    "require_few_changes",
+]
 
+EXAMPLES = 3  # of each kind of change
+MANY = 10  # changes; fewer are never refused
 SAID = ("decision", "supercategory", "kind", "why")
 ChangeKind = Literal[
     "first decision", "changed", "reopened", "note", "confirmed", "settled", "conflict", "unchanged"
@@ -57,11 +66,15 @@ class ValueChange:
 
 @dataclass(frozen=True)
 class Applied:
-    """Decisions and edits of clusters with the new rows at their ends, and the changes by key."""
+    """Decisions and edits of clusters with the new rows at their ends, and the changes by key.
+
+    ``edits`` are the new edits of clusters.
+    """
 
     decisions: pd.DataFrame
     cluster_edits: pd.DataFrame
     changes: Sequence[ValueChange]
+    edits: Sequence[Mapping[str, str]] = ()
 
 
 def apply_sheets(
@@ -107,6 +120,7 @@ def apply_sheets(
         pd.concat([decisions, _new_decisions(changes, values, signed)], ignore_index=True),
         pd.concat([cluster_edits, new_edits], ignore_index=True),
         changes,
+        edits,
     )
 
 
@@ -214,6 +228,52 @@ def _values(
     )
     keyed = zip(value_keys(clusters), columns, strict=True)
     return {**gone, **{key: Value(*cells) for key, cells in keyed}}  # a current value wins
+
+
+def describe_changes(applied: Applied) -> list[str]:
+    """Return the changes counted by kind, each kind with examples, in lines."""
+    examples: dict[str, list[str]] = {kind: [] for kind in get_args(ChangeKind)}
+    for change in applied.changes:
+        examples[change.kind].append(_example(change))
+    del examples["unchanged"]
+    for edit in applied.edits:
+        text = f"{edit['key']} goes with {edit['with_key']}"
+        examples.setdefault(f"cluster {edit['action']}", []).append(text)
+    lines = []
+    for kind, found in examples.items():
+        more = [f"and {len(found) - EXAMPLES:,} more"] if len(found) > EXAMPLES else []
+        if found:
+            lines.append(f"{len(found):>7,} {kind}: {'; '.join(found[:EXAMPLES] + more)}")
+    return lines
+
+
+def _example(change: ValueChange) -> str:
+    after = " ".join(filter(None, (change.after.decision, change.after.supercategory)))
+    before = change.before.conflict or change.before.signed if change.before else ""
+    return f"{change.label}: {f'{before} -> ' if before else ''}'{after}'"
+
+
+def require_few_changes(
+    changes: Sequence[ValueChange], decisions: pd.DataFrame, largest: float
+) -> None:
+    """Refuse changes of many decisions in force, as a wrong or badly sorted sheet makes.
+
+    Args:
+        changes: of all values of the sheets.
+        decisions: all rows before them.
+        largest: share of the decisions in force that may change; fewer than ten always may.
+
+    Raises:
+        InvalidData: more would change.
+    """
+    count = sum(change.kind in ("changed", "reopened", "conflict") for change in changes)
+    total = sum(decision.decides for decision in Decided(decisions).all())
+    if count >= MANY and count > largest * total:
+        raise InvalidData(
+            f"would change {count:,} of {count_text(total, 'decision')} in force, nothing was "
+            f"applied (review.largest_change is {largest:.0%}); look at them with --dry-run, "
+            "then add --yes if they are meant so"
+        )
 
 
 def _sign(made_of: Sequence[str], who: str, when: str, source: str) -> dict[str, str]:

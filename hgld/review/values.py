@@ -52,6 +52,10 @@ class Value:
     heads: Sequence[Decision]
     cells: Mapping[str, object]
 
+    def is_current(self, ids: Sequence[str]) -> bool:
+        """Whether these are the ids of the heads, apart from edits of the taxonomy since."""
+        return set(followed(ids, self.history)) == {head.id for head in self.heads}
+
     @cached_property
     def in_force(self) -> Decision | None:
         """The decision in force, with its rivals; None if there is none."""
@@ -116,6 +120,7 @@ def read_values(sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, s
             found = _read_decision(_with_new_name(row, value, kinds), kinds)
         if isinstance(found, WantedDecision):
             made_from = base.heads if base else _made_from(found, value, kinds)
+            made_from = followed(made_from, value.history) if value else made_from
             made_from = value.renamed_heads(made_from) if value else made_from
             reading.wanted[row["key"]] = replace(found, supersedes=made_from)
         elif found:
@@ -141,6 +146,19 @@ def _shown(base: Base, value: Value) -> Decision | None:
     if not base:
         return value.in_force
     return in_force([decision for decision in value.history if decision.id in base.heads])
+
+
+def followed(ids: Sequence[str], history: Sequence[Decision]) -> tuple[str, ...]:
+    """Return ids of decisions with those that only an edit of the taxonomy replaced exchanged.
+
+    A decision that follows a renamed supercategory is no other decision than the one before.
+    """
+    now = set(ids)
+    for row in history:
+        edited = row.entry.endswith((" taxonomy", " undo", " redo")) and not row.undoes
+        if edited and row.supersedes and now.issuperset(row.supersedes):
+            now = now.difference(row.supersedes) | {row.id}
+    return tuple(sorted(now))
 
 
 def _made_from(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from typer.main import get_command
@@ -17,8 +18,11 @@ from hgld.cli import app, guarded
 from hgld.cli.console import Printer, warnings_as_notes
 from hgld.cli.overview import print_plan
 from hgld.cli.runners import name_to_sign, open_workspace
+from hgld.pipeline.lock import Workspace
 from hgld.pipeline.plan import Disk, Plan
 from hgld.pipeline.stages import STAGES, stage_names
+from hgld.review.apply import Applied, ValueChange
+from hgld.review.values import WantedDecision
 
 GLDV2 = "pipelines/gldv2.toml"
 
@@ -500,8 +504,11 @@ def test_decisions_are_counted_in_words_that_fit(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    wanted = WantedDecision("drop", "", "", "")
+    changes = [ValueChange("pub", "pub", "first decision", None, wanted)] * count
+    applied = Applied(pd.DataFrame(), pd.DataFrame(), changes)
     monkeypatch.setattr(
-        "hgld.cli.review_actions.apply_review", lambda runner, who, sheets, sure: count
+        "hgld.cli.review_actions.apply_review", lambda runner, who, sheets, sure: applied
     )
     monkeypatch.setattr("hgld.pipeline.run.Runner.run_one", lambda runner, name, force: False)
     settings = ("--set", "review.who=a person", "--work", str(tmp_path))
@@ -509,17 +516,39 @@ def test_decisions_are_counted_in_words_that_fit(
     assert says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["Ann", ""])
+@pytest.mark.parametrize("name", ["Ann", "root", ""])
 def test_decisions_are_signed_with_the_name_that_git_signs_with_or_with_none(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    (tmp_path / "gitconfig").write_text(f"[user]\nname = {name}\n")
-    (tmp_path / "x.toml").write_text('labels = "labels"')
-    workspace = open_workspace(tmp_path / "x.toml", None, tmp_path)
-    assert name_to_sign(workspace) == (name or "unsigned")
-    assert ("review.who=NAME" in capsys.readouterr().err) == (not name)
+    workspace = workspace_of(tmp_path, name, monkeypatch)
+    signs = name if name == "Ann" else "unsigned"
+    assert name_to_sign(workspace) == signs
+    assert ("review.who=NAME" in capsys.readouterr().err) == (signs == "unsigned")
+
+
+def workspace_of(folder: Path, git_name: str, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """A pipeline of a person whose git has this name."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(folder / "gitconfig"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(folder))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    (folder / "gitconfig").write_text(f"[user]\nname = {git_name}\n")
+    (folder / "x.toml").write_text('labels = "labels"')
+    return open_workspace(folder / "x.toml", None, folder)
+
+
+def test_a_person_on_a_terminal_is_asked_for_a_name_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workspace = workspace_of(tmp_path, "root", monkeypatch)
+    with monkeypatch.context() as patch:
+        answers = iter(["  ", " Ann\u00a0 Lee "])
+        patch.setattr("typer.prompt", lambda *words, err: next(answers))
+        patch.setattr("sys.stdin.isatty", lambda: True)
+        patch.setattr("sys.stderr.isatty", lambda: True)
+        assert name_to_sign(workspace) == "Ann Lee"
+    assert name_to_sign(workspace) == "Ann Lee"
+    assert (tmp_path / "config" / "hgld" / "name").read_text() == "Ann Lee\n"
+    assert capsys.readouterr().err.startswith("kept in ")
 
 
 def test_a_release_needs_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,6 +110,30 @@ def test_edits_of_clusters_are_undone_with_their_entry(folder: Path) -> None:
     assert [row["with_key"] for row in edits[4:]] == [row["with_key"] for row in edits[:2]]
 
 
+def test_a_dry_run_prints_what_would_change_and_writes_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older = shutil.copy(folder / "work" / "review.csv", folder / "older.csv")
+    apply(folder, inn="drop", pub="restaurant", lake="lake")
+    before = (folder / "labels" / "decisions.csv").read_bytes()
+    fill(folder / "work" / "review.csv", {"chapel": "church", "church": "church", "pub": "drop"})
+    merge = {"action": "merge", "into": sheet_of(folder)[0]["cluster"]}
+    other = next(r for r in sheet_of(folder) if r["cluster"] != merge["into"])["instance_of"]
+    fill_clusters(folder / "work" / "review_clusters.csv", **{other: merge})
+    capsys.readouterr()
+    assert hgld(folder, "review", "--apply", "--dry-run") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "      2 first decision: chapel: 'keep church'; church: 'keep church'"
+    assert said[1] == "      1 changed: pub: 'keep restaurant' by a person, 2026-11-21 -> 'drop'"
+    assert said[2].startswith("      2 cluster merge: ") and len(said) == 3
+    fill(older, {"inn": "restaurant"})
+    assert hgld(folder, "review", str(older), "--apply", "--dry-run") == 0
+    assert capsys.readouterr().out.startswith("      1 conflict: inn: 'drop' by a person")
+    assert (folder / "labels" / "decisions.csv").read_bytes() == before
+    assert not (folder / "labels" / "cluster_edits.csv").exists()
+    assert hgld(folder, "review", "--dry-run") == 2
+
+
 def test_keys_and_an_entry_together_are_a_usage_error(folder: Path) -> None:
     assert hgld(folder, "reviews", "undo") == 2
     assert hgld(folder, "reviews", "undo", "inn", "--apply", "1") == 2

@@ -11,7 +11,7 @@ from hgld.artifacts.cells import unguard
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import row_id
-from hgld.review.apply import apply_sheets
+from hgld.review.apply import apply_sheets, require_few_changes
 from hgld.review.sheets import write_sheets
 from hgld.review.undo import undo_decisions
 from tests.hierarchy.test_review import (
@@ -152,6 +152,15 @@ def test_a_filled_row_of_a_new_sheet_settles_a_conflict(apply: Apply, saved: Sav
     assert status_of(saved(after), "Q1") == ("decided", "")
 
 
+def test_a_decision_that_only_followed_the_taxonomy_is_no_newer_one(
+    apply: Apply, saved: Saved
+) -> None:
+    first = keep(Q1="lake")
+    renamed = then(first, Q1="parks").assign(entry=["", "abcdefgh taxonomy"])
+    assert apply(change(written(first), "Q1", "church"), renamed) == [["Q1", "church"]]
+    assert status_of(saved(renamed), "Q1") == ("decided", "")
+
+
 def test_the_same_decision_from_two_older_sheets_is_no_conflict(apply: Apply, saved: Saved) -> None:
     first = keep(Q1="lake")
     newer = then(first, Q1="parks")
@@ -272,6 +281,23 @@ def test_a_base_that_belongs_to_another_key_is_a_fault(apply: Apply) -> None:
     sheet = sheet.assign(base=sheet["base"].to_numpy()[::-1])
     with pytest.raises(InvalidData, match=r"row 2, column base: .*was a column sorted or pasted"):
         apply(sheet, NONE)
+
+
+def test_an_apply_that_changes_many_decisions_in_force_must_be_confirmed(tmp_path: Path) -> None:
+    decided = keep(**dict.fromkeys(KEYS[:30], "lake"))
+    sheet = written(decided)
+    for key in KEYS[:12]:
+        sheet = change(sheet, key, "parks")
+    sheet.to_csv(tmp_path / "mine.csv", index=False)
+    applied = apply_sheets(
+        [tmp_path / "mine.csv"], VALUES, Vectors(KEYS, pd.DataFrame(index=KEYS).to_numpy(), {}),
+        TAXONOMY, decided, table_of("cluster_edits", []), NO_HINTS, who="anna", when="2026-02-02",
+        sure=True,
+    )  # fmt: skip
+    with pytest.raises(InvalidData, match=r"12 of 30 decisions in force.* is 20%\).*--dry-run"):
+        require_few_changes(applied.changes, decided, 0.2)
+    require_few_changes(applied.changes, decided, 0.4)
+    require_few_changes(applied.changes[:9], decided, 0.2)
 
 
 def test_correcting_many_rows_is_no_sign_of_sorting(apply: Apply) -> None:
