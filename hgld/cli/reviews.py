@@ -117,7 +117,7 @@ def show_agreement(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the bootstrap.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two annotators: agreement, kappa, and what they confuse.
+    """Compare two annotators: agreement, kappa, confusions.
 
     Redirect --json to labels/SET/agreement.json for the card of a release.
     """
@@ -166,7 +166,7 @@ ByEntry = Annotated[
 def show_log(
     pipeline: PipelineFile, settings: Settings = None, work: Work = None, as_json: AsJson = False
 ) -> None:
-    """List the entries of the labels: each apply, save and undo, with who and when."""
+    """List each apply, save and undo: who, when, what."""
     from hgld.cli.review_actions import list_entries
 
     entries = list_entries(open_runner(pipeline, settings, work))
@@ -190,7 +190,7 @@ def undo(
     work: Work = None,
     now: Now = None,
 ) -> None:
-    """Undo the last decision on each value, or an entry of the log as a whole.
+    """Undo the last decision on values, or an entry of the log.
 
     What held before is appended again; nothing is deleted.
     """
@@ -217,7 +217,7 @@ def redo(
     work: Work = None,
     now: Now = None,
 ) -> None:
-    """Take an undo back: the last one, the last one of each value, or one of the log.
+    """Undo an undo: the last one, or that of values or an entry.
 
     A value that was decided again since keeps its decision.
     """
@@ -253,7 +253,7 @@ def show_conflicts(
     work: Work = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the values that people decided differently: all sides, who and when.
+    """Show values that people decided differently, all sides.
 
     To settle them, fill in the sheet (or their rows in review.csv) and apply it.
     """
@@ -286,9 +286,10 @@ def check(
         typer.Argument(metavar="FILE|PIPELINE", help="decisions.csv, or a pipeline that has one."),
     ],
 ) -> None:
-    """Check a file of decisions: conflicts, unknown supercategories and ids. For git hooks and CI.
+    """Check decisions for conflicts and unknown names.
 
-    The exit code is 3 if anything is found. taxonomy.csv is read from the same folder.
+    For hooks of git and for CI: the exit code is 3 if there are any, or ids in supersedes or undoes
+    that are no row. taxonomy.csv is read from the same folder.
     """
     from hgld.artifacts import declared_table
     from hgld.config import load_pipeline
@@ -322,7 +323,7 @@ def show_comments(
     work: Work = None,
     now: Now = None,
 ) -> None:
-    """Print the comments on values, or add one.
+    """Show the comments on values, or add one.
 
     A comment decides nothing. It is signed, dated and kept in comments.csv of the labels folder.
     """

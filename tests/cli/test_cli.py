@@ -134,7 +134,7 @@ def test_a_file_to_write_is_named_by_one_option() -> None:
     assert {tuple(opts) for found in writes.values() for opts in found} == {("--out", "-o")}
     assert set(writes) == {
         "evaluations measure", "evaluations export", "labels compare", "labels check",
-        "reviews blind", "reviews agree", "shards cat",
+        "reviews agree", "reviews blind", "reviews conflicts", "shards cat",
     }  # fmt: skip
 
 
