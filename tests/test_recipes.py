@@ -13,7 +13,7 @@ import torch
 
 from hgld.artifacts import ARTIFACTS, Folder
 from hgld.config import Pipeline, RunOptions, StageContext, load_pipeline
-from hgld.evaluate.preconditions import choose_metrics
+from hgld.evaluate.protocol import choose_metrics
 from hgld.model import build_image_model
 from hgld.model.backbones import find_backbone
 from hgld.pipeline.stages import Stage, active_stages, load_function

@@ -42,7 +42,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
         OSError: it cannot be written; the error always names a file.
     """
     require_file(path)
-    _require_no_stream(path)
+    # /dev/stdout and its like: the rename would replace this link of the system
+    if path.is_symlink() and path.readlink().is_relative_to("/proc"):
+        raise InvalidData(f"{path}: a stream, where a file belongs; name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -192,12 +194,6 @@ def require_file(path: Path) -> None:
         raise InvalidData(f"{path}: a folder stands where a file belongs; move it away")
     if path.exists() and not path.is_file():
         raise InvalidData(f"{path}: a pipe or a device, where a file belongs; move it away")
-
-
-def _require_no_stream(path: Path) -> None:
-    """Refuse /dev/stdout and its like, since a rename would replace this link of the system."""
-    if path.is_symlink() and path.readlink().is_relative_to("/proc"):
-        raise InvalidData(f"{path}: a stream, where a file belongs; name a file")
 
 
 def _sync(path: Path) -> None:

@@ -1,6 +1,6 @@
 """Exact evaluation of retrieval models: embed queries and gallery, rank, compute the metrics."""
 
 from hgld.evaluate.measure import evaluate_models, evaluate_officially
-from hgld.evaluate.preconditions import check_evaluation
+from hgld.evaluate.protocol import check_evaluation
 
 __all__ = ["check_evaluation", "evaluate_models", "evaluate_officially"]

@@ -7,6 +7,7 @@ separate intervals of the two models would be wider, since they contain the spre
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -128,7 +129,10 @@ def compare(
     pairs = _pair_seeds(a, b)
     tables = a.values(), b.values()
     values = [(tables[0][one], tables[1][other]) for one, other in pairs]
-    queries = [_shared_queries(side) for side in zip(*values, strict=True)]
+    queries = [
+        reduce(pd.Index.intersection, (table.index for table in side))
+        for side in zip(*values, strict=True)
+    ]
     shared = queries[0].intersection(queries[1])
     metrics = [m for m in a.metrics if all(m in table for pair in values for table in pair)]
     if shared.empty or not metrics:
@@ -180,13 +184,6 @@ def _is_one_training(a: MeasuredRun, b: MeasuredRun) -> bool:
     """Whether the models of both runs differ in their seeds only."""
     recipes = {facts.get("recipe") for side in (a, b) for facts in side.models.values()}
     return len(recipes) == 1 and None not in recipes
-
-
-def _shared_queries(tables: Sequence[pd.DataFrame]) -> pd.Index:
-    found = tables[0].index
-    for table in tables[1:]:
-        found = found.intersection(table.index)
-    return found
 
 
 def _differ(

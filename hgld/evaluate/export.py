@@ -8,7 +8,7 @@ A ranking file holds the first 100 images of each query; deeper ranks are ranked
 embeddings.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -117,19 +117,18 @@ def _rankings(measured: MeasuredRun, depth: int | None) -> Iterator[tuple[str, l
     images = _distinct_ids(stored.gallery_ids, "gallery")
     _report_encoded({*queries, *images})
     kept = stored.order.shape[1]
-    blocks = [stored.order] if depth <= kept else _rank_deeper(measured, depth)
+    if depth <= kept:
+        blocks: Iterable[np.ndarray] = [stored.order]
+    else:
+        found = open_embedded(measured)
+        sides = [(found.vectors[side.split], side.labels) for side in (found.query, found.gallery)]
+        own = found.gallery.begins_with(found.query)
+        ranked = rank_sides(*sides, exclude_self=own, first=depth)
+        blocks = (block.first for block in ranked)
     return (
         (query, [images[i] for i in row if not (own and images[i] == query)][:depth])
         for query, row in zip(queries, chain.from_iterable(blocks), strict=True)
     )
-
-
-def _rank_deeper(measured: MeasuredRun, depth: int) -> Iterator[np.ndarray]:
-    """Yield the gallery rows of the first ranks, (q, depth), block by block of queries."""
-    found = open_embedded(measured)
-    sides = [(found.vectors[side.split], side.labels) for side in (found.query, found.gallery)]
-    own = found.gallery.begins_with(found.query)
-    return (block.first for block in rank_sides(*sides, exclude_self=own, first=depth))
 
 
 def _distinct_ids(ids: np.ndarray, side: str) -> list[str]:

@@ -22,7 +22,7 @@ from hgld.errors import UsageError
 from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.models import Model, find_models
 from hgld.evaluate.official import PAPER, Official
-from hgld.evaluate.preconditions import choose_metrics, require_classes
+from hgld.evaluate.protocol import choose_metrics, require_classes
 from hgld.evaluate.ranking import measure_and_write
 from hgld.evaluate.results import record_models
 from hgld.evaluate.sides import Shards, Side
@@ -111,7 +111,11 @@ class _Evaluation:
         query = found.side(options.query, "query")
         gallery = found.side(options.gallery, "gallery")
         metrics = choose_metrics(options.metrics, found.levels)
-        _require_others(query, gallery)
+        if gallery.begins_with(query) and len(gallery.rows) == 1:
+            raise UsageError(
+                f"evaluate.gallery '{gallery.split}' holds no other image than the query itself; "
+                "export more images of it, or name another split"
+            )
         for option, side in (("query", query), ("gallery", gallery)):
             require_classes(option, side.split, len(np.unique(side.labels[:, -1])))
         return cls(found.levels, found.index, query, gallery, metrics, options, official)
@@ -260,14 +264,6 @@ def _value_table(
     """Return one row for each query with a value."""
     columns = {"model": model, "image_id": image_ids, "metric": metric, "value": values}
     return pd.DataFrame(columns).astype({"value": "float64"}).dropna(subset="value")
-
-
-def _require_others(query: Side, gallery: Side) -> None:
-    if gallery.begins_with(query) and len(gallery.rows) == 1:
-        raise UsageError(
-            f"evaluate.gallery '{gallery.split}' holds no other image than the query itself; "
-            "export more images of it, or name another split"
-        )
 
 
 def _keep_only(out: Path, names: list[str], official: bool) -> None:

@@ -95,7 +95,9 @@ def draw_sunburst(counts: Mapping[Path, int], levels: Sequence[str], theme: Them
         axes: Axes = figure.add_subplot(facecolor=theme.surface)
         axes.set_aspect("equal")
         axes.set_axis_off()
-        colours = _ring_colours(counts, theme)
+        names = sorted({path[0] for path in counts})
+        palette = theme.groups if len(names) <= len(theme.groups) else theme.classes
+        colours = {name: palette[number % len(palette)] for number, name in enumerate(names)}
         for ring in range(depth):
             _draw_ring(axes, _parts(counts, ring + 1), ring, depth, colours, theme)
         reach = _reach(_parts(counts, depth), total)
@@ -114,13 +116,6 @@ def _parts(counts: Mapping[Path, int], length: int) -> dict[Path, int]:
     parts = [path for path in sums if len(path) == length]
     parts.sort(key=lambda p: [(-sums[p[:end]], p[end - 1]) for end in range(1, length + 1)])
     return {path: sums[path] for path in parts}
-
-
-def _ring_colours(counts: Mapping[Path, int], theme: Theme) -> dict[str, str]:
-    """A colour for each coarsest class, as in the histogram."""
-    names = sorted({path[0] for path in counts})
-    palette = theme.groups if len(names) <= len(theme.groups) else theme.classes
-    return {name: palette[number % len(palette)] for number, name in enumerate(names)}
 
 
 def _draw_ring(

@@ -114,7 +114,11 @@ class _Left:
 
 def _clean(instance_of: pd.DataFrame, options: CleanOptions) -> _Left:
     statements = _one_spelling(instance_of).sort_values([*BY_LANDMARK, "order"], kind="stable")
-    best = _best_rank(statements)
+    # the preferred statements of a landmark, else its normal ones; never deprecated ones
+    usable = statements[statements["rank"] != "deprecated"]
+    preferred = usable["rank"] == "preferred"
+    has_preferred = preferred.groupby([usable[name] for name in BY_LANDMARK]).transform("any")
+    best = usable[preferred | ~has_preferred.astype(bool)]
     labels = {single_blanks(label).casefold() for label in options.irrelevant_labels} | {""}
     by_label = best["instance_of"].str.casefold().isin(labels)
     irrelevant = best["class_id"].isin(list(options.irrelevant_ids)) | by_label
@@ -157,14 +161,6 @@ def _one_spelling(instance_of: pd.DataFrame) -> pd.DataFrame:
     pairs = zip(table["class_id"], table["instance_of"], strict=True)
     one = [label_of.get(class_id, label) or class_id for class_id, label in pairs]
     return table.assign(instance_of=pd.Series(one, index=table.index, dtype="str"))
-
-
-def _best_rank(statements: pd.DataFrame) -> pd.DataFrame:
-    """The preferred statements of a landmark, else its normal ones; never deprecated ones."""
-    usable = statements[statements["rank"] != "deprecated"]
-    preferred = usable["rank"] == "preferred"
-    has_preferred = preferred.groupby([usable[name] for name in BY_LANDMARK]).transform("any")
-    return usable[preferred | ~has_preferred.astype(bool)]
 
 
 def _in_infobox_style(statements: pd.DataFrame) -> pd.DataFrame:

@@ -48,7 +48,9 @@ def embed_texts(
     Raises:
         InvalidData, MissingWeights, UsageError: as ``embed_values``.
     """
-    digest = _digest(values, options)
+    labels = [value_keys(values).tolist(), values["instance_of"].tolist()]
+    made_from = json.dumps([options.encoder, options.prompt, labels])
+    digest = sha256(made_from.encode()).hexdigest()
     kept, path = VectorFile("values.npz"), context.state / "values.npz"
     found = kept.read(path) if path.is_file() else None
     if found is None or found.made_by.pop("digest") != digest:
@@ -63,12 +65,6 @@ def embed_texts(
     with _one_thread():
         vectors, _ = _embed([*prompted, *defined], options)
     return found, Vectors([*names, *defined], vectors, found.made_by)
-
-
-def _digest(values: pd.DataFrame, options: EmbedOptions) -> str:
-    """Hash of all that the vectors of the values depend on."""
-    labels = [value_keys(values).tolist(), values["instance_of"].tolist()]
-    return sha256(json.dumps([options.encoder, options.prompt, labels]).encode()).hexdigest()
 
 
 def embed_values(values: pd.DataFrame, *, options: EmbedOptions, context: StageContext) -> Vectors:

@@ -178,7 +178,8 @@ def _reviewed(of: Mapping[str, Sequence[Row]], tables: Tables, labels: Path) -> 
     for row in of.get("overrides", ()):
         text = f"{row['supercategory']} ({row['kind']}){_signed(row)}"
         file = labels / ARTIFACTS["overrides"].file
-        number = row_in_file(file, _place(tables["overrides"], row))
+        here = [tables["overrides"][name] == row[name] for name in ("split", "landmark_id")]
+        number = row_in_file(file, int((here[0] & here[1]).to_numpy().argmax()))
         yield Step("override", f"{text}\nrow {number} of {file.name}", row)
 
 
@@ -227,12 +228,6 @@ def _decision(value: Row, decision: Decision | None, labels: Path) -> Step:
 def _signed(row: Row) -> str:
     why = f': "{single_blanks(row["why"])}"' if row["why"] else ""
     return f"\nby {row['who'] or 'somebody'}, {row['when'] or 'some day'}{why}"
-
-
-def _place(overrides: pd.DataFrame, row: Row) -> int:
-    """The row's place in the table, from 0 on."""
-    same = (overrides["split"] == row["split"]) & (overrides["landmark_id"] == row["landmark_id"])
-    return int(same.to_numpy().argmax())
 
 
 def _labelled(of: Mapping[str, Sequence[Row]], key: tuple[str, int]) -> Iterator[Step]:

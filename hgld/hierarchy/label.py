@@ -61,7 +61,9 @@ def build_labels(
     _check_decisions(decided, landmark_values, kinds, context.labels / ARTIFACTS["decisions"].file)
     _check_overrides(overrides, kinds, context.labels / ARTIFACTS["overrides"].file)
     # Cleaning keeps only what decisions need; the origin of a label is in the scraped table.
-    values = _with_items(landmark_values, instance_of)
+    origin = instance_of[[*BY_LANDMARK, "order", "item_id", "revision"]]
+    values = landmark_values.merge(origin, on=[*BY_LANDMARK, "order"], how="left")
+    values = values.sort_values([*BY_LANDMARK, "order"], kind="stable")
     labelled, reasons = _judge(values, decided)
     _say_conflicts(values, decided)
     # After the decisions: an override has priority over them.
@@ -116,13 +118,6 @@ def fault_of_place(supercategory: str, kind: str, kinds: Mapping[str, str]) -> s
 def _raise_all(faults: Sequence[str], path: Path) -> None:
     if faults:
         raise InvalidData(f"{path} {faults[0]}", *(f"  {fault}" for fault in faults[1:]))
-
-
-def _with_items(landmark_values: pd.DataFrame, instance_of: pd.DataFrame) -> pd.DataFrame:
-    """The values in order, with the item and revision that each was read from."""
-    origin = instance_of[[*BY_LANDMARK, "order", "item_id", "revision"]]
-    found = landmark_values.merge(origin, on=[*BY_LANDMARK, "order"], how="left")
-    return found.sort_values([*BY_LANDMARK, "order"], kind="stable")
 
 
 def _judge(values: pd.DataFrame, decided: Decided) -> tuple[dict[Key, Row], pd.DataFrame]:

@@ -194,13 +194,10 @@ def _add_shards(photos: Photos, folder: Path) -> dict[str, str]:
     (folder / SHARDS).mkdir()
     for file in sorted(photos.folder.iterdir()):
         if file.is_file() and not file.name.startswith("."):
-            _link(file, folder / SHARDS / file.name)
+            copied = folder / SHARDS / file.name
+            try:
+                os.link(file, copied)
+            except OSError:  # another disk, or one that knows no links
+                shutil.copyfile(file, copied)
     REMOVALS.write(guard_formulas(photos.removals), folder / REMOVALS.file)
     return {f"{SHARDS}/{shard['file']}": str(shard["sha256"]) for shard in photos.shards}
-
-
-def _link(file: Path, to: Path) -> None:
-    try:
-        os.link(file, to)
-    except OSError:  # another disk, or one that knows no links
-        shutil.copyfile(file, to)

@@ -132,8 +132,13 @@ def write_report(
     galleries = list(find_galleries(per_query, measured, options))
     charts = draw_charts(measured, counts, models, options.vector_figures)
     metrics, rows = evaluation["metrics"], metric_rows(evaluation, measured.intervals)
+    sections = {title: [c for c in charts if c.section == name] for name, title in SECTIONS.items()}
     with atomic_folder(out) as folder:
-        _save_pictures(folder, charts)
+        for chart in charts:
+            (folder / f"{chart.name}.png").write_bytes(chart.light)
+            (folder / f"{chart.name}-dark.png").write_bytes(chart.dark)
+            for form, content in chart.vectors.items():
+                (folder / f"{chart.name}.{form}").write_bytes(content)
         _save_sheets(folder, galleries, levels, first_metric(evaluation))
         write_csv(metrics_table(metrics, rows), folder / "metrics.csv")
         latex = metrics_latex(metrics, rows)
@@ -159,7 +164,7 @@ def write_report(
             seeds=describe_seeds(measured),
             skipped=skipped_queries(evaluation),
             inverted=inverted_queries(evaluation),
-            sections=_by_section(charts),
+            sections={title: arrange(some) for title, some in sections.items() if some},
             metric=first_metric(evaluation),
             galleries=galleries,
             note_unknown=note_unknown,
@@ -187,26 +192,12 @@ def describe_seeds(measured: ChartData) -> str:
     return text
 
 
-def _by_section(charts: Sequence[Chart]) -> dict[str, list[list[list[Chart]]]]:
-    """Heading -> its charts by row and column, without headings that have none."""
-    found = {title: [c for c in charts if c.section == name] for name, title in SECTIONS.items()}
-    return {title: arrange(some) for title, some in found.items() if some}
-
-
 def _table_width(metrics: Sequence[str], rows: Sequence[MetricRow]) -> int:
     """Estimate the width in pixels that a page needs for the complete table of metrics."""
     cell = CELL + DEVIATION * any(row.has_deviation for row in rows)
     cell += MARK * any(any(row.best) for row in rows)
     words = [max(map(len, re.split(r"[:(/]", metric))) for metric in metrics]
     return round(FIXED + sum(max(cell, LETTER * letters + 20) for letters in words))
-
-
-def _save_pictures(folder: Path, charts: Sequence[Chart]) -> None:
-    for chart in charts:
-        (folder / f"{chart.name}.png").write_bytes(chart.light)
-        (folder / f"{chart.name}-dark.png").write_bytes(chart.dark)
-        for form, content in chart.vectors.items():
-            (folder / f"{chart.name}.{form}").write_bytes(content)
 
 
 def _save_sheets(

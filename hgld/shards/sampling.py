@@ -243,20 +243,15 @@ def deal_rows(counts: np.ndarray, width: int, random: np.random.Generator) -> np
     rows = count_rows(counts, width)
     kinds = random.permutation(len(counts))
     used = np.minimum(counts, rows)[kinds]
-    _take_away(used, int(used.sum()) - rows * width, random)
+    if surplus := int(used.sum()) - rows * width:  # fewer than a row's width
+        gone = random.choice(int(used.sum()), surplus, replace=False)
+        np.subtract.at(used, np.searchsorted(np.cumsum(used), gone, side="right"), 1)
     items = np.repeat(kinds, used).astype(np.int64)
     # Item i goes to row i % rows; no kind has more items than rows, so none is in a row twice.
     table = np.ascontiguousarray(items.reshape(width, rows).T)
     picks = random.integers(0, max(1, items.size), (SWAPS * items.size, 2))
     _swap(table, picks)
     return np.asarray(table[random.permutation(rows)])
-
-
-def _take_away(used: np.ndarray, surplus: int, random: np.random.Generator) -> None:
-    """Leave out ``surplus`` items, drawn at random (fewer than a row's width)."""
-    if surplus:
-        gone = random.choice(int(used.sum()), surplus, replace=False)
-        np.subtract.at(used, np.searchsorted(np.cumsum(used), gone, side="right"), 1)
 
 
 @kernel

@@ -187,7 +187,12 @@ def _train(
                     checkpoints.save(done)
                 ranks.any(False)  # no process ends before the checkpoint is saved
             if stop:
-                raise ranks.told(_stopped(folder, done, run.steps))
+                raise ranks.told(
+                    Resumable(
+                        f"training {folder.path.name} was stopped after step {done} of "
+                        f"{run.steps}; run the same command again to go on"
+                    )
+                )
 
 
 def _next_batch(
@@ -237,13 +242,6 @@ def _facts(
         **({"recipe": data.recipe(options, run)} if run.steps else {}),
         **({"undecodable": {"images": len(keys), "keys": keys}} if keys else {}),
     }
-
-
-def _stopped(folder: RunFolder, done: int, steps: int) -> HgldError:
-    return Resumable(
-        f"training {folder.path.name} was stopped after step {done} of {steps}; run the same "
-        "command again to go on"
-    )
 
 
 def _not_a_number(folder: RunFolder, step: int, images: int, loss: NotANumber) -> HgldError:

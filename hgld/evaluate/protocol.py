@@ -1,4 +1,4 @@
-"""Preconditions of an evaluation: metrics that fit the levels, two sides, existing models.
+"""Checks of an evaluation before it starts: metrics that fit the levels, two sides, models.
 
 The evaluate stage checks them on the shards. ``check_evaluation`` checks the same on the tables
 from which the shards will be made, so that a typo stops a run before hours of training, not after.
