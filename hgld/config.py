@@ -459,7 +459,7 @@ class ReviewOptions(Options):
     """The review, and the share of decisions that lets a run pass it."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
-        {"who", "largest_change", "page_photos", "page_megabytes", "thumbnails"}
+        {"who", "sure", "largest_change", "page_photos", "page_megabytes", "thumbnails"}
     )
     min_coverage: float = Field(1.0, ge=0, le=1)
     """Share of labelled landmarks whose value must be decided before the run goes on."""
@@ -468,6 +468,8 @@ class ReviewOptions(Options):
     largest_change: float = Field(0.2, ge=0, le=1)
     """Share of the decisions in force that an apply may change, if it changes ten or more, without
     --yes."""
+    sure: float = Field(0.95, gt=0, le=1)
+    """For --html: probability from which suggestions are in the list of sure ones."""
     page_photos: int = Field(3, ge=0)
     """For --html: photos of a value, each of another landmark."""
     page_megabytes: float = Field(12.0, gt=0)

@@ -532,6 +532,7 @@ def render_sheet(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:
         options=workspace.pipeline.review,
         source=workspace.source,
         title=workspace.pipeline.title or workspace.work.name,
+        taxonomy_vectors=runner.read("taxonomy_vectors", stage),
         **facts,
     )
     return page

@@ -30,6 +30,7 @@ __all__ = [
     "PRIORS",
     "Suggestion",
     "ValueModel",
+    "answer_of",
     "calibrate",
     "fit_model",
     "fit_weights",
@@ -40,7 +41,7 @@ __all__ = [
 
 DROP = "drop"  # as a suggestion: that the value is to be dropped
 FEWEST_VOTERS = 2  # decided values that a cluster needs for a suggestion to its other values
-DIMENSIONS = 128
+DIMENSIONS = 192
 WORDS, WORD_SHARE = 512, 0.2  # hashed words of the labels, and their length beside a vector of 1
 TEXT_SHARE = 2.0  # weight of a text of the taxonomy in the choice of the dimensions
 LENGTH, CONSTANT = 10.0, 2.0  # of a vector, and of the constant beside it
@@ -48,9 +49,9 @@ DROP_PENALTY = 3.0  # dropped values have little in common, so their class must 
 FOLDS = 3
 PRIORS = {"name": (98, 100), "class": (16, 20), "votes": (4, 10)}  # right, of; before any decision
 # Factors of log odds, drop, likeness to an example of the class and of another one, constant.
-CALIBRATION = (0.5, -0.2, 2.0, -1.0, -1.0)
+CALIBRATION = (0.5, -0.5, 3.5, -1.0, -3.0)
 CALIBRATION_STEPS = 100
-PRIOR_PAIRS = 20.0  # how firmly the calibration is held there
+PRIOR_PAIRS = 40.0  # how firmly the calibration is held there
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,9 @@ class ValueModel:
             "calibration": self.calibration.tolist(),
             "dropPenalty": DROP_PENALTY,
             "constant": CONSTANT,
+            "length": LENGTH,
             "priorPairs": PRIOR_PAIRS,
+            "calibrationSteps": CALIBRATION_STEPS,
             "priors": {name: right / of for name, (right, of) in PRIORS.items()},
             **{name: b64encode(part.tobytes()).decode() for name, part in pack.items()},
         }
@@ -117,12 +120,12 @@ class ValueModel:
 
 def fit_model(
     clusters: pd.DataFrame,
-    in_force: Sequence[Decision | None],
+    answers: Sequence[str],
     taxonomy: pd.DataFrame,
     label_vectors: Vectors,
     taxonomy_vectors: Vectors,
 ) -> ValueModel | None:
-    """Fit the model to the decisions in force, one for each row of ``clusters``.
+    """Fit the model to an answer for each row of ``clusters`` (``answer_of``), empty if it is open.
 
     Its calibration is cross-validated: each decided value is predicted by a model of the others.
     None without vectors of the taxonomy.
@@ -131,7 +134,7 @@ def fit_model(
         >>> taxonomy = pd.DataFrame({"supercategory": ["lake", "mine"], "definition": ["", ""]})
         >>> values = pd.DataFrame({"class_id": ["Q1", "Q2"], "instance_of": ["pond", "shaft"]})
         >>> texts = Vectors(["lake", "mine"], np.eye(2), {})
-        >>> model = fit_model(values, [None, None], taxonomy, Vectors(["Q1", "Q2"], np.eye(2), {}),
+        >>> model = fit_model(values, ["", ""], taxonomy, Vectors(["Q1", "Q2"], np.eye(2), {}),
         ...     texts)
         >>> [model.classes[i] for i in model.probabilities.argmax(axis=1)]
         ['lake', 'mine']
@@ -153,7 +156,7 @@ def fit_model(
     )
     text_classes = np.array([class_of[name] for name in names])
     x, fixed = _inputs(values, scale), _inputs(of_texts, scale)
-    of_row = [class_of.get(_answer(decision), -1) for decision in in_force]
+    of_row = [class_of.get(answer, -1) for answer in answers]
     decided = np.flatnonzero(np.array(of_row, dtype=int) >= 0)
     y = np.array(of_row, dtype=int)[decided]
     start = fit_weights(fixed, text_classes, len(classes))
@@ -270,7 +273,7 @@ def calibrate(
 
     Example:
         >>> calibrate(np.zeros((0, 5)), np.zeros(0)).tolist()
-        [0.5, -0.2, 2.0, -1.0, -1.0]
+        [0.5, -0.5, 3.5, -1.0, -3.0]
     """
     start = np.array(prior)
     guess = start.copy()
@@ -296,8 +299,8 @@ def head_noun(label: str) -> str:
     return re.sub(r"(?<=\w{3})(?<!s)s$", "", words[-1])
 
 
-def _answer(decision: Decision | None) -> str:
-    """The class that a decision puts its value into; empty if it does not."""
+def answer_of(decision: Decision | None) -> str:
+    """Return the class that a decision puts its value into; empty if it leaves the value open."""
     if decision is None or not decision.decides:
         return ""
     return decision.supercategory if decision.places else DROP
@@ -354,7 +357,7 @@ def _modelled(
 ) -> list[Suggestion]:
     """Return the model's suggestion for each row, with the decided values that are most like it."""
     chances, x = model.probabilities, model.inputs
-    answers = [_answer(decision) for decision in in_force]
+    answers = [answer_of(decision) for decision in in_force]
     members = {name: [i for i, a in enumerate(answers) if a == name] for name in {*answers} - {""}}
     decided = [i for i, answer in enumerate(answers) if answer in model.classes]
     known = np.array([model.classes.index(answers[i]) for i in decided], dtype=int)

@@ -61,6 +61,7 @@ def tables(tmp_path: Path) -> dict[str, Any]:
             **row, "decision": decision, "supercategory": supercategory,
             "kind": dict(SUPERCATEGORIES).get(supercategory, ""), "note": "", "key": key,
             "key_type": "qid", "examples": "Place 0", "hint": "", "suggestion": suggestion,
+            "probability": 0.0, "reason": "",
             "evidence": "", "status": status, "instance_of": "'" * (label[0] == "=") + label,
         })  # fmt: skip
     return {

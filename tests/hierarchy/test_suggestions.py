@@ -12,7 +12,14 @@ from hgld.hierarchy import embed
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.decisions import Decided, Decision
 from hgld.review import suggestions
-from hgld.review.suggestions import CALIBRATION, calibrate, fit_model, fit_weights, suggest
+from hgld.review.suggestions import (
+    CALIBRATION,
+    answer_of,
+    calibrate,
+    fit_model,
+    fit_weights,
+    suggest,
+)
 
 LABELS = ("lake", "pond", "tarn", "mine shaft", "pit", "thing", "stuff", "lagoon")
 ANGLES = np.radians([0, 5, 9, 90, 95, 200, 210, 12])
@@ -46,7 +53,7 @@ def decided(**words: str) -> list[Decision | None]:
 
 def suggested(**words: str) -> dict[str, suggestions.Suggestion]:
     in_force = decided(**words)
-    model = fit_model(VALUES, in_force, TAXONOMY, VECTORS, TEXTS)
+    model = fit_model(VALUES, [answer_of(d) for d in in_force], TAXONOMY, VECTORS, TEXTS)
     return dict(zip(LABELS, suggest(VALUES, in_force, KINDS, NO_HINTS, model), strict=True))
 
 
@@ -75,7 +82,7 @@ def test_the_name_and_wikidata_take_precedence_over_the_model() -> None:
     ])  # fmt: skip
     vectors = replace(VECTORS, ids=list(values["class_id"]))
     none = [None] * len(LABELS)
-    model = fit_model(values, none, TAXONOMY, vectors, TEXTS)
+    model = fit_model(values, [""] * len(LABELS), TAXONOMY, vectors, TEXTS)
     found = suggest(values, none, KINDS, hints, model)
     assert [one.name for one in found[:3]] == ["lake", "mine", "lake"]
     assert found[1].reason == "its class in Wikidata is below mine (2)"

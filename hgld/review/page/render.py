@@ -26,10 +26,11 @@ from hgld.artifacts.cells import unguard
 from hgld.config import ReviewOptions
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records
-from hgld.hierarchy.decisions import Decided
+from hgld.hierarchy.decisions import PLACING, Decided
 from hgld.review.page.nearest import find_next_clusters
 from hgld.review.page.photos import ReviewPhoto, captions_of, choose_images, read_photos
 from hgld.review.sheets import list_history
+from hgld.review.suggestions import DROP, fit_model
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
 
@@ -46,6 +47,9 @@ SCRIPTS = (  # in the order of their dependencies
     "walk.js",
     "curve.js",
     "filters.js",
+    "model.js",
+    "advice.js",
+    "bulk.js",
     "list.js",
     "deeds.js",
     "chooser.js",
@@ -74,6 +78,7 @@ def render_page(
     command: str,
     live: Mapping[str, Any] | None = None,
     decisions: pd.DataFrame | None = None,
+    taxonomy_vectors: Vectors | None = None,
     threads: Mapping[str, Sequence[Sequence[str]]] | None = None,
     blind_file: str = "",
 ) -> str:
@@ -94,6 +99,7 @@ def render_page(
         command: command that applies the file that the page saves.
         live: facts for the page of a server, which asks for its photos and sends its decisions.
         decisions: all decisions, for the history of each value; None shows none.
+        taxonomy_vectors: for the model of the decisions; None has none.
         threads: comments on each value by its key (``threads_of``).
         blind_file: name of the file that the page saves, if the sheet is a blind copy; then it
             shows neither clusters nor suggestions.
@@ -106,6 +112,7 @@ def render_page(
         "command": command,
         "series": sha256(f"{title}\n{command}".encode()).hexdigest()[:16],  # of versions of a sheet
         "blind": bool(blind_file),
+        "model": None,
         "file": blind_file or "review.csv",
         **_sheet_facts(
             _csv_text(sheet, bool(blind_file)),
@@ -121,6 +128,9 @@ def render_page(
         **_landmark_facts(landmark_values, keys),
         "needed": options.min_coverage,
     }
+    if taxonomy_vectors is not None and not blind_file:
+        vectors = label_vectors, taxonomy_vectors
+        facts["model"] = _model_facts(sheet, clusters, keys, taxonomy, vectors, options.sure)
     if live is not None:
         return _fill_in({**facts, "photos": {}, "live": live}, title)
     bare = _fill_in({**facts, "photos": {}}, title)
@@ -171,6 +181,24 @@ def _cluster_facts(cluster_summary: pd.DataFrame) -> dict[str, dict[str, Any]]:
         for row in records(cluster_summary)
         if row["values"]
     }
+
+
+def _model_facts(
+    sheet: pd.DataFrame,
+    clusters: pd.DataFrame,
+    keys: Sequence[str],
+    taxonomy: pd.DataFrame,
+    vectors: tuple[Vectors, Vectors],
+    sure: float,
+) -> dict[str, Any] | None:
+    """Return the model of the sheet's decisions, with the row number of each of its values."""
+    number = {key: row for row, key in enumerate(keys)}
+    settled = sheet["decision"].isin(PLACING) & (sheet["status"] != "conflict")
+    places = sheet["supercategory"].map(unguard).where(settled, "")
+    answers = places.mask(sheet["decision"] == DROP, DROP).tolist()
+    numbers = [number[key] for key in value_keys(clusters)]
+    model = fit_model(clusters, [answers[i] for i in numbers], taxonomy, *vectors)
+    return {**model.facts(), "rows": numbers, "sure": sure} if model else None
 
 
 def taxonomy_facts(taxonomy: pd.DataFrame) -> list[dict[str, Any]]:

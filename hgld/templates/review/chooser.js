@@ -41,13 +41,15 @@ function rank(typed) {
   const first = suggestionOf(selected);
   const score = ({ supercategory, definition }) => {
     const name = fold(supercategory);
-    if (!term) return supercategory === first ? 0 : 1;
+    if (!term) return supercategory === first ? 0 : 1; // the likeliest first
     if (name.startsWith(term)) return 0;
     if (name.split(/[^\p{L}\p{N}]+/u).some((word) => word.startsWith(term))) return 1;
     if (name.includes(term)) return 2;
     return term.length > 2 && fold(definition).includes(term) ? 3 : 4;
   };
-  const scored = data.taxonomy.map((row) => [score(row), row]).filter(([points]) => points < 4);
+  const rowsOf = new Map(data.taxonomy.map((row) => [row.supercategory, row]));
+  const ordered = likeliest(selected).map((name) => rowsOf.get(name));
+  const scored = ordered.map((row) => [score(row), row]).filter(([points]) => points < 4);
   return scored.sort((one, other) => one[0] - other[0]).map(([, row]) => row);
 }
 
@@ -78,7 +80,7 @@ function optionNode(row, i) {
   return make("li", {
     role: "option", id: `option-${i}`, "aria-selected": String(i === chooser.active),
     onmousedown: (event) => event.preventDefault(), onclick: () => take(row),
-  }, row.supercategory, small(row.kind), about);
+  }, i < LIKELY ? keySign(String(i + 1)) : null, row.supercategory, small(row.kind), about);
 }
 
 function closeChooser() {
@@ -102,11 +104,20 @@ function chooserKey(event) {
   } else if (event.key === "Enter") {
     event.preventDefault();
     if (!list.hidden && options[active]) take(options[active]);
+  } else if (/^[1-9]$/.test(event.key) && !list.hidden && options[event.key - 1]) {
+    event.preventDefault(); // no supercategory is found by a digit
+    take(options[event.key - 1]);
   } else if (event.key === "Escape") {
     event.stopPropagation();
     closeChooser();
     byId("list").focus({ preventScroll: true });
   }
+}
+
+// Takes one of the likeliest supercategories of the chosen row.
+function takeLikely(i) {
+  const name = selected && model && !data.blind && likeliest(selected)[i];
+  if (name) take({ supercategory: name });
 }
 
 function take({ supercategory }) {

@@ -23,8 +23,8 @@ function revert(row) {
   say(`${row.label}: as it was`);
 }
 
-// The same supercategory for every value of the cluster that is still open; a value that has the
-// very name of another one is left alone.
+// The same supercategory for every value of the cluster that is still open; a value for which
+// another one is suggested is left alone.
 function keepCluster() {
   const [name, open] = clusterOffer(selected);
   if (!name || !open.length) return;
@@ -36,7 +36,7 @@ function clusterOffer(row) {
   if (!row) return ["", []];
   const members = row.cluster === "" ? [] : membersOf.get(row.cluster);
   const name = leaning(row);
-  const fits = (other) => other === row || [undefined, name].includes(namesake(other));
+  const fits = (other) => other === row || ["", name].includes(adviceOf(other).name);
   return [name, members.filter((other) => statusOf(other) === "open" && fits(other))];
 }
 

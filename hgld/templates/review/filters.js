@@ -16,10 +16,8 @@ const ORDERS = {
 const FEWEST_VOTERS = 2; // decided values of a cluster, before they suggest something
 let votes = null; // cluster -> the decided values, and supercategory -> their landmarks
 
-// The sheet's suggestion, else what most decided values of the cluster have by now.
-function suggestionOf(row) {
-  if (data.blind) return "";
-  if (row.suggestion) return row.suggestion;
+// What most decided values of the cluster have by now.
+function voteOf(row) {
   votes ??= countVotes();
   const { voters, names } = votes.get(row.cluster) || { voters: 0, names: [] };
   const found = voters < FEWEST_VOTERS ? [] : [...names];

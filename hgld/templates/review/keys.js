@@ -7,6 +7,9 @@ const KEYS = [
   ["m", "move it: choose a supercategory by typing"],
   ["d", "drop it: too vague, or no place at all"],
   ["u", "unsure: it stays open"],
+  ["1–9", "choose one of the likeliest supercategories, also in the open chooser"],
+  ["S", "the sure suggestions, to accept them as a block"],
+  ["E", "rules: all open values whose label ends in a noun"],
   ["A", "keep all open values of its cluster likewise"],
   ["n", "write a note"],
   ["c", "comment"],
@@ -28,6 +31,8 @@ const DEEDS = {
   d: () => act("drop", true),
   u: () => act("unsure", true),
   A: keepCluster,
+  S: showSure,
+  E: showRules,
   n: () => byId("note")?.focus(),
   c: () => byId("comment")?.focus(),
   z: undoStep,
@@ -36,6 +41,7 @@ const DEEDS = {
   "/": () => byId("search").focus(),
   "?": showHelp,
   Escape: leave,
+  ...Object.fromEntries(Array.from({ length: LIKELY }, (_, i) => [i + 1, () => takeLikely(i)])),
 };
 const LISTED = ["ArrowDown", "ArrowUp", "PageDown", "PageUp", "Home", "End"];
 

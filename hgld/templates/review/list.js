@@ -100,7 +100,7 @@ function fate(row, status) {
   if (status === "dropped") return faint("drop");
   if (decision === "unsure") return faint(supercategory ? `unsure: ${supercategory}` : "unsure");
   if (supercategory) return supercategory;
-  return faint(suggestionOf(row) ? `${suggestionOf(row)} ?` : "–");
+  return faint(adviceOf(row).name ? `${adviceOf(row).name} ?` : "–");
 }
 
 // The label with the searched word marked.

@@ -73,17 +73,19 @@ function decisionParts(row) {
     id: "note", rows: "1", placeholder: "Why; an open value with a note counts as unsure",
     oninput: (event) => note(row, event.target.value),
   });
+  const likely = make("div", { class: "likely", role: "group", "aria-label": "Likeliest" });
   const after = make("div", { class: "after" });
   onRefresh(() => {
     const { decision, supercategory, note: why } = now(row);
     advice.replaceChildren(...adviceWords(row));
+    likely.replaceChildren(...likelyButtons(row));
     for (const deed of deeds) deed.setAttribute("aria-pressed", String(decision === deed.name));
     if (document.activeElement !== chooser.input) chooser.input.value = supercategory;
     if (document.activeElement !== field) field.value = why;
     after.replaceChildren(...afterWords(row));
   });
   const group = make("div", { class: "deeds", role: "group", "aria-label": "Decision" }, ...deeds);
-  return [advice, group, place, make("label", { class: "field" }, "Note", field), after];
+  return [advice, group, likely, place, make("label", { class: "field" }, "Note", field), after];
 }
 
 function deedButton([decision, key]) {
@@ -97,12 +99,20 @@ function deedButton([decision, key]) {
 
 function adviceWords(row) {
   const parts = [];
-  const suggestion = now(row).decision ? "" : suggestionOf(row);
-  if (suggestion) parts.push(span("Suggested: ", bold(suggestion)));
+  const advice = now(row).decision ? { name: "" } : adviceOf(row);
+  const why = advice.reason && small(` ${advice.reason}`);
+  if (advice.name) parts.push(span("Suggested: ", bold(adviceWord(advice)), why));
   if (row.hint && row.hint !== "ask") parts.push(span("Wikidata's classes say: ", bold(row.hint)));
   if (row.gone) parts.push(span("No landmark carries this value any more; its decision is kept."));
   else if (statusOf(row) === "stale") parts.push(span("What this decision rests on has changed; look again."));
   return parts;
+}
+
+// The likeliest supercategories, which a digit chooses.
+function likelyButtons(row) {
+  if (!model || data.blind || now(row).decision) return [];
+  const names = likeliest(row).slice(0, LIKELY);
+  return names.map((name, i) => button("chip", () => takeLikely(i), keySign(String(i + 1)), name));
 }
 
 function afterWords(row) {

@@ -106,7 +106,8 @@ function start() {
   byId("footing").textContent = footing();
   fillSelects();
   changed.push(() => (votes = null), measurePace, drawBar, drawStatuses, redrawRows, () => live.refresh());
-  changed.push(settled(drawOverview));
+  changed.push(settled(drawOverview), settled(refit));
+  byId("sure-ones").addEventListener("click", showSure);
   byId("list").addEventListener("scroll", once(drawRows), { passive: true });
   byId("undo").addEventListener("click", undoStep);
   byId("keys").addEventListener("click", showHelp);
@@ -125,6 +126,7 @@ function start() {
   relist();
   drawOverview();
   performance.mark("drawn");
+  refit(edits.size > 0);
   if (data.live) startLive();
   if (data.blind && !edits.size) askName(); // another annotator may have used this browser
 }
