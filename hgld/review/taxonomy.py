@@ -391,7 +391,8 @@ def list_taxonomy(sheet: pd.DataFrame, taxonomy: pd.DataFrame) -> pd.DataFrame:
 def read_taxonomy_edits(sheets: Sequence[Sheet], taxonomy: pd.DataFrame) -> list[TaxonomyEdit]:
     """Return the edits that sheets of the taxonomy ask for, in the order in which they can be made.
 
-    A row whose kind or definition was changed is described, with any action or none.
+    A row whose kind or definition was changed is described. A sheet without the column ``base`` is
+    a list of edits in their order, as the review page saves it.
 
     Raises:
         InvalidData: all faults, with row, column, found and expected value.
@@ -402,18 +403,20 @@ def read_taxonomy_edits(sheets: Sequence[Sheet], taxonomy: pd.DataFrame) -> list
     seen: set[str] = set()
     for sheet in filter(is_taxonomy_sheet, sheets):
         sheet.require(("action", NAME))
+        is_list, of_sheet = "base" not in sheet.columns, list[TaxonomyEdit]()
         for row in sheet.rows:
             found = _read_row(row, sheet, current)
-            if isinstance(found, list) and found and row[NAME].casefold() in seen:
+            if isinstance(found, list) and found and row[NAME].casefold() in seen and not is_list:
                 found = row.fault(NAME, "each supercategory once")
             if isinstance(found, str):
                 faults.append(f"{sheet.name}: {found}")
             else:
                 seen |= {edit.name.casefold() for edit in found}
-                edits += found
+                of_sheet += found
+        edits += of_sheet if is_list else sorted(of_sheet, key=lambda e: IN_ORDER.index(e.action))
     if faults:
         raise InvalidData(*faults)
-    return sorted(edits, key=lambda edit: IN_ORDER.index(edit.action))
+    return edits
 
 
 def is_taxonomy_sheet(sheet: Sheet) -> bool:
@@ -435,6 +438,10 @@ def _read_row(row: SheetRow, sheet: Sheet, current: Mapping[str, Row]) -> list[T
         return row.fault("into", "a name, since action is filled in")
     if action == "add":
         return [TaxonomyEdit("add", name, "", row["kind"], row["definition"], place=place)]
+    if action and "base" not in sheet.columns:
+        if action == "describe":
+            return [TaxonomyEdit(action, name, "", row["kind"], row["definition"], (), place)]
+        return [TaxonomyEdit(action, name, into, place=place)]
     edits = [TaxonomyEdit(action, name, into, place=place)] if action in (*INTO, "remove") else []
     known = current.get(name.casefold()) or current.get(into.casefold(), {})
     if not known and not edits:

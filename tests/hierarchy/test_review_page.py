@@ -443,6 +443,91 @@ def test_a_decision_without_a_value_is_shown_and_kept(
     person.tab.close()
 
 
+def taxonomy_edits(curator: Curator) -> list[list[str]]:
+    """Action, supercategory, into, kind, definition of the file of edits that the page saves."""
+    curator.view.click("#save")
+    with curator.view.expect_download() as found:
+        curator.view.click("text=Download review_taxonomy.csv")
+    assert "--apply review.csv review_taxonomy.csv" in curator.text("#saved pre")
+    curator.press("Escape")
+    text = Path(found.value.path()).read_bytes().decode("utf-8-sig")
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    names = ("action", "supercategory", "into", "kind", "definition")
+    return [[row[name] for name in names] for row in rows]
+
+
+def test_a_new_supercategory_is_made_from_the_chooser_and_taken(curator: Curator) -> None:
+    curator.press("m")
+    curator.type("=pier")
+    curator.press("ArrowUp", "Enter")
+    assert curator.text("#taxonomy-title") == "New supercategory"
+    curator.press("Enter")
+    assert curator.text("#taxonomy .fault") == "Choose a kind."
+    curator.view.select_option("#edit-kind", "human-made")
+    curator.view.fill("#edit-definition", "on posts, at a shore")
+    curator.view.click("#taxonomy >> text=/^Add$/")
+    assert curator.decisions()["Q1"] == ["move", "'=pier", "human-made", ""]
+    expected = [["add", "'=pier", "", "human-made", "on posts, at a shore"]]
+    assert taxonomy_edits(curator) == expected
+    curator.view.reload()
+    assert curator.decisions()["Q1"] == ["move", "'=pier", "human-made", ""]
+    assert taxonomy_edits(curator) == expected
+
+
+def change(curator: Curator, action: str, name: str, into: str = "") -> None:
+    curator.view.click("#taxonomy-list")
+    group = curator.view.get_by_role("group", name=name, exact=True)
+    group.get_by_role("button", name=action, exact=True).click()
+    if into:
+        curator.view.fill("#edit-name", into)
+
+
+def test_values_follow_a_rename_on_the_page_and_its_undo(curator: Curator) -> None:
+    curator.press("K")
+    change(curator, "rename", "lake", "waters")
+    curator.press("Enter", "Escape")
+    assert curator.decisions()["Q1"] == ["keep", "waters", "natural", ""]
+    assert curator.decisions()["Q5"] == ["keep", "lake", "natural", ""]  # a row without an edit
+    assert curator.view.locator(".row .fate", has_text="waters").count() == 4  # one is suggested
+    assert taxonomy_edits(curator) == [["rename", "lake", "waters", "", ""]]
+    curator.view.click("#taxonomy-list")
+    curator.view.click("text=Take back the last edit")
+    curator.press("Escape")
+    assert curator.decisions()["Q1"] == ["keep", "lake", "natural", ""]
+    assert curator.view.locator(".row .fate", has_text="waters").count() == 0
+
+
+def test_a_split_on_the_page_asks_which_values_go(curator: Curator) -> None:
+    change(curator, "split", "lake", "pond")
+    assert curator.view.locator("#taxonomy fieldset label").all_inner_texts() == [" pond", " tarn"]
+    curator.view.check("#taxonomy label:has-text('pond') input[type=checkbox]")
+    curator.press("Escape")
+    change(curator, "split", "lake", "pond")
+    curator.view.check("#taxonomy fieldset label:has-text('pond') input")
+    curator.view.click("#taxonomy button.primary >> text=Split")
+    curator.press("Escape")
+    found = curator.decisions()
+    assert (found["Q5"][:2], found["Q7"][:2]) == (["keep", "pond"], ["keep", "lake"])
+    assert taxonomy_edits(curator) == [["split", "lake", "pond", "", ""]]
+
+
+@pytest.mark.parametrize(
+    ("action", "into", "said"),
+    [
+        ("rename", "Church", "church is there already."),
+        ("merge", "church", "lake is natural, church is human-made."),
+        ("merge", "chruch", "chruch is not in the taxonomy."),
+        ("remove", "", "2 values use it; merge it into another one."),
+    ],
+)
+def test_a_faulty_edit_of_the_taxonomy_is_named_in_the_dialog(
+    curator: Curator, action: str, into: str, said: str
+) -> None:
+    change(curator, action, "lake", into)
+    curator.view.click("#taxonomy form ~ button, #taxonomy > button.primary")
+    assert curator.text("#taxonomy .fault") == said
+
+
 def test_edits_outlive_the_page(curator: Curator) -> None:
     curator.press("K", "d")
     curator.view.close()

@@ -53,6 +53,7 @@ SCRIPTS = (  # in the order of their dependencies
     "list.js",
     "deeds.js",
     "chooser.js",
+    "taxonomy.js",
     "panel.js",
     "neighbours.js",
     "keys.js",

@@ -28,7 +28,8 @@ function openChooser(decision) {
   }
   const untouched = input.value === now(selected).supercategory;
   const typed = untouched ? "" : input.value;
-  chooser.options = rank(typed);
+  const fresh = { supercategory: "+ new supercategory …", kind: "", definition: "", fresh: true };
+  chooser.options = typed && !data.blind && !data.live ? [...rank(typed), fresh] : rank(typed);
   chooser.active = typed || suggestionOf(selected) ? 0 : -1; // Enter takes no name by the alphabet
   list.hidden = false;
   input.setAttribute("aria-expanded", "true");
@@ -57,7 +58,7 @@ function drawOptions() {
   const { options, active, list, input } = chooser;
   const nothing = "No supercategory has these letters";
   const none = make("li", { role: "option", "aria-disabled": "true" }, nothing);
-  list.replaceChildren(...(options.length ? options.map(optionNode) : [none]));
+  list.replaceChildren(...(options.some(({ fresh }) => !fresh) ? [] : [none]), ...options.map(optionNode));
   if (options[active]) input.setAttribute("aria-activedescendant", `option-${active}`);
   else input.removeAttribute("aria-activedescendant");
   fitOptions();
@@ -77,6 +78,7 @@ function fitOptions() {
 
 function optionNode(row, i) {
   const about = make("small", { class: "about", title: row.definition }, row.definition);
+  if (row.fresh) about.textContent = "";
   return make("li", {
     role: "option", id: `option-${i}`, "aria-selected": String(i === chooser.active),
     onmousedown: (event) => event.preventDefault(), onclick: () => take(row),
@@ -120,7 +122,8 @@ function takeLikely(i) {
   if (name) take({ supercategory: name });
 }
 
-function take({ supercategory }) {
+function take({ supercategory, fresh }) {
+  if (fresh) return newSupercategory(clean(chooser.input.value));
   const row = selected;
   const fits = supercategory === suggestionOf(row) || now(row).decision === "keep";
   const decision = chooser.decision || (fits ? "keep" : "move");

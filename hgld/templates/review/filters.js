@@ -108,8 +108,8 @@ function fillSelects() {
   const option = (value, text) => make("option", { value }, text);
   byId("by-supercategory").append(
     option("", "Supercategory"), option(NOT_KNOWN, "(none yet)"),
-    ...data.taxonomy.map((row) => option(row.supercategory, row.supercategory)),
   );
+  fillSupercategories();
   const clusters = [...membersOf].filter(([id]) => id !== "");
   clusters.sort((one, other) => sizeOf(other[1]) - sizeOf(one[1]));
   byId("by-cluster").append(

@@ -109,23 +109,26 @@ function showHelp() {
 }
 
 function save() {
-  const text = writeSheet((row) => edits.get(row.key));
+  download(data.file, writeSheet((row) => edits.get(row.key)));
+  dialogOf("saved", `${data.file} is in your downloads`, ...savedWords());
+}
+
+function download(name, text) {
   const file = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
-  const anchor = make("a", { href: file, download: data.file });
+  const anchor = make("a", { href: file, download: name });
   document.body.append(anchor);
   anchor.click();
   anchor.remove();
   setTimeout(() => URL.revokeObjectURL(file), 10_000);
-  dialogOf("saved", `${data.file} is in your downloads`, ...savedWords());
 }
 
 // Decisions are signed with the name that the page knows; a shell reads it as it is.
 const signedCommand = () =>
-  data.command + (person && ` --set review.who="${person.replace(/["\\$`!]/g, "")}"`);
+  data.command + (taxonomyEdits.length ? ` ${TAXONOMY_FILE}` : "") + (person && ` --set review.who="${person.replace(/["\\$`!]/g, "")}"`);
 
 function savedWords() {
   const words = (text) => make("p", {}, text);
-  const made = edits.size + remarks.size;
+  const made = edits.size + remarks.size + taxonomyEdits.length;
   if (!made) return [words("It is the sheet as it was: nothing is decided here yet.")];
   if (data.blind) {
     return [
@@ -135,7 +138,10 @@ function savedWords() {
   }
   const command = make("pre", {}, signedCommand());
   const unsigned = person ? null : nameField(() => (command.textContent = signedCommand()));
+  const names = button("chip", () => download(TAXONOMY_FILE, writeTaxonomy()), `Download ${TAXONOMY_FILE}`);
   return [
+    taxonomyEdits.length ? words(`Save your ${counted(taxonomyEdits.length, "edit")} of supercategories, too:`) : null,
+    taxonomyEdits.length ? names : null,
     words(`It holds the whole sheet with your ${counted(made, "edit")}. This command applies them:`),
     command, unsigned,
     words("Write the folder of your downloads before review.csv, and the same --set as before."),

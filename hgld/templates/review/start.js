@@ -91,6 +91,7 @@ function footing() {
 }
 
 function start() {
+  takeInTaxonomy();
   takeIn(storeName());
   takeInRemarks();
   stepsOfEdits();

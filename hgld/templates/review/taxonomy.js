@@ -1,0 +1,190 @@
+// Edits of the supercategories: made in this page at once, saved as a list for --apply.
+
+const TAXONOMY_FILE = "review_taxonomy.csv";
+const CELLS = ["action", "into", "kind", "definition", "supercategory"];
+const KINDS = ["human-made", "natural"];
+const ACTIONS = ["rename", "merge", "split", "describe", "remove"];
+const taxonomyStore = () => `hgld taxonomy ${data.series} ${data.hash}`;
+const taxonomyEdits = []; // rows of the file, in the order in which they were made
+const asWritten = { taxonomy: data.taxonomy, classes: model?.classes, names: rows.map((row) => [row.base, row.suggestion]) };
+
+const listed = (name) => data.taxonomy.find((row) => row.supercategory.toLowerCase() === clean(name).toLowerCase());
+const valuesIn = (name) => rows.filter((row) => now(row).supercategory === name);
+
+// Makes an edit in this page; the names of values follow.
+function applyTaxonomy({ action, into, kind, definition, supercategory: name }) {
+  const row = listed(name);
+  const rest = data.taxonomy.filter((other) => other !== row);
+  if (action === "add") data.taxonomy = [...rest, { supercategory: name, kind, definition }];
+  if (action === "split") data.taxonomy = [...rest, row, { supercategory: into, kind: row.kind, definition: "" }];
+  if (action === "describe") data.taxonomy = [...rest, { ...row, kind, definition }];
+  if (action === "rename") data.taxonomy = [...rest, { ...row, supercategory: into }];
+  if (["merge", "remove"].includes(action)) data.taxonomy = rest;
+  data.taxonomy.sort((one, other) => (one.supercategory < other.supercategory ? -1 : 1));
+  kindOf.clear();
+  namedOf.clear();
+  for (const one of data.taxonomy) {
+    kindOf.set(one.supercategory, one.kind);
+    namedOf.set(one.supercategory.toLowerCase(), one.supercategory);
+  }
+  const target = ["rename", "merge"].includes(action) ? into : name;
+  if (model && action === "rename") model.classes = model.classes.map((one) => (one === name ? into : one));
+  const follow = (cells) => ({ ...cells, supercategory: target, kind: kindOf.get(target) || "" });
+  for (const value of rows) {
+    if (value.base.supercategory === name) value.base = follow(value.base);
+    if (value.suggestion === name) value.suggestion = kindOf.has(target) ? target : "";
+    const cells = edits.get(value.key);
+    if (cells?.supercategory === name) edits.set(value.key, follow(cells));
+  }
+  for (const pair of steps.flat()) if (pair[1]?.supercategory === name) pair[1] = follow(pair[1]);
+}
+
+// Makes the kept edits anew from the taxonomy as the page was written with it.
+function replayTaxonomy() {
+  data.taxonomy = asWritten.taxonomy;
+  if (model) model.classes = asWritten.classes;
+  rows.forEach((row, i) => ([row.base, row.suggestion] = asWritten.names[i]));
+  applyTaxonomy({ action: "", supercategory: "" });
+  const kept = taxonomyEdits.splice(0);
+  for (const one of kept) {
+    if (CELLS.some((cell) => typeof one?.[cell] !== "string") || faultOf(one)) continue; // a browser may keep anything
+    taxonomyEdits.push(one);
+    applyTaxonomy(one);
+  }
+  for (const [key, cells] of [...edits]) put(rowOf.get(key), { ...cells, ...complete(cells.decision, cells.supercategory, cells.note) });
+  fillSupercategories();
+}
+
+function editTaxonomy(edit) {
+  const added = taxonomyEdits.find((one) => one.action === "add" && one.supercategory === edit.supercategory);
+  if (added && edit.action === "rename") added.supercategory = edit.into;
+  else if (added && edit.action === "remove") taxonomyEdits.splice(taxonomyEdits.indexOf(added), 1);
+  else taxonomyEdits.push(edit);
+  applyTaxonomy(edit);
+  fillSupercategories();
+  keepTaxonomy();
+}
+
+function keepTaxonomy() {
+  remember(taxonomyStore(), JSON.stringify(taxonomyEdits));
+  keep();
+  tell();
+  drawPanel();
+}
+
+function takeInTaxonomy() {
+  byId("taxonomy-list").hidden = Boolean(data.blind);
+  byId("taxonomy-list").addEventListener("click", showTaxonomy);
+  if (data.live || data.blind) return;
+  try {
+    taxonomyEdits.push(...JSON.parse(recall(taxonomyStore()) || "[]"));
+  } catch {
+    return; // not what this page wrote
+  }
+  if (taxonomyEdits.length) replayTaxonomy();
+}
+
+function fillSupercategories() {
+  const select = byId("by-supercategory");
+  [...select.options].slice(2).forEach((option) => option.remove());
+  select.append(...data.taxonomy.map(({ supercategory: name }) => make("option", { value: name }, name)));
+}
+
+function writeTaxonomy() {
+  const lines = [CELLS, ...taxonomyEdits.map((edit) => CELLS.map((name) => guard(edit[name] || "")))];
+  return `\ufeff${lines.map((cells) => `${cells.map(quote).join(",")}\r\n`).join("")}`;
+}
+
+// The list of supercategories, each with what can be done to it.
+function showTaxonomy() {
+  const deed = (action, name) => button("chip", () => showEdit(action, name), action);
+  const items = data.taxonomy.map(({ supercategory: name, kind, definition }) => make("li", {},
+    make("div", {}, bold(name), small(` ${kind} · ${counted(valuesIn(name).length, "value")}`)),
+    small(definition),
+    make("div", { class: "near", role: "group", "aria-label": name }, ...(data.live ? [] : ACTIONS.map((action) => deed(action, name))))));
+  const words = data.live
+    ? "Edit them with `hgld taxonomy` on the command line; this page shows each change at once."
+    : `${counted(taxonomyEdits.length, "edit")} made here, kept in this browser and applied with your decisions.`;
+  const back = button("chip", takeTaxonomyBack, "Take back the last edit");
+  const add = button("chip", () => showEdit("add", ""), "New supercategory");
+  dialogOf("taxonomy", "Supercategories", make("p", { class: "quiet" }, words),
+    make("div", { class: "near" }, data.live ? null : add, taxonomyEdits.length ? back : null),
+    make("ul", { class: "supercategories" }, ...items));
+}
+
+function takeTaxonomyBack() {
+  const last = taxonomyEdits.pop();
+  const renamed = last.action === "rename" ? last.into : "";
+  for (const [key, cells] of renamed ? [...edits] : []) {
+    if (cells.supercategory === renamed) edits.set(key, { ...cells, supercategory: last.supercategory });
+  }
+  replayTaxonomy();
+  keepTaxonomy();
+  showTaxonomy();
+}
+
+// The form of one edit; `then` gets the name that the supercategory has afterwards.
+function showEdit(action, name, then = showTaxonomy, proposed = "") {
+  const row = listed(name) || { kind: "", definition: "" };
+  const field = (label, node) => make("label", { class: "field" }, label, node);
+  const into = make("input", { type: "text", id: "edit-name", value: proposed, maxlength: "120", list: action === "merge" ? "edit-names" : null });
+  const kind = make("select", { id: "edit-kind" }, make("option", { value: "" }, ""), ...KINDS.map((one) => make("option", { value: one, selected: one === row.kind }, one)));
+  const definition = make("textarea", { id: "edit-definition", rows: "2" }, row.definition);
+  const chosen = valuesIn(name).map((value) => [value, make("input", { type: "checkbox" })]);
+  const fault = make("p", { class: "fault", role: "alert" });
+  const parts = [
+    ["add", "rename", "merge", "split"].includes(action) ? field(action === "merge" ? "Into" : "New name", into) : null,
+    action === "merge" ? make("datalist", { id: "edit-names" }, ...data.taxonomy.map((one) => make("option", { value: one.supercategory }))) : null,
+    ["add", "describe"].includes(action) ? field("Kind", kind) : null,
+    ["add", "describe"].includes(action) ? field("Definition", definition) : null,
+    action === "split" ? make("fieldset", {}, make("legend", {}, "Values that go to the new one; the others stay"),
+      ...chosen.map(([value, box]) => make("label", {}, box, ` ${value.label}`))) : null,
+  ];
+  const take = () => {
+    const wanted = { action, supercategory: name, into: clean(into.value), kind: kind.value, definition: clean(definition.value) };
+    if (action === "add") Object.assign(wanted, { supercategory: wanted.into, into: "" });
+    fault.textContent = faultOf(wanted);
+    if (fault.textContent) return;
+    if (action === "merge") wanted.into = listed(wanted.into).supercategory;
+    if (!["add", "describe"].includes(action)) Object.assign(wanted, { kind: "", definition: "" });
+    editTaxonomy(wanted);
+    const moved = chosen.filter(([, box]) => box.checked).map(([value]) => [value, complete(now(value).decision, wanted.into, now(value).note)]);
+    if (moved.length) edit(moved);
+    byId("taxonomy").close();
+    then(wanted.into || wanted.supercategory);
+  };
+  const done = button("primary", take, action === "add" ? "Add" : action[0].toUpperCase() + action.slice(1));
+  dialogOf("taxonomy", action === "add" ? "New supercategory" : `${done.textContent} ${name}`, ...parts, fault, done);
+  const enter = (event) => event.key === "Enter" && take();
+  into.addEventListener("keydown", enter);
+  (byId("taxonomy").querySelector("input, select") || done).focus();
+}
+
+// Why an edit cannot be made, in one line; empty if it can.
+function faultOf({ action, supercategory: name, into, kind }) {
+  const fresh = action === "add" ? name : into;
+  const there = listed(fresh);
+  if (![...ACTIONS, "add"].includes(action) || (action !== "add" && !listed(name))) return `${name} is not in the taxonomy.`;
+  if (action !== "describe" && action !== "remove" && !fresh) return "Give a name.";
+  if (action === "rename" && fresh === name) return `${name} has this name already.`;
+  const own = action === "rename" && there?.supercategory === name; // other capitals
+  if (["add", "rename", "split"].includes(action) && there && !own) return `${there.supercategory} is there already.`;
+  if (["add", "describe"].includes(action) && !kind) return "Choose a kind.";
+  if (action === "merge" && !there) return `${into} is not in the taxonomy.`;
+  if (action === "merge" && there.supercategory === name) return "Choose another one.";
+  if (action === "merge" && there.kind !== kindOf.get(name)) return `${name} is ${kindOf.get(name)}, ${there.supercategory} is ${there.kind}.`;
+  const used = action === "remove" ? valuesIn(name).length : 0;
+  return used ? `${counted(used, "value")} use it; merge it into another one.` : "";
+}
+
+// From the list of the chooser: what was typed becomes a new supercategory of the chosen value.
+function newSupercategory(typed) {
+  const row = selected;
+  const decision = chooser.decision || "keep";
+  closeChooser();
+  showEdit("add", "", (name) => {
+    decide(row, decision, name);
+    byId("list").focus({ preventScroll: true });
+    advance();
+  }, typed);
+}
