@@ -51,7 +51,7 @@ def make_page(folder: Path) -> Path:
 
 def take_wide(browser: Browser, address: str) -> None:
     """The whole page: one value kept, one unsure, the next one to be decided."""
-    view = browser.new_page(viewport={"width": 1280, "height": 700}, reduced_motion="reduce")
+    view = browser.new_page(viewport={"width": 1280, "height": 820}, reduced_motion="reduce")
     view.goto(address)
     for key in ("K", "u", "K"):
         view.keyboard.press(key)
