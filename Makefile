@@ -40,6 +40,7 @@ record: install
 	PATH=$(CURDIR)/$(BIN):$$PATH python pipelines/record.py run \
 	  pipelines/quickstart.toml tests/real/washington.toml
 	-$(BIN)/python -m tests.benchmarks --out $(RESULTS)/bench.json
+	-$(BIN)/python -m tests.benchmarks --part keys --out $(RESULTS)/bench-keys.json
 	-$(BIN)/python -m tests.benchmarks --part full-size --part gallery --out $(RESULTS)/bench-full-size.json
 	$(BIN)/python pipelines/record.py pages
 	$(BIN)/python docs/images/take.py

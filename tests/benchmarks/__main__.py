@@ -1,7 +1,7 @@
 """Measure losses, metrics, shards, review and training: ``python -m tests.benchmarks``.
 
 Ratios are taken inside one run, on one thread, of least CPU times over interleaved rounds. Parts
-``full-size`` and ``gallery`` take minutes each, so they are measured only when named. ``--quick``
+``full-size``, ``gallery`` and ``keys`` take minutes each, so they are measured only when named. ``--quick``
 is what a CI run can bear: smaller sizes, of the shards only reading, decoding and export, and
 bounds eased by a third, since other work shares the machine. The table goes to a JSON file too;
 ``make record`` keeps it beside the pipelines.
@@ -22,7 +22,7 @@ import torch
 
 from hgld.ranking.levels import RelevanceWarning
 from pipelines.record import commit, machine
-from tests.benchmarks import full_size, measures, review_page, shards, training
+from tests.benchmarks import full_size, measures, review_keys, review_page, shards, training
 from tests.benchmarks.measures import LOSSES, MANY_POSITIVES, Row
 
 
@@ -68,6 +68,7 @@ PARTS: dict[str, Callable[[bool], Iterable[list[Row]]]] = {
     "ranking": ranking,
     "shards": lambda quick: [shards.rows(quick)],
     "review": lambda quick: [] if quick else [review_page.rows()],
+    "keys": lambda quick: [review_keys.rows()],
     "training": lambda quick: [] if quick else [training.rows()],
     "full-size": lambda quick: [full_size.rows()],
     "gallery": lambda quick: [measures.streaming(32_768), measures.whole_gldv2()],

@@ -1,0 +1,237 @@
+"""Count the keystrokes of a review that replays the decisions of ``labels/gldv2``.
+
+A person is simulated who always decides as the shipped decisions do, on the 231 values of
+Washington and on all 1,003 values, in the order of the sheet, with the suggestions that the page
+would show. Vectors are those of the MiniLM encoder that a package ships.
+
+A keystroke is one key pressed. Counted are: ``K`` accepts a suggested supercategory, ``d`` drops, a
+digit chooses one of the nine likeliest supercategories; for another one, ``m``, the least letters
+after which the chooser lists it first, and Enter. The page goes on to the next value by itself.
+``S`` opens the list of sure suggestions, before the first decision and after each refit if it has
+at least three values; a digit leaves out one of the nine least sure, ``↓`` and ``x`` any other, and
+Enter accepts the rest. The model is refitted after each list and each five single decisions (the
+page does so after each). A suggestion counts as right if it is the decision when its value is
+decided; a sure one when it is first listed, and the lists name a value once.
+"""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from hgld.artifacts import columns_of, declared_table, read_csv
+from hgld.config import ClusterOptions, EmbedOptions, SourceOptions, StageContext
+from hgld.hierarchy.cluster import propose_clusters
+from hgld.hierarchy.decisions import Decided
+from hgld.hierarchy.embed import embed_texts
+from hgld.review.sheets import in_review_order
+from hgld.review.suggestions import (
+    CALIBRATION,
+    DROP,
+    PRIORS,
+    ValueModel,
+    calibrate,
+    fit_model,
+    fit_weights,
+    measure,
+)
+from hgld.words import single_blanks
+from tests.benchmarks.measures import Row
+
+LABELS = Path("labels/gldv2")
+REFIT = 5  # single decisions
+LEAST = 3  # sure values for which the list is opened
+SURE = 0.95
+BINS = 10
+
+
+@dataclass
+class Replay:
+    """What a replayed review took.
+
+    Attributes:
+        offered: probability of each suggestion when its value was decided, whether it was right.
+        sure: whether each value in a list of sure ones was right, once a value.
+    """
+
+    keys: int = 0
+    right: int = 0
+    offered: list[tuple[float, bool]] = field(default_factory=list)
+    sure: dict[int, bool] = field(default_factory=dict)
+    seen: dict[int, tuple[np.ndarray, bool]] = field(default_factory=dict)
+
+
+def replay(
+    sheet: pd.DataFrame,
+    wanted: list[str],
+    model: ValueModel,
+    prior: Sequence[float],
+    sure: float = SURE,
+) -> Replay:
+    """Decide the values of a sheet from its first row to its last."""
+    names = {name.casefold(): i for i, name in enumerate(model.classes[:-1])}
+    exact = [names.get(label.casefold(), -1) for label in sheet["instance_of"]]
+    answer = np.array([model.classes.index(name) for name in wanted])
+    x, fixed = model.inputs, model.text_inputs
+    weights, drop = model.weights, len(model.classes) - 1
+    done: list[int] = []
+    left_out: set[int] = set()
+    found = Replay()
+    calibration = np.array(prior)
+
+    def suggested(i: int) -> tuple[int, float]:
+        if exact[i] >= 0:
+            return exact[i], PRIORS["name"][0] / PRIORS["name"][1]
+        return int(best[i]), float(trust[i])
+
+    def see(i: int) -> None:
+        if exact[i] < 0:  # once a value, before its answer is known to the model
+            found.seen.setdefault(i, (measured[i], bool(best[i] == answer[i])))
+
+    def decide(i: int) -> None:
+        see(i)
+        guess, chance = suggested(i)
+        found.right += guess == answer[i]
+        found.offered.append((chance, bool(guess == answer[i])))
+        done.append(i)
+
+    waiting = list(range(len(sheet)))
+    while waiting:
+        known = np.concatenate([model.text_classes, answer[done]])
+        examples = np.concatenate([fixed, x[done]])
+        if done:
+            weights = fit_weights(examples, known, drop + 1, weights)
+        scores = x @ weights
+        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+        chances /= chances.sum(axis=1, keepdims=True)
+        best, measured = chances.argmax(axis=1), measure(chances, x, examples, known)
+        if found.seen:
+            calibration = calibrate(*map(np.array, zip(*found.seen.values(), strict=True)), prior)
+        trust = 1 / (1 + np.exp(-measured @ calibration))
+        ranked = sorted((suggested(i)[1], i) for i in waiting if i not in left_out)
+        listed = [i for chance, i in ranked if chance >= SURE]
+        if len(listed) >= LEAST:
+            found.keys += 2
+            for place, i in enumerate(listed):
+                see(i)
+                right = suggested(i)[0] == answer[i]
+                found.sure.setdefault(i, bool(right))
+                if right:
+                    decide(i)
+                else:
+                    found.keys += 1 if place < 9 else place + 2
+                    left_out.add(i)
+            waiting = [i for i in waiting if i not in set(done)]
+            if found.sure and any(i in done for i in listed):
+                continue
+        for i in waiting[:REFIT]:
+            order = np.argsort(-chances[i, :-1], kind="stable")
+            if answer[i] in (suggested(i)[0], drop) or answer[i] in order[:9]:
+                found.keys += 1
+            else:
+                found.keys += 2 + letters(
+                    model.classes[answer[i]], [model.classes[j] for j in order]
+                )
+            decide(i)
+        waiting = waiting[REFIT:]
+    return found
+
+
+def letters(name: str, ranked: list[str]) -> int:
+    """Letters to type until the chooser lists the name first; the likeliest is first of a kind."""
+    for count in range(1, len(name)):
+        term = name[:count].casefold()
+        if next(other for other in ranked if other.casefold().startswith(term)) == name:
+            return count
+    return len(name)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Values in the order of their sheet, the shipped decisions, and the model without any."""
+
+    sheet: pd.DataFrame
+    wanted: list[str]
+    model: ValueModel
+
+    def replay(self, prior: Sequence[float] = CALIBRATION) -> Replay:
+        """Decide all values."""
+        return replay(self.sheet, self.wanted, self.model, prior)
+
+
+def cases(data: Path) -> dict[str, Case]:
+    """Washington's values and all values; ``data`` has the folders of the real data."""
+    texts = {"landmark_id": "int", "category": "text", "supercategory": "text", "n_images": "int"}
+    scraped = read_csv(data / "gldv2-washington" / "derived_scraped_supercategory.csv", texts)
+    counted = read_csv(
+        data / "instance-of" / "all_instance_of_labels.csv", {"label": "text", "count": "int"}
+    )
+    scraped = scraped.assign(instance_of=scraped["supercategory"].map(single_blanks))
+    grouped = scraped.groupby("instance_of", as_index=False)
+    washington = grouped.agg(landmarks=("landmark_id", "size"), images=("n_images", "sum"))
+    every = counted.assign(instance_of=counted["label"].map(single_blanks), images=0)
+    every = every.rename(columns={"count": "landmarks"})
+    return {"Washington": _case(washington, 40), "all": _case(every, 250)}
+
+
+def _case(values: pd.DataFrame, clusters: int) -> Case:
+    tables = {n: declared_table(n) for n in ("decisions", "taxonomy", "cluster_edits")}
+    read = {name: table.read(LABELS / table.file) for name, table in tables.items()}
+    values = values.assign(class_id="")[columns_of("values")].sort_values("instance_of")
+    decided = Decided(read["decisions"])
+    values = values[[d is not None for d in decided.of_values(values)]]  # one is cleaned away
+    with tempfile.TemporaryDirectory() as folder:
+        context = StageContext("2026-01-01", Path(folder), SourceOptions(), LABELS)
+        options = EmbedOptions(encoder="offline:minilm", device="cpu")
+        vectors, texts = embed_texts(values, read["taxonomy"], options=options, context=context)
+        clustered, _ = propose_clusters(
+            values, vectors, read["cluster_edits"],
+            options=ClusterOptions(clusters=clusters), context=context,
+        )  # fmt: skip
+    sheet = in_review_order(clustered.assign(key=clustered["instance_of"], status="open"))
+    decisions = decided.of_values(sheet)
+    model = fit_model(sheet, [""] * len(sheet), read["taxonomy"], vectors, texts)
+    assert model is not None
+    wanted = [d.supercategory if d.places else DROP for d in decisions if d]
+    return Case(sheet, wanted, model)
+
+
+def rows() -> list[Row]:
+    """The figures with their aims; none without the real data (``HGLD_REAL_DATA``)."""
+    data = os.environ.get("HGLD_REAL_DATA")
+    if not data:
+        return []
+    aims = {"Washington": (240, 180), "all": (1150, 640)}
+    found = []
+    for name, case in cases(Path(data)).items():
+        done = case.replay()
+        keys, right = aims[name]
+        what = f"review, {name} ({len(case.sheet):,} values):"
+        share = 100 * sum(done.sure.values()) / max(1, len(done.sure))
+        found += [
+            Row(f"{what} keystrokes", done.keys, "", most=keys),
+            Row(f"{what} suggestions right", done.right, "", least=right),
+            Row(f"{what} sure ones offered", len(done.sure), ""),
+            Row(f"{what} sure ones right", share, "%", least=98),
+            *_reliability(what, done.offered),
+        ]
+    return found
+
+
+def _reliability(what: str, offered: list[tuple[float, bool]]) -> list[Row]:
+    """How often suggestions of each range of probabilities were right."""
+    bins = np.array([min(int(BINS * chance), BINS - 1) for chance, _ in offered])
+    hits = np.array([right for _, right in offered])
+    return [
+        Row(
+            f"{what} right of {sum(bins == i)} with {i / BINS:.0%} to {(i + 1) / BINS:.0%}",
+            float(100 * hits[bins == i].mean()),
+            "%",
+        )
+        for i in range(BINS)
+        if any(bins == i)
+    ]
