@@ -1,10 +1,10 @@
 """Measure losses, metrics, shards, review and training: ``python -m tests.benchmarks``.
 
 Ratios are taken inside one run, on one thread, of least CPU times over interleaved rounds. Parts
-``full-size``, ``gallery`` and ``keys`` take minutes each, so they are measured only when named. ``--quick``
-is what a CI run can bear: smaller sizes, of the shards only reading, decoding and export, and
-bounds eased by a third, since other work shares the machine. The table goes to a JSON file too;
-``make record`` keeps it beside the pipelines.
+``full-size``, ``gallery`` and ``keys`` take minutes each, so they are measured only when named.
+``--quick`` is what a CI run can bear: smaller sizes, of the shards only reading, decoding and
+export, and bounds eased by a third, since other work shares the machine. The table goes to a JSON
+file too; ``make record`` keeps it beside the pipelines.
 """
 
 import argparse

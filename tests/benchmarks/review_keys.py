@@ -9,7 +9,7 @@ digit chooses one of the nine likeliest supercategories; for another one, ``m``,
 after which the chooser lists it first, and Enter. The page goes on to the next value by itself.
 ``S`` opens the list of sure suggestions, before the first decision and after each refit if it has
 at least three values; a digit leaves out one of the nine least sure, ``↓`` and ``x`` any other, and
-Enter accepts the rest. The model is refitted after each list and each five single decisions (the
+Enter accepts the rest. The model is refitted after each list and each ten single decisions (the
 page does so after each). A suggestion counts as right if it is the decision when its value is
 decided; a sure one when it is first listed, and the lists name a value once.
 """
@@ -43,7 +43,7 @@ from hgld.words import single_blanks
 from tests.benchmarks.measures import Row
 
 LABELS = Path("labels/gldv2")
-REFIT = 5  # single decisions
+REFIT = 10  # single decisions
 LEAST = 3  # sure values for which the list is opened
 SURE = 0.95
 BINS = 10
