@@ -20,6 +20,7 @@ __all__ = [
     "atomic_files",
     "atomic_folder",
     "atomic_path",
+    "file_stamp",
     "finish_files",
     "hash_file",
     "left_behind",
@@ -186,6 +187,15 @@ def hash_file(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def file_stamp(path: Path) -> tuple[int, ...]:
+    """Return numbers that change if a file is replaced; empty if there is none."""
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return ()
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def require_file(path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from hgld.artifacts import atomic_path
+from hgld.artifacts import atomic_path, file_stamp
 from hgld.cli.review_actions import (
     PAGE_READS,
     add_comment,
@@ -29,7 +29,7 @@ from hgld.hierarchy.scrape.client import ApiClient
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import load_function
 from hgld.review.commons_photos import CommonsPhotos
-from hgld.review.live_decisions import LiveDecisions, State, file_stamp
+from hgld.review.live_decisions import LiveDecisions, State
 from hgld.review.page.photos import PhotoReader, choose_images
 from hgld.review.page.render import taxonomy_facts
 from hgld.review.server import ReviewServer, Site
@@ -94,6 +94,7 @@ class _Desk:
         self._page, self._alone = "", Lock()
         self._photos: PhotoReader
         self._commons = self._open_commons(state / "commons")
+        runner.keep_tables()  # a save reads five, of which it changes one
         load_function("hgld.review.apply:apply_choices")  # the first decision must not wait for it
         self.page()
 
@@ -162,7 +163,8 @@ class _Desk:
     def save(self, who: str, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         """Append decisions as one entry; return its id, and the change of each key."""
         self.runner.now = self.today()
-        applied = save_choices(self.runner, rows, who, "page")
+        with self._alone:  # making the page removes temporary files of this process
+            applied = save_choices(self.runner, rows, who, "page")
         keys = {change.key for change in applied.changes}
         made = applied.decisions[applied.decisions["key"].isin(keys)]
         # of a save whose answer was lost, nothing is appended the second time
@@ -175,12 +177,14 @@ class _Desk:
     def comment(self, who: str, key: str, text: str) -> None:
         """Append a comment on a value."""
         self.runner.now = self.today()
-        add_comment(self.runner, key, text, who)
+        with self._alone:
+            add_comment(self.runner, key, text, who)
 
     def undo(self, who: str, entry: str) -> dict[str, Any]:
         """Take an entry back; return the keys that were decided again since."""
         self.runner.now = self.today()
-        return {"left": list(undo_saved(self.runner, entry, who).left)}
+        with self._alone:
+            return {"left": list(undo_saved(self.runner, entry, who).left)}
 
     def _read(self) -> State:
         tables = [self.runner.read(name, self.stage) for name in STATE_READS]

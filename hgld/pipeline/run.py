@@ -14,7 +14,15 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Folder, Json, Table, atomic_path, left_behind
+from hgld.artifacts import (
+    ARTIFACTS,
+    Folder,
+    Json,
+    Table,
+    atomic_path,
+    file_stamp,
+    left_behind,
+)
 from hgld.config import Pipeline, StageContext
 from hgld.errors import (
     DISK_FULL,
@@ -63,6 +71,7 @@ class Runner:
         self.lock = Lock.load(workspace.work / "lock.json")
         self.stages = active_stages(workspace.pipeline)
         self._checked: set[str] = set()
+        self._kept: dict[str, tuple[object, Any]] | None = None
 
     def run(self, until: str | None = None) -> int:
         """Run stale or missing stages up to ``until``; return the number of stages that ran.
@@ -123,6 +132,10 @@ class Runner:
         for file in left:
             file.unlink(missing_ok=True)
 
+    def keep_tables(self) -> None:
+        """Keep tables in memory from now on, each until its file changes."""
+        self._kept = {}
+
     def read(self, name: str, stage: Stage) -> Any:
         """Read an artifact for a stage; a missing optional one is empty.
 
@@ -131,7 +144,12 @@ class Runner:
         """
         artifact, path = ARTIFACTS[name], self.workspace.path(name)
         if path.exists():
-            return artifact.read(path)
+            if self._kept is None or not isinstance(artifact, Table):
+                return artifact.read(path)
+            stamp, kept = file_stamp(path), self._kept.get(name)
+            if kept is None or kept[0] != stamp:
+                kept = self._kept[name] = stamp, artifact.read(path)
+            return kept[1]
         if isinstance(artifact, Table | Json) and artifact.optional:
             return artifact.empty()
         maker = next((s for s in self.stages if name in s.writes), None)

@@ -13,9 +13,10 @@ from pathlib import Path
 from threading import Condition, Event, Lock
 from typing import Any
 
+from hgld.artifacts import file_stamp
 from hgld.errors import HgldError
 
-__all__ = ["LiveDecisions", "State", "file_stamp"]
+__all__ = ["LiveDecisions", "State"]
 
 LOOK_S = 0.2  # between two looks at the files
 State = Mapping[str, Mapping[str, Any]]  # part -> key -> its facts as JSON; a key is never removed
@@ -119,12 +120,3 @@ class LiveDecisions:
                 if str(error) != said:
                     notice(f"{error}; the page shows the decisions of before")
                 said = str(error)
-
-
-def file_stamp(path: Path) -> tuple[int, ...]:
-    """Return numbers that change if a file is replaced; empty if there is none."""
-    try:
-        facts = path.stat()
-    except FileNotFoundError:
-        return ()
-    return facts.st_ino, facts.st_size, facts.st_mtime_ns
