@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from hgld import __version__
-from hgld.cli import commands, evaluations, labels, reviews, shards, taxonomy
+from hgld.cli import commands, evaluations, labels, reviews, shards, supercategories
 from hgld.cli.output import open_streams
 from hgld.cli.runners import require_names
 from hgld.cli.stage_commands import add_stage_commands
@@ -68,7 +68,7 @@ app.command(rich_help_panel="Whole pipelines")(commands.accept)
 add_stage_commands(app, "Stages, in order")
 app.command(rich_help_panel="Tools")(commands.options)
 app.command(rich_help_panel="Tools")(commands.doctor)
-for _group in (evaluations.app, labels.app, reviews.app, shards.app, taxonomy.app):
+for _group in (evaluations.app, labels.app, reviews.app, shards.app, supercategories.app):
     app.add_typer(_group, rich_help_panel="Tools")
 
 

@@ -73,7 +73,7 @@ def rename(
     work: Work = None,
     now: Now = None,
 ) -> None:
-    """Rename a supercategory wherever it is used."""
+    """Rename a supercategory and all that names it."""
     _edit(open_runner(pipeline, settings, work, now), "rename", name, into=new)
 
 
