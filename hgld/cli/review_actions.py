@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from hgld.review.apply import Applied
     from hgld.review.entries import Entry
     from hgld.review.taxonomy import Taxonomy, TaxonomyEdit
-    from hgld.review.undo import Undone
 
 __all__ = [
     "PAGE_READS",
@@ -227,18 +226,23 @@ def read_threads(runner: Runner) -> dict[str, list[list[str]]]:
     return threads
 
 
-def undo_saved(runner: Runner, entry: str, who: str) -> "Undone":
-    """Take a save of a page back as ``undo_entry`` does; only the labels folder is locked."""
-    from hgld.review.entries import find_entry
-    from hgld.review.undo import undo_entry
+def undo_saved(runner: Runner, entry: str, who: str) -> list[str]:
+    """Take a save of a page back; return what was changed since and stays.
 
+    It does as ``undo_entry``, but locks the work folder only to take back an edit of the taxonomy.
+    """
+    from hgld.review.entries import find_entry
+    from hgld.review.undo import undo_entry as take_back
+
+    if find_entry(list_entries(runner), entry).cells:
+        return undo_entry(runner, entry, who, "")[1]
     with _labels_held(runner):
         stage, when = runner.stage("review"), runner.now
         decisions, edits, _ = (runner.read(name, stage) for name in LOGGED)
         found, clusters = find_entry(list_entries(runner), entry), _clusters(runner)
-        undone = undo_entry(decisions, edits, clusters, found, who=who, when=when, why="")
+        undone = take_back(decisions, edits, clusters, found, who=who, when=when, why="")
         _append(runner, "decisions", decisions, undone.decisions)
-    return undone
+    return list(undone.left)
 
 
 @contextmanager

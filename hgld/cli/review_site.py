@@ -17,13 +17,15 @@ from hgld.artifacts import atomic_path, file_stamp
 from hgld.cli.review_actions import (
     PAGE_READS,
     add_comment,
+    edit_taxonomy,
+    list_entries,
     read_threads,
     render_sheet,
     save_choices,
     shown_images,
     undo_saved,
 )
-from hgld.errors import HgldError
+from hgld.errors import HgldError, InvalidData
 from hgld.file_lock import hold
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.pipeline.run import Runner
@@ -34,6 +36,7 @@ from hgld.review.page.photos import PhotoReader, choose_images
 from hgld.review.page.render import taxonomy_facts
 from hgld.review.server import ReviewServer, Site
 from hgld.review.sheets import list_decisions
+from hgld.review.taxonomy import ACTIONS, TaxonomyEdit, list_renames
 
 __all__ = ["serve_review"]
 
@@ -73,6 +76,7 @@ def serve_review(
             desk.save,
             desk.undo,
             desk.comment,
+            desk.edit_taxonomy,
             desk.decisions,
         )
         server = ReviewServer(host, port, _token(state / "token"), site, runner.listener.notice)
@@ -87,7 +91,7 @@ class _Desk:
     def __init__(self, runner: Runner, state: Path, today: Callable[[], str]) -> None:
         self.runner, self.today, self.stage = runner, today, runner.stage("review")
         path = runner.workspace.path
-        files = [path(name) for name in (*STATE_READS, "comments")]
+        files = [path(name) for name in (*STATE_READS, "comments", "taxonomy_edits")]
         self.decisions = LiveDecisions(files, self._read)
         self._files = [path(name) for name in {*self.stage.reads, *PAGE_READS} - GROWING]
         self._made: Sequence[object] = ()
@@ -184,7 +188,24 @@ class _Desk:
         """Take an entry back; return the keys that were decided again since."""
         self.runner.now = self.today()
         with self._alone:
-            return {"left": list(undo_saved(self.runner, entry, who).left)}
+            return {"left": undo_saved(self.runner, entry, who)}
+
+    def edit_taxonomy(
+        self, who: str, edit: Mapping[str, str], keys: Sequence[str]
+    ) -> dict[str, Any]:
+        """Make an edit of the taxonomy; return its entry, empty if nothing changed."""
+        action = edit.get("action", "")
+        if action not in ACTIONS:
+            raise InvalidData(f"action '{action}': expected one of {', '.join(ACTIONS)}")
+        described = edit.get("definition") if action in ("add", "describe") else None
+        name, into = edit.get("supercategory", ""), edit.get("into", "")
+        wanted = TaxonomyEdit(action, name, into, edit.get("kind", ""), described, tuple(keys))
+        self.runner.now = self.today()
+        with self._alone:
+            if not any(edit_taxonomy(self.runner, [wanted], who).values()):
+                return {"entry": ""}
+            entries = list_entries(self.runner)
+        return {"entry": [one.id for one in entries if one.cells and one.who == who][-1]}
 
     def _read(self) -> State:
         tables = [self.runner.read(name, self.stage) for name in STATE_READS]
@@ -192,6 +213,7 @@ class _Desk:
             "rows": list_decisions(*tables),
             "comments": read_threads(self.runner),
             "taxonomy": {"": taxonomy_facts(tables[1])},
+            "renamed": list_renames(self.runner.read("taxonomy_edits", self.stage)),
         }
 
 

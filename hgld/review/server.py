@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from socketserver import TCPServer
 from threading import Event, Thread
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import parse_qs, urlsplit
 
 from hgld.errors import DISK_FULL, HgldError, InvalidData, UsageError
@@ -51,6 +51,8 @@ class Site:
         save: appends decisions of a person; returns facts for the page.
         undo: takes an entry back in a person's name; returns facts for the page.
         comment: appends a comment of a person on a key.
+        edit_taxonomy: makes an edit in a person's name, with the keys of the values that a split
+            takes; returns facts for the page.
         decisions: decisions on the values of the page.
     """
 
@@ -60,6 +62,7 @@ class Site:
     save: Callable[[str, Rows], Mapping[str, object]]
     undo: Callable[[str, str], Mapping[str, object]]
     comment: Callable[[str, str, str], None]
+    edit_taxonomy: Callable[[str, Mapping[str, str], Sequence[str]], Mapping[str, object]]
     decisions: LiveDecisions
 
 
@@ -137,8 +140,13 @@ class _Connection(BaseHTTPRequestHandler):
         self._route({"": self._page, "events": self._events, "photos": self._photos}, self._photo)
 
     def do_POST(self) -> None:
-        """Save decisions or a comment, or take an entry back."""
-        routes = {"decisions": self._save, "undo": self._undo, "comments": self._comment}
+        """Save decisions or a comment, edit the taxonomy, or take an entry back."""
+        routes = {
+            "decisions": self._save,
+            "undo": self._undo,
+            "comments": self._comment,
+            "taxonomy": self._edit_taxonomy,
+        }
         self._route(routes, self._unknown)
 
     def _route(self, routes: Mapping[str, Callable[[], None]], else_do: Callable[[], None]) -> None:
@@ -221,6 +229,13 @@ class _Connection(BaseHTTPRequestHandler):
         self.server.site.comment(*(_text(body, name) for name in ("who", "key", "text")))
         self._send_news(body, {})
 
+    def _edit_taxonomy(self) -> None:
+        body = self._body()
+        who, edit, keys = _text(body, "who"), body.get("edit"), body.get("keys", [])
+        if not _is_row(edit) or not isinstance(keys, list) or not all(_is_short(k) for k in keys):
+            raise InvalidData("edit: expected an object of short texts; keys: a list of them")
+        self._send_news(body, self.server.site.edit_taxonomy(who, edit, keys))
+
     def _send_news(self, body: Mapping[str, Any], facts: Mapping[str, object]) -> None:
         decisions = self.server.site.decisions
         decisions.refresh()
@@ -267,10 +282,12 @@ class _Connection(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def _is_row(row: object) -> bool:
-    return isinstance(row, dict) and all(
-        isinstance(text, str) and len(text) <= LONGEST_TEXT for text in row.values()
-    )
+def _is_row(row: object) -> TypeGuard[Mapping[str, str]]:
+    return isinstance(row, dict) and all(map(_is_short, row.values()))
+
+
+def _is_short(text: object) -> bool:
+    return isinstance(text, str) and len(text) <= LONGEST_TEXT
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:

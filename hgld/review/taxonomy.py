@@ -24,6 +24,7 @@ __all__ = [
     "Taxonomy",
     "TaxonomyEdit",
     "is_taxonomy_sheet",
+    "list_renames",
     "list_taxonomy",
     "read_taxonomy_edits",
 ]
@@ -386,6 +387,23 @@ def list_taxonomy(sheet: pd.DataFrame, taxonomy: pd.DataFrame) -> pd.DataFrame:
         cells = {"action": "", "into": "", "kind": row["kind"], "definition": row["definition"]}
         rows.append({**cells, NAME: name, **found, "base": _base(name, row)})
     return table_of("review_taxonomy", rows)
+
+
+def list_renames(recorded: pd.DataFrame) -> dict[str, list[str]]:
+    """Return name -> the name that it got by its last rename or merge, and the entry of that.
+
+    Example:
+        >>> row = {"action": "rename", "table": "taxonomy", "key": "lake", "before": "lake",
+        ...     "column": "supercategory", "after": "pond", "entry": "e1 taxonomy"}
+        >>> list_renames(pd.DataFrame([row]))
+        {'lake': ['pond', 'e1 taxonomy']}
+    """
+    names = recorded[(recorded["table"] == "taxonomy") & (recorded["column"] == NAME)]
+    return {
+        row["before"]: [row["after"], row["entry"]]
+        for row in records(names)
+        if row["before"] and row["after"]
+    }
 
 
 def read_taxonomy_edits(sheets: Sequence[Sheet], taxonomy: pd.DataFrame) -> list[TaxonomyEdit]:

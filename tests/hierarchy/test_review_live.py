@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.hierarchy.test_review_page import Curator, Road, chromium, hgld, road
+from tests.hierarchy.test_review_page import Curator, Road, change, chromium, hgld, road
 
 __all__ = ["chromium", "road"]  # fixtures
 
@@ -248,6 +248,86 @@ def test_a_sheet_applied_from_another_shell_is_seen_in_the_page(
     ann.view.reload()
     ann.saw("#row-0 .dot.dropped")
     ann.saw("#row-1 .dot.dropped")
+
+
+def names_in(road: Road) -> list[str]:
+    with (road.labels / "taxonomy.csv").open(encoding="utf-8", newline="") as file:
+        return [row["supercategory"] for row in csv.DictReader(file)]
+
+
+def test_an_edit_of_the_taxonomy_is_saved_seen_by_others_and_taken_back(
+    chromium: Any, fresh: Road, server: Server
+) -> None:
+    ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
+    ann.press("K")
+    ann.saved()
+    ben.saw("#row-0 .dot.decided")
+    ben.view.select_option("#by-supercategory", "lake")
+    change(ann, "rename", "lake", "waters")
+    ann.press("Enter")
+    ann.saw("#taxonomy li:has-text('waters')")
+    assert names_in(fresh).count("waters") == 1 and "lake" not in names_in(fresh)
+    assert [(row["supercategory"], row["who"]) for row in rows_of(fresh)][1:] == [("waters", "Ann")]
+    ben.saw("#row-0 .fate:has-text('waters')")
+    ben.saw("#by-supercategory option[value=waters]")
+    assert ben.view.locator(".row .fate", has_text="lake").count() == 0  # nor is it suggested
+    ann.view.reload()  # the rows are sorted again
+    ann.saw(".row .fate:has-text('waters')")
+    ann.view.click("#taxonomy-list")
+    ann.view.click("text=Take back the last edit")
+    ben.saw("#row-0 .fate:has-text('lake')")
+    assert names_in(fresh).count("lake") == 1 and "waters" not in names_in(fresh)
+    assert ann.stayed_here() and ben.stayed_here(), (ann.said, ben.said)
+
+
+def test_a_new_supercategory_and_a_split_are_saved_with_their_values(
+    chromium: Any, fresh: Road, server: Server
+) -> None:
+    ann = Colleague(chromium, server.url, "Ann")
+    ann.press("K", "m")
+    ann.type("sea wall")
+    ann.press("ArrowUp", "Enter")
+    ann.view.select_option("#edit-kind", "human-made")
+    ann.view.click("#taxonomy >> text=/^Add$/")
+    ann.saw("#row-1 .fate:has-text('sea wall')")
+    ann.saved()
+    assert [row["supercategory"] for row in rows_of(fresh)] == ["lake", "sea wall"]
+    change(ann, "split", "lake", "tarn")
+    ann.view.check("#taxonomy fieldset input")
+    ann.view.click("#taxonomy button.primary >> text=Split")
+    ann.saw("#row-0 .fate:has-text('tarn')")
+    assert {"sea wall", "tarn"} <= set(names_in(fresh))
+    ann.press("Escape")
+    change(ann, "remove", "sea wall")
+    ann.view.click("#taxonomy button.primary >> text=Remove")
+    assert ann.text("#taxonomy .fault") == "1 value use it; merge it into another one."
+    assert ann.stayed_here(), ann.said
+
+
+def test_an_edit_of_the_taxonomy_that_the_server_refuses_is_named_in_the_dialog(
+    chromium: Any, fresh: Road
+) -> None:
+    with serving(fresh) as server:
+        ann = Colleague(chromium, server.url, "Ann")
+        ann.saved()
+        roots = (fresh.labels / "class_roots.csv").read_text("utf-8").splitlines()
+        used = next(csv.DictReader(roots))["supercategory"]
+        change(ann, "remove", used)
+        ann.view.click("#taxonomy button.primary >> text=Remove")
+        ann.saw("#taxonomy .fault:has-text('in use by')")
+        server.end(signal.SIGKILL)
+        ann.view.click("#taxonomy button.primary >> text=Remove")
+        ann.saw("#taxonomy .fault:has-text('nothing is changed')")
+    assert used in names_in(fresh)
+
+
+def test_the_sheet_is_downloaded_from_the_page_of_a_server(chromium: Any, server: Server) -> None:
+    ann = Colleague(chromium, server.url, "Ann")
+    ann.view.click("#people")
+    with ann.view.expect_download() as found:
+        ann.view.click("text=Download review.csv >> visible=true")
+    assert found.value.suggested_filename == "review.csv"
+    assert ann.stayed_here(), ann.said
 
 
 def test_ctrl_c_ends_the_server_with_the_sheets_written_and_the_gate_told(

@@ -44,6 +44,11 @@ class Desk:
     def undo(self, who: str, entry: str) -> Mapping[str, object]:
         return {"left": [who, entry]}
 
+    def edit_taxonomy(
+        self, who: str, edit: Mapping[str, str], keys: Sequence[str]
+    ) -> Mapping[str, object]:
+        return {"entry": " ".join([who, edit["action"], *keys])}
+
 
 @contextmanager
 def served(desk: Desk, host: str = "127.0.0.1", port: int = 0) -> Iterator[ReviewServer]:
@@ -56,6 +61,7 @@ def served(desk: Desk, host: str = "127.0.0.1", port: int = 0) -> Iterator[Revie
         save=desk.save,
         undo=desk.undo,
         comment=lambda who, key, text: desk.notices.append(f"{who} on {key}: {text}"),
+        edit_taxonomy=desk.edit_taxonomy,
         decisions=LiveDecisions([desk.file], desk.read),
     )
     server = ReviewServer(host, port, TOKEN, site, desk.notices.append)
@@ -205,6 +211,15 @@ def test_a_comment_needs_a_key_and_a_text(server: ReviewServer, desk: Desk) -> N
     assert ask(server, f"/{TOKEN}/comments", said)[0] == 200
     assert ask(server, f"/{TOKEN}/comments", {**said, "text": " "})[0] == 422
     assert desk.notices == ["Ann on Q1: a mine?"]
+
+
+def test_an_edit_of_the_taxonomy_is_passed_on_if_its_form_is_right(server: ReviewServer) -> None:
+    body = {"who": "Ann", "edit": {"action": "split"}, "keys": ["Q1"]}
+    status, text, _ = ask(server, f"/{TOKEN}/taxonomy", body)
+    assert (status, json.loads(text)["entry"]) == (200, "Ann split Q1")
+    faults = [{"who": " "}, {"edit": []}, {"edit": {"action": 1}}, {"keys": "Q1"}, {"keys": [1]}]
+    for fault in faults:
+        assert ask(server, f"/{TOKEN}/taxonomy", {**body, **fault})[0] == 422
 
 
 def test_photos_are_listed_by_key_and_sent_by_name(server: ReviewServer) -> None:

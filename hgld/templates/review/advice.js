@@ -32,7 +32,8 @@ function adviceOf(row) {
   const hinted = row.hint.split(": ").at(-1);
   if (namesake(row)) return { name: namesake(row), probability: priors.name || 0, reason: "its own name" };
   if (kindOf.has(hinted)) return { name: hinted, probability: priors.class || 0, reason: "its class in Wikidata" };
-  if (model?.advice.has(row)) return model.advice.get(row);
+  const found = model?.advice.get(row);
+  if (found) return kindOf.has(found.name) || found.name === DROP ? found : { name: "", probability: 0, reason: "" };
   if (row.suggestion) return { name: row.suggestion, probability: row.probability, reason: row.reason };
   return { name: voteOf(row), probability: 0, reason: "most decided ones of its cluster" };
 }
@@ -51,7 +52,8 @@ function likeliest(row) {
   const places = data.taxonomy.map((one) => one.supercategory);
   if (!x) return places;
   const chances = chancesOf(x, model.weights, model.classes.length);
-  const chanceOf = new Map(model.classes.map((name, i) => [name, chances[i]]));
+  const chanceOf = new Map();
+  model.classes.forEach((name, i) => chanceOf.set(name, (chanceOf.get(name) || 0) + chances[i])); // merged ones share a name
   return places.sort((one, other) => (chanceOf.get(other) || 0) - (chanceOf.get(one) || 0));
 }
 

@@ -29,7 +29,7 @@ function openChooser(decision) {
   const untouched = input.value === now(selected).supercategory;
   const typed = untouched ? "" : input.value;
   const fresh = { supercategory: "+ new supercategory …", kind: "", definition: "", fresh: true };
-  chooser.options = typed && !data.blind && !data.live ? [...rank(typed), fresh] : rank(typed);
+  chooser.options = typed && !data.blind ? [...rank(typed), fresh] : rank(typed);
   chooser.active = typed || suggestionOf(selected) ? 0 : -1; // Enter takes no name by the alphabet
   list.hidden = false;
   input.setAttribute("aria-expanded", "true");

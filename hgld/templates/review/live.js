@@ -72,7 +72,7 @@ function receive({ at, news, people }) {
   session.people = people || session.people;
   if (run !== ownRun || Number(number) >= Number(own)) {
     session.at = at;
-    if (news.taxonomy) renewTaxonomy(news.taxonomy[""]);
+    if (news.taxonomy) renewTaxonomy(news.taxonomy[""], news.renamed || {});
     for (const [key, facts] of Object.entries(news.rows || {})) {
       if (rowOf.has(key)) renewRow(rowOf.get(key), facts);
     }
@@ -99,13 +99,52 @@ function renewRow(row, { history, ...facts }) {
   if (edits.has(row.key) && sameCells(edits.get(row.key), row.base)) edits.delete(row.key);
 }
 
-function renewTaxonomy(taxonomy) {
-  data.taxonomy.splice(0, Infinity, ...taxonomy);
-  kindOf.clear();
-  namedOf.clear();
-  for (const { supercategory, kind } of taxonomy) {
-    kindOf.set(supercategory, kind);
-    namedOf.set(supercategory.toLowerCase(), supercategory);
+// Names that are gone may have been renamed several times; names that are there are not followed.
+function renewTaxonomy(taxonomy, renamed) {
+  const before = [...kindOf.keys()];
+  setTaxonomy(taxonomy);
+  for (const old of before.filter((name) => !kindOf.has(name))) {
+    const passed = new Set([old]);
+    let [name] = renamed[old] || [];
+    while (name && !kindOf.has(name) && !passed.has(name)) {
+      passed.add(name);
+      [name] = renamed[name] || [];
+    }
+    followName(old, kindOf.has(name) ? name : old);
+  }
+  fillSupercategories();
+}
+
+// Edits of the taxonomy that this person can take back here, the last one at the end.
+const savedEditsStore = () => `${storeName()} ${encodeURIComponent(person)} taxonomy`;
+const savedTaxonomyEdits = () => JSON.parse(recall(savedEditsStore()) || "[]");
+
+// Lets the server make an edit; returns why it did not, empty if it did.
+async function saveTaxonomyEdit(wanted, keys) {
+  if (!person) return "Give your name first: it signs the edit.";
+  try {
+    const found = await ask("taxonomy", { edit: wanted, keys });
+    if (found.entry) remember(savedEditsStore(), JSON.stringify([...savedTaxonomyEdits(), found.entry]));
+    receive(found);
+    drawPanel();
+    return "";
+  } catch (error) {
+    return error.isAnswer ? error.message : "The server does not answer; nothing is changed.";
+  }
+}
+
+async function takeSavedEditBack() {
+  const made = savedTaxonomyEdits();
+  try {
+    const found = await ask("undo", { entry: made.pop() });
+    remember(savedEditsStore(), JSON.stringify(made));
+    receive(found);
+    drawPanel();
+    showTaxonomy();
+    if (found.left.length) say(`Decided again since, and left as it is: ${found.left.join("; ")}`);
+  } catch (error) {
+    const why = error.isAnswer ? error.message : "The server does not answer; nothing is taken back.";
+    byId("taxonomy").querySelector("p").replaceChildren(make("span", { class: "fault", role: "alert" }, why));
   }
 }
 
@@ -229,7 +268,7 @@ function showPeople() {
   const later = [
     words(others.length ? `Also here: ${others.join(", ")}.` : "Nobody else is here."),
     words(edits.size ? `${unsavedWords()}.` : `All decisions are saved in ${data.live.file}.`),
-    button("chip", download, "Download review.csv"),
+    button("chip", downloadSheet, "Download review.csv"),
   ];
   dialogOf("shared", "Who decides?", field,
     words("It signs your decisions, which are published with the labels."), ...(person ? later : []));
@@ -239,7 +278,7 @@ function showPeople() {
   input.select();
 }
 
-function download() {
+function downloadSheet() {
   byId("shared").close();
   save();
 }

@@ -1,4 +1,5 @@
-// Edits of the supercategories: made in this page at once, saved as a list for --apply.
+// Edits of the supercategories: made in this page at once and saved as a list for --apply, or by the
+// server, which has made them before the page shows them.
 
 const TAXONOMY_FILE = "review_taxonomy.csv";
 const CELLS = ["action", "into", "kind", "definition", "supercategory"];
@@ -20,15 +21,26 @@ function applyTaxonomy({ action, into, kind, definition, supercategory: name }) 
   if (action === "describe") data.taxonomy = [...rest, { ...row, kind, definition }];
   if (action === "rename") data.taxonomy = [...rest, { ...row, supercategory: into }];
   if (["merge", "remove"].includes(action)) data.taxonomy = rest;
-  data.taxonomy.sort((one, other) => (one.supercategory < other.supercategory ? -1 : 1));
+  setTaxonomy(data.taxonomy.sort((one, other) => (one.supercategory < other.supercategory ? -1 : 1)));
+  followName(name, ["rename", "merge"].includes(action) ? into : name);
+}
+
+function setTaxonomy(taxonomy) {
+  data.taxonomy = taxonomy;
   kindOf.clear();
   namedOf.clear();
   for (const one of data.taxonomy) {
     kindOf.set(one.supercategory, one.kind);
     namedOf.set(one.supercategory.toLowerCase(), one.supercategory);
   }
-  const target = ["rename", "merge"].includes(action) ? into : name;
-  if (model && action === "rename") model.classes = model.classes.map((one) => (one === name ? into : one));
+}
+
+// Gives everything that names a supercategory its new name and kind.
+function followName(name, target) {
+  if (model) {
+    model.classes = model.classes.map((one) => (one === name ? target : one));
+    for (const found of model.advice.values()) if (found.name === name) found.name = target;
+  }
   const follow = (cells) => ({ ...cells, supercategory: target, kind: kindOf.get(target) || "" });
   for (const value of rows) {
     if (value.base.supercategory === name) value.base = follow(value.base);
@@ -86,8 +98,10 @@ function takeInTaxonomy() {
 
 function fillSupercategories() {
   const select = byId("by-supercategory");
+  if (![NOT_KNOWN, "", ...kindOf.keys()].includes(filter.supercategory)) choose({ supercategory: "" });
   [...select.options].slice(2).forEach((option) => option.remove());
   select.append(...data.taxonomy.map(({ supercategory: name }) => make("option", { value: name }, name)));
+  select.value = filter.supercategory;
 }
 
 function writeTaxonomy() {
@@ -101,14 +115,15 @@ function showTaxonomy() {
   const items = data.taxonomy.map(({ supercategory: name, kind, definition }) => make("li", {},
     make("div", {}, bold(name), small(` ${kind} · ${counted(valuesIn(name).length, "value")}`)),
     small(definition),
-    make("div", { class: "near", role: "group", "aria-label": name }, ...(data.live ? [] : ACTIONS.map((action) => deed(action, name))))));
+    make("div", { class: "near", role: "group", "aria-label": name }, ...ACTIONS.map((action) => deed(action, name)))));
   const words = data.live
-    ? "Edit them with `hgld taxonomy` on the command line; this page shows each change at once."
+    ? "Each edit is saved at once, for everybody."
     : `${counted(taxonomyEdits.length, "edit")} made here, kept in this browser and applied with your decisions.`;
-  const back = button("chip", takeTaxonomyBack, "Take back the last edit");
+  const [made, takeBack] = data.live ? [savedTaxonomyEdits(), takeSavedEditBack] : [taxonomyEdits, takeTaxonomyBack];
+  const back = button("chip", takeBack, "Take back the last edit");
   const add = button("chip", () => showEdit("add", ""), "New supercategory");
   dialogOf("taxonomy", "Supercategories", make("p", { class: "quiet" }, words),
-    make("div", { class: "near" }, data.live ? null : add, taxonomyEdits.length ? back : null),
+    make("div", { class: "near" }, add, made.length ? back : null),
     make("ul", { class: "supercategories" }, ...items));
 }
 
@@ -140,16 +155,24 @@ function showEdit(action, name, then = showTaxonomy, proposed = "") {
     action === "split" ? make("fieldset", {}, make("legend", {}, "Values that go to the new one; the others stay"),
       ...chosen.map(([value, box]) => make("label", {}, box, ` ${value.label}`))) : null,
   ];
-  const take = () => {
+  const take = async () => {
     const wanted = { action, supercategory: name, into: clean(into.value), kind: kind.value, definition: clean(definition.value) };
     if (action === "add") Object.assign(wanted, { supercategory: wanted.into, into: "" });
     fault.textContent = faultOf(wanted);
     if (fault.textContent) return;
     if (action === "merge") wanted.into = listed(wanted.into).supercategory;
     if (!["add", "describe"].includes(action)) Object.assign(wanted, { kind: "", definition: "" });
-    editTaxonomy(wanted);
-    const moved = chosen.filter(([, box]) => box.checked).map(([value]) => [value, complete(now(value).decision, wanted.into, now(value).note)]);
-    if (moved.length) edit(moved);
+    const moved = chosen.filter(([, box]) => box.checked).map(([value]) => value);
+    if (data.live) {
+      if (done.disabled) return; // it was pressed twice
+      done.disabled = true;
+      fault.textContent = await saveTaxonomyEdit(wanted, moved.map(({ key }) => key));
+      done.disabled = false;
+      if (fault.textContent) return;
+    } else {
+      editTaxonomy(wanted);
+      if (moved.length) edit(moved.map((value) => [value, complete(now(value).decision, wanted.into, now(value).note)]));
+    }
     byId("taxonomy").close();
     then(wanted.into || wanted.supercategory);
   };
