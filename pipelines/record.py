@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hgld.config import load_pipeline
+from hgld.figures import LIGHT, Drawing, add_axes, add_legend, open_figure
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "pipelines" / "results"
@@ -61,7 +62,9 @@ def pages() -> dict[Path, str]:
     blocks["gpu"] = gpu_text(json.loads((RESULTS / "bench-gpu.json").read_text("utf-8")))
     pages = [ROOT / "README.md", ROOT / "labels" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
     texts = {path: path.read_text("utf-8") for path in pages}
-    return {path: _fill(text, blocks) for path, text in texts.items()}
+    keys = json.loads((RESULTS / "bench-keys.json").read_text("utf-8"))
+    pictures = {ROOT / "docs" / "images" / "reliability.svg": reliability_picture(keys["rows"])}
+    return {path: _fill(text, blocks) for path, text in texts.items()} | pictures
 
 
 def result_text(result: dict[str, Any]) -> str:
@@ -136,7 +139,30 @@ def _bench_row(row: dict[str, Any]) -> str:
     bound = f"at least {least:g}" if least is not None else ""
     bound = f"at most {most:g}" if most is not None else bound
     mark = "" if not bound else "holds" if row["holds"] else "**missed**"
-    return f"| {row['what']} | {row['value']:.3g} {row['unit']} | {bound} | {mark} |"
+    value = f"{row['value']:,.0f}" if abs(row["value"]) >= 1000 else f"{row['value']:.3g}"
+    return f"| {row['what']} | {value} {row['unit']} | {bound} | {mark} |"
+
+
+def reliability_picture(rows: list[dict[str, Any]]) -> str:
+    """How often suggestions of each probability were right, as an SVG file; area: their number."""
+    pattern = re.compile(r"review, (.+): right of (\d+) with (\d+)% to (\d+)%")
+    found: dict[str, list[tuple[float, float, int]]] = {}
+    for row in rows:
+        if match := pattern.fullmatch(row["what"]):
+            middle = (int(match[3]) + int(match[4])) / 2
+            found.setdefault(match[1], []).append((middle, row["value"], int(match[2])))
+    with open_figure(LIGHT, 5.2, 3.6) as figure:
+        axes = add_axes(figure, LIGHT, grid_axis="both")
+        axes.plot([0, 100], [0, 100], color=LIGHT.muted, linewidth=1, linestyle=":")
+        styles = zip(LIGHT.series, ("-", "--"), strict=False)
+        for (name, points), (colour, dashes) in zip(found.items(), styles, strict=True):
+            chance, right, number = zip(*points, strict=True)
+            axes.plot(chance, right, color=colour, linestyle=dashes, linewidth=1.6, label=name)
+            axes.scatter(chance, right, s=number, color=colour, clip_on=False)
+        axes.set(xlim=(0, 100), ylim=(0, 104), xlabel="probability of the suggestion, %")
+        axes.set_ylabel("right, %")
+        add_legend(axes, LIGHT)
+    return Drawing(figure, LIGHT).vector("svg").decode("utf-8")
 
 
 def gpu_text(result: dict[str, Any]) -> str:
