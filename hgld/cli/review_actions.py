@@ -302,7 +302,9 @@ def list_entries(runner: Runner) -> "list[Entry]":
     return entries
 
 
-def undo_entry(runner: Runner, asked: str, who: str, why: str) -> "tuple[Entry, list[str]]":
+def undo_entry(
+    runner: Runner, asked: str, who: str, why: str, redo: bool = False
+) -> "tuple[Entry, list[str]]":
     """Take an entry back; return it, and what was changed since and stays.
 
     Args:
@@ -310,9 +312,10 @@ def undo_entry(runner: Runner, asked: str, who: str, why: str) -> "tuple[Entry, 
         asked: number or id of the entry; empty: the last undo that can be taken back.
         who: name that signs the undo.
         why: reason.
+        redo: take back an undo only.
 
     Raises:
-        UsageError: there is no such entry.
+        UsageError: there is no such entry, or it is no undo where one is needed.
         InvalidData: nothing of it is in force.
     """
     from hgld.review.entries import find_entry
@@ -326,6 +329,8 @@ def undo_entry(runner: Runner, asked: str, who: str, why: str) -> "tuple[Entry, 
             entry = find_entry(entries, asked)
         else:
             entry = find_undo(decisions, edits, clusters, entries)
+        if redo and entry.source != "undo":
+            raise UsageError(f"entry {entry.number} ({entry.id}) is no undo; `hgld reviews undo`")
         if entry.cells:
             taxonomy = _open_taxonomy(runner)
             stays = taxonomy.undo(entry.cells, entry.rows)

@@ -202,7 +202,7 @@ def undo(
     who = name_to_sign(runner.workspace)
     if entry is None:
         review_actions.undo_decisions(runner, keys or [], who, why)
-        typer.echo(f"{count_text(len(keys or []), 'decision')} taken back", err=True)
+        typer.echo(f"{count_text(len(set(keys or [])), 'decision')} taken back", err=True)
     else:
         _take_back(runner, entry, who, why)
 
@@ -229,15 +229,15 @@ def redo(
     who = name_to_sign(runner.workspace)
     if keys:
         review_actions.redo_decisions(runner, keys, who, why)
-        typer.echo(f"{count_text(len(keys), 'decision')} made again", err=True)
+        typer.echo(f"{count_text(len(set(keys)), 'decision')} made again", err=True)
     else:
-        _take_back(runner, entry or "", who, why)
+        _take_back(runner, entry or "", who, why, redo=True)
 
 
-def _take_back(runner: "Runner", asked: str, who: str, why: str) -> None:
+def _take_back(runner: "Runner", asked: str, who: str, why: str, redo: bool = False) -> None:
     from hgld.cli.review_actions import undo_entry
 
-    entry, left = undo_entry(runner, asked, who, why)
+    entry, left = undo_entry(runner, asked, who, why, redo)
     typer.echo(f"entry {entry.number} ({entry.id}) taken back", err=True)
     for line in left[:SHOWN]:
         typer.echo(f"  changed since, stays as it is: {line}", err=True)
@@ -275,7 +275,9 @@ def show_conflicts(
             typer.echo(f"{row['key']} {row['instance_of']}: {row['conflict']}")
     if out is not None and len(sheet):
         write_table(sheet, out, spreadsheet=True)
-        typer.echo(f"fill in {out}, then `hgld review {pipeline} {out} --apply`", err=True)
+        typer.echo(
+            f"fill in {out}, then `hgld review {runner.workspace.words} {out} --apply`", err=True
+        )
     typer.echo(f"{count_text(len(sheet), 'value')} in conflict", err=True)
 
 

@@ -239,7 +239,8 @@ def _review(
             if conflicts:
                 typer.echo(
                     f"{count_text(conflicts, 'value')} decided differently by others since the "
-                    f"sheet was written: `hgld reviews conflicts {call.pipeline}` shows both sides",
+                    "sheet was written: "
+                    f"`hgld reviews conflicts {runner.workspace.words}` shows both sides",
                     err=True,
                 )
         if xlsx:

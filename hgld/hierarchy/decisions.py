@@ -180,6 +180,10 @@ class Decided:
         found = [decision for heads in self._heads.values() if (decision := in_force(heads))]
         return sorted(found, key=lambda decision: decision.place)
 
+    def all_heads(self) -> list[Decision]:
+        """The rows that no other row replaces, also those with one answer, without rivals."""
+        return [head for heads in self._heads.values() for head in heads]
+
     def rows(self) -> list[Decision]:
         """All rows, in the order of the file."""
         made = (decision for made in self._by_key.values() for decision in made)
@@ -221,7 +225,8 @@ def replaced_rows(
 ) -> list[Decision]:
     """Return the rows of the history that a row names by id, or by the date of a row above it."""
     by_id = {old.id: old for old in history}
-    dated = {old.when: old for old in history if old.place < row.place and old.when}
+    above = (old for old in history if old.place < row.place and old.id != row.id)
+    dated = {old.when: old for old in above if old.when}  # never a copy of itself
     return [old for name in names if (old := by_id.get(name) or dated.get(name)) is not None]
 
 

@@ -44,10 +44,11 @@ class Entry:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many rows it has of each kind, the most frequent first."""
+        """How many decisions and edits of each kind it has, the most frequent first."""
         found = Counter(row.decision for row in self.rows)
         found.update(f"cluster {edit['action']}" for edit in self.edits)
-        found.update(f"taxonomy {row['action']}" for row in self.cells)
+        edited = {(row["action"], row["key"]) for row in self.cells if row["table"] == "taxonomy"}
+        found.update(f"taxonomy {action}" for action, _ in edited)
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from hgld.artifacts import KINDS, declared_table
+from hgld.artifacts import DECISIONS, KINDS, declared_table
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import PLACING, Decided, Decision, row_id, short_hash
@@ -82,8 +82,7 @@ class Taxonomy:
         }
         self.state["decisions"] = {
             d.place: {"key": d.key, NAME: d.supercategory, "kind": d.kind}
-            for in_force in Decided(decisions).all()
-            for d in in_force.sides
+            for d in Decided(decisions).all_heads()
         }
         self.before = deepcopy(self.state)
         self.decisions = records(decisions)
@@ -167,7 +166,8 @@ class Taxonomy:
             InvalidData: it is not in the taxonomy.
         """
         name = single_blanks(self.state["taxonomy"][self._find(name)][NAME])
-        return [row["key"] for row in self.state["decisions"].values() if row[NAME] == name]
+        rows = self.state["decisions"].values()
+        return list(dict.fromkeys(row["key"] for row in rows if row[NAME] == name))
 
     def changes(self) -> dict[str, tuple[dict[int, Row | None], list[Row]]]:
         """Return for each table its changed cells by the row's place, and its new rows.
@@ -224,7 +224,8 @@ class Taxonomy:
         name = self._new_name(edit.name)
         if not edit.kind:
             raise InvalidData(f"'{name}' needs a kind: {' or '.join(KINDS)}")
-        row = {NAME: name, "kind": _kind(edit.kind), "definition": edit.definition or ""}
+        definition = single_blanks(edit.definition or "")
+        row = {NAME: name, "kind": _kind(edit.kind), "definition": definition}
         self.state["taxonomy"][self._free_place()] = row
 
     def _rename(self, edit: TaxonomyEdit) -> None:
@@ -252,15 +253,17 @@ class Taxonomy:
     def _split(self, edit: TaxonomyEdit) -> None:
         row = self.state["taxonomy"][self._find(edit.name)]
         name = single_blanks(row[NAME])
-        decided = {d["key"]: d for d in self.state["decisions"].values() if d[NAME] == name}
+        decided = [d for d in self.state["decisions"].values() if d[NAME] == name]
+        keys = {d["key"] for d in decided}
         for key in edit.keys:
-            if key not in decided:
-                raise InvalidData(f"'{key}' is not decided as '{name}'{nearest(key, decided)}")
+            if key not in keys:
+                raise InvalidData(f"'{key}' is not decided as '{name}'{nearest(key, keys)}")
         definition = edit.definition or ""
         self._add(TaxonomyEdit("add", edit.into, "", edit.kind or row["kind"], definition))
         new = self.state["taxonomy"][max(self.state["taxonomy"])]
-        for key in edit.keys:
-            decided[key] |= {NAME: new[NAME], "kind": new["kind"]}
+        for d in decided:
+            if d["key"] in edit.keys:
+                d |= {NAME: new[NAME], "kind": new["kind"]}
 
     def _describe(self, edit: TaxonomyEdit) -> None:
         row = self.state["taxonomy"][self._find(edit.name)]
@@ -359,6 +362,8 @@ class Taxonomy:
         if not name.isprintable():
             raise InvalidData(f"the name {name!r} holds a line break or control character")
         name = single_blanks(name)
+        if name.casefold() in DECISIONS:
+            raise InvalidData(f"'{name}' is a decision, so no supercategory can have this name")
         for place, row in self.state["taxonomy"].items():
             if place != own and single_blanks(row[NAME]).casefold() == name.casefold():
                 raise InvalidData(f"'{name}' is in taxonomy.csv already, as '{row[NAME]}'")

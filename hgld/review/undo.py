@@ -174,7 +174,7 @@ def _of_keys(
     decided = Decided(decisions)
     label_of = dict(zip(clusters["class_id"], clusters["instance_of"], strict=True))
     found = []
-    for key in map(single_blanks, keys):
+    for key in dict.fromkeys(map(single_blanks, keys)):
         value = (key, label_of.get(key, key))
         if not decided.heads(*value):
             near = nearest(key, {row.key for row in decided.rows()})

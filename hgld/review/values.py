@@ -117,7 +117,8 @@ def read_values(sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, s
             shown = value.renamed_heads(base.heads) if value else ()
             outdated += value is not None and set(shown) != {head.id for head in value.heads}
         elif found is None:
-            found = _read_decision(_with_new_name(row, value, kinds), kinds)
+            now = _with_new_name(_without_old_kind(row, base, value), value, kinds)
+            found = _read_decision(now, kinds)
         if isinstance(found, WantedDecision):
             made_from = base.heads if base else _made_from(found, value, kinds)
             made_from = followed(made_from, value.history) if value else made_from
@@ -277,6 +278,18 @@ def _with_new_name(row: SheetRow, value: Value | None, kinds: Mapping[str, str])
             cells = {"supercategory": now.supercategory, "kind": now.kind}
             return replace(row, cells={**row.cells, **cells})
     return row
+
+
+def _without_old_kind(row: SheetRow, base: Base, value: Value | None) -> SheetRow:
+    """Return a row without the kind that the sheet had, if its supercategory is another now."""
+    was = cells_of(_shown(base, value) if value else None)
+    kept = row["kind"].casefold() == was["kind"].casefold()
+    if (
+        not (row["decision"] and kept)
+        or row["supercategory"].casefold() == was["supercategory"].casefold()
+    ):
+        return row
+    return replace(row, cells={**row.cells, "kind": ""})
 
 
 def _read_decision(row: SheetRow, kinds: Mapping[str, str]) -> "WantedDecision | str | None":

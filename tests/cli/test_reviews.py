@@ -705,6 +705,23 @@ def test_a_sheet_of_before_a_rename_is_applied_with_the_new_name(desk: Path) -> 
     )  # fmt: skip
 
 
+def test_the_kind_that_a_sheet_had_does_not_hinder_another_supercategory(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sheet = desk / "work" / "review.csv"
+    fill(sheet, {"pond": "lake"})
+    hgld(desk, "review", "--apply")
+    assert next(row for row in sheet_of(desk) if row["instance_of"] == "pond")["kind"] == "natural"
+    fill(sheet, {"pond": "church"})
+    assert hgld(desk, "review", "--apply") == 20
+    assert decided(desk)["pond"] == "church"
+    rows = rows_of(sheet)
+    next(row for row in rows if row["instance_of"] == "pond").update(kind="natural")
+    write_rows(sheet, rows)
+    assert hgld(desk, "review", "--apply") == 3
+    assert "column kind: found 'natural'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [

@@ -93,6 +93,18 @@ def test_three_undos_are_made_good_by_three_redos(
     assert "no undo is left" in capsys.readouterr().err
 
 
+def test_redo_takes_back_undos_only_and_a_key_counts_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apply(folder, inn="drop")
+    assert hgld(folder, "reviews", "redo", "--apply", "1") == 2
+    assert "entry 1" in (said := capsys.readouterr().err) and "is no undo" in said
+    assert decided(folder) == {"inn": "drop"}
+    assert hgld(folder, "reviews", "undo", "inn", "inn") == 0
+    assert "1 decision taken back" in capsys.readouterr().err
+    assert len(rows_of(folder / "labels" / "decisions.csv")) == 2
+
+
 def test_edits_of_clusters_are_undone_with_their_entry(folder: Path) -> None:
     before = {row["instance_of"]: row["cluster"] for row in sheet_of(folder)}
     into = before["lake"]

@@ -133,6 +133,23 @@ def test_a_split_moves_the_named_values_only(folder: Path) -> None:
     assert text_of(folder, "overrides.csv") == OVERRIDES
 
 
+@pytest.mark.parametrize("words", [("rename", "parks", "park"), ("split", "parks", "park", "lawn")])
+def test_a_decision_that_two_branches_made_alike_follows_on_both(
+    folder: Path, words: tuple[str, ...]
+) -> None:
+    with (folder / "labels" / "decisions.csv").open("a") as file:
+        file.write("lawn,label,keep,parks,natural,carl,2026-01-01,,,\n")
+    assert taxonomy(folder, *words) == 0
+    decisions = declared_table("decisions").read(folder / "labels" / "decisions.csv")
+    found = Decided(decisions).find("", "lawn")
+    assert found is not None and found.answer == "keep park" and not found.rivals
+
+
+def test_a_definition_of_several_lines_is_kept_in_one(folder: Path) -> None:
+    assert taxonomy(folder, "add", "moor", "--kind", "natural", "--definition", "wet\n low") == 0
+    assert "moor,,natural,wet low" in text_of(folder, "taxonomy.csv")
+
+
 def test_a_split_without_keys_lists_the_values(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +189,7 @@ def test_an_unused_supercategory_is_removed(folder: Path) -> None:
         (("remove", "parks"), "in use by 2 decisions, 1 class root, 1 override; merge it"),
         (("split", "parks", "lawn", "Q5"), "'Q5' is not decided as 'parks'"),
         (("describe", "parks"), "give --definition or --kind"),
+        (("rename", "parks", "Drop"), "'Drop' is a decision, so no supercategory"),
     ],
 )
 def test_a_faulty_edit_is_one_line_and_changes_nothing(

@@ -91,6 +91,25 @@ def test_git_keeps_what_two_people_decided_in_two_branches(tmp_path: Path) -> No
     assert sorted(path.read_text().splitlines()) == ["inn,keep", "key,decision", "pub,drop"]
 
 
+def test_a_row_that_a_merge_doubled_does_not_replace_itself() -> None:
+    first = ("Q1", "qid", "keep", "lake", "natural", "a", "2026-01-01", "", "")
+    second = ("Q1", "qid", "drop", "", "", "a", "2026-01-01", "", "2026-01-01")
+    names = (
+        "key",
+        "key_type",
+        "decision",
+        "supercategory",
+        "kind",
+        "who",
+        "when",
+        "why",
+        "supersedes",
+    )
+    table = pd.DataFrame([first, second, second], columns=names)
+    decision = Decided(table).find("Q1", "")
+    assert decision is not None and decision.decision == "drop" and not decision.rivals
+
+
 def test_unsure_leaves_a_value_open() -> None:
     decision = Decided(decisions(("pond", "label", "unsure", "lake"))).find("", "pond")
     assert decision is not None
