@@ -333,7 +333,10 @@ def undo_entry(
             raise UsageError(f"entry {entry.number} ({entry.id}) is no undo; `hgld reviews undo`")
         if entry.cells:
             taxonomy = _open_taxonomy(runner)
-            stays = taxonomy.undo(entry.cells, entry.rows)
+            try:
+                stays = taxonomy.undo(entry.cells, entry.rows)
+            except InvalidData as fault:
+                raise InvalidData(f"entry {entry.number} stays as it is: {fault}") from None
             _write_taxonomy(runner, taxonomy, who, "redo" if entry.source == "undo" else "undo")
             return entry, stays
         undone = undo_entry(decisions, edits, clusters, entry, who=who, when=runner.now, why=why)

@@ -24,6 +24,7 @@ __all__ = ["app"]
 
 WIDTH = 80
 SHOWN = 10  # rows of a table on the screen; --json has all
+SHOWN_FAULTS = 50
 NOTHING = "–"
 
 app = typer.Typer(
@@ -293,7 +294,7 @@ def check(
     For hooks of git and for CI: the exit code is 3 if there are any, or ids in supersedes or undoes
     that are no row. taxonomy.csv is read from the same folder.
     """
-    from hgld.artifacts import declared_table
+    from hgld.artifacts import declared_table, row_in_file
     from hgld.config import load_pipeline
     from hgld.errors import InvalidData
     from hgld.review.conflicts import check_decisions
@@ -305,9 +306,11 @@ def check(
         declared_table(name).read(file)
         for name, file in zip(("decisions", "taxonomy"), tables, strict=True)
     )
-    faults = check_decisions(decisions, taxonomy, path)
+    faults = check_decisions(decisions, taxonomy)
     if faults:
-        raise InvalidData(f"{path}: {count_text(len(faults), 'fault')}", *faults)
+        first = [f"row {row_in_file(path, at)}: {fault}" for at, fault in faults[:SHOWN_FAULTS]]
+        more = [f"and {len(faults) - len(first):,} more"] if len(faults) > len(first) else []
+        raise InvalidData(f"{path}: {count_text(len(faults), 'fault')}", *first, *more)
     typer.echo(f"{path}: {count_text(len(decisions), 'row')}, no conflict", err=True)
 
 

@@ -1,11 +1,9 @@
 """Conflicts between decisions, and other faults of a file of decisions after a merge in git."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import row_in_file
 from hgld.hierarchy.columns import records
 from hgld.hierarchy.decisions import Decided, kinds_of
 from hgld.hierarchy.label import fault_of_place
@@ -30,8 +28,8 @@ def sides_of(decisions: pd.DataFrame, sheet: pd.DataFrame) -> dict[str, list[Map
     }
 
 
-def check_decisions(decisions: pd.DataFrame, taxonomy: pd.DataFrame, path: Path) -> list[str]:
-    """Return the faults of decisions, each in a line with its row in the file.
+def check_decisions(decisions: pd.DataFrame, taxonomy: pd.DataFrame) -> list[tuple[int, str]]:
+    """Return the faults of decisions: place of the row from 0 on, and what is wrong.
 
     A fault is a conflict, a name in ``supersedes`` or ``undoes`` that is no row of the file, or a
     decision in force whose supercategory or kind is not in the taxonomy.
@@ -41,14 +39,12 @@ def check_decisions(decisions: pd.DataFrame, taxonomy: pd.DataFrame, path: Path)
     known = {row.id for row in rows} | {row.when for row in rows}
     for row in rows:
         for name in {*row.supersedes, *row.undoes} - known:
-            line = row_in_file(path, row.place)
-            faults.append((line, f"'{row.key}' replaces {name}, which is no row of the file"))
+            faults.append((row.place, f"'{row.key}' replaces {name}, which is no row of the file"))
     for decision in decided.all():
-        line = row_in_file(path, decision.place)
         if decision.rivals:
-            faults.append((line, f"'{decision.key}' is in conflict: {decision.conflict}"))
+            faults.append((decision.place, f"'{decision.key}' is in conflict: {decision.conflict}"))
         elif decision.places and (
             fault := fault_of_place(decision.supercategory, decision.kind, kinds)
         ):
-            faults.append((line, f"'{decision.key}': {fault}"))
-    return [f"row {line}: {fault}" for line, fault in sorted(faults)]
+            faults.append((decision.place, f"'{decision.key}': {fault}"))
+    return sorted(faults)

@@ -291,6 +291,11 @@ def test_a_file_of_decisions_is_checked_for_names_and_ids(
     said = capsys.readouterr().err
     assert "row 2: 'pub': supercategory 'chruch' is not in taxonomy.csv; did you mean" in said
     assert "row 3: 'inn' replaces abcdefgh, which is no row of the file" in said
+    rows = (f"v{i},label,drop,,,a,2026-01-01,,abcdefgh\n" for i in range(60))
+    (tmp_path / "decisions.csv").write_text(head + "".join(rows))
+    assert tool("check", tmp_path / "decisions.csv") == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert "60 faults" in lines[0] and len(lines) == 52 and lines[-1].strip() == "and 10 more"
 
 
 def test_the_shipped_decisions_hold_no_conflict() -> None:
