@@ -26,8 +26,10 @@ from hgld.words import single_blanks
 
 __all__ = [
     "CALIBRATION",
+    "CALIBRATION_STEPS",
     "DROP",
     "PRIORS",
+    "PRIOR_PAIRS",
     "Suggestion",
     "ValueModel",
     "answer_of",

@@ -38,7 +38,7 @@ def run(tmp_path: Path) -> list[str]:
     write(
         tmp_path / "labels", "decisions",
         ("Q1", "qid", "keep", "church", "human-made", "bob", "2026-02-02",
-         "small, and yet a house of prayer like any other of its kind", "", ""),
+         "small, and yet a house of prayer like any other of its kind", "", "", "", ""),
     )  # fmt: skip
     return [str(tmp_path / "p.toml"), "--work", str(work)]
 

@@ -61,7 +61,7 @@ def _decide(values: int, taxonomy: pd.DataFrame) -> pd.DataFrame:
             "key": np.char.add("Q", (np.arange(values) + 1_000).astype(str)), "key_type": "qid",
             "decision": "keep", "supercategory": row["supercategory"].to_numpy(),
             "kind": row["kind"].to_numpy(), "who": "made", "when": "2026-11-21", "why": "",
-            "supersedes": "", "evidence": "",
+            "supersedes": "", "evidence": "", "entry": "", "undoes": "",
         }
     )  # fmt: skip
     return _table("decisions").check(made, Path("decisions"))

@@ -11,6 +11,8 @@ import pytest
 from hgld.artifacts import Vectors
 from hgld.review.suggestions import (
     CALIBRATION,
+    CALIBRATION_STEPS,
+    PRIOR_PAIRS,
     calibrate,
     fit_model,
     fit_weights,
@@ -81,7 +83,7 @@ def test_the_page_computes_what_python_computes(browser: "Browser") -> None:
       const weights = await fitWeights(x, y, 6, 3, new Array(54).fill(0), breathe);
       const found = x.map((one) => measureOf(one, chancesOf(one, weights, 6), x, y, 10).measured);
       const seen = found.map((measured, i) => ({{ measured, right: i % 3 ? 1 : 0 }}));
-      const facts = {{ priorPairs: 20, calibrationSteps: 100 }};
+      const facts = {{ priorPairs: {PRIOR_PAIRS}, calibrationSteps: {CALIBRATION_STEPS} }};
       return [[...weights], found, calibrate(seen, prior, facts)];
     }}"""
     with browser.new_page() as view:
