@@ -189,7 +189,7 @@ ARTIFACTS: dict[str, Artifact] = {
             "margin": "float",
             "hint": "text",
             "suggestion": "text",
-            "probability": "float",  # that the suggestion is right; 0 without a suggestion
+            "probability": "optional float",  # of the suggestion; empty without one
             "reason": "text",
             "evidence": "text",
             "base": "text",  # ids of the decisions that the row was written from

@@ -215,6 +215,9 @@ def parse_csv(path: Path, columns: Mapping[str, ColumnType]) -> Iterator[pd.Data
 def _convert(column: "pd.Series[Any]", column_type: ColumnType, path: Path) -> "pd.Series[Any]":
     if column_type == "text":
         return column
+    if column_type == "optional float":
+        filled = column != ""
+        return _convert(column.where(filled, "0"), "float", path).where(filled)
     convert: Callable[[str], int | float] = int if column_type == "int" else float
     try:
         cells = column.to_numpy(object)

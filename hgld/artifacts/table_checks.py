@@ -27,7 +27,7 @@ __all__ = [
     "require_values",
 ]
 
-ColumnType = Literal["int", "text", "float"]
+ColumnType = Literal["int", "text", "float", "optional float"]  # empty: nan
 RowOf = Callable[[int], int]  # index of a row from 0 -> its number as a spreadsheet counts
 
 INT64 = 2**63  # the first integer outside int64
@@ -40,7 +40,7 @@ def in_table(place: int) -> int:
 
 def pandas_types(columns: Mapping[str, ColumnType]) -> dict[str, str]:
     """Return column -> pandas dtype."""
-    names = {"int": "int64", "text": "str", "float": "float64"}
+    names = {"int": "int64", "text": "str", "float": "float64", "optional float": "float64"}
     return {name: names[column_type] for name, column_type in columns.items()}
 
 

@@ -8,6 +8,7 @@ their images and the uncertainty of their cluster. Decisions that no longer fit 
 """
 
 from collections.abc import Mapping, Sequence
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -119,7 +120,7 @@ def list_values(
         **_decided_cells(in_force),
         hint=[hints.get(class_id, "") for class_id in clusters["class_id"]],
         suggestion=[suggestion.name for suggestion in suggestions],
-        probability=[round(suggestion.probability, 2) for suggestion in suggestions],
+        probability=[round(s.probability, 2) if s.name else nan for s in suggestions],
         reason=[suggestion.reason for suggestion in suggestions],
         evidence=evidence,
         status=[_status(d, now, kinds) for d, now in zip(in_force, evidence, strict=True)],
@@ -308,7 +309,8 @@ def _gone(decided: Decided, clusters: pd.DataFrame) -> pd.DataFrame:
             "cluster": GONE,
             "status": "conflict" if decision.rivals else "stale",
             "conflict": decision.conflict,
-            **dict.fromkeys(("landmarks", "images", "distance", "margin", "probability"), 0),
+            **dict.fromkeys(("landmarks", "images", "distance", "margin"), 0),
+            "probability": nan,
             **dict.fromkeys(("examples", "cluster_name", "hint", "base"), ""),
             **dict.fromkeys(("suggestion", "reason"), ""),
         }
@@ -316,7 +318,7 @@ def _gone(decided: Decided, clusters: pd.DataFrame) -> pd.DataFrame:
     ]
     table = table_of("review", rows).assign(**_decided_cells(gone))
     return table.drop_duplicates("key", keep="last").astype(
-        {"distance": float, "margin": float, "probability": float}
+        dict.fromkeys(("distance", "margin", "probability"), float)
     )
 
 

@@ -78,7 +78,8 @@ def _fill(page: "Worksheet", sheet: pd.DataFrame, lists: Mapping[str, Sequence[s
 
     page.append(list(sheet.columns))
     for row in records(sheet):
-        page.append([escape_controls(c) if isinstance(c, str) else c for c in row.values()])
+        cells = [None if c != c else c for c in row.values()]  # nan: a blank cell
+        page.append([escape_controls(c) if isinstance(c, str) else c for c in cells])
     for column, name in enumerate(sheet.columns, 1):
         letter = get_column_letter(column)
         page.column_dimensions[letter].width = WIDTHS.get(name, max(10, len(name) + 2))

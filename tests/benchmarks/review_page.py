@@ -216,7 +216,7 @@ def _sheet(clusters: pd.DataFrame, taxonomy: pd.DataFrame) -> pd.DataFrame:
             "supercategory": np.where(kept, places["supercategory"], ""),
             "kind": np.where(kept, places["kind"], ""),
             "suggestion": np.where(open_, places["supercategory"], ""),
-            "probability": 0.0,
+            "probability": np.nan,
             "examples": [f"Place {3 * n}; Place {3 * n + 1}" for n in range(len(clusters))],
             "status": np.select([open_, words == "unsure"], ["open", "unsure"], "decided"),
         }

@@ -281,6 +281,18 @@ def test_a_supercategory_of_that_very_name_is_suggested(context: StageContext) -
     assert suggested == {"chapel": "", "basilica": "", "lake": "lake", "pond": ""}
 
 
+def test_a_row_without_a_suggestion_has_no_probability(
+    context: StageContext, tmp_path: Any
+) -> None:
+    decided = decisions(("Q4", "drop", "", "", ""), ("Q9", "drop", "", "", ""))  # Q9 is gone
+    sheet, path = sheet_of(VALUES, decided, context), tmp_path / "review.csv"
+    declared_table("review").write(sheet, path)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        found = {row["key"]: row["probability"] for row in csv.DictReader(file)}
+    assert found == {"Q1": "", "Q2": "", "Q3": "0.98", "Q4": "", "Q9": ""}
+    assert declared_table("review").read(path)["probability"].count() == 1
+
+
 def test_three_landmarks_are_named_as_examples(context: StageContext) -> None:
     sheet = sheet_of(VALUES, decisions(), context)
     assert sheet.loc["basilica", "examples"] == "basilica no. 2; basilica no. 3; basilica no. 4"

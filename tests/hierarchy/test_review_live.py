@@ -300,7 +300,7 @@ def test_a_new_supercategory_and_a_split_are_saved_with_their_values(
     ann.press("Escape")
     change(ann, "remove", "sea wall")
     ann.view.click("#taxonomy button.primary >> text=Remove")
-    assert ann.text("#taxonomy .fault") == "1 value use it; merge it into another one."
+    assert ann.text("#taxonomy .fault") == "In use by 1 value; merge it into another one."
     assert ann.stayed_here(), ann.said
 
 

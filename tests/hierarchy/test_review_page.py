@@ -61,7 +61,7 @@ def tables(tmp_path: Path) -> dict[str, Any]:
             **row, "decision": decision, "supercategory": supercategory,
             "kind": dict(SUPERCATEGORIES).get(supercategory, ""), "note": "", "key": key,
             "key_type": "qid", "examples": "Place 0", "hint": "", "suggestion": suggestion,
-            "probability": 0.0, "reason": "",
+            "probability": np.nan, "reason": "",
             "evidence": "", "status": status, "instance_of": "'" * (label[0] == "=") + label,
         })  # fmt: skip
     return {
@@ -449,6 +449,7 @@ def taxonomy_edits(curator: Curator) -> list[list[str]]:
     with curator.view.expect_download() as found:
         curator.view.click("text=Download review_taxonomy.csv")
     assert "--apply review.csv review_taxonomy.csv" in curator.text("#saved pre")
+    assert "null" not in curator.text("#saved")
     curator.press("Escape")
     text = Path(found.value.path()).read_bytes().decode("utf-8-sig")
     rows = csv.DictReader(io.StringIO(text, newline=""))
@@ -500,6 +501,7 @@ def test_values_follow_a_rename_on_the_page_and_its_undo(curator: Curator) -> No
 def test_a_split_on_the_page_asks_which_values_go(curator: Curator) -> None:
     change(curator, "split", "lake", "pond")
     assert curator.view.locator("#taxonomy fieldset label").all_inner_texts() == [" pond", " tarn"]
+    assert "null" not in curator.text("#taxonomy")
     curator.view.check("#taxonomy label:has-text('pond') input[type=checkbox]")
     curator.press("Escape")
     change(curator, "split", "lake", "pond")
@@ -517,7 +519,7 @@ def test_a_split_on_the_page_asks_which_values_go(curator: Curator) -> None:
         ("rename", "Church", "church is there already."),
         ("merge", "church", "lake is natural, church is human-made."),
         ("merge", "chruch", "chruch is not in the taxonomy."),
-        ("remove", "", "2 values use it; merge it into another one."),
+        ("remove", "", "In use by 2 values; merge it into another one."),
     ],
 )
 def test_a_faulty_edit_of_the_taxonomy_is_named_in_the_dialog(

@@ -93,9 +93,10 @@ function dialogOf(id, title, ...inside) {
   const dialog = byId(id);
   const close = button("primary", () => dialog.close(), "Close");
   const head = make("h2", { id: `${id}-title` }, title);
-  dialog.replaceChildren(head, ...inside, make("form", {}, close));
+  dialog.replaceChildren(head, ...inside.filter(Boolean), make("form", {}, close));
   dialog.showModal();
-  close.focus();
+  close.focus({ preventScroll: true });
+  dialog.scrollTop = 0;
 }
 
 function showHelp() {
@@ -104,7 +105,8 @@ function showHelp() {
     make("dd", {}, words),
   ]);
   const kept = "What you decide is kept in this browser until you download and apply it.";
-  const words = make("p", { class: "quiet" }, stored ? kept : NOTHING_KEPT);
+  const sent = "What you decide is saved at once; while the server is away, this browser keeps it.";
+  const words = make("p", { class: "quiet" }, data.live ? sent : stored ? kept : NOTHING_KEPT);
   dialogOf("help", "Keys", make("dl", {}, ...terms), words);
 }
 

@@ -111,6 +111,7 @@ function writeTaxonomy() {
 
 // The list of supercategories, each with what can be done to it.
 function showTaxonomy() {
+  const [made, takeBack] = data.live ? [savedTaxonomyEdits(), takeSavedEditBack] : [taxonomyEdits, takeTaxonomyBack];
   const deed = (action, name) => button("chip", () => showEdit(action, name), action);
   const items = data.taxonomy.map(({ supercategory: name, kind, definition }) => make("li", {},
     make("div", {}, bold(name), small(` ${kind} · ${counted(valuesIn(name).length, "value")}`)),
@@ -118,8 +119,7 @@ function showTaxonomy() {
     make("div", { class: "near", role: "group", "aria-label": name }, ...ACTIONS.map((action) => deed(action, name)))));
   const words = data.live
     ? "Each edit is saved at once, for everybody."
-    : `${counted(taxonomyEdits.length, "edit")} made here, kept in this browser and applied with your decisions.`;
-  const [made, takeBack] = data.live ? [savedTaxonomyEdits(), takeSavedEditBack] : [taxonomyEdits, takeTaxonomyBack];
+    : `Edits are kept in this browser and applied with your decisions${made.length ? `; ${counted(made.length, "edit")} so far` : ""}.`;
   const back = button("chip", takeBack, "Take back the last edit");
   const add = button("chip", () => showEdit("add", ""), "New supercategory");
   dialogOf("taxonomy", "Supercategories", make("p", { class: "quiet" }, words),
@@ -152,7 +152,7 @@ function showEdit(action, name, then = showTaxonomy, proposed = "") {
     action === "merge" ? make("datalist", { id: "edit-names" }, ...data.taxonomy.map((one) => make("option", { value: one.supercategory }))) : null,
     ["add", "describe"].includes(action) ? field("Kind", kind) : null,
     ["add", "describe"].includes(action) ? field("Definition", definition) : null,
-    action === "split" ? make("fieldset", {}, make("legend", {}, "Values that go to the new one; the others stay"),
+    chosen.length && action === "split" ? make("fieldset", {}, make("legend", {}, "Values that go to the new one; the others stay"),
       ...chosen.map(([value, box]) => make("label", {}, box, ` ${value.label}`))) : null,
   ];
   const take = async () => {
@@ -197,7 +197,7 @@ function faultOf({ action, supercategory: name, into, kind }) {
   if (action === "merge" && there.supercategory === name) return "Choose another one.";
   if (action === "merge" && there.kind !== kindOf.get(name)) return `${name} is ${kindOf.get(name)}, ${there.supercategory} is ${there.kind}.`;
   const used = action === "remove" ? valuesIn(name).length : 0;
-  return used ? `${counted(used, "value")} use it; merge it into another one.` : "";
+  return used ? `In use by ${counted(used, "value")}; merge it into another one.` : "";
 }
 
 // From the list of the chooser: what was typed becomes a new supercategory of the chosen value.
