@@ -127,7 +127,7 @@ def test_applied_edits_reach_the_decisions_and_the_labels(copy: Path) -> None:
     runner, notes = runner_of(copy)
     sheet = runner.workspace.path("review")
     sheet.write_bytes(sheet.read_bytes().replace(b"keep,", b"drop,", 1))
-    assert len(apply_review(runner, "a person").decisions) == 1
+    assert len(apply_review(runner, "a person").changes) == 1
     assert "a person" in runner.workspace.path("decisions").read_text().splitlines()[-1]
     try:
         runner.run()
