@@ -208,7 +208,7 @@ def test_a_sheet_that_is_saved_while_it_is_applied_keeps_its_edits(
 
     with monkeypatch.context() as patch:
         patch.setattr(Table, "append", append_and_save)
-        assert len(apply_review(runner, "ann").changes) == 1
+        assert len(apply_review(runner, "ann").decisions) == 1
     assert hgld(desk, "review") == 20  # edits that are not applied
     assert hgld(desk, "review", "--apply") == 20
     assert decided(desk) == {"inn": "drop", "pub": "restaurant"}
