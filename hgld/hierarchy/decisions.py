@@ -87,7 +87,7 @@ class Decision:
 
     @cached_property
     def answer(self) -> str:
-        """What it decides, as one text; two heads with one answer are no conflict."""
+        """The decision as one text; two heads with equal answers do not conflict."""
         return answer_of(self.decision, self.supercategory)
 
     @property

@@ -328,7 +328,7 @@ def look_up(table: Tensor, levels: Tensor) -> Tensor:
 
 
 def number_by_relevance(levels: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-    """Levels of each query numbered anew by relevance, lowest first; equal ones become one level.
+    """Renumber the levels of each query by relevance, lowest first; equal ones become one level.
 
     A level without images has relevance 0 and joins level 0.
 

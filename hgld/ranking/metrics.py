@@ -385,7 +385,7 @@ def gap_bound_with_calibration(
         negatives: number of negatives in each batch.
         good_positives: G+, positives of each batch above alpha.
         bad_negatives: E-, negatives of each batch above beta.
-        as_printed: the value for the batches in the given order, which is no bound.
+        as_printed: the value for the batches in the given order, which the gap may exceed.
 
     Raises:
         ShapeError: the sequences differ in length, or there is no positive.

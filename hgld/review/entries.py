@@ -44,7 +44,7 @@ class Entry:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many decisions and edits of each kind it has, the most frequent first."""
+        """Number of decisions and edits of each kind, the most frequent first."""
         found = Counter(row.decision for row in self.rows)
         found.update(f"cluster {edit['action']}" for edit in self.edits)
         edited = {(row["action"], row["key"]) for row in self.cells if row["table"] == "taxonomy"}
