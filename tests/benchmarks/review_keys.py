@@ -213,10 +213,10 @@ def rows() -> list[Row]:
         what = f"review, {name} ({len(case.sheet):,} values):"
         share = 100 * sum(done.sure.values()) / max(1, len(done.sure))
         found += [
-            Row(f"{what} keystrokes", done.keys, "", most=keys),
-            Row(f"{what} suggestions right", done.right, "", least=right),
+            Row(f"{what} keystrokes", float(done.keys), "", most=keys),
+            Row(f"{what} suggestions right", float(done.right), "", least=right),
             Row(f"{what} sure ones offered", len(done.sure), ""),
-            Row(f"{what} sure ones right", share, "%", least=98),
+            Row(f"{what} sure ones right", float(share), "%", least=98),
             *_reliability(what, done.offered),
         ]
     return found
