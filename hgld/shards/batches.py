@@ -25,6 +25,7 @@ from hgld.shards.sampling import (
     BatchOptions,
     Samples,
     count_groups,
+    count_rows,
     count_up,
     deal_rows,
     parents_of,
@@ -262,25 +263,22 @@ def _deal_in_groups(
     together = options.groups_per_batch or 1
     width = options.classes_per_batch // together
     numbers = [np.flatnonzero(parents == parent) for parent in np.unique(parents)]
+    able = [inside for inside in numbers if count_rows(counts[inside], width)]
+    if len(able) < together:
+        raise InvalidData(
+            f"{len(able)} groups have {width} classes of enough images, but a batch "
+            f"needs {together} of them; lower classes_per_batch or groups_per_batch"
+        )
     if options.batches_per_combination is None:
         parts = [inside[deal_rows(counts[inside], width, random)] for inside in numbers]
         size = np.array([len(part) for part in parts])
         sets = deal_rows(size, together, random)
     else:
-        parts = [inside[counts[inside] > 0] for inside in numbers]
-        parts = [inside for inside in parts if len(inside) >= width]
-        every = np.array(list(combinations(range(len(parts)), together)), np.int64)
+        every = np.array(list(combinations(range(len(able)), together)), np.int64)
         sets = random.permutation(np.repeat(every, options.batches_per_combination, axis=0))
-        size = np.bincount(sets.ravel(), minlength=len(parts))
-    if not len(sets):
-        able = sum(len(part) > 0 for part in parts)
-        raise InvalidData(
-            f"{able} groups have {width} classes of enough images, but a batch "
-            f"needs {together} of them; lower classes_per_batch or groups_per_batch"
-        )
-    if options.batches_per_combination is not None:
-        parts = [_draw_parts(*of, width, random) for of in zip(parts, size, strict=True)]
-    # The n-th time that a parent is drawn, its n-th part is taken.
+        size = np.bincount(sets.ravel(), minlength=len(able))
+        filled = [inside[counts[inside] > 0] for inside in able]
+        parts = [_draw_parts(*of, width, random) for of in zip(filled, size, strict=True)]
     chosen = (np.cumsum(size) - size)[sets] + count_up(sets)
     return np.asarray(np.concatenate(parts)[chosen].reshape(len(sets), -1))
 
