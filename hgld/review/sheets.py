@@ -24,7 +24,7 @@ from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of
 from hgld.review.cluster_list import list_clusters
 from hgld.review.evidence import evidence_of, has_changed
 from hgld.review.row_base import EDITABLE, base_of, cells_of
-from hgld.review.suggestions import answer_of, fit_model, suggest
+from hgld.review.suggestions import class_of_decision, fit_model, suggest
 from hgld.review.taxonomy import list_taxonomy
 from hgld.words import count_text
 
@@ -111,7 +111,7 @@ def list_values(
     evidence = evidence_of(clusters, hints)
     model = None
     if label_vectors and taxonomy_vectors and not all(d and d.decides for d in in_force):
-        answers = [answer_of(decision) for decision in in_force]
+        answers = [class_of_decision(decision) for decision in in_force]
         model = fit_model(clusters, answers, taxonomy, label_vectors, taxonomy_vectors)
     suggestions = suggest(clusters, in_force, kinds, class_hints, model)
     sheet = clusters.assign(

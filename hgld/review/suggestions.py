@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
+from scipy.special import softmax
 from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.preprocessing import normalize
 
 from hgld.artifacts import Vectors
 from hgld.hierarchy.clean import value_keys
@@ -32,8 +34,8 @@ __all__ = [
     "PRIOR_PAIRS",
     "Suggestion",
     "ValueModel",
-    "answer_of",
     "calibrate",
+    "class_of_decision",
     "fit_model",
     "fit_weights",
     "head_noun",
@@ -100,7 +102,7 @@ class ValueModel:
     @property
     def probabilities(self) -> np.ndarray:
         """(N, C) of each class for each value, before calibration."""
-        return _softmax(self.inputs @ self.weights)
+        return np.asarray(softmax(self.inputs @ self.weights, axis=1))
 
     def facts(self) -> dict[str, Any]:
         """The model for the page: arrays as base64 of int8 and float32."""
@@ -127,7 +129,7 @@ def fit_model(
     label_vectors: Vectors,
     taxonomy_vectors: Vectors,
 ) -> ValueModel | None:
-    """Fit the model to an answer for each row of ``clusters`` (``answer_of``), empty if it is open.
+    """Fit the model to the class of each row of ``clusters``, empty if it is open.
 
     Its calibration is cross-validated: each decided value is predicted by a model of the others.
     None without vectors of the taxonomy.
@@ -167,7 +169,7 @@ def fit_model(
         held = np.arange(len(decided)) % FOLDS == fold
         rows = np.concatenate([fixed, x[decided[~held]]])
         known, tested = np.concatenate([text_classes, y[~held]]), x[decided[held]]
-        chances = _softmax(tested @ fit_weights(rows, known, len(classes), start))
+        chances = softmax(tested @ fit_weights(rows, known, len(classes), start), axis=1)
         measured.append(measure(chances, tested, rows, known))
         right.append(chances.argmax(axis=1) == y[held])
     calibration = calibrate(np.concatenate(measured), np.concatenate(right))
@@ -298,10 +300,14 @@ def head_noun(label: str) -> str:
     plain = re.sub(r"\(.*?\)", "", label.casefold())
     before = re.split(r"\s(?:of|in|for|with|on|at|from|by|to|and)\s", plain)[0]
     words = re.findall(r"[^\W_]+", before) or [""]
-    return re.sub(r"(?<=\w{3})(?<!s)s$", "", words[-1])
+    return _singular(words[-1])
 
 
-def answer_of(decision: Decision | None) -> str:
+def _singular(word: str) -> str:
+    return re.sub(r"(?<=\w{3})(?<!s)s$", "", word)
+
+
+def class_of_decision(decision: Decision | None) -> str:
     """Return the class that a decision puts its value into; empty if it leaves the value open."""
     if decision is None or not decision.decides:
         return ""
@@ -313,11 +319,6 @@ def _inputs(rows: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.hstack([rows * scale, constant])
 
 
-def _softmax(scores: np.ndarray) -> np.ndarray:
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
-
-
 def _reduce(
     values: np.ndarray, texts: np.ndarray, words: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -326,14 +327,14 @@ def _reduce(
     The words of the labels are joined to the vectors: "railway bridge" must be near each "bridge".
     """
     both = np.concatenate([values, texts]).astype(np.float64)
-    both = _unit(both - values.mean(axis=0))
+    both = normalize(both - values.mean(axis=0))
     hashed = HashingVectorizer(analyzer=_words, n_features=WORDS).transform(words).toarray()
     both = np.hstack([both, WORD_SHARE * hashed])
     weighted = both * np.repeat([1.0, TEXT_SHARE], [len(values), len(texts)])[:, None]
     _, axes = np.linalg.eigh(weighted.T @ weighted)
     axes = axes[:, ::-1][:, :DIMENSIONS]
     axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-    both = LENGTH * _unit(both @ axes)
+    both = LENGTH * normalize(both @ axes)
     scale = np.maximum(np.abs(both).max(axis=0), 1e-9) / 127
     whole = np.rint(both / scale).astype(np.int8)
     return whole[: len(values)], whole[len(values) :], scale
@@ -342,11 +343,7 @@ def _reduce(
 def _words(label: str) -> list[str]:
     """The words of a label in the singular, its head noun twice."""
     words = re.findall(r"[^\W_]+", label.casefold())
-    return [*(re.sub(r"(?<=\w{3})(?<!s)s$", "", word) for word in words), head_noun(label)]
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))
+    return [*map(_singular, words), head_noun(label)]
 
 
 def _prior(source: str, name: str, reason: str) -> Suggestion:
@@ -359,7 +356,7 @@ def _modelled(
 ) -> list[Suggestion]:
     """Return the model's suggestion for each row, with the decided values that are most like it."""
     chances, x = model.probabilities, model.inputs
-    answers = [answer_of(decision) for decision in in_force]
+    answers = [class_of_decision(decision) for decision in in_force]
     members = {name: [i for i, a in enumerate(answers) if a == name] for name in {*answers} - {""}}
     decided = [i for i, answer in enumerate(answers) if answer in model.classes]
     known = np.array([model.classes.index(answers[i]) for i in decided], dtype=int)

@@ -14,8 +14,8 @@ from hgld.hierarchy.decisions import Decided, Decision
 from hgld.review import suggestions
 from hgld.review.suggestions import (
     CALIBRATION,
-    answer_of,
     calibrate,
+    class_of_decision,
     fit_model,
     fit_weights,
     suggest,
@@ -53,7 +53,7 @@ def decided(**words: str) -> list[Decision | None]:
 
 def suggested(**words: str) -> dict[str, suggestions.Suggestion]:
     in_force = decided(**words)
-    model = fit_model(VALUES, [answer_of(d) for d in in_force], TAXONOMY, VECTORS, TEXTS)
+    model = fit_model(VALUES, [class_of_decision(d) for d in in_force], TAXONOMY, VECTORS, TEXTS)
     return dict(zip(LABELS, suggest(VALUES, in_force, KINDS, NO_HINTS, model), strict=True))
 
 
