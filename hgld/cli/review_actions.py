@@ -7,8 +7,9 @@ to writing.
 """
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ from hgld.words import nearest
 if TYPE_CHECKING:
     from hgld.review.apply import Applied
     from hgld.review.entries import Entry
+    from hgld.review.spreadsheet import Sheet
     from hgld.review.taxonomy import Taxonomy, TaxonomyEdit
 
 __all__ = [
@@ -104,7 +106,8 @@ def apply_review(
         before = runner.lock.hashes(stage.writes, workspace)  # taken before the sheets are read
         paths = sheets or _edited_sheets(runner, stage)
         with _labels_held(runner):
-            applied, decisions, edits, taxonomy = _read_sheets(runner, paths, who, sure)
+            files = load_function("hgld.review.spreadsheet:read_files")(paths)
+            applied, decisions, edits, taxonomy = _apply_files(runner, files, who, sure)
             if not sure:
                 require = load_function("hgld.review.apply:require_few_changes")
                 require(applied.changes, decisions, workspace.pipeline.review.largest_change)
@@ -114,7 +117,8 @@ def apply_review(
                 runner.listener.notice(f"the taxonomy is edited: {edited_words(counts)}")
             _append(runner, "decisions", decisions, applied.decisions)
             edited = _append(runner, "cluster_edits", edits, applied.cluster_edits)
-            _comment(runner, load_function("hgld.review.comments:read_comments")(paths), who)
+            comments = load_function("hgld.review.comments:read_comments")
+            _comment(runner, comments(chain.from_iterable(files.values())), who)
         done = [path.resolve() for path in paths]
         for name in stage.writes:
             if workspace.path(name).resolve() in done:
@@ -135,10 +139,11 @@ def preview_review(runner: Runner, who: str, sheets: Sequence[Path] = ()) -> lis
         InvalidData: all faults of all sheets, or doubtful decisions.
     """
     from hgld.review.apply import describe_changes, require_few_changes
+    from hgld.review.spreadsheet import read_files
 
     with runner.alone():
         paths = sheets or _edited_sheets(runner, runner.stage("review"))
-        applied, decisions, _, taxonomy = _read_sheets(runner, paths, who, sure=False)
+        applied, decisions, _, taxonomy = _apply_files(runner, read_files(paths), who, sure=False)
     lines = describe_changes(applied)
     if taxonomy is not None:
         counts = {name: len(rows) + len(new) for name, (rows, new) in taxonomy.changes().items()}
@@ -152,8 +157,8 @@ def preview_review(runner: Runner, who: str, sheets: Sequence[Path] = ()) -> lis
     return lines
 
 
-def _read_sheets(
-    runner: Runner, paths: Sequence[Path], who: str, sure: bool
+def _apply_files(
+    runner: Runner, files: "Mapping[Path, Sequence[Sheet]]", who: str, sure: bool
 ) -> "tuple[Applied, pd.DataFrame, pd.DataFrame, Taxonomy | None]":
     """Return the sheets as applied, the decisions and edits of clusters before, and the taxonomy.
 
@@ -161,13 +166,13 @@ def _read_sheets(
     """
     names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits", "class_hints")
     inputs = [runner.read(name, runner.stage("review")) for name in names]
-    taxonomy = _edit_by_sheets(runner, paths)
+    taxonomy = _edit_by_sheets(runner, chain.from_iterable(files.values()))
     if taxonomy is not None:  # the values are read with the new names
         rows = _taxonomy_rows(runner, taxonomy, who)["decisions"]
         inputs[2] = taxonomy.table
         inputs[3] = pd.concat([inputs[3], rows], ignore_index=True)
     apply = load_function("hgld.review.apply:apply_sheets")
-    applied = apply(paths, *inputs, who=who, when=runner.now, sure=sure)
+    applied = apply(files, *inputs, who=who, when=runner.now, sure=sure)
     return applied, inputs[3], inputs[4], taxonomy
 
 
@@ -232,16 +237,21 @@ def undo_saved(runner: Runner, entry: str, who: str) -> list[str]:
     It does as ``undo_entry``, but locks the work folder only to take back an edit of the taxonomy.
     """
     from hgld.review.entries import find_entry
-    from hgld.review.undo import undo_entry as take_back
 
     if find_entry(list_entries(runner), entry).cells:
         return undo_entry(runner, entry, who, "")[1]
     with _labels_held(runner):
-        stage, when = runner.stage("review"), runner.now
-        decisions, edits, _ = (runner.read(name, stage) for name in LOGGED)
-        found, clusters = find_entry(list_entries(runner), entry), _clusters(runner)
-        undone = take_back(decisions, edits, clusters, found, who=who, when=when, why="")
-        _append(runner, "decisions", decisions, undone.decisions)
+        return _take_back(runner, find_entry(list_entries(runner), entry), who, "")
+
+
+def _take_back(runner: Runner, entry: "Entry", who: str, why: str) -> list[str]:
+    """Take back the decisions and edits of clusters of an entry; return what stays."""
+    stage = runner.stage("review")
+    tables = [runner.read(name, stage) for name in LOGGED[:2]]
+    undo = load_function("hgld.review.undo:undo_entry")
+    undone = undo(*tables, _clusters(runner), entry, who=who, when=runner.now, why=why)
+    _append(runner, "decisions", tables[0], undone.decisions)
+    _append(runner, "cluster_edits", tables[1], undone.cluster_edits)
     return list(undone.left)
 
 
@@ -319,16 +329,16 @@ def undo_entry(
         InvalidData: nothing of it is in force.
     """
     from hgld.review.entries import find_entry
-    from hgld.review.undo import find_undo, undo_entry
+    from hgld.review.undo import find_undo
 
     stage = runner.stage("review")
     with runner.alone(), _labels_held(runner):
-        decisions, edits, _ = (runner.read(name, stage) for name in LOGGED)
-        entries, clusters = list_entries(runner), _clusters(runner)
+        entries = list_entries(runner)
         if asked:
             entry = find_entry(entries, asked)
         else:
-            entry = find_undo(decisions, edits, clusters, entries)
+            decisions, edits = (runner.read(name, stage) for name in LOGGED[:2])
+            entry = find_undo(decisions, edits, _clusters(runner), entries)
         if redo and entry.source != "undo":
             raise UsageError(f"entry {entry.number} ({entry.id}) is no undo; `hgld reviews undo`")
         if entry.cells:
@@ -339,10 +349,7 @@ def undo_entry(
                 raise InvalidData(f"entry {entry.number} stays as it is: {fault}") from None
             _write_taxonomy(runner, taxonomy, who, "redo" if entry.source == "undo" else "undo")
             return entry, stays
-        undone = undo_entry(decisions, edits, clusters, entry, who=who, when=runner.now, why=why)
-        _append(runner, "decisions", decisions, undone.decisions)
-        _append(runner, "cluster_edits", edits, undone.cluster_edits)
-    return entry, list(undone.left)
+        return entry, _take_back(runner, entry, who, why)
 
 
 def conflict_sheet(runner: Runner) -> pd.DataFrame:
@@ -380,14 +387,14 @@ def edited_words(counts: Mapping[str, int]) -> str:
     return "rows changed: " + (", ".join(changed) or "none")
 
 
-def _edit_by_sheets(runner: Runner, paths: Sequence[Path]) -> "Taxonomy | None":
+def _edit_by_sheets(runner: Runner, sheets: "Iterable[Sheet]") -> "Taxonomy | None":
     """Return the taxonomy as sheets edit it; None if they do not."""
-    from hgld.review.spreadsheet import read_sheets
     from hgld.review.taxonomy import read_taxonomy_edits
 
     stage = runner.stage("review")
-    sheets = [sheet for path in paths for sheet in read_sheets(path)]
-    edits = read_taxonomy_edits(sheets, runner.read("taxonomy", stage))
+    edits = read_taxonomy_edits([*sheets], runner.read("taxonomy", stage))
+    if not edits:
+        return None
     taxonomy, recorded = _open_taxonomy(runner), runner.read("taxonomy_edits", stage)
     taxonomy.make([edit for edit in edits if not taxonomy.is_made(edit, recorded)])
     return taxonomy if taxonomy.record else None

@@ -25,7 +25,7 @@ from hgld.review.entries import entry_of
 from hgld.review.evidence import evidence_of
 from hgld.review.row_base import EDITABLE
 from hgld.review.sheets import hints_of
-from hgld.review.spreadsheet import Sheet, SheetRow, read_sheets
+from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.taxonomy import is_taxonomy_sheet
 from hgld.review.values import Value, WantedDecision, as_wanted, keyed, read_values
 from hgld.words import count_text, single_blanks
@@ -78,7 +78,7 @@ class Applied:
 
 
 def apply_sheets(
-    sheets: Sequence[Path],
+    files: Mapping[Path, Sequence[Sheet]],
     clusters: pd.DataFrame,
     label_vectors: Vectors,
     taxonomy: pd.DataFrame,
@@ -104,6 +104,7 @@ def apply_sheets(
     """
     values = _values(clusters, decisions, hints_of(class_hints))
     kinds = kinds_of(taxonomy)
+    sheets = [sheet for found in files.values() for sheet in found]
     wanted, bulk = _read_all(sheets, values, clusters, label_vectors, kinds, sure)
     accepted = {
         key: WantedDecision("keep", supercategory, kinds[supercategory], why)
@@ -112,8 +113,8 @@ def apply_sheets(
     }
     together = dict(zip(cluster_edits["key"], cluster_edits["with_key"], strict=True))
     edits = [edit for edit in bulk.edits if together.get(edit["key"]) != edit["with_key"]]
-    source = ", ".join(path.name for path in sheets)
-    signed = _sign([hash_file(path) for path in sheets], who, when, source)
+    source = ", ".join(path.name for path in files)
+    signed = _sign([hash_file(path) for path in files], who, when, source)
     changes = _changes({**accepted, **wanted}, values, kinds, who)
     new_edits = table_of("cluster_edits", [{**edit, **signed} for edit in edits])
     return Applied(
@@ -169,7 +170,7 @@ def apply_choices(
 
 
 def _read_all(
-    paths: Sequence[Path],
+    sheets: Sequence[Sheet],
     values: Mapping[str, Value],
     clusters: pd.DataFrame,
     label_vectors: Vectors,
@@ -177,7 +178,6 @@ def _read_all(
     sure: bool,
 ) -> tuple[dict[str, WantedDecision], Bulk]:
     """Read the rows of values and of clusters in all sheets; raise all faults together."""
-    sheets = [sheet for path in paths for sheet in read_sheets(path)]
     sheets = [sheet for sheet in sheets if not is_taxonomy_sheet(sheet)]  # applied before
     of_clusters = [sheet for sheet in sheets if {"action", "cluster"} <= set(sheet.columns)]
     bulk, faults = Bulk({}, []), dict[str, list[Fault]]()

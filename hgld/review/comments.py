@@ -5,13 +5,12 @@ are kept beside the decisions, in ``comments.csv``. Rows are only appended, and 
 branches by keeping the rows of both. A sheet brings new ones in its column ``comment``.
 """
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 
 import pandas as pd
 
 from hgld.hierarchy.columns import records, table_of
-from hgld.review.spreadsheet import read_sheets
+from hgld.review.spreadsheet import Sheet
 from hgld.review.values import keyed
 from hgld.words import single_blanks
 
@@ -20,10 +19,9 @@ __all__ = ["append_comments", "read_comments", "threads_of"]
 COLUMN = "comment"
 
 
-def read_comments(sheets: Sequence[Path]) -> list[tuple[str, str]]:
+def read_comments(sheets: Iterable[Sheet]) -> list[tuple[str, str]]:
     """Return key and text of each filled cell in the column ``comment`` of sheets of values."""
-    found = [keyed(sheet) for path in sheets for sheet in read_sheets(path)]
-    rows = [row for sheet in found if COLUMN in sheet.columns for row in sheet.rows]
+    rows = [row for sheet in map(keyed, sheets) if COLUMN in sheet.columns for row in sheet.rows]
     return [(row["key"], row[COLUMN]) for row in rows if row["key"] and row[COLUMN]]
 
 

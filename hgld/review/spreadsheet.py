@@ -22,7 +22,7 @@ from hgld.errors import InvalidData, UsageError
 from hgld.tasks import say
 from hgld.words import nearest, single_blanks
 
-__all__ = ["Sheet", "SheetRow", "escape_controls", "read_sheets"]
+__all__ = ["Sheet", "SheetRow", "escape_controls", "read_files", "read_sheets"]
 
 FAULTY = ("#NAME?", "#REF!", "#VALUE!", "#NUM!", "#DIV/0!", "#N/A", "#NULL!", "Err:")
 SHOWN = 100  # characters of a cell in an error
@@ -109,6 +109,11 @@ def read_sheets(path: Path) -> list[Sheet]:
     if data.startswith(b"PK"):
         return [_sheet(f"{path} ({name})", table) for name, table in _read_workbook(path)]
     return [_sheet(str(path), _parse(_decode(path, data)))]
+
+
+def read_files(paths: Iterable[Path]) -> dict[Path, list[Sheet]]:
+    """Read the sheets of several files; raises as ``read_sheets``."""
+    return {path: read_sheets(path) for path in paths}
 
 
 def _sheet(name: str, table: Sequence[Sequence[str]]) -> Sheet:

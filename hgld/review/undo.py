@@ -145,10 +145,9 @@ def find_undo(
             redone += {"redo": 1, "undo": -1}.get(entry.source, 0)
         elif entry.source == "undo":
             found = _of_keys(decisions, clusters, _keys_of(entry))
-            if (
-                any(_in_force_of(entry, *value) for value in found)
-                or (_edits_before(cluster_edits, entry)[0])
-            ):
+            if any(_in_force_of(entry, *value) for value in found):
+                return entry
+            if _edits_before(cluster_edits, entry)[0]:
                 return entry
     raise InvalidData("no undo is left to be taken back")
 
@@ -230,9 +229,8 @@ def _last_undo(heads: History, history: History) -> list[Decision]:
     found = []
     for row in heads:
         taken = replaced_rows(row, row.undoes, history)
-        while (
-            taken and taken[0].undoes
-        ):  # the row is a redo: what was before the undo it took back?
+        # a row that takes back an undo is a redo: look before that undo
+        while taken and taken[0].undoes:
             before = replaced_rows(taken[0], taken[0].supersedes, history)
             row, taken = before[0], replaced_rows(before[0], before[0].undoes, history)
         found += [row] if row.undoes else []

@@ -14,6 +14,7 @@ from hgld.hierarchy.columns import table_of
 from hgld.review.apply import apply_sheets
 from hgld.review.cluster_list import list_clusters
 from hgld.review.sheets import list_values
+from hgld.review.spreadsheet import read_files
 
 DEGREES = {"lake": 0, "pond": 10, "sea": -10, "church": 90, "chapel": 96, "pub": 200, "inn": 240}
 COUNTS = {"lake": 9, "pond": 1, "sea": 1, "church": 30, "chapel": 2, "pub": 7, "inn": 1}
@@ -75,8 +76,8 @@ class Desk:
 
     def apply(self, *sheets: Path) -> None:
         after = apply_sheets(
-            sheets, self.clusters, VECTORS, TAXONOMY, self.decisions, self.edits, NO_HINTS,
-            who="b", when="2026-11-21",
+            read_files(sheets), self.clusters, VECTORS, TAXONOMY, self.decisions, self.edits,
+            NO_HINTS, who="b", when="2026-11-21",
         )  # fmt: skip
         self.decisions, self.edits = after.decisions, after.cluster_edits
 

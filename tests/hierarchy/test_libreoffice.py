@@ -16,6 +16,7 @@ from hgld.artifacts.cells import guard_columns
 from hgld.hierarchy.columns import table_of
 from hgld.review.apply import apply_sheets
 from hgld.review.sheets import list_values
+from hgld.review.spreadsheet import read_files
 from hgld.review.workbook import write_workbook
 from hgld.tasks import watched_by
 
@@ -87,8 +88,8 @@ def applied(path: Path) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     notes: list[str] = []
     with watched_by(None, notes.append):
         after = apply_sheets(
-            [path], CLUSTERS, Vectors(list(LABELS), np.eye(len(LABELS)), {}), TAXONOMY, NONE,
-            table_of("cluster_edits", []), NO_HINTS, who="a", when="2026-11-21",
+            read_files([path]), CLUSTERS, Vectors(list(LABELS), np.eye(len(LABELS)), {}),
+            TAXONOMY, NONE, table_of("cluster_edits", []), NO_HINTS, who="a", when="2026-11-21",
         ).decisions  # fmt: skip
     columns = ("decision", "supercategory", "kind", "why")
     return {row["key"]: tuple(row[c] for c in columns) for _, row in after.iterrows()}, notes

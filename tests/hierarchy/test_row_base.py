@@ -13,6 +13,7 @@ from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import row_id
 from hgld.review.apply import apply_sheets, require_few_changes
 from hgld.review.sheets import write_sheets
+from hgld.review.spreadsheet import read_files
 from hgld.review.undo import undo_decisions
 from tests.hierarchy.test_review import (
     NO_HINTS,
@@ -77,7 +78,8 @@ def apply(tmp_path: Path, applied: list[pd.DataFrame]) -> Callable[..., list[lis
     ) -> list[list[str]]:
         sheet.drop(columns=list(without)).to_csv(tmp_path / "mine.csv", index=False)
         after = apply_sheets(
-            [tmp_path / "mine.csv"], VALUES, Vectors(KEYS, pd.DataFrame(index=KEYS).to_numpy(), {}),
+            read_files([tmp_path / "mine.csv"]), VALUES,
+            Vectors(KEYS, pd.DataFrame(index=KEYS).to_numpy(), {}),
             taxonomy, decided, table_of("cluster_edits", []), NO_HINTS,
             who="anna", when="2026-02-02", sure=sure,
         ).decisions  # fmt: skip
@@ -290,7 +292,8 @@ def test_an_apply_that_changes_many_decisions_in_force_must_be_confirmed(tmp_pat
         sheet = change(sheet, key, "parks")
     sheet.to_csv(tmp_path / "mine.csv", index=False)
     applied = apply_sheets(
-        [tmp_path / "mine.csv"], VALUES, Vectors(KEYS, pd.DataFrame(index=KEYS).to_numpy(), {}),
+        read_files([tmp_path / "mine.csv"]), VALUES,
+        Vectors(KEYS, pd.DataFrame(index=KEYS).to_numpy(), {}),
         TAXONOMY, decided, table_of("cluster_edits", []), NO_HINTS, who="anna", when="2026-02-02",
         sure=True,
     )  # fmt: skip

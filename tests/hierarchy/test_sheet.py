@@ -19,7 +19,7 @@ from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import row_id
 from hgld.review.apply import apply_sheets
 from hgld.review.evidence import evidence_of
-from hgld.review.spreadsheet import SheetRow
+from hgld.review.spreadsheet import SheetRow, read_files
 from hgld.tasks import watched_by
 from tests.hierarchy.test_decisions import in_a_row
 
@@ -58,7 +58,7 @@ def decisions(*rows: tuple[str, ...]) -> pd.DataFrame:
 
 def apply_paths(paths: Sequence[Path], before: pd.DataFrame = NONE) -> pd.DataFrame:
     after = apply_sheets(
-        paths, CLUSTERS, VECTORS, TAXONOMY, before, NO_EDITS, NO_HINTS,
+        read_files(paths), CLUSTERS, VECTORS, TAXONOMY, before, NO_EDITS, NO_HINTS,
         who="b", when="2026-11-21",
     )  # fmt: skip
     assert after.cluster_edits.empty
