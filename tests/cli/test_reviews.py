@@ -153,6 +153,18 @@ def test_an_edited_sheet_is_applied_and_opens_the_gate(desk: Path) -> None:
     assert decided(desk) == all_of_it
 
 
+def test_a_note_about_the_encoding_of_a_sheet_is_printed_once(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sheet = desk / "work" / "review.csv"
+    fill(sheet, {"pub": "restaurant"})
+    text = sheet.read_text(encoding="utf-8-sig").replace("keep,restaurant,,", "keep,restaurant,,é")
+    (desk / "mine.csv").write_bytes(text.encode("cp1252"))
+    hgld(desk, "review", str(desk / "mine.csv"), "--apply")
+    printed = "".join(capsys.readouterr())
+    assert printed.count("is not UTF-8 and was read as Windows-1252") == 1
+
+
 def test_the_gate_names_the_sheet_and_the_command_that_opens_it(
     desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
