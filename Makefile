@@ -30,6 +30,7 @@ lint: install
 
 bench: install
 	$(BIN)/python -m tests.benchmarks
+	$(BIN)/python -m tests.benchmarks --part keys --part hierarchies --out bench-classes.json
 
 # The documentation site, into build/site; a broken link or cross-reference is an error.
 docs: install
@@ -41,32 +42,42 @@ record: install
 	  pipelines/quickstart.toml tests/real/washington.toml
 	-$(BIN)/python -m tests.benchmarks --out $(RESULTS)/bench.json
 	-$(BIN)/python -m tests.benchmarks --part keys --out $(RESULTS)/bench-keys.json
-	-$(BIN)/python -m tests.benchmarks --part full-size --part gallery --out $(RESULTS)/bench-full-size.json
+	-$(BIN)/python -m tests.benchmarks --part hierarchies --out $(RESULTS)/bench-hierarchies.json
+	-$(BIN)/python -m tests.benchmarks --part engines --out $(RESULTS)/bench-engines.json
+	-$(BIN)/python -m tests.benchmarks --part libraries --out $(RESULTS)/bench-libraries.json
+	-$(BIN)/python -m tests.benchmarks --part webdataset --out $(RESULTS)/bench-webdataset.json
+	-$(BIN)/python -m tests.benchmarks --part suspects --out $(RESULTS)/bench-suspects.json
+	-$(BIN)/python -m tests.benchmarks --part full-size --out $(RESULTS)/bench-full-size.json
+	-$(BIN)/python -m tests.benchmarks --part gallery --out $(RESULTS)/bench-gallery.json
+	-$(BIN)/python -m tests.benchmarks --part growth --out $(RESULTS)/bench-growth.json
 	$(BIN)/python pipelines/record.py pages
 	$(BIN)/python docs/images/take.py
 
 record: RESULTS := pipelines/results
 
-# Compare the losses as the papers' tables do, on the Washington photos (HGLD_REAL_DATA): heads on
-# frozen features, minutes of one core; then the whole network, an hour. Stopped, it goes on.
+# Compare the losses as the papers' tables do, on the Washington photos (HGLD_REAL_DATA) and on made
+# samples: under three hours of two cores. Killed at any moment, the same command resumes it.
 claims: export OMP_NUM_THREADS := 1
 # glibc keeps its memory: without its page faults a step takes a third less time, and 3 GB.
 claims: export MALLOC_MMAP_THRESHOLD_ := 4294967296
 claims: export MALLOC_TRIM_THRESHOLD_ := 8589934592
 claims: install
 	$(BIN)/hgld run tests/real/washington.toml --work work/washington --until export
-	$(BIN)/python -m pipelines.claims head
-	$(BIN)/python -m pipelines.claims finetune
+	$(BIN)/python -m pipelines.claims head made finetune
 	$(BIN)/python pipelines/record.py pages
+	$(BIN)/python -m pipelines.paper_figures draw
 
 # Debian packages that the tests need: a browser that opens the report, a spreadsheet that opens
-# the review, and a MediaWiki to scrape. Does nothing where they are there.
+# the review, and a MediaWiki to scrape; of npm, servers of object stores. Does nothing where they
+# are there.
 PACKAGES := chromium libreoffice-calc-nogui \
-  mediawiki php-cli php-intl php-mbstring php-sqlite3 php-xml
+  iproute2 mediawiki php-cli php-intl php-mbstring php-sqlite3 php-xml
+SERVERS := azurite@3.37.0 s3rver@3.7.1
 
 system:
 	dpkg -s $(PACKAGES) >/dev/null 2>&1 || { apt-get update -q && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(PACKAGES); }
+	test -x node_modules/.bin/azurite-blob || npm install --no-save --no-audit --no-fund $(SERVERS)
 
 install: .venv/installed
 
@@ -74,5 +85,5 @@ install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet torch torchvision
-	$(BIN)/pip install --quiet --editable ".[croissant,docs,offline,ray,tensorboard,xlsx,dev]"
+	$(BIN)/pip install --quiet --editable ".[azure,bench,croissant,docs,gs,offline,ray,s3,tensorboard,train,xlsx,dev]"
 	touch .venv/installed

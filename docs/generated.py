@@ -19,6 +19,7 @@ from mkdocs.structure.files import File, Files
 import hgld
 from hgld.cli import app
 from hgld.cli.options import options_as_markdown
+from hgld.pipeline.cost import costs_as_markdown
 
 os.environ["COLUMNS"] = "80"  # of the help texts
 LIBRARY = ("ranking", "shards", "model")
@@ -74,6 +75,7 @@ def pages() -> dict[str, str]:
     api = {f"reference/{name}.md": f"# {name}\n\n::: {name}\n" for name in modules()}
     changes = Path("CHANGELOG.md").read_text(encoding="utf-8")
     written = {"commands.md": commands_as_markdown(), "options.md": options_as_markdown()}
+    written["cost.md"] = costs_as_markdown()
     return {**written, **api, "changes.md": changes}
 
 

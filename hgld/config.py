@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -21,7 +21,9 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
     ValidationInfo,
     model_validator,
@@ -31,6 +33,7 @@ from hgld.errors import UsageError
 from hgld.words import nearest
 
 __all__ = [
+    "KIND_SEPARATOR",
     "LEVEL_NAMES",
     "AugmentationOptions",
     "CleanOptions",
@@ -44,7 +47,10 @@ __all__ = [
     "HintOptions",
     "INaturalistOptions",
     "LabelOptions",
+    "LinkOptions",
     "LossName",
+    "ModelOptions",
+    "NativeKind",
     "Options",
     "Pipeline",
     "PublishOptions",
@@ -60,6 +66,7 @@ __all__ = [
     "TrainOptions",
     "default_work",
     "load_pipeline",
+    "model_options",
 ]
 
 # pydantic's kinds of faults whose own words name Python types
@@ -70,6 +77,7 @@ EXPECTED = {
     "model_type": "a table",
 }
 LEVEL_NAMES = ("kind", "supercategory", "landmark")  # coarse to fine, as H-GLDv2 publishes them
+KIND_SEPARATOR = " > "  # between the classes above a supercategory, coarse to fine
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,8 @@ class StageContext:
         scrape: options for all stages that ask Wikimedia.
         force: a person asked to run everything again; ignore notes of finished work.
         title: of the pipeline, for pages.
+        levels: names of the levels above the landmarks, coarse to fine.
+        embed: the text encoder, for all stages that compare texts.
     """
 
     now: str
@@ -93,6 +103,8 @@ class StageContext:
     scrape: "ScrapeOptions" = field(default_factory=lambda: ScrapeOptions())
     force: bool = False
     title: str = ""
+    levels: tuple[str, ...] = LEVEL_NAMES[:-1]
+    embed: "EmbedOptions" = field(default_factory=lambda: EmbedOptions())
 
 
 def _fill_in(variable: re.Match[str]) -> str:
@@ -102,8 +114,10 @@ def _fill_in(variable: re.Match[str]) -> str:
     return os.environ.get(name) or default or ""
 
 
-class _Typed(str):
-    """Text of the command line: a path in it is relative to the current folder."""
+class _TextFrom(str):
+    """Text from elsewhere than the pipeline file: a path in it is relative to ``folder``."""
+
+    folder: Path
 
 
 def _resolve(path: Any, info: ValidationInfo) -> Any:
@@ -111,7 +125,7 @@ def _resolve(path: Any, info: ValidationInfo) -> Any:
     if not isinstance(path, str | Path):
         return path
     expanded = re.sub(r"\$\{(\w+)(?::-([^}]*))?\}", _fill_in, str(path))
-    folder = None if isinstance(path, _Typed) else (info.context or {}).get("folder")
+    folder = path.folder if isinstance(path, _TextFrom) else (info.context or {}).get("folder")
     return Path(os.path.normpath((folder or Path.cwd()) / expanded))
 
 
@@ -122,21 +136,27 @@ def _refuse_odd_name(name: str) -> str:
 
 
 def _resolve_model(name: Any, info: ValidationInfo) -> Any:
-    """Return a model's name unchanged, and a path as an absolute one."""
-    if not isinstance(name, str) or name.partition(":")[0] in (
-        "run",
-        "timm",
-        "open_clip",
-        "offline",
-    ):
+    """Return a model's name unchanged, and a path in it as an absolute one."""
+    if not isinstance(name, str):
         return name
-    return str(_resolve(name, info))
+    kind, _, rest = name.partition(":")
+    if kind == "python":
+        place, _, function = rest.rpartition(":")
+        if not place or not function.isidentifier():
+            raise ValueError("expected python:FILE.py:FUNCTION or python:MODULE:FUNCTION")
+        if not place.endswith(".py"):
+            return name
+        marked = _mark(place, name.folder) if isinstance(name, _TextFrom) else place
+        return f"python:{_resolve(marked, info)}:{function}"
+    return name if kind in ("run", "timm", "open_clip", "offline") else str(_resolve(name, info))
 
 
 def _resolve_shards(folder: Any, info: ValidationInfo) -> Any:
-    """Return a URL unchanged, and a path as an absolute one."""
-    if folder is None or (isinstance(folder, str) and "://" in folder):
+    """Return a URL without credentials, and a path as an absolute one."""
+    if folder is None:
         return folder
+    if isinstance(folder, str) and "://" in folder:
+        return _require_shard_url(folder)
     return str(_resolve(folder, info))
 
 
@@ -152,9 +172,35 @@ def _require_web_address(url: str) -> str:
     return url
 
 
+def _require_shard_url(url: str) -> str:
+    parts = urlsplit(url)
+    if "://" not in url or not (parts.netloc or parts.path.strip("/")):
+        raise ValueError(f"{url!r} is not a URL; expected one such as s3://bucket/set")
+    if "//" in parts.path.rstrip("/"):  # S3 has such folders, but its drivers do not list them
+        raise ValueError(f"{url!r} has a folder without a name; expected one / between names")
+    if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
+        raise ValueError(f"{url!r} has a relative path; expected one such as file:///data/set")
+    if ":" in parts.netloc.rpartition("@")[0] or parts.query:
+        raise ValueError(
+            f"the URL of {parts.scheme}:// holds credentials or a query; the driver reads "
+            "credentials from the environment or a profile"
+        )
+    return url.rstrip("/")
+
+
+def _files_of_models(sources: Mapping[str, str]) -> dict[str, Path]:
+    """Return option -> folder or file, of the models that are no part of a package."""
+    paths = {}
+    for name, source in sources.items():
+        kind, _, rest = source.partition(":")
+        paths[name] = Path(rest.rpartition(":")[0] if kind == "python" else source)
+    return {name: path for name, path in paths.items() if path.is_absolute()}
+
+
 LocalPath = Annotated[Path, BeforeValidator(_resolve)]
 WebAddress = Annotated[str, AfterValidator(_require_web_address)]
 ModelName = Annotated[str, BeforeValidator(_resolve_model)]
+ShardUrl = Annotated[str, AfterValidator(_require_shard_url)]
 ShardFolder = Annotated[str | None, BeforeValidator(_resolve_shards)]
 RunName = Annotated[str, AfterValidator(_refuse_odd_name)]
 
@@ -167,9 +213,7 @@ class Options(BaseModel):
     change of their content makes the stage stale.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     operational: ClassVar[frozenset[str]] = frozenset()
     brought: ClassVar[frozenset[str]] = frozenset()
 
@@ -220,18 +264,34 @@ class INaturalistOptions(Options):
     """"full": the 7 levels from kingdom to species; "base": supercategory and species (Table V)."""
 
 
+# data sets in their own published layout
+NativeKind = Literal[
+    "sop",
+    "inaturalist",
+    "cub",
+    "dyml",
+    "in_shop",
+    "vehicle_id",
+    "sfm_120k",
+    "vggface2",
+    "ilias",
+    "uned",
+]
+
+
 class SourceOptions(Options):
     """The folder and layout of the data set's own files."""
 
     brought: ClassVar[frozenset[str]] = frozenset({"class_table"})
-    kind: Literal["gldv2", "folder", "toy", "sop", "inaturalist", "cub", "dyml"] = "gldv2"
+    kind: Literal["gldv2", "folder", "toy", NativeKind] = "gldv2"
     """Layout of the data set: GLDv2, a folder of images with a CSV of labels, the drawn world of
-    the quickstart ("toy"), or Stanford Online Products, iNaturalist 2018, CUB-200-2011 or DyML as
-    published."""
+    the quickstart ("toy"), or Stanford Online Products, iNaturalist 2018, CUB-200-2011, DyML,
+    DeepFashion In-shop, VehicleID, SfM-120k, VGGFace2, ILIAS or UnED as published."""
     folder: LocalPath | None = None
     """Folder of the data set's own files; default: source/ in the work folder."""
     labels_csv: str = "labels.csv"
-    """For a folder: CSV of image path, then one column a level, coarse to fine."""
+    """For a folder: CSV of image path, then one column a level, coarse to fine. Empty: there is no
+    CSV, each sub-folder is a class (below train/, val/ and test/ if these are the only ones)."""
     repeated_names: Literal["refuse", "qualify"] = "refuse"
     """For a folder, if two parents have a class of the same name: "refuse" it, or "qualify" it as
     NAME (PARENT)."""
@@ -240,8 +300,20 @@ class SourceOptions(Options):
     cub_split: Literal["classes", "images"] = "classes"
     """For CUB: "classes" holds out the last 100 species (the split of retrieval papers); "images"
     uses train_test_split.txt, with all species on both sides."""
+    vehicle_id_test: Literal["small", "medium", "large"] = "small"
+    """For VehicleID: the test set of 800, 1,600 or 2,400 vehicles."""
     inaturalist: INaturalistOptions = INaturalistOptions()
     toy: ToyOptions = ToyOptions()
+
+    @property
+    def family(self) -> str:
+        """The kind, or "native" for a data set in its own published layout."""
+        return "native" if self.kind in get_args(NativeKind) else self.kind
+
+    @property
+    def class_noun(self) -> str:
+        """The word of messages for a finest class: landmark or class."""
+        return "landmark" if self.kind in ("gldv2", "toy") else "class"
 
 
 class Download(Options):
@@ -275,7 +347,7 @@ class Download(Options):
 class FetchOptions(Options):
     """Files to download, and the form in which they are kept."""
 
-    operational: ClassVar[frozenset[str]] = frozenset({"parallel"})
+    operational: ClassVar[frozenset[str]] = frozenset({"parallel", "ray", "cpus_per_task"})
     base_url: str = "https://s3.amazonaws.com/google-landmark/"
     """Address that all downloads share; the default is GLDv2's own."""
     downloads: tuple[Download, ...] = ()
@@ -289,6 +361,11 @@ class FetchOptions(Options):
     default: keep the tars as they are."""
     jpeg_quality: int = Field(75, ge=1, le=100)
     """JPEG quality of the photos that short_side shrinks."""
+    ray: str | None = None
+    """Address of a Ray cluster that shrinks the photos, as many tars at a time as parallel; auto:
+    this machine's. This machine downloads."""
+    cpus_per_task: float = Field(1.0, gt=0)
+    """Cores of the Ray cluster that a tar reserves while its photos are shrunk."""
 
 
 class CollectOptions(Options):
@@ -297,6 +374,7 @@ class CollectOptions(Options):
     The defaults are GLDv2's own layout (cvdfoundation/google-landmark).
     """
 
+    operational: ClassVar[frozenset[str]] = frozenset({"memory_gb"})
     train_csv: str = "metadata/train.csv"
     """Training images: id, url, landmark_id."""
     train_clean_csv: str = "metadata/train_clean.csv"
@@ -327,8 +405,17 @@ class CollectOptions(Options):
     a text file with one a line."""
     validation_share: float = Field(0.0, ge=0, lt=1)
     """Share of the other train classes held out for choosing options."""
+    exclude: tuple[LocalPath, ...] = ()
+    """Lists (CSV) of training images to leave out, such as those that an evaluation set also has:
+    a column image_id, id or images (several in a cell), or for GLDv2 landmark_id alone."""
+    only: tuple[LocalPath, ...] = ()
+    """Lists of the same form; training images that one of them lacks are left out. RGLDv2-clean is
+    such a list: GLDv2-clean without the landmarks of ROxford and RParis (Song et al. 2024)."""
     seed: int = 0
     """Draws the held-out classes."""
+    memory_gb: float | None = Field(None, ge=1)
+    """Memory in GB for the joins of the tables of GLDv2; what exceeds it goes to the disk. Default:
+    a quarter of the machine's."""
 
     @model_validator(mode="after")
     def _holds_out_once(self) -> Self:
@@ -337,9 +424,54 @@ class CollectOptions(Options):
         return self
 
     def brought_paths(self) -> dict[str, Path]:
-        """The list of classes, if it is a file."""
-        listed = self.evaluation_classes
-        return {"evaluation_classes": listed} if isinstance(listed, Path) else {}
+        """The list of classes, if it is a file, and the lists of images."""
+        classes = self.evaluation_classes
+        found = {"evaluation_classes": classes} if isinstance(classes, Path) else {}
+        for name, lists in (("exclude", self.exclude), ("only", self.only)):
+            found |= {f"{name}.{i}": path for i, path in enumerate(lists)}
+        return found
+
+
+LanguageCode = Annotated[str, Field(pattern=r"^[a-z]+(-[a-z0-9]+)*$")]
+ItemId = Annotated[str, Field(pattern=r"^Q[1-9]\d*$")]
+
+
+class LinkOptions(Options):
+    """Look-up of Wikidata items by the names of classes, with scrape.source = "items"."""
+
+    brought: ClassVar[frozenset[str]] = frozenset({"table"})
+    table: LocalPath | None = None
+    """CSV of what is known of the classes, such as the CSV of labels: a column of names, and any of
+    qid, wikipedia (title or URL), commons_url, wordnet and gbif. links.csv overrides it."""
+    table_name: str = "name"
+    """Column of the table with the names."""
+    languages: tuple[LanguageCode, ...] = Field(("en",), min_length=1)
+    """Languages of the names, such as de or pt-br; each next one is asked for names that fit no
+    label, alias or page title in those before."""
+    candidates: int = Field(7, ge=1, le=50)
+    """Most items that a search returns for a name."""
+    about: str = ""
+    """Topic of the classes, such as "animals", which tells items of one name apart."""
+    margin: float = Field(0.1, ge=0, le=2)
+    """Of several items of exactly that name the best is linked if its score (cosine between the
+    texts, in [-1, 1]) exceeds that of the next by this; else a person decides."""
+    photos: int = Field(5, ge=0)
+    """If the image encoder is a CLIP (embed.images): most photos of a class whose mean is compared
+    with the texts of its candidates; 0: none."""
+    sure: float = Field(0.9, gt=0.5, le=1)
+    """Of several items of exactly that name the photos choose the one that has at least this
+    probability, softmax(100 cos), as in CLIP; if photos and texts choose differently, a person
+    decides."""
+    excluded: tuple[ItemId, ...] = (
+        "Q4167410",
+        "Q22808320",
+        "Q4167836",
+        "Q13406463",
+        "Q17442446",
+        "Q101352",
+    )
+    """Items that are an instance of these (P31) are no candidates: disambiguation pages, Wikimedia
+    categories, lists and other internal items, family names."""
 
 
 class ScrapeOptions(Options):
@@ -352,9 +484,18 @@ class ScrapeOptions(Options):
     brought: ClassVar[frozenset[str]] = frozenset(
         {"table", "html_folder", "dump_items", "dump_pages", "dump_redirects", "dump_entities"}
     )
-    source: Literal["wikimedia", "table", "html", "dump"] = "wikimedia"
-    """Origin of the "instance of" values: Wikimedia's API, a table (CSV), saved Commons pages, or
-    Wikimedia's dumps."""
+    source: Literal["wikimedia", "table", "html", "dump", "names", "items"] = "wikimedia"
+    """Origin of the "instance of" values: Wikimedia's API, a table (CSV), saved Commons pages,
+    Wikimedia's dumps, the names of the classes themselves, or the Wikidata items of these names."""
+    properties: tuple[Annotated[str, Field(pattern=r"^P[1-9]\d*$")], ...] = Field(
+        ("P31",), min_length=1
+    )
+    """With source = "items": properties whose statements are the values, such as P31 (instance of)
+    for places, P279 (subclass of) for products, P171 (parent taxon) for species."""
+    roots: tuple[ItemId, ...] = ()
+    """With source = "items": items at which the way up over the properties ends."""
+    most_hops: int = Field(0, ge=0, le=50)
+    """With source = "items": most steps of that way, which ancestry.csv records."""
     stand_in: bool = False
     """Ask the toy world's own server on this machine instead of Wikimedia."""
     commons_api: WebAddress = "https://commons.wikimedia.org/w/api.php"
@@ -396,7 +537,7 @@ class ScrapeOptions(Options):
     dump_redirects: LocalPath | None = None
     """With source = "dump": redirect.sql of Commons."""
     dump_entities: LocalPath | None = None
-    """With source = "dump": all.json of Wikidata."""
+    """With source = "dump", and with "items" in place of the API: all.json of Wikidata."""
 
 
 class CleanOptions(Options):
@@ -421,7 +562,7 @@ class HintOptions(Options):
     """Ask Wikidata; false: no hints."""
     most_hops: int = Field(8, ge=0)
     """Most superclass steps between a value and a known class."""
-    languages: tuple[Annotated[str, Field(pattern=r"^[a-z]+(-[a-z0-9]+)*$")], ...] = ()
+    languages: tuple[LanguageCode, ...] = ()
     """Codes of languages, such as de or pt-br, in which the review shows the labels of Wikidata's
     classes beside the English ones."""
 
@@ -435,17 +576,59 @@ class EmbedOptions(Options):
     offline:minilm. The default is that of the authors' code."""
     prompt: str = "A picture of a {label}"
     """Text that is encoded for a value (authors' code)."""
+    images: ModelName | None = None
+    """Image encoder of cluster.on = "images" and "text+images", and of link if it is a CLIP:
+    "open_clip:MODEL/PRETRAINED", "timm:MODEL", "offline:efficientnet-lite0", a model's folder or
+    "python:FILE.py:FUNCTION". Default: the image tower of the CLIP in encoder, or
+    offline:efficientnet-lite0 beside offline:minilm."""
+    photos: int = Field(20, ge=1)
+    """Most photos of a landmark that are embedded, spread evenly over its image ids."""
     batch_size: int = Field(256, ge=1)
     """Texts encoded at a time."""
     device: str = "auto"
     """auto (a GPU if there is one), cpu or cuda."""
 
+    @property
+    def image_encoder(self) -> str:
+        """The image encoder, or its default beside the text encoder."""
+        bundled = self.encoder.startswith("offline:")
+        return self.images or (
+            "offline:efficientnet-lite0" if bundled else f"open_clip:{self.encoder}"
+        )
+
+    @property
+    def compares_photos(self) -> bool:
+        """Whether the image encoder is a CLIP, which embeds texts and photos alike."""
+        return self.image_encoder.startswith("open_clip:")
+
+    def brought_paths(self) -> dict[str, Path]:
+        """The folder or file of the image encoder, if it is none of a package."""
+        return _files_of_models({"images": self.images} if self.images else {})
+
 
 class ClusterOptions(Options):
-    """k-means on the vectors of the values (Sec. VI of the paper)."""
+    """Clusters of the vectors of the values (Sec. VI of the paper)."""
 
+    levels: tuple[str, ...] = LEVEL_NAMES[:-1]
+    """Names of the levels above the classes, coarse to fine; the default is H-GLDv2's, whose kinds
+    are natural and human-made. In the review the finest is the supercategory, those above it are
+    its kind: their classes, coarse to fine, joined by " > "."""
     clusters: int = Field(78, ge=1)
-    """Number of clusters k; H-GLDv2 has 78."""
+    """Number of clusters k of the finest level; H-GLDv2 has 78."""
+    above: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Number of clusters of each level above the finest, coarse to fine; each groups the centres of
+    the level below. Default: none; people name these levels."""
+    method: Literal["k-means", "ward", "average"] = "k-means"
+    """k-means, or agglomerative clustering with Ward's or average linkage (Euclidean)."""
+    on: Literal["text", "images", "text+images"] = "text"
+    """Vectors that are clustered: those of the values' texts, the mean embeddings of their photos
+    (embed.images), or both."""
+    image_weight: float = Field(0.5, gt=0, lt=1)
+    """With on = "text+images": share w of the photos in a squared distance, d2 = (1 - w) d2(text) +
+    w d2(photos)."""
+    ancestry: int = Field(0, ge=0)
+    """With scrape.source = "items": values with the same nearest shared ancestor at most this many
+    steps up in ancestry.csv are in one cluster; 0: none. scrape.most_hops limits these steps."""
     seed: int = Field(0, ge=0, lt=2**32)
     """Draws the first centres of k-means."""
     restarts: int = Field(10, ge=1)
@@ -453,6 +636,28 @@ class ClusterOptions(Options):
     seeds: Literal["random", "decided"] = "random"
     """First centres: "random", or "decided": the mean of each decided supercategory's values, so
     that each decision changes the clusters."""
+
+    @model_validator(mode="after")
+    def _is_a_tree(self) -> Self:
+        names, above = self.levels, self.above
+        if not names or len({*names, LEVEL_NAMES[-1], "class"}) < len(names) + 2:
+            raise ValueError("levels need different names, and none is 'landmark' or 'class'")
+        if odd := [name for name in names if not name.strip() or KIND_SEPARATOR in name]:
+            raise ValueError(f"levels: {odd[0]!r} is no name of a level")
+        if above and len(above) != len(names) - 1:
+            raise ValueError(
+                f"above has {len(above)} numbers, but {len(names) - 1} levels are above the finest"
+            )
+        if sorted((*above, self.clusters)) != [*above, self.clusters]:
+            raise ValueError("above: from coarse to fine, no level has fewer clusters")
+        if self.seeds == "decided" and self.method != "k-means":
+            raise ValueError('seeds = "decided" needs method = "k-means"')
+        return self
+
+    @property
+    def holds_together(self) -> bool:
+        """Whether ancestry.csv decides which values are in one cluster."""
+        return self.ancestry > 0
 
 
 class ReviewOptions(Options):
@@ -471,7 +676,7 @@ class ReviewOptions(Options):
     sure: float = Field(0.95, gt=0, le=1)
     """For --html: probability from which suggestions are in the list of sure ones."""
     page_photos: int = Field(3, ge=0)
-    """For --html: photos of a value, each of another landmark."""
+    """For the page: photos of a value, of different landmarks where it has them."""
     page_megabytes: float = Field(12.0, gt=0)
     """For --html: size of the page in MB; photos fill the space that the rows leave."""
     thumbnails: Literal["none", "commons"] = "none"
@@ -482,7 +687,7 @@ class ReviewOptions(Options):
 class LabelOptions(Options):
     """Origin of the hierarchy.
 
-    "folder" is the CSV of a folder, "native" what the files of SOP, iNaturalist, CUB or DyML say.
+    "folder" is the CSV of a folder, "native" what the files of a published layout say.
     """
 
     source: Literal["decisions", "published", "folder", "native"] = "decisions"
@@ -497,7 +702,12 @@ class LabelOptions(Options):
 class ExportOptions(Options):
     """Images as WebDataset shards."""
 
-    operational: ClassVar[frozenset[str]] = frozenset({"processes", "ray"})
+    operational: ClassVar[frozenset[str]] = frozenset(
+        {"out", "processes", "memory_gb", "ray", "cpus_per_task", "memory_gb_per_task"}
+    )
+    out: ShardUrl | None = None
+    """URL of a folder for the shards, such as "s3://bucket/set"; the work folder then keeps only
+    their index and other sidecars. Default: the work folder."""
     shard_megabytes: float = Field(256.0, gt=0)
     """Size of a shard in MB, at which the next one begins."""
     run_length: int = Field(16, ge=1)
@@ -517,8 +727,15 @@ class ExportOptions(Options):
     permits images of unknown licence."""
     processes: int = Field(1, ge=1)
     """Processes that write shards."""
+    memory_gb: float | None = Field(None, ge=1)
+    """Memory in GB for sorting tables of images; beyond it they are sorted on disk. Default: a
+    quarter of the machine's."""
     ray: str | None = None
     """Address of a Ray cluster that writes the shards; auto: this machine's."""
+    cpus_per_task: float = Field(1.0, gt=0)
+    """Cores of the Ray cluster that one shard reserves while it is written."""
+    memory_gb_per_task: float = Field(0.0, ge=0)
+    """Memory in GB that one shard reserves on its node of the Ray cluster; 0: none."""
 
 
 LossName = Literal[
@@ -544,9 +761,22 @@ LossName = Literal[
     "RODNDCG",
     "HAPPIER",
     "CSL",
+    "CLCD",
+    "SupCon",
+    "HiMulCon",
+    "ProxyAnchor",
+    "ArcFace",
+    "SubCenterArcFace",
+    "CosFace",
+    "HierarchicalProxies",
     "SigmaTriplet",
     "SigmaNormSoftmax",
     "SigmaProxyNCA",
+    "SigmaSupCon",
+    "SigmaProxyAnchor",
+    "SigmaArcFace",
+    "SigmaSubCenterArcFace",
+    "SigmaCosFace",
 ]
 
 
@@ -567,7 +797,7 @@ class RunOptions(Options):
     """Weight decay of backbone and head; 1e-4 in the authors' code for SOP and H-GLDv2."""
     loss_options: dict[str, float | bool | str | tuple[float, ...]] = Field(default_factory=dict)
     """Arguments of the loss: lam, alpha, tau, ... "level" chooses a level, 1 is the coarsest;
-    "preset" fills in the rest: "paper", "suprank_sop" or "suprank_inat"."""
+    "preset" fills in the rest: "paper", "text", "suprank_sop" or "suprank_inat"."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Optimiser of backbone and head; "sgd" has Nesterov momentum 0.9 (DyML)."""
     proxy_optimizer: Literal["adam", "adamw", "sgd"] = "adam"
@@ -590,18 +820,24 @@ class RunOptions(Options):
     """Embeddings of earlier batches that are further references (XBM); 0: none."""
     memory_start: int = Field(0, ge=0)
     """First steps, in which the memory is not used (authors' code: 5 epochs)."""
+    memory_loss: Literal["joint", "mean"] = "joint"
+    """"joint": one loss over batch and memory. "mean": the mean of that and of the loss over the
+    batch alone (authors' code)."""
 
 
 class SamplingOptions(Options):
     """The classes and images of a training batch, and how they are read."""
 
-    operational: ClassVar[frozenset[str]] = frozenset({"reader", "folder"})
+    operational: ClassVar[frozenset[str]] = frozenset({"reader", "folder", "cache_gb"})
     reader: Literal["indexed", "stream"] = "indexed"
-    """"indexed": each image at its place. "stream": shards from front to back, from a slow disk or
-    a URL; it needs order "shards" and gives the same batches."""
+    """"indexed": each image at its place. "stream": shards from front to back, from a slow disk, or
+    from a URL without a cache; it needs order "shards" and gives the same batches."""
     folder: ShardFolder = None
     """Path or URL of a copy of the shards to read from, such as "s3://bucket/shards"; default: the
     shards of the work folder."""
+    cache_gb: float = Field(20.0, ge=0)
+    """For shards at a URL and the reader "indexed": size in GB of the cache on this machine's disk,
+    which all its processes share; 0: no cache. HGLD_CACHE names its folder."""
     order: Literal["random", "shards"] = "random"
     """"random": any image at any step. "shards": classes from the runs of the shards that are open,
     for disks that seek slowly."""
@@ -626,8 +862,6 @@ class SamplingOptions(Options):
             raise ValueError('reader = "stream" needs order = "shards"')
         if self.batches_per_combination and not (self.groups_per_batch and self.order == "random"):
             raise ValueError('batches_per_combination needs groups_per_batch and order = "random"')
-        if self.reader == "indexed" and "://" in (self.folder or ""):
-            raise ValueError(f'folder {self.folder} is a URL, which needs reader = "stream"')
         return self
 
 
@@ -658,7 +892,7 @@ class TrainOptions(Options):
     """The model, its batches and the runs that train it."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
-        {"workers", "undecodable_budget", "device", "checkpoint_steps", "tensorboard"}
+        {"workers", "undecodable_budget", "device", "checkpoint_steps", "tensorboard", "only"}
     )
     backbone: str = "resnet50"
     """A timm model, or offline:efficientnet-lite0."""
@@ -668,9 +902,9 @@ class TrainOptions(Options):
     """Dimension D of an embedding."""
     image_size: int = Field(224, ge=32, lt=2**20)
     """Side in pixels of the square that the model sees in training."""
-    pooling: Literal["default", "avg", "max", "gem"] = "default"
-    """Pooling of the last feature map: the backbone's own, mean, maximum, or generalised mean with
-    learned p, 3 at first ("gem")."""
+    pooling: Literal["default", "avg", "max", "gem", "token"] = "default"
+    """Pooling of the last feature map: the backbone's own, mean, maximum, generalised mean with
+    learned p, 3 at first ("gem"), or the class token of a ViT ("token"; DINOv3 as published)."""
     head_norm: Literal["layer_norm", "l2", "none"] = "layer_norm"
     """Normalisation of the pooled features, without learned weights (H-GLDv2: l2)."""
     head_init: Literal["random", "pca_whitening"] = "random"
@@ -721,6 +955,26 @@ class TrainOptions(Options):
     )
     """Runs by name, each with the options in which it differs from train.defaults; default: one
     run, model."""
+    only: tuple[RunName, ...] = ()
+    """Train and evaluate these runs only; empty: all. Models of other runs stay where they are."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _chosen(cls, values: Any) -> Any:
+        """Leave out the runs that ``only`` does not name."""
+        if not isinstance(values, dict):
+            return values
+        runs, only = values.get("runs", {"model": {}}), values.get("only")
+        if not isinstance(runs, dict) or not only or not isinstance(only, list | tuple):
+            return values
+        known = list(runs)  # a list, as a table or list among the names has no hash
+        for name in only:
+            if name not in known:
+                raise ValueError(
+                    f"only: unknown run {name!r}{nearest(str(name), known)} (there are "
+                    f"{', '.join(known)})"
+                )
+        return {**values, "runs": {name: runs[name] for name in only}}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -754,11 +1008,110 @@ class TrainOptions(Options):
         }
 
 
+class ModelOptions(Options):
+    """A model to evaluate, with the preparation of its photos; a text is its source alone.
+
+    Trained runs and model folders are evaluated as they were trained, or at the photos' own size.
+    """
+
+    source: ModelName
+    """"run:NAME" of train, "timm:MODEL", "open_clip:MODEL/PRETRAINED",
+    "offline:efficientnet-lite0", a model's folder, a file of embeddings with image ids (.npz,
+    .parquet), or "python:FILE.py:FUNCTION" or "python:MODULE:FUNCTION", whose code is run."""
+    image_size: int | None = Field(None, ge=1, le=16384)
+    """Side in pixels of the photos; default: that of the pretrained model, 224 for python."""
+    pooling: Literal["default", "avg", "max", "gem", "token"] | None = None
+    """Pooling of a timm model, as in train.pooling; "token" is DINOv2 and DINOv3 as published."""
+    eval_resize: Size | None = None
+    """First resize to this short side, or to [height, width], in pixels; default: as the pretrained
+    model, for python a square of image_size. Not for open_clip."""
+    eval_crop: int | None = Field(None, ge=1)
+    """Then cut out the centre, a square of this side in pixels. Not for open_clip."""
+    interpolation: Literal["bilinear", "bicubic"] | None = None
+    """Interpolation of the resize; default: as the pretrained model, bicubic for python."""
+    mean: tuple[float, float, float] | None = None
+    """Mean of red, green and blue (0 to 1) that is subtracted; default: as the pretrained model,
+    ImageNet's for python."""
+    std: (
+        tuple[
+            Annotated[float, Field(gt=0)],
+            Annotated[float, Field(gt=0)],
+            Annotated[float, Field(gt=0)],
+        ]
+        | None
+    ) = None
+    """Standard deviation by which the difference is divided."""
+    max_side: int | None = Field(None, ge=16, le=16384)
+    """Embed each photo at its own size, one at a time, after it was shrunk to this longer side in
+    pixels if it is larger; 1024 for landmarks (Radenovic et al. 2019). Not for open_clip."""
+    scales: tuple[Annotated[float, Field(gt=0, le=8)], ...] | None = Field(None, min_length=1)
+    """With max_side: factors of this size whose unit vectors are averaged; [0.7071, 1, 1.4142] is
+    multi-scale testing of landmarks. Default: [1]."""
+
+    @property
+    def preparation(self) -> dict[str, Any]:
+        """The options that are set beside the source."""
+        return self.model_dump(mode="python", exclude={"source"}, exclude_none=True)
+
+    @model_validator(mode="after")
+    def _fits_the_source(self) -> Self:
+        own_size = {"max_side", "scales"}
+        allowed = {
+            "timm": set(type(self).model_fields),
+            "offline": set(type(self).model_fields),
+            "python": set(type(self).model_fields) - {"pooling"},
+            "open_clip": {"image_size", "interpolation", "mean", "std"},
+        }.get(self.source.partition(":")[0], own_size)
+        if wrong := [name for name in self.preparation if name not in allowed]:
+            raise ValueError(
+                f"{wrong[0]} is not for {self.source}: "
+                + (
+                    f"it takes {', '.join(sorted(allowed - {'source'}))}"
+                    if allowed != own_size
+                    else "a trained model takes max_side and scales, given embeddings nothing"
+                )
+            )
+        if self.scales is not None and self.max_side is None:
+            raise ValueError("scales needs max_side, the size that they multiply")
+        given = self.preparation
+        if self.max_side and (crop := given.keys() & {"image_size", "eval_resize", "eval_crop"}):
+            raise ValueError(f"max_side keeps the size of a photo; delete {min(crop)}")
+        return self
+
+
+def model_options(source: str, **preparation: Any) -> ModelOptions:
+    """Return a model to evaluate, checked; None keeps a default.
+
+    Raises:
+        UsageError: the options do not fit the model.
+    """
+    try:
+        return ModelOptions.model_validate({"source": source, **preparation})
+    except ValidationError as error:
+        raise UsageError(f"{source}: {_describe(error)}") from None
+
+
+# Errors show these tags as parts of an option's name; _describe_one leaves them out.
+ModelChoice = Annotated[
+    Annotated[ModelName, Tag("<text>")] | Annotated[ModelOptions, Tag("<table>")],
+    Discriminator(lambda model: "<text>" if isinstance(model, str | Path) else "<table>"),
+]
+
+
 class EvaluateOptions(Options):
     """Queries, gallery, models and metrics."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
-        {"batch_size", "workers", "device", "processes", "ray"}
+        {
+            "batch_size",
+            "workers",
+            "device",
+            "processes",
+            "ray",
+            "cpus_per_task",
+            "gpus_per_task",
+            "memory_gb_per_task",
+        }
     )
     protocol: Literal["auto", "all-vs-all", "query-gallery", "gldv2-paper", "gldv2-official"] = (
         "auto"
@@ -768,18 +1121,33 @@ class EvaluateOptions(Options):
     labelled landmarks only, as in the paper. "gldv2-official": that, and mAP@100 on the full index
     by the official answers."""
     query: str = "evaluation"
-    """Split of the queries."""
+    """Split of the queries, or several, "A+B". A query is never searched among itself."""
+    queries: Literal["images", "names"] = "images"
+    """"names": the names of the classes of the query split search the photos of the gallery, with
+    models that embed texts (open_clip, python, or given embeddings of the names)."""
+    name_level: str | None = None
+    """For names: their level; default: the finest, by the names of landmarks.csv."""
+    prompts: tuple[str, ...] = ("a photo of a {}",)
+    """For names: texts with {} for the name; of several the mean embedding queries (CLIP)."""
     gallery: str = "evaluation"
     """Split of the gallery. The same as query: all against all. "QUERY+OTHER": the queries search
     among themselves and distractors (DyML)."""
-    models: dict[RunName, ModelName] = Field(default_factory=dict)
-    """Models by name: "run:NAME" of train, "timm:MODEL", "open_clip:MODEL/PRETRAINED",
-    "offline:efficientnet-lite0", a model's folder, or a file of embeddings with image ids (.npz,
-    .parquet). Default: all runs. Without any run here and without a section [train], nothing is
-    trained."""
+    models: dict[RunName, ModelChoice] = Field(default_factory=dict)
+    """Models by name: a source such as "run:NAME" or "timm:MODEL", or a table with it and the
+    preparation of photos. Default: all runs. Without any run here and without a section [train],
+    nothing is trained."""
     metrics: tuple[str, ...] | None = None
-    """Metrics by name; default: H-AP, NDCG, ASI, AP of each level, R@1 and mAP@100 of the finest
-    level."""
+    """Metrics by name, also CPCC; default: H-AP, NDCG, ASI, AP of each level, R@1 and mAP@100 of
+    the finest level."""
+    mean_over: str | None = None
+    """Level whose classes count equally in a second mean of each metric, as `R@1 over domain`
+    (UnED's mean over its domains)."""
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    """Precision of the network's layers that allow it (autocast); fp16 needs a GPU. Scores and
+    metrics are always computed from float32 vectors."""
+    keep_ranks: int = Field(1000, ge=100)
+    """First ranks of each query whose levels are kept in `ranked_levels`; metrics and curves are
+    measured over all ranks."""
     batch_size: int = Field(64, ge=1)
     """Photos embedded at a time on a GPU; a CPU takes a few for each thread."""
     workers: int = Field(0, ge=0)
@@ -787,9 +1155,16 @@ class EvaluateOptions(Options):
     device: str = "auto"
     """Device that embeds and ranks: auto (a GPU if there is one), cpu or cuda."""
     processes: int = Field(1, ge=1)
-    """Processes that embed; with GPUs, each uses one of them."""
+    """Processes that embed and, for a large gallery, rank; with GPUs, each uses one of them."""
     ray: str | None = None
-    """Address of a Ray cluster that embeds; auto: this machine's."""
+    """Address of a Ray cluster that embeds and ranks; auto: this machine's."""
+    cpus_per_task: float = Field(1.0, gt=0)
+    """Cores of the Ray cluster that a task reserves."""
+    gpus_per_task: float | None = Field(None, ge=0)
+    """GPUs of the Ray cluster that a task reserves; below 1, tasks share one. Default: 1 for the
+    device cuda, 0 for cpu; for auto 1 if the cluster has a GPU."""
+    memory_gb_per_task: float = Field(0.0, ge=0)
+    """Memory in GB that a task reserves on its node of the Ray cluster; 0: none."""
 
     @model_validator(mode="before")
     @classmethod
@@ -802,6 +1177,10 @@ class EvaluateOptions(Options):
     @model_validator(mode="after")
     def _fits_the_protocol(self) -> Self:
         sides = self.query, self.gallery
+        if self.queries == "names":
+            self._names_fit()
+        elif self.name_level is not None:
+            raise ValueError('name_level is for queries = "names"')
         if self.protocol.startswith("gldv2") and sides != ("test", "index"):
             found = " against ".join(sides)
             raise ValueError(f"{self.protocol} is test against index, not {found}")
@@ -811,13 +1190,28 @@ class EvaluateOptions(Options):
             raise ValueError("query-gallery needs two splits; one against itself is all-vs-all")
         return self
 
+    def _names_fit(self) -> None:
+        if self.protocol != "auto":
+            raise ValueError(f"{self.protocol} is about photos; names query under protocol auto")
+        if wrong := [text for text in self.prompts if text.count("{}") != 1] or not self.prompts:
+            raise ValueError(f"prompts: expected texts with one {{}} each, not {wrong}")
+        for name, source in self.sources.items():
+            if source.partition(":")[0] in ("run", "timm", "offline"):
+                raise ValueError(
+                    f"models.{name}: {source} embeds no texts, so that names cannot query"
+                )
+        if not self.models:
+            raise ValueError("names need models that embed texts; name them in evaluate.models")
+
     def brought_paths(self) -> dict[str, Path]:
         """Folders and files among the models."""
-        return {
-            f"models.{name}": Path(model)
-            for name, model in self.models.items()
-            if Path(model).is_absolute()
-        }
+        return _files_of_models({f"models.{name}": source for name, source in self.sources.items()})
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The source of each model by name."""
+        found = self.models.items()
+        return {name: model if isinstance(model, str) else model.source for name, model in found}
 
 
 class ReportOptions(Options):
@@ -867,6 +1261,7 @@ class Pipeline(Options):
     source: SourceOptions = SourceOptions()
     fetch: FetchOptions = FetchOptions()
     collect: CollectOptions = CollectOptions()
+    link: LinkOptions = LinkOptions()
     scrape: ScrapeOptions = ScrapeOptions()
     clean: CleanOptions = CleanOptions()
     hint: HintOptions = HintOptions()
@@ -883,15 +1278,29 @@ class Pipeline(Options):
     @property
     def trains(self) -> bool:
         """Whether train is a stage: not if all models are given and there is no [train]."""
-        models = self.evaluate.models.values()
+        models = self.evaluate.sources.values()
         given = bool(models) and not any(model.startswith("run:") for model in models)
         return not given or "train" in self.model_fields_set
+
+    @model_validator(mode="after")
+    def _has_the_ancestry(self) -> Self:
+        if self.cluster.holds_together and self.scrape.source != "items":
+            raise ValueError(
+                'cluster.ancestry needs scrape.source = "items", which records what is above the '
+                "items of the classes"
+            )
+        if self.cluster.ancestry > self.scrape.most_hops:
+            raise ValueError(
+                f"cluster.ancestry is {self.cluster.ancestry} steps, but ancestry.csv goes up "
+                f"scrape.most_hops = {self.scrape.most_hops}; set that to as many"
+            )
+        return self
 
     @model_validator(mode="after")
     def _names_its_runs(self) -> Self:
         of_seeds = (name for models in self.train.models().values() for name in models)
         known = list(dict.fromkeys([*self.train.runs, *of_seeds]))
-        for name, model in self.evaluate.models.items():
+        for name, model in self.evaluate.sources.items():
             kind, _, run = model.partition(":")
             if kind == "run" and run not in known:
                 raise ValueError(
@@ -919,7 +1328,7 @@ def load_pipeline(path: Path, settings: Sequence[str] = ()) -> Pipeline:
     Raises:
         UsageError: no such file, no TOML, an unknown key (the nearest is named), a wrong value.
     """
-    values = _read_toml(path)
+    values = _read_pipeline(path)
     for setting in settings:
         _apply(values, setting)
     try:
@@ -927,8 +1336,40 @@ def load_pipeline(path: Path, settings: Sequence[str] = ()) -> Pipeline:
             _merge_runs(values), context={"folder": path.resolve().parent}
         )
     except ValidationError as error:
-        where = f"{path} with the options given" if settings else f"{path}"
+        base = f" on its base {found!r}" if (found := _read_toml(path).get("base")) else ""
+        where = f"{path}{base}" + (" with the options given" if settings else "")
         raise UsageError(f"{where}: {_describe(error)}") from None
+
+
+def _read_pipeline(path: Path, above: Sequence[Path] = ()) -> dict[str, Any]:
+    """Values of a pipeline file over those of the file that its ``base`` names.
+
+    Tables are merged; any other value of the file replaces that of its base.
+    """
+    values = _read_toml(path)
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    if not isinstance(base, str) or not base:
+        raise UsageError(f"{path}: base is {base!r}; expected the path of another pipeline file")
+    found = Path(os.path.normpath(path.resolve().parent / base))
+    if Path(os.path.realpath(found)) in (*above, path.resolve()):
+        raise UsageError(f"{path}: base = {base!r} leads back to this file")
+    if not found.is_file():
+        reason = "is not a file" if found.exists() else "does not exist"
+        raise UsageError(f"{path}: base = {base!r}: {found} {reason}")
+    return _merge(_mark(_read_pipeline(found, (*above, path.resolve())), found.parent), values)
+
+
+def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in own.items():
+        below = base.get(name)
+        if isinstance(below, dict) and isinstance(value, dict):
+            merged[name] = _merge(below, value)
+        else:
+            merged[name] = value
+    return merged
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -972,16 +1413,20 @@ def _apply(values: dict[str, Any], setting: str) -> None:
         read = _parse_toml(f"v = {text}")
     except ValueError:
         read = {}
-    values[last] = _typed(read["v"] if len(read) == 1 else text)
+    values[last] = _mark(read["v"] if len(read) == 1 else text, Path.cwd())
 
 
-def _typed(value: Any) -> Any:
-    """The value, each text in it marked as one of the command line."""
+def _mark(value: Any, folder: Path) -> Any:
+    """The value, with the folder that paths in its texts are relative to."""
     if isinstance(value, dict):
-        return {name: _typed(inner) for name, inner in value.items()}
+        return {name: _mark(inner, folder) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_typed(inner) for inner in value]
-    return _Typed(value) if isinstance(value, str) else value
+        return [_mark(inner, folder) for inner in value]
+    if not isinstance(value, str) or isinstance(value, _TextFrom):
+        return value
+    marked = _TextFrom(value)
+    marked.folder = folder
+    return marked
 
 
 def _merge_runs(values: dict[str, Any]) -> dict[str, Any]:
@@ -1006,7 +1451,8 @@ def _describe(error: ValidationError) -> str:
 
 
 def _describe_one(item: Mapping[str, Any]) -> str:
-    where = ".".join(str(part) for part in item["loc"])
+    loc = [part for part in item["loc"] if part not in ("<text>", "<table>")]
+    where = ".".join(map(str, loc))
     if item["type"] == "missing":
         return f"{where} is missing; add it to the file, or give it by --set {where}=VALUE"
     if item["type"] in EXPECTED:
@@ -1015,7 +1461,7 @@ def _describe_one(item: Mapping[str, Any]) -> str:
         says = re.sub(r"^Value error, | or instance of \w+$", "", item["msg"])
         found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r})"
         return f"{where}: {says[0].lower()}{says[1:]}{found}".removeprefix(": ")
-    *parents, key = item["loc"]
+    *parents, key = loc
     return f"unknown key {where!r}{nearest(str(key), _keys_at(parents))}"
 
 
@@ -1023,8 +1469,8 @@ def _keys_at(section: Iterable[object]) -> list[str]:
     """Names of the options that a section of the pipeline file may hold."""
     model: Any = Pipeline
     for part in section:
-        if part == "runs":
-            return list(RunOptions.model_fields)
+        if part in ("runs", "models"):
+            return list((RunOptions if part == "runs" else ModelOptions).model_fields)
         field = model.model_fields.get(part)
         model = field.annotation if field else None
         if not isinstance(model, type) or not issubclass(model, Options):

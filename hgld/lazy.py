@@ -1,10 +1,29 @@
-"""Lazy exports of a package: a name is imported on first use, so import stays fast (PEP 562)."""
+"""Lazy imports, so that a command starts fast: a package's exports (PEP 562), and whole modules."""
 
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
-__all__ = ["lazy_names"]
+__all__ = ["lazy_module", "lazy_names"]
+
+
+class _LazyModule(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.__name__), name)
+
+
+def lazy_module(name: str) -> Any:
+    """Return a stand-in that imports the module when an attribute is read.
+
+    A module that uses it needs ``from __future__ import annotations``, since annotations read
+    attributes, too.
+
+    Example:
+        >>> lazy_module("json").dumps([1])
+        '[1]'
+    """
+    return _LazyModule(name)
 
 
 def lazy_names(package: str, **modules: str) -> Callable[[str], Any]:

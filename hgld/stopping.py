@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["blocked_for_children", "handle_with", "held_back", "ignore_requests", "stop_requests"]
+__all__ = [
+    "blocked_for_children",
+    "handle_with",
+    "heard_despite_library",
+    "held_back",
+    "ignore_requests",
+    "stop_requests",
+]
 
 Handler = Callable[[int, FrameType | None], object]
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -59,6 +66,31 @@ def held_back(numbers: Iterable[int] = REQUESTS) -> Iterator[None]:
     asked: list[int] = []
     try:
         with _handled(lambda number, _: asked.append(number), numbers):
+            yield
+    finally:
+        for number in asked[:1]:
+            signal.raise_signal(number)
+
+
+@contextmanager
+def heard_despite_library(stop: Callable[[], object]) -> Iterator[None]:
+    """Interrupt the block at a stop request, and raise the signal again when it has ended.
+
+    A library may replace what a handler raises, or drop it: DuckDB ends a query with
+    ``RuntimeError: Query interrupted``, and only when its threads have ended their tasks.
+
+    Args:
+        stop: ends the work of the library's threads; called at the request.
+    """
+    asked: list[int] = []
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+        stop()
+        raise KeyboardInterrupt
+
+    try:
+        with _handled(interrupt):
             yield
     finally:
         for number in asked[:1]:

@@ -5,14 +5,12 @@ sink that the command line installs, ``say`` sends it notices for the user. With
 only pass through and notices are dropped, so that a stage never prints.
 """
 
-import logging
 import os
-import socket
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from multiprocessing import get_context, parent_process
@@ -20,7 +18,8 @@ from multiprocessing.connection import wait
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
-from hgld.errors import HgldError, Resumable
+from hgld.errors import Resumable
+from hgld.ray_tasks import Reserve, run_on_cluster
 from hgld.stopping import blocked_for_children, ignore_requests
 
 __all__ = [
@@ -38,6 +37,7 @@ __all__ = [
 Item = TypeVar("Item")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+ONE_CORE = Reserve()
 Label = str | Callable[[], str]  # of a progress bar; a function if it changes with time
 
 
@@ -163,12 +163,13 @@ def map_tasks(
     processes: int = 1,
     cluster: str | None = None,
     workers: ProcessPoolExecutor | None = None,
+    reserve: Reserve = ONE_CORE,
 ) -> list[Result]:
     """Return the results of ``function`` in the order of the tasks, for any number of processes.
 
     With more than one process, the function and its tasks must be picklable. On a Ray cluster
-    (extra ``ray``) the same function runs as Ray tasks; hgld must be installed on its nodes, and
-    they must see the same folders.
+    (extra ``ray``) the same function runs as Ray tasks; hgld must be installed on its nodes. They
+    need no folder of this machine if the tasks are ``FileTask``s.
 
     Args:
         function: called with each task.
@@ -177,17 +178,19 @@ def map_tasks(
         processes: number on this machine; unused with a cluster.
         cluster: address of a Ray cluster, "auto" for the one on this machine.
         workers: pool from ``start_workers``; it ends with the last task.
+        reserve: resources that each task has to itself on a cluster.
 
     Raises:
         Resumable: a worker process died (on a cluster: also in all retries).
-        HgldError: Ray is not installed, or the cluster does not answer.
+        HgldError: Ray is not installed, the cluster does not answer, no node has what a task
+            reserves, or a node has another version of hgld.
 
     Example:
         >>> map_tasks(abs, [-1, 2], "Absolute values")
         [1, 2]
     """
     if cluster is not None:
-        return _map_on_cluster(function, tasks, label, cluster)
+        return _map_on_cluster(function, tasks, label, cluster, reserve)
     if processes <= 1 or len(tasks) <= 1:
         return [function(task) for task in track(tasks, label, len(tasks))]
     workers = workers or _pool(processes)
@@ -225,49 +228,21 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-RETRIES = 4  # for a task whose worker or node was lost
-
-
 def _map_on_cluster(
-    function: Callable[[Task], Result], tasks: Sequence[Task], label: str, cluster: str
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    label: str,
+    cluster: str,
+    reserve: Reserve,
 ) -> list[Result]:
-    with _connected(cluster) as ray:
-        remote = ray.remote(max_retries=RETRIES)(function)
-        waiting = [remote.remote(task) for task in tasks]
-        try:
-            return [ray.get(result) for result in track(waiting, label, len(tasks))]
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause from None
-        except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError):
-            raise Resumable(
-                f"{label}: a Ray worker died {RETRIES + 1} times on the same task; finished tasks "
-                "are kept, run the same command again"
-            ) from None
+    from hgld.artifacts import atomic_path  # slow to import, and few maps need it
 
-
-@contextmanager
-def _connected(cluster: str) -> Iterator[Any]:
-    """Yield the ray module, connected to the cluster; an existing connection is kept open."""
-    try:
-        import ray
-    except ImportError:
-        raise HgldError('Ray is not installed; pip install "hgld[ray]"') from None
-    connected = ray.is_initialized()
-    if not connected:
-        try:
-            _require_answer(cluster)
-            ray.init(address=cluster, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, OSError) as error:
-            raise HgldError(f"no Ray cluster answers at {cluster} ({error})") from None
-    try:
-        yield ray
-    finally:
-        if not connected:
-            ray.shutdown()
-
-
-def _require_answer(cluster: str) -> None:
-    """Try host:port first, since Ray itself waits for minutes if nothing listens there."""
-    host, found, port = cluster.removeprefix("ray://").rpartition(":")
-    if found and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=10).close()
+    results: dict[int, Result] = {}
+    ended = run_on_cluster(function, tasks, label, cluster, reserve)
+    with closing(ended):  # an error here disconnects, too
+        for number, result, files in track(ended, label, len(tasks)):
+            results[number] = result
+            for path, content in files:
+                with atomic_path(path) as temporary:
+                    temporary.write_bytes(content)
+    return [results[number] for number in range(len(tasks))]

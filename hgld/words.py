@@ -11,6 +11,7 @@ __all__ = [
     "duration_text",
     "level_noun",
     "nearest",
+    "plural_text",
     "progress_text",
     "shared_text",
     "single_blanks",
@@ -31,10 +32,20 @@ def count_text(number: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun, in the plural unless the count is 1.
 
     Example:
-        >>> count_text(1, "value"), count_text(1234, "value"), count_text(0, "class", "classes")
+        >>> count_text(1, "value"), count_text(1234, "value"), count_text(0, "class")
         ('1 value', '1,234 values', '0 classes')
     """
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+    return f"{number:,} {noun if number == 1 else plural or plural_text(noun)}"
+
+
+def plural_text(noun: str) -> str:
+    """Return the plural of a regular noun.
+
+    Example:
+        >>> plural_text("landmark"), plural_text("class")
+        ('landmarks', 'classes')
+    """
+    return noun + ("es" if noun.endswith("s") else "s")
 
 
 def duration_text(seconds: float) -> str:
@@ -53,14 +64,30 @@ def duration_text(seconds: float) -> str:
     return f"{rest} s"
 
 
-def progress_text(done: int, total: int | None) -> str:
-    """Return progress as a percentage, or as a count if the total is unknown.
+def progress_text(done: int, total: int | None, seconds: float = 0.0, before: int = 0) -> str:
+    """Return progress as a percentage or a count, with the rate and the time left if known.
+
+    Args:
+        done: number of finished items.
+        total: number of items; None: unknown.
+        seconds: time since the work began.
+        before: items that were finished when it began.
 
     Example:
         >>> progress_text(1850, 5000), progress_text(1850, None)
         ('37 % (1,850 of 5,000)', '1,850 done')
+        >>> progress_text(1850, 5000, 185.0)
+        '37 % (1,850 of 5,000), 10/s, about 5 min 15 s left'
+        >>> progress_text(3, 4, 90.0, before=2)
+        '75 % (3 of 4), 1 min 30 s each, about 1 min 30 s left'
     """
-    return f"{100 * done // total} % ({done:,} of {total:,})" if total else f"{done:,} done"
+    text = f"{100 * done // total} % ({done:,} of {total:,})" if total else f"{done:,} done"
+    if done <= before or not seconds:
+        return text
+    rate = (done - before) / seconds
+    pace = f"{rate:,.{rate < 10:d}f}/s" if rate > 1 else f"{duration_text(1 / rate)} each"
+    left = f", about {duration_text((total - done) / rate)} left" if total and total > done else ""
+    return f"{text}, {pace}{left}"
 
 
 def size_text(size_bytes: float) -> str:

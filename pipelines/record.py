@@ -13,16 +13,19 @@ import platform
 import re
 import subprocess
 import sys
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from hgld.config import load_pipeline
 from hgld.figures import LIGHT, Drawing, add_axes, add_legend, open_figure
+from hgld.pipeline.cost import QUERIES
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "pipelines" / "results"
 AGREEMENT = ROOT / "labels" / "gldv2" / "agreement.json"
+CLAIMS = ("head", "made", "finetune")
 BLOCK = "<!-- {name}: written by pipelines/record.py -->\n{text}<!-- end of {name} -->"
 
 
@@ -57,14 +60,66 @@ def pages() -> dict[Path, str]:
     blocks |= {f"output {Path(r['pipeline']).stem}": output_text(r) for r in results}
     blocks["agreement gldv2"] = agreement_text(AGREEMENT)
     blocks["recipes"] = recipes_text()
+    blocks["tables"] = tables_text()
+    blocks |= papers_texts()
+    blocks |= {
+        f"claims {n}": f"Not recorded yet: `python -m pipelines.claims {n}`.\n" for n in CLAIMS
+    }
     blocks |= {f"claims {r['claims']}": claims_text(r) for r in found if "claims" in r}
     blocks |= {f"bench {' '.join(r['parts'])}": bench_text(r) for r in found if "parts" in r}
     blocks["gpu"] = gpu_text(json.loads((RESULTS / "bench-gpu.json").read_text("utf-8")))
-    pages = [ROOT / "README.md", ROOT / "labels" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+    heads = [folder / "README.md" for folder in (ROOT, ROOT / "labels", ROOT / "pipelines")]
+    pages = [*heads, *sorted(ROOT.glob("docs/*.md"))]
     texts = {path: path.read_text("utf-8") for path in pages}
     keys = json.loads((RESULTS / "bench-keys.json").read_text("utf-8"))
     pictures = {ROOT / "docs" / "images" / "reliability.svg": reliability_picture(keys["rows"])}
+    pictures[ROOT / "hgld" / "templates" / "costs.json"] = costs_text()
     return {path: _fill(text, blocks) for path, text in texts.items()} | pictures
+
+
+def costs_text() -> str:
+    """Coefficients of the cost model, an image each, from the recorded figures."""
+    full, gallery = "bench-full-size", "bench-gallery"
+    real = json.loads((RESULTS / "washington.json").read_text("utf-8"))
+    fetch = load_pipeline(ROOT / "pipelines" / "gldv2.toml").fetch
+    tars = next(d for d in fetch.downloads if d.url.startswith("train/"))
+    train, listed, clean, index = 4_132_914, 2_343_356, 1_580_470, 761_757
+    rows = train + index + 117_577
+    found: dict[str, dict[str, Any]] = {}
+
+    def figure(file: str, what: str) -> float:
+        rows = json.loads((RESULTS / f"{file}.json").read_text("utf-8"))["rows"]
+        start = next(i for i, r in enumerate(rows) if r["what"].startswith(what.split("; ")[0]))
+        inside = what.split("; ")[-1]
+        return float(next(r["value"] for r in rows[start:] if r["what"].strip().startswith(inside)))
+
+    def add(name: str, value: float, unit: str, source: str) -> None:
+        found[name] = {"value": float(f"{value:.6g}"), "unit": unit, "from": source}
+
+    for stage, images in (("collect", rows), ("label", rows), ("plan", listed)):
+        time, memory = f"{stage} of 100% of GLDv2", f"{stage} of 100%: peak memory"
+        seconds, size = figure(full, time), figure(full, memory) * 1e6
+        add(f"{stage} time", seconds / images, "s", f"{full}.json: {time}, of {images:,} images")
+        add(f"{stage} memory", size / images, "B", f"{full}.json: {memory}, of {images:,} images")
+    memory = "batches of 100%: peak memory"
+    add("batches memory", figure(full, memory) * 1e6 / 10**8, "B",
+        f"{full}.json: {memory}, of {10**8:,} images")  # fmt: skip
+    note = next(line for line in real["output"] if "batches of an epoch" in line)
+    trained = int(re.search(r"images: [\d,]+ of ([\d,]+)", note)[1].replace(",", ""))
+    measured = real["evaluation"]["protocol"]["gallery_images"]
+    models, took = len(real["evaluation"]["models"]), real["seconds"]
+    images = trained + measured
+    add("export time", took["export"] / images, "s", f"washington.json: {images:,} photos")
+    source = f"washington.json: evaluate (with ranking) of {models} models, {measured:,} photos"
+    add("embed time", took["evaluate"] / models / measured, "s", source)
+    add("rank time", figure(gallery, "GLDv2 size evaluation, wall") / QUERIES / index, "s",
+        f"{gallery}.json: GLDv2 size evaluation, a query and {index:,} images")  # fmt: skip
+    add("tars", tars.megabytes * 1e6 * tars.count / train, "B",
+        f"gldv2.toml: megabytes of the train tars, {train:,} photos")  # fmt: skip
+    add("shards", tars.kept_megabytes * 1e6 * tars.count / clean, "B",
+        f"gldv2.toml: kept_megabytes of the train tars, {clean:,} photos")  # fmt: skip
+    add("embeddings", 512 * 4, "B", "512 dimensions of 4 bytes")
+    return json.dumps(found, indent=1) + "\n"
 
 
 def result_text(result: dict[str, Any]) -> str:
@@ -105,6 +160,46 @@ def recipes_text() -> str:
     return "\n".join(lines) + "\n"
 
 
+def tables_text() -> str:
+    """The rows of the papers' tables: figures of the paper, and the runs that train them."""
+    found = tomllib.loads((ROOT / "pipelines" / "papers" / "tables.toml").read_text("utf-8"))
+    lines = []
+    for table in found["table"]:
+        columns = table["columns"].split(", ")
+        lines += [f"### {table['paper']}, {table['name']}: {table['about']}", ""]
+        lines += [f"| row | {' | '.join(columns)} | runs | ours |"]
+        lines += ["|---|" + "---:|" * len(columns) + "---|---|"]
+        for row in table["rows"]:
+            runs = ", ".join(f"`{run}`" for run in row["runs"])
+            runs += f" with `{row['set']}`" if "set" in row else ""
+            figures = " | ".join(row["figures"].split())
+            lines.append(f"| {row['row']} | {figures} | {runs} | |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def papers_texts() -> dict[str, str]:
+    """A block for each paper, its items with their code and tests; and one of what is not here."""
+    found = tomllib.loads((ROOT / "pipelines" / "papers" / "equations.toml").read_text("utf-8"))
+    blocks = {}
+    for paper in found["paper"]:
+        lines = ["| item | | code | held by |", "|---|---|---|---|"]
+        for entry in paper["entries"]:
+            code = ", ".join(f"`{name}`" for name in entry["code"])
+            held = [f"`{test.partition('::')[2]}`" for test in entry["tests"]]
+            rows = [f"rows: `{entry['rows']}`"] if "rows" in entry else []
+            held_by = ", ".join([*held, *rows])
+            lines.append(f"| {entry['item']} | {entry['about']} | {code} | {held_by} |")
+        blocks[f"paper {paper['name']}"] = "\n".join(lines) + "\n"
+    lines = ["| paper | item | names | |", "|---|---|---|---|"]
+    for entry in found["not_here"]:
+        names = ", ".join(entry.get("data_sets", []) + entry.get("losses", []))
+        items = ", ".join(entry["items"])
+        lines.append(f"| {entry['paper']} | {items} | {names} | {entry['about']} |")
+    blocks["not here"] = "\n".join(lines) + "\n"
+    return blocks
+
+
 def output_text(result: dict[str, Any]) -> str:
     """What the command printed."""
     return "```\n" + "\n".join(result["output"]) + "\n```\n"
@@ -123,15 +218,37 @@ def agreement_text(path: Path) -> str:
 
 
 def bench_text(result: dict[str, Any]) -> str:
-    """What a benchmark measured, with the bounds that it is to keep."""
-    lines = ["| measured | | bound | |", "|---|---:|---|---|"]
-    lines += [_bench_row(row) for row in result["rows"]]
+    """What a benchmark measured, with the bounds that it is to keep.
+
+    Rows named ``TABLE: ROW: COLUMN`` are cells of tables of their own.
+    """
+    cells = [row for row in result["rows"] if row["what"].count(": ") == 2]
+    others = [row for row in result["rows"] if row not in cells]
+    lines = ["| measured | | bound | |", "|---|---:|---|---|"] if others else []
+    lines += [*(_bench_row(row) for row in others), "" * bool(others)]
+    lines += _bench_tables(cells)
     broken = [row["what"] for row in result["rows"] if not row["holds"]]
-    lines += ["", f"{len(broken) or 'None'} of {len(result['rows'])} miss their bound. "]
+    bounds = f"{len(broken) or 'None'} of {len(others)} miss their bound. "
     parts = "".join(f" --part {name}" for name in result["parts"])
-    lines[-1] += f"`python -m tests.benchmarks{parts}`, {result['machine']}, "
-    lines[-1] += f"commit {result['commit']}, {result['date']}."
-    return "\n".join(lines) + "\n"
+    lines.append(bounds * bool(others) + f"`python -m tests.benchmarks{parts}`, ")
+    lines[-1] += f"{result['machine']}, commit {result['commit']}, {result['date']}."
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _bench_tables(rows: list[dict[str, Any]]) -> list[str]:
+    tables: dict[str, dict[str, dict[str, str]]] = {}
+    for row in rows:
+        table, name, column = row["what"].split(": ")
+        table += ", %" * (row["unit"] == "%")
+        value = f"{row['value']:.1f}" if row["unit"] == "%" else f"{row['value']:,.0f}"
+        tables.setdefault(table, {}).setdefault(name, {})[column] = value
+    lines = []
+    for table, named in tables.items():
+        columns = next(iter(named.values()))
+        lines += [f"| {' | '.join((table, *columns))} |", "|---|" + "---:|" * len(columns)]
+        lines += [f"| {' | '.join((name, *found.values()))} |" for name, found in named.items()]
+        lines.append("")
+    return lines
 
 
 def _bench_row(row: dict[str, Any]) -> str:
@@ -185,62 +302,50 @@ def claims_text(result: dict[str, Any]) -> str:
     claims = [(e["name"], claim) for e in result["experiments"] for claim in e["claims"]]
     verdicts = [claim["verdict"] for _, claim in claims]
     holds, unsure, fails = (verdicts.count(word) for word in ("holds", "open", "fails"))
+    alone = sum(claim["low"] > 0 or claim["high"] < 0 for _, claim in claims)
     lines = [
         _claims_budget(result),
         "",
-        f"{len(claims)} comparisons: {holds} hold, {unsure} are open, {fails} fail.",
+        f"{len(claims)} comparisons: holds {holds}, open {unsure}, fails {fails}. By itself the "
+        f"interval of {alone} excludes 0; of {len(claims)} differences that are none, "
+        f"{0.05 * len(claims):.1f} would by chance.",
         "",
-        "| of | the paper has it that | by | difference | |",
-        "|---|---|---|---:|---|",
+        "| of | the paper has it that | by | the paper | here, 95 % interval | |",
+        "|---|---|---|---|---:|---|",
         *(f"| {name} | {_claim_cells(claim)} |" for name, claim in claims),
     ]
     for experiment in result["experiments"]:
         lines += ["", f"**{experiment['name']}**: {experiment['about']}.", ""]
         lines += [f"| % | {' | '.join(experiment['metrics'])} |"]
         lines += ["|---|" + "---:|" * len(experiment["metrics"])]
-        lines += [_claims_row(name, row) for name, row in experiment["rows"].items()]
+        for name, row in experiment["rows"].items():
+            cells = [f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in row.values()]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def _claim_cells(claim: dict[str, Any]) -> str:
-    difference = f"{claim['difference']:+.2f} ± {claim['deviation']:.2f}"
-    return f"{claim['claim']} | {claim['metric']} | {difference} | {claim['verdict']}"
-
-
-def _claims_row(name: str, row: dict[str, list[float]]) -> str:
-    cells = [f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in row.values()]
-    return f"| {name} | {' | '.join(cells)} |"
+    found = f"{claim['difference']:+.2f} ({claim['low']:+.2f} to {claim['high']:+.2f})"
+    names = f"{claim['claim']} | {claim['metric']} | {claim['paper']}"
+    return f"{names} | {found} | {claim['verdict']}"
 
 
 def _claims_budget(result: dict[str, Any]) -> str:
-    budget, photos, landmarks = (result[name] for name in ("budget", "photos", "landmarks"))
-    tell = {"head": _head_budget, "finetune": _finetune_budget}[result["claims"]]
+    """Data, steps, rates and cost of a budget, in words."""
+    budget, folds = result["budget"], result["folds"]
+    parts = f"{len(folds)} made trees" if result["made"] else f"{len(folds)} folds of the landmarks"
+    (fit, test), (known, others) = folds[0]["samples"], folds[0]["classes"]
+    rates = ", ".join(f"{rate:g}" for rate in budget["rates"])
+    proxies = ", ".join(f"{rate:g}" for rate in budget["proxy_rates"])
+    network = result["backbone"] + f" at {result['image_size']} px" * bool(result["image_size"])
     return (
-        f"{len(budget['seeds'])} seeds; {photos['train']:,} photos of {landmarks['train']} "
-        f"landmarks to learn from, {photos['evaluation']:,} of {landmarks['evaluation']} others "
-        f"to measure on. {tell(result)} {result['runs']} runs, {result['cpu_s'] / 60:.0f} minutes "
-        f"of one core of {result['machine']}, commit {result['commit']}, {result['date']}."
-    )
-
-
-def _head_budget(result: dict[str, Any]) -> str:
-    budget = result["budget"]
-    rates = ", ".join(f"{rate:g}" for rate in budget["head_lr"])
-    return (
-        f"{budget['steps']} steps; each loss has the head's rate (of {rates}) that is best on "
-        f"{100 * budget['held_out']:g} % of the training landmarks held out, others for each seed; "
-        f"proxies learn at {budget['proxy_lr']:g}. `python -m pipelines.claims head`:"
-    )
-
-
-def _finetune_budget(result: dict[str, Any]) -> str:
-    options = result["budget"]["options"]
-    run, batch = options["defaults"], options["classes_per_batch"] * options["images_per_class"]
-    return (
-        f"{run['steps']} steps of {batch} photos at {options['image_size']} px, no layer frozen "
-        f"but batch-norm's statistics; the backbone learns at {run['lr']:g}, the head at "
-        f"{run['head_lr']:g}, proxies at {run['proxy_lr']:g}, whatever the loss. "
-        "`python -m pipelines.claims finetune`:"
+        f"{parts}, {budget['seeds']} seeds each; in the first {fit:,} samples of {known} "
+        f"classes to learn from, {test:,} of {others} others to measure on. {network}, "
+        f"{budget['steps']:,} steps. Rates ({rates}; with proxies each with {proxies} for them) "
+        f"are the best of the grid on a third of the fold's training classes, {budget['draws']} "
+        f"draw{'s' * (budget['draws'] > 1)}. `python -m pipelines.claims {result['claims']}`: "
+        f"{result['runs']:,} runs, {result['cpu_s'] / 60:.0f} minutes of one core of "
+        f"{result['machine']}, commit {result['commit']}, {result['date']}."
     )
 
 

@@ -1,10 +1,15 @@
 import os
+import shutil
 import signal
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hgld.model  # noqa: F401  first: its import hook has to precede torchvision, timm, open_clip
+from tests.object_store import Bucket, make_bucket, serve_s3
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C
@@ -23,3 +28,47 @@ def real_data() -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return folder
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """Address of an S3 server in a process of its own."""
+    with serve_s3() as address:
+        yield address
+
+
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A browser that asks for nothing on its own; in CI it has to be there."""
+    path = shutil.which("chromium")
+    if path is None:
+        assert not os.environ.get("CI"), "chromium is missing; run make system"
+        pytest.skip("chromium is missing; run make system")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=QUIET)
+        yield browser
+        browser.close()
+
+
+_numbers = count()
+
+
+@pytest.fixture
+def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """An empty bucket; this process reaches it through its environment."""
+    made = make_bucket(s3_server, f"bucket-{next(_numbers)}")
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    return made

@@ -1,6 +1,7 @@
 """A listener that remembers what a run did."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from hgld.pipeline.counting import Summary
 from hgld.pipeline.stages import Stage
@@ -18,6 +19,9 @@ class Notes:
     def starts(self, stage: Stage, reasons: Sequence[str]) -> None:
         self.ran.append(stage.name)
         self.why[stage.name] = "; ".join(reasons)
+
+    def working(self, stage: Stage) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def finished(self, summary: Summary) -> None:
         self.summaries[summary.stage] = summary

@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from PIL import Image
 
 from hgld.artifacts import hash_file
 from hgld.config import SourceOptions, StageContext
+from hgld.ranking.curves import CurveValues
+from hgld.ranking.levels import count_levels
 
 LEVELS = ("kind", "supercategory", "landmark")
 PLACES = {  # landmark_id -> classes above it
@@ -234,7 +237,11 @@ def _write_ranking(folder: Path, name: str, index: pd.DataFrame, depth: int) -> 
     angles = np.arange(len(classes)) / len(classes)
     means = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     arrays = {"levels": levels, "query_ids": ids, "order": order, "gallery_ids": ids}
-    np.savez(folder / f"{name}.npz", **arrays, classes=classes, class_means=means)
+    curves = CurveValues.of(levels[:, :-1], depth)
+    counts = count_levels(torch.from_numpy(levels), depth).numpy()
+    more = {"classes": classes, "class_means": means, "counts": counts}
+    more |= {f"curve_{key}": values for key, values in vars(curves).items()}
+    np.savez(folder / f"{name}.npz", **arrays, **more)
 
 
 def _write_losses(folder: Path) -> None:

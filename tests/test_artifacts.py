@@ -2,6 +2,7 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -213,13 +214,30 @@ def test_a_folder_is_the_old_or_the_new_one_wherever_it_was_stopped(
     assert found == 2 * [["old", "old"]] + (STEPS - 1) * [["new", "new"]]
 
 
-def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path) -> None:
-    (tmp_path / "release").write_text("mine")
+@pytest.mark.parametrize("make", [Path.touch, os.mkfifo])
+def test_a_file_in_the_place_of_a_folder_is_told(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    make(tmp_path / "release")
     with (
         pytest.raises(InvalidData, match="stands where a folder"),
         atomic_folder(tmp_path / "release"),
     ):
         raise AssertionError("nothing is written")
+
+
+def test_a_pipe_and_the_current_folder_are_not_replaced_by_a_folder(tmp_path, monkeypatch) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.chdir(tmp_path)
+    for path, message in (
+        (tmp_path / "pipe", "stands where a folder"),
+        (Path(), "cannot be replaced"),
+        (Path("new", ".."), "cannot be replaced"),
+    ):
+        with pytest.raises(InvalidData, match=message), atomic_folder(path):
+            raise AssertionError("nothing is written")
+    assert (tmp_path / "pipe").is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_a_spreadsheet_table_has_a_byte_order_mark_and_crlf(tmp_path: Path) -> None:

@@ -186,6 +186,38 @@ def test_a_path_in_the_file_is_relative_to_it_and_one_of_the_command_line_to_the
     assert pipeline.evaluate.models == {"b": str(here / "b.npz"), "c": "timm:resnet50"}
 
 
+def test_a_model_is_a_text_or_a_table_and_its_code_is_relative_to_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    models = 'a = "python:net.py:build"\nb = "python:nets.small:build"\n'
+    models += 'c = { source = "python:net.py:build", image_size = 64 }\n'
+    file.write_text(f'labels = "l"\n[evaluate.models]\n{models}')
+    found = load_pipeline(file).evaluate
+    own = f"python:{tmp_path}/net.py:build"
+    assert found.sources == {"a": own, "b": "python:nets.small:build", "c": own}
+    assert found.models["a"] == own
+    net = tmp_path / "net.py"
+    assert found.brought_paths() == {"models.a": net, "models.c": net}
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ('"python:net.py"', "evaluate.models.m: expected python:FILE.py:FUNCTION or"),
+        ("3", "evaluate.models.m: expected a table (found 3)"),
+        ('{ source = "timm:a", sise = 3 }', "unknown key 'evaluate.models.m.sise'"),
+        ("{ image_size = 3 }", "evaluate.models.m.source is missing; add it to the file"),
+        ('{ source = "timm:a", image_size = 0 }', "evaluate.models.m.image_size: input should be"),
+        ('{ source = "run:model", eval_crop = 3 }', "eval_crop is not for run:model: a trained"),
+    ],
+)
+def test_a_wrong_model_is_one_clear_line(tmp_path: Path, model: str, says: str) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(f'labels = "l"\n[evaluate.models]\nm = {model}\n')
+    with pytest.raises(UsageError) as caught:
+        load_pipeline(file)
+    assert says in str(caught.value) and "<" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("file", "current", "work"),
     [
@@ -218,3 +250,63 @@ def test_a_fault_that_all_runs_inherit_is_told_once(setting: str) -> None:
 def test_the_address_of_an_api_is_one(address: str) -> None:
     with pytest.raises(ValidationError, match=r"is not an address such as https://example\.org"):
         ScrapeOptions(commons_api=address)
+
+
+def test_a_base_gives_what_the_file_does_not_and_keeps_its_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "base.toml").write_text(
+        'title = "of the base"\nlabels = "labels"\n[train]\ndim = 64\n'
+        '[train.runs.a]\nloss = "ROADMAP"\nloss_options = { preset = "paper", lam = 0.1 }\n'
+    )
+    middle = 'base = "shared/base.toml"\n[train]\nseeds = [1, 2]\n'
+    (tmp_path / "middle.toml").write_text(middle)
+    own = 'base = "middle.toml"\n[train]\nseeds = [3]\n[train.runs.a.loss_options]\nlam = 0.5\n'
+    (tmp_path / "own.toml").write_text(own)
+    pipeline = load_pipeline(tmp_path / "own.toml")
+    assert (pipeline.title, pipeline.train.dim) == ("of the base", 64)
+    assert pipeline.labels == tmp_path / "shared" / "labels"
+    assert pipeline.train.seeds == (3,)
+    assert pipeline.train.runs["a"].loss_options == {"preset": "paper", "lam": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("base", "says"),
+    [
+        ('"no.toml"', "no.toml does not exist"),
+        ('"own.toml"', "leads back to this file"),
+        ('"link.toml"', "leads back to this file"),
+        ('"labels"', "labels is not a file"),
+        ('""', "expected the path of another pipeline file"),
+        ("7", "expected the path of another pipeline file"),
+    ],
+)
+def test_a_base_that_cannot_be_read_is_one_clear_line(tmp_path: Path, base: str, says: str) -> None:
+    (tmp_path / "own.toml").write_text(f'base = {base}\nlabels = "labels"\n')
+    (tmp_path / "link.toml").symlink_to("own.toml")
+    (tmp_path / "labels").mkdir()
+    with pytest.raises(UsageError, match=rf"own.toml: base .*{says}"):
+        load_pipeline(tmp_path / "own.toml")
+
+
+def test_a_fault_in_a_base_is_told_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text("[train]\nepochz = 3\n")
+    (tmp_path / "own.toml").write_text('base = "base.toml"\nlabels = "labels"\n')
+    with pytest.raises(UsageError, match=r"own.toml on its base 'base.toml': unknown key 'train"):
+        load_pipeline(tmp_path / "own.toml")
+
+
+def test_only_the_named_runs_are_trained(tmp_path: Path) -> None:
+    path = write(tmp_path, "[train.runs.a]\n[train.runs.b]\n[train.runs.c]\n")
+    assert list(load_pipeline(path, ["train.only=['c', 'a']"]).train.runs) == ["c", "a"]
+    assert list(load_pipeline(path, ["train.only=[]"]).train.runs) == ["a", "b", "c"]
+    with pytest.raises(UsageError, match=r"unknown run 'd' \(there are a, b, c\)"):
+        load_pipeline(path, ["train.only=['d']"])
+    with pytest.raises(UsageError, match=r"unknown run \['a'\]"):
+        load_pipeline(path, ["train.only=[['a']]"])
+
+
+def test_only_names_runs_also_where_the_file_has_none(tmp_path: Path) -> None:
+    path = write(tmp_path, "")
+    assert list(load_pipeline(path, ["train.only=['model']"]).train.runs) == ["model"]
+    with pytest.raises(UsageError, match=r"unknown run 'd' \(there are model\)"):
+        load_pipeline(path, ["train.only=['d']"])

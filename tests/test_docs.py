@@ -7,11 +7,15 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from hgld.cli import app, guarded
+from hgld.config import LossName
 from hgld.pipeline.stages import STAGES, stage_names
+from hgld.ranking.rankings import FORMS
+from hgld.report.metrics_table import MEANINGS
 from tests.shards.shard_world import make_world
 from tests.test_layers import LAYERS
 
@@ -22,8 +26,9 @@ RECORD = runpy.run_path("pipelines/record.py")
 
 
 def python_blocks() -> list[tuple[Path, str]]:
-    """Python examples of the pages."""
-    texts = [(path, path.read_text(encoding="utf-8")) for path in PAGES]
+    """Python examples of the pages but the one whose commands have a test of their own."""
+    pages = [path for path in PAGES if path.name != "from-class-names.md"]
+    texts = [(path, path.read_text(encoding="utf-8")) for path in pages]
     return [
         (p, code) for p, text in texts for code in re.findall(r"```python\n(.*?)```", text, re.S)
     ]
@@ -76,9 +81,26 @@ def test_the_functions_in_the_walks_are_those_of_the_stages() -> None:
     assert named and named <= {stage.function for stage in STAGES}
 
 
+def test_the_table_of_losses_has_every_loss() -> None:
+    table = page("train.md").split("## Losses")[1].split("## ")[0]
+    names = set(re.findall(r"`(\w+)`", table))
+    assert {name.removeprefix("Sigma") for name in get_args(LossName)} <= names
+    assert f"one of {len(get_args(LossName))} losses" in page("train.md")
+    assert f"{len(get_args(LossName))} losses in all" in README
+
+
+def test_every_metric_is_in_the_table_of_metrics_and_has_a_meaning_in_the_report() -> None:
+    table = page("evaluate.md").split("## Which metric to report")[1].split("\n\nEq. 20")[0]
+    names = {*FORMS, "CPCC"}
+    assert names <= set(re.findall(r"`([A-Za-z-]+)[`@:(]", table))
+    assert names == set(MEANINGS)
+
+
 def test_the_readme_names_every_pipeline() -> None:
+    rows = Path("pipelines/README.md").read_text("utf-8")
     for path in Path("pipelines").glob("*.toml"):
-        assert f"`pipelines/{path.name}`" in README
+        derived = path.read_text("utf-8").find("\nbase = ") > 0
+        assert f"`{path.stem}:" in rows if derived else f"`pipelines/{path.name}`" in README
 
 
 def test_the_figures_in_the_pages_are_those_of_the_recorded_results() -> None:

@@ -17,7 +17,8 @@ from hgld.evaluate import evaluate_models
 from hgld.evaluate.ranking import rank_sides
 from hgld.model import load_model
 from hgld.model.image import evaluation_transform
-from hgld.shards.index import read_index
+from hgld.ranking.metrics import cpcc
+from hgld.shards.index import labels_of, read_index
 from hgld.shards.read import read_image
 from hgld.tasks import watched_by
 from hgld.train import train_models
@@ -389,3 +390,16 @@ def test_a_model_folder_that_was_changed_is_not_measured(
     (folder / file).write_bytes(data)
     with pytest.raises(InvalidData, match=rf"folder/{file}: "):
         evaluate(models={"x": str(folder)})
+
+
+def test_the_cpcc_of_a_model_is_a_mean_without_queries(
+    evaluate: Evaluate, shards: Path, models: Path
+) -> None:
+    report, values = evaluate(gallery="train", metrics=("CPCC", "H-AP"))
+    for name in ("plain", "trained"):
+        rows, vectors = embed(shards, models / name, "train")
+        expected = cpcc(torch.from_numpy(vectors), torch.from_numpy(labels_of(rows)))
+        assert report["models"][name]["mean"]["CPCC"] == pytest.approx(expected, abs=1e-6)
+    assert report["metrics"] == ["H-AP", "CPCC"] and "CPCC" not in set(values["metric"])
+    with pytest.raises(UsageError, match="names no metric of queries"):
+        evaluate(metrics=("CPCC",))

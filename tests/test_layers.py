@@ -16,7 +16,6 @@ LAYERS = [
     {"sources", "hierarchy"},
     {"shards", "model"},
     {
-        "artifacts",
         "bootstrap",
         "credit",
         "figures",
@@ -26,8 +25,8 @@ LAYERS = [
         "ranking",
         "tasks",
     },
-    {"config", "stopping"},
-    {"compiled", "errors", "lazy", "words"},
+    {"artifacts", "config", "ray_tasks", "storage"},
+    {"compiled", "errors", "lazy", "stopping", "torchvision_operators", "words"},
 ]
 MODULES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = {"torch", "pandas", "numpy", "open_clip", "timm", "sklearn", "webdataset", "matplotlib"}

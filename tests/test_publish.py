@@ -13,6 +13,7 @@ from hgld.artifacts import ARTIFACTS, Table
 from hgld.config import PublishOptions
 from hgld.errors import InvalidData
 from hgld.publish import release_folder, release_published, write_release
+from hgld.storage import RemoteFolder
 from tests.made_run import CC, PLACES, MadeRun, context, make_run
 
 PUBLISHED = ["landmark_id", "category", "supercategory", "hierarchical_label"]
@@ -152,6 +153,23 @@ def test_the_removal_list_names_images_but_not_why(run: MadeRun) -> None:
     out = release(run)
     assert (out / "removals.csv").read_text() == "image_id\nbeef\n"
     assert "those that were (1 so far)" in card(out)[1]
+
+
+def test_a_release_takes_shards_from_the_url_they_were_exported_to(
+    run: MadeRun, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    expected = {name: (release(run) / name).read_bytes() for name in files(release(run))}
+    for tar in run.shards.glob("*.tar"):
+        tar.rename(there / tar.name)
+    shutil.copy(run.shards / "manifest.json", there)
+    stored = RemoteFolder(there.as_uri()).stat("manifest.json")
+    assert stored is not None
+    note = {"url": there.as_uri(), "manifest": stored.stamp}
+    (run.shards / ".location.json").write_text(json.dumps(note), encoding="utf-8")
+    out = release(run)
+    assert {name: (out / name).read_bytes() for name in files(out)} == expected
 
 
 def test_shards_that_hold_a_removed_image_are_not_released(run: MadeRun) -> None:

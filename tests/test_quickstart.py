@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 PIPELINE = "pipelines/quickstart.toml"
@@ -46,6 +47,20 @@ def outputs(work: Path) -> dict[str, bytes]:
     return {str(path.relative_to(work)): path.read_bytes() for path in files}
 
 
+def test_the_status_of_a_finished_run_needs_no_heavy_library(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    heavy = "{'torch', 'sklearn', 'webdataset', 'duckdb', 'pandas', 'numpy', 'pyarrow'}"
+    code = (
+        "import sys; from hgld.cli import app\n"
+        f"app(['status', {PIPELINE!r}, '--work', {str(finished[0])!r}], standalone_mode=False)\n"
+        f"print({heavy} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {line.split()[1] for line in done.stdout.splitlines()[:-1]} == {"fresh"}
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
 def test_it_ends_with_the_metrics_and_the_report(
     finished: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
@@ -54,6 +69,8 @@ def test_it_ends_with_the_metrics_and_the_report(
     assert re.search(r"^H-AP +\d+\.\d", done.stdout, re.M)
     assert done.stdout.splitlines()[-1] == f"report: {work}/report/report.html"
     assert (work / "report" / "report.html").stat().st_size > 10_000
+    page = " ".join((work / "report" / "report.html").read_text("utf-8").split())
+    assert re.search(r"\d+ images of “test” searched among \d+ images of “index”\.", page)
 
 
 def test_a_second_run_does_nothing_and_says_so(
@@ -85,3 +102,22 @@ def test_the_screen_in_the_pages_is_what_explain_shows(
     )
     numbers = re.compile(r"^(cluster|  +distance).*\n", re.M)  # k-means may differ elsewhere
     assert numbers.sub("", done.stdout) == numbers.sub("", f"landmark {shown}")
+
+
+def test_a_model_is_drawn_as_a_map_and_compared_in_pictures(
+    finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    work, out, pages = finished[0], tmp_path / "map", tmp_path / "pages"
+    hgld = [sys.executable, "-m", "hgld", "evaluations"]
+    command = [*hgld, "map", f"{work}:happier", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{out}/map.html", f"{out}/map.parquet"]
+    table = pq.read_table(out / "map.parquet")
+    assert table["split"].value_counts().to_pylist() == [
+        {"values": "index", "counts": 192},
+        {"values": "test", "counts": 57},
+    ]
+    command = [*hgld, "compare", f"{work}:smooth_ap", f"{work}:happier", "--out", str(pages)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == f"page: {pages}/comparison.html"
+    assert (pages / "comparison-gain.png").is_file()

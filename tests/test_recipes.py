@@ -3,32 +3,51 @@
 Random weights and small batches, but the recipe's own architecture, sampler, losses and rates.
 """
 
+import json
+import os
 import shlex
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from hgld.artifacts import ARTIFACTS, Folder
+from hgld.artifacts.ranking_file import RankingFile
+from hgld.cli import app, guarded
 from hgld.config import Pipeline, RunOptions, StageContext, load_pipeline
+from hgld.evaluate import evaluate_models
 from hgld.evaluate.protocol import choose_metrics
 from hgld.model import build_image_model
 from hgld.model.backbones import find_backbone
 from hgld.pipeline.stages import Stage, active_stages, load_function
+from hgld.shards import read_index
 from hgld.train.data import TrainingData
 from hgld.train.learner import Learner
 from hgld.train.objective import build_loss, takes_references
 from tests.made_shards import feed_batches
+from tests.sources.made_set import in_memory
 from tests.sources.native_sets import (
     write_cub,
     write_dyml,
     write_gldv2,
+    write_ilias,
+    write_in_shop,
     write_inaturalist,
     write_photos,
     write_product,
+    write_revisited,
+    write_sfm_120k,
     write_sop,
+    write_uned,
+    write_vehicle_id,
+    write_vggface2,
 )
 
 Load = Callable[[str, list[str]], tuple[Pipeline, TrainingData]]
@@ -42,25 +61,33 @@ SETS = {  # pipeline: folder of its data set below HGLD_DATA, what makes a small
     "dyml-animal": ("dyml_animal", write_dyml),
     "dyml-product": ("dyml_product", write_product),
     "h-gldv2": ("gldv2", write_gldv2),
+    "in-shop": ("In_shop", write_in_shop),
+    "vehicle-id": ("VehicleID_V1.0", write_vehicle_id),
+    "sfm-120k": ("retrieval-SfM-120k", write_sfm_120k),
+    "vggface2": ("VGGFace2", write_vggface2),
 }
 TO_COPY = {"folder": ("photos", write_photos)}
-LEVELS = {"sop": 2, "inat-base": 2, "inat-full": 7}
+TO_MEASURE = {"uned": ("UnED", write_uned), "ilias": ("ilias", write_ilias)}
+LEVELS = {"sop": 2, "inat-base": 2, "inat-full": 7, "vehicle-id": 1, "sfm-120k": 1, "vggface2": 1}
 SMALL = ["export.shard_megabytes=0.05", "train.pretrained=false", "train.precision=float32",
          "train.device=cpu", "train.workers=0"]  # fmt: skip
 CNN = [*SMALL, "train.image_size=64", "train.classes_per_batch=2", "train.images_per_class=4"]
 TRANSFORMER = [*SMALL, "train.classes_per_batch=2", "train.images_per_class=2"]
 
 
-def variants() -> list[tuple[str, list[str]]]:
-    """The other commands that the head of a pipeline gives, with a backbone of their own."""
-    found = []
-    for name in SETS:
-        for line in Path(f"pipelines/{name}.toml").read_text("utf-8").splitlines():
-            if "hgld run" in line and "train.backbone" in line:
-                words = shlex.split(line, comments=False)[1:]
-                settings = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
-                found.append((name, settings))
-    return found
+def base_of(name: str) -> str:
+    """Pipeline whose shards a pipeline trains on: sop-vit builds on sop-deit, and that on sop."""
+    base = tomllib.loads(Path(f"pipelines/{name}.toml").read_text("utf-8")).get("base")
+    return name if base is None else base_of(base.removesuffix(".toml"))
+
+
+DERIVED = [
+    path.stem
+    for path in sorted(Path("pipelines").glob("*.toml"))
+    if base_of(path.stem) != path.stem
+]
+FOUR = [f"{of}-{net}" for of in ("sop", "inat-base", "cub") for net in ("deit", "vit")]
+TABLES = tomllib.loads(Path("pipelines/papers/tables.toml").read_text("utf-8"))["table"]
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +109,7 @@ def load(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
 
     def load(name: str, settings: list[str]) -> tuple[Pipeline, TrainingData]:
         pipeline = load_pipeline(Path(f"pipelines/{name}.toml"), settings)
-        shards = export(name, data_folder)
+        shards = export(base_of(name), data_folder)
         return pipeline, TrainingData.read(shards, pipeline.train)
 
     return load
@@ -91,7 +118,7 @@ def load(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
 @cache
 def export(name: str, data_folder: Path) -> Path:
     """Shards of the small set, made by the stages that the pipeline names."""
-    folder, writer = (SETS | TO_COPY)[name]
+    folder, writer = (SETS | TO_COPY | TO_MEASURE)[name]
     work = data_folder / "work" / name
     source = data_folder / folder
     if not source.exists():
@@ -114,7 +141,9 @@ def run_stage(stage: Stage, pipeline: Pipeline, work: Path, made: dict[str, obje
     extra = {"out": work / folders[0]} if folders else {}
     found = load_function(stage.function)(*reads, options=options, context=context, **extra)
     tables = [name for name in stage.writes if name not in folders]
-    made.update(zip(tables, found if isinstance(found, tuple) else (found,), strict=True))
+    made.update(
+        zip(tables, in_memory(found if isinstance(found, tuple) else (found,)), strict=True)
+    )
 
 
 def take_steps(pipeline: Pipeline, data: TrainingData, run: RunOptions) -> int:
@@ -135,7 +164,8 @@ def take_steps(pipeline: Pipeline, data: TrainingData, run: RunOptions) -> int:
 
 
 def main_run(pipeline: Pipeline) -> RunOptions:
-    return pipeline.train.runs.get("happier") or pipeline.train.runs["roadmap"]
+    runs = pipeline.train.runs
+    return runs.get("happier") or runs.get("roadmap") or list(runs.values())[1]
 
 
 @pytest.mark.parametrize("name", SETS | TO_COPY)
@@ -145,29 +175,53 @@ def test_a_recipe_builds_its_model_and_takes_two_steps(name: str, load: Load) ->
     assert take_steps(pipeline, data, main_run(pipeline)) == 8
 
 
-@pytest.mark.parametrize(("name", "settings"), variants())
-def test_its_transformers_resolve(name: str, settings: list[str], load: Load) -> None:
-    pipeline, data = load(name, [*settings, *TRANSFORMER])
-    options = pipeline.train
+@pytest.mark.parametrize("name", [name for name in DERIVED if name in FOUR])
+def test_the_transformers_resolve(name: str, load: Load) -> None:
+    options = load(name, TRANSFORMER)[0].train
     assert find_backbone(options)[0].startswith(("deit_small_patch16_224", "vit_base_patch16_224"))
     assert (options.image_size, options.eval_crop, options.defaults.optimizer) == (
         224,
         224,
         "adamw",
     )
-    assert build_loss(main_run(pipeline), data.class_labels, options.dim, seed=0)
+    assert [run.memory > 0 for run in options.runs.values()] == [True]
 
 
-@pytest.mark.parametrize("settings", [settings for name, settings in variants() if name == "sop"])
-def test_transformers_take_two_steps(settings: list[str], load: Load) -> None:
+@pytest.mark.parametrize("name", ["sop-deit", "sop-vit", "roadmap-2021-sop-deit"])
+def test_transformers_take_two_steps(name: str, load: Load) -> None:
     """Those of the other recipes are the same networks at other rates."""
-    pipeline, data = load("sop", [*settings, *TRANSFORMER])
-    assert take_steps(pipeline, data, main_run(pipeline)) == 4
+    pipeline, data = load(name, TRANSFORMER)
+    assert take_steps(pipeline, data, list(pipeline.train.runs.values())[-1]) == 4
+
+
+@pytest.mark.parametrize(
+    "name", sorted({run for t in TABLES for row in t["rows"] for run in row["runs"]})
+)
+def test_a_row_of_a_table_takes_two_steps(name: str, load: Load) -> None:
+    """A small network for all rows; the recipes' own ones take steps in the tests above."""
+    file, run = name.split(":")
+    small = ["train.backbone=resnet18", "train.image_size=32", "train.dim=16", "train.pooling=avg"]
+    # Of two classes, a blackbox loss with a small lambda would have no gradient.
+    four = ["train.classes_per_batch=4", "train.images_per_class=2"]
+    pipeline, data = load(file, [*CNN, *small, *four, "train.only=[]"])
+    assert take_steps(pipeline, data, pipeline.train.runs[run]) == 8
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table["name"])
+def test_a_table_has_a_figure_for_each_column(table: dict[str, Any]) -> None:
+    for row in table["rows"]:
+        figures = row["figures"].split()
+        assert len(figures) == len(table["columns"].split(", ")), row["row"]
+        assert all(figure == "-" or 0.0 <= float(figure) <= 100.0 for figure in figures)
+        for run in row["runs"]:
+            file, name = run.split(":")
+            settings = [*row.get("set", "").split(), "train.only=[]"]
+            assert name in load_pipeline(Path(f"pipelines/{file}.toml"), settings).train.runs
 
 
 @pytest.mark.parametrize("name", SETS | TO_COPY)
 def test_every_loss_of_a_recipe_has_a_gradient(name: str, load: Load) -> None:
-    pipeline, data = load(name, CNN)
+    pipeline, data = load(name, [*CNN, "train.only=[]"])
     labels = torch.from_numpy(data.labels[:: max(1, len(data.labels) // 8)].repeat(2, axis=0))
     for run in (run for run in pipeline.train.runs.values() if run.steps):
         loss = build_loss(run, data.class_labels, 16, seed=0)
@@ -192,3 +246,104 @@ def test_a_recipe_opens_with_its_command_figures_hardware_and_hours(name: str) -
 def test_a_recipe_measures_what_its_levels_have(name: str, load: Load) -> None:
     pipeline, data = load(name, CNN)
     assert choose_metrics(pipeline.evaluate.metrics, tuple(data.levels))
+
+
+def test_landmarks_are_trained_embedded_at_their_own_size_and_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands at the top of sfm-120k.toml, with a network and steps for a test."""
+    head = Path("pipelines/sfm-120k.toml").read_text("utf-8").split("#\n")[1]
+    lines = head.replace("#", "").replace("\\\n", "").replace("$HGLD_DATA", str(tmp_path))
+    _, *commands = [shlex.split(line)[1:] for line in lines.splitlines()]
+    monkeypatch.setenv("HGLD_DATA", str(tmp_path))
+    write_sfm_120k(tmp_path / "retrieval-SfM-120k")
+    write_revisited(tmp_path / "roxford5k")
+    small = [*TRANSFORMER, "train.backbone=test_vit", "train.image_size=160", "train.eval_crop=160"]
+    small += ["train.eval_resize=160", "train.dim=8", "train.defaults.steps=1"]
+    own = {"run": [word for setting in small for word in ("--set", setting)]}
+    own["run"] += ["--work", str(tmp_path / "work/sfm-120k"), "--until", "train"]
+    for words in commands:
+        words = [word.replace("work/", f"{tmp_path}/work/") for word in words]
+        if "--trained-on" in words:
+            words[-1] = str(tmp_path / "work/sfm-120k")
+        assert guarded(lambda words=words: app([*words, *own.get(words[0], [])])) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[-3:]]
+    assert [row[0] for row in rows] == ["easy", "medium", "hard"]
+    assert [row[-1] for row in rows] == ["2", "2", "2"]
+
+
+def test_dyml_without_its_files_ends_as_hgld_does(tmp_path: Path) -> None:
+    command = [sys.executable, "pipelines/dyml.py", "--work", str(tmp_path / "work")]
+    environment = os.environ | {"HGLD_DATA": str(tmp_path), "PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "the source folder does not exist" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_dyml_is_measured_and_averaged_by_one_command(tmp_path: Path) -> None:
+    for name, writer in (
+        ("vehicle", write_dyml),
+        ("animal", write_dyml),
+        ("product", write_product),
+    ):
+        writer(tmp_path / "data" / f"dyml_{name}")
+    tiny = ["train.backbone=resnet18", "train.image_size=32", "train.dim=16", "train.seeds=[]"]
+    tiny += ["train.eval_resize=[32, 32]", "train.eval_crop=32", "train.defaults.steps=1"]
+    tiny += ["train.defaults.warmup_steps=0", 'train.only=["pretrained", "happier"]']
+    options = [word for setting in [*CNN, *tiny] for word in ("--set", setting)]
+    command = [sys.executable, "pipelines/dyml.py", "--work", str(tmp_path / "work"), *options]
+    environment = os.environ | {"HGLD_DATA": str(tmp_path / "data"), "PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    head, _, *rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    assert head.count("mAP") == 3 and [row.split(" | ")[0] for row in rows] == [
+        "| pretrained",
+        "| happier",
+    ]
+    kept = json.loads((tmp_path / "work" / "dyml.json").read_text("utf-8"))
+    levels = [
+        json.loads((tmp_path / f"work/animal/report-{level}.json").read_text("utf-8"))
+        for level in ("fine", "middle", "coarse")
+    ]
+    means = [report["models"]["happier"]["mean"]["AP:fine"] for report in levels]
+    assert kept["animal"]["happier"]["mAP"] == pytest.approx(sum(means) / 3)
+
+
+def test_uned_is_the_mean_over_domains_of_all_queries_in_one_gallery(
+    data_folder: Path, tmp_path: Path
+) -> None:
+    shards = export("uned", data_folder)
+    index, chance = read_index(shards), np.random.default_rng(0)
+    index = index.assign(embedding=[*chance.standard_normal((len(index), 4)).astype("float32")])
+    index[["image_id", "embedding"]].to_parquet(tmp_path / "mine.parquet")
+    pipeline = load_pipeline(Path("pipelines/uned.toml"), [])
+    models = {"mine": str(tmp_path / "mine.parquet")}
+    options = pipeline.evaluate.model_copy(update={"models": models})
+    context = StageContext("2026-01-01", tmp_path / "state", pipeline.source, tmp_path)
+    given = {"options": options, "context": context, "out": tmp_path / "out"}
+    report, values = evaluate_models(shards, tmp_path, **given)
+
+    gallery = index[index["split"].isin(["evaluation", "index"])]
+    precision: dict[str, list[float]] = {"cars": [], "met": []}
+    for one in index[index["split"].isin(["evaluation", "test"])].to_dict("records"):
+        others = gallery[gallery["image_id"] != one["image_id"]]
+        cosine = [v @ one["embedding"] / np.linalg.norm(v) for v in others["embedding"]]
+        right = (others["landmark_id"] == one["landmark_id"]).to_numpy()
+        cut = min(5, right.sum())
+        first = np.argsort(cosine)[::-1][:cut]
+        domain = "cars" if one["split"] == "evaluation" else "met"
+        precision[domain].append(right[first].sum() / cut)
+    assert {domain: len(found) for domain, found in precision.items()} == {"cars": 9, "met": 9}
+    expected = np.mean([np.mean(found) for found in precision.values()])
+    assert report["models"]["mine"]["mean"]["mMP@5 over domain"] == pytest.approx(expected)
+    found = values[values["metric"] == "mMP@5"]["value"].tolist()
+    assert sorted(found) == pytest.approx(sorted(precision["cars"] + precision["met"]))
+    ranking = RankingFile.load(tmp_path / "out/mine.npz")
+    assert (ranking.levels(ranking.query_ids.tolist())[:, -1] < 0).sum() == 9  # the own images
+
+
+def test_ilias_is_measured_by_its_pipeline(data_folder: Path, tmp_path: Path) -> None:
+    index = read_index(export("ilias", data_folder))
+    assert index.groupby("split").size().to_dict() == {"index": 14, "test": 4}
+    pipeline = load_pipeline(Path("pipelines/ilias.toml"), ["evaluate.queries=names"])
+    assert [stage.name for stage in active_stages(pipeline)][-2:] == ["evaluate", "report"]

@@ -492,7 +492,7 @@ def test_an_option_of_each_training_run_may_be_new_too_but_a_new_run_is_named(
     assert judge(stage, lock, then).state == "fresh"
     more = load_pipeline(tmp_path / "p.toml", ["train.runs.b.steps=3"])
     found = judge(stage, lock, Workspace(tmp_path / "p.toml", more, tmp_path))
-    assert found.state == "stale" and "train.runs.b.loss: None -> HAPPIER" in found.reasons
+    assert found.state == "stale" and "train.runs.b.loss: unused -> HAPPIER" in found.reasons
 
 
 @pytest.mark.parametrize(

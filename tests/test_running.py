@@ -1,6 +1,7 @@
 """What ``hgld status`` shows of a stage that runs in another process."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,7 +55,8 @@ def test_status_says_since_when_a_stage_runs_and_how_far_it_is(
     shown = json.loads(capsys.readouterr().out)["collect"]
     assert shown["state"] == "running"
     assert shown["reasons"][0].startswith("since ")
-    assert shown["reasons"][0].endswith("; Reading tars: 37 % (37 of 100)")
+    pattern = r".*; Reading tars: 37 % \(37 of 100\), [\d,.]+/s, about 1 s left"
+    assert re.fullmatch(pattern, shown["reasons"][0])
 
 
 def test_a_killed_stage_does_not_count_as_running(tmp_path: Path) -> None:
@@ -78,6 +80,13 @@ def test_the_file_goes_with_its_stage(tmp_path: Path) -> None:
         assert list((tmp_path / ".state").iterdir())
         _ = 1 / 0
     assert not list((tmp_path / ".state").iterdir())
+
+
+def test_after_its_last_item_a_part_is_no_longer_shown(tmp_path: Path) -> None:
+    with hold(tmp_path / ".lock", ""), record_running(tmp_path, "collect"):
+        assert list(track("ab", "Reading")) == ["a", "b"]
+        found = read_running(tmp_path)
+    assert found is not None and found.label == ""
 
 
 def test_a_disk_that_takes_no_more_does_not_stop_the_stage(

@@ -10,6 +10,7 @@ PEOPLE_WRITE = {
     "cluster_edits",
     "comments",
     "decisions",
+    "links",
     "overrides",
     "removals",
     "taxonomy",
@@ -25,7 +26,7 @@ def test_the_function_of_a_stage_exists(stage: Stage) -> None:
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda s: s.function)
 def test_a_stage_names_artifacts_that_exist_and_has_options(stage: Stage) -> None:
-    assert {*stage.reads, *stage.writes} <= set(ARTIFACTS)
+    assert {*stage.reads, *stage.also, *stage.writes} <= set(ARTIFACTS)
     assert stage.name in Pipeline.model_fields
     assert set(stage.uses) <= set(Pipeline.model_fields)
 
@@ -52,6 +53,10 @@ def test_the_checks_of_folders_exist() -> None:
         {"scrape": {"source": "table"}},
         {"scrape": {"source": "html"}},
         {"scrape": {"source": "dump"}},
+        {"source": {"kind": "folder"}, "scrape": {"source": "names"}},
+        {"source": {"kind": "folder"}, "scrape": {"source": "items"}},
+        {"scrape": {"source": "items", "most_hops": 2}, "cluster": {"ancestry": 2}},
+        {"cluster": {"on": "text+images", "seeds": "decided"}},
         {"evaluate": {"models": {"given": "timm:resnet50"}}},
     ],
     ids=str,
@@ -65,7 +70,8 @@ def test_what_a_stage_reads_is_written_before_it(options: dict[str, dict[str, st
 
 
 def test_a_pipeline_has_each_stage_once() -> None:
-    pipeline = Pipeline.model_validate({"labels": "x", "publish": {"name": "Mine"}})
+    options = {"publish": {"name": "Mine"}, "scrape": {"source": "items"}}
+    pipeline = Pipeline.model_validate({"labels": "x", **options})
     names = [stage.name for stage in active_stages(pipeline)]
     assert names == stage_names()
 

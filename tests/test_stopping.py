@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hgld.pipeline.stages import load_function
-from hgld.stopping import handle_with, stop_requests
+from hgld.stopping import handle_with, heard_despite_library, stop_requests
 from tests.hearing import Heard, hearing
 
 # As torch does where the import of numpy within its own fails.
@@ -29,6 +29,16 @@ def test_a_wish_that_nobody_heeds_is_heard_in_the_end(heeds: bool) -> None:
         assert asked()
         if heeds:
             raise ValueError
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError])
+def test_a_request_that_a_library_drops_or_replaces_is_heard(error: type[Exception] | None) -> None:
+    with hearing(), pytest.raises(Heard), heard_despite_library(int):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            if error is not None:
+                raise error from None
 
 
 @pytest.mark.parametrize("was", [signal.SIG_IGN, None])

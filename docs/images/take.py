@@ -1,10 +1,13 @@
-"""Takes the pictures of the review page: ``python docs/images/take.py``.
+"""Takes the pictures of the pages: ``python docs/images/take.py``.
 
-The quickstart's world with half of its values decided, opened in Chromium: wide and light with
-some decisions just made, narrow and dark with the panel of a value.
+The review of the quickstart's world with half of its values decided, opened in Chromium: wide and
+light with some decisions just made, narrow and dark with the panel of a value. Then the commands of
+docs/from-class-names.md: the review of its classes, and the report.
 """
 
 import csv
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,13 +24,14 @@ LEFT_OPEN = ("Q8502", "Q54050", "Q16970", "Q108325", "Q131681", "Q34038", "Q1584
 
 
 def main() -> None:
-    """Write ``review.png`` and ``review-phone.png`` beside this file."""
+    """Write the PNGs beside this file."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         page = make_page(Path(folder)).as_uri()
         program = shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         take_wide(browser, page)
         take_narrow(browser, page)
+        take_classes(browser, Path(folder) / "person")
         browser.close()
 
 
@@ -67,6 +71,45 @@ def take_narrow(browser: Browser, address: str) -> None:
     view.goto(address)
     view.locator(".row").nth(3).click()
     save(view, "review-phone.png", full=False)
+
+
+def take_classes(browser: Browser, folder: Path) -> None:
+    """The review of classes with the sure suggestions accepted, and the report after it."""
+    quickstart = str(ROOT / "pipelines" / "quickstart.toml")
+    text = (ROOT / "docs" / "from-class-names.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    run_in(folder, "run", quickstart, "--work", "work/quickstart", "--until", "clean")
+    subprocess.run([sys.executable, "-c", example], cwd=folder, check=True)
+    view = browser.new_page(viewport={"width": 1280, "height": 820}, reduced_motion="reduce")
+    for words in map(shlex.split, re.findall(r"^hgld (.*)$", text, re.M)):
+        if "--apply" in words:
+            view.goto((folder / "work" / "mine" / "review.html").as_uri())
+            accept_and_save(view, folder / "work" / "mine" / "review.csv")
+        run_in(folder, *words)
+    view.goto((folder / "work" / "mine" / "report" / "report.html").as_uri())
+    save(view, "classes-report.png", full=False)
+
+
+def run_in(folder: Path, *words: str) -> None:
+    """A command of hgld in the folder of a person, who is asked for nothing."""
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "hgld", *words]
+    subprocess.run(command, cwd=folder, check=False)  # 20: values are open
+
+
+def accept_and_save(view: Page, sheet: Path) -> None:
+    """Accept the sure suggestions, take the picture, keep the others, write the sheet."""
+    view.keyboard.press("S")
+    view.keyboard.press("Enter")
+    view.wait_for_timeout(3000)
+    save(view, "classes-review.png", full=False)
+    left = re.search(r"(\d+) values open", view.inner_text("body"))
+    assert left is not None
+    for _ in range(int(left[1])):
+        view.keyboard.press("K")
+    with view.expect_download() as download:
+        view.get_by_text("Download review.csv").click()
+    download.value.save_as(sheet)
 
 
 def save(view: Page, name: str, full: bool = True) -> None:

@@ -14,9 +14,11 @@ from hgld.artifacts.atomic import (
     finish_files,
     hash_file,
     left_behind,
+    map_sealed,
     named_in_errors,
     read_sealed,
     require_file,
+    require_folder,
     write_sealed,
 )
 from hgld.artifacts.catalogue import (
@@ -24,6 +26,7 @@ from hgld.artifacts.catalogue import (
     CHANGES,
     DECISIONS,
     ID_SPACES,
+    ITEM_IDS,
     KINDS,
     SPACE_OF_SPLIT,
     SPLITS,
@@ -48,6 +51,14 @@ from hgld.artifacts.formats import (
     read_array,
     read_arrays,
 )
+from hgld.artifacts.large_tables import (
+    LargeTable,
+    engine,
+    query_csv,
+    sql_text,
+    write_query,
+)
+from hgld.artifacts.plain_pickle import read_plain_pickle
 from hgld.artifacts.table_checks import ColumnType
 from hgld.artifacts.tree import Tree, list_tree, size_of_file
 
@@ -56,6 +67,7 @@ __all__ = [
     "CHANGES",
     "DECISIONS",
     "ID_SPACES",
+    "ITEM_IDS",
     "KINDS",
     "SPACE_OF_SPLIT",
     "SPLITS",
@@ -63,6 +75,7 @@ __all__ = [
     "ColumnType",
     "Folder",
     "Json",
+    "LargeTable",
     "Table",
     "Tree",
     "VectorFile",
@@ -73,21 +86,28 @@ __all__ = [
     "columns_of",
     "declared_table",
     "edit_csv",
+    "engine",
     "file_stamp",
     "finish_files",
     "hash_file",
     "left_behind",
     "list_tree",
+    "map_sealed",
     "named_in_errors",
     "parse_csv",
+    "query_csv",
     "read_array",
     "read_arrays",
     "read_csv",
     "read_header",
+    "read_plain_pickle",
     "read_sealed",
     "require_file",
+    "require_folder",
     "row_in_file",
     "size_of_file",
+    "sql_text",
     "write_csv",
+    "write_query",
     "write_sealed",
 ]

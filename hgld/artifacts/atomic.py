@@ -13,8 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hgld.errors import InvalidData
+from hgld.errors import InvalidData, UsageError
+
+if TYPE_CHECKING:
+    import hashlib
+
+    import numpy as np
 
 __all__ = [
     "atomic_files",
@@ -24,9 +30,11 @@ __all__ = [
     "finish_files",
     "hash_file",
     "left_behind",
+    "map_sealed",
     "named_in_errors",
     "read_sealed",
     "require_file",
+    "require_folder",
     "write_sealed",
 ]
 
@@ -35,8 +43,12 @@ SEAL = sha256().digest_size  # bytes at the end of the file, which readers of .n
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` if the block succeeds.
+
+    Args:
+        path: of the file.
+        durable: sync it to the disk; a cache needs only the rename.
 
     Raises:
         InvalidData: ``path`` is a folder, a pipe, a device or a stream such as /dev/stdout.
@@ -51,9 +63,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
     try:
         with named_in_errors(path):
             yield temporary
-            _sync(temporary)
+            if durable:
+                _sync(temporary)
             temporary.replace(path)
-            _sync(path.parent)  # the rename is durable only once its folder is synced
+            if durable:
+                _sync(path.parent)  # the rename is durable only once its folder is synced
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -66,11 +80,10 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     name. A kill between the two renames leaves it there; the next call restores it.
 
     Raises:
-        InvalidData: ``path`` is a file or a link.
+        InvalidData: ``path`` is not a folder, is a link, or is the current folder.
         OSError: leftovers of an earlier call cannot be removed, or the disk fails.
     """
-    if path.is_symlink() or path.is_file():
-        raise InvalidData(f"{path}: a file or link stands where a folder belongs; move it away")
+    require_folder(path)
     temporary, aside = path.with_name(f".{path.name}.tmp"), path.with_name(f".{path.name}.old")
     _bring_back(aside, path)
     for left in filter(Path.exists, (temporary, aside)):  # leftovers of a killed run
@@ -206,6 +219,33 @@ def require_file(path: Path) -> None:
         raise InvalidData(f"{path}: a pipe or a device, where a file belongs; move it away")
 
 
+def require_folder(path: Path, *own: str) -> None:
+    """Refuse a path that cannot be replaced by a new folder, before it is made.
+
+    Args:
+        path: of the folder; may be missing.
+        own: names of the files that may be lost; if any are given, others are refused.
+
+    Raises:
+        InvalidData: it is a file, a device, a link, or the current folder.
+        UsageError: it holds other files.
+    """
+    # root could replace even a device
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise InvalidData(
+            f"{path}: a file, link or device stands where a folder belongs; name another path"
+        )
+    if path.name in ("", ".."):
+        raise InvalidData(f"{path}: this folder cannot be replaced; name a new one in it")
+    if not own or not path.is_dir():
+        return
+    if other := sorted({file.name for file in path.iterdir()} - {*own}):
+        raise UsageError(
+            f"{path}: holds other files, such as {other[0]}; give a new folder, or one that this "
+            "command wrote"
+        )
+
+
 def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -215,9 +255,9 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def write_sealed(path: Path, content: bytes | memoryview, holds: str) -> None:
+def write_sealed(path: Path, content: bytes | memoryview, holds: str, durable: bool = True) -> None:
     """Write atomically; ``holds`` describes the content and its inputs and is part of the hash."""
-    with atomic_path(path) as temporary, temporary.open("wb") as file:
+    with atomic_path(path, durable) as temporary, temporary.open("wb") as file:
         file.write(content)
         file.write(_seal(content, holds))
         file.flush()
@@ -235,8 +275,34 @@ def read_sealed(path: Path, holds: str) -> memoryview | None:
     return content if _seal(content, holds) == whole[-SEAL:] else None
 
 
+def map_sealed(path: Path, holds: str) -> "np.ndarray | None":
+    """Map a sealed .npy file after one check of its hash; None as of ``read_sealed``.
+
+    The array is copy-on-write: a change never reaches the file.
+    """
+    import numpy as np  # here, since most commands write files and need no numpy
+
+    if not path.is_file() or path.stat().st_size < SEAL:
+        return None
+    digest, left = _seal_of(holds), path.stat().st_size - SEAL
+    try:
+        with path.open("rb") as file:
+            while left and (block := file.read(min(left, 1 << 20))):
+                digest.update(block)
+                left -= len(block)
+            if digest.digest() != file.read():
+                return None
+        found: np.ndarray = np.load(path, mmap_mode="c")
+    except OSError:
+        return None
+    return found
+
+
 def _seal(content: bytes | memoryview, holds: str) -> bytes:
-    digest = sha256(holds.encode())
-    digest.update(b"\0")
+    digest = _seal_of(holds)
     digest.update(content)
     return digest.digest()
+
+
+def _seal_of(holds: str) -> "hashlib._Hash":
+    return sha256(holds.encode() + b"\0")

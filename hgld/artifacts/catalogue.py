@@ -11,6 +11,7 @@ __all__ = [
     "CHANGES",
     "DECISIONS",
     "ID_SPACES",
+    "ITEM_IDS",
     "KINDS",
     "SPACE_OF_SPLIT",
     "SPLITS",
@@ -34,6 +35,7 @@ SPACE_OF_SPLIT = {
     "evaluation": "train",
     **{split: "index" for split in SPLITS if split.startswith(("index", "test"))},
 }
+ITEM_IDS = ("qid", "wikipedia", "commons_url", "wordnet", "gbif")  # name the item of a class
 KINDS = ("natural", "human-made")
 DECISIONS = ("keep", "move", "drop", "unsure")
 STATUSES = ("open", "unsure", "conflict", "stale", "decided")
@@ -96,6 +98,63 @@ ARTIFACTS: dict[str, Artifact] = {
         {"split": "text", "image_id": "text", "reason": "text", "detail": "text"},
         ("split", "image_id", "reason"),
     ),
+    # classes by name, and their Wikidata items
+    "links": Table(
+        "links.csv",  # what people know of classes; the last row of a name counts
+        {
+            "name": "text",
+            **dict.fromkeys(ITEM_IDS, "text"),  # a qid may be none: there is no such item
+            "who": "text",
+            "when": "text",
+            "why": "text",
+        },
+        place="labels",
+        optional=True,
+        may_lack=(*ITEM_IDS, "who", "when", "why"),
+    ),
+    "linked": Table(
+        "linked.csv",
+        {
+            **_LANDMARK,
+            "name": "text",
+            "item_id": "text",
+            "revision": "int",
+            "label": "text",
+            "description": "text",
+            "by": "text",  # qid, wikipedia, ..., or the name in a language
+        },
+        _KEY,
+        _ID_SPACE,
+        editable=True,
+    ),
+    "unlinked": Table("unlinked.csv", _DROPPED, _KEY, _ID_SPACE),
+    "link_review": Table(
+        "link_review.csv",
+        {
+            "qid": "text",
+            "note": "text",
+            "name": "text",
+            "images": "int",
+            "reason": "text",
+            "candidates": "text",
+            "photo_scores": "text",  # of the candidates; empty without a CLIP or photos
+        },
+        ("name",),
+        spreadsheet=True,
+        sorted_rows=False,  # the largest classes first
+    ),
+    "ancestry": Table(
+        "ancestry.csv",  # the statements on the way up from the items of the classes
+        {
+            "item_id": "text",
+            "label": "text",
+            "property": "text",
+            "above": "text",
+            "statement": "text",
+            "revision": "int",
+        },
+        ("item_id", "property", "above"),
+    ),
     # values: from "instance of" to reviewed supercategories
     "instance_of": Table(
         "instance_of.csv",
@@ -129,6 +188,7 @@ ARTIFACTS: dict[str, Artifact] = {
     "clean_dropped": Table("clean_dropped.csv", _DROPPED, _KEY, _ID_SPACE),
     "label_vectors": VectorFile("label_vectors.npz"),
     "taxonomy_vectors": VectorFile("taxonomy_vectors.npz"),
+    "image_vectors": VectorFile("image_vectors.npz"),  # of the photos of the values that have any
     "class_hints": Table(
         "class_hints.csv",  # suggestions from Wikidata's own classes; they never decide
         {
@@ -169,6 +229,7 @@ ARTIFACTS: dict[str, Artifact] = {
         },
         ("cluster",),
         {"change": CHANGES},
+        also="level_",  # level_kind: name of its cluster at level "kind", if that is clustered
     ),
     "review": Table(
         "review.csv",
@@ -223,6 +284,7 @@ ARTIFACTS: dict[str, Artifact] = {
         },
         ("cluster",),
         spreadsheet=True,
+        also="level_",  # as in cluster_summary
         sorted_rows=False,  # what matters most first
     ),
     "review_taxonomy": Table(
@@ -246,7 +308,6 @@ ARTIFACTS: dict[str, Artifact] = {
         "taxonomy.csv",
         {"supercategory": "text", "kind": "text", "definition": "text"},
         ("supercategory",),
-        {"kind": KINDS},
         place="labels",
     ),
     "decisions": Table(
@@ -265,7 +326,7 @@ ARTIFACTS: dict[str, Artifact] = {
             "entry": "text",  # id and source of the apply, save or undo that wrote the row
             "undoes": "text",  # ids of the rows that it takes back
         },
-        values={"decision": DECISIONS, "key_type": ("qid", "label"), "kind": ("", *KINDS)},
+        values={"decision": (*DECISIONS, "open"), "key_type": ("qid", "label")},
         place="labels",
         optional=True,
         may_lack=("evidence", "entry", "undoes"),
@@ -274,7 +335,6 @@ ARTIFACTS: dict[str, Artifact] = {
         "class_roots.csv",  # known Wikidata classes; one without a kind ends the search upwards
         {"class_id": "text", "label": "text", "kind": "text", "supercategory": "text"},
         ("class_id",),
-        {"kind": ("", *KINDS)},
         place="labels",
         optional=True,
     ),
@@ -287,11 +347,12 @@ ARTIFACTS: dict[str, Artifact] = {
             "who": "text",
             "when": "text",
             "entry": "text",
+            "follows": "text",  # id of the entry that was the last one when this one was made
         },
         values={"action": ("merge", "split", "dissolve", "undo")},
         place="labels",
         optional=True,
-        may_lack=("entry",),
+        may_lack=("entry", "follows"),
     ),
     "taxonomy_edits": Table(
         "taxonomy_edits.csv",  # each cell that an edit of the taxonomy changed
@@ -305,10 +366,12 @@ ARTIFACTS: dict[str, Artifact] = {
             "after": "text",
             "who": "text",
             "when": "text",
+            "follows": "text",  # as in the edits of clusters
         },
         values={"table": ("taxonomy", "class_roots", "overrides")},
         place="labels",
         optional=True,
+        may_lack=("follows",),
     ),
     "comments": Table(
         "comments.csv",  # the threads on values; a comment decides nothing
@@ -330,7 +393,7 @@ ARTIFACTS: dict[str, Artifact] = {
             "why": "text",
         },
         _KEY,
-        {**_ID_SPACE, "kind": KINDS},
+        _ID_SPACE,
         place="labels",
         optional=True,
     ),
@@ -380,6 +443,7 @@ ARTIFACTS: dict[str, Artifact] = {
         "shards",
         verify="hgld.shards.verify:verify_shards",
         index="hgld.shards.index:read_index",
+        elsewhere="hgld.shards.files:is_in_place",
     ),
     "export_dropped": Table(
         "export_dropped.parquet",

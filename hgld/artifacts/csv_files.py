@@ -5,19 +5,25 @@ is guessed. Faults that pandas accepts silently (a short row, another delimiter)
 their row.
 """
 
+from __future__ import annotations
+
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from hgld.artifacts.atomic import require_file
 from hgld.artifacts.table_checks import INT64, ColumnType, in_table, no_number, require_columns
 from hgld.errors import InvalidData
+from hgld.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+else:
+    np, pd = lazy_module("numpy"), lazy_module("pandas")
 
 __all__ = ["edit_csv", "parse_csv", "read_csv", "read_header", "row_in_file", "write_csv"]
 
@@ -47,10 +53,11 @@ def read_csv(
     if twice:
         raise InvalidData(f"{path}: {header.count(twice[0])} columns are called '{twice[0]}'; "
                           "give each a name of its own")  # fmt: skip
+    needed = {name: columns[name] for name in columns if name not in may_lack}
     even, pieces = False, []
     for piece in parse_csv(path, columns):
+        require_columns(piece.columns, needed, path)
         piece = piece.assign(**{name: "" for name in may_lack if name not in piece})
-        require_columns(piece.columns, columns, path)
         if not even and piece.iloc[:, -1].eq("").any():  # pandas fills a short row with empty cells
             _require_even_rows(path)
             even = True
@@ -212,7 +219,7 @@ def parse_csv(path: Path, columns: Mapping[str, ColumnType]) -> Iterator[pd.Data
         raise InvalidData(f"{path}: not a readable CSV: {reason}") from None
 
 
-def _convert(column: "pd.Series[Any]", column_type: ColumnType, path: Path) -> "pd.Series[Any]":
+def _convert(column: pd.Series[Any], column_type: ColumnType, path: Path) -> pd.Series[Any]:
     if column_type == "text":
         return column
     if column_type == "optional float":

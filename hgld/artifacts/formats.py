@@ -7,6 +7,8 @@ compressed archive of 2 MB can contain 2 GB of zeros. Here the header is compare
 that follow it, and an archive may expand to at most 100 times its own size.
 """
 
+from __future__ import annotations
+
 import io
 import json
 import math
@@ -14,14 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 from zipfile import ZipFile
 
-import numpy as np
-import pandas as pd
-
 from hgld.artifacts.atomic import atomic_path, named_in_errors, require_file
-from hgld.artifacts.csv_files import parse_csv, read_csv, row_in_file, write_csv
+from hgld.artifacts.csv_files import parse_csv, read_csv, read_header, row_in_file, write_csv
+from hgld.artifacts.large_tables import LargeTable, unreadable
 from hgld.artifacts.table_checks import (
     ColumnType,
     RowOf,
@@ -33,7 +33,14 @@ from hgld.artifacts.table_checks import (
     require_values,
 )
 from hgld.errors import InvalidData
+from hgld.lazy import lazy_module
 from hgld.words import single_blanks
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+else:
+    np, pd = lazy_module("numpy"), lazy_module("pandas")
 
 __all__ = [
     "Artifact",
@@ -49,10 +56,7 @@ __all__ = [
 HELD_AT_MOST = 100  # times the archive's bytes; float embeddings compress to a half at best
 SMALL = 1 << 26  # bytes that any archive may expand to
 PIECE = 1 << 24
-HEADERS: dict[tuple[int, int], Any] = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
+HEADERS = {(1, 0): "read_array_header_1_0", (2, 0): "read_array_header_2_0"}
 Place = Literal["work", "labels", "source"]
 _REBUILD = "delete it and run again to have it rebuilt"
 
@@ -98,7 +102,7 @@ def _read(file: IO[bytes], size: int) -> np.ndarray:
     version = np.lib.format.read_magic(file)
     if version not in HEADERS:
         raise ValueError(f"an array of version {version}; expected 1.0 or 2.0")
-    shape, column_major, dtype = HEADERS[version](file)
+    shape, column_major, dtype = getattr(np.lib.format, HEADERS[version])(file)
     if dtype.hasobject:
         raise ValueError("holds Python objects, which are never read")
     stated = math.prod(shape) * dtype.itemsize
@@ -149,11 +153,33 @@ class Table:
         if self.file.endswith(".parquet"):
             return self.check(_read_parquet(path), path)
         with named_in_errors(path):
-            table = read_csv(path, self.columns, self.may_lack)
+            header = read_header(path, self.columns) if self.also else []
+            more = [name for name in header if name.startswith(self.also)]
+            columns: dict[str, ColumnType] = {**self.columns, **dict.fromkeys(more, "text")}
+            table = read_csv(path, columns, self.may_lack)
             return self.check(table, path, partial(row_in_file, path))
 
-    def write(self, table: pd.DataFrame, path: Path) -> None:
-        """Check, sort by key and write atomically; the same rows give the same bytes."""
+    def read_large(self, path: Path) -> LargeTable:
+        """Check a Parquet file in parts; its rows are read later, in parts, too."""
+        require_file(path)
+        table = LargeTable(path)
+        require_columns(table.columns(), self.columns, path)
+        numbers = [name for name, kind in self.columns.items() if kind != "text"]
+        for batch in table.batches(numbers):
+            require_numbers(batch.to_pandas(), {n: self.columns[n] for n in numbers}, path)
+        self._check_large(table, path)
+        return table
+
+    def write(self, table: pd.DataFrame | LargeTable, path: Path) -> None:
+        """Check, sort by key and write atomically; the same rows give the same bytes.
+
+        A large table is sorted already, and its file is moved to the path.
+        """
+        if isinstance(table, LargeTable):
+            self._check_large(table, path)
+            with atomic_path(path) as temporary:
+                table.path.replace(temporary)
+            return
         table = self.check(table, path)
         if self.key and self.sorted_rows:
             table = table.sort_values(list(self.key), kind="stable", ignore_index=True)
@@ -162,6 +188,13 @@ class Table:
                 table.to_parquet(temporary, index=False, compression="zstd")
             else:
                 write_csv(table, temporary, spreadsheet=self.spreadsheet)
+
+    def _check_large(self, table: LargeTable, path: Path) -> None:
+        for batch in table.batches(list(self.values)):
+            for column, allowed in self.values.items():
+                require_values(batch.to_pandas(), column, allowed, path)
+        if not table.is_sorted_by(self.key):
+            raise InvalidData(f"{path}: its rows are not sorted by {', '.join(self.key)}")
 
     def append(self, rows: pd.DataFrame, path: Path) -> None:
         """Append rows to a table of text; existing rows and columns that a person added are kept.
@@ -297,6 +330,8 @@ class Folder:
         index: "module:function" that lists the content of the folder as a table.
         lists: "module:function" that lists the files which its stage wrote; None: all files that
             are not hidden.
+        elsewhere: "module:function" that returns whether the files that the folder keeps at a URL,
+            an option of the pipeline, are there.
         replaced: its stage replaces the complete folder (``atomic_folder``).
         optional: a pipeline may lack the stage that makes it; then the path does not exist.
     """
@@ -306,6 +341,7 @@ class Folder:
     verify: str | None = None
     index: str | None = None
     lists: str | None = None
+    elsewhere: str | None = None
     replaced: bool = False
     optional: bool = False
 
@@ -322,4 +358,4 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path)
     except Exception as error:  # pyarrow raises many types for a damaged file
-        raise InvalidData(f"{path}: not a readable Parquet file ({error}); {_REBUILD}") from None
+        raise unreadable(path, error) from None

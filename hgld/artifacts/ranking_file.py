@@ -1,14 +1,15 @@
 """Ranking files: shared levels and first images of each query of a model, rank by rank.
 
-The levels of a thousand queries over GLDv2's index are 860 million cells, so they are written in
-blocks of queries and read row by row; the complete array is never in memory.
+A file holds the levels of the first ranks, which are written in blocks of queries and read row by
+row, and the number of images on each level. The curves of the report need every rank, so they are
+measured with the metrics and kept here.
 """
 
 import io
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -21,15 +22,16 @@ from hgld.words import single_blanks
 
 __all__ = ["RankingFile", "write_ranking"]
 
-READ = ("query_ids", "order", "gallery_ids", "classes", "class_means")  # all but the levels
+READ = ("query_ids", "order", "gallery_ids", "classes", "class_means", "counts")  # not the levels
+CURVES = ("precision", "by_alpha", "gaps", "sizes")
 EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed date of the zip members: same ranking, same bytes
 
 
 @contextmanager
 def write_ranking(
     path: Path, query_ids: np.ndarray, gallery_ids: np.ndarray, classes: np.ndarray,
-    class_means: np.ndarray,
-) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:  # fmt: skip
+    class_means: np.ndarray, keep: int,
+) -> Iterator[Callable[..., None]]:  # fmt: skip
     """Write the ranking of one model, atomically; the same ranking gives the same bytes.
 
     Args:
@@ -38,28 +40,36 @@ def write_ranking(
         gallery_ids: (G,) image ids.
         classes: (C, L) labels of the gallery's finest classes.
         class_means: (C, D) mean embedding of each.
+        keep: number of first ranks whose levels are written.
 
     Yields:
-        A function that appends a block of queries: (q, G) int8 levels by rank, and (q, K) int32
-        gallery rows of the first ranks.
+        A function that appends a block of queries: (q, G) int8 levels by rank, (q, K) int32
+        gallery rows of the first ranks, (q, L + 1) int64 images on each level; and, with the last
+        block, the arrays of ``hgld.ranking.curves.CurveValues`` by name.
     """
-    first = []
+    blocks: dict[str, list[np.ndarray]] = {"order": [], "counts": []}
+    more: dict[str, np.ndarray] = {}
     with (
         atomic_path(path) as temporary,
         zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file,
     ):
         with file.open(_member("levels"), "w", force_zip64=True) as member:
-            shape = len(query_ids), len(gallery_ids)
+            shape = len(query_ids), min(keep, len(gallery_ids))
             header = {"descr": "|i1", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(member, header)
 
-            def add(levels: np.ndarray, order: np.ndarray) -> None:
-                member.write(np.ascontiguousarray(levels).data)
-                first.append(order)
+            def add(
+                levels: np.ndarray, order: np.ndarray, counts: np.ndarray, **curves: np.ndarray
+            ) -> None:
+                member.write(np.ascontiguousarray(levels[:, : shape[1]]).data)
+                blocks["order"].append(order)
+                blocks["counts"].append(counts)
+                more.update({f"curve_{name}": values for name, values in curves.items()})
 
             yield add
-        arrays = {"order": np.concatenate(first), "query_ids": query_ids}
-        arrays |= {"gallery_ids": gallery_ids, "classes": classes, "class_means": class_means}
+        arrays = {name: np.concatenate(parts) for name, parts in blocks.items()}
+        arrays |= {"query_ids": query_ids, "gallery_ids": gallery_ids}
+        arrays |= {"classes": classes, "class_means": class_means, **more}
         for name, array in arrays.items():
             buffer = io.BytesIO()
             np.lib.format.write_array(buffer, array, allow_pickle=False)
@@ -83,6 +93,8 @@ class RankingFile:
         gallery_ids: (G,) image ids.
         classes: (C, L) labels of the finest classes with a mean embedding.
         means: (C, D) mean embedding of each.
+        counts: (Q, L + 1) gallery images on each level, level 0 first.
+        curves: arrays of ``hgld.ranking.curves.CurveValues`` by name.
     """
 
     path: Path
@@ -91,6 +103,8 @@ class RankingFile:
     gallery_ids: np.ndarray
     classes: np.ndarray
     means: np.ndarray
+    counts: np.ndarray
+    curves: dict[str, np.ndarray]
 
     @classmethod
     def load(cls, path: Path) -> "RankingFile":
@@ -100,8 +114,11 @@ class RankingFile:
             InvalidData: the file cannot be read.
         """
         try:
-            data = read_arrays(path, READ)
-            return cls(path, *(data[name] for name in READ))
+            data = read_arrays(path, (*READ, *(f"curve_{name}" for name in CURVES)))
+            curves = {name: data[f"curve_{name}"] for name in CURVES}
+            names = [item.name for item in fields(cls)][1:-1]
+            arrays = {name: data[key] for name, key in zip(names, READ, strict=True)}
+            return cls(path=path, curves=curves, **arrays)
         except Exception as error:  # zipfile and numpy raise many types for a damaged file
             raise _unreadable(path, error) from None
 
@@ -111,7 +128,7 @@ class RankingFile:
         return {str(name): row for row, name in enumerate(self.query_ids)}
 
     def levels(self, queries: Sequence[str]) -> np.ndarray:
-        """Return (q, G) int8 shared levels by rank; -1, at the end: not in this query's gallery.
+        """Return (q, K) int8 shared levels of the first ranks; -1: not in this query's gallery.
 
         Raises:
             InvalidData: the file cannot be read.
@@ -131,14 +148,17 @@ class RankingFile:
         """
         return np.array([levels[0] for levels in self._rows(len(self.query_ids))], np.int8)
 
-    def first(self, queries: Sequence[str], images: int) -> list[list[tuple[str, int]]]:
-        """Return ids and shared levels of the first images of each query."""
-        lists = []
-        for query, levels in zip(queries, self.levels(queries), strict=True):
-            inside = np.flatnonzero(levels[: self.order.shape[1]] >= 0)[:images]
-            ids = map(str, self.gallery_ids[self.order[self.query_rows[query], inside]])
-            lists.append(list(zip(ids, map(int, levels[inside]), strict=True)))
-        return lists
+    def first(self, query: str, levels: np.ndarray, images: int) -> list[tuple[str, int]]:
+        """Return ids and shared levels of the first images of a query.
+
+        Args:
+            query: its id.
+            levels: (K,) its row of ``levels``, which takes a pass through the file to read.
+            images: number of images at most.
+        """
+        inside = np.flatnonzero(levels[: self.order.shape[1]] >= 0)[:images]
+        ids = map(str, self.gallery_ids[self.order[self.query_rows[query], inside]])
+        return list(zip(ids, map(int, levels[inside]), strict=True))
 
     def _rows(self, count: int) -> Iterator[np.ndarray]:
         """Yield the levels of the first queries, one row at a time."""

@@ -5,14 +5,20 @@ and the expected value. Both reading a CSV and writing a table run them. Only th
 line of a row in its file, so it passes ``row_of``.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
-
-import pandas as pd
+from typing import TYPE_CHECKING, Literal
 
 from hgld.errors import InvalidData
+from hgld.lazy import lazy_module
 from hgld.words import nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = lazy_module("pandas")
 
 __all__ = [
     "INT64",

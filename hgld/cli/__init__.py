@@ -1,4 +1,4 @@
-"""The command line: a verb a stage, ``run``, ``status``, ``options``, ``doctor`` and tool groups.
+"""The command line: a verb a stage, ``new``, ``run``, ``status``, ``options``, tool groups.
 
 Only this package prints, and only this module exits. Data goes to stdout, progress and notices to
 stderr; an error is one line. Nothing heavy is imported before a command needs it.
@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from hgld import __version__
 from hgld.cli import commands, evaluations, labels, reviews, shards, supercategories
-from hgld.cli.output import open_streams
+from hgld.cli.output import open_streams, print_wrapped
 from hgld.cli.runners import require_names
 from hgld.cli.stage_commands import add_stage_commands
 from hgld.errors import DISK_FULL, HgldError, Resumable
@@ -62,6 +62,7 @@ def show_version(
     require_names(sys.argv[1:])
 
 
+app.command(rich_help_panel="Whole pipelines")(commands.new)
 app.command(rich_help_panel="Whole pipelines")(commands.run)
 app.command(rich_help_panel="Whole pipelines")(commands.status)
 app.command(rich_help_panel="Whole pipelines")(commands.accept)
@@ -105,7 +106,7 @@ def guarded(command: Callable[[], object]) -> int:
     try:
         command()
     except HgldError as error:
-        typer.echo(f"hgld: {error}", err=True)
+        print_wrapped(f"hgld: {error}", 6, err=True)
         return error.exit_code
     except OSError as error:
         typer.echo(f"hgld: {_os_error(error)}", err=True)

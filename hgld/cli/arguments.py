@@ -5,7 +5,17 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["AsJson", "Force", "Now", "PipelineFile", "Settings", "Work", "out_option"]
+__all__ = [
+    "AsJson",
+    "Force",
+    "Model",
+    "Now",
+    "Page",
+    "PipelineFile",
+    "Settings",
+    "Work",
+    "out_option",
+]
 
 PipelineFile = Annotated[
     Path,
@@ -34,6 +44,17 @@ Now = Annotated[
     typer.Option("--now", metavar="DATE", help="Date written into outputs; default: today."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Run the stage even if it is fresh.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="A model as in evaluate.models, or its name there; default: the first.",
+    ),
+]
+Page = Annotated[
+    Path | None, typer.Option("--page", metavar="FILE", help="Write a page with the photos.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

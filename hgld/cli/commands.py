@@ -1,8 +1,10 @@
 """The commands on a whole pipeline, and those that show options and this machine."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +18,35 @@ from hgld.errors import InvalidData, UsageError
 if TYPE_CHECKING:
     from hgld.cli.accept import Edit
 
-__all__ = ["accept", "doctor", "options", "run", "status"]
+__all__ = ["accept", "doctor", "new", "options", "run", "status"]
+
+
+def new(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER",
+            help="Your images: a sub-folder for each class, or a CSV of paths and labels.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="The new file; default: FOLDER.toml, here."
+        ),
+    ] = None,
+) -> None:
+    """Write a pipeline file for a folder of images."""
+    from hgld.pipeline.draft import draft_pipeline, write_draft
+
+    # not folder.resolve(): it raises RuntimeError for a loop of links
+    file = out or Path(f"{Path(os.path.realpath(folder)).name}.toml")
+    with progress():
+        draft = draft_pipeline(folder, file)
+    typer.echo(draft.seen)
+    for path in write_draft(draft, file):
+        typer.echo(f"wrote {path}")
+    typer.echo(f"next: hgld run {quote(str(file))}")
 
 
 def run(

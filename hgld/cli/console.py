@@ -6,8 +6,8 @@ replaces the progress bar.
 
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Thread
 from time import monotonic
 from typing import TypeVar
@@ -34,6 +34,7 @@ __all__ = [
     "Printer",
     "show_note",
     "show_progress",
+    "show_running",
     "to_stderr",
     "to_stdout",
     "warnings_as_notes",
@@ -42,8 +43,8 @@ __all__ = [
 Item = TypeVar("Item")
 NOTE_INDENT = 16  # columns before a note's text
 LINE_S = 30.0  # between two lines of progress without a terminal
-_lines: list[Event] = []  # the end of each progress that shows lines now, outermost first
-_silent_since: list[float] = []  # the time of the last line, or of the first progress after a stage
+_lines: list[Event] = []  # the end of each block that prints lines now, outermost first
+_silent_since: list[float] = []  # the time of the last line, or of the start of the stage
 _bars: list[Console] = []  # those that show a progress bar now
 
 
@@ -73,10 +74,18 @@ def show_progress(
     items: Iterable[Item], label: Label, total: int | None, done: int = 0
 ) -> Iterator[Item]:
     """Show a progress bar on a terminal, a line now and then elsewhere."""
-    console = to_stderr()
+    console, began, before = to_stderr(), monotonic(), done
     size = len(items) if total is None and isinstance(items, Sized) else total
+
+    def describe() -> str:
+        name = label if isinstance(label, str) else label()
+        return f"{name}: {progress_text(done, size, monotonic() - began, before)}"
+
     if not console.is_terminal:
-        yield from _show_lines(items, label, size, done, console)
+        with _lines_of(describe):
+            for item in items:
+                yield item
+                done += 1
         return
     columns = (
         _Description(label),
@@ -93,40 +102,46 @@ def show_progress(
             _bars.remove(console)
 
 
-def _show_lines(
-    items: Iterable[Item], label: Label, total: int | None, done: int, console: Console
-) -> Iterator[Item]:
-    """Print a line of progress every LINE_S seconds, also while one item takes longer.
+@contextmanager
+def _lines_of(describe: Callable[[], str]) -> Iterator[None]:
+    """Print the description every LINE_S seconds while the block runs, unless an inner one prints.
 
-    The seconds are counted over all progress of a stage, so that ten models of 20 s show lines too.
+    The seconds are counted over all blocks of a stage, so that ten models of 20 s show lines too.
     """
-    began, before, ends = monotonic(), done, Event()
+    ends = Event()
 
     def silent_s() -> float:
-        return monotonic() - (_silent_since or [began])[0]
+        return monotonic() - _silent_since[0] if _silent_since else 0.0
 
     def show() -> None:
         while not ends.wait(max(LINE_S - silent_s(), LINE_S / 30)):
-            innermost = _lines[-1:] == [ends]
-            if innermost and silent_s() >= LINE_S:
-                name = label if isinstance(label, str) else label()
-                each = (monotonic() - began) / (done - before) if done > before else 0
-                left = each * (total - done) if total else 0
-                more = f", about {duration_text(left)} left" if left else ""
-                console.print(f"{'':10}{name}: {progress_text(done, total)}{more}", style="dim")
+            if _lines[-1:] == [ends] and silent_s() >= LINE_S:
+                to_stderr().print(f"{'':10}{describe()}", style="dim")
                 _silent_since[:] = [monotonic()]
 
     if not _silent_since:
-        _silent_since.append(began)
+        _silent_since.append(monotonic())
     _lines.append(ends)
     Thread(target=show, daemon=True).start()
     try:
-        for item in items:
-            yield item
-            done += 1
+        yield
     finally:
         ends.set()
         _lines.remove(ends)
+
+
+@contextmanager
+def show_running(name: str) -> Iterator[None]:
+    """Without a terminal, print now and then that the work runs, if it reports no progress."""
+    began = monotonic()
+    if to_stderr().is_terminal:
+        yield
+        return
+    try:
+        with _lines_of(lambda: f"{name}: running for {duration_text(monotonic() - began)}"):
+            yield
+    finally:
+        _silent_since.clear()
 
 
 def show_note(text: str) -> None:
@@ -169,10 +184,13 @@ class Printer:
         more = f" (and {len(reasons) - 2} more)" if len(reasons) > 2 else ""
         self.console.print(f"{stage.name:<9} {'; '.join(reasons[:2])}{more}", style="dim")
 
+    def working(self, stage: Stage) -> AbstractContextManager[None]:
+        """Without a terminal, print now and then that the stage runs, if it reports no progress."""
+        return show_running(stage.name)
+
     def finished(self, summary: Summary) -> None:
         """Print how many rows came in, went on and were dropped."""
         self.console.print(f"{summary.stage:<9} {_counts(summary)}{summary.seconds:.1f} s")
-        _silent_since.clear()
 
     def fresh(self, stage: Stage) -> None:
         """Print that there is nothing to do."""

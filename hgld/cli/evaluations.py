@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.arguments import AsJson, out_option
-from hgld.cli.output import print_json, progress, require_other, write_table
+from hgld.cli.arguments import AsJson, Model, Page, PipelineFile, Settings, Work, out_option
+from hgld.cli.output import print_json, progress, require_other, write_sheets, write_table
+from hgld.cli.runners import open_photos, open_workspace
 from hgld.words import count_text
 
 if TYPE_CHECKING:
     from hgld.evaluate.compare import Comparison
     from hgld.evaluate.given import Given
     from hgld.evaluate.measured_files import FileResult
+    from hgld.evaluate.results import MeasuredRun
 
 __all__ = ["app"]
 
@@ -91,7 +93,7 @@ def measure(
     from hgld.evaluate.measured_files import measure_files
 
     require_other(out, query, gallery, labels, gallery_labels)
-    with progress():
+    with progress("measure"):
         other = None if gallery is None else _read_side(gallery, gallery_labels or labels)
         found = measure_files(
             _read_side(query, labels), other, metric or (), level or (), cosine=not dot
@@ -102,6 +104,60 @@ def measure(
         print_json(found.facts())
     else:
         _print_measures(found)
+
+
+@app.command("embed")
+def embed(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A model's folder, timm:MODEL, python:... .")
+    ],
+    images: Annotated[Path, typer.Option("--images", metavar="FOLDER", help="The photos.")],
+    out: Annotated[Path, out_option("Write the embeddings here.", metavar="FOLDER")],
+    answers: Annotated[
+        Path | None,
+        typer.Option("--answers", metavar="FILE", help="gnd_roxford5k.pkl: query and gallery."),
+    ] = None,
+    ijb_c: Annotated[
+        Path | None,
+        typer.Option("--ijb-c", metavar="FOLDER", help="IJB-C's lists: the faces in their boxes."),
+    ] = None,
+    max_side: Annotated[
+        int | None,
+        typer.Option("--max-side", metavar="N", min=16, help="Own size, at most N pixels a side."),
+    ] = None,
+    scale: Annotated[
+        list[float] | None,
+        typer.Option("--scale", metavar="X", help="Factor of this size; repeatable, for a mean."),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Write the embeddings of a folder of photos by any model.
+
+    They are photos.npz, whose ids are paths in the folder; with --answers query.npz (the part of
+    each query's photo in its box) and gallery.npz, for "revisited", with --ijb-c faces.npz, for
+    "ijb-c". The same command resumes.
+
+    Landmarks are measured with --max-side 1024 and --scale 0.7071 --scale 1 --scale 1.4142.
+    """
+    from hgld.config import EvaluateOptions, model_options
+    from hgld.errors import UsageError
+    from hgld.evaluate.ijb_c import FaceProtocol
+    from hgld.evaluate.photo_files import embed_photos, photos_in
+    from hgld.evaluate.revisited import Answers
+
+    chosen = model_options(model, max_side=max_side, scales=scale)
+    if answers is not None and ijb_c is not None:
+        raise UsageError("--answers and --ijb-c are lists of different data sets; give one")
+    if answers is not None:
+        photos = Answers.read(answers).photos()
+    elif ijb_c is not None:
+        photos = FaceProtocol.read(ijb_c).photos()
+    else:
+        photos = {"photos": photos_in(images)}
+    with progress("embed"):
+        paths = embed_photos(chosen, images, photos, out, EvaluateOptions(device=device))
+    for path in paths:
+        typer.echo(path)
 
 
 @app.command("compare")
@@ -116,22 +172,69 @@ def compare(
         By, typer.Option("--by", help="What the bootstrap draws; auto: classes in the open set.")
     ] = By.auto,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the bootstrap.")] = 0,
+    out: Annotated[
+        Path | None,
+        out_option("Write a page with the photos of these queries.", metavar="FOLDER"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare two models or runs query by query, with intervals.
 
-    A run that was trained with several seeds is compared seed by seed.
+    A run that was trained with several seeds is compared seed by seed. --out makes a page,
+    comparison.html, of the queries of largest gain and loss under both, with tables as CSV and
+    LaTeX. It needs the shards, hierarchy.csv and landmarks.csv of A's work folder.
     """
     from hgld.evaluate.compare import compare as compare_measured
     from hgld.evaluate.results import open_measured
 
-    found = compare_measured(open_measured(a), open_measured(b), metric, by=by, seed=seed)
+    sides = open_measured(a), open_measured(b)
+    found = compare_measured(*sides, metric, by=by, seed=seed)
+    page = None if out is None else _write_page(sides, found, rows, out)
     if as_json:
         print_json({"a": a, "b": b, **found.facts()})
         return
     typer.echo(f"A  {a}\nB  {b}")
     for line in _describe(found, rows):
         typer.echo(line)
+    if page is not None:
+        typer.echo(f"page: {page}")
+
+
+@app.command("map")
+def map_embeddings(
+    place: Place,
+    out: Annotated[Path, out_option("Write the page and the table here.", metavar="FOLDER")],
+    points: Annotated[
+        int, typer.Option("--points", min=4, max=20_000, help="If more, draw these many.")
+    ] = 20_000,
+) -> None:
+    """Write a map of a model's embeddings, and its table.
+
+    map.html is a page of up to 20,000 images by t-SNE: zoom, search, colour by level, a photo or
+    a name under the pointer. map.parquet holds the same images for embedding-atlas and FiftyOne.
+    """
+    import numpy as np
+
+    from hgld.evaluate.results import open_embedded, open_measured
+    from hgld.report.embedding_map import MapSide, write_map
+    from hgld.report.examples import Images
+
+    with progress("map"):
+        measured = open_measured(place)
+        found = open_embedded(measured)
+        # queries that the gallery begins with are shown once
+        more = np.arange(found.gallery.own_queries(found.query), len(found.query.image_ids))
+        rows = {found.gallery.split: np.arange(len(found.gallery.image_ids))}
+        rows |= {found.query.split: more} if len(more) else {}
+        images = Images.of_work(measured.folder, *rows)
+        used = {side.split: side for side in (found.query, found.gallery)}
+        sides = [
+            MapSide(photos, used[name].image_ids[shown], found.vectors[name][shown])
+            for photos, (name, shown) in zip(images, rows.items(), strict=True)
+        ]
+        paths = write_map(out, sides, found.levels, title=measured.run, points=points)
+    for path in paths:
+        typer.echo(path)
 
 
 @app.command("export")
@@ -165,7 +268,7 @@ def export(
     from hgld.evaluate.results import open_measured
 
     ranks = _depth(depth)
-    with progress():
+    with progress("export"):
         measured = open_measured(place)
         if form not in VECTOR_FORMATS:
             _write_lines(export_lines(measured, form, ranks, at_least), out)
@@ -204,20 +307,30 @@ def revisited(
     query: Query,
     gallery: Annotated[Path, typer.Argument(metavar="GALLERY", help="Likewise.")],
     answers: Annotated[
-        Path, typer.Option("--answers", metavar="FILE", help="JSON: qimlist, imlist, gnd.")
+        Path,
+        typer.Option("--answers", metavar="FILE", help="gnd_roxford5k.pkl, or the same as JSON."),
     ],
+    trained_on: Annotated[
+        Path | None,
+        typer.Option(
+            "--trained-on", metavar="PLACE", help="Training set: pipeline file or work folder."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure Revisited Oxford or Paris, by its rule for junk.
 
-    The published answers are pickles, which can run any code, so they are not read. If you trust
-    yours, turn it to JSON once: python -c "import json, pickle, sys;
-    json.dump(pickle.load(open(sys.argv[1], 'rb')), open('gnd.json', 'w'), default=lambda a:
-    a.tolist())" gnd_roxford5k.pkl
+    The published answers are a pickle, gnd_roxford5k.pkl or gnd_rparis6k.pkl. A pickle that holds
+    anything but data is refused, since it could run any code.
+
+    GLDv2 contains landmarks of both sets: a warning says so, unless --trained-on names a training
+    set from which lists (collect.only, collect.exclude) left images out.
     """
     from hgld.evaluate.given import read_given
-    from hgld.evaluate.revisited import Answers, score_revisited
+    from hgld.evaluate.revisited import Answers, overlap_warning, score_revisited
 
+    if warning := overlap_warning(trained_on):
+        typer.echo(f"warning: {warning}", err=True)
     found = score_revisited(read_given(query), read_given(gallery), Answers.read(answers))
     if as_json:
         print_json({n: {"mAP": s.mean, "mP": s.precision} for n, s in found.items()})
@@ -227,6 +340,123 @@ def revisited(
         numbers = "".join(f"{_percent(v):>8}" for v in (one.mean, *one.precision.values()))
         queries = sum(not math.isnan(value) for value in one.values)
         typer.echo(f"{name:<10}{numbers}{queries:>9,}")
+
+
+@app.command("ijb-c")
+def ijb_c(
+    faces: Annotated[Path, typer.Argument(metavar="FACES", help="faces.npz of embed --ijb-c.")],
+    protocols: Annotated[
+        Path, typer.Option("--protocols", metavar="FOLDER", help="IJB-C's lists, ijbc_*.csv.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Measure faces on IJB-C: pairs, identification, retrieval.
+
+    TAR@FAR of pairs of templates (1:1); rank-k and TPIR@FPIR of probes in two galleries (1:N); and
+    the AP of photos and videos that search each other (Brown et al. 2020). A - says that there are
+    too few pairs or strangers for a rate.
+    """
+    from hgld.evaluate.given import read_given
+    from hgld.evaluate.ijb_c import FaceProtocol, score_faces
+
+    found = score_faces(read_given(faces), FaceProtocol.read(protocols))
+    values = {f"TAR@FAR={far:g}": value for far, value in found.tar.items()}
+    values |= {f"rank-{k}": value for k, value in found.rank.items()}
+    values |= {f"TPIR@FPIR={fpir:g}": value for fpir, value in found.tpir.items()}
+    values["AP"] = found.mean_ap
+    if as_json:
+        known = {name: None if math.isnan(value) else value for name, value in values.items()}
+        print_json({**known, **found.counts})
+        return
+    for name, value in values.items():
+        typer.echo(f"{name:<{NAME}}{_percent(value):>7}")
+    typer.echo("; ".join(f"{count:,} {name}" for name, count in found.counts.items()))
+
+
+def _write_page(
+    sides: tuple["MeasuredRun", "MeasuredRun"], found: "Comparison", rows: int, out: Path
+) -> Path:
+    from hgld.report.comparison import write_comparison
+    from hgld.report.examples import Images
+
+    first, protocol = [side.of_model(next(iter(side.models))) for side in sides], sides[0].protocol
+    names = [side.run for side in sides]
+    if names[0] == names[1]:
+        names = [f"{side.run} ({side.folder.name})" for side in sides]
+    if names[0] == names[1]:
+        names = [f"{name} {letter}" for name, letter in zip(names, "AB", strict=True)]
+    about = (
+        f"{count_text(len(found.by_query), 'query', 'queries')} of {protocol['query']} in both; "
+        f"95% intervals of the difference over {found.units:,} {found.unit}"
+    )
+    if found.seeds > 1:
+        about += f" and {found.seeds} seeds, of which the photos show the first"
+    queries, gallery = Images.of_work(sides[0].folder, protocol["query"], protocol["gallery"])
+    return write_comparison(
+        out,
+        (queries, gallery),
+        {name: side.ranking for name, side in zip(names, first, strict=True)},
+        found.by_query,
+        found.tables(*names),
+        metric=found.metric,
+        levels=protocol["levels"],
+        remarks=found.remarks,
+        about=f"{about}.",
+        rows=rows,
+    )
+
+
+@app.command("duplicates")
+def duplicates(
+    pipeline: PipelineFile,
+    cosine: Annotated[
+        float, typer.Option("--cosine", min=-1, max=1, help="Least similarity of a pair.")
+    ] = 0.95,
+    model: Model = "",
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Pairs to show.")] = 20,
+    out: Annotated[Path | None, out_option("Write all pairs: .csv or .xlsx.")] = None,
+    page: Page = None,
+    settings: Settings = None,
+    work: Work = None,
+    as_json: AsJson = False,
+) -> None:
+    """List training images that almost equal evaluation images.
+
+    Each image of the other splits is compared with all images of train and validation; its nearest
+    10 at most are listed. Nothing is dropped: the list is one that collect.exclude accepts.
+    """
+    from hgld.evaluate.neighbours import embed_splits, find_duplicates
+    from hgld.report.photo_rows import PhotoRow, write_photo_rows
+
+    workspace = open_workspace(pipeline, settings, work)
+    options, shards = workspace.pipeline.evaluate, workspace.path("shards")
+    with progress("duplicates"):
+        splits = embed_splits(workspace.work, shards, model, options)
+        found = find_duplicates(splits, cosine, device=options.device)
+    if out is not None:
+        write_sheets({"duplicates": found}, out)
+    shown = found.head(rows).to_dict("records")
+    if page is not None:
+        pairs = [
+            PhotoRow(
+                f"cosine {row['cosine']:.4f}",
+                [
+                    (f"trained on: {row['split']}", row["split"], row["image_id"]),
+                    (row["evaluated_split"], row["evaluated_split"], row["evaluated_id"]),
+                ],
+            )
+            for row in shown
+        ]
+        title, lead = "Near-duplicates between splits", f"Pairs with a cosine of at least {cosine}."
+        write_photo_rows(page, title, lead, pairs, open_photos(workspace))
+    if as_json:
+        print_json(found.to_dict("records"))
+        return
+    for row in shown:
+        evaluated = f"{row['evaluated_split']}/{row['evaluated_id']}"
+        typer.echo(f"{row['cosine']:.4f}  {evaluated}  =  {row['split']}/{row['image_id']}")
+    images = count_text(found["evaluated_id"].nunique(), "evaluation image", "evaluation images")
+    typer.echo(f"{count_text(len(found), 'pair', 'pairs')} of {images}, cosine {cosine:g} or more")
 
 
 def _read_side(path: Path, labels: Path | None) -> "Given":
@@ -252,7 +482,9 @@ def _print_measures(found: "FileResult") -> None:
         interval = found.intervals[name]
         ends = "-" if interval is None else " to ".join(map(_percent, interval))
         typer.echo(f"{name:<{NAME}}{_percent(mean):>7}{counted:>10,}   {ends}")
-    typer.echo(f"intervals over {count_text(len(set(found.classes)), 'class', 'classes')}")
+    if found.cpcc is not None:
+        typer.echo(f"{'CPCC':<{NAME}}{_percent(found.cpcc):>7}{'-':>10}   -")
+    typer.echo(f"intervals over {count_text(len(set(found.classes)), 'class')}")
 
 
 def _describe(found: "Comparison", rows: int) -> Iterator[str]:

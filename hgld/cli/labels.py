@@ -11,18 +11,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.cli.arguments import AsJson, PipelineFile, Settings, Work, out_option
-from hgld.cli.output import print_json, print_rows, require_other, write_table
-from hgld.cli.runners import open_workspace
+from hgld.cli.arguments import AsJson, Model, Page, PipelineFile, Settings, Work, out_option
+from hgld.cli.output import (
+    print_json,
+    print_rows,
+    progress,
+    require_other,
+    write_sheets,
+    write_table,
+)
+from hgld.cli.runners import open_photos, open_workspace
+from hgld.words import nearest
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from hgld.hierarchy.label_comparison import LabelComparison
     from hgld.pipeline.lock import Workspace
+    from hgld.report.photo_rows import PhotoRow
 
 __all__ = ["app"]
 
 HEAD = 13  # columns of the heads before a text
 LABEL = 24  # columns of a label
+PATH = 24  # columns of a label path
+TYPICAL = 2  # photos of a class
 
 app = typer.Typer(
     name="labels",
@@ -78,7 +91,7 @@ def explain(
     workspace = open_workspace(pipeline, settings, work)
     tables = _tables(workspace)
     found = find_landmark(tables["landmarks"], landmark, split)
-    steps = explain(found, tables, workspace.pipeline.labels)
+    steps = explain(found, tables, workspace.pipeline.labels, workspace.pipeline.source.class_noun)
     if as_json:
         print_json([{"step": step.head, **step.facts} for step in steps])
         return
@@ -103,6 +116,152 @@ def check(
         print_json({"file": str(file), **found.counts()})
     else:
         typer.echo(found.describe())
+
+
+@app.command("tree")
+def tree(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="TREE", help="A work folder, or a file of a hierarchy."),
+    ],
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="paths, edges, tree, newick, node-link, features, taxonomy or sheet.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, out_option("File to write.")] = None,
+    classes: Annotated[
+        Path | None,
+        typer.Option(
+            "--classes", metavar="CSV", help="Classes to look up: column class, optionally id."
+        ),
+    ] = None,
+    depths: Annotated[
+        str, typer.Option("--depths", metavar="2,4", help="Depths of their coarse labels; 1: root.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Write a hierarchy in another format, or coarse labels from it.
+
+    It reads paths (hierarchy.csv), edges (CSV), JSON trees, Newick, networkx's node-link JSON,
+    WordNet (data.noun), ImageNet (wordnet.is_a.txt), GBIF (Taxon.tsv) and OpenImages (JSON).
+    """
+    from hgld.artifacts import read_csv, read_header
+    from hgld.errors import UsageError
+    from hgld.hierarchy.class_tree import cut_tree, describe_tree
+    from hgld.hierarchy.tree_formats import FORMATS, read_tree, write_tree
+
+    if form is not None and form not in FORMATS:
+        raise UsageError(f"--to {form}: expected {', '.join(FORMATS)}{nearest(form, FORMATS)}")
+    if (form is None) != (out is None):
+        raise UsageError("--to and --out go together: the format and the file to write")
+    texts = depths.split(",") if depths else []
+    numbers = [int(text) for text in texts if text.strip().isdecimal()]
+    rises = len(numbers) == len(texts) and all(numbers) and numbers == sorted({*numbers})
+    if not rises or (classes is None) != (not numbers):
+        raise UsageError("--classes needs --depths with numbers from coarse to fine, such as 2,4")
+    with progress():
+        found, left = read_tree(file), dict[str, str]()
+    if classes is not None:
+        names = ["class", *({"id"} & {*read_header(classes, ["class"])})]
+        table = read_csv(classes, dict.fromkeys(names, "text"))
+        ids = table["id"].tolist() if "id" in table else []
+        found, left = cut_tree(found, table["class"].tolist(), numbers, ids)
+    if form is not None and out is not None:
+        require_other(out, file)
+        write_tree(found, form, out)
+    if as_json:
+        print_json({"classes": len(found), "levels": list(found.graph["levels"]), "left_out": left})
+        return
+    typer.echo(describe_tree(found))
+    for name, why in left.items():
+        typer.echo(f"left out: {name}: {why}", err=True)
+
+
+@app.command("suspects")
+def suspects(
+    pipeline: PipelineFile,
+    split: Annotated[
+        str, typer.Option("--split", metavar="SPLIT", help="Of the images.")
+    ] = "train",
+    model: Model = "",
+    neighbours: Annotated[
+        int, typer.Option("--neighbours", min=1, help="Nearest images that vote.")
+    ] = 10,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows to show.")] = 20,
+    out: Annotated[
+        Path | None, out_option("Write all: .xlsx, or .csv and FILE-classes.csv.")
+    ] = None,
+    page: Page = None,
+    settings: Settings = None,
+    work: Work = None,
+    as_json: AsJson = False,
+) -> None:
+    """List images and classes that their embedding contradicts.
+
+    The most suspect come first. Delete the rows of images that are right after all: the others are
+    a list that collect.exclude accepts. Nothing is changed here.
+    """
+    from hgld.evaluate.neighbours import embed_splits
+    from hgld.evaluate.suspects import suspect_tables
+    from hgld.report.photo_rows import write_photo_rows
+
+    workspace = open_workspace(pipeline, settings, work)
+    options, shards = workspace.pipeline.evaluate, workspace.path("shards")
+    with progress("suspects"):
+        side, vectors = embed_splits(workspace.work, shards, model, options, [split])[split]
+        photos = open_photos(workspace)
+        names = side.rows["landmark_id"].map(lambda number: photos.path(split, number))
+        images, classes = suspect_tables(
+            side.rows, vectors, side.labels, names, neighbours, options.device
+        )
+    if out is not None:
+        write_sheets({"images": images, "classes": classes}, out)
+    if page is not None:
+        lead = "The most suspect images, each beside typical photos of both classes."
+        write_photo_rows(page, "Suspect labels", lead, _photo_rows(images, rows), photos)
+    if as_json:
+        print_json({name: t.head(rows).to_dict("records") for name, t in
+                    (("images", images), ("classes", classes))})  # fmt: skip
+        return
+    for title, table, key in (("image", images, "image_id"), ("class", classes, "landmark_id")):
+        typer.echo(f"{title:<18}{'score':>6}  {'path':<26}{'elsewhere':<26}".rstrip())
+        for row in table.head(rows).to_dict("records"):
+            paths = "".join(f"{_tail(row.get(name, ''))}  " for name in ("path", "elsewhere"))
+            typer.echo(f"{str(row[key])[-17:]:<18}{row['score']:>6.2f}  {paths}".rstrip())
+        typer.echo("")
+    typer.echo(f"{len(images):,} images, {len(classes):,} classes")
+
+
+def _photo_rows(images: "pd.DataFrame", count: int) -> "list[PhotoRow]":
+    """Return a row for each of the first images, with typical photos of both classes."""
+    from hgld.report.photo_rows import PhotoRow
+
+    typical = images.iloc[::-1].groupby("path").head(TYPICAL)
+    by_path = {path: list(group["image_id"]) for path, group in typical.groupby("path")}
+    return [
+        PhotoRow(
+            f"{row['path']}, or {row['elsewhere']}?",
+            [
+                (f"score {row['score']:.2f}", row["split"], row["image_id"]),
+                *(
+                    (row[name], row["split"], image_id)
+                    for name in ("path", "elsewhere")
+                    for image_id in by_path[row[name]]
+                    if image_id != row["image_id"]
+                ),
+            ],
+        )
+        for row in images.head(count).to_dict("records")
+    ]
+
+
+def _tail(path: str) -> str:
+    """Return the end of a label path, cut to its column."""
+    return f"{path if len(path) <= PATH else '…' + path[1 - PATH :]:<{PATH}}"
 
 
 def _check_split(split: str) -> None:

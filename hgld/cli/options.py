@@ -6,10 +6,14 @@ reference page show exactly what a pipeline file takes.
 
 import json
 import textwrap
+from ast import AnnAssign, ClassDef, Constant, Expr, Name, parse
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from itertools import groupby
-from typing import Any, get_args
+from functools import cache
+from importlib import import_module
+from inspect import getsource
+from itertools import groupby, pairwise
+from typing import Any, get_args, get_origin
 
 from hgld.artifacts import ARTIFACTS, Folder
 from hgld.config import Options, Pipeline
@@ -95,7 +99,7 @@ def list_options(section: str = "") -> list[OptionRow]:
         UsageError: there is no such section or option; the nearest is named.
 
     Example:
-        >>> row = list_options("cluster")[0]
+        >>> row = list_options("cluster.clusters")[0]
         >>> row.full_name, row.default, row.limits
         ('cluster.clusters', 78, 'x>=1')
     """
@@ -110,7 +114,7 @@ def list_options(section: str = "") -> list[OptionRow]:
 
 def _rows(model: type[Options], section: str) -> Iterator[OptionRow]:
     """The options of a section, then those of the sections in it."""
-    properties = model.model_json_schema()["properties"]
+    properties, meanings = model.model_json_schema()["properties"], _meanings(model)
     inner = {name: _inner(field.annotation) for name, field in model.model_fields.items()}
     for name, field in model.model_fields.items():
         facts = properties[name]
@@ -123,21 +127,42 @@ def _rows(model: type[Options], section: str) -> Iterator[OptionRow]:
                 default=facts.get("default"),
                 required=field.is_required(),
                 operational=name in model.operational,
-                meaning=" ".join((field.description or "").split()),
+                meaning=meanings.get(name, ""),
             )
     for name, options in inner.items():
         path = f"{section}.{name}".lstrip(".")
         if options is not None and path != "train.runs":  # a run has the options of train.defaults
-            is_list = options is not model.model_fields[name].annotation
-            yield from _rows(options, f"{path}[]" if is_list else path)
+            annotation = model.model_fields[name].annotation
+            many = ".NAME" if get_origin(annotation) is dict else "[]"
+            yield from _rows(options, path if options is annotation else path + many)
+
+
+def _meanings(model: type[Options]) -> dict[str, str]:
+    """The docstring below each option of a model, on one line.
+
+    Read here, not by pydantic: that takes a tenth of a second of every command.
+    """
+    found = {}
+    for one in reversed(model.__mro__[: model.__mro__.index(Options)]):
+        body = _classes(one.__module__)[one.__name__].body
+        for statement, below in pairwise(body):
+            match statement, below:
+                case AnnAssign(target=Name(id=name)), Expr(value=Constant(value=str(text))):
+                    found[name] = " ".join(text.split())
+    return found
+
+
+@cache
+def _classes(module: str) -> dict[str, ClassDef]:
+    tree = parse(getsource(import_module(module)))
+    return {node.name: node for node in tree.body if isinstance(node, ClassDef)}
 
 
 def _inner(annotation: object) -> type[Options] | None:
     """The model of a section, or of the tables in a list of them."""
-    for part in (annotation, *get_args(annotation)):
-        if isinstance(part, type) and issubclass(part, Options):
-            return part
-    return None
+    if isinstance(annotation, type) and issubclass(annotation, Options):
+        return annotation
+    return next(filter(None, map(_inner, get_args(annotation))), None)
 
 
 def _type(facts: Mapping[str, Any]) -> str:
@@ -148,7 +173,7 @@ def _type(facts: Mapping[str, Any]) -> str:
         return " | ".join(choice or '""' for choice in facts["enum"])
     if facts.get("type") == "array":
         pair = facts.get("prefixItems")
-        return f"2 {_type(pair[0])}s" if pair else f"list of {_type(facts['items'])}s"
+        return f"{len(pair)} {_type(pair[0])}s" if pair else f"list of {_type(facts['items'])}s"
     name: str = facts.get("format") or facts.get("type", "object")
     return TOML_TYPES.get(name, name)
 
@@ -173,7 +198,8 @@ def _toml(value: object) -> str:
 def section_meaning(section: str) -> str:
     """Return the first line of a section's description."""
     model: Any = Pipeline
-    for part in section.removesuffix("[]").split(".") if section else ():
+    section = section.removesuffix("[]").removesuffix(".NAME")
+    for part in section.split(".") if section else ():
         field = model.model_fields[part]
         model = _inner(field.annotation)
     return (model.__doc__ or "").partition("\n")[0].replace("``", "`")
@@ -185,12 +211,12 @@ def stage_files(name: str) -> dict[str, str]:
     Files that only some options of a pipeline need are listed last.
 
     Example:
-        >>> stage_files("cluster")["reads"]
-        'values.csv, label_vectors.npz, cluster_edits.csv; depending on options decisions.csv'
+        >>> stage_files("cluster")["reads"].partition("; ")[2]
+        'depending on options decisions.csv, image_vectors.npz, ancestry.csv'
     """
     rows = [stage for stage in STAGES if stage.name == name]
     return {
-        "reads": _files([stage.reads for stage in rows]),
+        "reads": _files([reads for one in rows for reads in (one.reads, (*one.reads, *one.also))]),
         "writes": _files([stage.writes for stage in rows]),
     }
 
@@ -207,11 +233,11 @@ def options_as_text(rows: list[OptionRow]) -> str:
     """Write options for a terminal of 80 columns, with their full names, so that grep finds them.
 
     Example:
-        >>> print(options_as_text(list_options("cluster")[:1]))
-        [cluster]  k-means on the vectors of the values (Sec. VI of the paper).
+        >>> print(options_as_text(list_options("cluster.clusters")))
+        [cluster]  Clusters of the vectors of the values (Sec. VI of the paper).
         <BLANKLINE>
         cluster.clusters = 78
-            Number of clusters k; H-GLDv2 has 78. [integer; x>=1]
+            Number of clusters k of the finest level; H-GLDv2 has 78. [integer; x>=1]
     """
     lines = []
     for (section, table), group in groupby(rows, key=lambda row: (row.section, row.table)):
@@ -260,6 +286,9 @@ INTRODUCTION = """\
 Every option of a pipeline file. The default holds unless the pipeline file sets the option, and
 `--set section.option=value` on the command line overrides both. `hgld options SECTION` prints the
 same list; `hgld STAGE --help` shows the options of one stage.
+
+`base = "other.toml"` at the head of a pipeline file takes the options of another file first; those
+of the file itself replace them, and tables are merged.
 
 Options marked * change how a stage works but not its results: a change makes nothing stale.
 """

@@ -8,10 +8,11 @@ import io
 import json
 import math
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,16 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["open_streams", "print_json", "print_rows", "progress", "require_other", "write_table"]
+__all__ = [
+    "open_streams",
+    "print_json",
+    "print_rows",
+    "print_wrapped",
+    "progress",
+    "require_other",
+    "write_sheets",
+    "write_table",
+]
 
 WIDTH = 80
 
@@ -51,12 +61,17 @@ def open_streams() -> None:
 
 
 @contextmanager
-def progress() -> Iterator[None]:
-    """Show progress, notes and warnings of the block on stderr."""
-    from hgld.cli.console import show_note, show_progress, warnings_as_notes
+def progress(work: str = "") -> Iterator[None]:
+    """Show progress, notes and warnings of the block on stderr.
+
+    Args:
+        work: name of the block, if it may take long and report no progress; a stage has its own.
+    """
+    from hgld.cli.console import show_note, show_progress, show_running, warnings_as_notes
     from hgld.tasks import watched_by
 
-    with watched_by(show_progress, show_note), warnings_as_notes():
+    running = show_running(work) if work else nullcontext()
+    with watched_by(show_progress, show_note), warnings_as_notes(), running:
         yield
 
 
@@ -70,6 +85,20 @@ def print_rows(rows: Iterable[tuple[str, str]], head_width: int) -> None:
             for part in parts or [""]:
                 typer.echo(f"{head:<{head_width}}{part}".rstrip())
                 head = ""
+
+
+def print_wrapped(text: str, indent: int, err: bool = False) -> None:
+    """Print text; for a terminal, break its lines between words and indent what is below them."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        width = max(shutil.get_terminal_size().columns, 2 * indent)
+        wrapper = textwrap.TextWrapper(
+            width,
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        text = "\n".join(map(wrapper.fill, text.split("\n")))
+    typer.echo(text, err=err)
 
 
 def require_other(out: Path | None, *read: Path | None) -> None:
@@ -96,6 +125,23 @@ def write_table(table: "pd.DataFrame", path: Path, spreadsheet: bool = False) ->
 
     with atomic_path(path) as temporary:
         write_csv(table, temporary, spreadsheet=spreadsheet)
+
+
+def write_sheets(tables: "Mapping[str, pd.DataFrame]", path: Path) -> None:
+    """Write tables by title: as one workbook (.xlsx), else as CSVs, the others as PATH-TITLE.csv.
+
+    Raises:
+        UsageError: the package that writes workbooks is not installed.
+    """
+    from hgld.artifacts import atomic_path
+    from hgld.review.workbook import write_tables
+
+    if path.suffix == ".xlsx":
+        with atomic_path(path) as temporary:
+            write_tables(tables, temporary)
+        return
+    for number, (title, table) in enumerate(tables.items()):
+        write_table(table, path.with_name(f"{path.stem}-{title}.csv") if number else path)
 
 
 def print_json(document: object) -> None:

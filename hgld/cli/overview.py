@@ -5,6 +5,7 @@ import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from hgld.artifacts import ARTIFACTS, Folder
 from hgld.cli.console import to_stderr, to_stdout
+from hgld.cli.output import print_wrapped
 from hgld.errors import HgldError, Resumable
 from hgld.pipeline.lock import Freshness
 from hgld.pipeline.plan import Plan, estimate_fetch, find_disks, foresee
@@ -32,7 +34,7 @@ def print_status(runner: Runner, as_json: bool) -> None:
         return
     for stage, freshness in foreseen:
         reasons = "; ".join(freshness.reasons)
-        to_stdout().print(f"{stage.name:<9} {freshness.state:<8} {reasons}".rstrip())
+        print_wrapped(f"{stage.name:<9} {freshness.state:<8} {reasons}".rstrip(), 19)
 
 
 def _with_gates(runner: Runner) -> Iterator[tuple[Stage, Freshness]]:
@@ -72,6 +74,8 @@ def print_plan(plan: Plan) -> None:
         if disk.need_bytes > disk.free_bytes:
             more = f"up to {size_text(disk.need_bytes - disk.free_bytes)} more"
             _print_row("", f"NOT ENOUGH: {more}; choose another {disk.chosen_by} or make space")
+    for i, cost in enumerate(plan.costs):
+        _print_row("cost" if i == 0 else "", cost.describe())
 
 
 def plan_facts(plan: Plan) -> dict[str, Any]:
@@ -98,6 +102,7 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
             }
             for disk in plan.disks
         ],
+        "costs": [asdict(cost) for cost in plan.costs],
     }
 
 

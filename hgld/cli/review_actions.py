@@ -7,8 +7,9 @@ to writing.
 """
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from shlex import quote
@@ -18,6 +19,7 @@ import pandas as pd
 
 from hgld.artifacts import (
     ARTIFACTS,
+    Json,
     atomic_files,
     atomic_path,
     declared_table,
@@ -27,15 +29,17 @@ from hgld.artifacts import (
     parse_csv,
 )
 from hgld.cli.output import write_table
+from hgld.config import KIND_SEPARATOR
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.file_lock import hold
 from hgld.pipeline.edits import copy_beside
 from hgld.pipeline.lock import judge
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage, load_function
-from hgld.words import nearest
+from hgld.words import nearest, single_blanks
 
 if TYPE_CHECKING:
+    from hgld.artifacts import Vectors
     from hgld.review.apply import Applied
     from hgld.review.entries import Entry
     from hgld.review.spreadsheet import Sheet
@@ -44,25 +48,31 @@ if TYPE_CHECKING:
 __all__ = [
     "PAGE_READS",
     "add_comment",
+    "apply_link_sheet",
     "apply_review",
     "blind_sheet",
     "conflict_sheet",
     "edit_taxonomy",
     "edited_words",
+    "link_photos",
     "list_decided",
     "list_entries",
     "preview_review",
+    "proposed_edits",
     "read_taxonomy",
     "read_threads",
     "redo_decisions",
-    "render_sheet",
+    "render_link_page",
+    "render_review",
     "save_choices",
+    "save_links",
     "shown_images",
     "suggest_clusters",
     "undo_decisions",
     "undo_entry",
     "undo_saved",
     "write_blind_page",
+    "write_links_page",
     "write_review_page",
     "write_workbook",
 ]
@@ -132,8 +142,98 @@ def apply_review(
     return applied
 
 
-def preview_review(runner: Runner, who: str, sheets: Sequence[Path] = ()) -> list[str]:
-    """Return what applying the sheets would change, counted by kind with examples, in lines.
+def apply_link_sheet(runner: Runner, who: str, path: Path | None = None) -> int:
+    """Add the items that a person wrote into the sheet of links; return the number of new rows.
+
+    Args:
+        runner: of the pipeline and its work folder.
+        who: name that signs each row.
+        path: of the sheet; None: that of the work folder.
+
+    Raises:
+        InvalidData: cells that name no item; nothing was applied.
+    """
+    stage, workspace = runner.stage("link"), runner.workspace
+    own = workspace.path("link_review")
+    with runner.alone():
+        before = runner.lock.hashes(stage.writes, workspace)
+        (sheet,) = load_function("hgld.review.spreadsheet:read_sheets")(path or own)
+        sheet.require(("name", "qid"))
+        rows = [(row.number, row.cells) for row in sheet.rows]
+        added = save_links(runner, rows, who, path or own)
+        if path is None or path.resolve() == own.resolve():
+            runner.lock.accept(stage, "link_review", before["link_review"])
+    return added
+
+
+def save_links(
+    runner: Runner, rows: Sequence[tuple[int, Mapping[str, str]]], who: str, path: Path
+) -> int:
+    """Add answers about links while no other hgld adds any; return the number of new rows.
+
+    Args:
+        runner: of the pipeline and its work folder.
+        rows: number, and name, qid and note of each (``apply_links``).
+        who: name that signs each row.
+        path: of what they are from, for errors.
+
+    Raises:
+        InvalidData: cells that name no item; nothing was added.
+    """
+    with _labels_held(runner):
+        links = runner.read("links", runner.stage("link"))
+        apply = load_function("hgld.hierarchy.link:apply_links")
+        after = apply(rows, links, who=who, when=runner.now, path=path)
+        return _append(runner, "links", links, after)
+
+
+def write_links_page(runner: Runner) -> Path:
+    """Write ``link_review.html``: the classes without an item, their photos and candidates."""
+    return _write_page(runner, "link_review.html", render_link_page)
+
+
+def _write_page(runner: Runner, name: str, render: Callable[[Runner], str]) -> Path:
+    path = runner.workspace.work / name
+    with runner.alone(), atomic_path(path) as temporary:
+        temporary.write_text(render(runner), encoding="utf-8")
+    return path
+
+
+def render_link_page(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
+    """Return the page of links; ``live`` is for the page of a server."""
+    workspace = runner.workspace
+    page: str = load_function("hgld.review.page.links:render_links")(
+        runner.read("link_review", runner.stage("link")),
+        link_photos(runner),
+        options=workspace.pipeline.review,
+        source=workspace.source,
+        title=workspace.pipeline.title or workspace.pipeline_file.stem,
+        command=f"hgld link {workspace.words} --apply link_review.csv",
+        live=live,
+    )
+    return page
+
+
+def link_photos(runner: Runner) -> pd.DataFrame:
+    """Return the photos of the page of links: those that the pipeline would export, by class."""
+    from hgld.artifacts.cells import unguard
+
+    landmarks = runner.read("landmarks", runner.stage("link"))
+    names = runner.read("link_review", runner.stage("link"))["name"].map(unguard)
+    chosen: pd.DataFrame = load_function("hgld.review.page.links:photos_of_classes")(
+        landmarks[landmarks["name"].isin(names)],
+        shown_images(runner),
+        per_class=runner.workspace.pipeline.review.page_photos,
+    )
+    return chosen
+
+
+def preview_review(
+    runner: Runner, who: str, sheets: Sequence[Path] = (), sure: bool = False
+) -> tuple[list[tuple[str, str]], InvalidData | None]:
+    """Return what applying the sheets would change, and why ``apply_review`` would refuse it.
+
+    The changes are counted by kind, with examples.
 
     Raises:
         InvalidData: all faults of all sheets, or doubtful decisions.
@@ -143,18 +243,18 @@ def preview_review(runner: Runner, who: str, sheets: Sequence[Path] = ()) -> lis
 
     with runner.alone():
         paths = sheets or _edited_sheets(runner, runner.stage("review"))
-        applied, decisions, _, taxonomy = _apply_files(runner, read_files(paths), who, sure=False)
+        applied, decisions, _, taxonomy = _apply_files(runner, read_files(paths), who, sure)
     lines = describe_changes(applied)
     if taxonomy is not None:
         counts = {name: len(rows) + len(new) for name, (rows, new) in taxonomy.changes().items()}
-        lines.append(f"the taxonomy: {edited_words(counts)}")
-    lines = lines or ["nothing would change"]
+        lines.append(("", f"the taxonomy: {edited_words(counts)}"))
     try:
-        largest = runner.workspace.pipeline.review.largest_change
-        require_few_changes(applied.changes, decisions, largest)
+        if not sure:
+            largest = runner.workspace.pipeline.review.largest_change
+            require_few_changes(applied.changes, decisions, largest)
     except InvalidData as refused:
-        lines.append(f"without --yes: {refused}")
-    return lines
+        return lines, refused
+    return lines or [("", "nothing would change")], None
 
 
 def _apply_files(
@@ -166,6 +266,7 @@ def _apply_files(
     """
     names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits", "class_hints")
     inputs = [runner.read(name, runner.stage("review")) for name in names]
+    inputs[1] = _vectors_of_clusters(runner, inputs[1])
     taxonomy = _edit_by_sheets(runner, chain.from_iterable(files.values()))
     if taxonomy is not None:  # the values are read with the new names
         rows = _taxonomy_rows(runner, taxonomy, who)["decisions"]
@@ -177,9 +278,9 @@ def _apply_files(
 
 
 def save_choices(
-    runner: Runner, choices: Sequence[Mapping[str, str]], who: str, source: str
+    runner: Runner, choices: Sequence[Mapping[str, str]], who: str, source: str, sitting: str = ""
 ) -> "Applied":
-    """Add single decisions as one entry, while no other hgld adds any.
+    """Add single decisions to the entry of their sitting, while no other hgld adds any.
 
     Only the labels folder is locked, so that pages can save while a stage runs.
 
@@ -188,6 +289,7 @@ def save_choices(
         choices: key, decision, supercategory, kind, note and base of each (``apply_choices``).
         who: name that signs each decision.
         source: name of what they were made in, for the log.
+        sitting: see ``apply_choices``.
 
     Raises:
         InvalidData: all faults of all choices; nothing was added.
@@ -197,7 +299,8 @@ def save_choices(
     with _labels_held(runner):
         inputs = [runner.read(name, stage) for name in names]
         apply = load_function("hgld.review.apply:apply_choices")
-        applied: Applied = apply(choices, *inputs, who=who, when=runner.now, source=source)
+        signed = {"who": who, "when": runner.now, "source": source, "sitting": sitting}
+        applied: Applied = apply(choices, *inputs, **signed)
         _append(runner, "decisions", inputs[2], applied.decisions)
     return applied
 
@@ -231,17 +334,28 @@ def read_threads(runner: Runner) -> dict[str, list[list[str]]]:
     return threads
 
 
-def undo_saved(runner: Runner, entry: str, who: str) -> list[str]:
+def undo_saved(runner: Runner, entry: str, rows: Sequence[str], who: str) -> list[str] | None:
     """Take a save of a page back; return what was changed since and stays.
 
-    It does as ``undo_entry``, but locks the work folder only to take back an edit of the taxonomy.
-    """
-    from hgld.review.entries import find_entry
+    None: it is an edit of the taxonomy that somebody took back already.
 
-    if find_entry(list_entries(runner), entry).cells:
-        return undo_entry(runner, entry, who, "")[1]
+    It does as ``undo_entry``, but locks the work folder only to take back an edit of the taxonomy.
+
+    Args:
+        runner: of the pipeline and its work folder.
+        entry: id of the entry that holds the save.
+        rows: ids of its decisions; of all of the entry without any.
+        who: name that signs the undo.
+    """
+    from hgld.review.entries import find_entry, is_taken_back
+
+    entries = list_entries(runner)
+    if (asked := find_entry(entries, entry)).cells:
+        return None if is_taken_back(asked, entries) else undo_entry(runner, entry, who, "")[1]
     with _labels_held(runner):
-        return _take_back(runner, find_entry(list_entries(runner), entry), who, "")
+        found = find_entry(list_entries(runner), entry)
+        part = [row for row in found.rows if row.id in rows] if rows else found.rows
+        return _take_back(runner, replace(found, rows=part), who, "")
 
 
 def _take_back(runner: Runner, entry: "Entry", who: str, why: str) -> list[str]:
@@ -249,7 +363,8 @@ def _take_back(runner: Runner, entry: "Entry", who: str, why: str) -> list[str]:
     stage = runner.stage("review")
     tables = [runner.read(name, stage) for name in LOGGED[:2]]
     undo = load_function("hgld.review.undo:undo_entry")
-    undone = undo(*tables, _clusters(runner), entry, who=who, when=runner.now, why=why)
+    signed = {"who": who, "when": runner.now, "why": why, "names": _present_names(runner)}
+    undone = undo(*tables, _clusters(runner), entry, **signed)
     _append(runner, "decisions", tables[0], undone.decisions)
     _append(runner, "cluster_edits", tables[1], undone.cluster_edits)
     return list(undone.left)
@@ -280,8 +395,16 @@ def _append(runner: Runner, name: str, before: pd.DataFrame, after: pd.DataFrame
     """Append the new rows of a table to its file; return their number."""
     table, rows = declared_table(name), after.iloc[len(before) :]
     if len(rows):
+        rows = _following(runner, rows)
         table.append(rows, runner.workspace.path(name))
     return len(rows)
+
+
+def _following(runner: Runner, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return new edits with the last entry of the log; decisions need none."""
+    if "follows" not in rows or rows.empty:
+        return rows
+    return rows.assign(follows=next((entry.id for entry in list_entries(runner)[::-1]), ""))
 
 
 def undo_decisions(runner: Runner, keys: Sequence[str], who: str, why: str) -> None:
@@ -300,7 +423,8 @@ def _change_decisions(
     with runner.alone(), _labels_held(runner):
         decisions = runner.read("decisions", runner.stage("review"))
         change = load_function(f"hgld.review.undo:{function}")
-        after = change(decisions, _clusters(runner), keys, who=who, when=runner.now, why=why)
+        signed = {"who": who, "when": runner.now, "why": why, "names": _present_names(runner)}
+        after = change(decisions, _clusters(runner), keys, **signed)
         _append(runner, "decisions", decisions, after)
 
 
@@ -338,7 +462,8 @@ def undo_entry(
             entry = find_entry(entries, asked)
         else:
             decisions, edits = (runner.read(name, stage) for name in LOGGED[:2])
-            entry = find_undo(decisions, edits, _clusters(runner), entries)
+            names = _present_names(runner)
+            entry = find_undo(decisions, edits, _clusters(runner), entries, names)
         if redo and entry.source != "undo":
             raise UsageError(f"entry {entry.number} ({entry.id}) is no undo; `hgld reviews undo`")
         if entry.cells:
@@ -365,6 +490,12 @@ def _clusters(runner: Runner) -> Any:
     return table.read(path) if path.is_file() else table.empty()
 
 
+def _present_names(runner: Runner) -> dict[str, tuple[str, str]]:
+    tables = (runner.read(name, runner.stage("review")) for name in ("taxonomy", "taxonomy_edits"))
+    names: dict[str, tuple[str, str]] = load_function("hgld.review.taxonomy:present_names")(*tables)
+    return names
+
+
 def edit_taxonomy(runner: Runner, edits: "Sequence[TaxonomyEdit]", who: str) -> dict[str, int]:
     """Edit the taxonomy and all that names its supercategories; return table -> changed rows.
 
@@ -379,6 +510,34 @@ def edit_taxonomy(runner: Runner, edits: "Sequence[TaxonomyEdit]", who: str) -> 
         recorded = runner.read("taxonomy_edits", runner.stage("review"))
         taxonomy.make([edit for edit in edits if not taxonomy.is_made(edit, recorded)])
         return _write_taxonomy(runner, taxonomy, who)
+
+
+def proposed_edits(runner: Runner) -> "list[TaxonomyEdit]":
+    """Return an edit for each cluster whose name is no supercategory yet: add it.
+
+    Its kind is the path of its clusters in the levels above.
+
+    Raises:
+        UsageError: the levels above are not clustered.
+    """
+    from hgld.hierarchy.decisions import kinds_of
+    from hgld.review.taxonomy import TaxonomyEdit
+
+    stage, options = runner.stage("review"), runner.workspace.pipeline.cluster
+    columns = [f"level_{name}" for name in options.levels[:-1]]
+    summary = runner.read("cluster_summary", stage)
+    if not set(columns) <= set(summary):
+        raise UsageError(
+            "the levels above the clusters are not clustered; set cluster.above to the numbers of "
+            f"{', '.join(options.levels[:-1])}, and run `hgld cluster` on the pipeline"
+        )
+    known = {name.casefold() for name in kinds_of(runner.read("taxonomy", stage))}
+    edits = dict[str, TaxonomyEdit]()
+    for row in summary[summary["values"] > 0].to_dict("records"):
+        name = single_blanks(row["cluster_name"])
+        kind = KIND_SEPARATOR.join(single_blanks(row[column]) for column in columns)
+        edits.setdefault(name.casefold(), TaxonomyEdit("add", name, kind=kind))
+    return [edit for name, edit in edits.items() if name not in known]
 
 
 def edited_words(counts: Mapping[str, int]) -> str:
@@ -424,7 +583,8 @@ def _open_taxonomy(runner: Runner) -> "Taxonomy":
         path = runner.workspace.path(name)
         if path.is_file():  # with the columns that people added
             tables[name] = pd.concat(parse_csv(path, declared_table(name).columns))
-    return Taxonomy(tables, runner.read("decisions", stage))
+    decisions = runner.read("decisions", stage)
+    return Taxonomy(tables, decisions, runner.workspace.pipeline.cluster.levels)
 
 
 def _taxonomy_rows(
@@ -442,9 +602,23 @@ def _write_taxonomy(
     runner: Runner, taxonomy: "Taxonomy", who: str, source: str = "taxonomy"
 ) -> dict[str, int]:
     """Write all changed files together; return table -> number of changed rows."""
+    from hgld.review.agreement import rename_in_agreement
+    from hgld.review.taxonomy import present_names
+
     appended = _taxonomy_rows(runner, taxonomy, who, source)
+    appended = {name: _following(runner, rows) for name, rows in appended.items()}
     counts: dict[str, int] = {}
+    agreement = runner.workspace.path("agreement")
     with atomic_files(runner.workspace.pipeline.labels) as folder:
+        renames = any(row["column"] == "supercategory" for row in taxonomy.record)
+        if agreement.is_file() and renames:
+            document = Json(agreement.name, "labels")
+            before = runner.read("taxonomy_edits", runner.stage("review"))
+            recorded = pd.concat([before, appended["taxonomy_edits"]], ignore_index=True)
+            present = {n: now for n, (now, _) in present_names(taxonomy.table, recorded).items()}
+            measured = document.read(agreement)
+            if (now := rename_in_agreement(measured, present)) != measured:
+                document.write(now, folder / agreement.name)
         for name, (changed, added) in taxonomy.changes().items():
             counts[name] = len(changed) + len(added)
             path = runner.workspace.path(name)
@@ -459,19 +633,42 @@ def _write_taxonomy(
     return {**counts, "decisions": len(appended["decisions"])}
 
 
-def suggest_clusters(runner: Runner, text: str) -> tuple[pd.DataFrame, tuple[int, str], Path]:
-    """Measure a range of cluster counts as CSV and PNG; return also the best one and why."""
+def suggest_clusters(runner: Runner, text: str) -> tuple[dict[str, pd.DataFrame], Path]:
+    """Measure a range of cluster counts as CSV and PNG, and the levels above if they are set.
+
+    Returns:
+        A table for each level, fine to coarse, and the path of the PNG, which draws the finest.
+    """
     stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
     module = "hgld.hierarchy.cluster_choice"
     numbers = load_function(f"{module}:in_range")(text)
     path = runner.workspace.work / "cluster_range.png"
+    deep = options.above or options.levels != type(options)().levels
     with runner.alone():
-        inputs = [runner.read(name, stage) for name in ("values", "label_vectors")]
+        values = runner.read("values", stage)
+        vectors = _vectors_of_clusters(runner, runner.read("label_vectors", stage))
+        if options.holds_together:
+            join = load_function("hgld.hierarchy.clustered_vectors:hold_together")
+            vectors = join(values, vectors, runner.read("ancestry", stage), options.ancestry)
+        inputs = values, vectors
         measured = load_function(f"{module}:measure_range")(*inputs, numbers, options)
-        write_table(measured, path.with_suffix(".csv"))
+        levels = load_function(f"{module}:measure_levels")(*inputs, options) if deep else {}
+        found: dict[str, pd.DataFrame] = {options.levels[-1]: measured, **levels}
+        tables = [table.assign(level=name) for name, table in found.items()]
+        write_table(pd.concat(tables) if deep else measured, path.with_suffix(".csv"))
         with atomic_path(path) as temporary:
             load_function(f"{module}:draw_range")(measured, options.clusters, temporary)
-    return measured, load_function(f"{module}:suggested")(measured), path
+    return found, path
+
+
+def _vectors_of_clusters(runner: Runner, label_vectors: "Vectors") -> "Vectors":
+    """Return the vectors that the cluster stage clusters: of texts, photos or both."""
+    stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
+    photos = runner.read("image_vectors", stage) if "image_vectors" in stage.reads else None
+    joined: Vectors = load_function("hgld.hierarchy.clustered_vectors:join_vectors")(
+        label_vectors, photos, options
+    )
+    return joined
 
 
 def blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
@@ -482,7 +679,7 @@ def blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
 
 def _blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
     names = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
-    tables = [runner.read(name, runner.stage("review")) for name in names]
+    tables = [runner.read(name, runner.stage("review")) for name in (*names, "class_labels")]
     blind = load_function("hgld.review.blind:blind_sheet")
     sheet: pd.DataFrame = blind(*tables, seed=seed, hints=hints)
     return sheet
@@ -511,19 +708,7 @@ def write_review_page(runner: Runner) -> Path:
     ``review.csv`` is neither read nor changed, so edits in it are kept. Only photos that the
     pipeline would export are shown, since a page is passed on to other people.
     """
-    stage, workspace = runner.stage("review"), runner.workspace
-    path = workspace.work / "review.html"
-    with runner.alone():
-        page = render_sheet(
-            runner,
-            runner.make(stage)["review"],
-            command=f"hgld review {workspace.words} --apply review.csv",
-            decisions=runner.read("decisions", stage),
-            threads=read_threads(runner),
-        )
-        with atomic_path(path) as temporary:
-            temporary.write_text(page, encoding="utf-8")
-    return path
+    return _write_page(runner, "review.html", render_review)
 
 
 def write_blind_page(runner: Runner, path: Path, seed: int) -> int:
@@ -535,23 +720,53 @@ def write_blind_page(runner: Runner, path: Path, seed: int) -> int:
     with runner.alone():
         sheet = _blind_sheet(runner, seed, hints=False)
         command = f"hgld reviews agree {quote(file)} OTHER.csv --taxonomy {quote(str(taxonomy))}"
-        page = render_sheet(runner, sheet, command=command, blind_file=file)
+        page = _render(runner, sheet, command=command, blind_file=file)
         with atomic_path(path) as temporary:
             temporary.write_text(page, encoding="utf-8")
     return len(sheet)
 
 
-def render_sheet(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:
+def render_review(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
+    """Return the page of the review sheet, both made from their inputs.
+
+    Args:
+        runner: of the pipeline and its work folder.
+        live: facts for the page of a server (``render_page``).
+    """
+    from hgld.artifacts.cells import guard_columns
+    from hgld.review.sheets import fit_decisions, list_values
+
+    stage = runner.stage("review")
+    read = {name: runner.read(name, stage) for name in stage.reads}
+    fitted_to = ("clusters", "taxonomy", "decisions", "label_vectors", "taxonomy_vectors")
+    model = fit_decisions(*(read[n] for n in (*fitted_to, "image_vectors") if n in read))
+    shown = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
+    sheet = list_values(**{name: read[name] for name in (*shown, "class_labels")}, model=model)
+    return _render(
+        runner,
+        guard_columns(sheet),
+        command=f"hgld review {runner.workspace.words} --apply review.csv",
+        decisions=read["decisions"],
+        model=model,
+        threads=read_threads(runner),
+        live=live,
+    )
+
+
+def _render(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:
     """Return the page of a sheet with the tables and photos that belong to it."""
     stage, workspace = runner.stage("review"), runner.workspace
+    tables = {name: runner.read(name, stage) for name in PAGE_READS}
+    tables["label_vectors"] = _vectors_of_clusters(runner, tables["label_vectors"])
     page: str = load_function("hgld.review.page:render_page")(
         sheet,
-        *(runner.read(name, stage) for name in PAGE_READS),
+        *tables.values(),
         shown_images(runner),
         options=workspace.pipeline.review,
         source=workspace.source,
-        title=workspace.pipeline.title or workspace.work.name,
-        taxonomy_vectors=runner.read("taxonomy_vectors", stage),
+        title=workspace.pipeline.title or workspace.pipeline_file.stem,
+        levels=workspace.pipeline.cluster.levels,
+        noun=workspace.pipeline.source.class_noun,
         **facts,
     )
     return page

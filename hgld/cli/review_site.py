@@ -4,7 +4,6 @@ The work folder is not locked while the server runs, so that sheets can be appli
 beside it; a page that is opened after that shows the new state.
 """
 
-import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,15 +17,20 @@ from hgld.cli.review_actions import (
     PAGE_READS,
     add_comment,
     edit_taxonomy,
+    link_photos,
     list_entries,
     read_threads,
-    render_sheet,
+    render_link_page,
+    render_review,
     save_choices,
+    save_links,
     shown_images,
     undo_saved,
 )
 from hgld.errors import HgldError, InvalidData
 from hgld.file_lock import hold
+from hgld.hierarchy.columns import records
+from hgld.hierarchy.decisions import row_id
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import load_function
@@ -38,54 +42,87 @@ from hgld.review.server import ReviewServer, Site
 from hgld.review.sheets import list_decisions
 from hgld.review.taxonomy import ACTIONS, TaxonomyEdit, list_renames
 
-__all__ = ["serve_review"]
+__all__ = ["serve_page"]
 
 STATE_READS = ("clusters", "taxonomy", "decisions", "class_hints")
 GROWING = {"decisions", "comments"}  # the stream of a page tells of these
 
 
-def serve_review(
+def serve_page(
     runner: Runner,
+    stage: str,
     host: str,
     port: int,
     today: Callable[[], str],
     show: Callable[[str], object],
 ) -> None:
-    """Serve the review page until Ctrl-C.
+    """Serve the review page or the page of links until Ctrl-C.
 
     Args:
         runner: of the pipeline and its work folder.
+        stage: review or link.
         host: address to listen on.
         port: 0 takes a free one.
         today: returns the date of decisions; a server may run for days.
         show: receives the address of the page once it is served.
 
     Raises:
-        HgldError: another server serves this work folder.
+        HgldError: another server serves this page.
         UsageError: the address cannot be used.
     """
-    state = runner.workspace.work / ".state" / "review"
+    make: Callable[[Runner, Path, Callable[[], str]], Site]
+    make = _LinkSite if stage == "link" else _LiveSite
+    state = runner.workspace.work / ".state" / stage
     state.mkdir(parents=True, exist_ok=True)
     taken = f"{runner.workspace.work}: another hgld serves this review"
     with hold(state / "server.lock", taken, "or open its page"):
-        desk = _Desk(runner, state, today)
-        site = Site(
-            desk.page,
-            desk.photos,
-            desk.photo,
-            desk.save,
-            desk.undo,
-            desk.comment,
-            desk.edit_taxonomy,
-            desk.decisions,
-        )
+        site = make(runner, state, today)
         server = ReviewServer(host, port, _token(state / "token"), site, runner.listener.notice)
         show(server.url)
         with suppress(KeyboardInterrupt):
             server.serve()
 
 
-class _Desk:
+class _LinkSite(Site):
+    """The page and the photos of the classes without an item."""
+
+    def __init__(self, runner: Runner, state: Path, today: Callable[[], str]) -> None:
+        self.runner, self.today, self._alone = runner, today, Lock()
+        # rows before are in the sheet, since the stage has just written it
+        self._before = len(runner.read("links", runner.stage("link")))
+        self.decisions = LiveDecisions([runner.workspace.path("links")], self._read)
+        self._photos = PhotoReader(link_photos(runner), runner.workspace.source)
+
+    def page(self) -> str:
+        """Return the HTML; answers since the sheet was written come by its stream."""
+        with self._alone:
+            return render_link_page(self.runner, {"at": ""})
+
+    def photos(self, key: str) -> list[dict[str, str]]:
+        """Return the photos of the class of that name."""
+        return self._photos.list(key)
+
+    def photo(self, name: str) -> bytes | None:
+        """Return a photo as JPEG."""
+        return self._photos.read(name)
+
+    def save(self, who: str, rows: Sequence[Mapping[str, str]], sitting: str) -> dict[str, Any]:
+        """Append answers; return nothing more than the stream tells."""
+        numbered = [
+            (number, {**dict.fromkeys(("name", "qid", "note"), ""), **row})
+            for number, row in enumerate(rows, 1)
+        ]
+        self.runner.now = self.today()
+        with self._alone:
+            save_links(self.runner, numbered, who, Path("page"))
+        return {}
+
+    def _read(self) -> State:
+        rows = records(self.runner.read("links", self.runner.stage("link")))
+        return {"rows": {row["name"]: row["qid"] for row in rows[self._before :]}}
+
+
+class _LiveSite(Site):
     """The page and the photos of a review, made again if a stage changed their tables."""
 
     def __init__(self, runner: Runner, state: Path, today: Callable[[], str]) -> None:
@@ -96,6 +133,8 @@ class _Desk:
         self._files = [path(name) for name in {*self.stage.reads, *PAGE_READS} - GROWING]
         self._made: Sequence[object] = ()
         self._page, self._alone = "", Lock()
+        # decisions that wait in a browser belong to this folder, also after it was moved
+        self._sheet = sha256(_token(state / "token").encode()).hexdigest()[:16]
         self._photos: PhotoReader
         self._commons = self._open_commons(state / "commons")
         runner.keep_tables()  # a save reads five, of which it changes one
@@ -119,18 +158,11 @@ class _Desk:
         workspace, runner = self.runner.workspace, self.runner
         live = {
             "at": self.decisions.now(),  # before the tables are read, so that nothing is missed
-            "sheet": sha256(os.fsencode(workspace.work.resolve())).hexdigest()[:16],
+            "sheet": self._sheet,
             "file": str(workspace.path("decisions")),
         }
         with runner.alone():
-            self._page = render_sheet(
-                runner,
-                runner.make(self.stage)["review"],
-                command=f"hgld review {workspace.words} --apply review.csv",
-                decisions=runner.read("decisions", self.stage),
-                threads=read_threads(runner),
-                live=live,
-            )
+            self._page = render_review(runner, live)
             chosen = choose_images(
                 runner.read("landmark_values", self.stage),
                 runner.read("landmarks", self.stage),
@@ -164,19 +196,19 @@ class _Desk:
         """Return a photo as JPEG."""
         return self._photos.read(name) or (self._commons.read(name) if self._commons else None)
 
-    def save(self, who: str, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-        """Append decisions as one entry; return its id, and the change of each key."""
+    def save(self, who: str, rows: Sequence[Mapping[str, str]], sitting: str) -> dict[str, Any]:
+        """Append decisions; return the change of each key, and entry and ids of the new rows."""
         self.runner.now = self.today()
         with self._alone:  # making the page removes temporary files of this process
-            applied = save_choices(self.runner, rows, who, "page")
-        keys = {change.key for change in applied.changes}
-        made = applied.decisions[applied.decisions["key"].isin(keys)]
+            applied = save_choices(self.runner, rows, who, "page", sitting)
+        done = {change.key: change.kind for change in applied.changes}
         # of a save whose answer was lost, nothing is appended the second time
-        entries = made.loc[made["who"] == who, "entry"].str.partition(" ")[0]
-        return {
-            "done": {change.key: change.kind for change in applied.changes},
-            "entry": entries.iloc[-1] if len(entries) else "",
-        }
+        new = [key for key, kind in done.items() if kind != "unchanged"] or list(done)
+        made = applied.decisions
+        made = made[made["key"].isin(new) & (made["who"] == who)]
+        last = records(made.drop_duplicates("key", keep="last"))
+        entry = last[-1]["entry"].partition(" ")[0] if last else ""
+        return {"done": done, "entry": entry, "rows": [row_id(row) for row in last]}
 
     def comment(self, who: str, key: str, text: str) -> None:
         """Append a comment on a value."""
@@ -184,11 +216,11 @@ class _Desk:
         with self._alone:
             add_comment(self.runner, key, text, who)
 
-    def undo(self, who: str, entry: str) -> dict[str, Any]:
-        """Take an entry back; return the keys that were decided again since."""
+    def undo(self, who: str, entry: str, rows: Sequence[str]) -> dict[str, Any]:
+        """Take an entry or rows of it back; return what was decided again since."""
         self.runner.now = self.today()
         with self._alone:
-            return {"left": undo_saved(self.runner, entry, who)}
+            return {"left": undo_saved(self.runner, entry, rows, who)}
 
     def edit_taxonomy(
         self, who: str, edit: Mapping[str, str], keys: Sequence[str]

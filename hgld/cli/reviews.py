@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hgld.cli.arguments import AsJson, Now, PipelineFile, Settings, Work, out_option
-from hgld.cli.output import print_json, progress, write_table
+from hgld.cli.output import print_json, print_rows, progress, write_table
 from hgld.cli.runners import name_to_sign, open_runner
 from hgld.errors import UsageError
 from hgld.words import count_text
@@ -104,7 +104,14 @@ def write_blind_copy(
 def show_agreement(
     one: Annotated[Path, typer.Argument(metavar="A", help="The sheet of one annotator.")],
     other: Annotated[Path, typer.Argument(metavar="B", help="The sheet of the other.")],
-    out: Annotated[Path | None, out_option("Write the disagreements as a sheet.")] = None,
+    more: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[C...]", help="Of further ones.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        out_option("Write the disagreements of two as a sheet, the values of more as CSV."),
+    ] = None,
     counts: Annotated[
         Path | None,
         typer.Option(
@@ -118,16 +125,23 @@ def show_agreement(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the bootstrap.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two annotators: agreement, kappa, confusions.
+    """Compare annotators: agreement, kappa, confusions.
+
+    Three and more are compared by Krippendorff's alpha and value by value; they need not have
+    decided the same values.
 
     Redirect --json to labels/SET/agreement.json for the card of a release.
     """
     from hgld.artifacts import hash_file
     from hgld.review.agreement import disagreements, measure_agreement
 
-    names = _names(one, other)
+    if more:
+        _show_alpha((one, other, *more), out, counts, taxonomy, seed, as_json)
+        return
+    a_name, b_name = _names((one, other))
+    names = a_name, b_name
     with progress():
-        a, b = _read_annotators(one, other, counts, taxonomy)
+        a, b = _read_annotators((one, other), counts, taxonomy)
         found = measure_agreement(a, b, names, seed=seed)
     found |= {"sha256": dict(zip(names, map(hash_file, (one, other)), strict=True))}
     if out is not None:
@@ -140,20 +154,68 @@ def show_agreement(
             typer.echo(line)
 
 
+def _show_alpha(
+    files: "Sequence[Path]",
+    out: Path | None,
+    counts: Path | None,
+    taxonomy: Path | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure three and more annotators, and print what was found."""
+    import pandas as pd
+
+    from hgld.artifacts import hash_file
+    from hgld.review.alpha import measure_alpha
+
+    if counts is not None:
+        raise UsageError("--counts weighs the values of two annotators; leave it out")
+    names = _names(files)
+    with progress():
+        sides = dict(zip(names, _read_annotators(files, counts, taxonomy), strict=True))
+        found = measure_alpha(sides, seed=seed)
+    found |= {"sha256": dict(zip(names, map(hash_file, files), strict=True))}
+    by_value = [
+        {**row, "answers": "; ".join(f"{name} {n}" for name, n in row["answers"].items())}
+        for row in found["by_value"]
+    ]
+    if out is not None:
+        _refuse_to_overwrite(out)
+        write_table(pd.DataFrame(by_value), out, spreadsheet=True)
+    if as_json:
+        print_json(found)
+        return
+    values = count_text(found["values"], "value")
+    typer.echo(f"{values} decided by two or more of {', '.join(names)}"[:WIDTH])
+    typer.echo(f"\n{'':<26}{'agreement':>10}{'alpha':>9}{'95 % interval':>19}")
+    for row in found["measures"]:
+        alpha, interval = _number(row["alpha"]), _interval(row)
+        typer.echo(f"{row['of']:<26}{row['agreement']:>10.1%}{alpha:>9}{interval:>19}")
+    typer.echo(f"\n{'pair':<52}{'values':>10}{'kappa':>9}")
+    for row in found["pairs"]:
+        kappa = _number(row["kappa"])
+        pair = f"{' and '.join(row['annotators'])}, {row['of']}"
+        typer.echo(f"{pair[:51]:<52}{row['values']:>10,}{kappa:>9}")
+    disputed = [row for row in by_value if row["agreement"] < 1]
+    typer.echo("\nmost disputed" if disputed else "\nnothing is disputed")
+    for row in disputed[:SHOWN]:
+        typer.echo(_cut(f"{row['agreement']:>6.0%}  {row['label']}: {row['answers']}"))
+
+
 def _read_annotators(
-    one: Path, other: Path, counts: Path | None, taxonomy: Path | None
+    files: "Sequence[Path]", counts: Path | None, taxonomy: Path | None
 ) -> "Sequence[Mapping[str, Annotation]]":
-    """Read the annotations of both, weighed and completed from the given files."""
+    """Read the annotations of all, weighed and completed from the given files."""
     from hgld.artifacts import declared_table
     from hgld.review.annotations import complete, read_annotations, read_both, weigh
 
-    a, b = read_both(one, other)
+    first, *others = read_both(*files)
     if counts is not None:
-        a = weigh(a, read_annotations(counts))
+        first = weigh(first, read_annotations(counts))
     if taxonomy is None:
-        return a, b
+        return first, *others
     kinds = declared_table("taxonomy").read(taxonomy)
-    return complete(a, kinds), complete(b, kinds)
+    return [complete(side, kinds) for side in (first, *others)]
 
 
 Keys = Annotated[list[str] | None, typer.Argument(metavar="KEY...", help="Keys as in review.csv.")]
@@ -273,7 +335,8 @@ def show_conflicts(
         print_json([{**row, "sides": sides[row["key"]]} for row in rows])
     else:
         for row in rows:
-            typer.echo(f"{row['key']} {row['instance_of']}: {row['conflict']}")
+            typer.echo(f"{row['key']} {row['instance_of']}:")
+            print_rows([("", row["conflict"])], 4)
     if out is not None and len(sheet):
         write_table(sheet, out, spreadsheet=True)
         typer.echo(
@@ -371,8 +434,7 @@ def _describe(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _describe_measure(row: Mapping[str, Any]) -> str:
     head = row["of"] + (f", by {row['by']}" if row["by"] != "values" else "")
-    interval = NOTHING if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
-    kappa = NOTHING if row["kappa"] is None else f"{row['kappa']:.3f}"
+    kappa, interval = _number(row["kappa"]), _interval(row)
     line = f"{head:<26}{row['agreement']:>10.1%}{kappa:>9}{interval:>19}{row['ac1']:>9.3f}"
     return line + (f"\n  {row['note']}" if row["note"] else "")
 
@@ -380,8 +442,7 @@ def _describe_measure(row: Mapping[str, Any]) -> str:
 def _describe_confused(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "most confused" if rows else "nothing is confused"
     for row in rows[:SHOWN]:
-        text = f"{row['values']:>5}  {' or '.join(row['pair'])}: {', '.join(row['examples'])}"
-        yield text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+        yield _cut(f"{row['values']:>5}  {' or '.join(row['pair'])}: {', '.join(row['examples'])}")
 
 
 def _describe_supercategories(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -391,11 +452,33 @@ def _describe_supercategories(rows: Sequence[Mapping[str, Any]]) -> Iterator[str
         yield f"{row['supercategory'][:33]:<34}{counts}{row['share']:>17.0%}"
 
 
-def _names(one: Path, other: Path) -> tuple[str, str]:
-    """Return the names of the two annotators: of their files, or of the folders if those agree."""
-    if one.stem != other.stem:
-        return one.stem, other.stem
-    return one.resolve().parent.name, other.resolve().parent.name
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.3f}"
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    return NOTHING if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
+
+
+def _cut(text: str) -> str:
+    """Return the text cut to one line of a terminal."""
+    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+
+
+def _names(files: "Sequence[Path]") -> list[str]:
+    """Return the names of the annotators: of their files, or of the folders if two files agree.
+
+    Raises:
+        UsageError: two folders agree, too; results by name would keep one of the two.
+    """
+    names = [file.stem for file in files]
+    if len(set(names)) == len(names):
+        return names
+    names = [file.resolve().parent.name for file in files]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise UsageError(f"two annotators would be called {name}; rename the files")
+    return names
 
 
 def _refuse_to_overwrite(path: Path) -> None:

@@ -18,8 +18,16 @@ from hgld.words import single_blanks
 if TYPE_CHECKING:
     from hgld.pipeline.lock import Workspace
     from hgld.pipeline.run import Runner
+    from hgld.report.photo_rows import SplitPhotos
 
-__all__ = ["date_of", "name_to_sign", "open_runner", "open_workspace", "require_names"]
+__all__ = [
+    "date_of",
+    "name_to_sign",
+    "open_photos",
+    "open_runner",
+    "open_workspace",
+    "require_names",
+]
 
 
 def open_runner(
@@ -45,6 +53,17 @@ def open_workspace(
 
     pipeline = load_pipeline(pipeline_file, settings or ())
     return Workspace(pipeline_file, pipeline, work or default_work(pipeline_file))
+
+
+def open_photos(workspace: "Workspace") -> "SplitPhotos":
+    """Return the photos of the shards, with the label paths of the hierarchy."""
+    from hgld.artifacts import declared_table
+    from hgld.report.photo_rows import SplitPhotos
+
+    tables = (
+        declared_table(name).read(workspace.path(name)) for name in ("hierarchy", "landmarks")
+    )
+    return SplitPhotos(workspace.path("shards"), *tables)
 
 
 def require_names(arguments: Sequence[str]) -> None:

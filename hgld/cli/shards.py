@@ -26,7 +26,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of shards.")]
+Folder = Annotated[
+    str, typer.Argument(metavar="FOLDER", help="The folder of shards, or its URL (s3://...).")
+]
 
 
 @app.command("ls")
@@ -132,7 +134,7 @@ def _describe_split(split: str, count: Mapping[str, Any]) -> Iterator[tuple[str,
     yield (
         "  images",
         f"{images['least']:,} to {images['most']:,} of a class, median {images['median']:g}; "
-        f"{count_text(count['classes_below_4_images'], 'class', 'classes')} below 4",
+        f"{count_text(count['classes_below_4_images'], 'class')} below 4",
     )
     for licence, n in count["licenses"].items():
         yield "  licence", f"{n:,} {licence}"

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand
 
 from hgld.cli.arguments import Force, Now, PipelineFile, Settings, Work
-from hgld.cli.output import progress
+from hgld.cli.output import print_rows, progress
 from hgld.cli.runners import date_of, name_to_sign, open_runner
 from hgld.errors import UsageError, WaitingForReview
 from hgld.pipeline.stages import STAGES, stage_names
@@ -86,6 +86,9 @@ def _shared(
 ) -> None: ...
 
 
+HOST, PORT = "127.0.0.1", 8642  # of the server of a page
+Host = Annotated[str, typer.Option("--host", help="With --serve: address to listen on.")]
+Port = Annotated[int, typer.Option("--port", help="With --serve: port; 0: a free one.")]
 SHARED = inspect.signature(_shared)
 
 
@@ -157,6 +160,66 @@ def _scrape(
         runner.run_one("scrape", call.force or again)
 
 
+def _require_server(serve: bool, host: str, port: int) -> None:
+    if not serve and (host, port) != (HOST, PORT):
+        raise UsageError("--host and --port are of the server; add --serve")
+
+
+def _serve(call: StageCall, runner: "Runner", host: str, port: int) -> None:
+    """Serve the stage's page until Ctrl-C."""
+    from hgld.cli.review_site import serve_page
+
+    serve_page(
+        runner,
+        call.stage,
+        host,
+        port,
+        today=lambda: date_of(call.now),
+        show=lambda url: typer.echo(f"page: {url}"),
+    )
+
+
+def _link(
+    call: StageCall,
+    sheet: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="SHEET",
+            help="With --apply: a CSV; default: link_review.csv of the work folder.",
+            show_default=False,
+        ),
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Add the items of link_review.csv to links.csv.")
+    ] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="Write the sheet as a page too: link_review.html.")
+    ] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve the page until Ctrl-C; answers are saved.")
+    ] = False,
+    host: Host = HOST,
+    port: Port = PORT,
+) -> None:
+    runner = call.open()
+    if sheet is not None and not apply:
+        raise UsageError(f"{sheet}: a sheet is only read with --apply")
+    _require_server(serve, host, port)
+    from hgld.cli import review_actions
+
+    with progress():
+        if apply:
+            added = review_actions.apply_link_sheet(runner, name_to_sign(runner.workspace), sheet)
+            path = runner.workspace.path("links")
+            typer.echo(f"{count_text(added, 'row')} added to {path}", err=True)
+        runner.run_one("link", call.force)
+        if html:
+            typer.echo(f"page: {review_actions.write_links_page(runner)}")
+        if serve:
+            _serve(call, runner, host, port)
+            runner.run_one("link")
+
+
 def _cluster(
     call: StageCall,
     suggest: Annotated[
@@ -174,11 +237,18 @@ def _cluster(
             runner.run_one("cluster", call.force)
         return
     from hgld.cli.review_actions import suggest_clusters
+    from hgld.hierarchy.cluster_choice import suggested
 
     with progress():
-        measured, (best, why), path = suggest_clusters(runner, suggest)
-    typer.echo(measured.to_string(index=False))
-    typer.echo(f"suggested: cluster.clusters = {best}: {why}\ncurves: {path}")
+        measured, path = suggest_clusters(runner, suggest)
+    for place, (level, table) in enumerate(measured.items()):
+        best, why = suggested(table)
+        if place:
+            typer.echo(f"\nlevel '{level}', of the centres below")
+        typer.echo(table.to_string(index=False))
+        option = f"cluster.above, {level}" if place else "cluster.clusters"
+        typer.echo(f"suggested: {option} = {best}: {why}")
+    typer.echo(f"curves: {path}")
 
 
 def _review(
@@ -211,22 +281,23 @@ def _review(
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the page until Ctrl-C; decisions are saved.")
     ] = False,
-    host: Annotated[
-        str, typer.Option("--host", help="With --serve: address to listen on.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="With --serve: port; 0: a free one.")] = 8642,
+    host: Host = HOST,
+    port: Port = PORT,
 ) -> None:
     runner = call.open()
     if not apply and (sheets or dry_run):
         given = f"{sheets[0]}: a sheet is" if sheets else "--dry-run: sheets are"
         raise UsageError(f"{given} only read with --apply")
+    _require_server(serve, host, port)
     from hgld.cli import review_actions
 
     who = name_to_sign(runner.workspace) if apply else ""
     if dry_run:
         with progress():
-            for line in review_actions.preview_review(runner, who, sheets or ()):
-                typer.echo(line)
+            lines, refused = review_actions.preview_review(runner, who, sheets or (), yes)
+            print_rows(lines, 8)
+        if refused:
+            raise refused
         return
     conflicts = 0
     with progress():
@@ -248,15 +319,7 @@ def _review(
         if html:
             typer.echo(f"page: {review_actions.write_review_page(runner)}")
         if serve:
-            from hgld.cli.review_site import serve_review
-
-            serve_review(
-                runner,
-                host,
-                port,
-                today=lambda: date_of(call.now),
-                show=lambda url: typer.echo(f"page: {url}"),
-            )
+            _serve(call, runner, host, port)
         runner.run_one("review", call.force)
     if conflicts:
         raise typer.Exit(WaitingForReview.exit_code)
@@ -293,6 +356,7 @@ BODIES: dict[str, Callable[..., None]] = {
     "cluster": _cluster,
     "export": _export,
     "fetch": _fetch,
+    "link": _link,
     "review": _review,
     "scrape": _scrape,
     "train": _train,

@@ -26,7 +26,9 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A supercategory.")]
 New = Annotated[str, typer.Argument(metavar="NEW", help="The new name.")]
-Kind = Annotated[str, typer.Option("--kind", metavar="KIND", help="natural or human-made.")]
+Kind = Annotated[
+    str, typer.Option("--kind", metavar="KIND", help="natural or human-made, or its classes above.")
+]
 Definition = Annotated[
     str | None, typer.Option("--definition", metavar="TEXT", help="One sentence; '' empties it.")
 ]
@@ -54,7 +56,7 @@ def list_supercategories(
 def add(
     pipeline: PipelineFile,
     name: New,
-    kind: Kind,
+    kind: Kind = "",
     definition: Definition = None,
     settings: Settings = None,
     work: Work = None,
@@ -62,6 +64,19 @@ def add(
 ) -> None:
     """Add a supercategory."""
     _edit(open_runner(pipeline, settings, work, now), "add", name, kind=kind, definition=definition)
+
+
+@app.command("propose")
+def propose(
+    pipeline: PipelineFile, settings: Settings = None, work: Work = None, now: Now = None
+) -> None:
+    """Add each cluster as a supercategory, with its levels above."""
+    from hgld.cli.review_actions import edit_taxonomy, edited_words, proposed_edits
+
+    runner = open_runner(pipeline, settings, work, now)
+    with progress():
+        counts = edit_taxonomy(runner, proposed_edits(runner), name_to_sign(runner.workspace))
+    typer.echo(edited_words(counts), err=True)
 
 
 @app.command("rename")

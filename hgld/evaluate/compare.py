@@ -16,6 +16,7 @@ import pandas as pd
 from hgld.bootstrap import DRAWS, bootstrap_unit, find_ends, pair_seeds, resample_means
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.results import MeasuredRun
+from hgld.ranking.rankings import lower_is_better
 from hgld.words import shared_text
 
 __all__ = ["Comparison", "Difference", "compare"]
@@ -84,6 +85,24 @@ class Comparison:
     severity: pd.DataFrame
     only: tuple[int, int]
     remarks: tuple[str, ...]
+
+    def tables(self, a: str, b: str) -> dict[str, pd.DataFrame]:
+        """Return the differences and the first images as tables for a page.
+
+        Args:
+            a: name of the first column.
+            b: of the second.
+        """
+        rows = [
+            {
+                "metric": row.metric, a: row.a, b: row.b, "difference": row.difference,
+                "difference low": row.low, "difference high": row.high,
+                "better": row.gained, "worse": row.lost,
+            }
+            for row in self.differences
+        ]  # fmt: skip
+        first = self.severity.rename(columns={"first_image": "first image", "a": a, "b": b})
+        return {"metrics": pd.DataFrame(rows), "first-image": first.drop(columns="level")}
 
     def facts(self) -> dict[str, Any]:
         """Return the comparison as a dict, to print as JSON."""
@@ -208,6 +227,7 @@ def _differ(
     by_seed = means[1] - means[0]
     ends = find_ends(resample_means(gain, classes, seed=seed, draws=draws), by_seed)
     for i, metric in enumerate(metrics):
+        better, worse = int((gain[:, i] > 0).sum()), int((gain[:, i] < 0).sum())
         yield Difference(
             metric,
             int(count[i]),
@@ -216,8 +236,7 @@ def _differ(
             float(by_seed[:, i].mean()),
             float(ends[0, i]),
             float(ends[1, i]),
-            int((gain[:, i] > 0).sum()),
-            int((gain[:, i] < 0).sum()),
+            *((worse, better) if lower_is_better(metric) else (better, worse)),
         )
 
 

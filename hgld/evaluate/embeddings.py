@@ -7,31 +7,36 @@ hash of its bytes, the model and the images; a damaged or misplaced file is comp
 """
 
 import io
-import multiprocessing
 import shutil
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pandas as pd
 import torch
 
-from hgld.artifacts import read_sealed, write_sealed
+from hgld.artifacts import map_sealed, write_sealed
 from hgld.config import EvaluateOptions
-from hgld.errors import HgldError, Resumable
+from hgld.errors import HgldError, Resumable, UsageError
 from hgld.evaluate.given import read_given, require_finite, unit_rows
+from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.models import Encoder, Model, loaded
+from hgld.evaluate.name_queries import embed_prompts, prompts_key
 from hgld.evaluate.sides import Side
-from hgld.model.weights import choose_device, is_short_of_memory
+from hgld.model.devices import autocast, choose_device, is_short_of_memory, worker_device
+from hgld.ray_tasks import FileRange, Reserve
+from hgld.shards.files import tar_folder
 from hgld.shards.load import ImageLoader
 from hgld.shards.read import ShardImages
-from hgld.tasks import map_tasks, track
+from hgld.tasks import map_tasks, say, track
 
-__all__ = ["EmbeddingStore"]
+__all__ = ["EmbeddingStore", "reserve_of"]
 
 REVISION = 3  # increase when the same model and shard give other embeddings than before
 TOGETHER = 8  # batch size of one thread
@@ -44,48 +49,86 @@ class EmbeddingStore:
     state: Path
     options: EvaluateOptions
 
-    def embed(self, model: Model, sides: Sequence[Side]) -> dict[str, np.ndarray]:
-        """Return split -> (N, D) unit vectors of its samples.
+    def embed(self, model: Model, sides: Sequence[Side]) -> dict[str, MappedVectors]:
+        """Return split -> (N, D) unit vectors of its samples, mapped from their files.
 
         Raises:
             InvalidData: embeddings are nan or infinite, or a given file lacks some.
         """
         if model.kind == "given":
             given = read_given(Path(model.source))
-            return {side.split: unit_rows(given.of(side.image_ids)) for side in sides}
-        key = model.key()
-        tasks = {side.split: self._tasks(model, key, side) for side in sides}
+            return {
+                side.split: MappedVectors((unit_rows(given.of(side.image_ids)),)) for side in sides
+            }
+        key = self._key(model)
+        texts = {side.split: self._texts(model, key, side) for side in sides if side.names}
+        tasks = {side.split: self._tasks(model, key, side) for side in sides if not side.names}
         every = {task.path: task for part in tasks.values() for task in part}
-        if waiting := [task for task in every.values() if not task.is_done()]:
+        found = {path: task.read() for path, task in every.items()}
+        if waiting := [every[path] for path, vectors in found.items() if vectors is None]:
             self._run(waiting, f"Embedding with {model.name}")
-        return {side.split: _read(tasks[side.split], side, model) for side in sides}
+            found |= {task.path: task.read() for task in waiting}
+        mapped = texts | {
+            split: MappedVectors(tuple(_found(found, task.path) for task in own))
+            for split, own in tasks.items()
+        }
+        for side in sides:
+            whose = f"evaluate: model {model.name}, split {side.split}"
+            require_finite(mapped[side.split], whose, side.image_ids)
+        return mapped
 
     def keep_only(self, models: Sequence[Model]) -> None:
         """Remove the embeddings of other models."""
-        kept = {self._folder(model.key()).name for model in models if model.kind != "given"}
+        kept = {self._folder(self._key(model)).name for model in models if model.kind != "given"}
         for path in (self.state / "embeddings").glob("*"):
             if path.name not in kept:
                 shutil.rmtree(path)
 
+    def _key(self, model: Model) -> str:
+        precision = self.options.precision
+        return model.key() + ("" if precision == "float32" else f" {precision}")
+
     def _folder(self, key: str) -> Path:
         return self.state / "embeddings" / sha256(f"{REVISION} {key}".encode()).hexdigest()[:32]
 
+    def _texts(self, model: Model, key: str, side: Side) -> MappedVectors:
+        """Return the (N, D) embeddings of class names, computed in this process on first use."""
+        name = prompts_key(side.names, self.options.prompts)
+        path, holds = self._folder(key) / f"{name}.npy", f"{REVISION} {key} {name}"
+        vectors = map_sealed(path, holds)
+        if vectors is None:
+            encoder = model.load_text(choose_device(self.options.device))
+            buffer = io.BytesIO()
+            np.save(buffer, embed_prompts(encoder, side.names, self.options.prompts))
+            write_sealed(path, buffer.getbuffer(), holds)
+            vectors = map_sealed(path, holds)
+        return MappedVectors((_found({path: vectors}, path),))
+
     def _tasks(self, model: Model, key: str, side: Side) -> list["EmbedTask"]:
         """Return one task for each file of images, in the order of the rows."""
-        folder = self._folder(key)
+        # once: at a URL it asks whether the tars are still those of the index
+        folder, place = self._folder(key), tar_folder(side.folder)
         return [
-            EmbedTask(model, key, part.folder, part.rows, folder / f"{part.key}.npy", self.options)
+            EmbedTask(model, key, place, part.rows, folder / f"{part.key}.npy", self.options)
             for part in side.parts()
         ]
 
     def _run(self, tasks: list["EmbedTask"], label: str) -> None:
-        processes, cluster = self.options.processes, self.options.ray
-        choose_device(self.options.device)  # raises before worker processes are started
-        if cluster is not None or (processes > 1 and len(tasks) > 1):
-            map_tasks(embed_or_keep, tasks, label, processes, cluster)
+        options, start = self.options, time.perf_counter()
+        if options.ray is not None:
+            reserve = reserve_of(options)
+            located = [replace(task, model=task.model.located()) for task in tasks]
+            times = map_tasks(embed_or_keep, located, label, cluster=options.ray, reserve=reserve)
+            _say_rate(times, time.perf_counter() - start, label)
+            return
+        device = choose_device(options.device)  # raises before worker processes are started
+        if device.type == "cpu" and options.precision == "fp16":
+            raise UsageError("evaluate.precision fp16 needs a GPU; on a CPU set float32 or bf16")
+        if options.processes > 1 and len(tasks) > 1:
+            times = map_tasks(embed_or_keep, tasks, label, options.processes)
         else:
-            for task in tasks:
-                embed_or_keep(task)
+            times = [embed_or_keep(task) for task in tasks]
+        _say_rate(times, time.perf_counter() - start, label)
         loaded.cache_clear()
 
 
@@ -95,7 +138,7 @@ class EmbedTask:
 
     model: Model
     key: str
-    folder: Path
+    folder: Path | str
     rows: pd.DataFrame
     path: Path
     options: EvaluateOptions
@@ -105,30 +148,97 @@ class EmbedTask:
         """Content of the file for its seal: the model, and the key of the images."""
         return f"{REVISION} {self.key} {self.path.stem}"
 
+    def reads(self) -> Iterator[FileRange]:
+        """Ranges of the file that hold the images; none of a file at a URL."""
+        if isinstance(self.folder, Path):
+            for name, start, size in self.rows[["shard", "offset", "size_bytes"]].itertuples(
+                index=False
+            ):
+                yield self.folder / name, start, size
+
+    def shares(self) -> list[Path]:
+        """The model's files."""
+        return self.model.files()
+
+    def writes(self) -> list[Path]:
+        """The file of embeddings."""
+        return [self.path]
+
+    def moved(self, place: Callable[[Path], Path]) -> Self:
+        """Return the task for other folders."""
+        folder = place(self.folder) if isinstance(self.folder, Path) else self.folder
+        model = self.model.moved(place)
+        return replace(self, model=model, folder=folder, path=place(self.path))
+
     def is_done(self) -> bool:
         """Whether the file has intact embeddings of all images."""
         return self.read() is not None
 
     def read(self) -> np.ndarray | None:
-        """Return (N, D) embeddings; None if the file is missing or damaged."""
-        content = read_sealed(self.path, self.holds)
-        if content is None:
+        """Map the (N, D) embeddings; None if the file is missing or damaged."""
+        found = map_sealed(self.path, self.holds)
+        if found is None or found.ndim != 2 or found.dtype != np.float32:
             return None
-        found = np.load(io.BytesIO(content))
-        fits = found.ndim == 2 and found.dtype == np.float32 and len(found) == len(self.rows)
-        return np.asarray(found) if fits else None
+        return found if len(found) == len(self.rows) else None
 
 
-def embed_or_keep(task: EmbedTask) -> Path:
-    """Return the file of embeddings; compute it if it is missing or damaged."""
+def reserve_of(options: EvaluateOptions) -> Reserve:
+    """Return what a task of the evaluate stage has to itself on a Ray cluster."""
+    gpus = options.gpus_per_task
+    if gpus is None and options.device != "auto":
+        gpus = float(options.device != "cpu")
+    return Reserve(options.cpus_per_task, gpus, options.memory_gb_per_task)
+
+
+def _found(vectors: Mapping[Path, np.ndarray | None], path: Path) -> np.ndarray:
+    found = vectors[path]
+    if found is None:
+        raise Resumable(
+            f"{path}: was damaged since it was written; run the same command again to have it made "
+            "again"
+        )
+    return found
+
+
+@dataclass
+class EmbedTime:
+    """Images that a task embedded, and seconds of its threads on them.
+
+    Attributes:
+        images: number of them; 0 if their file was intact.
+        loading_s: spent on reading and decoding, or on waiting for it.
+        network_s: spent in the network.
+    """
+
+    images: int = 0
+    loading_s: float = 0.0
+    network_s: float = 0.0
+
+
+def _say_rate(times: Sequence[EmbedTime], wall_s: float, label: str) -> None:
+    """Report images per second, and the share of loading."""
+    images = sum(one.images for one in times)
+    loading, network = (sum(getattr(one, n) for one in times) for n in ("loading_s", "network_s"))
+    if images:
+        share = loading / max(loading + network, 1e-9)
+        say(
+            f"{label}: {images:,} images, {images / max(wall_s, 1e-9):,.0f} images/s; reading and "
+            f"decoding {share:.0%} of the time, the network {1 - share:.0%}"
+        )
+
+
+def embed_or_keep(task: EmbedTask) -> EmbedTime:
+    """Write the file of embeddings if it is missing or damaged."""
+    spent = EmbedTime()
     if not task.is_done():
-        device = _own_device(task.options.device)
+        device = worker_device(task.options.device)
         encoder = loaded(task.model, task.key, device)
         buffer = io.BytesIO()
         with _memory_told(task):
-            np.save(buffer, np.concatenate(list(_embed(task, encoder, device))))
+            np.save(buffer, np.concatenate(list(_embed(task, encoder, device, spent))))
         write_sealed(task.path, buffer.getbuffer(), task.holds)
-    return task.path
+        spent.images = len(task.rows)
+    return spent
 
 
 @contextmanager
@@ -146,46 +256,62 @@ def _memory_told(task: EmbedTask) -> Iterator[None]:
         ) from None
 
 
-def _own_device(name: str) -> torch.device:
-    """Return the device; with several GPUs, worker processes take them in turn."""
-    device = choose_device(name)
-    # worker processes are numbered from 1; the main process has no number
-    number = next(iter(multiprocessing.current_process()._identity), None)
-    if device.type == "cuda" and device.index is None and number is not None:
-        return torch.device("cuda", (number - 1) % torch.cuda.device_count())
-    return device
+def _embed(
+    task: EmbedTask, encoder: Encoder, device: torch.device, spent: EmbedTime
+) -> Iterator[np.ndarray]:
+    """Yield (n, D) embeddings, one batch of photos after the other; add to the time spent."""
+    label, options = f"Embedding with {task.model.name}", task.options
 
+    @torch.inference_mode()
+    def embed(photos: torch.Tensor) -> np.ndarray:
+        with autocast(device, options.precision):
+            found = encoder.network(photos.to(device)).float().cpu().numpy()
+        # rounded lengths are not quite 1
+        return found if options.precision == "float32" else unit_rows(found)
 
-def _embed(task: EmbedTask, encoder: Encoder, device: torch.device) -> Iterator[np.ndarray]:
-    """Yield (n, D) embeddings, one batch of photos after the other."""
-    label = f"Embedding with {task.model.name}"
     if device.type == "cpu":
         images = ShardImages(task.folder, task.rows, encoder.transform)
-        starts = range(0, len(images), TOGETHER)
+        together = 1 if encoder.own_size else TOGETHER
+        starts = range(0, len(images), together)
         images.read_bytes(0)  # opens the file before several threads use it
-        with _threads(task.options.processes) as pool:
-            found = pool.map(lambda start: _embed_few(images, start, encoder), starts)
-            yield from track(found, label, len(starts))
+
+        def embed_few(start: int) -> tuple[np.ndarray, float, float]:
+            times = [time.perf_counter()]
+            numbers = range(start, min(start + together, len(images)))
+            fetched = images.fetch(numbers)  # of a URL several at a time; none of a local folder
+            photos = torch.stack([images.load(n, fetched.get(n)) for n in numbers])
+            times.append(time.perf_counter())
+            found = embed(photos)
+            return found, times[1] - times[0], time.perf_counter() - times[1]
+
+        with _threads(options.processes) as pool:
+            for found, loading_s, network_s in track(
+                pool.map(embed_few, starts), label, len(starts)
+            ):
+                spent.loading_s += loading_s
+                spent.network_s += network_s
+                yield found
         return
-    options = task.options
     loader = ImageLoader(
         task.folder,
         task.rows,
         encoder.transform,
-        batch_size=options.batch_size,
+        batch_size=1 if encoder.own_size else options.batch_size,
         workers=options.workers,
     )
-    with torch.inference_mode(), closing(iter(loader)) as batches:
-        for photos, _, _ in track(batches, label, len(loader)):
-            yield encoder.network(photos.to(device)).float().cpu().numpy()
-
-
-@torch.inference_mode()
-def _embed_few(images: ShardImages, start: int, encoder: Encoder) -> np.ndarray:
-    stop = min(start + TOGETHER, len(images))
-    photos = torch.stack([images[number][0] for number in range(start, stop)])
-    found: torch.Tensor = encoder.network(photos)
-    return found.float().numpy()
+    with closing(iter(loader)) as batches, ThreadPoolExecutor(1) as ahead:
+        # the next batch is read and decoded while the network computes
+        waiting = ahead.submit(next, batches, None)
+        for _ in track(range(len(loader)), label, len(loader)):
+            start = time.perf_counter()
+            batch = waiting.result()
+            assert batch is not None  # as many as the loader has
+            waiting = ahead.submit(next, batches, None)
+            middle = time.perf_counter()
+            yield embed(batch[0])
+            spent.loading_s += middle - start
+            spent.network_s += time.perf_counter() - middle
+        waiting.result()
 
 
 @contextmanager
@@ -199,21 +325,3 @@ def _threads(processes: int) -> Iterator[ThreadPoolExecutor]:
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(cores)
-
-
-def _read(tasks: Sequence[EmbedTask], side: Side, model: Model) -> np.ndarray:
-    """Return the (N, D) embeddings of all tasks, concatenated."""
-    vectors, start = np.empty((0, 0), np.float32), 0
-    for task in tasks:
-        found = task.read()
-        if found is None:
-            raise Resumable(
-                f"{task.path}: was damaged since it was written; run the same command again to "
-                "have it made again"
-            )
-        if not start:
-            vectors = np.empty((len(side.rows), found.shape[1]), np.float32)
-        vectors[start : start + len(found)] = found
-        start += len(found)
-    require_finite(vectors, f"evaluate: model {model.name}, split {side.split}", side.image_ids)
-    return vectors

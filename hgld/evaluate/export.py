@@ -19,7 +19,7 @@ import torch
 
 from hgld.artifacts import atomic_path
 from hgld.errors import InvalidData, UsageError
-from hgld.evaluate.ranking import rank_sides
+from hgld.evaluate.ranking import own_parts, rank_sides
 from hgld.evaluate.results import MeasuredRun, open_embedded
 from hgld.ranking.interchange import encode_id, kaggle_lines, trec_qrels, trec_run
 from hgld.ranking.levels import shared_levels
@@ -93,7 +93,7 @@ def write_vectors(measured: MeasuredRun, form: str, folder: Path) -> list[Path]:
     paths = []
     for side in {side.split: side for side in (found.query, found.gallery)}.values():
         path = folder / f"{measured.run}-{side.split}.{form}"
-        vectors = found.vectors[side.split]
+        vectors = np.asarray(found.vectors[side.split])
         with atomic_path(path) as temporary, temporary.open("wb") as file:
             if form == "npz":
                 np.savez(file, ids=side.image_ids, vectors=vectors, labels=side.labels)
@@ -112,7 +112,8 @@ def _rankings(measured: MeasuredRun, depth: int | None) -> Iterator[tuple[str, l
     """Yield the ids of the first images of each query; in an open set without the query itself."""
     stored = measured.ranking
     depth = min(depth or len(stored.gallery_ids), len(stored.gallery_ids))
-    own = measured.protocol["query"] == measured.protocol["gallery"].split("+")[0]
+    first = {measured.protocol[side].split("+")[0] for side in ("query", "gallery")}
+    own = len(first) == 1
     queries = _distinct_ids(stored.query_ids, "query")
     images = _distinct_ids(stored.gallery_ids, "gallery")
     _report_encoded({*queries, *images})
@@ -122,9 +123,11 @@ def _rankings(measured: MeasuredRun, depth: int | None) -> Iterator[tuple[str, l
     else:
         found = open_embedded(measured)
         sides = [(found.vectors[side.split], side.labels) for side in (found.query, found.gallery)]
-        own = found.gallery.begins_with(found.query)
-        ranked = rank_sides(*sides, exclude_self=own, first=depth)
-        blocks = (block.first for block in ranked)
+        blocks = (
+            block.first
+            for exclude, _, some in own_parts(found.gallery.own_queries(found.query), sides[0])
+            for block in rank_sides(some, sides[1], exclude_self=exclude, first=depth)
+        )
     return (
         (query, [images[i] for i in row if not (own and images[i] == query)][:depth])
         for query, row in zip(queries, chain.from_iterable(blocks), strict=True)
@@ -156,7 +159,7 @@ def _judgements(measured: MeasuredRun, at_least: int) -> Iterator[str]:
     images = _distinct_ids(gallery.image_ids, "gallery")
     _report_encoded({*queries, *images})
     labels = [torch.from_numpy(side.labels) for side in (query, gallery)]
-    own = gallery.begins_with(query)
+    own = gallery.own_queries(query) > 0
 
     def lines() -> Iterator[str]:
         for start in range(0, len(queries), QUERIES_AT_ONCE):

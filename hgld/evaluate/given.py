@@ -21,6 +21,7 @@ import pandas as pd
 
 from hgld.artifacts import read_array, read_arrays, read_csv, read_header
 from hgld.errors import InvalidData
+from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.model.weights import one_line
 
 __all__ = ["Given", "read_given", "read_labels", "require_finite", "require_same_dim", "unit_rows"]
@@ -143,14 +144,15 @@ def read_labels(path: Path) -> pd.DataFrame:
         raise InvalidData(f"{path}: not readable as labels ({one_line(error)})") from None
 
 
-def require_finite(vectors: np.ndarray, whose: str, ids: Sequence[str] | np.ndarray | None) -> None:
+def require_finite(
+    vectors: MappedVectors | np.ndarray, whose: str, ids: Sequence[str] | np.ndarray | None
+) -> None:
     """Refuse embeddings with nan or infinite values.
 
     Raises:
         InvalidData: some are not finite; gives their number and the first one.
     """
-    blocks = range(0, len(vectors), ROWS_AT_ONCE)
-    whole = [np.isfinite(vectors[i : i + ROWS_AT_ONCE]).all(axis=1) for i in blocks]
+    whole = [np.isfinite(block).all(axis=1) for block in MappedVectors.of(vectors).blocks()]
     wrong = np.flatnonzero(~np.concatenate(whole)) if whole else np.empty(0, int)
     if wrong.size:
         first = f"row {wrong[0]}" if ids is None else f"{ids[wrong[0]]} (row {wrong[0]})"

@@ -15,21 +15,25 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.config import EvaluateOptions, StageContext
 from hgld.errors import UsageError
 from hgld.evaluate.embeddings import EmbeddingStore
+from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.models import Model, find_models
+from hgld.evaluate.name_queries import level_number, name_queries
 from hgld.evaluate.official import PAPER, Official
-from hgld.evaluate.protocol import choose_metrics, require_classes
-from hgld.evaluate.ranking import measure_and_write
+from hgld.evaluate.protocol import CPCC, choose_metrics, require_classes, require_level
+from hgld.evaluate.ranking import mean_classes, measure_and_write
 from hgld.evaluate.results import record_models
 from hgld.evaluate.sides import Shards, Side
+from hgld.ranking.metrics import cpcc
 from hgld.ranking.rankings import Result
 from hgld.tasks import say
 
-__all__ = ["evaluate_models", "evaluate_officially"]
+__all__ = ["evaluate_models", "evaluate_names", "evaluate_officially"]
 
 
 def evaluate_models(
@@ -95,6 +99,35 @@ def evaluate_officially(
     return _Evaluation.of(shards, options, official).run(models, context.state, out)
 
 
+def evaluate_names(
+    shards: Path,
+    models: Path,
+    hierarchy: pd.DataFrame,
+    landmarks: pd.DataFrame,
+    *,
+    options: EvaluateOptions,
+    context: StageContext,
+    out: Path,
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Evaluate as ``evaluate_models`` does, with the names of classes as queries for the photos.
+
+    Args:
+        shards: folder of the images and their labels.
+        models: not used, since trained models embed no texts.
+        hierarchy: names of the classes.
+        landmarks: names of the finest classes.
+        options: as in ``evaluate_models``, with the level of the names and the prompts.
+        context: its state folder caches the embeddings.
+        out: output folder for the ranking of each model.
+
+    Returns:
+        As ``evaluate_models``; the id of a query is the path of its class.
+    """
+    return _Evaluation.of(shards, options, None, (hierarchy, landmarks)).run(
+        models, context.state, out
+    )
+
+
 @dataclass(frozen=True)
 class _Evaluation:
     levels: tuple[str, ...]
@@ -104,21 +137,33 @@ class _Evaluation:
     metrics: tuple[str, ...]
     options: EvaluateOptions
     official: Official | None
+    depth: int  # level of the queries' classes
 
     @classmethod
-    def of(cls, shards: Path, options: EvaluateOptions, official: Official | None) -> "_Evaluation":
+    def of(
+        cls,
+        shards: Path,
+        options: EvaluateOptions,
+        official: Official | None,
+        names: tuple[pd.DataFrame, pd.DataFrame] | None = None,
+    ) -> "_Evaluation":
         found = Shards.read(shards)
-        query = found.side(options.query, "query")
+        depth = level_number(options.name_level, found.levels)
+        if names is None:
+            query = found.side(options.query, "query")
+        else:
+            query = name_queries(found, options.query, options.name_level, *names)
         gallery = found.side(options.gallery, "gallery")
-        metrics = choose_metrics(options.metrics, found.levels)
-        if gallery.begins_with(query) and len(gallery.rows) == 1:
+        metrics = choose_metrics(options.metrics, found.levels[:depth])
+        require_level(options.mean_over, found.levels[:depth])
+        if gallery.own_queries(query) == len(gallery.rows) == 1:
             raise UsageError(
                 f"evaluate.gallery '{gallery.split}' holds no other image than the query itself; "
                 "export more images of it, or name another split"
             )
         for option, side in (("query", query), ("gallery", gallery)):
-            require_classes(option, side.split, len(np.unique(side.labels[:, -1])))
-        return cls(found.levels, found.index, query, gallery, metrics, options, official)
+            require_classes(option, side.split, len(np.unique(side.labels[:, depth - 1])))
+        return cls(found.levels, found.index, query, gallery, metrics, options, official, depth)
 
     def run(self, runs: Path, state: Path, out: Path) -> tuple[dict[str, Any], pd.DataFrame]:
         """Return the report and the values of each query; write rankings to ``out``."""
@@ -150,17 +195,20 @@ class _Evaluation:
         """Name of the protocol."""
         if self.options.protocol != "auto":
             return self.options.protocol
+        if self.query.names:
+            return "names-to-photos"
         if self.query.split == self.gallery.split:
             return "all-vs-all"
-        return "distractors" if self.gallery.begins_with(self.query) else "query-gallery"
+        return "distractors" if self.gallery.own_queries(self.query) else "query-gallery"
 
     def _protocol(self, trained: Collection[str]) -> dict[str, Any]:
         """Return the facts of the protocol, given the models' training splits; send notices."""
         queries, classes = self._unmatched()
         if queries:
+            image = "image" if self.query.names else "other image"
             say(
                 f"evaluate: {queries:,} of {len(self.query.rows):,} queries, of {classes:,} "
-                f"classes, have no other image of their {self.levels[-1]} in the gallery; "
+                f"classes, have no {image} of their {self.levels[self.depth - 1]} in the gallery; "
                 "metrics of that level leave them out"
             )
         facts: dict[str, Any] = {
@@ -173,23 +221,29 @@ class _Evaluation:
             "unmatched": {"queries": queries, "classes": classes},
             "classes": self._count_classes(trained),
         }
+        if self.query.names:
+            level = self.levels[self.depth - 1]
+            facts["names"] = {"level": level, "prompts": list(self.options.prompts)}
+        if self.options.precision != "float32":
+            facts["precision"] = self.options.precision
         if self.official is not None:
             facts["official"] = self.official.facts(self.query, self.gallery)
         return facts
 
     def _unmatched(self) -> tuple[int, int]:
         """Count queries whose finest class has no other image in the gallery, and these classes."""
-        own = int(self.gallery.begins_with(self.query))  # a query in the gallery does not count
-        places = [f"level_{i + 1}" for i in range(len(self.levels))]
+        rows = self.query.rows
+        own = np.arange(len(rows)) < self.gallery.own_queries(self.query)  # do not count themselves
+        places = [f"level_{i + 1}" for i in range(self.depth)]
         # Counted by class, since pairs of all queries and images need too much memory.
         counts = self.gallery.rows.groupby(places).size().rename("images")
-        wanted = self.query.rows[places].merge(counts, how="left", left_on=places, right_index=True)
+        wanted = rows[places].merge(counts, how="left", left_on=places, right_index=True)
         lost = wanted[wanted["images"].fillna(0) <= own]
         return len(lost), len(lost[places].drop_duplicates())
 
     def _count_classes(self, trained: Collection[str]) -> dict[str, int]:
         """Count the finest classes of the queries, and those that a model was trained on."""
-        queries = _class_keys(self.query.rows)
+        queries = _class_keys(self.query.rows)  # names are not of trained models
         seen = _class_keys(self.index[self.index["split"].isin(list(trained))])
         return {"queries": len(queries), "trained_on": len(queries & seen)}
 
@@ -201,15 +255,19 @@ class _Evaluation:
         vectors = store.embed(model, sides)
         result = self._result(out / f"{model.name}.npz", vectors)
         means = {name: float(value) for name, value in result.mean().items()}
+        means |= self._means_over(result)
+        if CPCC in self.metrics:
+            # class means suffice, and a gallery of millions is read part by part
+            labels = self.gallery.labels
+            paths, centres = mean_classes(vectors[self.gallery.split], labels, limit=len(labels))
+            means[CPCC] = cpcc(torch.from_numpy(centres), torch.from_numpy(paths))
         tables = [
             _value_table(model.name, name, self.query.image_ids, values.numpy())
             for name, values in result.per_query.items()
         ]
         if self.official is not None:
             lines = out / f"{model.name}.submission.csv"
-            score = self.official.score(
-                vectors, self.query, self.gallery, lines, self.options.device
-            )
+            score = self.official.score(vectors, self.query, self.gallery, lines, self.options)
             means |= score.means
             tables.append(_value_table(model.name, score.name, score.ids, score.values))
         table = pd.concat(tables, ignore_index=True)
@@ -222,14 +280,25 @@ class _Evaluation:
         skipped = {name: int(count) for name, count in result.skipped.items()}
         return {"mean": shown, "skipped": skipped, "inverted": result.inverted}, table
 
-    def _result(self, path: Path, vectors: Mapping[str, np.ndarray]) -> Result:
+    def _means_over(self, result: Result) -> dict[str, float]:
+        """Return the means over the classes of a level, each the mean over its queries."""
+        level = self.options.mean_over
+        if level is None:
+            return {}
+        classes = self.query.labels[:, self.levels.index(level)]
+        values = pd.DataFrame({name: v.numpy() for name, v in result.per_query.items()})
+        # a class whose queries have no value is left out, as such a query is
+        means = values.groupby(classes).mean().mean()
+        return {f"{name} over {level}": float(value) for name, value in means.items()}
+
+    def _result(self, path: Path, vectors: Mapping[str, MappedVectors]) -> Result:
         """Return the metrics of each query; GLDv2's protocols rename the papers' mAP@100."""
-        names = {name: name for name in self.metrics}
+        names = {name: name for name in self.metrics if name != CPCC}
         if self._name.startswith("gldv2"):
             names[PAPER] = f"mAP@100:{self.levels[-1]}"
         wanted = list(dict.fromkeys(names.values()))
-        sides = self.query, self.gallery
-        found = measure_and_write(path, vectors, *sides, wanted, self.levels, self.options.device)
+        given = vectors, self.query, self.gallery, wanted, self.levels
+        found = measure_and_write(path, *given, self.options)
         return replace(found, per_query={new: found.per_query[name] for new, name in names.items()})
 
 

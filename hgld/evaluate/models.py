@@ -8,7 +8,7 @@ an image has to be embedded.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -16,22 +16,33 @@ from typing import Any
 
 import torch
 from PIL import Image
+from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 
 from hgld.artifacts import hash_file
-from hgld.config import TrainOptions
+from hgld.config import ModelOptions, TrainOptions
 from hgld.errors import InvalidData, MissingWeights, UsageError
-from hgld.model import build_image_model, load_model
+from hgld.model import TextEncoder, build_image_model, load_model, load_text_encoder
 from hgld.model.backbones import find_backbone, pretrained_view
-from hgld.model.clip import find_clip, load_clip_tower
+from hgld.model.clip import LOCAL, find_clip, load_clip_tower
+from hgld.model.custom import CustomNetwork, build_custom, custom_digest, custom_file
 from hgld.model.image import evaluation_transform
-from hgld.model.model_folder import CONFIG, LOSSES, check_model, models_by_run
+from hgld.model.model_folder import (
+    CONFIG,
+    LOSSES,
+    WEIGHTS,
+    ImageConfig,
+    check_model,
+    models_by_run,
+)
+from hgld.model.own_size import MultiScale, own_size_transform
 from hgld.model.weights import split_name
 from hgld.tasks import say
 from hgld.words import nearest
 
 __all__ = ["Encoder", "Model", "find_given", "find_models", "loaded"]
 
+TEXT_KINDS = ("open_clip", "python")
 HELPS = "download them elsewhere and name the file"
 
 
@@ -42,10 +53,12 @@ class Encoder:
     Attributes:
         network: (B, 3, H, W) -> (B, D).
         transform: photo -> (3, H, W), the preprocessing of the network.
+        own_size: photos keep their size, so that a batch is one photo.
     """
 
     network: nn.Module
     transform: Callable[[Image.Image], Tensor]
+    own_size: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,65 +67,172 @@ class Model:
 
     Attributes:
         name: in tables and files.
-        kind: checkpoint, timm, open_clip or given.
+        kind: checkpoint, timm, open_clip, python or given.
         source: folder, name of the pretrained model, or file of embeddings.
         run: name shared by the models of several seeds; with one seed, equal to ``name``.
+        file: of its weights, or config.json of a checkpoint; None: searched for when needed.
+        options: preparation of the photos, if the pipeline file has a table for the model.
     """
 
     name: str
     kind: str
     source: str
     run: str
+    file: Path | None = None
+    options: ModelOptions | None = None
+
+    @property
+    def preparation(self) -> dict[str, Any]:
+        """Options of the photos that differ from those of the pretrained model."""
+        return {} if self.options is None else self.options.preparation
 
     def key(self) -> str:
         """Cache key of everything that decides the embeddings."""
         architecture = split_name(self.source)[0] if self.kind in ("timm", "open_clip") else ""
-        facts = f"{self.kind} {architecture} {hash_file(self._decisive_file())}"
+        facts = f"{self.kind} {architecture} {self._digest()}"
+        if self.preparation:
+            facts += f" {json.dumps(self.preparation, sort_keys=True)}"
         return sha256(facts.encode()).hexdigest()
+
+    def _digest(self) -> str:
+        if self.kind == "python":
+            with self._in_its_option():
+                return custom_digest(self.source)
+        return hash_file(self._decisive_file())
 
     def facts(self) -> dict[str, Any]:
         """Return loss, steps, backbone and hash of the weights, and how it was trained."""
+        if self.kind == "python":  # a path would differ from machine to machine
+            named = Path(self.source).name
+            facts = {"loss": "given network", "steps": 0, "backbone": f"python:{named}"}
+            return {**facts, "weights_sha256": self._digest(), **self._shown()}
         file = self._decisive_file()
         if self.kind == "checkpoint":
             config = json.loads(file.read_text(encoding="utf-8"))
             facts = {name: config.get(name) for name in ("loss", "steps", "backbone")}
             facts |= {"steps": facts["steps"] or 0, "weights_sha256": config["sha256"]}
             trained = ("seed", "split", "recipe") if facts["steps"] else ()
-            return {**facts, **{name: config.get(name) for name in trained}}
+            return {**facts, **{name: config.get(name) for name in trained}, **self._shown()}
         given = self.kind == "given"
         return {
             "loss": "given embeddings" if given else "pretrained",
             "steps": 0,
             "backbone": file.name if given else f"{self.kind}:{self.source}",
             "weights_sha256": hash_file(file),
+            **self._shown(),
         }
+
+    def _shown(self) -> dict[str, Any]:
+        return {"preparation": self.preparation} if self.preparation else {}
 
     def require(self) -> None:
         """Find the file of weights or embeddings; download the weights of a pretrained model.
 
         Raises:
             MissingWeights: the weights are neither local nor downloadable.
-            UsageError: unknown architecture.
+            UsageError: unknown architecture, or a function that builds no network.
         """
-        self._decisive_file()
+        if self.kind == "python":
+            self._digest()
+        else:
+            self._decisive_file()  # a hash of gigabytes of weights is for the evaluation itself
+
+    def located(self) -> "Model":
+        """Return the model with its file, so that another machine need not search for it."""
+        # each machine has a package, or an installed module
+        packaged = self.source.startswith("offline:") or self._is_module()
+        return self if packaged else replace(self, file=self._decisive_file())
+
+    def files(self) -> list[Path]:
+        """Files from which a located model is loaded."""
+        if self.file is None:
+            return []
+        if self.kind == "checkpoint":
+            return [self.file, self.file.with_name(WEIGHTS)]
+        beside = self.file.parent.glob("*.json") if self.source.startswith(LOCAL) else []
+        return [self.file, *beside]
+
+    def moved(self, place: Callable[[Path], Path]) -> "Model":
+        """Return the model as it is loaded from copies of its files, each at ``place(file)``."""
+        if self.file is None:
+            return self
+        file, source = place(self.file), self.source
+        if self.kind == "checkpoint":
+            source = str(file.parent)
+        elif self.kind == "timm":
+            source = f"{split_name(source)[0]}/{file}"
+        elif self.kind == "python":
+            source = f"{file}:{source.rpartition(':')[2]}"
+        elif source.startswith(LOCAL):
+            source = f"{LOCAL}{file.parent}"
+        return replace(self, source=source, file=file)
 
     def load(self, device: torch.device) -> Encoder:
         """Return the model on a device, ready to embed."""
+        given = self.preparation
+        max_side, scales = given.pop("max_side", None), given.pop("scales", (1.0,))
+
+        def encoder(network: nn.Module, config: ImageConfig) -> Encoder:
+            if max_side is None:
+                return Encoder(network, evaluation_transform(config))
+            return Encoder(MultiScale(network, scales), own_size_transform(config, max_side), True)
+
         if self.kind == "checkpoint":
-            network = load_model(Path(self.source), device)
-            return Encoder(network, evaluation_transform(network.config))
+            trained = load_model(Path(self.source), device, any_size=max_side is not None)
+            return encoder(trained, trained.config)
         with self._in_its_option():
             if self.kind == "open_clip":
-                return Encoder(*load_clip_tower(self.source, self._decisive_file(), device))
-            network = build_image_model(pretrained_view(self.source), head=False).eval().to(device)
-            return Encoder(network, evaluation_transform(network.config))
+                file = self._decisive_file()
+                return Encoder(*load_clip_tower(self.source, file, device, **given))
+            if self.kind == "python":
+                built, transform = build_custom(self.source)
+                if transform is None:
+                    return encoder(built.to(device), _imagenet_config(given))
+                if self.preparation:
+                    raise UsageError(
+                        f"{self._option}: {self.source} returns its own transform, so that "
+                        f"{', '.join(self.preparation)} would change nothing; delete them here"
+                    )
+                return Encoder(built.to(device), transform)
+            size = given.pop("image_size", None)
+            own = ("mean", "std", "interpolation")
+            look: dict[str, Any] = {name: given.pop(name) for name in own if name in given}
+            view = pretrained_view(self.source, size).model_copy(update=given)
+            any_size = max_side is not None
+            network = build_image_model(view, head=False, preparation=look, any_size=any_size)
+            return encoder(network.eval().to(device), network.config)
+
+    def load_text(self, device: torch.device) -> TextEncoder | CustomNetwork:
+        """Return the model's encoder of texts.
+
+        Raises:
+            UsageError: it embeds no texts.
+        """
+        if self.kind not in TEXT_KINDS:
+            raise UsageError(
+                f"{self._option}: {self.kind}:{self.source} embeds no texts, so that names cannot "
+                "query; take open_clip:MODEL/PRETRAINED, python: or given embeddings of the names"
+            )
+        with self._in_its_option():
+            if self.kind == "python":
+                return build_custom(self.source)[0].to(device)
+            return load_text_encoder(self.source, str(device))
+
+    def _is_module(self) -> bool:
+        return self.kind == "python" and custom_file(self.source) is None
 
     def _decisive_file(self) -> Path:
         """Return the file that names the others: a checkpoint's config.json names its weights."""
+        if self.file is not None:
+            return self.file
         if self.kind == "given":
             return Path(self.source)
         if self.kind == "checkpoint":
             return Path(self.source) / CONFIG
+        if self.kind == "python":
+            file = custom_file(self.source)
+            assert file is not None  # a module is not located
+            return file
         with self._in_its_option():
             if self.kind == "open_clip":
                 return find_clip(self.source, self._option, f"{HELPS}: open_clip:MODEL/FILE")
@@ -131,11 +251,14 @@ class Model:
             yield
         except MissingWeights as error:
             what = str(error).partition("; set train.backbone")[0]
-            what = what.replace("train.backbone", self._option)
+            what = what.replace("train.backbone", self._option).partition("; set embed.encoder")[0]
             helps = "" if "open_clip:MODEL/FILE" in what else f"; {HELPS}: timm:MODEL/FILE"
             raise MissingWeights(what + helps) from None
         except UsageError as error:
-            raise UsageError(str(error).replace("train.backbone", self._option)) from None
+            own = f"{self._option}: {error}" if self.kind == "python" else str(error)
+            for option in ("train.backbone", "train.pooling", "embed.encoder"):
+                own = own.replace(option, self._option)
+            raise UsageError(own) from None
 
 
 @lru_cache(maxsize=1)
@@ -144,14 +267,31 @@ def loaded(model: Model, key: str, device: torch.device) -> Encoder:
     return model.load(device)
 
 
-def find_models(wanted: Mapping[str, str], runs: Path) -> list[Model]:
+def _imagenet_config(given: Mapping[str, Any]) -> ImageConfig:
+    """Preparation for a network that names none: 224 pixels, bicubic, ImageNet's statistics."""
+    return ImageConfig(
+        backbone="",
+        architecture="",
+        dim=None,
+        image_size=given.get("image_size", 224),
+        mean=given.get("mean", IMAGENET_DEFAULT_MEAN),
+        std=given.get("std", IMAGENET_DEFAULT_STD),
+        interpolation=given.get("interpolation", "bicubic"),
+        freeze_batch_norm=False,
+        pretrained_sha256="",
+        eval_resize=given.get("eval_resize"),
+        eval_crop=given.get("eval_crop"),
+    )
+
+
+def find_models(wanted: Mapping[str, str | ModelOptions], runs: Path) -> list[Model]:
     """Return the models that an evaluation names, or else all trained runs, in their order.
 
     A run that was trained with several seeds gives one model for each: NAME-s0, NAME-s1 ...
 
     Args:
         wanted: name -> ``run:NAME``, ``timm:MODEL``, ``open_clip:MODEL/PRETRAINED``,
-            ``offline:MODEL``, or a path.
+            ``offline:MODEL``, ``python:FILE.py:FUNCTION``, a path, or options with such a source.
         runs: folder of the trained runs.
 
     Raises:
@@ -173,34 +313,42 @@ def find_models(wanted: Mapping[str, str], runs: Path) -> list[Model]:
     return found
 
 
-def find_given(wanted: Mapping[str, str]) -> list[Model]:
+def find_given(wanted: Mapping[str, str | ModelOptions]) -> list[Model]:
     """Return the models that an evaluation names, without trained runs.
 
     Raises:
         InvalidData: a path is neither a model's folder nor a file of embeddings.
     """
-    given = {name: text for name, text in wanted.items() if not text.startswith("run:")}
-    return [model for name, text in given.items() for model in _find(name, text, Path())]
+    given = {n: o for n, o in wanted.items() if not _source_of(o).startswith("run:")}
+    return [model for name, options in given.items() for model in _find(name, options, Path())]
 
 
-def _find(name: str, text: str, runs: Path) -> list[Model]:
+def _source_of(model: str | ModelOptions) -> str:
+    return model if isinstance(model, str) else model.source
+
+
+def _find(name: str, wanted: str | ModelOptions, runs: Path) -> list[Model]:
+    text = _source_of(wanted)
+    options = None if isinstance(wanted, str) or not wanted.preparation else wanted
     kind, _, source = text.partition(":")
     if kind == "run":
-        return _find_trained(name, source, runs)
-    if kind in ("timm", "open_clip"):
-        return [Model(name, kind, source, name)]
+        return [replace(model, options=options) for model in _find_trained(name, source, runs)]
+    if kind in ("timm", "open_clip", "python"):
+        return [Model(name, kind, source, name, options=options)]
     if kind == "offline":  # a name of a backbone as in train.backbone
-        return [Model(name, "timm", text, name)]
+        return [Model(name, "timm", text, name, options=options)]
     path = Path(text)
     if path.is_file():
+        if options is not None:
+            raise UsageError(f"evaluate.models.{name}: {path} holds embeddings; delete max_side")
         return [Model(name, "given", text, name)]
     if not (path / CONFIG).is_file():
         raise InvalidData(
             f"evaluate.models.{name}: {path} is neither a model's folder (with config.json) nor a "
             "file of embeddings; expected run:NAME, timm:MODEL, open_clip:MODEL/PRETRAINED, "
-            "offline:efficientnet-lite0 or a path"
+            "offline:efficientnet-lite0, python:FILE.py:FUNCTION or a path"
         )
-    return [Model(name, "checkpoint", text, name)]
+    return [Model(name, "checkpoint", text, name, options=options)]
 
 
 def _find_trained(name: str, run: str, runs: Path) -> list[Model]:

@@ -14,8 +14,10 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts import atomic_path
+from hgld.config import EvaluateOptions
 from hgld.errors import InvalidData
-from hgld.evaluate.ranking import rank_sides
+from hgld.evaluate.mapped_vectors import MappedVectors
+from hgld.evaluate.ranking import RankJob, rank_and_reduce
 from hgld.evaluate.sides import Side, side_of_files
 from hgld.ranking.interchange import kaggle_lines, kaggle_score
 from hgld.tasks import say
@@ -106,14 +108,14 @@ class Official:
 
     def score(
         self,
-        vectors: Mapping[str, np.ndarray],
+        vectors: Mapping[str, MappedVectors],
         query: Side,
         gallery: Side,
         path: Path,
-        device: str = "auto",
+        options: EvaluateOptions,
     ) -> OfficialScore:
-        """Rank the full index on a device, write the submission file, and score it."""
-        submission = self._submit(vectors, query, gallery, device)
+        """Rank the full index, write the submission file, and score it."""
+        submission = self._submit(vectors, query, gallery, options)
         with atomic_path(path) as temporary:
             temporary.write_text("\n".join(kaggle_lines(submission, CUT)) + "\n", encoding="utf-8")
         found = kaggle_score(submission, self._solution(), CUT)
@@ -123,17 +125,23 @@ class Official:
         return OfficialScore(OFFICIAL, {OFFICIAL: float(values.mean()), **means}, ids, values)
 
     def _submit(
-        self, vectors: Mapping[str, np.ndarray], query: Side, gallery: Side, device: str
+        self,
+        vectors: Mapping[str, MappedVectors],
+        query: Side,
+        gallery: Side,
+        options: EvaluateOptions,
     ) -> dict[str, list[str]]:
         """Return the first images of the full index for each query."""
 
-        def alike(embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def alike(embeddings: MappedVectors) -> tuple[MappedVectors, np.ndarray]:
             return embeddings, np.zeros((len(embeddings), 1), np.int64)  # labels do not matter
 
-        queries = alike(np.concatenate([vectors[side.split] for side in self._both(query)]))
+        queries = alike(
+            MappedVectors(tuple(p for s in self._both(query) for p in vectors[s.split].pieces))
+        )
         images = [alike(vectors[side.split]) for side in self._both(gallery)]
         ids = self._ids(gallery)
-        blocks = rank_sides(queries, *images, first=CUT, device=device)
+        blocks = rank_and_reduce(RankJob(first=CUT), queries, *images, options=options)
         rows = (row for block in blocks for row in block.first)
         known = set(self.queries["image_id"])
         ranked = zip(self._ids(query), rows, strict=True)

@@ -11,11 +11,20 @@ import pandas as pd
 from hgld.config import EvaluateOptions, StageContext
 from hgld.errors import UsageError
 from hgld.evaluate.models import find_given
+from hgld.evaluate.name_queries import level_number
 from hgld.ranking.metrics import parse
 from hgld.shards.classes import label_images, number_classes
 from hgld.sources.open_set import describe_splits
 
-__all__ = ["check_evaluation", "choose_metrics", "require_classes"]
+__all__ = [
+    "CPCC",
+    "check_evaluation",
+    "choose_metrics",
+    "require_classes",
+    "require_level",
+]
+
+CPCC = "CPCC"  # of the classes of the gallery, so that no query has a value
 
 
 def check_evaluation(
@@ -33,7 +42,9 @@ def check_evaluation(
         UsageError: an unknown metric, level or model; a split without images or with one class.
     """
     classes = number_classes(hierarchy)
-    choose_metrics(options.metrics, classes.levels)
+    depth = level_number(options.name_level, classes.levels)
+    choose_metrics(options.metrics, classes.levels[:depth])
+    require_level(options.mean_over, classes.levels[:depth])
     finest = f"name_{len(classes.levels)}"
     labelled = label_images(images[["split", "landmark_id"]], classes).dropna(subset=finest)
     for option, split in (("query", options.query), ("gallery", options.gallery)):
@@ -45,7 +56,8 @@ def check_evaluation(
                     "one of these, or hold classes out with collect.evaluation_share"
                 )
         side = labelled[labelled["split"].isin(split.split("+"))]
-        require_classes(option, split, side[finest].nunique())
+        column = f"name_{depth}" if option == "query" else finest
+        require_classes(option, split, side[column].nunique())
     for model in find_given(options.models):
         model.require()
 
@@ -54,7 +66,8 @@ def choose_metrics(names: Sequence[str] | None, levels: tuple[str, ...]) -> tupl
     """Return the metrics to measure; default: some over all levels, of each, and of the finest.
 
     Raises:
-        UsageError: no name, an unknown metric or level, or weights that do not fit the levels.
+        UsageError: no name of a metric of queries, an unknown metric or level, or weights that do
+            not fit the levels.
 
     Example:
         >>> choose_metrics(None, ("group", "species"))[3:]
@@ -63,15 +76,28 @@ def choose_metrics(names: Sequence[str] | None, levels: tuple[str, ...]) -> tupl
     if names is None:
         each = (f"AP:{level}" for level in levels)
         return ("H-AP", "NDCG", "ASI", *each, f"R@1:{levels[-1]}", f"mAP@100:{levels[-1]}")
-    if not names:
-        raise UsageError("evaluate.metrics is empty; name at least one, e.g. H-AP")
+    if not set(names) - {CPCC}:
+        what = "names no metric of queries; add one" if names else "is empty; name at least one"
+        raise UsageError(f"evaluate.metrics {what}, e.g. H-AP")
     for name in names:
+        if name == CPCC:
+            continue
         try:
             parse(name).at_level(levels)
             parse(name).relevance_key(len(levels))  # checks the weights of wAP
         except UsageError as error:
             raise UsageError(f"evaluate.metrics: {error}") from None
     return tuple(names)
+
+
+def require_level(mean_over: str | None, levels: Sequence[str]) -> None:
+    """Refuse a second mean over the classes of a level that the queries do not have.
+
+    Raises:
+        UsageError: no such level.
+    """
+    if mean_over is not None and mean_over not in levels:
+        raise UsageError(f"evaluate.mean_over '{mean_over}' is none of {', '.join(levels)}")
 
 
 def require_classes(option: str, split: str, classes: int) -> None:

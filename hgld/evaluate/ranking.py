@@ -1,33 +1,58 @@
 """Ranking of a gallery for each query: one pass gives a model's metrics and its ranking file."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
 
 from hgld.artifacts.ranking_file import write_ranking
+from hgld.config import EvaluateOptions
 from hgld.errors import HgldError
+from hgld.evaluate.embeddings import reserve_of
+from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.sides import Side
-from hgld.model.weights import choose_device, is_short_of_memory
+from hgld.model.devices import choose_device, is_short_of_memory, worker_device
+from hgld.ranking.curves import CurveValues, by_chance, queries_to_measure
 from hgld.ranking.evaluation import rank_blocks
-from hgld.ranking.rankings import Ranking, Result, measure
-from hgld.tasks import track
+from hgld.ranking.kernels.device import LEAST_ROWS
+from hgld.ranking.levels import RelevanceWarning
+from hgld.ranking.rankings import BlockValues, Ranking, Result, first_ranks
+from hgld.ray_tasks import FileRange
+from hgld.tasks import map_tasks, track
 
-__all__ = ["mean_classes", "measure_and_write", "rank_sides"]
+__all__ = [
+    "RankJob",
+    "RankTask",
+    "RankedBlock",
+    "mean_classes",
+    "measure_and_write",
+    "own_parts",
+    "rank_and_reduce",
+    "rank_sides",
+]
 
 FIRST_RANKS = 100  # ranks whose images are kept by row number, for the report
 CLASSES = 1000  # at most, drawn with a fixed seed: the cost of t-SNE grows with their number
+RAY_TASKS = 32  # at most: a task reads the whole gallery, part by part
+# Query-image pairs below which one process is faster, since others need seconds to start.
+FEW_PAIRS = {"cpu": 1 << 28, "cuda": 1 << 34}
+Embedded = tuple[MappedVectors | np.ndarray, np.ndarray]  # (N, D) vectors, (N, L) labels
 
 
 def measure_and_write(
     path: Path,
-    vectors: Mapping[str, np.ndarray],
+    vectors: Mapping[str, MappedVectors | np.ndarray],
     query: Side,
     gallery: Side,
     names: Sequence[str],
     levels: Sequence[str],
-    device: str = "auto",
+    options: EvaluateOptions,
 ) -> Result:
     """Measure one model and write its ranking file, from a single ranking.
 
@@ -38,7 +63,8 @@ def measure_and_write(
         gallery: gallery images.
         names: of the metrics.
         levels: names, coarse to fine.
-        device: auto, cpu, cuda, cuda:1 ...; ranks the gallery.
+        options: device, processes or cluster, and the number of first ranks whose levels are
+            written.
 
     Returns:
         The metrics of each query.
@@ -46,34 +72,289 @@ def measure_and_write(
     Raises:
         HgldError: the gallery does not fit the device's memory.
     """
-    own = gallery.begins_with(query)
-    sides = [(vectors[side.split], side.labels) for side in (query, gallery)]
-    blocks = rank_sides(*sides, exclude_self=own, first=FIRST_RANKS, device=device, levels=levels)
+    own = gallery.own_queries(query)
     classes = mean_classes(vectors[gallery.split], gallery.labels)
-    with write_ranking(path, query.image_ids, gallery.image_ids, *classes) as add:
+    images = len(gallery.image_ids)
+    row_of = {image_id: row for row, image_id in enumerate(query.image_ids.tolist())}
+    some = by_chance(row_of)[: queries_to_measure(images)]
+    drawn = np.array([row_of[image_id] for image_id in some], np.int64)
+    # a query that is in the gallery has one image less, and -1 as its last level
+    of_drawn = np.empty((len(drawn), images - (own == len(query.image_ids))), np.int8)
+    sides = [(vectors[side.split], side.labels) for side in (query, gallery)]
+    with write_ranking(
+        path, query.image_ids, gallery.image_ids, *classes, options.keep_ranks
+    ) as add:
+        values, done = [], 0
+        for exclude_self, rows, queries in own_parts(own, sides[0]):
+            here = np.flatnonzero((drawn >= rows.start) & (drawn < rows.stop))
+            job = RankJob(
+                exclude_self, FIRST_RANKS, options.keep_ranks, drawn[here] - rows.start,
+                tuple(names), tuple(levels),
+            )  # fmt: skip
+            for block in rank_and_reduce(job, queries, sides[1], options=options):
+                done += len(block.levels)
+                of_drawn[here[block.drawn]] = block.whole[:, : of_drawn.shape[1]]
+                values.append(block.values)
+                last = done == len(query.image_ids)
+                curves = vars(CurveValues.of(of_drawn, len(levels))) if last else {}
+                add(block.levels, block.first, block.counts, **curves)
+    return BlockValues.join(values, names)
 
-        def written() -> Iterator[Ranking]:
-            for block in blocks:
-                add(block.levels, block.first)
-                yield block
 
-        return measure(written(), names, levels)
+def own_parts(own: int, query: Embedded) -> Iterator[tuple[bool, slice, Embedded]]:
+    """Yield the queries that are in the gallery, to be excluded from it, and the others.
+
+    Args:
+        own: number of queries, from the first on, that are in the gallery.
+        query: vectors and labels of all queries.
+
+    Yields:
+        Whether these are in the gallery, their rows, and their vectors and labels.
+    """
+    vectors, labels = query
+    if own in (0, len(labels)):
+        yield own > 0, slice(0, len(labels)), query  # as it is, mapped from its files
+        return
+    for inside, rows in ((True, slice(0, own)), (False, slice(own, len(labels)))):
+        yield inside, rows, (vectors[np.arange(rows.start, rows.stop)], labels[rows])
+
+
+@dataclass(frozen=True)
+class RankJob:
+    """Selection of a ranking that a task returns.
+
+    Attributes:
+        exclude_self: the gallery begins with the queries; each is excluded from its own ranking.
+        start: gallery row of the first query, with ``exclude_self``.
+        first: number of ranks whose gallery rows are kept.
+        keep: number of ranks whose levels are kept.
+        drawn: rows of the queries of which the levels at all ranks are kept.
+        names: metrics to compute.
+        levels: names of the levels, coarse to fine; none: numbers.
+    """
+
+    exclude_self: bool = False
+    first: int = 0
+    keep: int = 0
+    drawn: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    names: tuple[str, ...] = ()
+    levels: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class RankedBlock:
+    """Selection of the ranking of consecutive queries.
+
+    Attributes:
+        levels: (q, keep) int8 of the first ranks.
+        first: (q, first) int32 gallery rows of the first ranks.
+        counts: (q, L + 1) int64 images on each level.
+        drawn: (d,) numbers of drawn queries.
+        whole: (d, G) int8 levels of these at all ranks.
+        values: of the metrics.
+        warnings: texts for the user, from another process.
+    """
+
+    levels: np.ndarray
+    first: np.ndarray
+    counts: np.ndarray
+    drawn: np.ndarray
+    whole: np.ndarray
+    values: BlockValues
+    warnings: tuple[str, ...] = ()
+
+
+def rank_and_reduce(
+    job: RankJob, query: Embedded, *gallery: Embedded, options: EvaluateOptions
+) -> Iterator[RankedBlock]:
+    """Rank a gallery of one or several sides, in this process, in several, or on a Ray cluster.
+
+    Each task ranks some of the queries, and reads the gallery from its files part by part. A
+    query's scores do not depend on the queries beside it, so neither do its ranking and metrics.
+
+    Args:
+        job: what to keep.
+        query: (Q, D) unit vectors and (Q, L) labels, coarse to fine.
+        gallery: the same of each part.
+        options: device, processes, cluster.
+
+    Raises:
+        HgldError: the gallery does not fit the device's memory.
+        Resumable: a worker process died.
+    """
+    queries = len(query[1])
+    tasks = count_tasks(options, queries, sum(len(labels) for _, labels in gallery))
+    if tasks == 1 and options.ray is None:
+        ranked = rank_sides(
+            query,
+            *gallery,
+            exclude_self=job.exclude_self,
+            first=max(job.first, first_ranks(job.names)),
+            device=options.device,
+            levels=job.levels,
+        )
+        sides = [torch.from_numpy(labels) for _, labels in gallery]
+        # only metrics of votes need the labels again
+        yield from _reduced(job, ranked, 0, torch.cat(sides) if first_ranks(job.names) else None)
+        return
+    with tempfile.TemporaryDirectory(prefix="hgld-ranking-") as temporary:
+        folder = Path(temporary)
+        labels = folder / "query-labels.npy", folder / "gallery-labels.npy"
+        np.save(labels[0], query[1])
+        np.save(labels[1], np.concatenate([part for _, part in gallery]))
+        pieces = [piece for vectors, _ in gallery for piece in MappedVectors.of(vectors).pieces]
+        files = RankFiles(
+            MappedVectors.of(query[0]).files(folder / "query"),
+            MappedVectors(tuple(pieces)).files(folder / "gallery"),
+            *labels,
+        )
+        cuts = [queries * i // tasks for i in range(tasks + 1)]
+        threads = max(1, torch.get_num_threads() // tasks) if options.ray is None else None
+        found = map_tasks(
+            rank_queries,
+            [RankTask(job, files, slice(*cut), options.device, threads) for cut in pairwise(cuts)],
+            "Ranking",
+            tasks,
+            options.ray,
+            reserve=reserve_of(options),
+        )
+    for text in dict.fromkeys(text for blocks in found for text in blocks[0].warnings):
+        warnings.warn(text, RelevanceWarning, stacklevel=2)
+    yield from chain.from_iterable(found)
+
+
+def count_tasks(options: EvaluateOptions, queries: int, images: int) -> int:
+    """Number of tasks that share the queries: one for each process or GPU of this machine."""
+    most = -(-queries // LEAST_ROWS)  # fewer queries of a task would be filled up
+    if options.ray is not None:
+        return min(RAY_TASKS, most)
+    device = choose_device(options.device)
+    if queries * images < FEW_PAIRS[device.type]:
+        return 1
+    if device.type == "cpu":
+        return min(options.processes, most)
+    return torch.cuda.device_count() if device.index is None else 1
+
+
+@dataclass(frozen=True)
+class RankFiles:
+    """Files of vectors and labels, .npy."""
+
+    query: tuple[Path, ...]
+    gallery: tuple[Path, ...]
+    query_labels: Path
+    gallery_labels: Path
+
+    def all(self) -> list[Path]:
+        """Return each file once."""
+        every = (*self.query, *self.gallery, self.query_labels, self.gallery_labels)
+        return list(dict.fromkeys(every))
+
+
+@dataclass(frozen=True)
+class RankTask:
+    """Inputs of a process that ranks the whole gallery for some of the queries.
+
+    Attributes:
+        job: what to keep.
+        files: of all queries and the gallery.
+        rows: the queries.
+        device: as of the option; processes take GPUs in turn.
+        threads: number of them; None: as the process has.
+    """
+
+    job: RankJob
+    files: RankFiles
+    rows: slice
+    device: str
+    threads: int | None
+
+    def reads(self) -> list[FileRange]:
+        """Nothing but the shared files."""
+        return []
+
+    def shares(self) -> list[Path]:
+        """All files: a worker gets the gallery once for all its tasks."""
+        return self.files.all()
+
+    def writes(self) -> list[Path]:
+        """Nothing: the result is small."""
+        return []
+
+    def moved(self, place: Callable[[Path], Path]) -> Self:
+        """Return the task for other folders."""
+        files = RankFiles(
+            tuple(map(place, self.files.query)),
+            tuple(map(place, self.files.gallery)),
+            place(self.files.query_labels),
+            place(self.files.gallery_labels),
+        )
+        return replace(self, files=files)
+
+
+def rank_queries(task: RankTask) -> list[RankedBlock]:
+    """Rank the gallery for the queries of a task."""
+    if task.threads is not None:
+        torch.set_num_threads(task.threads)
+    vectors, labels = np.asarray(_mapped(task.files.query)), np.load(task.files.query_labels)
+    gallery_labels = np.load(task.files.gallery_labels, mmap_mode="c")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ranked = rank_sides(
+            (vectors[task.rows], labels[task.rows]),
+            (_mapped(task.files.gallery), gallery_labels),
+            exclude_self=task.job.exclude_self,
+            start=task.rows.start,
+            first=max(task.job.first, first_ranks(task.job.names)),
+            device=str(worker_device(task.device)),
+            levels=task.job.levels,
+        )
+        given = ranked, task.rows.start, torch.from_numpy(gallery_labels)
+        first, *others = _reduced(task.job, *given)
+    return [replace(first, warnings=tuple(str(one.message) for one in caught)), *others]
+
+
+def _mapped(files: Sequence[Path]) -> MappedVectors:
+    return MappedVectors(tuple(np.load(path, mmap_mode="c") for path in files))
+
+
+def _reduced(
+    job: RankJob, blocks: Iterable[Ranking], start: int, gallery_labels: torch.Tensor | None
+) -> Iterator[RankedBlock]:
+    for block in blocks:
+        rows = job.drawn - start
+        inside = np.flatnonzero((rows >= 0) & (rows < len(block.levels)))
+        start += len(block.levels)
+        found = RankedBlock(
+            block.levels[:, : job.keep].copy(),
+            block.first[:, : job.first],
+            block.counts,
+            inside,
+            block.levels[rows[inside]],
+            BlockValues.of(block, job.names, job.levels, gallery_labels),
+        )
+        del block  # free the memory before the next one is computed
+        yield found
 
 
 def rank_sides(
-    query: tuple[np.ndarray, np.ndarray],
-    *gallery: tuple[np.ndarray, np.ndarray],
+    query: tuple[MappedVectors | np.ndarray, np.ndarray],
+    *gallery: tuple[MappedVectors | np.ndarray, np.ndarray],
     exclude_self: bool = False,
+    start: int = 0,
     first: int = 0,
     device: str = "auto",
     levels: Sequence[str] | None = None,
 ) -> Iterator[Ranking]:
-    """Rank a gallery of one or several parts; yield the rankings in blocks of queries.
+    """Rank a gallery of one or several sides; yield the rankings in blocks of queries.
+
+    A large gallery is read from its files part by part.
 
     Args:
         query: (Q, D) unit vectors and (Q, L) labels, coarse to fine.
         gallery: the same of each part.
         exclude_self: the gallery begins with the queries; each is excluded from its own ranking.
+        start: gallery row of the first query, with ``exclude_self``.
         first: number of ranks whose gallery rows are returned, too.
         device: auto, cpu, cuda, cuda:1 ...
         levels: names of the levels, for messages.
@@ -83,16 +364,14 @@ def rank_sides(
     """
     place = choose_device(device)
     try:
-        sides = [
-            (torch.from_numpy(vectors).to(place), torch.from_numpy(labels))
-            for vectors, labels in (query, *gallery)
-        ]
         yield from rank_blocks(
-            *sides[0],
-            [vectors for vectors, _ in sides[1:]],
-            torch.cat([labels for _, labels in sides[1:]]),
+            torch.from_numpy(np.asarray(query[0])).to(place),
+            torch.from_numpy(query[1]),
+            [piece for vectors, _ in gallery for piece in MappedVectors.of(vectors).tensors()],
+            torch.cat([torch.from_numpy(labels) for _, labels in gallery]),
             exclude_self,
             first,
+            start=start,
             level_names=levels,
             watch=lambda blocks: track(blocks, "Ranking", len(blocks)),
         )
@@ -107,7 +386,7 @@ def rank_sides(
 
 
 def mean_classes(
-    vectors: np.ndarray, labels: np.ndarray, limit: int = CLASSES
+    vectors: MappedVectors | np.ndarray, labels: np.ndarray, limit: int = CLASSES
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return labels and mean vector of each finest class.
 

@@ -18,14 +18,16 @@ import pandas as pd
 from hgld.artifacts import ARTIFACTS, Folder, Json, atomic_path
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.bootstrap import name_classes
-from hgld.config import EvaluateOptions, default_work
+from hgld.config import EvaluateOptions, ModelOptions, default_work
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.evaluate.embeddings import EmbeddingStore
+from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.models import Model
+from hgld.evaluate.name_queries import name_queries
 from hgld.evaluate.sides import Shards, Side
 from hgld.words import nearest
 
-__all__ = ["Embedded", "MeasuredRun", "open_embedded", "open_measured", "record_models"]
+__all__ = ["STATE", "Embedded", "MeasuredRun", "open_embedded", "open_measured", "record_models"]
 
 MODELS = "models.json"
 STATE = Path(".state", "evaluate")  # below a work folder
@@ -83,8 +85,13 @@ class MeasuredRun:
     def sides(self) -> tuple[Shards, Side, Side]:
         """Return the shards, and the query and gallery images in them."""
         shards = Shards.read(self.folder / ARTIFACTS["shards"].file)
-        query, gallery = (shards.side(self.protocol[name], name) for name in ("query", "gallery"))
-        return shards, query, gallery
+        split, gallery = self.protocol["query"], shards.side(self.protocol["gallery"], "gallery")
+        if "names" not in self.protocol:
+            return shards, shards.side(split, "query"), gallery
+        level, tables = self.protocol["names"]["level"], ("hierarchy", "landmarks")
+        hierarchy, landmarks = (_read(self.folder, name) for name in tables)
+        split = split.removeprefix("names of ")
+        return shards, name_queries(shards, split, level, hierarchy, landmarks), gallery
 
     def values(self) -> dict[str, pd.DataFrame]:
         """Return model -> (Q, metrics) values by image id; nan if a query has no value."""
@@ -178,7 +185,7 @@ class Embedded:
     levels: tuple[str, ...]
     query: Side
     gallery: Side
-    vectors: dict[str, np.ndarray]
+    vectors: dict[str, MappedVectors]
 
 
 def record_models(state: Path, models: Sequence[Model]) -> None:
@@ -186,7 +193,12 @@ def record_models(state: Path, models: Sequence[Model]) -> None:
     records = {}
     for model in models:
         source = os.path.relpath(model.source, state) if model.kind in IN_FILES else model.source
-        records[model.name] = asdict(replace(model, source=source))
+        record = asdict(replace(model, source=source, options=None))
+        if model.options is None:
+            del record["options"]
+        else:
+            record["options"] = model.options.model_dump(mode="json")
+        records[model.name] = record
     with atomic_path(state / MODELS) as temporary:
         temporary.write_text(json.dumps(records, indent=1), encoding="ascii")
 
@@ -208,7 +220,11 @@ def open_embedded(measured: MeasuredRun) -> Embedded:
             )
     state = measured.folder / STATE
     model = _recorded_model(measured, state)
-    vectors = EmbeddingStore(state, EvaluateOptions()).embed(model, [query, gallery])
+    given = {"precision": measured.protocol.get("precision", "float32")}
+    if "names" in measured.protocol:
+        given["prompts"] = measured.protocol["names"]["prompts"]
+    options = EvaluateOptions(**given)
+    vectors = EmbeddingStore(state, options).embed(model, [query, gallery])
     return Embedded(shards.levels, query, gallery, vectors)
 
 
@@ -219,8 +235,9 @@ def _recorded_model(measured: MeasuredRun, state: Path) -> Model:
         raise MissingInput(f"{path}: missing, so the embeddings of {name} are not known; {again}")
     record: dict[str, Any] = Json(MODELS).read(path).get(name, {})
     try:
-        model = Model(**record)
-    except TypeError:
+        given = record.pop("options", None)
+        model = Model(**record, options=given and ModelOptions.model_validate(given))
+    except (TypeError, ValueError):
         raise InvalidData(f"{path}: no record of the model {name}; {again}") from None
     if model.kind in IN_FILES:
         model = replace(model, source=os.path.normpath(state / model.source))

@@ -13,11 +13,8 @@ hard        hard           easy, junk
 AP is the area below the precision-recall curve by the trapezoidal rule, as in Oxford's own program,
 not the sum of precisions of ``hgld.ranking``. The two cannot be compared.
 
-The published ground truth is a Python pickle, which can run any code, so it is not read here. If
-you trust the file, convert it to JSON once:
-
-    python -c "import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], 'rb')),
-    open('gnd.json', 'w'), default=lambda array: array.tolist())" gnd_roxford5k.pkl
+The published ground truth is a Python pickle, ``gnd_roxford5k.pkl`` or ``gnd_rparis6k.pkl``. It is
+read only if it holds data alone, since a pickle can otherwise run any code.
 """
 
 import json
@@ -26,18 +23,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from hgld.errors import InvalidData
+from hgld.artifacts import declared_table, read_plain_pickle
+from hgld.config import default_work
+from hgld.errors import InvalidData, MissingInput
 from hgld.evaluate.given import Given, require_same_dim, unit_rows
+from hgld.shards.read import BOX
 
-__all__ = ["PROTOCOLS", "Answers", "RevisitedScore", "ranks_of", "revisited_ap", "score_revisited"]
+__all__ = [
+    "PROTOCOLS",
+    "Answers",
+    "RevisitedScore",
+    "overlap_warning",
+    "ranks_of",
+    "revisited_ap",
+    "score_revisited",
+]
 
 PROTOCOLS = {  # name: (relevant, junk)
     "easy": (("easy",), ("hard", "junk")),
     "medium": (("easy", "hard"), ("junk",)),
     "hard": (("hard",), ("easy", "junk")),
 }
-TO_JSON = "a pickle can run any code; turn it to JSON: see `hgld evaluations revisited --help`"
+OVERLAP = (
+    "GLDv2 and GLDv2-clean contain landmarks of Oxford and Paris, which changes the order of "
+    "methods (Song et al. 2024)"
+)
 
 
 @dataclass(frozen=True)
@@ -48,39 +60,73 @@ class Answers:
         queries: names of the query images.
         images: names of the gallery images.
         found: for each query, the gallery rows that are easy, hard and junk.
+        boxes: (Q, 4) left, top, right, bottom of the building in the query's photo; nan: no box.
     """
 
     queries: tuple[str, ...]
     images: tuple[str, ...]
     found: tuple[Mapping[str, np.ndarray], ...]
+    boxes: np.ndarray
 
     @classmethod
     def read(cls, path: Path) -> "Answers":
-        """Read JSON with the keys of the published files: qimlist, imlist, gnd.
+        """Read a published pickle, or JSON with its keys: qimlist, imlist, gnd.
 
         Raises:
-            InvalidData: the file is missing, a pickle, or lacks these keys.
+            InvalidData: the file is missing, lacks these keys, or is a pickle of more than data.
         """
         if not path.is_file():
-            raise InvalidData(f"{path}: no such file; expected the answers as JSON")
-        if path.suffix in (".pkl", ".pickle"):
-            raise InvalidData(f"{path}: {TO_JSON}")
+            raise InvalidData(f"{path}: no such file; expected the answers, .pkl or .json")
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            if path.suffix in (".pkl", ".pickle"):
+                document = read_plain_pickle(path)
+            else:
+                document = json.loads(path.read_text(encoding="utf-8"))
             images, queries = document["imlist"], document["qimlist"]
+            if isinstance(images, str) or isinstance(queries, str):
+                raise ValueError("a text in the place of a list of names")
             found = [_rows_of(answer, len(images)) for answer in document["gnd"]]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            boxes = [_box_of(answer) for answer in document["gnd"]]
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidData(
-                f"{path}: not the answers of Revisited Oxford or Paris ({error}); expected JSON "
-                "with qimlist, imlist and gnd, each gnd with easy, hard and junk"
+                f"{path}: not the answers of Revisited Oxford or Paris ({error}); expected "
+                "qimlist, imlist and gnd, each gnd with easy, hard and junk"
             ) from None
         if len(found) != len(queries):
             raise InvalidData(f"{path}: {len(found)} answers for {len(queries)} queries")
-        return cls(tuple(map(str, queries)), tuple(map(str, images)), tuple(found))
+        names = tuple(map(str, queries)), tuple(map(str, images))
+        return cls(*names, tuple(found), np.array(boxes, np.float64).reshape(-1, 4))
+
+    def photos(self) -> dict[str, pd.DataFrame]:
+        """Return image_id, path and box of the sides "query" and "gallery"; a photo is NAME.jpg.
+
+        Raises:
+            InvalidData: a query has no box, although only its building is the query.
+        """
+        query, gallery = (
+            pd.DataFrame({"image_id": names, "path": [f"{name}.jpg" for name in names]})
+            for names in (self.queries, self.images)
+        )
+        left, top, right, bottom = self.boxes.T
+        wrong = ~((left < right) & (top < bottom))
+        if wrong.any():
+            number = int(wrong.argmax())
+            raise InvalidData(
+                f"gnd[{number}] of the answers ({self.queries[number]}) has the box "
+                f"{self.boxes[number].tolist()}; expected bbx = left, top, right, bottom in pixels"
+            )
+        return {
+            "query": query.assign(**dict(zip(BOX, self.boxes.T, strict=True))),
+            "gallery": gallery,
+        }
 
 
 def _rows_of(answer: Mapping[str, Sequence[int]], images: int) -> dict[str, np.ndarray]:
-    rows = {name: np.array(answer[name], np.int64) for name in ("easy", "hard", "junk")}
+    found = {name: np.asarray(answer[name]) for name in ("easy", "hard", "junk")}
+    for name, numbers in found.items():  # an empty list has another type
+        if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+            raise ValueError(f"{name} is not a list of row numbers")
+    rows = {name: numbers.astype(np.int64) for name, numbers in found.items()}
     every = np.concatenate(list(rows.values()))
     wrong = every[(every < 0) | (every >= images)]
     if wrong.size:
@@ -88,6 +134,11 @@ def _rows_of(answer: Mapping[str, Sequence[int]], images: int) -> dict[str, np.n
     if len(np.unique(every)) != len(every):
         raise ValueError("an image is of two kinds for one query")
     return rows
+
+
+def _box_of(answer: Mapping[str, Sequence[float]]) -> list[float]:
+    box = [float(number) for number in np.ravel(answer.get("bbx", []))]
+    return box if len(box) == 4 else [np.nan] * 4
 
 
 @dataclass(frozen=True)
@@ -128,6 +179,33 @@ def score_revisited(
             parts = [np.concatenate([found[kind] for kind in kinds]) for kinds in (relevant, junk)]
             ranks[name].append(ranks_of(scores, *parts))
     return {name: _summarise(found, ks) for name, found in ranks.items()}
+
+
+def overlap_warning(trained_on: Path | None) -> str:
+    """Return a warning if the training images may show the landmarks of the queries.
+
+    Args:
+        trained_on: work folder or pipeline file of the training set; None: it is not known.
+
+    Returns:
+        One line; empty if lists of ``collect.exclude`` or ``collect.only`` left images out, or the
+        classes are not landmarks of Wikimedia Commons.
+
+    Raises:
+        MissingInput: the place has no collected images.
+    """
+    if trained_on is None:
+        return f"{OVERLAP}; --trained-on PIPELINE checks whether they were left out"
+    folder = default_work(trained_on) if trained_on.suffix == ".toml" else trained_on
+    landmarks, dropped = (declared_table(name) for name in ("landmarks", "images_dropped"))
+    for table in (landmarks, dropped):
+        if not (folder / table.file).is_file():
+            raise MissingInput(f"{folder / table.file}: missing; run `hgld collect PIPELINE` first")
+    if (landmarks.read(folder / landmarks.file)["commons_url"] == "").all():
+        return ""
+    if (dropped.read(folder / dropped.file)["reason"] == "excluded").any():
+        return ""
+    return f"{trained_on}: no list left training images out, and {OVERLAP}; set collect.only"
 
 
 def ranks_of(scores: np.ndarray, relevant: np.ndarray, junk: np.ndarray) -> np.ndarray:

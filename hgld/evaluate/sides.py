@@ -7,6 +7,7 @@ key of its content and is embedded as one task, so that only a changed file is e
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -14,22 +15,23 @@ import pandas as pd
 
 from hgld.errors import UsageError
 from hgld.shards.index import labels_of, read_index, read_manifest
+from hgld.shards.read import BOX
 from hgld.shards.schema import IMAGE_CRC32
 
-__all__ = ["Part", "Shards", "Side", "side_of_files"]
+__all__ = ["PHOTOS_PER_PART", "Part", "Shards", "Side", "side_of_files"]
+
+PHOTOS_PER_PART = 64  # photos that are files, embedded between two marks of progress on the disk
 
 
 @dataclass(frozen=True)
 class Part:
-    """Images of one file.
+    """Images of one file, or of a few small ones.
 
     Attributes:
-        folder: of the file.
         rows: the images, with shard (the file's name), key, offset and size_bytes.
-        key: hash of the file and the images read from it.
+        key: hash of the files and the images read from them.
     """
 
-    folder: Path
     rows: pd.DataFrame
     key: str
 
@@ -38,8 +40,8 @@ class Part:
 class Side:
     """Queries or gallery: the samples of one split, in the order of the index.
 
-    A gallery may join several splits, ``A+B``. If the first one is the queries, they search
-    themselves and the others (distractors), and each is excluded from its own ranking.
+    A side may join several splits, ``A+B``. Splits that both sides begin with are in the gallery
+    themselves, so that each of their queries is excluded from its own ranking.
     """
 
     split: str
@@ -47,27 +49,40 @@ class Side:
     labels: np.ndarray  # (N, L), coarse to fine
     folder: Path
     hashes: dict[str, str]
+    names: tuple[str, ...] = ()  # of classes that query as texts; then the rows are no photos
+    files_per_part: int = 1
 
     @property
     def image_ids(self) -> np.ndarray:
         """(N,) image ids."""
         return self.rows["image_id"].to_numpy(dtype=str)
 
-    def begins_with(self, query: "Side") -> bool:
-        """Whether its first images are the queries, so that each would find itself."""
-        return self.split.split("+")[0] == query.split
+    def own_queries(self, query: "Side") -> int:
+        """Number of queries, from the first on, that are the gallery's own first images."""
+        names = query.split.split("+")
+        both = zip(self.split.split("+"), names, strict=False)
+        shared = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
+        if len(shared) == len(names):
+            return len(query.rows)
+        if not shared:
+            return 0
+        return int(query.rows["split"].isin(shared).sum())
 
     def parts(self) -> Iterator[Part]:
-        """Yield the samples of each file, in order.
+        """Yield the samples of each file, or of each few small files, in order.
 
-        The key covers the file and the images read from it. A reader checks the bytes against the
-        checksums of the rows, so embeddings always belong to the images that a key names.
+        The key covers the files and the images read from them. A reader checks the bytes against
+        the checksums of the rows, so embeddings always belong to the images that a key names.
         """
         columns = ["offset", "size_bytes", *([IMAGE_CRC32] if IMAGE_CRC32 in self.rows else [])]
-        for file, rows in self.rows.groupby("shard", sort=False):
-            key = sha256(self.hashes[str(file)].encode())
+        numbers, _ = pd.factorize(self.rows["shard"])
+        for _, rows in self.rows.groupby(numbers // self.files_per_part, sort=False):
+            files = rows["shard"].unique()
+            key = sha256("".join(self.hashes[str(file)] for file in files).encode())
             key.update(rows[columns].to_numpy(np.int64).tobytes())
-            yield Part(self.folder, rows, key.hexdigest()[:32])
+            if set(BOX) <= set(rows):
+                key.update(rows[list(BOX)].to_numpy(np.float64).tobytes())
+            yield Part(rows, key.hexdigest()[:32])
 
 
 @dataclass(frozen=True)
@@ -106,13 +121,14 @@ class Shards:
         return rows
 
 
-def side_of_files(split: str, rows: pd.DataFrame, folder: Path) -> Side:
+def side_of_files(split: str, rows: pd.DataFrame, folder: Path, files_per_part: int = 1) -> Side:
     """Return a side of images without labels from other files than shards: tars or photos.
 
     Args:
         split: name of the side.
-        rows: image_id, path below the folder, offset and size_bytes.
+        rows: image_id, path below the folder, offset and size_bytes; with ``BOX``, a part of each.
         folder: of the files.
+        files_per_part: embedded as one task; more than one for photos.
     """
     rows = rows.sort_values(["path", "offset"], ignore_index=True)
     rows = rows.assign(shard=rows["path"], key=rows["image_id"])
@@ -121,4 +137,5 @@ def side_of_files(split: str, rows: pd.DataFrame, folder: Path) -> Side:
         facts = (folder / str(path)).stat()
         times = f"{facts.st_mtime_ns} {facts.st_ctime_ns}"  # a copy may keep the mtime
         hashes[str(path)] = sha256(f"{path} {facts.st_size} {times}".encode()).hexdigest()
-    return Side(split, rows, np.empty((len(rows), 0), np.int64), folder, hashes)
+    labels = np.empty((len(rows), 0), np.int64)
+    return Side(split, rows, labels, folder, hashes, files_per_part=files_per_part)

@@ -26,7 +26,7 @@ from hgld.config import CleanOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import single_blanks_all
 from hgld.tasks import say
-from hgld.words import single_blanks
+from hgld.words import plural_text, single_blanks
 
 __all__ = ["clean_values", "describe_funnel", "value_keys", "with_years"]
 
@@ -54,18 +54,18 @@ def describe_funnel(
     """One line a step, one column an id space, and the number of distinct values.
 
     Args:
-        steps: the steps of ``PAPER``, each a table with the rows of its landmarks.
+        steps: the steps of ``PAPER`` in order, each a table with the rows of its landmarks.
         distinct_values: over both id spaces.
         policy: which statements count.
         beside_the_paper: show the paper's numbers as well.
     """
     paper = [f"{'paper':>10}"] if beside_the_paper else [""]
     lines = [" " * 16 + "".join(f"{space:>10}" + paper[0] for space in ID_SPACES)]
-    for step, table in steps.items():
+    for (step, table), papers in zip(steps.items(), PAPER.values(), strict=True):
         own = table[BY_LANDMARK].drop_duplicates()["split"].value_counts()
         cells = [
             f"{own.get(space, 0):>10,}" + (f"{theirs:>10}" if beside_the_paper else "")
-            for space, theirs in zip(ID_SPACES, PAPER[step], strict=True)
+            for space, theirs in zip(ID_SPACES, papers, strict=True)
         ]
         lines.append(f"{step:<16}" + "".join(cells))
     total = f"{PAPERS_VALUES:>10}  (both)" if beside_the_paper else ""
@@ -97,7 +97,7 @@ def clean_values(
     )
     landmark_values = left.chosen[columns_of("landmark_values")].reset_index(drop=True)
     values = _count_values(landmark_values, images)
-    steps = _steps(landmarks, left, dropped)
+    steps = {plural_text(context.source.class_noun): landmarks, **_steps(left, dropped)}
     say(describe_funnel(steps, len(values), options.policy, context.source.kind == "gldv2"))
     return values, landmark_values, dropped
 
@@ -128,11 +128,10 @@ def _clean(instance_of: pd.DataFrame, options: CleanOptions) -> _Left:
     return _Left(statements, best, relevant, chosen)
 
 
-def _steps(landmarks: pd.DataFrame, left: _Left, dropped: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The steps of the funnel, each with the rows of its landmarks."""
+def _steps(left: _Left, dropped: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The steps of the funnel after the first, each with the rows of its landmarks."""
     distinct = _first_of_each_value(left.best)
     return {
-        "landmarks": landmarks,
         "scraped": left.statements,
         "several values": distinct[distinct.duplicated(BY_LANDMARK)],
         "irrelevant only": dropped[dropped["reason"] == "only_irrelevant"],

@@ -1,4 +1,4 @@
-"""Propose supercategories: k-means on the unit vectors of the values.
+"""Propose supercategories, and levels above them: clusters of the unit vectors of the values.
 
 A proposal is only a start for the review, but it has to be the same each time: values are sorted
 by key, the seed is fixed, one thread computes, and numbers are rounded to six digits. What people
@@ -8,15 +8,12 @@ them, as k-means++ does.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 import numpy as np
 import pandas as pd
 from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans
-from threadpoolctl import threadpool_limits
 
 from hgld.artifacts import CHANGES, Vectors, columns_of
 from hgld.config import ClusterOptions, StageContext
@@ -24,105 +21,31 @@ from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.cluster_edits import anchors_of, regroup
 from hgld.hierarchy.cluster_ids import Change, keep_ids, load_before, save_ids, tell_changes
+from hgld.hierarchy.clustered_vectors import ancestor_groups, join_vectors
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.decisions import Decided
+from hgld.hierarchy.vector_clusters import (
+    count_different,
+    find_clusters,
+    means_of,
+    nearest_to_mean,
+    nest,
+)
 from hgld.tasks import say
+from hgld.words import count_text
 
-__all__ = [
-    "Clustered",
-    "count_different",
-    "k_means",
-    "nearest_to_mean",
-    "propose_clusters",
-    "propose_from_decisions",
-    "vectors_of",
-]
+__all__ = ["propose_clusters", "vectors_of"]
 DIGITS = 6
 NEAREST = 3  # clusters named as neighbours of a cluster
-
-
-@dataclass(frozen=True)
-class Clustered:
-    """Labels (N,) in 0..k-1 and the inertia: the sum of squared distances to the centres."""
-
-    labels: np.ndarray
-    inertia: float
-
-
-def k_means(
-    vectors: np.ndarray,
-    clusters: int,
-    *,
-    seed: int,
-    restarts: int,
-    starts: np.ndarray | None = None,
-) -> Clustered:
-    """The best of ``restarts`` runs over the rows of ``vectors`` (N, D).
-
-    Args:
-        vectors: (N, D) float64 with at least ``clusters`` different rows.
-        clusters: number of clusters.
-        seed: of the drawn centres.
-        restarts: runs from other draws, of which that of least inertia counts.
-        starts: (S, D) first centres, S at most ``clusters``; the others are drawn.
-    """
-    # Sums in another order differ in the last bit, which can move a value between clusters.
-    with threadpool_limits(limits=1):
-        if starts is None or not len(starts):
-            runs = [_fit(vectors, clusters, restarts, seed, "k-means++")]
-        else:
-            centres = (_draw_more(vectors, clusters, seed + i, starts) for i in range(restarts))
-            runs = [_fit(vectors, clusters, 1, seed, start) for start in centres]
-    return min(runs, key=lambda run: run.inertia)
-
-
-def count_different(vectors: np.ndarray) -> int:
-    """Number of different rows."""
-    return len(np.unique(vectors, axis=0)) if len(vectors) else 0
-
-
-def nearest_to_mean(vectors: np.ndarray, rows: Sequence[int] | np.ndarray) -> int:
-    """The medoid: of these rows the one nearest to their mean direction, the first among equals.
-
-    Example:
-        >>> nearest_to_mean(np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]), [0, 1, 2])
-        1
-    """
-    chosen = vectors[rows]
-    # Rounded, so that values at equal distance are equal and the first one wins.
-    distance = np.linalg.norm(chosen - chosen.mean(axis=0), axis=1).round(6)
-    return int(np.asarray(rows)[distance.argmin()])
-
-
-def _fit(
-    vectors: np.ndarray, clusters: int, restarts: int, seed: int, init: "str | np.ndarray"
-) -> Clustered:
-    model = KMeans(clusters, n_init=restarts, random_state=seed, init=init)
-    labels = model.fit_predict(vectors)
-    return Clustered(labels, float(model.inertia_))
-
-
-def _draw_more(vectors: np.ndarray, clusters: int, seed: int, starts: np.ndarray) -> np.ndarray:
-    """``starts`` and rows drawn with chances as the squared distance to the nearest centre."""
-    random = np.random.default_rng(seed)
-    centres = list(starts)
-    distance = np.min([_squared(vectors, centre) for centre in centres], axis=0)
-    while len(centres) < clusters:
-        row = random.choice(len(vectors), p=distance / distance.sum())
-        centres.append(vectors[row])
-        distance = np.minimum(distance, _squared(vectors, vectors[row]))
-    return np.stack(centres)
-
-
-def _squared(vectors: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    squared: np.ndarray = ((vectors - centre) ** 2).sum(axis=1)
-    return squared
 
 
 def propose_clusters(
     values: pd.DataFrame,
     label_vectors: Vectors,
     cluster_edits: pd.DataFrame,
+    decisions: pd.DataFrame | None = None,
+    image_vectors: Vectors | None = None,
+    ancestry: pd.DataFrame | None = None,
     *,
     options: ClusterOptions,
     context: StageContext,
@@ -134,43 +57,45 @@ def propose_clusters(
     value. New clusters are numbered by their landmarks, most first, then by name; a cluster's name
     is the label of its medoid, the value nearest to the mean direction.
 
+    Args:
+        values: class_id, instance_of, landmarks, images.
+        label_vectors: of the values' texts.
+        cluster_edits: which values people put together or apart.
+        decisions: the first centres are those of the decided supercategories; None: drawn.
+        image_vectors: of the values' photos (``cluster.on``).
+        ancestry: statements above the values (``cluster.ancestry``). Values of one group
+            (``ancestor_groups``) have one vector, their mean, while clusters are found, so that a
+            group counts as many times as it has values; edits by people come after that.
+        options: numbers of clusters, method, weights.
+        context: where cluster ids are kept.
+
     Returns:
         ``clusters`` and ``cluster_summary``, which has a row a cluster and says what became of
         those that were there before.
-
-    Raises:
-        UsageError: more clusters are asked for than there are different vectors.
-        InvalidData: a value without a vector.
-    """
-    values, vectors = _sorted(values, label_vectors)
-    return _propose(values, vectors, None, cluster_edits, options, context)
-
-
-def propose_from_decisions(
-    values: pd.DataFrame,
-    label_vectors: Vectors,
-    cluster_edits: pd.DataFrame,
-    decisions: pd.DataFrame,
-    *,
-    options: ClusterOptions,
-    context: StageContext,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """As ``propose_clusters``, but the first centres are those of the decided supercategories.
 
     Raises:
         UsageError: more clusters are asked for than there are different vectors, or fewer than
             supercategories are decided.
         InvalidData: a value without a vector.
     """
-    values, vectors = _sorted(values, label_vectors)
-    starts = _centres_of_decided(values, vectors, decisions)
-    if len(starts) > options.clusters:
-        raise UsageError(
-            f"cluster.clusters is {options.clusters}, but the values decided so far lie in "
-            f"{len(starts)} supercategories, each of which starts a cluster (cluster.seeds = "
-            f'"decided"); set cluster.clusters to {len(starts)} or more'
-        )
-    return _propose(values, vectors, starts, cluster_edits, options, context)
+    keys = value_keys(values)
+    values = values.iloc[np.argsort(keys.to_numpy(dtype=str), kind="stable")]
+    vectors = vectors_of(value_keys(values), join_vectors(label_vectors, image_vectors, options))
+    starts = None
+    if decisions is not None:
+        starts = _centres_of_decided(values, vectors, decisions)
+        if len(starts) > options.clusters:
+            raise UsageError(
+                f"cluster.clusters is {options.clusters}, but the values decided so far lie in "
+                f"{len(starts)} supercategories, each of which starts a cluster (cluster.seeds = "
+                f'"decided"); set cluster.clusters to {len(starts)} or more'
+            )
+    groups = None
+    if ancestry is not None:
+        groups = ancestor_groups(values["class_id"].tolist(), ancestry, options.ancestry)
+        count = len(np.unique(groups))
+        say(f"{count_text(len(groups), 'value')} in {count_text(count, 'group')} by ancestry.csv")
+    return _propose(values, vectors, starts, groups, cluster_edits, options, context)
 
 
 def vectors_of(keys: Iterable[str], label_vectors: Vectors) -> np.ndarray:
@@ -191,12 +116,6 @@ def vectors_of(keys: Iterable[str], label_vectors: Vectors) -> np.ndarray:
     return np.asarray(label_vectors.vectors, dtype=np.float64)[rows]
 
 
-def _sorted(values: pd.DataFrame, label_vectors: Vectors) -> tuple[pd.DataFrame, np.ndarray]:
-    keys = value_keys(values)
-    values = values.iloc[np.argsort(keys.to_numpy(dtype=str), kind="stable")]
-    return values, vectors_of(value_keys(values), label_vectors)
-
-
 def _centres_of_decided(
     values: pd.DataFrame, vectors: np.ndarray, decisions: pd.DataFrame
 ) -> np.ndarray:
@@ -214,40 +133,32 @@ def _propose(
     values: pd.DataFrame,
     vectors: np.ndarray,
     starts: np.ndarray | None,
+    groups: np.ndarray | None,
     edits: pd.DataFrame,
     options: ClusterOptions,
     context: StageContext,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    _require_enough(vectors, options.clusters)
+    together = vectors if groups is None else means_of(vectors, groups)[groups]
+    _require_enough(together, options.clusters)
     keys = value_keys(values).tolist()
-    made_from = _hash(values, vectors, starts, edits, options)
+    made_from = _hash(values, vectors, starts, groups, edits, options)
     before = load_before(context.state, made_from)
     # Edits name values, not cluster numbers, so they hold for any later clustering.
     anchor_of = anchors_of(edits, keys)
-    labels = _group(values, vectors, starts, anchor_of, options)
+    found = find_clusters(together, options.clusters, options, starts).labels
+    if groups is not None:  # rounding may part equal rows that are as near to two centres
+        found = found[np.unique(groups, return_index=True)[1]][groups]
+    labels = _in_order(values, vectors, regroup(keys, found, anchor_of))
     ids = keep_ids(keys, labels, before, anchor_of)
     now = dict(zip(keys, ids.tolist(), strict=True))
+    clusters, nearest, centres = _describe(values, vectors, ids)
+    above = _above(clusters, centres, options)
+    # Only now: a refused number of clusters must leave the ids as they were.
     anchors = [key for key, anchor in anchor_of.items() if key == anchor]
     save_ids(context.state, made_from, before, now, anchors)
-    clusters, nearest = _describe(values, vectors, ids)
     changes = tell_changes(before.ids, now)
     _say_changes(changes)
-    return clusters, _summary(clusters, nearest, changes)
-
-
-def _group(
-    values: pd.DataFrame,
-    vectors: np.ndarray,
-    starts: np.ndarray | None,
-    anchor_of: Mapping[str, str],
-    options: ClusterOptions,
-) -> np.ndarray:
-    """Clusters of k-means with people's edits, as labels 0..k-1 in a fixed order."""
-    found = k_means(
-        vectors, options.clusters, seed=options.seed, restarts=options.restarts, starts=starts
-    )
-    labels = regroup(value_keys(values).tolist(), found.labels, anchor_of)
-    return _in_order(values, vectors, labels)
+    return clusters, _summary(clusters, nearest, changes, above)
 
 
 def _require_enough(vectors: np.ndarray, clusters: int) -> None:
@@ -263,6 +174,7 @@ def _hash(
     values: pd.DataFrame,
     vectors: np.ndarray,
     starts: np.ndarray | None,
+    groups: np.ndarray | None,
     edits: pd.DataFrame,
     options: ClusterOptions,
 ) -> str:
@@ -270,7 +182,8 @@ def _hash(
     parts = (values.to_csv(index=False), edits.to_csv(index=False), options.model_dump_json())
     hashed = sha256("\0".join(parts).encode())
     hashed.update(vectors.tobytes())
-    hashed.update(b"" if starts is None else starts.tobytes())
+    for more in (starts, groups):
+        hashed.update(b"" if more is None else more.tobytes())
     return hashed.hexdigest()
 
 
@@ -297,8 +210,8 @@ def _members(labels: np.ndarray) -> dict[int, np.ndarray]:
 
 def _describe(
     values: pd.DataFrame, vectors: np.ndarray, ids: np.ndarray
-) -> tuple[pd.DataFrame, dict[int, list[int]]]:
-    """``clusters``, and of each cluster the clusters whose centres are nearest."""
+) -> tuple[pd.DataFrame, dict[int, list[int]], np.ndarray]:
+    """``clusters``, of each cluster the clusters whose centres are nearest, and the centres."""
     members = _members(ids)
     order = list(members)
     centres = np.array([vectors[rows].mean(axis=0) for rows in members.values()])
@@ -318,7 +231,20 @@ def _describe(
         distance=np.round(distance, DIGITS),
         margin=np.round(margin, DIGITS),
     )
-    return clusters[columns_of("clusters")], _neighbours(order, centres)
+    return clusters[columns_of("clusters")], _neighbours(order, centres), centres
+
+
+def _above(clusters: pd.DataFrame, centres: np.ndarray, options: ClusterOptions) -> pd.DataFrame:
+    """By cluster, a column for each level above, with the name of its cluster there.
+
+    A cluster above has the name of the cluster below that is nearest to its mean.
+    """
+    names = clusters.groupby("cluster")["cluster_name"].first()
+    above = pd.DataFrame(index=names.index)
+    for level, labels in zip(options.levels, nest(centres, options), strict=False):
+        medoids = [nearest_to_mean(centres, rows) for rows in _members(labels).values()]
+        above[f"level_{level}"] = names.iloc[medoids].to_numpy()[labels]
+    return above
 
 
 def _neighbours(order: Sequence[int], centres: np.ndarray) -> dict[int, list[int]]:
@@ -332,7 +258,10 @@ def _neighbours(order: Sequence[int], centres: np.ndarray) -> dict[int, list[int
 
 
 def _summary(
-    clusters: pd.DataFrame, nearest: dict[int, list[int]], changes: Sequence[Change]
+    clusters: pd.DataFrame,
+    nearest: dict[int, list[int]],
+    changes: Sequence[Change],
+    above: pd.DataFrame,
 ) -> pd.DataFrame:
     """One row a cluster, those that are gone with no values."""
     groups = clusters.groupby("cluster")
@@ -347,7 +276,8 @@ def _summary(
             row |= {"cluster_name": names[i], "values": sizes[i], "nearest": _join(nearest[i])}
             row |= {name: sums.loc[i, name] for name in ("landmarks", "images")}
         rows.append(row)
-    return table_of("cluster_summary", rows)
+    table = table_of("cluster_summary", rows)
+    return table.join(above.reindex(table["cluster"].unique(), fill_value=""), on="cluster")
 
 
 def _join(ids: Iterable[int]) -> str:

@@ -1,4 +1,4 @@
-"""Quality of k-means over a range of k, so that a person can choose the number of clusters.
+"""Quality of the clusters over a range of k, so that a person can choose the number of clusters.
 
 Two figures describe each k. Inertia (the squared distances to the centres) always falls; where its
 curve bends, more clusters begin to gain little. The silhouette (how much nearer a value is to
@@ -21,10 +21,11 @@ from hgld.artifacts import Vectors
 from hgld.config import ClusterOptions
 from hgld.errors import UsageError
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.cluster import count_different, k_means, vectors_of
+from hgld.hierarchy.cluster import vectors_of
+from hgld.hierarchy.vector_clusters import count_different, find_clusters, means_of
 from hgld.tasks import track
 
-__all__ = ["draw_range", "in_range", "measure_range", "suggested"]
+__all__ = ["draw_range", "in_range", "measure_levels", "measure_range", "suggested"]
 
 STEPS = 20  # parts of a range where the range does not say
 SAMPLE = 4_000  # values of which the silhouette is taken, where there are more
@@ -67,6 +68,33 @@ def measure_range(
             f"--suggest goes up to {max(clusters)} clusters, but {most + 1} different values have "
             f"a silhouette for {most} at most"
         )
+    return _measure_all(vectors, clusters, options)
+
+
+def measure_levels(
+    values: pd.DataFrame, label_vectors: Vectors, options: ClusterOptions
+) -> dict[str, pd.DataFrame]:
+    """A table of ``measure_range`` for each level above the finest, from fine to coarse.
+
+    The centres of the level below are clustered: of ``clusters`` at first, then of the number in
+    ``above``, or of the suggested one where none is set.
+    """
+    below = vectors_of(sorted(value_keys(values)), label_vectors)
+    numbers = [*options.above[::-1], *[0] * len(options.levels)]
+    chosen, found = min(options.clusters, count_different(below)), dict[str, pd.DataFrame]()
+    for level, number in zip(options.levels[-2::-1], numbers, strict=False):
+        below = means_of(below, find_clusters(below, chosen, options).labels)
+        most = count_different(below) - 1
+        if most < 2:  # nothing to choose from
+            break
+        found[level] = _measure_all(below, in_range(f"2:{most}"), options)
+        chosen = min(number or suggested(found[level])[0], most)
+    return found
+
+
+def _measure_all(
+    vectors: np.ndarray, clusters: Sequence[int], options: ClusterOptions
+) -> pd.DataFrame:
     rows = [
         {"clusters": k, **_measure(vectors, k, options)}
         for k in track(clusters, "Numbers of clusters", len(clusters))
@@ -75,7 +103,7 @@ def measure_range(
 
 
 def _measure(vectors: np.ndarray, clusters: int, options: ClusterOptions) -> dict[str, float]:
-    found = k_means(vectors, clusters, seed=options.seed, restarts=options.restarts)
+    found = find_clusters(vectors, clusters, options)
     sample = min(len(vectors), SAMPLE) if len(vectors) > SAMPLE else None
     with threadpool_limits(limits=1):
         silhouette = silhouette_score(

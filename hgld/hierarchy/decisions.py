@@ -11,7 +11,7 @@ the id, one that names the exact label counts, so that values without an id can 
 decisions made before the ids were known stay valid.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -19,7 +19,7 @@ from hashlib import sha256
 import pandas as pd
 
 from hgld.hierarchy.columns import records
-from hgld.words import single_blanks
+from hgld.words import nearest, single_blanks
 
 __all__ = [
     "ID_LENGTH",
@@ -27,6 +27,7 @@ __all__ = [
     "Decided",
     "Decision",
     "answer_of",
+    "fault_of_place",
     "in_force",
     "key_types_of",
     "kinds_of",
@@ -201,12 +202,17 @@ def answer_of(decision: str, supercategory: str) -> str:
 
 
 def in_force(heads: Sequence[Decision]) -> Decision | None:
-    """Return the decision that heads amount to; None without heads.
+    """Return the decision that heads amount to; None without heads, or if an undo left it open.
 
     Of heads with one answer it is the newest; otherwise the newest has the others as ``rivals``.
     """
-    if len(heads) < 2:
-        return heads[0] if heads else None
+    decided = [head for head in heads if head.decision != "open"]
+    if not any(head.supersedes for head in decided):
+        heads = decided  # an undo contradicts no decision that was made without the one it undid
+    if not heads:
+        return None
+    if len(heads) == 1:
+        return heads[0]
     # never by place: the rows of two branches come in either order
     newest, *others = sorted(heads, key=lambda head: (head.when, head.who, head.id), reverse=True)
     differ = any(head.answer != newest.answer for head in others)
@@ -216,7 +222,8 @@ def in_force(heads: Sequence[Decision]) -> Decision | None:
 def _heads(made: Sequence[Decision]) -> list[Decision]:
     if len(made) == 1:
         return list(made)
-    replaced = {old.id for row in made for old in replaced_rows(row, row.supersedes, made)}
+    named = _row_names(made)
+    replaced = {old.id for row in made for old in named(row, row.supersedes)}
     return list({row.id: row for row in made if row.id not in replaced}.values())
 
 
@@ -224,10 +231,27 @@ def replaced_rows(
     row: Decision, names: Iterable[str], history: Sequence[Decision]
 ) -> list[Decision]:
     """Return the rows of the history that a row names by id, or by the date of a row above it."""
+    return _row_names(history)(row, names)
+
+
+def _row_names(
+    history: Sequence[Decision],
+) -> Callable[[Decision, Iterable[str]], list[Decision]]:
+    """Return ``replaced_rows`` of one history, which is indexed once for all of its rows."""
     by_id = {old.id: old for old in history}
-    above = (old for old in history if old.place < row.place and old.id != row.id)
-    dated = {old.when: old for old in above if old.when}  # never a copy of itself
-    return [old for name in names if (old := by_id.get(name) or dated.get(name)) is not None]
+    by_date: dict[str, list[Decision]] = {}
+    for old in history:
+        by_date.setdefault(old.when, []).append(old)
+
+    def find(row: Decision, name: str) -> Decision | None:
+        above = (
+            old
+            for old in reversed(by_date.get(name, ()))
+            if old.place < row.place and old.id != row.id  # never a copy of itself
+        )
+        return by_id.get(name) or next(above, None)
+
+    return lambda row, names: [old for name in names if (old := find(row, name))]
 
 
 def row_id(row: "Mapping[str, str] | pd.Series[str]") -> str:
@@ -259,6 +283,17 @@ def kinds_of(taxonomy: pd.DataFrame) -> Mapping[str, str]:
     """Supercategory -> its kind."""
     names = [single_blanks(name) for name in taxonomy["supercategory"]]
     return dict(zip(names, taxonomy["kind"], strict=True))
+
+
+def fault_of_place(supercategory: str, kind: str, kinds: Mapping[str, str]) -> str:
+    """Return what is wrong with a supercategory or its kind; empty if both are in the taxonomy."""
+    if supercategory not in kinds:
+        near = nearest(supercategory, kinds)
+        return f"supercategory {supercategory!r} is not in taxonomy.csv{near}"
+    if kind and kind != kinds[supercategory]:
+        expected = f"expected {kinds[supercategory]!r}, as in taxonomy.csv"
+        return f"kind of '{supercategory}' is {kind!r}; {expected}"
+    return ""
 
 
 def key_types_of(values: pd.DataFrame) -> list[str]:

@@ -27,7 +27,7 @@ from hgld.model import load_text_encoder
 from hgld.tasks import track
 from hgld.words import single_blanks
 
-__all__ = ["embed_texts", "embed_values"]
+__all__ = ["LABEL", "embed_sentences", "embed_texts", "embed_values"]
 
 LABEL = "{label}"
 DECIMALS = 6  # float32 has seven digits, and the last one depends on the batch
@@ -92,6 +92,12 @@ def embed_values(values: pd.DataFrame, *, options: EmbedOptions, context: StageC
     with _one_thread():
         vectors, made_by = _embed(texts, options)
     return Vectors(table["key"].tolist(), vectors, {**made_by, "prompt": options.prompt})
+
+
+def embed_sentences(texts: list[str], options: EmbedOptions) -> np.ndarray:
+    """Return unit vectors (N, D) of texts as they are, without the prompt."""
+    with _one_thread():
+        return _embed(texts, options)[0]
 
 
 def _embed(texts: list[str], options: EmbedOptions) -> tuple[np.ndarray, dict[str, str]]:

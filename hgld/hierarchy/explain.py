@@ -89,20 +89,21 @@ def _not_one(asked: str, found: pd.DataFrame, landmarks: pd.DataFrame) -> str:
     return f"'{asked}' is {', '.join(names[:MOST_NAMED])}{more}; say which one"
 
 
-def explain(landmark: Row, tables: Tables, labels: Path) -> list[Step]:
+def explain(landmark: Row, tables: Tables, labels: Path, noun: str = "landmark") -> list[Step]:
     """The steps of one landmark.
 
     Args:
         landmark: its row of ``landmarks``.
         tables: those of ``TABLES`` that are there, by artifact name.
         labels: the folder of decisions and overrides, to name their rows.
+        noun: the source's word for a class.
     """
     key = (landmark["split"], landmark["landmark_id"])
     of = {name: _rows_of(key, table) for name, table in tables.items() if name in tables}
     text = f"{landmark['split']}:{landmark['landmark_id']} {landmark['name']}"
-    first = Step("landmark", f"{text}\n{landmark['commons_url']}", landmark)
+    first = Step(noun, f"{text}\n{landmark['commons_url']}", landmark)
     steps = [first, *_scraped(of), *_cleaned(of)]
-    steps += _reviewed(of, tables, labels)
+    steps += _reviewed(of, tables, labels, noun)
     steps += _labelled(of, key)
     steps += _outdated(of, tables)
     return steps
@@ -166,24 +167,26 @@ def _cleaned(of: Mapping[str, Sequence[Row]]) -> Iterator[Step]:
         yield Step("clean", f"goes by {values}", facts)
 
 
-def _reviewed(of: Mapping[str, Sequence[Row]], tables: Tables, labels: Path) -> Iterator[Step]:
+def _reviewed(
+    of: Mapping[str, Sequence[Row]], tables: Tables, labels: Path, noun: str
+) -> Iterator[Step]:
     """Cluster, hint and decision of each value that counts; then the override."""
     decisions = tables.get("decisions")
     decided = Decided(decisions) if decisions is not None else None
     values = sorted(of.get("landmark_values", ()), key=lambda row: row["order"])
     for row in values:
-        yield from _clustered(row, tables)
+        yield from _clustered(row, tables, noun)
         if decided is not None:
             yield _decision(row, decided.find(row["class_id"], row["instance_of"]), labels)
     for row in of.get("overrides", ()):
-        text = f"{row['supercategory']} ({row['kind']}){_signed(row)}"
+        text = _placed(row["supercategory"], row["kind"]) + _signed(row)
         file = labels / ARTIFACTS["overrides"].file
         here = [tables["overrides"][name] == row[name] for name in ("split", "landmark_id")]
         number = row_in_file(file, int((here[0] & here[1]).to_numpy().argmax()))
         yield Step("override", f"{text}\nrow {number} of {file.name}", row)
 
 
-def _clustered(value: Row, tables: Tables) -> Iterator[Step]:
+def _clustered(value: Row, tables: Tables, noun: str) -> Iterator[Step]:
     found = _same_value(tables.get("clusters"), value)
     for row in found:
         size = sum(tables["clusters"]["cluster"] == row["cluster"])
@@ -191,7 +194,7 @@ def _clustered(value: Row, tables: Tables) -> Iterator[Step]:
             f"{row['cluster']} '{row['cluster_name']}', "
             f"{f'one of {size} values' if size > 1 else 'the only value'}\n"
             f"distance {row['distance']:.3f}, margin {row['margin']:.3f}, "
-            f"a value of {count_text(row['landmarks'], 'landmark')}"
+            f"a value of {count_text(row['landmarks'], noun)}"
         )
         yield Step("cluster", text, row)
     hints = tables.get("class_hints")
@@ -214,7 +217,7 @@ def _decision(value: Row, decision: Decision | None, labels: Path) -> Step:
         return Step("decision", f"none yet for {value['instance_of']}", {"decision": ""})
     if decision.rivals:
         return Step("decision", f"in conflict: {decision.conflict}", {"decision": ""})
-    where = f"{decision.supercategory} ({decision.kind})" if decision.supercategory else ""
+    where = _placed(decision.supercategory, decision.kind)
     facts = {name: getattr(decision, name) for name in ("key", "decision", "supercategory", "kind")}
     facts |= {"who": decision.who, "when": decision.when, "why": decision.why}
     text = f"{decision.decision} {where}".strip() + _signed(facts)
@@ -223,6 +226,11 @@ def _decision(value: Row, decision: Decision | None, labels: Path) -> Step:
     row = f"row {number} of {file.name}, for {decision.key_type} '{decision.key}'"
     before = f"; it replaces {decision.number - 1} earlier" if decision.number > 1 else ""
     return Step("decision", f"{text}\n{row}{before}", {**facts, "row": number})
+
+
+def _placed(supercategory: str, kind: str) -> str:
+    """A supercategory with its kind, if there are kinds."""
+    return f"{supercategory} ({kind})" if kind else supercategory
 
 
 def _signed(row: Row) -> str:

@@ -16,7 +16,7 @@ from hgld.artifacts import ARTIFACTS
 from hgld.config import HintOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.decisions import kinds_of
+from hgld.hierarchy.decisions import fault_of_place, kinds_of
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.subclasses import (
     Graph,
@@ -26,7 +26,7 @@ from hgld.hierarchy.scrape.subclasses import (
     walk_up,
 )
 from hgld.tasks import say
-from hgld.words import count_text, nearest, single_blanks
+from hgld.words import count_text, single_blanks
 
 __all__ = ["Root", "hint_classes", "hints_above"]
 
@@ -150,21 +150,12 @@ def _read_roots(class_roots: pd.DataFrame, taxonomy: pd.DataFrame, path: Path) -
     faults = [
         f"row {number}: {fault}"
         for number, row in enumerate(rows, 2)
-        if row["supercategory"] and (fault := _fault(row["supercategory"], row["kind"], kinds))
+        if (name := row["supercategory"])
+        if (fault := fault_of_place(name, row["kind"] or "nothing", kinds))  # a root has a kind
     ]
     if faults:
         raise InvalidData(f"{path} {faults[0]}", *(f"  {fault}" for fault in faults[1:]))
     return [Root(**row) for row in rows]
-
-
-def _fault(supercategory: str, kind: str, kinds: Mapping[str, str]) -> str:
-    if supercategory not in kinds:
-        near = nearest(supercategory, kinds)
-        return f"supercategory '{supercategory}' is not in taxonomy.csv{near}"
-    expected = kinds[supercategory]
-    return (
-        "" if kind == expected else f"kind is '{kind}', but '{supercategory}' is {expected} there"
-    )
 
 
 def _still_so_named(roots: Iterable[Root], known: Graph) -> list[Root]:
@@ -179,7 +170,7 @@ def _still_so_named(roots: Iterable[Root], known: Graph) -> list[Root]:
     if renamed:
         more = f"; and {len(renamed) - SHOWN} more" if len(renamed) > SHOWN else ""
         say(
-            f"class_roots.csv: {count_text(len(renamed), 'class', 'classes')} with no hints, since "
+            f"class_roots.csv: {count_text(len(renamed), 'class')} with no hints, since "
             f"Wikidata has another label: {'; '.join(renamed[:SHOWN])}{more}"
         )
     return kept

@@ -15,12 +15,12 @@ from hgld.artifacts import ARTIFACTS, ID_SPACES, columns_of, row_in_file
 from hgld.config import LabelOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.decisions import Decided, Decision, kinds_of
+from hgld.hierarchy.decisions import Decided, Decision, fault_of_place, kinds_of
 from hgld.hierarchy.label_file import hierarchy_of, read_published
 from hgld.tasks import say
-from hgld.words import count_text, nearest, single_blanks
+from hgld.words import count_text, single_blanks
 
-__all__ = ["build_labels", "fault_of_place", "read_published"]
+__all__ = ["build_labels", "read_published"]
 
 BY_LANDMARK = ["split", "landmark_id"]
 Key = tuple[str, int]
@@ -48,6 +48,7 @@ def build_labels(
     they lead to different supercategories, as ``dropped_in_review`` where none is left, and with
     the earlier stages' reasons where it had none.
 
+    The finest level is "landmark" for GLDv2, by split and id; of other data it is "class", by name.
     Where two annotators were measured, ``lineage`` has beside each decided label the share of the
     values that either put into its supercategory that both did; overrides are not measured.
 
@@ -73,7 +74,9 @@ def build_labels(
     lineage = _lineage(landmarks, labelled, kinds, shares)
     dropped = _dropped(landmarks, lineage, [misses, clean_dropped, reasons])
     train, index = (_published(lineage, split) for split in ID_SPACES)
-    return train, index, hierarchy_of(lineage), lineage[columns_of("lineage")], dropped
+    names = None if context.source.kind in ("gldv2", "toy") else _unique_names(landmarks)
+    hierarchy = hierarchy_of(lineage, context.levels, names)
+    return train, index, hierarchy, lineage[columns_of("lineage")], dropped
 
 
 def _check_decisions(
@@ -102,17 +105,6 @@ def _check_overrides(overrides: pd.DataFrame, kinds: Mapping[str, str], path: Pa
         if (fault := fault_of_place(single_blanks(name), kind, kinds))
     ]
     _raise_all(faults, path)
-
-
-def fault_of_place(supercategory: str, kind: str, kinds: Mapping[str, str]) -> str:
-    """Return what is wrong with a supercategory or its kind; empty if both are in the taxonomy."""
-    if supercategory not in kinds:
-        near = nearest(supercategory, kinds)
-        return f"supercategory {supercategory!r} is not in taxonomy.csv{near}"
-    if kind and kind != kinds[supercategory]:
-        expected = f"expected {kinds[supercategory]!r}, as in taxonomy.csv"
-        return f"kind of '{supercategory}' is {kind!r}; {expected}"
-    return ""
 
 
 def _raise_all(faults: Sequence[str], path: Path) -> None:
@@ -209,6 +201,14 @@ def _lineage(
         for key, row in sorted(labelled.items())
     ]
     return table_of("lineage", rows)
+
+
+def _unique_names(landmarks: pd.DataFrame) -> dict[Key, str]:
+    """Names of the classes; of two classes of one name each gets its id, too."""
+    shared = landmarks.duplicated(["split", "name"], keep=False)
+    with_id = landmarks["name"] + " (" + landmarks["landmark_id"].astype("str") + ")"
+    keys = zip(landmarks["split"], landmarks["landmark_id"], strict=True)
+    return dict(zip(keys, landmarks["name"].mask(shared, with_id), strict=True))
 
 
 def _dropped(

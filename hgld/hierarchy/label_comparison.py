@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, ID_SPACES
+from hgld.artifacts import ARTIFACTS, ID_SPACES, declared_table
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.label_file import LabelFile, read_label_file
+from hgld.hierarchy.label_file import LabelFile, files_of_paths, read_label_file
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
 
 __all__ = ["CHANGES", "LabelComparison", "compare_labels", "read_labels"]
@@ -102,6 +102,9 @@ def read_labels(path: Path, split: str = "") -> dict[str, LabelFile]:
         # A name with both words, such as train_and_index.csv, says nothing.
         said = [name for name in ID_SPACES if name in path.name.casefold()]
         return {split or (said[0] if len(said) == 1 else ""): read_label_file(path)}
+    paths = path / ARTIFACTS["hierarchy"].file
+    if paths.is_file() and (deep := files_of_paths(declared_table("hierarchy").read(paths), paths)):
+        return {name: file for name, file in deep.items() if split in ("", name)}
     there = {name: path / file for name, file in FILES.items() if (path / file).is_file()}
     found = {name: read_label_file(file) for name, file in there.items() if split in ("", name)}
     if not found:

@@ -9,6 +9,7 @@ they replace scrape, review and decisions.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,21 @@ import pandas as pd
 
 from hgld.artifacts import KINDS, ColumnType, atomic_path, columns_of, read_csv, read_header
 from hgld.artifacts.table_checks import require_unique
-from hgld.config import LEVEL_NAMES, LabelOptions, StageContext
+from hgld.config import KIND_SEPARATOR, LEVEL_NAMES, LabelOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import single_blanks_all, table_of
+from hgld.hierarchy.kinds import classes_above
 from hgld.tasks import say
 from hgld.words import nearest
 
-__all__ = ["COLUMNS", "LabelFile", "hierarchy_of", "read_label_file", "read_published"]
+__all__ = [
+    "COLUMNS",
+    "LabelFile",
+    "files_of_paths",
+    "hierarchy_of",
+    "read_label_file",
+    "read_published",
+]
 
 BOM = b"\xef\xbb\xbf"
 NEEDED: dict[str, ColumnType] = {
@@ -34,6 +43,7 @@ NEEDED: dict[str, ColumnType] = {
 OPTIONAL = ("category", "supercategory")  # the Commons page, and the "instance of" value
 COLUMNS = columns_of("train_labels")
 BY_LANDMARK = ["split", "landmark_id"]
+NO_KIND = "(none)"  # of a hierarchy with one level above the landmarks
 
 
 @dataclass(frozen=True)
@@ -194,19 +204,49 @@ def read_published(
     return train, index, hierarchy, pd.concat(dropped)
 
 
-def hierarchy_of(labels: pd.DataFrame) -> pd.DataFrame:
-    """``hierarchy`` of landmarks with the columns split, landmark_id, kind, supercategory."""
+def files_of_paths(hierarchy: pd.DataFrame, path: Path) -> dict[str, LabelFile]:
+    """Return split -> labels of paths with other levels than H-GLDv2's; empty if they have those.
+
+    A landmark's label is the class above it, its kind the classes above that.
+    """
+    paths = [json.loads(text) for text in hierarchy["path"]]
+    if not paths or tuple(paths[0]) == LEVEL_NAMES:
+        return {}
+    classes = [list(found.values()) for found in paths]
+    labels = hierarchy[["split", "landmark_id"]].assign(
+        category="",
+        supercategory="",
+        hierarchical_label=[names[-2] if len(names) > 1 else names[-1] for names in classes],
+        natural_or_human_made=[KIND_SEPARATOR.join(names[:-2]) or NO_KIND for names in classes],
+    )
+    return {
+        str(split): LabelFile(path, hierarchy, rows[COLUMNS], "\n", True, False)
+        for split, rows in labels.groupby("split")
+    }
+
+
+def hierarchy_of(
+    labels: pd.DataFrame,
+    levels: Sequence[str] = LEVEL_NAMES[:-1],
+    names: Mapping[tuple[str, int], str] | None = None,
+) -> pd.DataFrame:
+    """``hierarchy`` of landmarks with the columns split, landmark_id, kind, supercategory.
+
+    Args:
+        labels: one row a landmark.
+        levels: names of the levels above the finest, coarse to fine.
+        names: of the classes by split and id, if the finest level is "class" and not "landmark".
+    """
+    finest = LEVEL_NAMES[-1] if names is None else "class"
     columns = [labels[name] for name in (*BY_LANDMARK, "kind", "supercategory")]
-    rows = [
-        {"split": split, "landmark_id": landmark_id, "path": _path(kind, name, split, landmark_id)}
-        for split, landmark_id, kind, name in zip(*columns, strict=True)
-    ]
+    rows = []
+    for split, landmark_id, kind, group in zip(*columns, strict=True):
+        own = f"{split}:{landmark_id}" if names is None else names[split, landmark_id]
+        classes = (*classes_above(kind), group, own)
+        path = dict(zip((*levels, finest), classes, strict=True))
+        text = json.dumps(path, ensure_ascii=False)
+        rows.append({"split": split, "landmark_id": landmark_id, "path": text})
     return table_of("hierarchy", rows)
-
-
-def _path(kind: str, supercategory: str, split: str, landmark_id: int) -> str:
-    classes = (kind, supercategory, f"{split}:{landmark_id}")
-    return json.dumps(dict(zip(LEVEL_NAMES, classes, strict=True)), ensure_ascii=False)
 
 
 def _dropped(found: pd.DataFrame, reason: str, detail: str) -> pd.DataFrame:

@@ -11,7 +11,9 @@ Every part of hgld that opens an image uses this package, so the same rules appl
 """
 
 from hgld.images.decode import (
+    IMAGE_ENDINGS,
     MOST_PIXELS,
+    WHOLE_SIDE,
     Undecodable,
     decode_rgb,
     decoding,
@@ -25,7 +27,9 @@ from hgld.images.jpeg import is_sound_jpeg, is_whole_jpeg, jpeg_size, read_heade
 from hgld.images.resize import Note, describe_changes, read_note, resize, shrink_jpeg
 
 __all__ = [
+    "IMAGE_ENDINGS",
     "MOST_PIXELS",
+    "WHOLE_SIDE",
     "Note",
     "Undecodable",
     "decode_rgb",

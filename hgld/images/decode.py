@@ -15,7 +15,9 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from hgld.images.jpeg import decode_plain_jpeg, jpeg_size, read_headers
 
 __all__ = [
+    "IMAGE_ENDINGS",
     "MOST_PIXELS",
+    "WHOLE_SIDE",
     "Undecodable",
     "decode_rgb",
     "decoding",
@@ -26,6 +28,8 @@ __all__ = [
     "upright_rgb",
 ]
 
+IMAGE_ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
+WHOLE_SIDE = "whole_side"  # of Image.info: the longer side of the photo that an image was cut from
 MOST_PIXELS = 178_956_970  # Pillow's own limit against decompression bombs
 # A Huffman-coded JPEG has at least one bit per block of 8 x 8 pixels, and deflate expands a byte to
 # 1,032 bytes at most. Without this limit a decoder would allocate any size that a file states,

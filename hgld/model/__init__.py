@@ -1,14 +1,14 @@
 """Text and image encoders, and the lookup of their weights.
 
 Names are loaded on first use, so that a text encoder does not load timm, nor an image encoder
-open_clip. Both import torchvision. No other package imports any of the three, so the import hook
-for torchvision is installed here and not by ``import hgld``.
+open_clip. Both import torchvision, so the import hook for torchvision is installed here and not by
+``import hgld``.
 """
 
 from typing import TYPE_CHECKING
 
 from hgld.lazy import lazy_names
-from hgld.model.torchvision_operators import install_hook
+from hgld.torchvision_operators import install_hook
 
 if TYPE_CHECKING:
     from hgld.model.image import ImageModel, build_image_model, load_model, save_model

@@ -74,8 +74,12 @@ def find_backbone(options: TrainOptions) -> tuple[str, Path | None]:
     return architecture, Path(file) if file else _timm_file(architecture)
 
 
-def pretrained_view(backbone: str) -> TrainOptions:
+def pretrained_view(backbone: str, image_size: int | None = None) -> TrainOptions:
     """Options that resize and crop photos as the pretrained model of this name expects.
+
+    Args:
+        backbone: as in ``train.backbone``.
+        image_size: side of the photos; the share of the crop stays. None: the model's own.
 
     Raises:
         MissingWeights: the weights are neither here nor can be downloaded.
@@ -83,7 +87,7 @@ def pretrained_view(backbone: str) -> TrainOptions:
     """
     config = timm.get_pretrained_cfg(find_backbone(TrainOptions(backbone=backbone))[0])
     assert config is not None  # find_backbone would have raised
-    side = int(config.input_size[-1])
+    side = image_size or int(config.input_size[-1])
     if config.crop_mode == "squash":
         return TrainOptions(backbone=backbone, image_size=side)
     resize = floor(side / config.crop_pct)
@@ -127,6 +131,7 @@ def create_backbone(
     weights: Path | None = None,
     lite0: bool = False,
     pooled: bool = True,
+    any_size: bool = False,
 ) -> nn.Module:
     """Build a timm model without its classifier: photos (B, 3, H, W) to pooled features (B, F).
 
@@ -140,16 +145,18 @@ def create_backbone(
         weights: pretrained weights; None: random.
         lite0: the weights are the package's EfficientNet-Lite0, under its own names.
         pooled: False: return the features of all positions, for another pooling.
+        any_size: take photos of any size; a ViT interpolates its position embeddings.
 
     Raises:
         MissingWeights: the file does not hold weights of the architecture.
-        UsageError: timm has no such model.
+        UsageError: timm has no such model, or one that takes photos of one size only.
     """
     _require_architecture(architecture)
     config = timm.get_pretrained_cfg(architecture)
-    sized: dict[str, Any] = (
-        {"img_size": image_size} if config is not None and config.fixed_input_size else {}
-    )
+    sized: dict[str, Any] = {}
+    if config is not None and config.fixed_input_size:
+        sized = {"img_size": image_size}
+        sized |= {"dynamic_img_size": True, "dynamic_img_pad": True} if any_size else {}
     try:
         overlay = _weights_for_timm(weights, lite0) if weights else {}
         backbone: nn.Module = timm.create_model(
@@ -159,6 +166,10 @@ def create_backbone(
             **sized,
         )
     except Exception as error:  # timm's errors have no common class
+        if "dynamic_img" in str(error):
+            raise UsageError(
+                f"{architecture} takes photos of one size; remove max_side, or take a CNN or a ViT"
+            ) from None
         what = f"{weights}: cannot be loaded as weights of" if weights else "timm cannot build"
         raise MissingWeights(f"{what} {architecture}: {one_line(error)}") from None
     _take_off_classifier(backbone, architecture, pooled)

@@ -19,7 +19,7 @@ from hgld.model.transforms import ImageTransform
 from hgld.model.weights import hub_file, one_line, split_name
 from hgld.words import nearest
 
-__all__ = ["ClipTower", "architecture_of", "create_clip", "find_clip", "load_clip_tower"]
+__all__ = ["LOCAL", "ClipTower", "architecture_of", "create_clip", "find_clip", "load_clip_tower"]
 
 LOCAL = "local-dir:"
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
@@ -39,23 +39,35 @@ class ClipTower(nn.Module):
 
 
 def load_clip_tower(
-    name: str, weights: Path, device: torch.device
+    name: str,
+    weights: Path,
+    device: torch.device,
+    image_size: int | None = None,
+    **preparation: Any,
 ) -> tuple[ClipTower, ImageTransform]:
     """Load the image tower of a model that ``find_clip`` found, and its image transform.
+
+    Args:
+        name: of the model.
+        weights: file of them.
+        device: of the tower.
+        image_size: side of the photos, for which positions are interpolated; None: its own.
+        preparation: mean, std and interpolation in place of the model's.
 
     Raises:
         MissingWeights: the file does not hold weights of the model.
     """
-    clip = create_clip(name, weights)
+    clip = create_clip(name, weights, image_size)
     tower = ClipTower(clip.visual).eval().to(device)
     clip.visual = None
-    look = open_clip.transform.PreprocessCfg(**tower.visual.preprocess_cfg)  # type: ignore[arg-type]
+    own: Any = tower.visual.preprocess_cfg
+    look = open_clip.transform.PreprocessCfg(**{**own, **preparation})
     transform: ImageTransform = open_clip.transform.image_transform_v2(look, is_train=False)
     return tower, transform
 
 
-def create_clip(name: str, weights: Path) -> Any:
-    """Build a CLIP of that name with these weights.
+def create_clip(name: str, weights: Path, image_size: int | None = None) -> Any:
+    """Build a CLIP of that name with these weights, for photos of that side (None: its own).
 
     Raises:
         MissingWeights: the file does not hold weights of the model.
@@ -69,6 +81,7 @@ def create_clip(name: str, weights: Path) -> Any:
             load_weights=False,
             pretrained_text=False,
             force_quick_gelu=bool(tag.get("quick_gelu")),
+            force_image_size=image_size,
         )
         open_clip.load_checkpoint(clip, str(weights))
     except Exception as error:  # open_clip's errors have no common class

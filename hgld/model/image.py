@@ -8,7 +8,7 @@ that a recipe names is applied to the features of any backbone. A saved model is
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,7 +48,7 @@ class Pooling(nn.Module):
     """Pool (B, F, H, W), (B, H, W, F) or (B, tokens, F) features to (B, F).
 
     Args:
-        how: avg, max or gem.
+        how: avg, max, gem or token (the first token, which is the class token).
         features: F.
         prefix_tokens: leading tokens that are not image positions (the class token).
 
@@ -63,7 +63,9 @@ class Pooling(nn.Module):
         self.gem = GeM() if how == "gem" else None
 
     def forward(self, features: Tensor) -> Tensor:
-        """Pool over all positions."""
+        """Pool over all positions, or take the class token."""
+        if self.how == "token":
+            return features[:, 0]
         places = self._places(features)  # (B, N, F)
         if self.gem is not None:
             pooled: Tensor = self.gem(places)
@@ -151,12 +153,20 @@ def normalise(images: Tensor, config: ImageConfig) -> Tensor:
     return found
 
 
-def build_image_model(options: TrainOptions, *, head: bool = True) -> ImageModel:
+def build_image_model(
+    options: TrainOptions,
+    *,
+    head: bool = True,
+    preparation: Mapping[str, Any] | None = None,
+    any_size: bool = False,
+) -> ImageModel:
     """Build a backbone with its pretrained weights, and a head drawn from the seed.
 
     Args:
         options: backbone, pretrained, pooling, head, image_size and seed count.
         head: False: the pooled features are the embedding.
+        preparation: mean, std and interpolation in place of the pretrained model's.
+        any_size: take photos of any size.
 
     Raises:
         MissingWeights: the weights are neither here nor within reach; raised within seconds.
@@ -168,9 +178,15 @@ def build_image_model(options: TrainOptions, *, head: bool = True) -> ImageModel
         architecture, weights = find_backbone(options)
         lite0 = options.backbone == LITE0
         backbone = create_backbone(
-            architecture, options.image_size, weights, lite0, pooled=options.pooling == "default"
+            architecture,
+            options.image_size,
+            weights,
+            lite0,
+            pooled=options.pooling == "default",
+            any_size=any_size,
         )
         config = _describe(options, architecture, weights, backbone, head)
+        config = replace(config, **(preparation or {}))
         return ImageModel(config, backbone)
 
 
@@ -183,8 +199,10 @@ def save_model(model: ImageModel, folder: Path, facts: Mapping[str, Any]) -> Non
     write_config(folder, {**facts, **asdict(model.config)})
 
 
-def load_model(folder: Path, device: torch.device | str = "cpu") -> ImageModel:
-    """Load what ``save_model`` wrote, in evaluation mode.
+def load_model(
+    folder: Path, device: torch.device | str = "cpu", *, any_size: bool = False
+) -> ImageModel:
+    """Load what ``save_model`` wrote, in evaluation mode; ``any_size``: for photos of any size.
 
     Raises:
         InvalidData: a file is missing or damaged, or the weights are of another architecture.
@@ -197,7 +215,9 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> ImageModel:
         raise InvalidData(f"{path}: not readable as weights ({error}); train it again") from None
     try:
         pooled = config.pooling == "default"
-        backbone = create_backbone(config.architecture, config.image_size, pooled=pooled)
+        backbone = create_backbone(
+            config.architecture, config.image_size, pooled=pooled, any_size=any_size
+        )
         model = ImageModel(config, backbone)
     except (MissingWeights, UsageError) as error:
         raise InvalidData(f"{folder / CONFIG}: {error}") from None
@@ -231,6 +251,10 @@ def _pooling(config: ImageConfig, backbone: nn.Module) -> Pooling | None:
     if config.pooling == "default":
         return None
     tokens = int(getattr(backbone, "num_prefix_tokens", 0))
+    if config.pooling == "token" and getattr(backbone, "cls_token", None) is None:
+        raise UsageError(
+            f"train.pooling: {config.architecture} has no class token; set it to default"
+        )
     return Pooling(config.pooling, int(backbone.num_features), tokens)  # type: ignore[arg-type]
 
 

@@ -49,7 +49,7 @@ class ImageConfig:
         freeze_batch_norm: keep the pretrained statistics during training, as the papers do; a
             backbone with random weights has none to keep.
         pretrained_sha256: of the file of pretrained weights; empty: random.
-        pooling: of the backbone's features: default (its own), avg, max or gem.
+        pooling: of the backbone's features: default (its own), avg, max, gem or token.
         head_norm: between pooling and head: layer_norm, l2 or none.
         eval_resize: short side, or (height, width); None: a square of image_size.
         eval_crop: side of the centre crop that follows; None: no crop.
@@ -64,7 +64,7 @@ class ImageConfig:
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
     freeze_batch_norm: bool
     pretrained_sha256: str
-    pooling: Literal["default", "avg", "max", "gem"] = "default"
+    pooling: Literal["default", "avg", "max", "gem", "token"] = "default"
     head_norm: Literal["layer_norm", "l2", "none"] = "layer_norm"
     eval_resize: Size | None = None
     eval_crop: Annotated[int, Field(ge=1)] | None = None

@@ -21,7 +21,8 @@ from torch import Tensor
 from hgld.artifacts import hash_file
 from hgld.errors import MissingWeights, UsageError
 from hgld.model.clip import architecture_of, create_clip, find_clip
-from hgld.model.weights import choose_device, hub_file, one_line, package_folder
+from hgld.model.devices import choose_device
+from hgld.model.weights import hub_file, one_line, package_folder
 
 __all__ = ["TextEncoder", "load_text_encoder"]
 

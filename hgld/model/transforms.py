@@ -14,7 +14,7 @@ from torchvision.transforms import InterpolationMode, v2
 from hgld.config import AugmentationOptions
 from hgld.model.model_folder import ImageConfig
 
-__all__ = ["ImageTransform", "evaluation_transform", "training_transform"]
+__all__ = ["ImageTransform", "evaluation_transform", "to_numbers", "training_transform"]
 
 ImageTransform = Callable[[Image.Image], Tensor]
 AUTHORS = AugmentationOptions()
@@ -51,7 +51,7 @@ def evaluation_transform(config: ImageConfig) -> ImageTransform:
     if config.eval_crop is not None:
         steps.append(v2.CenterCrop(config.eval_crop))
     transform: ImageTransform = v2.Compose(
-        [*steps, v2.RGB(), v2.PILToTensor(), *_to_numbers(config)]
+        [*steps, v2.RGB(), v2.PILToTensor(), *to_numbers(config)]
     )
     return transform
 
@@ -61,7 +61,8 @@ def _resize(size: int | tuple[int, int], mode: InterpolationMode) -> nn.Module:
     return resize
 
 
-def _to_numbers(config: ImageConfig) -> list[nn.Module]:
+def to_numbers(config: ImageConfig) -> list[nn.Module]:
+    """Steps from bytes to the normalised floats that a model takes."""
     return [
         v2.ToDtype(torch.float32, scale=True),
         v2.Normalize(list(config.mean), list(config.std)),

@@ -10,17 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import requests
-import torch
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError
 
-from hgld.errors import MissingWeights, UsageError
+from hgld.errors import MissingWeights
 from hgld.words import single_blanks
 
 __all__ = [
-    "choose_device",
     "hub_file",
-    "is_short_of_memory",
     "one_line",
     "package_folder",
     "split_name",
@@ -28,8 +25,6 @@ __all__ = [
 
 CONNECT_S = 3.0
 ANSWER_S = 5.0
-# parts of the messages with which torch reports a lack of memory on a CPU
-SHORT_OF_MEMORY = ("t allocate memory", "allocate shared memory", "to mmap", "size calculation")
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -85,36 +80,6 @@ def hub_file(repo: str, names: Sequence[str], helps: str) -> Path:
         except Exception as error:  # the client's errors have no common class
             raise MissingWeights(f"{repo}: {name}: {one_line(error)}; {helps}") from None
     raise MissingWeights(f"{repo}: holds none of {', '.join(names)}; {helps}")
-
-
-def choose_device(name: str) -> torch.device:
-    """The device of that name; ``auto`` is the GPU if there is one.
-
-    Raises:
-        UsageError: the name is unknown, or names a GPU and there is none.
-
-    Example:
-        >>> choose_device("cpu")
-        device(type='cpu')
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    unknown = UsageError(f"device '{name}' is unknown; expected auto, cpu or cuda")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise unknown from None
-    if device.type not in ("cpu", "cuda"):
-        raise unknown
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"device '{name}': there is no GPU here that torch can use; try cpu")
-    return device
-
-
-def is_short_of_memory(error: BaseException) -> bool:
-    """Whether an error reports a lack of memory, of the machine or of its GPU."""
-    found = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    return found or any(words in str(error) for words in SHORT_OF_MEMORY)
 
 
 def one_line(error: Exception) -> str:

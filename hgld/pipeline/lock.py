@@ -208,10 +208,14 @@ class Lock:
         path = workspace.path(name)
         if not path.exists():
             return ABSENT
-        if not isinstance(ARTIFACTS[name], Folder):
+        artifact = ARTIFACTS[name]
+        if not isinstance(artifact, Folder):
             return self._hash_file(path)
+        there = load_function(artifact.elsewhere) if artifact.elsewhere else None
+        if there is not None and not there(path, workspace.pipeline):
+            return ABSENT
         # files that a person added to an output folder do not make later stages stale
-        by_time, made = ARTIFACTS[name].place == "source", self.made_files(name)
+        by_time, made = artifact.place == "source", self.made_files(name)
         files = _files(path) if made is None else [path / file for file in made]
         lines = [
             f"{file.relative_to(path)} {self._hash_file(file, by_time)}"
@@ -307,10 +311,16 @@ def _flatten(name: str, value: Any, folder: Path, into: dict[str, Any]) -> None:
     if isinstance(value, dict):
         for key, inner in value.items():
             _flatten(f"{name}.{key}", inner, folder, into)
-    elif isinstance(value, str) and value.startswith("/"):
-        into[name] = os.path.relpath(value, folder)  # a moved checkout must stay fresh
     else:
-        into[name] = value
+        into[name] = _from_folder(value, folder)
+
+
+def _from_folder(value: Any, folder: Path) -> Any:
+    """Return paths relative to the folder, since a moved checkout must stay fresh."""
+    if isinstance(value, list):
+        return [_from_folder(inner, folder) for inner in value]
+    is_path = isinstance(value, str) and value.startswith("/")
+    return os.path.relpath(value, folder) if is_path else value
 
 
 def _reasons(
@@ -325,7 +335,7 @@ def _reasons(
     )
     for option in sorted(before.keys() | now.keys()):
         if before.get(option) != now.get(option):
-            was, becomes = _difference(before.get(option), now.get(option))
+            was, becomes = _difference(before.get(option, "unused"), now.get(option, "unused"))
             reasons.append(f"{option}: {_short(was)} -> {_short(becomes)}")
     for name, digest in lock.hashes(stage.reads, workspace).items():
         if digest != record["inputs"].get(name, ABSENT):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import ARTIFACTS, LargeTable, Table
+from hgld.pipeline.cost import SIZES, Cost, estimate_cost
 from hgld.pipeline.lock import Freshness, Workspace
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage, load_function
@@ -35,12 +36,16 @@ class Disk:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a run: state, reads and writes of each stage; downloads; disk space."""
+    """Plan of a run: state, reads and writes of each stage; downloads; disk space; cost.
+
+    The cost is that of the images which collect has listed, else of some common sizes.
+    """
 
     stages: list[tuple[Stage, Freshness]]
     base_url: str
     downloads: list[tuple[str, Path, int]]
     disks: tuple[Disk, ...]
+    costs: tuple[Cost, ...] = ()
 
 
 def plan(runner: Runner) -> Plan:
@@ -54,7 +59,15 @@ def plan(runner: Runner) -> Plan:
         pipeline.fetch.base_url,
         plan_downloads(pipeline.fetch, source) if "fetch" in runs else [],
         find_disks(runner.workspace, estimate_fetch(runner), runs),
+        tuple(map(estimate_cost, _count_images(runner))),
     )
+
+
+def _count_images(runner: Runner) -> tuple[int, ...]:
+    try:
+        return (len(LargeTable(runner.workspace.path("images"))),)
+    except (OSError, ValueError):  # missing, or damaged: a run makes it again
+        return SIZES
 
 
 def foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, Freshness]]:

@@ -7,17 +7,16 @@ has returned; a table that a person edited is never overwritten without a copy.
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
-
-import pandas as pd
 
 from hgld.artifacts import (
     ARTIFACTS,
     Folder,
     Json,
+    LargeTable,
     Table,
     atomic_path,
     file_stamp,
@@ -50,6 +49,9 @@ class Listener(Protocol):
 
     def starts(self, stage: Stage, reasons: Sequence[str]) -> None:
         """A stage starts, for these reasons."""
+
+    def working(self, stage: Stage) -> AbstractContextManager[None]:
+        """Return a context that holds while the stage runs."""
 
     def finished(self, summary: Summary) -> None:
         """A stage has finished."""
@@ -144,11 +146,13 @@ class Runner:
         """
         artifact, path = ARTIFACTS[name], self.workspace.path(name)
         if path.exists():
+            if name in stage.in_parts and isinstance(artifact, Table):
+                return artifact.read_large(path)
             if self._kept is None or not isinstance(artifact, Table):
-                return artifact.read(path)
+                return self._fitting(name, artifact.read(path))
             stamp, kept = file_stamp(path), self._kept.get(name)
             if kept is None or kept[0] != stamp:
-                kept = self._kept[name] = stamp, artifact.read(path)
+                kept = self._kept[name] = stamp, self._fitting(name, artifact.read(path))
             return kept[1]
         if isinstance(artifact, Table | Json) and artifact.optional:
             return artifact.empty()
@@ -161,6 +165,13 @@ class Runner:
             else (f"it is written by a person: {', '.join(getattr(artifact, 'columns', ()))}")
         )
         raise MissingInput(f"{path}: {stage.name} reads it and it does not exist; {what}")
+
+    def _fitting(self, name: str, value: Any) -> Any:
+        """Check what only the pipeline's options can tell: the levels of the taxonomy."""
+        if name == "taxonomy":
+            require = load_function("hgld.hierarchy.kinds:require_kinds")
+            require(value, self.workspace.pipeline.cluster.levels, self.workspace.path(name))
+        return value
 
     def write(self, name: str, value: Any) -> None:
         """Check an artifact and write it to its path."""
@@ -188,7 +199,10 @@ class Runner:
             self._pass_gate(stage)
             self.listener.fresh(stage)
             return False
-        with record_running(self.workspace.work, stage.name) as begins:
+        with (
+            record_running(self.workspace.work, stage.name) as begins,
+            self.listener.working(stage),
+        ):
             self._check_ahead(stage, ahead)
             self._require_as_made(stage)
             self.listener.starts(stage, freshness.reasons or ("asked for",))
@@ -230,7 +244,7 @@ class Runner:
             # A review sheet is read by --apply alone; a run must not lose its cells.
             if artifact.spreadsheet:
                 raise WaitingForReview(
-                    f"{path}: holds edits that are not applied; run `hgld review "
+                    f"{path}: holds edits that are not applied; run `hgld {stage.name} "
                     f"{self.workspace.words} --apply` (with the same --set), "
                     "or delete the file to discard them"
                 )
@@ -364,9 +378,12 @@ class Runner:
 
     def _call(self, stage: Stage, inputs: Sequence[Any], force: bool = False) -> Any:
         function = load_function(stage.function)
+        given = dict(zip(stage.reads, inputs, strict=True))
+        also = {name: given.pop(name) for name in stage.also if name in given}
         with self._served(stage) as pipeline:
             return function(
-                *inputs,
+                *given.values(),
+                **also,
                 options=getattr(pipeline, stage.name),
                 context=self._context(stage, pipeline, force),
                 **self._out(stage),
@@ -388,8 +405,17 @@ class Runner:
         source = pipeline.source.model_copy(update={"folder": self.workspace.source})
         state = self.workspace.work / ".state" / stage.name
         title = pipeline.title or self.workspace.work.resolve().name
-        labels, scrape = pipeline.labels, pipeline.scrape
-        return StageContext(self.now, state, source, labels, scrape, force, title)
+        return StageContext(
+            self.now,
+            state,
+            source,
+            pipeline.labels,
+            pipeline.scrape,
+            force,
+            title,
+            pipeline.cluster.levels,
+            pipeline.embed,
+        )
 
     def _out(self, stage: Stage) -> dict[str, Path]:
         folders = [
@@ -422,15 +448,17 @@ class Runner:
                 return count_balance(stage.name, stage.balance, self.workspace, seconds)
             except Imbalance as error:
                 raise HgldError(f"{error}; this is a fault of hgld") from None
-        rows = {name: len(t) for name, t in written.items() if isinstance(t, pd.DataFrame)}
+        small = [n for n, t in written.items() if not isinstance(t, LargeTable)]
+        rows = {n: len(written[n]) for n in small if isinstance(ARTIFACTS[n], Table)}
         # Stages without an equation count by their largest table.
         dropped = sum(rows.pop(name) for name in list(rows) if name.endswith("dropped"))
         went_on = max(rows.values(), default=0)
         return Summary(stage.name, None, went_on, dropped, stage.unit, seconds)
 
     def waits_for(self, stage: Stage) -> str:
-        """Return what a person still has to decide before a run passes the stage's gate."""
-        if stage.gate is None:
+        """Return what a person still has to decide before a run passes a fresh stage's gate."""
+        # A gate that let a run pass does so until the stage has other inputs or options.
+        if stage.gate is None or self.lock.stages[stage.name].get("passed"):
             return ""
         options = getattr(self.workspace.pipeline, stage.name)
         context = self._context(stage, self.workspace.pipeline)
@@ -449,6 +477,8 @@ class Runner:
                 f"--set), or on the page that `hgld review {review} --html` writes, which shows "
                 "its command"
             )
+        if stage.gate is not None:
+            self.lock.stages[stage.name]["passed"] = True
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -34,6 +34,8 @@ class RunningStage:
         label: of the current part; empty: it reports no progress.
         done: finished items of that part.
         total: number of items; None: unknown.
+        seconds: time since the part began.
+        before: items of the part that were finished when it began.
     """
 
     stage: str
@@ -41,6 +43,8 @@ class RunningStage:
     label: str = ""
     done: int = 0
     total: int | None = None
+    seconds: float = 0.0
+    before: int = 0
 
     def describe(self) -> str:
         """Return start time and progress in one line."""
@@ -51,7 +55,8 @@ class RunningStage:
             return since
         if self.label == STARTING:
             return f"{since}; {self.label}"
-        return f"{since}; {self.label}: {progress_text(self.done, self.total)}"
+        how_far = progress_text(self.done, self.total, self.seconds, self.before)
+        return f"{since}; {self.label}: {how_far}"
 
 
 def read_running(work: Path) -> RunningStage | None:
@@ -75,12 +80,16 @@ def record_running(work: Path, stage: str) -> Iterator[Callable[[], None]]:
 
     def watch(items: Iterable[Item], label: Label, total: int | None, done: int) -> Iterator[Item]:
         nonlocal written
+        began, shown = monotonic(), False
         for number, item in enumerate(items, done):
-            if monotonic() - written >= EVERY_S:
+            if (now := monotonic()) - written >= EVERY_S:
                 name = label if isinstance(label, str) else label()
-                _write(work, replace(running, label=name, done=number, total=total))
-                written = monotonic()
+                how_far = (name, number, total, now - began, done)
+                _write(work, RunningStage(stage, running.since, *how_far))
+                written, shown = now, True
             yield item
+        if shown:  # what follows may take long and report nothing
+            _write(work, running)
 
     _write(work, replace(running, label=STARTING))
     try:

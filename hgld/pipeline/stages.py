@@ -6,7 +6,7 @@ its options, and returns the values of ``writes`` in that order. Functions are n
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -26,6 +26,8 @@ __all__ = [
 BY_LANDMARK = ("split", "landmark_id")
 BY_IMAGE = ("split", "image_id")
 
+Wanted = Mapping[str, str | bool | tuple[str, ...]]  # option -> values
+
 
 @dataclass(frozen=True)
 class Balance:
@@ -35,7 +37,7 @@ class Balance:
     went_on: str
     dropped: str | None
     key: tuple[str, ...] = BY_LANDMARK
-    unit: str = "landmarks"
+    unit: str = ""  # the source's word for its classes
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Stage:
         function: "module:function".
         help: one line for the command line.
         when: option -> value or values for which this row is part of a pipeline.
+        also: inputs that the function takes by keyword -> options as in ``when``; the rows of
+            ``active_stages`` have those that apply among ``reads``, as their last ones.
         uses: other sections of the pipeline file, or its title, that affect the output.
         gate: "module:function", called with the stage's arguments; raises until a person acts.
         checks: "module:function" -> names of tables. The function takes these tables and the
@@ -54,6 +58,7 @@ class Stage:
             earlier stages have written the tables, so that a run does not stop for a typo after
             hours of training.
         served_by: "module:function", a context manager that stands in for the network.
+        in_parts: tables that the function reads in parts, as ``LargeTable``.
         needs: an option that must be set, or the pipeline leaves the stage out.
         unit: name of a row of its largest table, if the stage has no balance.
         revision: increase when the code gives another result for the same input and options.
@@ -64,22 +69,45 @@ class Stage:
     help: str
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    when: Mapping[str, str | bool | tuple[str, ...]] = field(default_factory=dict)
+    when: Wanted = field(default_factory=dict)
+    also: Mapping[str, Wanted] = field(default_factory=dict)
     uses: tuple[str, ...] = ()
     gate: str | None = None
     checks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     served_by: str | None = None
+    in_parts: tuple[str, ...] = ()
     needs: str | None = None
     balance: Balance | None = None
     unit: str = ""
     revision: int = 1
 
 
-_FROM_WORDS = {"label.source": "decisions"}  # the stages that build the hierarchy from scratch
-_NATIVE = ("sop", "inaturalist", "cub", "dyml")  # data sets in their own published layout
+_FROM_WORDS: Wanted = {"label.source": "decisions"}  # the stages that build the hierarchy
+_FROM_ITEMS: Wanted = {**_FROM_WORDS, "scrape.source": "items"}
+_LANDMARKS = ("gldv2", "toy")  # with two id spaces, and pages of Wikimedia Commons
+_CLASSES = ("folder", "native")
+_KINDS = (*_LANDMARKS, *_CLASSES)
+
+_link = partial(
+    Stage,
+    "link",
+    writes=("linked", "unlinked", "link_review"),
+    uses=("embed", "scrape"),
+    balance=Balance("landmarks", "linked", "unlinked"),
+    revision=2,
+)
+_scrape = partial(
+    Stage,
+    "scrape",
+    reads=("landmarks",),
+    writes=("instance_of", "misses"),
+    balance=Balance("landmarks", "instance_of", "misses"),
+)
 
 
-def _release(function: str, source: str, *reads: str) -> tuple[Stage, Stage]:
+def _release(
+    function: str, source: str, *reads: str, kinds: tuple[str, ...] = _KINDS
+) -> tuple[Stage, Stage]:
     """Return the two release stages of a source: labels alone, and labels with shards."""
     row = partial(
         Stage,
@@ -90,14 +118,38 @@ def _release(function: str, source: str, *reads: str) -> tuple[Stage, Stage]:
         revision=3,
     )
     with_shards = (*reads, "shards", "evaluation", "export_dropped", "removals")
-    chosen = {"label.source": source, "publish.parts": "labels"}
+    of_source: Wanted = {"label.source": source, "source.family": kinds}
     return (
-        row(reads=reads, writes=("release",), when=chosen),
+        row(reads=reads, writes=("release",), when={**of_source, "publish.parts": "labels"}),
         row(
             reads=with_shards,
             writes=("release",),
-            when={**chosen, "publish.parts": "labels+shards"},
+            when={**of_source, "publish.parts": "labels+shards"},
         ),
+    )
+
+
+def _label_decided(kinds: tuple[str, ...], uses: tuple[str, ...] = ()) -> Stage:
+    """Return the stage that builds labels from decisions, for sources of these kinds."""
+    return Stage(
+        "label",
+        "hgld.hierarchy.label:build_labels",
+        "Build the hierarchical labels from the reviewed decisions.",
+        reads=(
+            "landmarks",
+            "instance_of",
+            "misses",
+            "landmark_values",
+            "clean_dropped",
+            "taxonomy",
+            "decisions",
+            "overrides",
+            "agreement",
+        ),
+        writes=("train_labels", "index_labels", "hierarchy", "lineage", "label_dropped"),
+        when={**_FROM_WORDS, "source.family": kinds},
+        uses=uses,
+        balance=Balance("landmarks", "hierarchy", "label_dropped"),
     )
 
 
@@ -107,7 +159,7 @@ STAGES: tuple[Stage, ...] = (
         "hgld.sources.fetch:fetch_files",
         "Download the data set's own files, verified and resumable.",
         writes=("source",),
-        when={"source.kind": ("gldv2", "folder", *_NATIVE)},
+        when={"source.family": ("gldv2", *_CLASSES)},
         uses=("source",),
     ),
     Stage(
@@ -115,7 +167,7 @@ STAGES: tuple[Stage, ...] = (
         "hgld.sources.toy:draw_world",
         "Draw the toy landmark world in GLDv2's file layout.",
         writes=("source",),
-        when={"source.kind": "toy"},
+        when={"source.family": "toy"},
         uses=("source",),
         revision=2,
     ),
@@ -126,7 +178,7 @@ STAGES: tuple[Stage, ...] = (
         reads=("source",),
         writes=("landmarks", "images", "queries", "images_dropped"),
         unit="images",
-        when={"source.kind": ("gldv2", "toy")},
+        when={"source.family": _LANDMARKS},
     ),
     Stage(
         "collect",
@@ -135,7 +187,7 @@ STAGES: tuple[Stage, ...] = (
         reads=("source",),
         writes=("landmarks", "images", "queries", "images_dropped"),
         unit="images",
-        when={"source.kind": "folder"},
+        when={"source.family": "folder"},
         uses=("source",),
     ),
     Stage(
@@ -145,46 +197,54 @@ STAGES: tuple[Stage, ...] = (
         reads=("source",),
         writes=("landmarks", "images", "queries", "images_dropped"),
         unit="images",
-        when={"source.kind": _NATIVE},
+        when={"source.family": "native"},
         uses=("source",),
     ),
-    Stage(
-        "scrape",
+    _link(
+        "hgld.hierarchy.link:link_classes",
+        "Look up the Wikidata items of the classes by name.",
+        reads=("landmarks", "images", "links"),
+        when={**_FROM_ITEMS, "embed.compares_photos": False},
+    ),
+    _link(
+        "hgld.evaluate.class_photos:link_with_photos",
+        "Look up the Wikidata items of the classes by name and photos.",
+        reads=("landmarks", "images", "links", "source"),
+        when={**_FROM_ITEMS, "embed.compares_photos": True},
+    ),
+    _scrape(
         "hgld.hierarchy.scrape.wikimedia:scrape",
         'Ask Wikimedia for the "instance of" values of each landmark.',
-        reads=("landmarks",),
-        writes=("instance_of", "misses"),
         when={**_FROM_WORDS, "scrape.source": "wikimedia"},
         served_by="hgld.hierarchy.scrape.stand_in:stand_in",
-        balance=Balance("landmarks", "instance_of", "misses"),
         revision=2,
     ),
-    Stage(
-        "scrape",
+    _scrape(
         "hgld.hierarchy.scrape.saved:read_given",
         'Read "instance of" values from a CSV.',
-        reads=("landmarks",),
-        writes=("instance_of", "misses"),
         when={**_FROM_WORDS, "scrape.source": "table"},
-        balance=Balance("landmarks", "instance_of", "misses"),
     ),
-    Stage(
-        "scrape",
+    _scrape(
         "hgld.hierarchy.scrape.saved:read_saved",
         'Read "instance of" values from saved Commons pages.',
-        reads=("landmarks",),
-        writes=("instance_of", "misses"),
         when={**_FROM_WORDS, "scrape.source": "html"},
-        balance=Balance("landmarks", "instance_of", "misses"),
     ),
-    Stage(
-        "scrape",
+    _scrape(
         "hgld.hierarchy.scrape.dump:read_dump",
         'Read "instance of" statements from Wikimedia\'s dumps.',
-        reads=("landmarks",),
-        writes=("instance_of", "misses"),
         when={**_FROM_WORDS, "scrape.source": "dump"},
-        balance=Balance("landmarks", "instance_of", "misses"),
+    ),
+    _scrape(
+        "hgld.hierarchy.scrape.saved:read_names",
+        "Take the names of the classes as their values.",
+        when={**_FROM_WORDS, "scrape.source": "names"},
+    ),
+    _scrape(
+        "hgld.hierarchy.scrape.items:scrape_items",
+        "Ask Wikidata what the items of the classes are, and what is above that.",
+        reads=("landmarks", "linked"),
+        writes=("instance_of", "misses", "ancestry"),
+        when=_FROM_ITEMS,
     ),
     Stage(
         "clean",
@@ -202,6 +262,7 @@ STAGES: tuple[Stage, ...] = (
         reads=("values", "taxonomy", "class_roots"),
         writes=("class_hints", "superclasses", "class_labels"),
         when=_FROM_WORDS,
+        uses=("cluster",),  # the names of the levels
         served_by="hgld.hierarchy.scrape.stand_in:stand_in",
         unit="classes met",
     ),
@@ -211,25 +272,28 @@ STAGES: tuple[Stage, ...] = (
         "Embed the values and the taxonomy with a text encoder.",
         reads=("values", "taxonomy"),
         writes=("label_vectors", "taxonomy_vectors"),
-        when=_FROM_WORDS,
+        when={**_FROM_WORDS, "cluster.on": "text"},
+    ),
+    Stage(
+        "embed",
+        "hgld.evaluate.class_photos:embed_with_photos",
+        "Embed the values, their photos and the taxonomy.",
+        reads=("values", "taxonomy", "landmark_values", "images", "source"),
+        writes=("label_vectors", "taxonomy_vectors", "image_vectors"),
+        when={**_FROM_WORDS, "cluster.on": ("images", "text+images")},
     ),
     Stage(
         "cluster",
         "hgld.hierarchy.cluster:propose_clusters",
-        "Propose supercategories by k-means.",
+        "Propose supercategories: clusters of the values.",
         reads=("values", "label_vectors", "cluster_edits"),
+        also={
+            "decisions": {"cluster.seeds": "decided"},
+            "image_vectors": {"cluster.on": ("images", "text+images")},
+            "ancestry": {"cluster.holds_together": True},
+        },
         writes=("clusters", "cluster_summary"),
-        when={**_FROM_WORDS, "cluster.seeds": "random"},
-        balance=Balance("values", "clusters", None, ("class_id", "instance_of"), "values"),
-        revision=2,
-    ),
-    Stage(
-        "cluster",
-        "hgld.hierarchy.cluster:propose_from_decisions",
-        "Propose supercategories by k-means that starts from the decisions.",
-        reads=("values", "label_vectors", "cluster_edits", "decisions"),
-        writes=("clusters", "cluster_summary"),
-        when={**_FROM_WORDS, "cluster.seeds": "decided"},
+        when=_FROM_WORDS,
         balance=Balance("values", "clusters", None, ("class_id", "instance_of"), "values"),
         revision=2,
     ),
@@ -249,31 +313,16 @@ STAGES: tuple[Stage, ...] = (
             "label_vectors",
             "taxonomy_vectors",
         ),
+        also={"image_vectors": {"cluster.on": ("images", "text+images")}},
         writes=("review", "review_clusters", "review_taxonomy"),
         when=_FROM_WORDS,
+        uses=("cluster",),  # the names of the levels
         gate="hgld.review.sheets:require_decisions",
         unit="values",
         revision=5,
     ),
-    Stage(
-        "label",
-        "hgld.hierarchy.label:build_labels",
-        "Build the hierarchical labels from the reviewed decisions.",
-        reads=(
-            "landmarks",
-            "instance_of",
-            "misses",
-            "landmark_values",
-            "clean_dropped",
-            "taxonomy",
-            "decisions",
-            "overrides",
-            "agreement",
-        ),
-        writes=("train_labels", "index_labels", "hierarchy", "lineage", "label_dropped"),
-        when=_FROM_WORDS,
-        balance=Balance("landmarks", "hierarchy", "label_dropped"),
-    ),
+    _label_decided(_LANDMARKS, uses=("cluster",)),  # the names of the levels
+    _label_decided(_CLASSES, uses=("cluster", "source")),  # the finest is the name of the class
     Stage(
         "label",
         "hgld.hierarchy.label:read_published",
@@ -292,7 +341,7 @@ STAGES: tuple[Stage, ...] = (
         when={"label.source": "folder"},
         uses=("source",),
         balance=Balance(  # by landmark_id alone: a folder's class has one number in both id spaces
-            "landmarks", "hierarchy", "label_dropped", ("landmark_id",), "classes"
+            "landmarks", "hierarchy", "label_dropped", ("landmark_id",)
         ),
     ),
     Stage(
@@ -303,7 +352,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("hierarchy", "label_dropped"),
         when={"label.source": "native"},
         uses=("source",),
-        balance=Balance("landmarks", "hierarchy", "label_dropped", unit="classes"),
+        balance=Balance("landmarks", "hierarchy", "label_dropped"),
     ),
     Stage(
         "export",
@@ -311,6 +360,7 @@ STAGES: tuple[Stage, ...] = (
         "Write class-grouped, indexed WebDataset shards.",
         reads=("source", "images", "hierarchy", "removals"),
         writes=("shards", "export_dropped"),
+        in_parts=("images",),
         balance=Balance("images", "shards", "export_dropped", BY_IMAGE, "images"),
         revision=3,
     ),
@@ -333,7 +383,10 @@ STAGES: tuple[Stage, ...] = (
         "Measure hierarchical retrieval exactly.",
         reads=("shards", "models"),
         writes=("evaluation", "per_query", "ranked_levels"),
-        when={"evaluate.protocol": ("auto", "all-vs-all", "query-gallery", "gldv2-paper")},
+        when={
+            "evaluate.protocol": ("auto", "all-vs-all", "query-gallery", "gldv2-paper"),
+            "evaluate.queries": "images",
+        },
         checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
         unit="measurements",
         revision=4,
@@ -350,6 +403,16 @@ STAGES: tuple[Stage, ...] = (
         revision=4,
     ),
     Stage(
+        "evaluate",
+        "hgld.evaluate:evaluate_names",
+        "Measure how well the names of classes find their photos.",
+        reads=("shards", "models", "hierarchy", "landmarks"),
+        writes=("evaluation", "per_query", "ranked_levels"),
+        when={"evaluate.queries": "names"},
+        checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
+        unit="measurements",
+    ),
+    Stage(
         "report",
         "hgld.report:write_report",
         "Draw one self-contained report page.",
@@ -364,7 +427,7 @@ STAGES: tuple[Stage, ...] = (
         ),
         writes=("report",),
         uses=("title",),
-        revision=3,
+        revision=4,
     ),
     *_release(
         "hgld.publish:write_release",
@@ -376,6 +439,19 @@ STAGES: tuple[Stage, ...] = (
         "taxonomy",
         "decisions",
         "agreement",
+        kinds=_LANDMARKS,
+    ),
+    *_release(
+        "hgld.publish:release_reviewed",
+        "decisions",
+        "hierarchy",
+        "label_dropped",
+        "images",
+        "lineage",
+        "taxonomy",
+        "decisions",
+        "agreement",
+        kinds=_CLASSES,
     ),
     *_release(
         "hgld.publish:release_published",
@@ -390,13 +466,17 @@ STAGES: tuple[Stage, ...] = (
 
 def active_stages(pipeline: object) -> tuple[Stage, ...]:
     """Return the stages that a pipeline's options select, in order."""
-    chosen = (stage for stage in STAGES if _chosen(stage, pipeline))
-    return tuple(stage for stage in chosen if not stage.needs or _option(pipeline, stage.needs))
+    chosen = (stage for stage in STAGES if _holds(stage.when, pipeline))
+    return tuple(
+        replace(stage, reads=(*stage.reads, *_also_read(stage, pipeline)))
+        for stage in chosen
+        if not stage.needs or _option(pipeline, stage.needs)
+    )
 
 
 def left_out(pipeline: object) -> dict[str, str]:
     """Return stages that are left out because an option is not set -> that option."""
-    chosen = {stage.name: stage.needs for stage in STAGES if _chosen(stage, pipeline)}
+    chosen = {stage.name: stage.needs for stage in STAGES if _holds(stage.when, pipeline)}
     return {name: needs for name, needs in chosen.items() if needs and not _option(pipeline, needs)}
 
 
@@ -405,7 +485,7 @@ def stage_names() -> list[str]:
 
     Example:
         >>> stage_names()[:4]
-        ['fetch', 'collect', 'scrape', 'clean']
+        ['fetch', 'collect', 'link', 'scrape']
     """
     return list(dict.fromkeys(stage.name for stage in STAGES))
 
@@ -417,10 +497,15 @@ def load_function(name: str) -> Any:
         return getattr(import_module(module), function)
 
 
-def _chosen(stage: Stage, pipeline: object) -> bool:
+def _also_read(stage: Stage, pipeline: object) -> list[str]:
+    return [name for name, wanted in stage.also.items() if _holds(wanted, pipeline)]
+
+
+def _holds(options: Wanted, pipeline: object) -> bool:
+    """Whether the options have these values."""
     return all(
         _option(pipeline, option) in (wanted if isinstance(wanted, tuple) else (wanted,))
-        for option, wanted in stage.when.items()
+        for option, wanted in options.items()
     )
 
 

@@ -5,6 +5,11 @@ comes from and what to ask before a photo is passed on. Nothing is uploaded, and
 outside the folder. All figures are counted from the run, and the same run gives the same bytes.
 """
 
-from hgld.publish.release import release_folder, release_published, write_release
+from hgld.publish.release import (
+    release_folder,
+    release_published,
+    release_reviewed,
+    write_release,
+)
 
-__all__ = ["release_folder", "release_published", "write_release"]
+__all__ = ["release_folder", "release_published", "release_reviewed", "write_release"]

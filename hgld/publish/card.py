@@ -65,7 +65,7 @@ def write_card(release: Release, folder: Path, pictures: Sequence[tuple[str, str
     _write_text("license-labels.md", folder / "LICENSE-labels.md", facts)
     if release.photos is not None:
         facts |= {
-            "config": _image_config(release.photos),
+            "config": _image_config(release.photos, folder / "shards"),
             "size": _size(facts["shards"]["samples"]),
         }
         _write_text("shards-card.md", folder / "shards" / "README.md", facts)
@@ -114,7 +114,7 @@ def _config(name: str, splits: Mapping[str, ReleaseTable], folder: Path) -> Conf
     return Config(name, features, files)
 
 
-def _image_config(photos: Photos) -> Config:
+def _image_config(photos: Photos, shards: Path) -> Config:
     """The shards as a WebDataset, with every key of the JSON members named."""
     splits = sorted({str(shard["split"]) for shard in photos.shards})
     files = [
@@ -127,16 +127,16 @@ def _image_config(photos: Photos) -> Config:
         for split in splits
     ]
     features = [("__key__", "string"), ("__url__", "string"), ("jpg", "image"), ("cls", "int64")]
-    return Config("images", features, files, _json_features(photos))
+    return Config("images", features, files, _json_features(photos, shards))
 
 
-def _json_features(photos: Photos) -> list[tuple[str, str]]:
+def _json_features(photos: Photos, shards: Path) -> list[tuple[str, str]]:
     """Keys and types of the first sample's JSON; every sample has the same, and none is null."""
     index = photos.index
     if "json_size" not in index or not int(index["json_size"].iloc[0]):
         return []
     row = index.iloc[0]
-    with (photos.folder / row["shard"]).open("rb") as file:
+    with (shards / row["shard"]).open("rb") as file:
         file.seek(int(row["json_offset"]))
         member = json.loads(file.read(int(row["json_size"])))
     return [(name, "int64" if isinstance(v, int) else "string") for name, v in member.items()]

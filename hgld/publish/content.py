@@ -126,6 +126,11 @@ class Release:
         return self.options.license or ("" if self.road == "folder" else LICENSE_OF_GLDV2)
 
     @property
+    def reviewed(self) -> bool:
+        """True if the labels were built from decisions, which are released with them."""
+        return self.sheet("decisions") is not None
+
+    @property
     def reviewers(self) -> list[str]:
         """Names of the people who decided."""
         found = [sheet.rows["who"] for sheet in self.sheets if sheet.name == "decisions"]

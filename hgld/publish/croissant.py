@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hgld.artifacts import KINDS
+from hgld.hierarchy.kinds import kinds_to_choose
 from hgld.publish.content import Release, ReleaseTable
 from hgld.words import count_text
 
@@ -157,7 +158,7 @@ def _provenance(release: Release) -> Json:
         **({"prov:wasDerivedFrom": [{"@id": url} for url in sources]} if known else {}),
         "prov:wasGeneratedBy": {
             "@type": "prov:Activity",
-            "prov:label": words[release.road],
+            "prov:label": words["decisions" if release.reviewed else release.road],
             "prov:endedAtTime": release.context.now,
         },
         **_attributed(release),
@@ -194,7 +195,7 @@ def _responsible_ai(release: Release) -> Json:
         facts["rai:personalSensitiveInformation"] = [
             "Images may show people; authors of images are named, as their licences ask."
         ]
-    return facts | (_annotation(release) if release.road == "decisions" else {})
+    return facts | (_annotation(release) if release.reviewed else {})
 
 
 def _imbalance(release: Release) -> list[str]:
@@ -209,10 +210,11 @@ def _imbalance(release: Release) -> list[str]:
 
 def _annotation(release: Release) -> Json:
     """The way of deciding on the labels, and the agreement of two annotators."""
+    one = "class" if release.road == "folder" else "landmark"
     facts: Json = {
         "rai:dataAnnotationProtocol": [
             "Every distinct value was put into a supercategory of a written taxonomy, or dropped; "
-            "a landmark has the supercategory of its value."
+            f"a {one} has the supercategory of its value."
         ],
         "rai:dataAnnotationPlatform": ["hgld review: sheets and an offline page"],
         "rai:machineAnnotationTools": ["text embedding and k-means, as proposals to reviewers"],
@@ -268,15 +270,17 @@ def _file(name: str, folder: Path, sha256: str) -> Json:
 def _record_sets(release: Release) -> list[Json]:
     sets = []
     if release.road != "folder":
-        sets += [_kinds(), _supercategories(release)]
+        sets += [_kinds(release), _supercategories(release)]
     sets += [_table(sheet) for sheet in release.sheets if sheet.name != "taxonomy"]
     return sets + (_images(release) if release.photos else [])
 
 
-def _kinds() -> Json:
-    rows = [{"kinds/name": kind} for kind in sorted(KINDS)]
+def _kinds(release: Release) -> Json:
+    kinds = kinds_to_choose(group.kind for group in release.groups)
+    rows = [{"kinds/name": kind} for kind in sorted(kinds)]
     fields = [_field("kinds", "name", "sc:Text")]
-    return _record_set("kinds", fields, "name", "The two kinds.", "sc:Enumeration") | {"data": rows}
+    about = "The two kinds." if kinds is KINDS else "The classes above the supercategories."
+    return _record_set("kinds", fields, "name", about, "sc:Enumeration") | {"data": rows}
 
 
 def _supercategories(release: Release) -> Json:

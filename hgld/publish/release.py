@@ -8,7 +8,7 @@ cannot change.
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, Table, atomic_folder, declared_table, hash_file
 from hgld.artifacts.cells import guard_formulas
-from hgld.config import PublishOptions, StageContext
+from hgld.config import LEVEL_NAMES, PublishOptions, StageContext
 from hgld.errors import InvalidData
+from hgld.hierarchy.label_file import hierarchy_of
 from hgld.publish.card import draw_pictures, write_card
 from hgld.publish.content import (
     Photos,
@@ -31,8 +32,10 @@ from hgld.publish.content import (
     splits_of_classes,
 )
 from hgld.publish.croissant import describe_release
+from hgld.shards.files import tar_folder
+from hgld.shards.index import local_copy
 
-__all__ = ["release_folder", "release_published", "write_release"]
+__all__ = ["release_folder", "release_published", "release_reviewed", "write_release"]
 
 SHARDS = "shards"  # folder of the shards in a release
 REMOVALS = Table(
@@ -78,11 +81,14 @@ def write_release(
         "taxonomy": taxonomy,
         "decisions": decisions,
     }
+    levels = (*context.levels, LEVEL_NAMES[-1])
+    if levels != LEVEL_NAMES:  # the published columns name the levels of H-GLDv2
+        tables["hierarchy"] = hierarchy_of(lineage, context.levels)
     sheets = [ReleaseTable(name, declared_table(name), rows) for name, rows in tables.items()]
     classes = classes_of_labels({"train": train_labels, "index": index_labels})
     held = Photos(*photos) if photos else None
     release = Release(
-        options, context, "decisions", sheets, classes, label_dropped, agreement, held
+        options, context, "decisions", sheets, classes, label_dropped, agreement, held, levels
     )
     _write(release, out)
 
@@ -122,6 +128,43 @@ def release_folder(
     Raises:
         InvalidData: no class has a label.
     """
+    _release_classes(hierarchy, label_dropped, images, {}, photos, options, context, out)
+
+
+def release_reviewed(
+    hierarchy: pd.DataFrame,
+    label_dropped: pd.DataFrame,
+    images: pd.DataFrame,
+    lineage: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    decisions: pd.DataFrame,
+    agreement: Mapping[str, Any],
+    *photos: Any,
+    options: PublishOptions,
+    context: StageContext,
+    out: Path,
+) -> None:
+    """Release a folder's hierarchy that was built from reviewed decisions, with these.
+
+    Raises:
+        InvalidData: no class has a label.
+    """
+    judged = {"lineage": lineage, "taxonomy": taxonomy, "decisions": decisions}
+    more = {**judged, "agreement": agreement}
+    _release_classes(hierarchy, label_dropped, images, more, photos, options, context, out)
+
+
+def _release_classes(
+    hierarchy: pd.DataFrame,
+    label_dropped: pd.DataFrame,
+    images: pd.DataFrame,
+    judged: Mapping[str, Any],
+    photos: Sequence[Any],
+    options: PublishOptions,
+    context: StageContext,
+    out: Path,
+) -> None:
+    """Release classes by name; ``judged`` are lineage, taxonomy, decisions and agreement."""
     if hierarchy.empty:
         raise InvalidData("no class has a label, so that there is nothing to release")
     held = Photos(*photos) if photos else None
@@ -129,6 +172,11 @@ def release_folder(
     sheets = [
         sheet_of_paths(hierarchy, splits),
         sheet_of_images(hierarchy, images, held.index if held else None),
+        *(
+            ReleaseTable(name, declared_table(name), rows)
+            for name, rows in judged.items()
+            if name != "agreement"
+        ),
     ]
     counts = count_levels(hierarchy, splits)
     release = Release(
@@ -140,7 +188,7 @@ def release_folder(
         label_dropped.drop(columns="split")
         .drop_duplicates("landmark_id")
         .merge(splits, on="landmark_id"),
-        {},
+        judged.get("agreement", {}),
         held,
         list(counts),
         counts,
@@ -199,5 +247,10 @@ def _add_shards(photos: Photos, folder: Path) -> dict[str, str]:
                 os.link(file, copied)
             except OSError:  # another disk, or one that knows no links
                 shutil.copyfile(file, copied)
+    there = tar_folder(photos.folder)
+    if there != photos.folder:
+        for shard in photos.shards:
+            with local_copy(there, shard["file"]) as here:
+                shutil.copyfile(here / shard["file"], folder / SHARDS / shard["file"])
     REMOVALS.write(guard_formulas(photos.removals), folder / REMOVALS.file)
     return {f"{SHARDS}/{shard['file']}": str(shard["sha256"]) for shard in photos.shards}

@@ -5,22 +5,32 @@ of the loss with respect to the ranks and ranked again; the gradient is the diff
 (Algorithm 1). The size of the move decides what is learned, so it is computed from the loss as in
 the paper, the mean over the queries of a batch: later factors (a GradScaler's, a weight, chunks of
 rows) scale the gradient and change nothing else. Ranks are divided by the gallery size, since
-lambda = 4 was tuned for that. The margin is the paper's shift by half a margin either way (Eq. 14),
-always the same; the authors' code draws it at random.
+lambda = 4 was tuned for that; ``ranks="count"`` leaves them undivided, as Algorithm 1 is printed,
+and needs a lambda larger by the gallery size to learn the same. The margin is the paper's shift by
+half a margin either way (Eq. 14), always the same; the authors' code draws it at random.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.checks import check_count, check_finite, check_positive
+from hgld.ranking.checks import check_count, check_finite, check_positive, check_tensors
 from hgld.ranking.levels import at_least, check_pairs
 from hgld.ranking.surrogates import row_loss
 
-__all__ = ["ScoreMemory", "blackbox_ap", "blackbox_ap_all_classes", "blackbox_recall"]
+__all__ = [
+    "Ranks",
+    "ScoreMemory",
+    "blackbox_ap",
+    "blackbox_ap_all_classes",
+    "blackbox_recall",
+    "interpolated_loss",
+]
+
+Ranks = Literal["share", "count"]
 
 
 def blackbox_ap(
@@ -29,22 +39,24 @@ def blackbox_ap(
     lam: float = 4.0,
     margin: float = 0.02,
     queries: int | None = None,
+    ranks: Ranks = "share",
 ) -> Tensor:
     """AP loss of each query with exact ranks and the blackbox gradient (Eq. 21, 22).
 
     Args:
         scores: (Q, G) similarities.
         levels: (Q, G); positives are levels > 0, -1 is not in the gallery.
-        lam: lambda of Algorithm 1, for ranks divided by the gallery size.
+        lam: lambda of Algorithm 1.
         margin: positives are shifted down and negatives up by half of it.
         queries: queries in the mean, if these rows are only some of them; default: Q.
+        ranks: "share", divided by the gallery size (lambda 4 was tuned for it), or "count".
 
     Returns:
         (Q,) in [0, 1], 1 - AP of the shifted scores; 0 if a query has no positive.
 
     Raises:
         ShapeError: scores and levels differ in shape or are out of range, lam is not above 0,
-            margin is not finite, or queries is below 1.
+            margin is not finite, queries is below 1, or ranks has another value.
 
     Example:
         >>> blackbox_ap(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0, 1, 0]])).tolist()
@@ -56,7 +68,7 @@ def blackbox_ap(
         loss = 1.0 - torch.where(positive, rank_plus / rank, 0.0).sum(1) / found.clamp(min=1)
         return torch.where(found > 0, loss, 0.0)
 
-    return _of_ranks(scores, levels, cost, lam, margin, queries)
+    return _of_ranks(scores, levels, cost, lam, margin, queries, ranks)
 
 
 def blackbox_recall(
@@ -66,6 +78,7 @@ def blackbox_recall(
     margin: float = 0.02,
     weight: Literal["log", "loglog"] = "log",
     queries: int | None = None,
+    ranks: Ranks = "share",
 ) -> Tensor:
     """Recall loss of each query (Eq. 20): mean over positives of l(r), r = negatives above it.
 
@@ -74,10 +87,11 @@ def blackbox_recall(
     Args:
         scores: (Q, G) similarities.
         levels: (Q, G); positives are levels > 0, -1 is not in the gallery.
-        lam: lambda of Algorithm 1, for ranks divided by the gallery size.
+        lam: lambda of Algorithm 1.
         margin: positives are shifted down and negatives up by half of it.
         weight: how the weights decay over K.
         queries: queries in the mean, if these rows are only some of them; default: Q.
+        ranks: "share", divided by the gallery size (lambda 4 was tuned for it), or "count".
 
     Returns:
         (Q,) >= 0; 0 if a query has no positive.
@@ -97,7 +111,7 @@ def blackbox_recall(
         each = outrun.log1p() if weight == "log" else outrun.log1p().log1p()
         return each.sum(1) / positive.sum(1).clamp(min=1)
 
-    return _of_ranks(scores, levels, cost, lam, margin, queries)
+    return _of_ranks(scores, levels, cost, lam, margin, queries, ranks)
 
 
 def blackbox_ap_all_classes(
@@ -123,6 +137,36 @@ def blackbox_ap_all_classes(
         0.0
     """
     return blackbox_ap(scores.reshape(1, -1), labels.reshape(1, -1), lam, margin)[0]
+
+
+def interpolated_loss(scores: Tensor, weights: Tensor, lam: float) -> Tensor:
+    """The piecewise linear function whose slope is the blackbox gradient (Fig. 1, 5 and 6).
+
+    For the loss L(y) = a . rk(y), linear in the ranks:
+    L_lam(y) = a . rk(y + lam a) - (y . rk(y) - y . rk(y + lam a)) / lam. It is continuous, equals L
+    where the move by lam a changes no rank, and has the gradient of Algorithm 1.
+
+    Args:
+        scores: (..., n) points y.
+        weights: (n,) the slopes a.
+        lam: lambda; larger values smooth more.
+
+    Returns:
+        (...) values; their gradient by ``scores`` is (rk(y + lam a) - rk(y)) / lam.
+
+    Example:
+        >>> points = torch.tensor([[0.0, 0.1], [0.0, -0.1], [0.0, -0.3]])
+        >>> interpolated_loss(points, torch.tensor([0.0, 1.0]), lam=0.2)
+        tensor([1.0000, 1.5000, 2.0000])
+    """
+    check_tensors(scores=scores, weights=weights)
+    check_positive(lam=lam)
+    if scores.shape[-1:] != weights.shape:
+        raise ShapeError(f"{tuple(weights.shape)} weights for scores {tuple(scores.shape)}")
+    flat = scores.reshape(-1, scores.shape[-1])
+    before, moved = _ranks(flat.detach()), _ranks(flat.detach() + lam * weights)
+    values = moved @ weights - (flat * (before - moved)).sum(1) / lam
+    return values.reshape(scores.shape[:-1])
 
 
 class ScoreMemory:
@@ -165,19 +209,28 @@ Cost = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def _of_ranks(
-    scores: Tensor, levels: Tensor, cost: Cost, lam: float, margin: float, queries: int | None
+    scores: Tensor,
+    levels: Tensor,
+    cost: Cost,
+    lam: float,
+    margin: float,
+    queries: int | None,
+    ranks: Ranks,
 ) -> Tensor:
     """Loss of each query from its ranks, with the blackbox gradient.
 
     Args:
         scores: (Q, G) similarities.
         levels: (Q, G); positives are levels > 0, -1 is not in the gallery.
-        cost: ranks among all and among positives, both divided by the gallery size, a mask of the
-            positives and the size itself -> (Q,) losses.
+        cost: ranks among all and among positives, both divided by a size, a mask of the positives
+            and the size itself -> (Q,) losses.
         lam: as in ``blackbox_ap``.
         margin: as in ``blackbox_ap``.
         queries: as in ``blackbox_ap``.
+        ranks: as in ``blackbox_ap``.
     """
+    if ranks not in get_args(Ranks):
+        raise ShapeError(f"ranks is {ranks!r}; expected 'share' or 'count'")
     scores, binary = check_pairs(scores, levels), at_least(levels, 1)
     check_positive(lam=lam)
     check_finite(margin=margin)
@@ -186,6 +239,7 @@ def _of_ranks(
     binary, back = binary.gather(1, order), order.argsort(dim=1)
     positive, present = binary > 0, binary >= 0
     size = present.sum(1, keepdim=True).clamp(min=1).to(scores.dtype)
+    size = size if ranks == "share" else torch.ones_like(size)
     far = lam / (queries or len(scores))  # a query's own part of the mean has slope 1 / queries
 
     def solve(detached: Tensor) -> tuple[Tensor, Tensor]:

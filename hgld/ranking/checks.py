@@ -7,6 +7,7 @@ All checks raise ShapeError with one line: what was found, what was expected, wh
 """
 
 import math
+from collections.abc import Sequence
 from numbers import Integral, Real
 
 import torch
@@ -24,6 +25,7 @@ __all__ = [
     "check_positive",
     "check_scores",
     "check_tensors",
+    "check_weights",
     "not_finite",
     "widen",
 ]
@@ -101,6 +103,14 @@ def check_not_negative(**numbers: float) -> None:
     for name, number in numbers.items():
         if not _is_finite(number) or number < 0:
             raise ShapeError(f"{name} is {number!r}; expected a number >= 0")
+
+
+def check_weights(weights: Sequence[float], num_levels: int) -> None:
+    """Raise ShapeError unless there is a finite weight, 0 or above, for each level."""
+    if len(weights) != num_levels:
+        raise ShapeError(f"{len(weights)} weights for {num_levels} levels")
+    for weight in weights:
+        check_not_negative(weight=weight)
 
 
 def check_count(**numbers: int | None) -> None:

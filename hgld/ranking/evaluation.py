@@ -8,7 +8,7 @@ CPU and GPU; other scores are sorted by torch.
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import starmap
 from typing import Any
 
@@ -19,12 +19,23 @@ from torch import Tensor
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking.checks import FLOATS, check_scores, check_tensors
+from hgld.ranking.external_sort import MOST_PART, largest_part, rank_in_parts, rows_of
 from hgld.ranking.kernels.device import agrees, has_triton, whole_products
-from hgld.ranking.rankings import Ranking, Result, measure, parse, rank_columns
+from hgld.ranking.levels import ClassRanges
+from hgld.ranking.rankings import (
+    Ranking,
+    Result,
+    first_ranks,
+    measure,
+    parse,
+    rank_columns,
+)
 
-__all__ = ["ClassRanges", "evaluate", "rank_blocks", "rank_gallery"]
+__all__ = ["evaluate", "rank_blocks", "rank_gallery"]
 
 CELLS_AT_ONCE = 1 << 24  # when torch sorts, to bound memory
+LABELS_AT_ONCE = 1 << 20  # a check copies them
+MOST_IMAGES = (1 << 31) - 2  # ranks and gallery rows are int32
 Watch = Callable[[Sequence[slice]], Iterable[slice]]
 Fields = tuple[np.ndarray, np.ndarray, np.ndarray]  # fields of a Ranking
 
@@ -68,11 +79,13 @@ def evaluate(
     check_tensors(query_labels=query_labels)
     level_names = tuple(level_names or map(str, range(1, query_labels.shape[-1] + 1)))
     sides = query, query_labels, gallery, gallery_labels
-    blocks = rank_blocks(*sides, exclude_self, level_names=level_names, stacklevel=3)
+    first = first_ranks(names)
+    blocks = rank_blocks(*sides, exclude_self, first, level_names=level_names, stacklevel=3)
     for name in parsed:
         name.at_level(level_names)
         name.relevance_key(len(level_names))
-    return replace(measure(blocks, names, level_names, stacklevel=3), gallery=len(gallery))
+    found = measure(blocks, names, level_names, gallery_labels, stacklevel=3)
+    return replace(found, gallery=len(gallery))
 
 
 def rank_gallery(
@@ -119,11 +132,16 @@ def rank_blocks(
     exclude_self: bool = False,
     first: int = 0,
     *,
+    start: int = 0,
     level_names: Sequence[str] | None = None,
+    part: int | None = None,
     watch: Watch = iter,
     stacklevel: int = 2,
 ) -> Iterator[Ranking]:
     """Like ``rank_gallery``, in blocks of queries, so that no (Q, G) table is held in memory.
+
+    A large gallery is ranked part by part (``external_sort``), so that it need not fit in memory
+    either. The ranking does not depend on the size of the parts.
 
     Args:
         query: (Q, D) embeddings; ranking happens on their device.
@@ -132,7 +150,10 @@ def rank_blocks(
         gallery_labels: (G, L) label paths of all pieces.
         exclude_self: the gallery begins with the queries; each is removed from it, by index.
         first: number of top ranks for which gallery rows are returned, too.
+        start: with ``exclude_self``, gallery row of the first query, to rank some of the queries.
         level_names: (L,) names of the levels, for messages.
+        part: gallery images that are held at a time; default: 2^20 on a CPU, as many as fit on a
+            GPU. Scores in float64 and without kernels need the whole gallery at once.
         watch: wraps the blocks of queries, e.g. to show progress.
         stacklevel: of the warning that levels do not run coarse to fine.
 
@@ -142,8 +163,13 @@ def rank_blocks(
     check_tensors(query_labels=query_labels)
     level_names = tuple(level_names or map(str, range(1, query_labels.shape[-1] + 1)))
     pieces = [gallery] if isinstance(gallery, Tensor) else list(gallery)
-    _check(query, query_labels, pieces, gallery_labels, level_names, exclude_self)
-    coarser = grades.coarser_column(gallery_labels)
+    _check(query, query_labels, pieces, gallery_labels, level_names, exclude_self, start)
+    part = min(part or largest_part(query.device, query.shape[1]), MOST_PART)
+    if len(gallery_labels) > MOST_IMAGES:
+        raise ShapeError(
+            f"{len(gallery_labels)} gallery images; ranks are counted to {MOST_IMAGES}"
+        )
+    coarser = grades.coarser_column(gallery_labels[:part])  # many images show it as well as all
     if coarser is not None:
         warnings.warn(
             f"level {level_names[coarser]} is coarser than level {level_names[coarser - 1]} before "
@@ -154,84 +180,9 @@ def rank_blocks(
     # both sides in one precision: float64 if either has it, else float32
     dtype = torch.float64 if torch.float64 in {p.dtype for p in (query, *pieces)} else torch.float32
     query = query.detach().to(dtype)
-    pieces = [piece.detach().to(query.device, dtype) for piece in pieces]
     labels = query_labels, gallery_labels
 
-    return starmap(Ranking, _rank(query, pieces, labels, exclude_self, first, watch))
-
-
-@dataclass(frozen=True)
-class ClassRanges:
-    """Nested ranges of places of each query's own classes in a gallery sorted by label path.
-
-    Sorted by path, coarse to fine, every class is one range of places, and the ranges of a query
-    are nested. The level of an image is found by comparing places instead of labels, and the
-    number of images on each level is known before ranking. All tensors are on the device of the
-    labels.
-
-    Args:
-        order: (G,) gallery rows in the order of their paths.
-        starts: (Q, L) int32 first place of the query's class at each level, coarse to fine.
-        ends: (Q, L) int32 place after the last.
-        own: (Q,) int32 place of the query itself, -1 if it is not in the gallery.
-    """
-
-    order: Tensor
-    starts: Tensor
-    ends: Tensor
-    own: Tensor
-
-    @classmethod
-    def of(
-        cls, query_labels: Tensor, gallery_labels: Tensor, exclude_self: bool = False
-    ) -> "ClassRanges":
-        """Find the ranges of (Q, L) query paths among (G, L) gallery paths.
-
-        Example:
-            >>> found = ClassRanges.of(torch.tensor([[1, 1]]), torch.tensor([[1, 1], [0, 0]]))
-            >>> found.starts.tolist(), found.ends.tolist(), found.order.tolist()
-            ([[1, 1]], [[2, 2]], [1, 0])
-        """
-        size = len(gallery_labels)
-        every = torch.cat([gallery_labels.long(), query_labels.long()])
-        by_path = torch.arange(len(every), device=every.device)
-        for column in every.T.flip(0):  # stable sorts, the coarsest label last
-            by_path = by_path[column[by_path].argsort(stable=True)]
-        paths, rows = every[by_path], by_path.argsort()[size:]
-        from_gallery = by_path < size
-        # Converts places among all sorted paths into places in the sorted gallery.
-        before = torch.cat([from_gallery.new_zeros(1).long(), from_gallery.cumsum(0)])
-        new = torch.zeros(len(paths), dtype=torch.bool, device=paths.device)
-        new[0] = True
-        starts, ends = [], []
-        places = torch.arange(len(paths), device=paths.device)
-        for level in range(every.shape[1]):
-            new[1:] |= paths[1:, level] != paths[:-1, level]
-            head = torch.where(new, places, 0).cummax(0).values
-            after = torch.where(new, places, len(paths)).flip(0).cummin(0).values.flip(0)
-            tail = torch.cat([after[1:], after.new_full((1,), len(paths))])
-            starts.append(before[head[rows]])
-            ends.append(before[tail[rows]])
-        order = by_path[from_gallery]
-        own = torch.full_like(rows, -1)
-        if exclude_self:
-            own = order.argsort()[: len(rows)]
-        return cls(order, torch.stack(starts, 1).int(), torch.stack(ends, 1).int(), own.int())
-
-    def places(self) -> Tensor:
-        """(G,) int32 place of each gallery image."""
-        found = torch.empty_like(self.order, dtype=torch.int32)
-        found[self.order] = torch.arange(len(found), dtype=torch.int32, device=found.device)
-        return found
-
-    def counts(self) -> Tensor:
-        """(Q, L + 1) int64 images on each level, level 0 first, without the query itself."""
-        widths = (self.ends - self.starts).long()
-        whole = widths.new_full((len(widths), 1), len(self.order))
-        edges = torch.cat([whole, widths, widths.new_zeros(len(widths), 1)], 1)
-        found = edges[:, :-1] - edges[:, 1:]
-        found[:, -1] -= (self.own >= 0).long()
-        return found
+    return starmap(Ranking, _rank(query, pieces, labels, exclude_self, start, first, watch, part))
 
 
 def _rank(query: Tensor, *given: Any) -> Iterator[Fields]:
@@ -245,24 +196,29 @@ def _rank(query: Tensor, *given: Any) -> Iterator[Fields]:
         gallery: Sequence[Tensor],
         labels: tuple[Tensor, Tensor],
         exclude_self: bool,
+        start: int,
         first: int,
         watch: Watch,
+        part: int,
     ) -> Iterator[Fields]:
-        query_labels, gallery_labels = (part.to(query.device) for part in labels)
-        classes = ClassRanges.of(query_labels, gallery_labels, exclude_self)
+        if len(labels[1]) > part:
+            return rank_in_parts(query, gallery, labels, exclude_self, start, first, watch, part)
+        whole = rows_of(gallery, 0, len(labels[1]), query)
+        query_labels, gallery_labels = (side.to(query.device) for side in labels)
+        classes = ClassRanges.of(query_labels, gallery_labels, exclude_self, start)
         if on_gpu:
             from hgld.ranking.kernels import rank_gpu
 
-            return rank_gpu.rank_blocks(query, gallery, classes, first, watch)
+            return rank_gpu.rank_blocks(query, whole, classes, first, watch)
         from hgld.ranking.kernels import rank_cpu
 
-        return rank_cpu.rank_blocks(query, gallery, classes, first, watch)
+        return rank_cpu.rank_blocks(query, whole, classes, first, watch)
 
     def compare() -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         numbers = torch.arange(240, device=query.device)
         vectors = (numbers * 37 % 17 - 8).view(60, 4) / 8.0  # exact products, and many ties
         labels = numbers[:60, None] % 12 // torch.tensor([6, 2, 1], device=query.device)
-        case = vectors.float()[:9], [vectors.float()], (labels[:9], labels), True, 5, iter
+        case = vectors.float()[:9], [vectors.float()], (labels[:9], labels), True, 0, 5, iter, 60
         found, truth = (
             tuple(map(torch.from_numpy, next(rank(*case))))
             for rank in (by_kernel, _rank_by_sorting)
@@ -278,19 +234,22 @@ def _rank_by_sorting(
     gallery: Sequence[Tensor],
     labels: tuple[Tensor, Tensor],
     exclude_self: bool,
+    start: int,
     first: int,
     watch: Watch,
+    part: int,
 ) -> Iterator[Fields]:
-    """Rank by sorting in torch, on any device and in any precision."""
-    query_labels, gallery_labels = (part.to(query.device) for part in labels)
+    """Rank by sorting in torch, on any device and in any precision, the whole gallery at once."""
+    gallery = [piece.detach().to(query.device, query.dtype) for piece in gallery]
+    query_labels, gallery_labels = (side.to(query.device) for side in labels)
     rows = max(1, CELLS_AT_ONCE // len(gallery_labels))
-    for part in watch([slice(at, at + rows) for at in range(0, len(query), rows)]):
-        levels = grades.shared_levels(query_labels[part], gallery_labels)
+    for block in watch([slice(at, at + rows) for at in range(0, len(query), rows)]):
+        levels = grades.shared_levels(query_labels[block], gallery_labels)
         if exclude_self:
-            own = torch.arange(part.start, part.start + len(levels), device=levels.device)
+            own = start + torch.arange(block.start, block.start + len(levels), device=levels.device)
             levels.scatter_(1, own[:, None], -1)
         with whole_products(query.device):
-            scores = torch.cat([query[part] @ piece.T for piece in gallery], 1)
+            scores = torch.cat([query[block] @ piece.T for piece in gallery], 1)
         check_scores(scores)
         order = rank_columns(scores, levels)
         counts = grades.count_levels(levels, query_labels.shape[1])
@@ -305,6 +264,7 @@ def _check(
     gallery_labels: Tensor,
     level_names: tuple[str, ...],
     exclude_self: bool,
+    start: int,
 ) -> None:
     """Raise ShapeError unless embeddings and label paths fit together."""
     for side, pieces, labels in (
@@ -327,9 +287,10 @@ def _check(
                 f"{side}_labels have shape {tuple(labels.shape)}; expected "
                 f"({images}, {len(level_names)})"
             )
-        grades.as_ids(labels, f"{side}_labels")
+        for block in torch.split(labels, LABELS_AT_ONCE):
+            grades.as_ids(block, f"{side}_labels")
     if exclude_self and not torch.equal(
-        gallery_labels[: len(query)].long().cpu(), query_labels.long().cpu()
+        gallery_labels[start : start + len(query)].long().cpu(), query_labels.long().cpu()
     ):
         raise ShapeError(
             "exclude_self needs a gallery that begins with the queries; the first "

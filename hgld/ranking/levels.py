@@ -6,6 +6,7 @@ losses and metrics of this package start from a (Q, G) matrix of levels.
 """
 
 import warnings
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
@@ -25,6 +26,7 @@ from hgld.ranking.kernels import loss_gpu
 from hgld.ranking.kernels.device import agrees, has_triton
 
 __all__ = [
+    "ClassRanges",
     "Compare",
     "RelevanceWarning",
     "as_ids",
@@ -225,12 +227,13 @@ def _kernels_agree(device: torch.device) -> bool:
     return agrees(device, "levels", compare)
 
 
-def relevance_table(counts: Tensor, alpha: float = 1.0) -> Tensor:
+def relevance_table(counts: Tensor, alpha: float = 1.0, count_query: bool = False) -> Tensor:
     """Eq. 20 for each level: rel(l) = (l / L)^alpha / n_l, 0 for an empty level.
 
     Args:
         counts: (Q, L + 1) images on each level, level 0 first.
         alpha: above 1 favours fine levels.
+        count_query: whether n_L includes the query, which is not in the gallery, as in training.
 
     Returns:
         (Q, L + 1) float64; column 0 is 0.
@@ -244,7 +247,10 @@ def relevance_table(counts: Tensor, alpha: float = 1.0) -> Tensor:
     """
     check_not_negative(alpha=alpha)
     share = _shares(counts.shape[1] - 1, alpha, counts.device)
-    return torch.where(counts > 0, share / counts.clamp(min=1), 0.0)
+    sizes = counts.clamp(min=1)
+    if count_query:
+        sizes[:, -1] += 1
+    return torch.where(counts > 0, share / sizes, 0.0)
 
 
 @lru_cache(maxsize=16)
@@ -444,3 +450,83 @@ def _bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
 def _plain_bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
     low, high = (int(value) for value in torch.aminmax(levels))
     return low, high, all_finite(scores)
+
+
+@dataclass(frozen=True)
+class ClassRanges:
+    """Nested ranges of places of each query's own classes in a gallery sorted by label path.
+
+    Sorted by path, coarse to fine, every class is one range of places, and the ranges of a query
+    are nested. The level of an image is found by comparing places instead of labels, and the
+    number of images on each level is known before ranking. All tensors are on the device of the
+    labels.
+
+    Args:
+        order: (G,) gallery rows in the order of their paths.
+        starts: (Q, L) int32 first place of the query's class at each level, coarse to fine.
+        ends: (Q, L) int32 place after the last.
+        own: (Q,) int32 place of the query itself, -1 if it is not in the gallery.
+    """
+
+    order: Tensor
+    starts: Tensor
+    ends: Tensor
+    own: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        query_labels: Tensor,
+        gallery_labels: Tensor,
+        exclude_self: bool = False,
+        start: int = 0,
+    ) -> "ClassRanges":
+        """Find the ranges of (Q, L) query paths among (G, L) gallery paths.
+
+        With ``exclude_self`` the queries are the gallery's rows from ``start`` on.
+
+        Example:
+            >>> found = ClassRanges.of(torch.tensor([[1, 1]]), torch.tensor([[1, 1], [0, 0]]))
+            >>> found.starts.tolist(), found.ends.tolist(), found.order.tolist()
+            ([[1, 1]], [[2, 2]], [1, 0])
+        """
+        size = len(gallery_labels)
+        every = torch.cat([gallery_labels.long(), query_labels.long()])
+        by_path = torch.arange(len(every), device=every.device)
+        for column in every.T.flip(0):  # stable sorts, the coarsest label last
+            by_path = by_path[column[by_path].argsort(stable=True)]
+        paths, rows = every[by_path], by_path.argsort()[size:]
+        from_gallery = by_path < size
+        # Converts places among all sorted paths into places in the sorted gallery.
+        before = torch.cat([from_gallery.new_zeros(1).long(), from_gallery.cumsum(0)])
+        new = torch.zeros(len(paths), dtype=torch.bool, device=paths.device)
+        new[0] = True
+        starts, ends = [], []
+        places = torch.arange(len(paths), device=paths.device)
+        for level in range(every.shape[1]):
+            new[1:] |= paths[1:, level] != paths[:-1, level]
+            head = torch.where(new, places, 0).cummax(0).values
+            after = torch.where(new, places, len(paths)).flip(0).cummin(0).values.flip(0)
+            tail = torch.cat([after[1:], after.new_full((1,), len(paths))])
+            starts.append(before[head[rows]])
+            ends.append(before[tail[rows]])
+        order = by_path[from_gallery]
+        own = torch.full_like(rows, -1)
+        if exclude_self:
+            own = order.argsort()[start : start + len(rows)]
+        return cls(order, torch.stack(starts, 1).int(), torch.stack(ends, 1).int(), own.int())
+
+    def places(self) -> Tensor:
+        """(G,) int32 place of each gallery image."""
+        found = torch.empty_like(self.order, dtype=torch.int32)
+        found[self.order] = torch.arange(len(found), dtype=torch.int32, device=found.device)
+        return found
+
+    def counts(self) -> Tensor:
+        """(Q, L + 1) int64 images on each level, level 0 first, without the query itself."""
+        widths = (self.ends - self.starts).long()
+        whole = widths.new_full((len(widths), 1), len(self.order))
+        edges = torch.cat([whole, widths, widths.new_zeros(len(widths), 1)], 1)
+        found = edges[:, :-1] - edges[:, 1:]
+        found[:, -1] -= (self.own >= 0).long()
+        return found

@@ -1,10 +1,23 @@
-"""All losses of the papers, importable from one module.
+"""The losses of the five papers and those that they train beside them, in one module.
 
 Functions take (Q, G) scores and levels and return (Q,) losses; modules take embeddings and label
-paths and return one number to train on. Each docstring gives the equation.
+paths and return one number to train on. Each docstring gives the equation. Losses whose figures the
+papers only quote are not here: MS, SEC, HORDE, Triplet SCT, ProxyGML, IRT.
 """
 
-from hgld.ranking.baselines import FastAP, LevelSum, NormSoftmax, ProxyNCA, Triplet
+from hgld.ranking.baselines import (
+    CLCD,
+    ArcFace,
+    CosFace,
+    FastAP,
+    HierarchicalProxies,
+    LevelSum,
+    NormSoftmax,
+    ProxyAnchor,
+    ProxyNCA,
+    SubCenterArcFace,
+    Triplet,
+)
 from hgld.ranking.binary import pair_calibration, pooled_calibration, soft_bin_ap
 from hgld.ranking.blackbox import (
     ScoreMemory,
@@ -33,9 +46,13 @@ from hgld.ranking.modules import (
     proxy_calibration,
 )
 from hgld.ranking.pooled import (
+    HiMulCon,
     PairCalibration,
     PooledCalibration,
+    SupCon,
     XBMContrastive,
+    hi_mul_con,
+    sup_con,
     xbm_contrastive,
 )
 from hgld.ranking.rank_loss import RankLoss
@@ -50,17 +67,23 @@ from hgld.ranking.surrogates import (
 )
 
 __all__ = [
+    "CLCD",
     "CSL",
     "HAPPIER",
     "ROADMAP",
     "RODNDCG",
+    "ArcFace",
     "BlackBoxAP",
     "BlackBoxRecall",
+    "CosFace",
     "FastAP",
+    "HiMulCon",
+    "HierarchicalProxies",
     "LevelSum",
     "NormSoftmax",
     "PairCalibration",
     "PooledCalibration",
+    "ProxyAnchor",
     "ProxyCalibration",
     "ProxyNCA",
     "RODRecall",
@@ -71,7 +94,9 @@ __all__ = [
     "SmoothHAP",
     "SmoothRecall",
     "SoftBinAP",
+    "SubCenterArcFace",
     "SupAP",
+    "SupCon",
     "SupHAP",
     "SupNDCG",
     "SupRecall",
@@ -80,6 +105,7 @@ __all__ = [
     "blackbox_ap",
     "blackbox_ap_all_classes",
     "blackbox_recall",
+    "hi_mul_con",
     "pair_calibration",
     "pooled_calibration",
     "proxy_calibration",
@@ -88,6 +114,7 @@ __all__ = [
     "smooth_recall",
     "soft_bin_ap",
     "sup_ap",
+    "sup_con",
     "sup_h_ap",
     "sup_ndcg",
     "sup_recall",

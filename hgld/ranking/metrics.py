@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, product
 from math import inf, prod
+from typing import Literal
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from hgld.ranking import rankings
 from hgld.ranking.checks import check_count, check_tensors
 from hgld.ranking.evaluation import evaluate, rank_gallery
 from hgld.ranking.rankings import MetricName, Ranking, Result, measure, parse
+from hgld.ranking.structure import cpcc, vote_paths
 
 __all__ = [
     "MetricName",
@@ -33,6 +35,7 @@ __all__ = [
     "ap_at_k",
     "asi",
     "average_precision",
+    "cpcc",
     "decomposability_gap",
     "evaluate",
     "gap_bound",
@@ -41,14 +44,19 @@ __all__ = [
     "h_precision_at_k",
     "h_rank_plus",
     "h_recall_at_k",
+    "hierarchical_distance_at_k",
+    "hops",
     "map_at_r",
     "measure",
+    "mistake_severity",
     "ndcg",
     "parse",
     "precision_at_k",
     "rank_gallery",
     "recall_at_k",
+    "set_overlap_at_k",
     "tr_at_k",
+    "vote_paths",
     "weighted_ap",
 ]
 
@@ -276,6 +284,104 @@ def h_precision_at_k(
     """
     ranked = _Ranked.of(scores, levels, num_levels, alpha, relevance)
     return ranked.value(MetricName("H-P", k=_cut(k)))
+
+
+def mistake_severity(scores: Tensor, levels: Tensor, num_levels: int) -> Tensor:
+    """MS of each query whose first image is wrong (Bertinetto et al. 2020): how far off it is.
+
+    (L - level of the first image) / L: the height of the lowest common ancestor, as a share of the
+    tree's height. The paper counts edges: multiply by L. Lower is better, and it says nothing of
+    how many first images are wrong: report it beside R@1.
+
+    Args:
+        scores: (Q, G) similarity; among equals the less relevant first.
+        levels: (Q, G) shared level 0..L; -1 is not in the gallery.
+        num_levels: L.
+
+    Returns:
+        (Q,) in (0, 1]; nan if the first image is of the query's finest class, or none is.
+
+    Example:
+        >>> levels = torch.tensor([[1, 2], [2, 1]])
+        >>> mistake_severity(torch.tensor([[0.9, 0.8]]).expand(2, 2), levels, num_levels=2).tolist()
+        [0.5, nan]
+    """
+    return _Ranked.of(scores, levels, num_levels).value(MetricName("MS"))
+
+
+def hierarchical_distance_at_k(scores: Tensor, levels: Tensor, num_levels: int, k: int) -> Tensor:
+    """AHD@k of each query (Bertinetto et al. 2020): mean distance of the first k images.
+
+    (1 / k) sum_{j <= k} (L - level_j) / L. The paper counts edges: multiply by L. Lower is better;
+    k counts the images that the gallery has.
+
+    Returns:
+        (Q,) in [0, 1]; nan if a query has no relevant gallery image.
+
+    Example:
+        >>> levels = torch.tensor([[1, 2]])
+        >>> hierarchical_distance_at_k(torch.tensor([[0.9, 0.8]]), levels, 2, k=2).tolist()
+        [0.25]
+    """
+    return _Ranked.of(scores, levels, num_levels).value(MetricName("AHD", k=_cut(k)))
+
+
+def hops(scores: Tensor, levels: Tensor, num_levels: int, k: int | None = None) -> Tensor:
+    """HOPS of each query (Sani and Anand 2025): how near the ranking is to the order by level.
+
+    1 - sum_r w_r |ideal_r - found_r| / sum_r w_r |ideal_r - reverse_r|, at least 0. ideal_r is the
+    level at rank r of the ideal order, counted 0, 1, 2 ... from the finest that the gallery has,
+    found_r that of the ranking, reverse_r that of the ideal order reversed. w_r is 1 for the
+    finest; level n falls evenly from 2^-n towards 2^-(n + 1), the last one to 0.
+
+    The authors rank classes; here images are ranked, and the values agree if each class is one
+    image. Their code reverses the first k alone for HOPS@k, which is 0 / 0 if these are of one
+    level; here the sums end at k.
+
+    Args:
+        scores: (Q, G) similarity; among equals the less relevant first.
+        levels: (Q, G) shared level 0..L; -1 is not in the gallery.
+        num_levels: L.
+        k: cut-off of both sums; None: the whole list.
+
+    Returns:
+        (Q,) in [0, 1]; nan if a query has no relevant gallery image, or all are of one level.
+
+    Example:
+        >>> levels = torch.tensor([[2, 2, 1, 0]])
+        >>> hops(torch.tensor([[0.9, 0.7, 0.8, 0.6]]), levels, num_levels=2).tolist()
+        [0.625]
+    """
+    return _Ranked.of(scores, levels, num_levels).value(MetricName("HOPS", k=_cut(k)))
+
+
+def set_overlap_at_k(
+    scores: Tensor,
+    levels: Tensor,
+    num_levels: int,
+    k: int,
+    kind: Literal["precision", "recall", "F"] = "F",
+) -> Tensor:
+    """hP@k, hR@k or hF@k of each query (Kiritchenko et al. 2005): overlap of label paths.
+
+    Each image counts as the L labels of its path. hP@k = sum_{j <= k} level_j / (k L), the share of
+    the labels of the first k images that are the query's; hR@k = sum_{j <= k} level_j / sum_j
+    level_j, the share of all such labels in the gallery; hF@k = 2 hP hR / (hP + hR).
+
+    Returns:
+        (Q,) in [0, 1]; nan if a query has no relevant gallery image.
+
+    Example:
+        >>> scores, levels = torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[2, 0, 1]])
+        >>> set_overlap_at_k(scores, levels, num_levels=2, k=2, kind="precision").tolist()
+        [0.5]
+        >>> round(set_overlap_at_k(scores, levels, num_levels=2, k=2).item(), 3)
+        0.571
+    """
+    names = {"precision": "hP", "recall": "hR", "F": "hF"}
+    if kind not in names:
+        raise ShapeError(f"kind is {kind!r}; expected precision, recall or F")
+    return _Ranked.of(scores, levels, num_levels).value(MetricName(names[kind], k=_cut(k)))
 
 
 def ap_approximation_error(losses: Tensor, scores: Tensor, levels: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from hgld.ranking.checks import check_count, check_finite, check_positive, check
 from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.levels import finest_ids
 from hgld.ranking.pooled import PairCalibration, PooledCalibration
-from hgld.ranking.rank_loss import PairsToLosses, RankLoss, check_labels, unit_vectors
+from hgld.ranking.rank_loss import PairsToLosses, RankLoss, Sides, check_labels, unit_vectors
 from hgld.ranking.steps import Step
 
 __all__ = [
@@ -44,6 +44,8 @@ __all__ = [
     "SupHAP",
     "SupNDCG",
     "SupRecall",
+    "check_classes",
+    "check_paths",
     "cosines_with_proxies",
     "new_proxies",
     "proxy_calibration",
@@ -229,6 +231,17 @@ class SupRecall(RankLoss):
 class SmoothRecall(RankLoss):
     """Sigmoid R@k of reference [28] at one level; the query is not its own positive.
 
+    Args:
+        ks: cut-offs, averaged.
+        temperature: of the step at k, in ranks.
+        level: that positives share; None: the finest.
+        include_self: whether a query counts as its own positive.
+        tau: temperature of the ranks.
+        chunk: rows of scores held at a time; default: as many as fit a memory limit.
+        mixup: add the mixtures of all pairs of a class to queries and gallery (SiMix, of the same
+            paper). Their shares are drawn from the number of the call, which is saved with the
+            loss, so that a resumed run draws the same.
+
     Example:
         >>> import torch
         >>> SmoothRecall(ks=(1,))(torch.eye(2)[[0, 0]], torch.tensor([[0], [0]])).item()
@@ -243,9 +256,19 @@ class SmoothRecall(RankLoss):
         include_self: bool = False,
         tau: float = 0.01,
         chunk: int | None = None,
+        mixup: bool = False,
     ) -> None:
         super().__init__(level, None, include_self, chunk)
         self.ks, self.temperature, self.tau = ks, temperature, tau
+        self.calls: Tensor | None
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64) if mixup else None)
+
+    def extend(self, sides: Sides, at: int) -> Sides:
+        """Add the mixtures, if there are to be any."""
+        if self.calls is None:
+            return sides
+        self.calls += 1
+        return sides.with_mixtures(at, int(self.calls))
 
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
         """Sigmoid R@k loss of each query."""
@@ -282,7 +305,9 @@ class SoftBinAP(RankLoss):
 class BlackBoxAP(RankLoss):
     """AP with the blackbox gradient (Rolinek et al. 2020) at one level.
 
-    The gradient is that of the batch's mean, regardless of how many rows are held at a time.
+    The gradient is that of the batch's mean, regardless of how many rows are held at a time. The
+    paper leaves the query out (``include_self=False``) and leaves ranks undivided
+    (``ranks="count"``); the defaults are those of the comparison in Ramzi et al.
 
     Example:
         >>> import torch
@@ -298,9 +323,10 @@ class BlackBoxAP(RankLoss):
         level: int | None = None,
         include_self: bool = True,
         chunk: int | None = None,
+        ranks: blackbox.Ranks = "share",
     ) -> None:
         super().__init__(level, None, include_self, chunk)
-        self.lam, self.margin = lam, margin
+        self.lam, self.margin, self.ranks = lam, margin, ranks
 
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
         """Blackbox AP loss of each query."""
@@ -308,7 +334,7 @@ class BlackBoxAP(RankLoss):
 
     def of_batch(self, queries: int) -> PairsToLosses:
         """The same, for some rows of a batch of this many queries."""
-        return lambda s, x: blackbox.blackbox_ap(s, x, self.lam, self.margin, queries)
+        return lambda s, x: blackbox.blackbox_ap(s, x, self.lam, self.margin, queries, self.ranks)
 
 
 class BlackBoxRecall(RankLoss):
@@ -329,9 +355,10 @@ class BlackBoxRecall(RankLoss):
         level: int | None = None,
         include_self: bool = False,
         chunk: int | None = None,
+        ranks: blackbox.Ranks = "share",
     ) -> None:
         super().__init__(level, None, include_self, chunk)
-        self.lam, self.margin, self.weight = lam, margin, weight
+        self.lam, self.margin, self.weight, self.ranks = lam, margin, weight, ranks
 
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
         """Blackbox recall loss of each query."""
@@ -340,7 +367,7 @@ class BlackBoxRecall(RankLoss):
     def of_batch(self, queries: int) -> PairsToLosses:
         """The same, for some rows of a batch of this many queries."""
         return lambda s, x: blackbox.blackbox_recall(
-            s, x, self.lam, self.margin, self.weight, queries
+            s, x, self.lam, self.margin, self.weight, queries, self.ranks
         )
 
 
@@ -563,25 +590,46 @@ def proxy_calibration(
 
 def cosines_with_proxies(embeddings: Tensor, classes: Tensor, proxies: Tensor) -> Tensor:
     """(B, C) cosines of embeddings and proxies in float32 or wider, after validation."""
-    check_tensors(embeddings=embeddings, classes=classes, proxies=proxies)
+    check_tensors(proxies=proxies)
+    check_classes(embeddings, classes, *proxies.shape)
+    unit = unit_vectors(embeddings)
+    with whole_products(embeddings.device):
+        return unit @ F.normalize(proxies.to(unit.dtype), dim=1).T
+
+
+def check_classes(embeddings: Tensor, classes: Tensor, num_classes: int, dim: int) -> None:
+    """Raise ShapeError unless (B, D) embeddings and (B,) classes fit (C, D) proxies."""
+    check_tensors(embeddings=embeddings, classes=classes)
     if classes.shape != embeddings.shape[:1] or classes.dtype not in INTEGERS:
         raise ShapeError(
             f"classes are {classes.dtype} of shape {tuple(classes.shape)}; "
             f"expected one integer for each of {len(embeddings)} images"
         )
-    if embeddings.shape[-1] != proxies.shape[1]:
-        raise ShapeError(
-            f"embeddings have {embeddings.shape[-1]} dimensions, proxies {proxies.shape[1]}"
-        )
+    if embeddings.shape[-1] != dim:
+        raise ShapeError(f"embeddings have {embeddings.shape[-1]} dimensions, proxies {dim}")
     # On a GPU cross_entropy would fail with a device-side assert instead.
-    if bool((classes < 0).any()) or bool((classes >= len(proxies)).any()):
+    if bool((classes < 0).any()) or bool((classes >= num_classes).any()):
         raise ShapeError(
             f"classes run from {int(classes.min())} to {int(classes.max())}; "
-            f"there are proxies for 0..{len(proxies) - 1}"
+            f"there are proxies for 0..{num_classes - 1}"
         )
-    unit = unit_vectors(embeddings)
-    with whole_products(embeddings.device):
-        return unit @ F.normalize(proxies.to(unit.dtype), dim=1).T
+
+
+def check_paths(labels: Tensor, class_labels: Tensor) -> None:
+    """Raise ShapeError unless each label path is that of its finest class.
+
+    Args:
+        labels: (B, L) label paths, their finest ids in 0..C-1.
+        class_labels: (C, L) label path of each class.
+    """
+    classes = labels[:, -1].long()
+    other = (class_labels[classes] != labels).any(1)
+    if bool(other.any()):
+        path = labels[int(other.int().argmax())]
+        raise ShapeError(
+            f"labels hold the path {path.tolist()}, but class {int(path[-1])} has "
+            f"{class_labels[path[-1]].tolist()} in class_labels; expected the same path"
+        )
 
 
 class ProxyCalibration(nn.Module):
@@ -644,13 +692,12 @@ class CSL(nn.Module):
         scale: float = 32.0,
     ) -> None:
         super().__init__()
-        check_tensors(class_labels=class_labels)
-        if class_labels.shape != (num_classes, len(margins)):
+        check_labels(class_labels, num_classes, None, "class_")
+        if class_labels.shape[1] != len(margins):
             raise ShapeError(
                 f"class_labels have shape {tuple(class_labels.shape)}; expected "
                 f"({num_classes}, {len(margins)}), a path for each class and a margin a level"
             )
-        check_labels(class_labels, num_classes, None, "class_")
         check_positive(scale=scale)
         for margin in margins:
             check_finite(margin=margin)
@@ -664,13 +711,7 @@ class CSL(nn.Module):
         check_labels(labels, len(embeddings), len(self.margins))
         classes = labels[:, -1].long()
         scaled = self.scale * cosines_with_proxies(embeddings, classes, self.proxies)  # (B, C)
-        other = (self.class_labels[classes] != labels).any(1)
-        if bool(other.any()):
-            path = labels[int(other.int().argmax())]
-            raise ShapeError(
-                f"labels hold the path {path.tolist()}, but class {int(path[-1])} has "
-                f"{self.class_labels[path[-1]].tolist()} in class_labels; expected the same path"
-            )
+        check_paths(labels, self.class_labels)
         own = scaled.gather(1, classes[:, None])[:, 0]
         paths = self.class_labels
         inside = torch.ones(scaled.shape, dtype=torch.bool, device=scaled.device)

@@ -1,23 +1,18 @@
 """Rank a gallery that is split into parts, on one machine or several, with one exact result.
 
-A rank is a count of the images above, and counts can be added. First every part returns its
-relevant images with their scores; merged and sorted they are the positives of each query. Then
-every part counts its other images between neighbouring positives; the counts of all parts are
-added. The result is the ranking of the whole gallery, regardless of the number and order of the
-parts, if a pair's score is bit-identical in both steps (the same parts, the same kind of machine).
+Each part is scored and sorted where it is; its scores and levels by rank, 8 bytes for each pair of
+query and image, are then merged. A score has the same bits in every part of 256 images or more on
+machines of one kind, so the ranking does not depend on where the gallery is cut.
 
 Example:
     >>> query, labels = torch.eye(2), torch.tensor([[0], [1]])
     >>> parts = [(torch.eye(2)[[0, 0]], torch.tensor([[0], [1]])), (torch.eye(2), labels)]
-    >>> positives = join([positives_of(query, labels, *part) for part in parts])
-    >>> counts = [count_others(positives, query, labels, *part) for part in parts]
-    >>> rank_parts(positives, counts).levels.tolist()
+    >>> merge_parts([rank_part(query, labels, *part) for part in parts]).levels.tolist()
     [[0, 1, 1, 0], [1, 0, 0, 1]]
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,145 +20,95 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.checks import check_scores, widen
-from hgld.ranking.kernels.device import whole_products
-from hgld.ranking.levels import shared_levels
+from hgld.ranking.external_sort import MOST_PART, part_sorter
+from hgld.ranking.kernels.device import over_rows
+from hgld.ranking.levels import ClassRanges, as_ids
 from hgld.ranking.rankings import Ranking
 
-__all__ = ["Positives", "count_others", "join", "positives_of", "rank_parts"]
+__all__ = ["RankedPart", "merge_parts", "rank_part"]
 
 Array = np.ndarray[Any, Any]
-ROWS = 64
 
 
 @dataclass(frozen=True)
-class Positives:
-    """Relevant images of each query, best first (among equals the less relevant).
+class RankedPart:
+    """The images of a part of a gallery, best first.
 
-    Args:
-        offsets: (Q + 1,) start of each query's positives.
-        scores: float32 or float64.
-        levels: int8, above 0.
-        others: (Q,) images that are not relevant, not counting the query itself.
-        num_levels: L.
-        images: G, counting the query itself.
+    Attributes:
+        runs: (Q, g) uint64, of each image the bits of its score in descending order, and its level.
+        counts: (Q, L + 1) int64 images on each level, level 0 first, without the query itself.
+        first: (Q, K) int32 rows, in the whole gallery, of the first K images.
     """
 
-    offsets: Array
-    scores: Array
-    levels: Array
-    others: Array
-    num_levels: int
-    images: int
+    runs: Array
+    counts: Array
+    first: Array
 
 
-def positives_of(
+def rank_part(
     query: Tensor,
     query_labels: Tensor,
     part: Tensor,
     part_labels: Tensor,
     own: Tensor | None = None,
-) -> Positives:
-    """First step, for each part: collect its relevant images with their scores.
+    first: int = 0,
+    start: int = 0,
+) -> RankedPart:
+    """Rank a part of the gallery for every query, on the queries' device, in float32.
 
     Args:
-        query: (Q, D) embeddings.
-        query_labels: (Q, L) label paths.
-        part: (g, D) embeddings of a part of the gallery.
+        query: (Q, D) embeddings; the similarity is the inner product.
+        query_labels: (Q, L) label paths, coarse to fine.
+        part: (g, D) embeddings of a part of the gallery, at most 33 million.
         part_labels: (g, L) label paths.
         own: (Q,) row of this part that is the query itself, -1 if it has none.
+        first: number of top ranks for which gallery rows are returned, too.
+        start: row of the whole gallery at which the part begins, for ``first``.
+
+    Raises:
+        ShapeError: the part is too large, embeddings are float64, or a score is nan or inf.
     """
-    found, others = [], []
-    for scores, levels in _rows(query, query_labels, part, part_labels, own):
-        at = np.flatnonzero(levels > 0)
-        found.append((scores[at], levels[at]))
-        others.append(int((levels == 0).sum()))
-    return _sorted(found, others, query_labels.shape[1], len(part))
+    if len(part) > MOST_PART:
+        raise ShapeError(f"a part of {len(part)} images; cut it into parts of {MOST_PART} or fewer")
+    if torch.float64 in (query.dtype, part.dtype):
+        raise ShapeError("embeddings are float64, parts are ranked in float32; convert by .float()")
+    query = query.detach().float()
+    part = part.detach().to(query.device, torch.float32)
+    for name, labels in (("query_labels", query_labels), ("part_labels", part_labels)):
+        as_ids(labels, name)
+    ranges = ClassRanges.of(query_labels, part_labels)
+    counts = ranges.counts().cpu().numpy()
+    rows = np.full(len(query), -1) if own is None else own.cpu().numpy()
+    counts[:, -1] -= rows >= 0
+    sides = tuple(side.cpu().numpy() for side in (ranges.places(), ranges.starts, ranges.ends))
+    runs = np.empty((len(query), len(part)), np.uint64)
+    order = np.empty((len(query), min(first, len(part))), np.int32)
+    part_sorter(query.device)(query, part, (*sides, rows), runs, order)
+    return RankedPart(runs, counts, order + np.int32(start))
 
 
-def join(parts: Sequence[Positives]) -> Positives:
-    """Merge the positives of all parts."""
-    if not parts or len({len(part.offsets) for part in parts}) != 1:
+def merge_parts(parts: Sequence[RankedPart]) -> Ranking:
+    """Return the ranking of the whole gallery from those of its parts, in any order.
+
+    It has the gallery rows of as many first ranks as the parts were asked for, and of all ranks if
+    every part was asked for all of its own.
+
+    Raises:
+        ShapeError: there is no part, or the parts are of different queries.
+    """
+    from hgld.ranking.kernels.merge_cpu import merge_rows
+
+    if not parts or len({part.counts.shape for part in parts}) != 1:
         raise ShapeError("parts of a gallery for different queries; expected the same queries")
-    found = []
-    for q in range(len(parts[0].others)):
-        cuts = [(p, slice(p.offsets[q], p.offsets[q + 1])) for p in parts]
-        scores = np.concatenate([p.scores[cut] for p, cut in cuts])
-        found.append((scores, np.concatenate([p.levels[cut] for p, cut in cuts])))
-    others = sum(part.others for part in parts)
-    images = sum(part.images for part in parts)
-    return _sorted(found, np.asarray(others), parts[0].num_levels, images)
-
-
-def _sorted(
-    found: list[tuple[Array, Array]], others: Any, num_levels: int, images: int
-) -> Positives:
-    ordered = []
-    for scores, levels in found:
-        # The last key sorts first: by score, then the less relevant.
-        order = np.lexsort((levels, -scores))
-        ordered.append((scores[order], levels[order]))
-    sizes = np.array([len(scores) for scores, _ in found], np.int64)
-    return Positives(
-        np.concatenate([[0], np.cumsum(sizes)]),
-        np.concatenate([scores for scores, _ in ordered]),
-        np.concatenate([levels for _, levels in ordered]),
-        np.asarray(others, np.int64),
-        num_levels,
-        images,
-    )
-
-
-def count_others(
-    positives: Positives,
-    query: Tensor,
-    query_labels: Tensor,
-    part: Tensor,
-    part_labels: Tensor,
-    own: Tensor | None = None,
-) -> Array:
-    """Second step, for each part: count its other images between neighbouring positives.
-
-    Returns:
-        int64, one count per positive, to be added over parts: images that rank above it but not
-            above the previous positive.
-    """
-    counts = np.zeros(len(positives.scores), np.int64)
-    rows = _rows(query, query_labels, part, part_labels, own)
-    for (a, b), (scores, levels) in zip(pairwise(positives.offsets), rows, strict=True):
-        # an equal score ranks above the positive: the less relevant comes first
-        spots = np.searchsorted(-positives.scores[a:b], -scores[levels == 0], side="left")
-        counts[a:b] += np.bincount(spots, minlength=b - a + 1)[: b - a]
-    return counts
-
-
-def rank_parts(positives: Positives, counts: Sequence[Array]) -> Ranking:
-    """Build the ranking of the whole gallery from the joined positives and all parts' counts."""
-    between = np.sum(np.stack(list(counts)), 0)
-    per_level = np.zeros((len(positives.others), positives.num_levels + 1), np.int64)
-    per_level[:, 0] = positives.others
-    for q, (a, b) in enumerate(pairwise(positives.offsets)):
-        per_level[q, 1:] = np.bincount(positives.levels[a:b], minlength=per_level.shape[1])[1:]
-    sizes = per_level.sum(1)
-    ranked = np.where(np.arange(positives.images) < sizes[:, None], 0, -1).astype(np.int8)
-    for q, (a, b) in enumerate(pairwise(positives.offsets)):
-        ranked[q, np.arange(b - a) + np.cumsum(between[a:b])] = positives.levels[a:b]
-    return Ranking(ranked, per_level, np.empty((len(sizes), 0), np.int32))
-
-
-def _rows(
-    query: Tensor, query_labels: Tensor, part: Tensor, part_labels: Tensor, own: Tensor | None
-) -> Any:
-    """Yield scores and levels of each query against a part, as numpy; -1 is the query itself."""
-    wide = widen(part)
-    for start in range(0, len(query), ROWS):
-        rows = slice(start, start + ROWS)
-        levels = shared_levels(query_labels[rows], part_labels)
-        if own is not None:
-            for i, column in enumerate(own[rows].tolist()):
-                if column >= 0:
-                    levels[i, column] = -1
-        with whole_products(query.device):
-            scores = torch.mm(widen(query[rows]), wide.T) + 0.0
-        check_scores(scores)
-        yield from zip(scores.cpu().numpy(), levels.cpu().numpy(), strict=True)
+    runs = np.concatenate([part.runs for part in parts], 1)
+    cuts = np.cumsum([0, *(part.runs.shape[1] for part in parts)])
+    levels = np.empty(runs.shape, np.int8)
+    over_rows(lambda rows: merge_rows(runs[rows], cuts, levels[rows]), len(runs))
+    counts = np.sum([part.counts for part in parts], 0)
+    tops = np.concatenate([part.runs[:, : part.first.shape[1]] for part in parts], 1)
+    rows = np.concatenate([part.first for part in parts], 1)
+    # among equals the lower row comes first
+    order = np.take_along_axis(rows, np.lexsort((rows, tops)), 1)
+    if tops.shape != runs.shape:  # beyond the ranks of a part, another of its images may be next
+        order = order[:, : max(part.first.shape[1] for part in parts)]
+    return Ranking(levels, counts, order)

@@ -3,7 +3,9 @@
 ``paper`` has the values in the texts of Ramzi et al. (2024, or 2021 if that gives none), and the
 authors' configuration if neither text has a value; ``suprank_sop`` and ``suprank_inat`` are the two
 sets in the authors' configuration files, which differ from the text. The defaults of the losses are
-those of ``paper``.
+those of ``paper``. ``text`` is ``paper`` with each choice of the code as the papers' texts have it:
+relevances compared instead of levels, calibration by pairs, and the blackbox losses without the
+query and without dividing ranks.
 """
 
 from collections.abc import Mapping
@@ -14,6 +16,9 @@ from hgld.errors import UsageError
 from hgld.ranking.steps import UpperStep
 
 __all__ = ["OTHERS", "PRESETS", "Preset", "preset"]
+
+
+Option = float | str | bool
 
 
 @dataclass(frozen=True)
@@ -48,20 +53,26 @@ class Preset:
     pair_beta: float
     bounds: bool
     sources: Mapping[str, str] = field(hash=False)
-    others: Mapping[str, Mapping[str, float]] = field(hash=False)
+    others: Mapping[str, Mapping[str, Option]] = field(hash=False)
 
 
-OTHERS: Mapping[str, Mapping[str, float]] = MappingProxyType(
+OTHERS: Mapping[str, Mapping[str, Option]] = MappingProxyType(
     {
+        "ArcFace": {"margin": 0.5, "scale": 64.0},
         "BlackBoxAP": {"lam": 4.0, "margin": 0.02},
         "BlackBoxRecall": {"lam": 4.0, "margin": 0.02},
         "CSL": {"scale": 32.0},
+        "CosFace": {"margin": 0.35, "scale": 64.0},
         "FastAP": {"bins": 10},
+        "HiMulCon": {"temperature": 0.07},
+        "ProxyAnchor": {"margin": 0.1, "scale": 32.0},
         "ProxyNCA": {"scale": 9.0},
         "SmoothAP": {"tau": 0.01},
         "SmoothHAP": {"tau": 0.01},
         "SmoothRecall": {"tau": 0.01},
         "SoftBinAP": {"bins": 20, "low": -1.0, "high": 1.0},
+        "SubCenterArcFace": {"margin": 0.5, "scale": 64.0, "sub_centers": 3},
+        "SupCon": {"temperature": 0.1},
         "Triplet": {"margin": 0.05},
         "XBMContrastive": {"margin": 0.5},
     }
@@ -83,12 +94,19 @@ TEXT = {
     "temperature": "no value in the text; the authors' code: 1 rank",
     "pair_alpha": "Ramzi et al. 2021 (ROADMAP), settings of section 4: 0.9",
     "pair_beta": "Ramzi et al. 2021 (ROADMAP), settings of section 4: 0.6",
+    "ArcFace.margin": "Deng et al. 2019, section 3.1: 0.5 radians",
+    "ArcFace.scale": "Deng et al. 2019, section 3.1: 64",
     "BlackBoxAP.lam": RAMBO,
     "BlackBoxAP.margin": RAMBO,
     "BlackBoxRecall.lam": RAMBO,
     "BlackBoxRecall.margin": RAMBO,
     "CSL.scale": "its only public code: 32",
+    "CosFace.margin": "Wang et al. 2018, section 4: 0.35",
+    "CosFace.scale": "Wang et al. 2018, the authors' code: 64",
     "FastAP.bins": f"{CONFIGURED}: 10",
+    "HiMulCon.temperature": "Zhang et al. 2022, the authors' code: 0.07",
+    "ProxyAnchor.margin": "Kim et al. 2020, section 4.2: 0.1",
+    "ProxyAnchor.scale": "Kim et al. 2020, section 4.2: 32",
     "ProxyNCA.scale": f"{CONFIGURED}: T = 1/9",
     "SmoothAP.tau": "Brown et al. 2020, table 5: 0.01",
     "SmoothHAP.tau": "as Smooth-AP",
@@ -96,8 +114,32 @@ TEXT = {
     "SoftBinAP.bins": f"{CONFIGURED}: 20 (25 on [0, 1] in the code of Revaud et al. 2019)",
     "SoftBinAP.low": f"{CONFIGURED}: -1",
     "SoftBinAP.high": f"{CONFIGURED}: 1",
+    "SubCenterArcFace.margin": "Deng et al. 2020, as ArcFace: 0.5 radians",
+    "SubCenterArcFace.scale": "Deng et al. 2020, as ArcFace: 64",
+    "SubCenterArcFace.sub_centers": "Deng et al. 2020, table 1: 3",
+    "SupCon.temperature": "Khosla et al. 2020, section 4: 0.1",
     "Triplet.margin": f"{CONFIGURED}: 0.05",
     "XBMContrastive.margin": f"{CONFIGURED}: 0.5",
+}
+AS_PRINTED: Mapping[str, Mapping[str, Option]] = MappingProxyType(
+    {
+        **OTHERS,
+        "BlackBoxAP": {**OTHERS["BlackBoxAP"], "include_self": False, "ranks": "count"},
+        "BlackBoxRecall": {**OTHERS["BlackBoxRecall"], "include_self": False, "ranks": "count"},
+        "HAPPIER": {"compare": "relevance"},
+        "ROADMAP": {"calibration": "pair"},
+        "SupHAP": {"compare": "relevance"},
+    }
+)
+PRINTED = {
+    **TEXT,
+    "BlackBoxAP.include_self": "Rolinek et al. 2020, section 5.1: each image with itself left out",
+    "BlackBoxAP.ranks": "Rolinek et al. 2020, Algorithm 1: ranks are not divided",
+    "BlackBoxRecall.include_self": "as Blackbox AP",
+    "BlackBoxRecall.ranks": "as Blackbox AP",
+    "HAPPIER.compare": "Ramzi et al. 2024, Eq. 3 and 5: lower by relevance",
+    "ROADMAP.calibration": "Ramzi et al. 2021, Eq. 7, per query (Eq. 7 in 2024, too)",
+    "SupHAP.compare": "Ramzi et al. 2024, Eq. 3 and 5: lower by relevance",
 }
 CODE = {
     **TEXT,
@@ -110,6 +152,10 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         "paper": Preset(
             UpperStep(), 0.1, 0.1, 1.0, 5.0, 0.05, (1, 2, 4, 8, 16), 1.0, 0.9, 0.6, True, TEXT,
             OTHERS,
+        ),
+        "text": Preset(
+            UpperStep(), 0.1, 0.1, 1.0, 5.0, 0.05, (1, 2, 4, 8, 16), 1.0, 0.9, 0.6, True, PRINTED,
+            AS_PRINTED,
         ),
         "suprank_sop": Preset(
             UpperStep(offset=1.44),

@@ -104,6 +104,35 @@ class Sides:
             levels[ids[rows][:, None] == ref_ids[None, :]] = -1
         return levels if at is None else grades.at_least(levels, at)
 
+    def with_mixtures(self, at: int, seed: int) -> "Sides":
+        """Add mixtures of the images of each class to both sides (SiMix, Patel et al. 2022).
+
+        A mixture of two queries that share level ``at`` is s x_i + (1 - s) x_j with s uniform in
+        [0, 1]. It is not made a unit vector, so that its similarities are mixed, too.
+
+        Args:
+            at: level that two mixed images share.
+            seed: draws the shares.
+        """
+        alike = grades.at_least(grades.shared_levels(self.labels, self.labels), at)
+        first, second = torch.triu(alike, diagonal=1).nonzero(as_tuple=True)  # (M,) each
+        generator = torch.Generator().manual_seed(seed)
+        shares = torch.rand(len(first), 1, generator=generator).to(self.queries)
+        mixed = shares * self.queries[first] + (1 - shares) * self.queries[second]  # (M, D)
+        # without ids no query is in the gallery: two numbers that differ
+        nobody = torch.full((len(self.labels),), -1), torch.full((len(self.gallery_labels),), -2)
+        ids, ref_ids = self.own or nobody
+        new = torch.arange(len(mixed)) + 1 + max(int(ids.max()), int(ref_ids.max()))
+        queries = torch.cat([self.queries, mixed])
+        alone = self.gallery is self.queries
+        return Sides(
+            queries,
+            queries if alone else torch.cat([self.gallery, mixed]),
+            torch.cat([self.labels, self.labels[first]]),
+            torch.cat([self.gallery_labels, self.labels[first].to(self.gallery_labels)]),
+            (torch.cat([ids, new.to(ids)]), torch.cat([ref_ids, new.to(ref_ids)])),
+        )
+
     def any_partner(self, at: int) -> bool:
         """Whether any query has a positive other than itself at a level."""
         paths = torch.cat([self.labels, self.gallery_labels.to(self.labels)])[:, :at].long()
@@ -340,6 +369,10 @@ class RankLoss(nn.Module, ABC):
         """
         return self.per_query
 
+    def extend(self, sides: Sides, at: int) -> Sides:
+        """Return the queries and gallery to rank; a loss may add some to those of the batch."""
+        return sides
+
     def forward(
         self,
         embeddings: Tensor,
@@ -368,13 +401,13 @@ class RankLoss(nn.Module, ABC):
         given = embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids
         sides = Sides.of(*given, self.num_levels)
         at = sides.level_or_finest(self.level)
+        if not self._checked:
+            self._checked = True
+            sides.check_first_batch(1 if self.hierarchical else at, self.hierarchical)
+        sides = self.extend(sides, at)
 
         def levels_of(rows: slice) -> Tensor:
             return sides.levels(rows, self.include_self, None if self.hierarchical else at)
 
-        losses_of = self.of_batch(len(embeddings))
-        loss = mean_over_queries(sides.queries, sides.gallery, levels_of, losses_of, self.chunk)
-        if not self._checked:
-            self._checked = True
-            sides.check_first_batch(1 if self.hierarchical else at, self.hierarchical)
-        return loss
+        losses_of = self.of_batch(len(sides.queries))
+        return mean_over_queries(sides.queries, sides.gallery, levels_of, losses_of, self.chunk)

@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -24,13 +24,19 @@ from torch import Tensor
 
 from hgld.errors import ShapeError, UsageError
 from hgld.ranking import levels as grades
+from hgld.ranking.external_sort import new_array
 
 __all__ = [
+    "FORMS",
     "KINDS",
+    "BlockValues",
     "MetricName",
     "Ranking",
     "Result",
+    "find_winners",
+    "first_ranks",
     "h_rank_plus",
+    "lower_is_better",
     "measure",
     "parse",
     "rank_columns",
@@ -38,25 +44,36 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
+RANKS_AT_ONCE = 1 << 18
 FORMS: dict[str, tuple[str | None, Literal["no", "may", "must"], bool]] = {
     # metric: (option, @k, has a level)
+    "AHD": (None, "must", False),
     "AP": (None, "no", True),
     "ASI": (None, "no", True),
     "H-AP": ("alpha", "no", False),
     "H-P": ("alpha", "must", False),
     "H-R": ("alpha", "must", False),
+    "HC": (None, "must", False),
+    "HCA": (None, "must", False),
+    "HOPS": (None, "may", False),
+    "MS": (None, "no", False),
     "NDCG": (None, "may", False),
     "P": (None, "must", True),
     "R": (None, "must", True),
     "TR": (None, "must", True),
+    "hF": (None, "must", False),
+    "hP": (None, "must", False),
+    "hR": (None, "must", False),
     "mAP": (None, "must", True),
     "mMP": (None, "must", True),
     "wAP": ("weights", "no", False),
 }
 KINDS = {  # numbers of the metrics in the kernels; those up to ASI: are of one level
     "AP": 0, "mAP@R": 1, "mAP": 2, "R": 3, "TR": 4, "P": 5, "mMP": 6, "ASI:": 7, "NDCG": 8,
-    "ASI": 9, "H-AP": 10, "wAP": 10, "H-R": 11, "H-P": 12,
+    "ASI": 9, "H-AP": 10, "wAP": 10, "H-R": 11, "H-P": 12, "MS": 13, "AHD": 14, "hP": 15, "hR": 16,
+    "hF": 17, "HOPS": 18, "HC": 19, "HCA": 20,
 }  # fmt: skip
+VOTES = ("HC", "HCA")  # the only ones that need to know which wrong class an image has
 PATTERN = re.compile(
     r"(?P<metric>[A-Za-z-]+)(\((?P<option>\w+)=(?P<value>[^()]*)\))?(@(?P<k>R|[0-9]+))?"
     r"(:(?P<level>[^:@()]+))?"
@@ -69,11 +86,13 @@ class MetricName:
     """A parsed metric name; ``str`` returns the name.
 
     Args:
-        metric: H-AP, NDCG, ASI, AP, mAP, R, TR, P, mMP, H-R, H-P or wAP.
+        metric: H-AP, NDCG, ASI, AP, mAP, R, TR, P, mMP, H-R, H-P, wAP, MS, AHD, hP, hR, hF, HOPS,
+            HC or HCA.
         alpha: of Eq. 20; None: 1.
         weights: of wAP, one per level, coarse to fine; empty: equal weights.
         k: cut-off; 0: R, the query's number of positives; None: the whole list.
         level: a level's name or number; None: the finest, or of ASI all levels together.
+        query: whether Eq. 20 counts the query among the images of its finest level.
     """
 
     metric: str
@@ -81,9 +100,11 @@ class MetricName:
     weights: tuple[float, ...] = ()
     k: int | None = None
     level: str | None = None
+    query: bool = False
 
     def __str__(self) -> str:
         option = "" if self.alpha is None else f"(alpha={_text(self.alpha)})"
+        option = "(query=1)" if self.query else option
         if self.weights:
             option = f"(weights={'/'.join(_text(weight) for weight in self.weights)})"
         cut = "" if self.k is None else f"@{self.k or 'R'}"
@@ -99,11 +120,13 @@ class MetricName:
     def relevance_key(self, num_levels: int) -> tuple[float, ...]:
         """Key of the relevance that it uses: alpha of Eq. 20, or -1 and the weights of Property 1.
 
+        -2 is Eq. 20 with the query counted.
+
         Raises:
             UsageError: the number of weights is not that of the levels, or their sum is not 1.
         """
         if self.metric != "wAP":
-            return (1.0 if self.alpha is None else self.alpha,)
+            return (-2.0,) if self.query else (1.0 if self.alpha is None else self.alpha,)
         weights = self.weights or (1.0 / num_levels,) * num_levels
         if len(weights) != num_levels or abs(sum(weights) - 1.0) > 1e-6:
             raise UsageError(
@@ -131,6 +154,16 @@ class MetricName:
         )
 
 
+def lower_is_better(name: str) -> bool:
+    """Whether a metric is a distance, so that its least value is the best.
+
+    Example:
+        >>> lower_is_better("AHD@5"), lower_is_better("H-AP")
+        (True, False)
+    """
+    return name.partition("@")[0] in ("AHD", "MS")
+
+
 def parse(name: str) -> MetricName:
     """Parse the name of a metric.
 
@@ -139,7 +172,7 @@ def parse(name: str) -> MetricName:
 
     Example:
         >>> parse("mAP@R:landmark")
-        MetricName(metric='mAP', alpha=None, weights=(), k=0, level='landmark')
+        MetricName(metric='mAP', alpha=None, weights=(), k=0, level='landmark', query=False)
         >>> str(parse("H-AP(alpha=2)"))
         'H-AP(alpha=2)'
     """
@@ -148,7 +181,8 @@ def parse(name: str) -> MetricName:
         near = _nearest(match["metric"] if match else name)
         raise UsageError(f"no metric {name!r}; nearest is {near!r}; examples: {EXAMPLES}")
     option, cut, levelled = FORMS[match["metric"]]
-    if match["option"] not in (None, option):
+    query = option == "alpha" and match["option"] == "query"
+    if match["option"] not in (None, option) and not query:
         raise UsageError(f"metric {name!r} takes {option or 'no option'}, not {match['option']}")
     if (match["k"] is None and cut == "must") or (match["k"] is not None and cut == "no"):
         raise UsageError(f"metric {name!r} {'needs' if cut == 'must' else 'takes no'} @k")
@@ -157,12 +191,15 @@ def parse(name: str) -> MetricName:
     if match["level"] and not levelled:
         raise UsageError(f"metric {name!r} takes no level: it is over all levels")
     numbers = _numbers(name, match["value"])
+    if query and numbers not in ((0.0,), (1.0,)):
+        raise UsageError(f"metric {name!r}: query is 1 (counted in Eq. 20) or 0")
     return MetricName(
         match["metric"],
-        numbers[0] if option == "alpha" and numbers else None,
+        numbers[0] if option == "alpha" and numbers and not query else None,
         numbers if option == "weights" else (),
         _cut(name, match["k"]),
         match["level"],
+        query and numbers == (1.0,),
     )
 
 
@@ -239,12 +276,18 @@ class Ranking:
         arrays = zip(*((b.levels, b.counts, b.first) for b in blocks), strict=True)
         return cls(*map(np.concatenate, arrays))
 
-    def evaluate(self, names: Sequence[str], level_names: Sequence[str] | None = None) -> Result:
+    def evaluate(
+        self,
+        names: Sequence[str],
+        level_names: Sequence[str] | None = None,
+        gallery_labels: Tensor | None = None,
+    ) -> Result:
         """Compute any metrics of this ranking, as ``metrics.evaluate`` does.
 
         Args:
-            names: metrics by name.
+            names: metrics by name; HC@k and HCA@k need the gallery rows of the first k ranks.
             level_names: (L,) names of the levels, coarse to fine; default: 1..L.
+            gallery_labels: (G, L) label paths, for HC@k and HCA@k.
 
         Returns:
             Values of each query; the gallery size excludes a query that is left out of it.
@@ -253,7 +296,7 @@ class Ranking:
             ShapeError: there are not L level names.
             UsageError: a name is not that of a metric, or of a level.
         """
-        return measure([self], names, level_names, stacklevel=3)
+        return measure([self], names, level_names, gallery_labels, stacklevel=3)
 
     def to_arrays(self) -> dict[str, Array]:
         """Return the arrays to save, e.g. with ``numpy.savez_compressed``."""
@@ -296,6 +339,7 @@ def measure(
     rankings: Iterable[Ranking],
     names: Sequence[str],
     level_names: Sequence[str] | None = None,
+    gallery_labels: Tensor | None = None,
     *,
     stacklevel: int = 2,
 ) -> Result:
@@ -305,6 +349,7 @@ def measure(
         rankings: over one gallery; each is released before the next is requested.
         names: metrics by name.
         level_names: (L,) names of the levels, coarse to fine; default: 1..L.
+        gallery_labels: (G, L) label paths, for HC@k and HCA@k.
         stacklevel: of the warning that a finer level weighs less than a coarser one.
 
     Raises:
@@ -316,24 +361,111 @@ def measure(
         >>> measure(halves, ["AP"]).per_query["AP"].tolist()
         [1.0, 0.5]
     """
-    parsed = [parse(name) for name in names]
-    values, inverted, gallery = [], 0, 0
-    for ranking in rankings:
+    # map releases each ranking before the next one is computed
+    values_of_block = partial(
+        BlockValues.of, names=names, level_names=level_names, gallery_labels=gallery_labels
+    )
+    blocks = map(values_of_block, rankings)
+    return BlockValues.join(blocks, names, stacklevel=stacklevel + 1)
+
+
+@dataclass(frozen=True)
+class BlockValues:
+    """Values of metrics of a block of queries; those of all blocks are one ``Result``.
+
+    Attributes:
+        values: (q, M) float64.
+        inverted: queries as in ``Result``.
+        gallery: images of each query's gallery, at most.
+    """
+
+    values: Array
+    inverted: int
+    gallery: int
+
+    @classmethod
+    def of(
+        cls,
+        ranking: Ranking,
+        names: Sequence[str],
+        level_names: Sequence[str] | None = None,
+        gallery_labels: Tensor | None = None,
+    ) -> "BlockValues":
+        """Compute metrics of the ranking of a block; arguments and errors as in ``measure``."""
         num_levels = ranking.counts.shape[1] - 1
         level_names = tuple(level_names or map(str, range(1, num_levels + 1)))
         if len(level_names) != num_levels:
             raise ShapeError(f"{len(level_names)} level names for {num_levels} levels")
         counts = torch.from_numpy(ranking.counts)
+        parsed = [parse(name) for name in names]
         specs, tables = _plan(parsed, level_names, counts)
-        values.append(values_of(ranking.levels, ranking.counts, specs, tables))
-        inverted += grades.inverted_queries(grades.relevance_table(counts), counts)
-        gallery = max(gallery, int(counts.sum(1).max()))
-        del ranking, counts  # free the memory before the next one is computed
-    table = torch.from_numpy(np.concatenate(values))
-    if inverted:
-        grades.warn_of_inverted(inverted, len(table), stacklevel + 1)
-    per_query = {name: table[:, i].clone() for i, name in enumerate(names)}
-    return Result(per_query, len(table), gallery, inverted)
+        values = values_of(ranking.levels, ranking.counts, specs, tables)
+        for number, name in enumerate(parsed):
+            if name.metric in VOTES:
+                values[:, number] = _of_votes(ranking, name, gallery_labels)
+        inverted = grades.inverted_queries(grades.relevance_table(counts), counts)
+        return cls(values, inverted, int(counts.sum(1).max()))
+
+    @staticmethod
+    def join(
+        blocks: Iterable["BlockValues"], names: Sequence[str], *, stacklevel: int = 2
+    ) -> Result:
+        """Return the result of consecutive blocks of queries, for the names of their metrics."""
+        found = list(blocks)
+        table = torch.from_numpy(np.concatenate([block.values for block in found]))
+        if inverted := sum(block.inverted for block in found):
+            grades.warn_of_inverted(inverted, len(table), stacklevel + 1)
+        per_query = {name: table[:, i].clone() for i, name in enumerate(names)}
+        return Result(per_query, len(table), max(block.gallery for block in found), inverted)
+
+
+def first_ranks(names: Sequence[str]) -> int:
+    """Return how many of the first ranks need their gallery rows, for metrics of votes.
+
+    Example:
+        >>> first_ranks(["H-AP", "HC@5", "HCA@10"])
+        10
+    """
+    return max((name.k or 0 for name in map(parse, names) if name.metric in VOTES), default=0)
+
+
+def _of_votes(ranking: Ranking, name: MetricName, gallery_labels: Tensor | None) -> Array:
+    """(Q,) values of HC@k or HCA@k, from the class that wins at each level."""
+    images, cut = ranking.counts.sum(1), name.k or 0
+    if gallery_labels is None or (ranking.first.shape[1] < np.minimum(images, cut)).any():
+        raise ShapeError(
+            f"metric {name} needs gallery_labels and a ranking with the gallery rows of its first "
+            f"{cut} images; rank with first={cut}"
+        )
+    rows = torch.from_numpy(ranking.first[:, :cut]).long()
+    paths = gallery_labels.cpu()[rows].long().numpy()  # (Q, K, L)
+    winners = find_winners(paths, images)
+    each = np.arange(len(winners))[:, None]
+    if name.metric == "HCA":
+        deep = np.arange(1, winners.shape[1] + 1)
+        found = (ranking.levels[each, winners] >= deep).all(1)
+        return np.where(ranking.counts[:, -1] > 0, found, np.nan)
+    paths = paths[each, winners]  # (Q, L, L)
+    # a class is a path from the root, so ids may be numbered within each parent
+    same = (paths == paths[:, -1:]).cumprod(2).diagonal(axis1=1, axis2=2)
+    return np.where(ranking.counts[:, 1:].any(1), same.all(1), np.nan)
+
+
+def find_winners(paths: Array, images: Array) -> Array:
+    """(Q, L) rank, from 0, of the first image of the class that most images vote for.
+
+    Among classes with equally many votes the one whose image ranks first wins.
+
+    Args:
+        paths: (Q, K, L) int64 label paths of the first ranks.
+        images: (Q,) int64 number of ranks that have an image; the others do not vote.
+    """
+    from hgld.ranking.kernels.device import over_rows
+    from hgld.ranking.kernels.metrics_cpu import vote_rows
+
+    winners = np.zeros((paths.shape[0], paths.shape[2]), np.int64)
+    over_rows(lambda part: vote_rows(paths[part], images[part], winners[part]), len(paths))
+    return winners
 
 
 def values_of(levels: Array, counts: Array, specs: Array, tables: Array) -> Array:
@@ -349,10 +481,17 @@ def values_of(levels: Array, counts: Array, specs: Array, tables: Array) -> Arra
     from hgld.ranking.kernels.metrics_cpu import measure_rows
 
     values = np.empty((len(levels), len(specs)))
+    if not len(specs):
+        return values
     discounts = _discounts(levels.shape[1])
 
+    most = int(counts[:, 1:].sum(1).max(initial=0)) + 1
+
     def work(part: slice) -> None:
-        measure_rows(levels[part], counts[part], specs, tables[part], *discounts, values[part])
+        kinds = np.int32, np.int32, levels.dtype.type, levels.dtype.type
+        buffers = [new_array((most,), kind) for kind in kinds]
+        given = levels[part], counts[part], specs, tables[part], *discounts, *buffers
+        measure_rows(*given, values[part])
 
     over_rows(work, len(levels))
     return values
@@ -376,16 +515,28 @@ def _table_for(key: tuple[float, ...], counts: Tensor) -> Tensor:
     """(Q, L + 1) relevance by level for a ``MetricName.relevance_key``."""
     if key[0] >= 0:
         return grades.relevance_table(counts, key[0])
+    if key == (-2.0,):
+        return grades.relevance_table(counts, count_query=True)
     return grades.weighted_table(counts, torch.tensor(key[1:], dtype=torch.float64))
 
 
 @lru_cache(maxsize=2)
 def _discounts(size: int) -> tuple[Array, Array, Array]:
     """Arrays by rank 0..``size``: 1 / log2(1 + r), its running sums, and those of 1 / r."""
-    logs = np.zeros(size + 2)
-    logs[1:] = 1.0 / np.log2(np.arange(2, len(logs) + 1))
-    harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, len(logs)))])
-    return logs, np.cumsum(logs), harmonic
+    logs, sums, harmonic = (new_array((size + 2,), np.float64) for _ in range(3))
+    sums_before = before = 0.0
+    for start in range(0, size + 2, RANKS_AT_ONCE):
+        ranks = np.arange(start, min(start + RANKS_AT_ONCE, size + 2))
+        part = slice(start, start + len(ranks))
+        with np.errstate(divide="ignore"):
+            logs[part], inverse = 1.0 / np.log2(1 + ranks), 1.0 / ranks
+        if not start:
+            logs[0] = inverse[0] = 0.0
+        # the sum so far is the first addend, so that the bits are those of one long sum
+        sums[part] = np.cumsum(np.append(sums_before, logs[part]))[1:]
+        harmonic[part] = np.cumsum(np.append(before, inverse))[1:]
+        sums_before, before = sums[part][-1], harmonic[part][-1]
+    return logs, sums, harmonic
 
 
 def h_rank_plus(levels: Array, tables: Array) -> Array:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.checks import check_not_negative, check_positive
+from hgld.ranking.checks import check_not_negative, check_positive, check_tensors
 
-__all__ = ["SigmoidStep", "Step", "UpperStep", "chosen"]
+__all__ = ["SigmoidStep", "Step", "UpperStep", "chosen", "operating_region"]
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class UpperStep:
 
     sigma(t / tau) below 0; sigma(t / tau) + start on [0, delta]; rho (t - delta) + offset beyond.
 
-    Eq. 4 gives both 0.5 and 1 at t = 0. Here H-minus(0) = start + 0.5, so that with the default
-    start an exact tie counts 1, as H(0) does, and the loss bounds the exact one on ties, too (the
-    authors' code uses 0.5 there).
+    Eq. 4 gives both 0.5 and 1 at t = 0. Here H-minus(0) = start + 0.5 unless ``tie`` is given, so
+    that with the default start an exact tie counts 1, as H(0) does, and the loss bounds the exact
+    one on ties, too. The authors' code has 0.5 there: ``tie=0.5``.
 
     Args:
         tau: temperature of the sigmoid, in cosine units.
@@ -32,6 +32,7 @@ class UpperStep:
         delta: start of the linear part; sigma reaches 0.99 at tau ln(99) = 0.046.
         start: jump at 0; 0.5 makes it an upper bound.
         offset: value just beyond delta; None: the continuous one, sigma(delta / tau) + start.
+        tie: H-minus(0); None: start + 0.5. With a value, losses are computed without kernels.
 
     Example:
         >>> UpperStep()(torch.tensor([-1.0, 0.0, 0.25]))
@@ -43,12 +44,15 @@ class UpperStep:
     delta: float = 0.05
     start: float = 0.5
     offset: float | None = None
+    tie: float | None = None
 
     def __post_init__(self) -> None:
         check_positive(tau=self.tau)
         check_not_negative(rho=self.rho, delta=self.delta, start=self.start)
         if self.offset is not None:
             check_not_negative(offset=self.offset)
+        if self.tie is not None:
+            check_not_negative(tie=self.tie)
 
     @property
     def end(self) -> float:
@@ -61,6 +65,8 @@ class UpperStep:
         """H-minus of each difference, same shape."""
         sigmoid = torch.sigmoid(t / self.tau)
         near = torch.where(t >= 0, sigmoid + self.start, sigmoid)
+        if self.tie is not None:
+            near = torch.where(t == 0, sigmoid + (self.tie - 0.5), near)  # keeps the slope
         beyond = (t - self.delta).clamp(max=torch.finfo(t.dtype).max)  # 0 * inf is nan
         return torch.where(t > self.delta, self.rho * beyond + self.end, near)
 
@@ -94,3 +100,33 @@ def chosen(step: Step | None) -> Step:
     if step is not None and not isinstance(step, Step):
         raise ShapeError(f"step is {step!r}; expected an UpperStep or a SigmoidStep")
     return step or UpperStep()
+
+
+def operating_region(scores: Tensor, tau: float = 0.01, least: float = 0.005) -> Tensor:
+    """Share of the pairs of each row that a sigmoid gives a gradient (Brown et al. 2020, Fig. S7).
+
+    P = mean over i, j of [sigma'((s_i - s_j) / tau) / tau > least], each score paired with itself,
+    too. It grows with the batch, which is why Smooth-AP needs large ones.
+
+    Args:
+        scores: (Q, G) similarities.
+        tau: temperature of the sigmoid.
+        least: smallest slope that counts; the paper's is 0.005.
+
+    Returns:
+        (Q,) float64 in [0, 1].
+
+    Example:
+        >>> operating_region(torch.tensor([[0.9, 0.89, 0.1]])).tolist()
+        [0.5555555555555556]
+    """
+    check_tensors(scores=scores)
+    check_positive(tau=tau, least=least)
+    if 4 * tau * least >= 1:  # the sigmoid is nowhere that steep
+        return scores.new_zeros(len(scores), dtype=torch.float64)
+    edge = (1.0 + math.sqrt(1.0 - 4 * tau * least)) / 2  # sigma (1 - sigma) = tau * least
+    width = tau * math.log(edge / (1.0 - edge))
+    row = scores.double().sort(dim=1).values.contiguous()
+    last = torch.searchsorted(row, row + width)
+    first = torch.searchsorted(row, row - width, right=True)
+    return (last - first).sum(1).double() / row.shape[1] ** 2

@@ -377,7 +377,7 @@ def _kernel_agrees(scores: Tensor, goal: Goal, num_levels: int | None) -> bool:
     num_levels is None if each pair has a relevance.
     """
     on_gpu = _fits_gpu(scores, goal)
-    if not (on_gpu or fits_cpu(scores)):
+    if not (on_gpu or fits_cpu(scores)) or getattr(goal.step, "tie", None) is not None:
         return False
     width = min(scores.shape[1], loss_gpu.WIDEST + 100) if on_gpu else 96
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from hgld.errors import InvalidData
 from hgld.figures import (
@@ -27,13 +28,14 @@ from hgld.figures import (
 from hgld.report.class_map import ClassMap, draw_class_maps, place_classes
 from hgld.report.confusion import count_confusion, draw_confusion
 from hgld.report.counts import Counts
-from hgld.report.curves import plan_curves
+from hgld.report.curve_charts import plan_curves
 from hgld.report.figures import (
     draw_class_sizes,
     draw_level_bars,
     draw_loss_curves,
     model_colours,
 )
+from hgld.report.icicle import confusion_by_class, draw_icicle
 from hgld.report.metrics_table import best_run, mean_of
 from hgld.report.plans import ChartData, ChartPlan
 from hgld.tasks import track
@@ -86,6 +88,7 @@ class Chart:
         dark: PNG file for dark pages.
         vectors: suffix -> SVG or PDF file, in the colours of light pages.
         size: width and height in inches.
+        table: the values in the chart.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Chart:
     dark: bytes
     vectors: Mapping[str, bytes]
     size: tuple[float, float]
+    table: pd.DataFrame | None = None
 
     @classmethod
     def of(cls, plan: ChartPlan, vector_formats: Sequence[str]) -> "Chart":
@@ -103,7 +107,7 @@ class Chart:
         light, dark = plan.draw(LIGHT), plan.draw(DARK)
         words = plan.name, plan.section, plan.title, plan.caption
         vectors = {form: light.vector(form) for form in vector_formats}
-        return cls(*words, light.png(), dark.png(), vectors, light.size)
+        return cls(*words, light.png(), dark.png(), vectors, light.size, plan.table)
 
     @property
     def wide(self) -> bool:
@@ -144,7 +148,14 @@ def _plan_levels(measured: ChartData) -> Iterator[ChartPlan]:
     about = "Average precision where right means the same class at that level, coarse to fine"
     about += f"; lines are 95% intervals over the {measured.intervals.unit}." if ends else "."
     draw = partial(draw_level_bars, values, ends)
-    yield ChartPlan("levels", "ranking", _title_of_levels(values, measured), about, draw)
+    none = np.nan, np.nan
+    table: dict[str, list[Any]] = {"model": list(values)}
+    for level in shown:
+        found = [ends.get((run, level), none) for run in values]
+        table[level] = [values[run][level] for run in values]
+        table |= {f"{level} low": [x for x, _ in found], f"{level} high": [y for _, y in found]}
+    title = _title_of_levels(values, measured)
+    yield ChartPlan("levels", "ranking", title, about, draw, pd.DataFrame(table))
 
 
 def _title_of_levels(values: Mapping[str, Mapping[str, float]], measured: ChartData) -> str:
@@ -213,6 +224,7 @@ def _plan_confusion(measured: ChartData) -> Iterator[ChartPlan]:
         for query, image in zip(map(str, ranking.query_ids), found, strict=True)
         if query != image
     ]
+    yield from _plan_icicle(measured, best)
     confusion = count_confusion(pairs)
     if len(confusion.names) < 2:
         return
@@ -222,7 +234,27 @@ def _plan_confusion(measured: ChartData) -> Iterator[ChartPlan]:
         "orange another."
     )
     draw = partial(draw_confusion, confusion, level)
-    yield ChartPlan("confusion", "models", title, about, draw)
+    yield ChartPlan("confusion", "models", title, about, draw, confusion.table())
+
+
+def _plan_icicle(measured: ChartData, model: str) -> Iterator[ChartPlan]:
+    """Confusion at every level of the tree."""
+    ranking = measured.rankings[model]
+    firsts = zip(map(str, ranking.query_ids), ranking.first_levels().tolist(), strict=True)
+    pairs = [(measured.queries.path(query), shared) for query, shared in firsts if shared >= 0]
+    if len(measured.levels) < 2 or not pairs:
+        return
+    table = confusion_by_class(pairs, measured.levels, measured.queries.names)
+    wrong = [sum(shared <= depth for _, shared in pairs) for depth in range(len(measured.levels))]
+    parts = [f"{n:,} at {level}" for level, n in zip(measured.levels, wrong, strict=True)]
+    finest = level_noun(measured.levels[-1])
+    title = f"Of {len(pairs):,} queries, {wrong[-1]:,} find another {finest} first"
+    about = (
+        f"First image found by {model}. A height is a number of queries; colour is the share with "
+        f"a first image of another class: {', '.join(parts)}."
+    )
+    draw = partial(draw_icicle, table, measured.levels)
+    yield ChartPlan("icicle", "models", title, about, draw, table)
 
 
 def _plan_losses(measured: ChartData, runs: Path) -> Iterator[ChartPlan]:
@@ -257,7 +289,12 @@ def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
     title = f"A tenth of the {split} classes holds {share:.0%} of the images"
     about = f"The long tail: images of each {level_noun(finest)}, the largest first."
     draw = partial(draw_class_sizes, sizes, level_noun(finest))
-    yield ChartPlan("sizes", "data", title, about, draw)
+    rows = [
+        (name, len(own), sum(own), min(own), int(np.median(own)), max(own))
+        for name, own in sizes.items()
+    ]
+    heads = ["split", "classes", "images", "smallest class", "median class", "largest class"]
+    yield ChartPlan("sizes", "data", title, about, draw, pd.DataFrame(rows, columns=heads))
     if len(counts.levels) < 2:
         return
     coarse = counts.levels[-2]
@@ -265,7 +302,12 @@ def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
     largest = max(bars, key=lambda bar: (bar.classes, bar.name))
     title = f"{largest.name} is the largest of {len(bars):,} {coarse} classes"
     about = f"Labelled classes ({finest}) of each {level_noun(coarse)}, and their exported images."
-    yield ChartPlan("groups", "data", title, about, partial(draw_groups, bars, finest))
+    ordered = sorted(bars, key=lambda bar: (-bar.classes, bar.name))
+    table = pd.DataFrame(
+        [(bar.name, bar.group, bar.classes, bar.images) for bar in ordered],
+        columns=[coarse, "within", f"{finest} classes", "images"],
+    )
+    yield ChartPlan("groups", "data", title, about, partial(draw_groups, bars, finest), table)
     if len(counts.levels) > 2:
         title = f"From {counts.levels[0]} to {coarse}"
         about = f"An angle is a share of the {finest} classes; the coarsest level is inside."
@@ -275,4 +317,5 @@ def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
         name, share = counts.largest_share()
         title = f"{share:.0%} of the {finest} classes are {name}"
         about = f"Share of each {counts.levels[0]} in the classes and in the images of each split."
-        yield ChartPlan("shares", "data", title, about, partial(draw_shares, counts.shares))
+        table = pd.DataFrame.from_dict(counts.shares, orient="index").reset_index(names="of")
+        yield ChartPlan("shares", "data", title, about, partial(draw_shares, counts.shares), table)

@@ -7,7 +7,7 @@ space: the share of classes whose nearest class has the same coarse class.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from hgld.figures import WIDE, Drawing, Theme, mark_of, open_figure
 from hgld.words import count_text
 
-__all__ = ["ClassMap", "draw_class_maps", "place_classes"]
+__all__ = ["FEWEST", "ClassMap", "draw_class_maps", "place_classes", "project"]
 
 FEWEST = 4  # least number of classes for a map
 PERPLEXITY = 30.0  # as van der Maaten and Hinton; lower for few classes
@@ -51,23 +51,28 @@ def place_classes(means: np.ndarray, groups: Sequence[tuple[str, ...]]) -> Class
         return None
     lengths = np.linalg.norm(means, axis=1, keepdims=True)
     unit = means / np.maximum(lengths, np.finfo(np.float32).tiny)
-    return ClassMap(_project(unit), tuple(groups), _share_together(unit, groups))
+    return ClassMap(project(unit), tuple(groups), _share_together(unit, groups))
 
 
-def _project(unit: np.ndarray) -> np.ndarray:
-    """t-SNE by one thread and a fixed seed; the same vectors give the same places."""
+def project(vectors: np.ndarray, init: Literal["random", "pca"] = "random") -> np.ndarray:
+    """Return (N, 2) places by t-SNE, by one thread and a fixed seed: the same for the same vectors.
+
+    Args:
+        vectors: (N, D); of unit vectors, distances rank as the cosine does.
+        init: where the points start.
+    """
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1):
         places: np.ndarray = TSNE(
-            perplexity=min(PERPLEXITY, (len(unit) - 1) / 3),
-            init="random",
-            metric="euclidean",  # of unit vectors: ranks as the cosine does
-            method="exact" if len(unit) <= EXACT else "barnes_hut",
+            perplexity=min(PERPLEXITY, (len(vectors) - 1) / 3),
+            init=init,
+            metric="euclidean",
+            method="exact" if len(vectors) <= EXACT else "barnes_hut",
             random_state=0,
             n_jobs=1,
-        ).fit_transform(unit.astype(np.float64))
+        ).fit_transform(vectors.astype(np.float64))
     return places
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
@@ -35,6 +36,19 @@ class Confusion:
     def queries(self) -> int:
         """All queries."""
         return int(self.counts.sum())
+
+    def table(self) -> pd.DataFrame:
+        """Return the queries of each pair of classes that has any, and their share of the row."""
+        rows, columns = np.nonzero(self.counts)
+        counts = self.counts[rows, columns]
+        return pd.DataFrame(
+            {
+                "query": [self.names[row] for row in rows],
+                "first image": [self.names[column] for column in columns],
+                "queries": counts,
+                "share": counts / self.counts.sum(axis=1)[rows],
+            }
+        )
 
 
 def count_confusion(

@@ -7,20 +7,26 @@ as far as they are known.
 """
 
 import json
+import textwrap
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
-from PIL import Image
+from PIL import Image, ImageDraw
 
-from hgld.artifacts import SPACE_OF_SPLIT
+from hgld.artifacts import ARTIFACTS, SPACE_OF_SPLIT
+from hgld.artifacts.catalogue import declared_table
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.credit import UNKNOWN, Credit
-from hgld.shards.index import level_columns
+from hgld.ranking.curves import by_chance
+from hgld.shards.files import tar_folder
+from hgld.shards.index import level_columns, read_index
 from hgld.shards.read import read_image
+from hgld.words import level_noun
 
 __all__ = [
     "Example",
@@ -29,15 +35,17 @@ __all__ = [
     "Found",
     "FoundByModel",
     "Images",
-    "by_chance",
+    "NameQueries",
     "choose_differing",
     "choose_queries",
     "class_paths",
     "find_examples",
     "landmark_names",
+    "precision_recall",
 ]
 
 THUMBNAIL = 288  # pixels; shown at half of that
+READ = ("hierarchy", "landmarks")  # tables of a work folder
 
 
 @dataclass(frozen=True)
@@ -60,11 +68,17 @@ class Found:
 
 @dataclass(frozen=True)
 class FoundByModel:
-    """The images that a model found for a query, and the value of the query."""
+    """The images that a model found for a query, and the value of the query.
+
+    Attributes:
+        curve: (recall, precision) in percent at each image of the query's finest class, as far as
+            the ranking file holds ranks.
+    """
 
     model: str
     value: float
     found: tuple[Found, ...]
+    curve: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,7 @@ def find_examples(
     chosen: Mapping[str, Sequence[str]],
     rankings: Mapping[str, RankingFile],
     values: pd.DataFrame,
-    queries: "Images",
+    queries: "Images | NameQueries",
     gallery: "Images",
     images: int,
 ) -> list[ExampleGroup]:
@@ -105,23 +119,44 @@ def find_examples(
         InvalidData: a ranking cannot be read.
     """
     ids = [image_id for group in chosen.values() for image_id in group]
-    lists = {
-        model: dict(zip(ids, ranking.first(ids, images), strict=True)) if ids else {}
+    shared = {
+        model: dict(zip(ids, ranking.levels(ids), strict=True)) if ids else {}
         for model, ranking in rankings.items()
     }
 
     def result(image_id: str, model: str) -> FoundByModel:
+        ranking, levels = rankings[model], shared[model][image_id]
         found = tuple(
             Found(gallery.photo(other), rank, level)
-            for rank, (other, level) in enumerate(lists[model][image_id], start=1)
+            for rank, (other, level) in enumerate(ranking.first(image_id, levels, images), start=1)
         )
-        return FoundByModel(model, float(values[model][image_id]), found)
+        counts = ranking.counts[ranking.query_rows[image_id]]  # (L + 1,)
+        hits = levels[levels >= 0] == len(counts) - 1
+        curve = precision_recall(hits, int(counts[-1]))
+        return FoundByModel(model, float(values[model][image_id]), found, curve)
 
     def example(image_id: str) -> Example:
         results = tuple(result(image_id, model) for model in rankings)
         return Example(queries.photo(image_id), results)
 
     return [ExampleGroup(name, tuple(map(example, group))) for name, group in chosen.items()]
+
+
+def precision_recall(hits: np.ndarray, total: int) -> tuple[tuple[float, float], ...]:
+    """Return (recall, precision) in percent at each right image.
+
+    Args:
+        hits: bool of each rank, first rank first.
+        total: right images in the gallery.
+
+    Example:
+        >>> precision_recall(np.array([True, False, True]), 4)
+        ((25.0, 100.0), (50.0, 66.7))
+    """
+    ranks = np.flatnonzero(hits) + 1
+    number = np.arange(1, len(ranks) + 1)
+    recall, precision = 100 * number / max(total, 1), 100 * number / ranks
+    return tuple(zip(recall.round(1).tolist(), precision.round(1).tolist(), strict=True))
 
 
 def choose_queries(
@@ -196,17 +231,41 @@ class Images:
         rows = index[index["split"].isin(splits)]
         self.rows = rows.set_index("image_id", drop=False)
         self.landmarks = dict(zip(rows["image_id"], rows["landmark_id"], strict=True))
-        self.space = SPACE_OF_SPLIT[splits[0]]
+        spaces = rows["split"].map(SPACE_OF_SPLIT)  # a gallery may join splits of both
+        self.spaces = dict(zip(rows["image_id"], spaces, strict=True))
         self.paths = paths
         self.names = names
+
+    @classmethod
+    def of_work(cls, work: Path, *splits: str) -> "list[Images]":
+        """Open the images of each of these splits of a work folder, whose tables are read once.
+
+        Raises:
+            InvalidData: a file of the work folder is missing or cannot be read.
+        """
+        tables = [declared_table(name).read(work / declared_table(name).file) for name in READ]
+        shards = work / ARTIFACTS["shards"].file
+        index, paths, names = read_index(shards), class_paths(tables[0]), landmark_names(tables[1])
+        return [cls(shards, index, split, paths, names) for split in splits]
 
     def photo(self, image_id: str) -> ExamplePhoto:
         """A small copy of the image, with its classes and its attribution."""
         row: Any = self.rows.loc[image_id]
-        image = read_image(self.shards, row)
-        image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
+        image = self.thumbnail(image_id, THUMBNAIL)
         *above, finest = self.path(image_id)
         return ExamplePhoto(image, (self.names.get(finest, finest), *above[::-1]), Credit.of(row))
+
+    def thumbnail(self, image_id: str, side: int) -> Image.Image:
+        """A copy of the image of at most so many pixels on each side."""
+        row: Any = self.rows.loc[image_id]
+        image = read_image(self._tars, row)
+        image.thumbnail((side, side), Image.Resampling.LANCZOS)
+        return image
+
+    @cached_property
+    def _tars(self) -> Path | str:
+        """Place of the tars; at a URL it takes a request, which is not for every photo."""
+        return tar_folder(self.shards)
 
     def groups(self) -> dict[str, tuple[str, ...]]:
         """image_id -> the classes above its finest one, or that one if it is the only one."""
@@ -221,7 +280,53 @@ class Images:
 
     def path(self, image_id: str) -> tuple[str, ...]:
         """Names of the image's classes, coarse to fine."""
-        return self.paths[self.space, self.landmarks[image_id]]
+        return self.paths[self.spaces[image_id], self.landmarks[image_id]]
+
+
+class NameQueries:
+    """Class names as queries, with the interface of ``Images``: a photo is a card with the prompt.
+
+    Args:
+        paths: label paths of the finest classes, coarse to fine.
+        names: finest class as in label paths -> name, if it is known.
+        levels: names of the levels.
+        facts: level of the names, and prompts.
+        ids: of the queries, each the path of its class.
+    """
+
+    def __init__(
+        self,
+        paths: Collection[tuple[str, ...]],
+        names: Mapping[str, str],
+        levels: Sequence[str],
+        facts: Mapping[str, Any],
+        ids: Sequence[str],
+    ) -> None:
+        depth = levels.index(facts["level"]) + 1
+        known = {"/".join(path[:depth]): path[:depth] for path in paths}
+        finer = tuple(f"any {level_noun(level)}" for level in levels[depth:])
+        self.landmarks = {name: known[name] + finer for name in ids}
+        self.names, self.prompt, self.depth = names, facts["prompts"][0], depth
+
+    def photo(self, image_id: str) -> ExamplePhoto:
+        """Return a card with the first prompt."""
+        *above, name = self.path(image_id)[: self.depth]
+        text = self.prompt.replace("{}", self.names.get(name, name))
+        card = Image.new("RGB", (THUMBNAIL, THUMBNAIL), "white")
+        lines = "\n".join(textwrap.wrap(text, 18))
+        middle = THUMBNAIL / 2, THUMBNAIL / 2
+        draw = ImageDraw.Draw(card)
+        draw.multiline_text(middle, lines, "black", anchor="mm", align="center", font_size=20)
+        credit = Credit(text, UNKNOWN, UNKNOWN, "", "")
+        return ExamplePhoto(card, (self.names.get(name, name), *above[::-1]), credit)
+
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """image_id -> the classes above its finest one, or that one if it is the only one."""
+        return {i: self.path(i)[:-1] or self.path(i) for i in self.landmarks}
+
+    def path(self, image_id: str) -> tuple[str, ...]:
+        """Names of the query's classes, coarse to fine."""
+        return self.landmarks[image_id]
 
 
 def _spread(ids: Sequence[str], groups: Mapping[str, Hashable], count: int) -> list[str]:
@@ -233,8 +338,3 @@ def _spread(ids: Sequence[str], groups: Mapping[str, Hashable], count: int) -> l
         (others if groups[i] in seen else first).append(i)
         seen.add(groups[i])
     return (first + others)[:count]
-
-
-def by_chance(ids: Collection[str]) -> list[str]:
-    """Return the ids in a random order that does not depend on the other ids of the set."""
-    return sorted(ids, key=lambda i: sha256(i.encode()).digest())

@@ -156,7 +156,7 @@ def draw_class_sizes(sizes: Mapping[str, Sequence[int]], finest: str, theme: The
         axes = add_axes(figure, theme, grid_axis="both")
         for (split, counts), colour in zip(sizes.items(), cycle(theme.groups), strict=False):
             ordered = np.sort(np.asarray(counts))[::-1]
-            label = f"{split}: {count_text(len(ordered), 'class', 'classes')}, "
+            label = f"{split}: {count_text(len(ordered), 'class')}, "
             label += f"median {np.median(ordered):g}"
             ranks = np.arange(1, len(ordered) + 1)
             axes.step(ranks, ordered, where="mid", color=colour, linewidth=2, label=label)

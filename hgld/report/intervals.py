@@ -20,6 +20,7 @@ from hgld.bootstrap import (
     resample_means,
 )
 from hgld.errors import InvalidData
+from hgld.ranking.rankings import lower_is_better
 
 __all__ = ["Intervals", "measure_intervals"]
 
@@ -135,7 +136,8 @@ def _ties(drawn: _Drawn, evaluation: Mapping[str, Any], metric: str) -> frozense
     known = {run: mean for run, mean in means.items() if mean is not None}
     if not known:
         return frozenset()
-    best = max(known, key=lambda run: known[run])
+    choose = min if lower_is_better(metric) else max
+    best = choose(known, key=lambda run: known[run])
 
     def may_tie(run: str) -> bool:
         if known[run] == known[best]:

@@ -5,7 +5,6 @@ none is marked. A mean without any query value is nan and never the best.
 """
 
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,10 +13,13 @@ from typing import Any
 import pandas as pd
 
 from hgld.figures import DARK, LIGHT
+from hgld.ranking.rankings import lower_is_better
 from hgld.report.intervals import Intervals
+from hgld.report.latex import escape_latex, latex_row
 from hgld.words import count_text
 
 __all__ = [
+    "MEANINGS",
     "MetricRow",
     "best_run",
     "explain_metrics",
@@ -39,8 +41,28 @@ MEANINGS = {
     "first k, averaged over k.",
     "AP": "Average precision where an image is right if it shares the class at that level.",
     "mAP": "Average precision of the first k ranks only.",
+    "AHD": "Mean distance of the first k images in the tree, as a share of its height; lower is "
+    "better.",
+    "CPCC": "Correlation between the distances of class means and those of the classes in the "
+    "tree, from -1 to 1.",
+    "MS": "Mistake severity: distance in the tree of those first images that are wrong, as a share "
+    "of its height; lower is better.",
+    "HC": "Hierarchical consistency: share of queries for which the classes that most of the first "
+    "k images have, level by level, are a path of the tree.",
+    "HCA": "Hierarchical consistent accuracy: share of queries for which those classes are the "
+    "query's own, at all levels at once.",
+    "hF": "Harmonic mean of hP and hR.",
+    "hP": "Share of the labels of the first k images, at all levels, that are the query's.",
+    "hR": "Share of the query's labels in the gallery, at all levels, that the first k have.",
+    "H-P": "Hierarchical precision: share of right images among the first k, where each counts by "
+    "its relevance, at most that of the image at rank k.",
+    "H-R": "Share of all relevance in the gallery that the first k images have.",
+    "HOPS": "Hierarchically ordered preference score: how near the ranking is to the order by "
+    "level.",
     "P": "Share of right images among the first k.",
     "mMP": "Share of right images among the first k, or among as many as there are right ones.",
+    "TR": "Share of the right images that are among the first k, or of as many as fit there.",
+    "wAP": "Average precision at each level, in a weighted mean over the levels.",
     "R": "Share of queries with at least one right image among the first k.",
 }
 
@@ -112,7 +134,7 @@ def _about(model: Mapping[str, Any], seeds: int) -> str:
 
 
 def best_run(evaluation: Mapping[str, Any]) -> str | None:
-    """The run with the highest mean of the first metric."""
+    """The run with the best mean of the first metric."""
     runs, metric = evaluation["runs"], first_metric(evaluation)
     best = _best_value(runs, metric)
     return next((name for name, run in runs.items() if mean_of(run, metric) == best), None)
@@ -120,13 +142,15 @@ def best_run(evaluation: Mapping[str, Any]) -> str | None:
 
 def _best_value(runs: Mapping[str, Any], metric: str) -> float:
     values = [mean_of(run, metric) for run in runs.values()]
-    return max((value for value in values if not math.isnan(value)), default=math.nan)
+    best = min if lower_is_better(metric) else max
+    return best((value for value in values if not math.isnan(value)), default=math.nan)
 
 
 def first_metric(evaluation: Mapping[str, Any]) -> str:
-    """Return H-AP if it was measured, else the first metric."""
+    """Return H-AP if it was measured, else the first metric that is not a distance."""
     metrics: list[str] = evaluation["metrics"]
-    return "H-AP" if "H-AP" in metrics else metrics[0]
+    rising = [metric for metric in metrics if not lower_is_better(metric)]
+    return "H-AP" if "H-AP" in metrics else [*rising, *metrics][0]
 
 
 def skipped_queries(evaluation: Mapping[str, Any]) -> list[str]:
@@ -159,14 +183,6 @@ def mean_of(run: Mapping[str, Any], metric: str) -> float:
     return math.nan if value is None else float(value)
 
 
-SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{sign: rf"\{sign}" for sign in "&%$#_{}"},
-}
-
-
 def metrics_table(metrics: Sequence[str], rows: Sequence[MetricRow]) -> pd.DataFrame:
     """Return one row for each run: mean in [0, 1], deviation and interval of each metric."""
     columns: dict[str, list[object]] = {
@@ -195,9 +211,9 @@ def metrics_latex(metrics: Sequence[str], rows: Sequence[MetricRow]) -> str:
     ]
     for row in rows:
         means = map(_mean, row.values, row.deviations, row.best)
-        lines.append(_line([_escape(row.model), *means]))
+        lines.append(latex_row([escape_latex(row.model), *means]))
         if any(row.intervals):
-            lines.append(_line(["", *map(_interval, row.intervals)]))
+            lines.append(latex_row(["", *map(_interval, row.intervals)]))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
@@ -205,21 +221,23 @@ def _head(metrics: Sequence[str]) -> list[str]:
     """One line of names, or the metrics above their levels."""
     names = [metric.partition(":")[::2] for metric in metrics]
     if not any(level for _, level in names):
-        return [_line(["model", *(_escape(name) for name, _ in names)])]
+        return [latex_row(["model", *(escape_latex(name) for name, _ in names)])]
     above, rules, column = [""], [], 2
     for name, group in groupby(names, key=lambda name: name[0]):
         width = len(list(group))
         above.append(
-            rf"\multicolumn{{{width}}}{{c}}{{{_escape(name)}}}" if width > 1 else _escape(name)
+            rf"\multicolumn{{{width}}}{{c}}{{{escape_latex(name)}}}"
+            if width > 1
+            else escape_latex(name)
         )
         if width > 1:
             rules.append(rf"\cmidrule(lr){{{column}-{column + width - 1}}}")
         column += width
-    return [_line(above), *rules, _line(["model", *(_escape(level) for _, level in names)])]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
+    return [
+        latex_row(above),
+        *rules,
+        latex_row(["model", *(escape_latex(level) for _, level in names)]),
+    ]
 
 
 def _mean(value: float | None, deviation: float | None, best: bool) -> str:
@@ -231,7 +249,3 @@ def _mean(value: float | None, deviation: float | None, best: bool) -> str:
 
 def _interval(ends: tuple[float, float] | None) -> str:
     return rf"{{\scriptsize {100 * ends[0]:.1f}--{100 * ends[1]:.1f}}}" if ends else ""
-
-
-def _escape(text: str) -> str:
-    return re.sub(r"[\\~^&%$#_{}]", lambda found: SPECIAL[found[0]], text)

@@ -5,36 +5,24 @@ are embedded, once for light and once for dark screens; they are also written as
 and papers (PNG, SVG, PDF), and the table as CSV and LaTeX. Same input, same bytes.
 """
 
-import io
 import re
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
-from markupsafe import Markup
-from PIL import Image
 
 from hgld.artifacts import atomic_folder, write_csv
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.config import ReportOptions, StageContext
-from hgld.figures import LIGHT
 from hgld.report.charts import SECTIONS, Chart, draw_charts
+from hgld.report.class_table import ClassTable
 from hgld.report.counts import Counts, by_split
-from hgld.report.examples import Images, landmark_names
-from hgld.report.galleries import (
-    Gallery,
-    draw_retrievals,
-    draw_rows,
-    find_galleries,
-    frame_of,
-    note_unknown,
-    shorten,
-)
+from hgld.report.examples import Images, NameQueries, landmark_names
+from hgld.report.galleries import find_galleries
 from hgld.report.intervals import measure_intervals
+from hgld.report.latex import frame_latex
 from hgld.report.metrics_table import (
     MetricRow,
     explain_metrics,
@@ -46,12 +34,13 @@ from hgld.report.metrics_table import (
     skipped_queries,
 )
 from hgld.report.plans import ChartData
+from hgld.report.rendering import render_page, save_sheets, save_table
 from hgld.shards.index import level_columns, read_index, read_manifest
-from hgld.words import count_text, level_noun, shared_text
 
 __all__ = ["arrange", "describe_seeds", "write_report"]
 
 WORDS = 1.1  # height of a chart's title and caption in inches
+GAP = 2.5  # most inches by which a column is higher than the one beside it
 CELL = 65  # least width of a column of the table in pixels
 DEVIATION = 30  # pixels of a deviation beside a mean
 MARK = 13  # pixels of the mark around a best value
@@ -66,14 +55,17 @@ def arrange(charts: Sequence[Chart]) -> list[list[list[Chart]]]:
         if wide:
             rows += [[[chart]] for chart in some]
         else:
-            rows.append(_balance(list(some)))
+            rows += _balance(list(some))
     return rows
 
 
-def _balance(charts: list[Chart]) -> list[list[Chart]]:
-    """Split the charts into two columns of most similar height; the first chart stays first."""
+def _balance(charts: list[Chart]) -> list[list[list[Chart]]]:
+    """Split the charts into two columns of most similar height; the first chart stays first.
+
+    If one column is much higher, the last chart has a row of its own instead.
+    """
     if len(charts) == 1:
-        return [charts]
+        return [[charts]]
 
     def columns(sides: tuple[int, ...]) -> list[list[Chart]]:
         placed = list(zip(charts, (0, *sides), strict=True))
@@ -84,7 +76,10 @@ def _balance(charts: list[Chart]) -> list[list[Chart]]:
         # rounded, so that equal layouts tie in spite of float errors and the first one is taken
         return round(abs(heights[0] - heights[1]), 6)
 
-    return columns(min(product((0, 1), repeat=len(charts) - 1), key=gap))
+    best = min(product((0, 1), repeat=len(charts) - 1), key=gap)
+    if gap(best) > GAP:
+        return [*_balance(charts[:-1]), [charts[-1:]]]
+    return [columns(best)]
 
 
 def write_report(
@@ -121,12 +116,21 @@ def write_report(
     levels = tuple(str(name) for name in read_manifest(shards)["levels"])
     counts = Counts(hierarchy, index, levels)
     protocol, names = evaluation["protocol"], landmark_names(landmarks)
+    rankings = {
+        name: RankingFile.load(ranked_levels / f"{name}.npz") for name in evaluation["models"]
+    }
+    queries: Images | NameQueries
+    if "names" in protocol:
+        ids = [str(i) for i in next(iter(rankings.values())).query_ids]
+        queries = NameQueries(set(counts.paths.values()), names, levels, protocol["names"], ids)
+    else:
+        queries = Images(shards, index, protocol["query"], counts.paths, names)
     measured = ChartData(
         evaluation,
         levels,
         measure_intervals(per_query, evaluation, options.bootstrap),
-        {name: RankingFile.load(ranked_levels / f"{name}.npz") for name in evaluation["models"]},
-        Images(shards, index, protocol["query"], counts.paths, names),
+        rankings,
+        queries,
         Images(shards, index, protocol["gallery"], counts.paths, names),
     )
     galleries = list(find_galleries(per_query, measured, options))
@@ -139,11 +143,18 @@ def write_report(
             (folder / f"{chart.name}-dark.png").write_bytes(chart.dark)
             for form, content in chart.vectors.items():
                 (folder / f"{chart.name}.{form}").write_bytes(content)
-        _save_sheets(folder, galleries, levels, first_metric(evaluation))
+            if chart.table is not None:
+                save_table(folder, chart.name, chart.table)
+        save_sheets(folder, galleries, levels, first_metric(evaluation))
+        classes = ClassTable.of(per_query, measured)
+        write_csv(classes.long_table(), folder / "classes.csv")
+        latex = frame_latex(classes.wide_table(first_metric(evaluation)))
+        (folder / "classes.tex").write_text(latex, encoding="utf-8")
         write_csv(metrics_table(metrics, rows), folder / "metrics.csv")
         latex = metrics_latex(metrics, rows)
         (folder / "metrics.tex").write_text(latex, encoding="utf-8")
-        page = _render(
+        page = render_page(
+            "report.html",
             title=context.title or "Hierarchical retrieval",
             now=context.now,
             levels=levels,
@@ -166,8 +177,9 @@ def write_report(
             inverted=inverted_queries(evaluation),
             sections={title: arrange(some) for title, some in sections.items() if some},
             metric=first_metric(evaluation),
+            classes=classes.page_data(),
+            colours=[row.colours for row in rows],
             galleries=galleries,
-            note_unknown=note_unknown,
         )
         (folder / "report.html").write_text(page, encoding="utf-8")
 
@@ -198,41 +210,3 @@ def _table_width(metrics: Sequence[str], rows: Sequence[MetricRow]) -> int:
     cell += MARK * any(any(row.best) for row in rows)
     words = [max(map(len, re.split(r"[:(/]", metric))) for metric in metrics]
     return round(FIXED + sum(max(cell, LETTER * letters + 20) for letters in words))
-
-
-def _save_sheets(
-    folder: Path, galleries: Sequence[Gallery], levels: Sequence[str], metric: str
-) -> None:
-    for gallery in galleries:
-        for group in gallery.groups:
-            sheet = draw_retrievals(draw_rows(group, levels, metric), LIGHT)
-            (folder / f"{gallery.name}-{group.name}.png").write_bytes(sheet)
-
-
-def _render(**facts: Any) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("hgld"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(
-        png=lambda data: Markup(f"data:image/png;base64,{b64encode(data).decode()}"),
-        jpeg=_jpeg_source,
-        percent=_percent,
-    )
-    environment.filters.update(noun=level_noun, shorten=shorten, counted=count_text)
-    environment.globals.update(frame_of=frame_of, verdict_of=shared_text)
-    return environment.get_template("report.html").render(**facts)
-
-
-def _jpeg_source(image: Image.Image) -> Markup:
-    buffer = io.BytesIO()
-    image.convert("RGB").save(buffer, "JPEG", quality=82, optimize=True)
-    return Markup(f"data:image/jpeg;base64,{b64encode(buffer.getvalue()).decode()}")
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"

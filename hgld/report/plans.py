@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import pandas as pd
+
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.figures import Drawing, Theme
-from hgld.report.examples import Images
+from hgld.report.examples import Images, NameQueries
 from hgld.report.intervals import Intervals
 
 __all__ = ["ChartData", "ChartPlan"]
@@ -27,7 +29,7 @@ class ChartData:
     levels: Sequence[str]
     intervals: Intervals
     rankings: Mapping[str, RankingFile]
-    queries: Images
+    queries: Images | NameQueries
     gallery: Images
 
     @cached_property
@@ -53,10 +55,15 @@ class ChartData:
 
 @dataclass(frozen=True)
 class ChartPlan:
-    """A chart that can be drawn for a page."""
+    """A chart that can be drawn for a page.
+
+    Attributes:
+        table: the values in the chart, as ``hgld.report.latex.frame_cells`` takes them.
+    """
 
     name: str
     section: str
     title: str
     caption: str
     draw: Draw
+    table: pd.DataFrame | None = None

@@ -1,7 +1,9 @@
 """Inter-annotator agreement of two annotators, corrected for chance: Cohen's kappa, Gwet's AC1.
 
 Each value that both decided counts once, or is weighted by its images. ``drop`` and ``unsure`` are
-answers like any other: an annotator who drops a value that the other keeps disagrees. Kappa is not
+answers like any other: an annotator who drops a value that the other keeps disagrees. If kinds are
+paths of several levels, each level is measured: ``kind 1 of 3`` is the coarsest of three, and
+``kind`` the whole path. Kappa is not
 defined if both gave the same single answer throughout; a note then says so, and AC1 is still
 defined.
 
@@ -9,7 +11,9 @@ The interval is a bootstrap over values with a fixed seed, so the same files giv
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,12 +22,21 @@ from sklearn.metrics import cohen_kappa_score
 
 from hgld.artifacts.cells import guard_columns, unguard
 from hgld.bootstrap import CONFIDENCE, DRAWS, count_draws, find_ends
+from hgld.config import KIND_SEPARATOR
 from hgld.errors import InvalidData
+from hgld.hierarchy.kinds import classes_above
 from hgld.review.annotations import Annotation
 from hgld.review.row_base import EDITABLE
 from hgld.tasks import say
 
-__all__ = ["disagreements", "measure_agreement"]
+__all__ = [
+    "DIGITS",
+    "Annotations",
+    "answers_by_level",
+    "disagreements",
+    "measure_agreement",
+    "rename_in_agreement",
+]
 
 EXAMPLES = 3
 DIGITS = 6
@@ -34,6 +47,25 @@ ANSWERS: dict[str, Callable[[Annotation], str]] = {
     "supercategory": lambda one: one.place,
     "kind": lambda one: one.kind_place,
 }
+
+
+def answers_by_level(sides: Iterable[Annotations]) -> dict[str, Callable[[Annotation], str]]:
+    """Return ``ANSWERS``, and one for each level above the finest of kinds that are paths.
+
+    Example:
+        >>> bread = Annotation("v", "v", "keep", "bread", "food > bakery", "", 0, "", {})
+        >>> {of: answer(bread) for of, answer in answers_by_level([{"v": bread}]).items()}
+        {'supercategory': 'bread', 'kind': 'food > bakery', 'kind 1 of 2': 'food'}
+    """
+    kinds = {one.kind for side in sides for one in side.values()}
+    depth = max((len(classes_above(kind)) for kind in kinds), default=0)
+    above = {f"kind {level} of {depth}": partial(_class_above, level) for level in range(1, depth)}
+    return {**ANSWERS, **above}
+
+
+def _class_above(level: int, one: Annotation) -> str:
+    """Path of the class at a level of the kind, 1 the coarsest; the reason for none in brackets."""
+    return KIND_SEPARATOR.join(one.kind_place.split(KIND_SEPARATOR)[:level])
 
 
 def measure_agreement(
@@ -65,7 +97,7 @@ def measure_agreement(
 def _measure_all(
     a: Annotations, b: Annotations, keys: Sequence[str], seed: int
 ) -> Iterator[dict[str, Any]]:
-    """Measure supercategory and kind, each unweighted and, if there are weights, weighted.
+    """Measure supercategory, kind and its levels, unweighted and, if there are weights, weighted.
 
     Kind is measured only if both give one, since an annotator may leave it to the taxonomy.
     """
@@ -73,14 +105,14 @@ def _measure_all(
     weights = np.array([one.weight for one in heavier])
     by = {"values": np.ones(len(keys))}
     by |= {max(one.unit for one in heavier): weights} if weights.any() else {}
-    for of, answer in ANSWERS.items():
+    for of, answer in answers_by_level((a, b)).items():
         pairs = [(answer(a[key]), answer(b[key])) for key in keys]
         given = np.array([all(pair) for pair in pairs])
         for unit, weight in by.items():
             if (weight * given).any():
                 measured = [pair for pair in pairs if all(pair)]
                 yield {"of": of, "by": unit, **_measure(measured, weight[given], seed)}
-        if not given.all():
+        if of in ANSWERS and not given.all():
             say(
                 f"{of}: {(~given).sum():,} of {len(keys):,} values are left out, where one of the "
                 "two gives none; --taxonomy FILE fills them in"
@@ -109,6 +141,59 @@ def disagreements(a: Annotations, b: Annotations, names: tuple[str, str]) -> pd.
     columns = [*EDITABLE, *shown, *sides, "annotators"]
     sheet = guard_columns(pd.DataFrame(rows, columns=columns, dtype="str"))
     return sheet.assign(**{name: sheet[name].map(unguard) for name in ("landmarks", "images")})
+
+
+def rename_in_agreement(measured: Mapping[str, Any], present: Mapping[str, str]) -> dict[str, Any]:
+    """Return the document of ``agreement.json`` with the present names of supercategories.
+
+    Those that were merged are counted as one; their own counts stay in ``measured``, so that a
+    merge that is taken back separates them again. The measures stay: they are of the answers that
+    the annotators gave.
+
+    Args:
+        measured: the document.
+        present: name -> present name, of renamed and merged supercategories and of those that stay.
+
+    Example:
+        >>> rename_in_agreement({"confused": [{"pair": ["lake", "pub"]}]}, {"lake": "pond"})
+        {'confused': [{'pair': ['pond', 'pub']}]}
+    """
+    found = {name: part for name, part in deepcopy(dict(measured)).items() if name != "measured"}
+    found |= deepcopy(measured.get("measured", {}))
+    own = {name: deepcopy(found[name]) for name in ("supercategories", "confused") if name in found}
+    for row in found.get("supercategories", ()):
+        row["supercategory"] = present.get(row["supercategory"], row["supercategory"])
+    for row in found.get("confused", ()):
+        row["pair"] = [present.get(name, name) for name in row["pair"]]
+    names = [row["supercategory"] for row in found.get("supercategories", ())]
+    if len({*names}) == len(names):
+        return found
+    return {**found, **_counted_together(found), "measured": own}
+
+
+def _counted_together(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the counts of ``measure_agreement`` with one row for each name and pair."""
+    rows, pairs = dict[str, dict[str, Any]](), dict[tuple[str, ...], dict[str, Any]]()
+    for row in found["supercategories"]:
+        same = rows.setdefault(row["supercategory"], {**row, "a": 0, "b": 0, "both": 0})
+        same |= {side: same[side] + row.get(side, 0) for side in ("a", "b", "both")}
+    for row in found.get("confused", ()):
+        pair = tuple(sorted(row["pair"]))
+        if pair[0] == pair[1]:  # they gave one answer, as it is now
+            rows[pair[0]]["both"] += row["values"]
+            continue
+        same = pairs.setdefault(pair, {"pair": list(pair), "values": 0, "examples": []})
+        same["values"] += row["values"]
+        same["examples"] = sorted([*same["examples"], *row["examples"]])[:EXAMPLES]
+    for row in rows.values():
+        row["share"] = row["both"] / max(row["a"] + row["b"] - row["both"], 1)
+    either = {name: row["a"] + row["b"] for name, row in rows.items()}
+    return {
+        "supercategories": sorted(
+            rows.values(), key=lambda row: (-either[row["supercategory"]], row["supercategory"])
+        ),
+        "confused": sorted(pairs.values(), key=lambda row: (-row["values"], row["pair"])),
+    }
 
 
 def _differ(one: Annotation, other: Annotation) -> bool:

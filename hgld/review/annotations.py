@@ -63,15 +63,15 @@ class Annotation:
         return f"({self.decision})" if self.decision else ""
 
 
-def read_both(one: Path, other: Path) -> tuple[dict[str, Annotation], dict[str, Annotation]]:
-    """Read two files; by label if one of them has no keys.
+def read_both(*paths: Path) -> tuple[dict[str, Annotation], ...]:
+    """Read two or more files; by label if one of them has no keys.
 
     Raises:
         InvalidData: as ``read_annotations``.
     """
-    a, b = (read_sheets(path)[0] for path in (one, other))
-    keyed = "key" in a.columns and "key" in b.columns
-    return _annotations(a, by_label=not keyed), _annotations(b, by_label=not keyed)
+    sheets = [read_sheets(path)[0] for path in paths]
+    keyed = all("key" in sheet.columns for sheet in sheets)
+    return tuple(_annotations(sheet, by_label=not keyed) for sheet in sheets)
 
 
 def read_annotations(path: Path) -> dict[str, Annotation]:

@@ -107,16 +107,17 @@ def apply_sheets(
     sheets = [sheet for found in files.values() for sheet in found]
     wanted, bulk = _read_all(sheets, values, clusters, label_vectors, kinds, sure)
     accepted = {
-        key: WantedDecision("keep", supercategory, kinds[supercategory], why)
+        key: WantedDecision("keep", supercategory, kinds[supercategory], why, supersedes=made_from)
         for key, (supercategory, why) in bulk.accepted.items()
         if values[key].in_force is None
+        for made_from in [tuple(sorted(head.id for head in values[key].heads))]
     }
     together = dict(zip(cluster_edits["key"], cluster_edits["with_key"], strict=True))
     edits = [edit for edit in bulk.edits if together.get(edit["key"]) != edit["with_key"]]
     source = ", ".join(path.name for path in files)
     signed = _sign([hash_file(path) for path in files], who, when, source)
     changes = _changes({**accepted, **wanted}, values, kinds, who)
-    new_edits = table_of("cluster_edits", [{**edit, **signed} for edit in edits])
+    new_edits = table_of("cluster_edits", [{**edit, **signed, "follows": ""} for edit in edits])
     return Applied(
         pd.concat([decisions, _new_decisions(changes, values, signed)], ignore_index=True),
         pd.concat([cluster_edits, new_edits], ignore_index=True),
@@ -136,6 +137,7 @@ def apply_choices(
     who: str,
     when: str,
     source: str,
+    sitting: str = "",
 ) -> Applied:
     """Append a row to ``decisions`` for each of some rows of ``review.csv``, given as cells.
 
@@ -149,6 +151,7 @@ def apply_choices(
         who: name that signs them.
         when: date.
         source: name of what they were made in, for the log.
+        sitting: choices with the same one, person and date are one entry of the log.
 
     Raises:
         InvalidData: all faults of all choices; nothing is appended.
@@ -163,7 +166,8 @@ def apply_choices(
     found = read_values(Sheet(source, names, rows), values, kinds)
     if found.faults:
         raise InvalidData(*_report(source, found.faults))
-    signed = _sign([str(sorted(row.cells.items())) for row in rows], who, when, source)
+    made_of = [sitting] if sitting else [str(sorted(row.cells.items())) for row in rows]
+    signed = _sign(made_of, who, when, source)
     changes = _changes(found.wanted, values, kinds, who)
     new = _new_decisions(changes, values, signed)
     return Applied(pd.concat([decisions, new], ignore_index=True), cluster_edits, changes)
@@ -203,7 +207,7 @@ def _read_all(
 def _values(
     clusters: pd.DataFrame, decisions: pd.DataFrame, hints: Mapping[str, str]
 ) -> dict[str, Value]:
-    """Return key -> value; including decisions without a value, since the sheet shows them."""
+    """Return key -> value; including decisions without a value, since a sheet may show them."""
     decided = Decided(decisions)
     gone = {
         d.key: Value(
@@ -214,7 +218,7 @@ def _values(
             decided.heads(d.key, label),
             {},
         )
-        for d in decided.all()
+        for d in decided.all_heads()
         for label in [d.key if d.key_type == "label" else ""]
     }
     columns = zip(
@@ -230,8 +234,8 @@ def _values(
     return {**gone, **{key: Value(*cells) for key, cells in keyed}}  # a current value wins
 
 
-def describe_changes(applied: Applied) -> list[str]:
-    """Return the changes counted by kind, each kind with examples, in lines."""
+def describe_changes(applied: Applied) -> list[tuple[str, str]]:
+    """Return the number of changes of each kind, and the kind with examples."""
     examples: dict[str, list[str]] = {kind: [] for kind in get_args(ChangeKind)}
     for change in applied.changes:
         examples[change.kind].append(_example(change))
@@ -243,7 +247,8 @@ def describe_changes(applied: Applied) -> list[str]:
     for kind, found in examples.items():
         more = [f"and {len(found) - EXAMPLES:,} more"] if len(found) > EXAMPLES else []
         if found:
-            lines.append(f"{len(found):>7,} {kind}: {'; '.join(found[:EXAMPLES] + more)}")
+            shown = "; ".join(found[:EXAMPLES] + more)
+            lines.append((f"{len(found):>7,} ", f"{kind}: {shown}"))
     return lines
 
 
@@ -324,11 +329,12 @@ def _kind(now: WantedDecision, value: Value, kinds: Mapping[str, str], who: str)
         return "confirmed" if now.confirmed else "unchanged"
     if any(now == as_wanted(old, kinds) for old in known):
         return "unchanged"
+    answer = answer_of(now.decision, now.supercategory)
+    others = {head.answer for head in value.heads if head.id not in made_from} - {answer}
+    if others - (set() if made_from else {"open"}):
+        return "conflict"
     if before is None:
         return "first decision"
-    answer = answer_of(now.decision, now.supercategory)
-    if any(head.answer != answer for head in value.heads if head.id not in made_from):
-        return "conflict"
     if before.rivals:
         return "settled"
     if answer == before.answer:

@@ -33,13 +33,15 @@ def blind_sheet(
     taxonomy: pd.DataFrame,
     decisions: pd.DataFrame,
     class_hints: pd.DataFrame,
+    class_labels: pd.DataFrame | None = None,
     *,
     seed: int,
     hints: bool,
 ) -> pd.DataFrame:
     """Return one undecided row for each value, shuffled by the seed; optionally without hints."""
     none = decisions[:0]
-    sheet = list_values(clusters, landmark_values, landmarks, taxonomy, none, class_hints)
+    tables = (clusters, landmark_values, landmarks, taxonomy, none, class_hints, class_labels)
+    sheet = list_values(*tables)
     order = np.random.default_rng(seed).permutation(len(sheet))
     sheet = sheet.iloc[order].drop(columns=["status", "conflict", *([] if hints else HINTS)])
     bases = (base_of(key, (), row) for row, key in enumerate(sheet["key"], 1))

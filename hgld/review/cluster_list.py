@@ -17,6 +17,7 @@ from hgld.review.suggestions import DROP
 __all__ = ["list_clusters", "members_hash"]
 
 LARGEST = 5  # values named for each cluster
+ABOVE = "level_"  # columns of the clusters of the levels above
 
 
 def list_clusters(sheet: pd.DataFrame, cluster_summary: pd.DataFrame) -> pd.DataFrame:
@@ -31,7 +32,9 @@ def list_clusters(sheet: pd.DataFrame, cluster_summary: pd.DataFrame) -> pd.Data
         for i, rows in groups.groupby("cluster")
     ]
     ordered = sorted(rows, key=lambda row: (-row[0], row[1]))
-    return table_of("review_clusters", [row for _, _, row in ordered])
+    table = table_of("review_clusters", [row for _, _, row in ordered])
+    above = cluster_summary.set_index("cluster").filter(like=ABOVE)
+    return table.join(above, on="cluster") if len(above.columns) else table
 
 
 def members_hash(keys: Iterable[str]) -> str:

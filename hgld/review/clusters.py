@@ -19,7 +19,8 @@ from scipy.spatial.distance import cdist
 
 from hgld.artifacts import Vectors
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.cluster import count_different, k_means, nearest_to_mean, vectors_of
+from hgld.hierarchy.cluster import vectors_of
+from hgld.hierarchy.vector_clusters import count_different, k_means, nearest_to_mean
 from hgld.review.cluster_list import members_hash
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.words import nearest

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from hgld.hierarchy.columns import records
-from hgld.hierarchy.decisions import Decided, kinds_of
-from hgld.hierarchy.label import fault_of_place
+from hgld.hierarchy.decisions import Decided, fault_of_place, kinds_of
 
 __all__ = ["check_decisions", "sides_of"]
 

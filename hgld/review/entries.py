@@ -1,14 +1,16 @@
-"""Entries of the labels: the rows that one apply, save or undo wrote together.
+"""Entries of the labels: the rows of one apply, one undo, or one person's sitting at a page.
 
 The column ``entry`` of decisions.csv, cluster_edits.csv and taxonomy_edits.csv holds the id of the
 entry and, after a blank, the name of its source (a file, ``page``, ``taxonomy``, ``undo``,
 ``redo``). Rows without one, of older files or written by hand, form an entry for each person and
-day.
+day. Rows have a day but no time: the decisions of a day are in the order of their file, and edits
+name in ``follows`` the entry that they come after.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 import pandas as pd
@@ -18,12 +20,12 @@ from hgld.hierarchy.columns import records
 from hgld.hierarchy.decisions import ID_LENGTH, Decided, Decision, short_hash
 from hgld.words import count_text, nearest, single_blanks
 
-__all__ = ["Entry", "entry_of", "find_entry", "list_entries"]
+__all__ = ["Entry", "entry_of", "find_entry", "is_taken_back", "list_entries"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One apply, save or undo.
+    """One apply, undo, or sitting at a page.
 
     Attributes:
         number: its place in the log, from 1 on; it may change if branches are merged.
@@ -63,12 +65,33 @@ def list_entries(
         for edit in records(table):
             name = edit["entry"], edit["who"], edit["when"]
             found.setdefault(name, ([], [], []))[part].append(edit)
-    dated = sorted(found.items(), key=lambda pair: pair[0][2])
-    return [
-        Entry(number, name or short_hash(f"{who} {when}", ID_LENGTH), who, when, source, *made)
-        for number, ((entry, who, when), made) in enumerate(dated, 1)
+    entries = [
+        Entry(0, name or short_hash(f"{who} {when}", ID_LENGTH), who, when, source, *made)
+        for (entry, who, when), made in found.items()
         for name, _, source in [entry.partition(" ")]
     ]
+    return [replace(entry, number=i) for i, entry in enumerate(_in_time(entries), 1)]
+
+
+def _in_time(entries: Sequence[Entry]) -> list[Entry]:
+    """Return entries by day, and edits right after the entry that they follow.
+
+    Edits of older files, which name none, are the last ones of their day.
+    """
+    day_of = {entry.id: entry.when for entry in entries}
+    later = defaultdict[str, list[Entry]](list)  # id of an entry, or a day -> what follows
+    for entry in entries:
+        follows = "" if entry.rows else next(iter([*entry.edits, *entry.cells]))["follows"]
+        if follows in day_of:
+            later[follows if day_of[follows] == entry.when else entry.when].append(entry)
+    placed = {entry.id for after in later.values() for entry in after}
+    found = []
+    for day, made in groupby(sorted(entries, key=lambda one: one.when), lambda one: one.when):
+        waiting = [*later[day], *(entry for entry in made if entry.id not in placed)][::-1]
+        while waiting:
+            found.append(waiting.pop())
+            waiting += later.pop(found[-1].id, [])[::-1]
+    return found
 
 
 def find_entry(entries: Sequence[Entry], asked: str) -> Entry:
@@ -83,6 +106,27 @@ def find_entry(entries: Sequence[Entry], asked: str) -> Entry:
     near = nearest(asked, [entry.id for entry in entries])
     total = count_text(len(entries), "entry", "entries")
     raise UsageError(f"no entry {asked} in the log of {total}; `hgld reviews log` lists them{near}")
+
+
+def is_taken_back(entry: Entry, entries: Sequence[Entry]) -> bool:
+    """Whether an edit of the taxonomy was undone, and not redone since.
+
+    Their records do not name each other: an undo puts the cells back to what they were.
+    """
+
+    def cells_of(one: Entry, side: str) -> list[tuple[str, str]]:
+        return sorted((row["column"], row[side]) for row in one.cells if row["table"] == "taxonomy")
+
+    names = {row["key"] for row in entry.cells} | {row["after"] for row in entry.cells}
+    sides = {"undo": ("after", 1), "redo": ("before", -1)}
+    found = 0
+    for later in entries[entry.number :]:
+        side, sign = sides.get(later.source, ("", 0))
+        if sign and later.cells and names.issuperset(
+            row["key"] for row in later.cells if row["table"] == "taxonomy"
+        ):  # fmt: skip
+            found += sign * (cells_of(later, side) == cells_of(entry, "before"))
+    return found > 0
 
 
 def entry_of(made_of: Sequence[str], who: str, when: str, source: str) -> str:

@@ -10,14 +10,13 @@ before it is answered, and a page keeps what was not answered.
 import json
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from socketserver import TCPServer
 from threading import Event, Thread
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 from urllib.parse import parse_qs, urlsplit
 
 from hgld.errors import DISK_FULL, HgldError, InvalidData, UsageError
@@ -40,30 +39,40 @@ HEADERS = {
 Rows = Sequence[Mapping[str, str]]
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(Protocol):
     """Content of the server.
 
     Attributes:
-        page: returns the HTML of the page.
-        photos: returns the photos of a value, each with its captions and ``src``, by its key.
-        photo: returns the JPEG of a ``src``; None if there is none.
-        save: appends decisions of a person; returns facts for the page.
-        undo: takes an entry back in a person's name; returns facts for the page.
-        comment: appends a comment of a person on a key.
-        edit_taxonomy: makes an edit in a person's name, with the keys of the values that a split
-            takes; returns facts for the page.
         decisions: decisions on the values of the page.
     """
 
-    page: Callable[[], str]
-    photos: Callable[[str], list[dict[str, str]]]
-    photo: Callable[[str], bytes | None]
-    save: Callable[[str, Rows], Mapping[str, object]]
-    undo: Callable[[str, str], Mapping[str, object]]
-    comment: Callable[[str, str, str], None]
-    edit_taxonomy: Callable[[str, Mapping[str, str], Sequence[str]], Mapping[str, object]]
     decisions: LiveDecisions
+
+    def page(self) -> str:
+        """Return the HTML of the page."""
+
+    def photos(self, key: str) -> list[dict[str, str]]:
+        """Return the photos of a value, each with its captions and ``src``."""
+
+    def photo(self, name: str) -> bytes | None:
+        """Return the JPEG of a ``src``; None if there is none."""
+
+    def save(self, who: str, rows: Rows, sitting: str) -> Mapping[str, object]:
+        """Append decisions of a person in one sitting; return facts for the page."""
+
+    def undo(self, who: str, entry: str, rows: Sequence[str]) -> Mapping[str, object]:
+        """Take back an entry, or rows of it by their ids, in a person's name; return facts."""
+        raise InvalidData("this page takes nothing back by entries")
+
+    def comment(self, who: str, key: str, text: str) -> None:
+        """Append a comment of a person on a value."""
+        raise InvalidData("this page has no comments")
+
+    def edit_taxonomy(
+        self, who: str, edit: Mapping[str, str], keys: Sequence[str]
+    ) -> Mapping[str, object]:
+        """Make an edit in a person's name; a split takes the values of the keys; return facts."""
+        raise InvalidData("this page has no taxonomy")
 
 
 class ReviewServer(ThreadingHTTPServer):
@@ -217,11 +226,13 @@ class _Connection(BaseHTTPRequestHandler):
         rows = body.get("rows")
         if not isinstance(rows, list) or not all(map(_is_row, rows)):
             raise InvalidData("rows: expected a list of objects of short texts")
-        self._send_news(body, self.server.site.save(_text(body, "who"), rows))
+        who, sitting = _text(body, "who"), _text(body, "sitting") if "sitting" in body else ""
+        self._send_news(body, self.server.site.save(who, rows, sitting))
 
     def _undo(self) -> None:
         body = self._body()
-        undone = self.server.site.undo(_text(body, "who"), _text(body, "entry"))
+        who, entry, rows = _text(body, "who"), _text(body, "entry"), _texts(body, "rows")
+        undone = self.server.site.undo(who, entry, rows)
         self._send_news(body, undone)
 
     def _comment(self) -> None:
@@ -231,9 +242,9 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _edit_taxonomy(self) -> None:
         body = self._body()
-        who, edit, keys = _text(body, "who"), body.get("edit"), body.get("keys", [])
-        if not _is_row(edit) or not isinstance(keys, list) or not all(_is_short(k) for k in keys):
-            raise InvalidData("edit: expected an object of short texts; keys: a list of them")
+        who, edit, keys = _text(body, "who"), body.get("edit"), _texts(body, "keys")
+        if not _is_row(edit):
+            raise InvalidData("edit: expected an object of short texts")
         self._send_news(body, self.server.site.edit_taxonomy(who, edit, keys))
 
     def _send_news(self, body: Mapping[str, Any], facts: Mapping[str, object]) -> None:
@@ -300,3 +311,15 @@ def _text(body: Mapping[str, Any], name: str) -> str:
     if not isinstance(text, str) or not single_blanks(text) or len(text) > LONGEST_TEXT:
         raise InvalidData(f"{name}: expected a text of at most {LONGEST_TEXT} characters")
     return single_blanks(text)
+
+
+def _texts(body: Mapping[str, Any], name: str) -> list[str]:
+    """Return a list of short texts of a request, empty if it is missing.
+
+    Raises:
+        InvalidData: it is something else.
+    """
+    texts = body.get(name, [])
+    if not isinstance(texts, list) or not all(map(_is_short, texts)):
+        raise InvalidData(f"{name}: expected a list of short texts")
+    return texts

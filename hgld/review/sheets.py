@@ -24,11 +24,12 @@ from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of
 from hgld.review.cluster_list import list_clusters
 from hgld.review.evidence import evidence_of, has_changed
 from hgld.review.row_base import EDITABLE, base_of, cells_of
-from hgld.review.suggestions import class_of_decision, fit_model, suggest
+from hgld.review.suggestions import ValueModel, class_of_decision, fit_model, suggest
 from hgld.review.taxonomy import list_taxonomy
 from hgld.words import count_text
 
 __all__ = [
+    "fit_decisions",
     "hints_of",
     "in_review_order",
     "list_decisions",
@@ -55,6 +56,7 @@ def write_sheets(
     class_labels: pd.DataFrame | None = None,
     label_vectors: Vectors | None = None,
     taxonomy_vectors: Vectors | None = None,
+    image_vectors: Vectors | None = None,
     *,
     options: ReviewOptions,
     context: StageContext,
@@ -64,23 +66,35 @@ def write_sheets(
     Returns:
         ``review``, ``review_clusters`` and ``review_taxonomy``.
     """
-    sheet = list_values(
-        clusters,
-        landmark_values,
-        landmarks,
-        taxonomy,
-        decisions,
-        class_hints,
-        label_vectors,
-        taxonomy_vectors,
-    )
-    if class_labels is not None:
-        sheet = _with_labels(sheet, class_labels)
+    of_values = (clusters, landmark_values, landmarks, taxonomy, decisions, class_hints)
+    model = None
+    if not all(
+        decision and decision.decides for decision in Decided(decisions).of_values(clusters)
+    ):
+        vectors = label_vectors, taxonomy_vectors, image_vectors
+        model = fit_decisions(clusters, taxonomy, decisions, *vectors)
+    sheet = list_values(*of_values, class_labels, model)
     return (
         guard_columns(sheet),
         guard_columns(list_clusters(sheet, cluster_summary)),
         guard_columns(list_taxonomy(sheet, taxonomy)),
     )
+
+
+def fit_decisions(
+    clusters: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    decisions: pd.DataFrame,
+    label_vectors: Vectors | None,
+    taxonomy_vectors: Vectors | None,
+    image_vectors: Vectors | None = None,
+) -> ValueModel | None:
+    """Fit the model of suggestions to the decisions in force; None without vectors."""
+    if label_vectors is None or taxonomy_vectors is None:
+        return None
+    answers = [class_of_decision(decision) for decision in Decided(decisions).of_values(clusters)]
+    vectors = label_vectors, taxonomy_vectors, image_vectors
+    return fit_model(clusters, answers, taxonomy, *vectors)
 
 
 def list_values(
@@ -90,8 +104,8 @@ def list_values(
     taxonomy: pd.DataFrame,
     decisions: pd.DataFrame,
     class_hints: pd.DataFrame,
-    label_vectors: Vectors | None = None,
-    taxonomy_vectors: Vectors | None = None,
+    class_labels: pd.DataFrame | None = None,
+    model: ValueModel | None = None,
 ) -> pd.DataFrame:
     """Return the sorted rows of ``review.csv``, each with the decision in force or a suggestion.
 
@@ -101,7 +115,7 @@ def list_values(
     longer exists are in the last rows, ``stale`` and without a cluster.
 
     A suggestion is the supercategory with the same name as the value; else the hint of its class;
-    else the answer of a model of the decisions, if there are vectors; else the most frequent one of
+    else the answer of the model of the decisions, if there is one; else the most frequent one of
     the decided values in the cluster, weighted by their landmarks. A single decided value is not
     enough for the last one.
     """
@@ -109,10 +123,6 @@ def list_values(
     in_force = decided.of_values(clusters)
     hints = hints_of(class_hints)
     evidence = evidence_of(clusters, hints)
-    model = None
-    if label_vectors and taxonomy_vectors and not all(d and d.decides for d in in_force):
-        answers = [class_of_decision(decision) for decision in in_force]
-        model = fit_model(clusters, answers, taxonomy, label_vectors, taxonomy_vectors)
     suggestions = suggest(clusters, in_force, kinds, class_hints, model)
     sheet = clusters.assign(
         key=value_keys(clusters),
@@ -135,7 +145,8 @@ def list_values(
         for number, row in enumerate(records(sheet), 1)
         for label in [row["instance_of"] or row["key"]]
     )
-    return sheet.assign(base=list(map(str, bases)))
+    sheet = sheet.assign(base=list(map(str, bases)))
+    return sheet if class_labels is None else _with_labels(sheet, class_labels)
 
 
 def list_decisions(
@@ -158,7 +169,7 @@ def list_decisions(
         ),
         *(
             (d.key, d.key * (d.key_type == "qid"), d.key, "")
-            for d in decided.all()
+            for d in decided.all_heads()  # also of values that an undo left open
             if d.key not in here
         ),
     ]
@@ -234,6 +245,7 @@ def require_decisions(
     class_labels: pd.DataFrame | None = None,
     label_vectors: Vectors | None = None,
     taxonomy_vectors: Vectors | None = None,
+    image_vectors: Vectors | None = None,
     *,
     options: ReviewOptions,
     context: StageContext,
@@ -259,7 +271,7 @@ def require_decisions(
     conflicts = value_keys(landmark_values[np.array(in_conflict, dtype=bool)]).nunique()
     more = f"; {CONFLICTS.format(count_text(conflicts, 'value'))}" if conflicts else ""
     raise WaitingForReview(
-        f"{count_text(values, 'value')} of {count_text(waiting, 'landmark')} "
+        f"{count_text(values, 'value')} of {count_text(waiting, context.source.class_noun)} "
         f"{'is' if values == 1 else 'are'} open ({1 - waiting / total:.1%} of {total:,} decided"
         f"{seen}; review.min_coverage is {options.min_coverage:.1%}){more}"
     )

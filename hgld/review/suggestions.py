@@ -1,9 +1,11 @@
 """Suggestions for values: their name, Wikidata's classes, a model of the decisions, cluster votes.
 
-The first of these that has an answer is the suggestion. The model is a multinomial logistic
-regression on the values' vectors, with "drop" as a class. The names and definitions of the taxonomy
-are examples of their supercategories, so it answers before the first decision. The review page fits
-the same model to the same vectors as decisions are made (``templates/review/model.js``).
+The first of these that has an answer is the suggestion. The model is the mean of a multinomial
+logistic regression on the values' vectors, with those of their photos if there are any, and of
+votes of the decided values that are near, with "drop" as a class. Regression alone answers wrongly,
+and firmly, for a value unlike all others. The names and definitions of the taxonomy are examples of
+their supercategories, so the model answers before the first decision. The review page fits the same
+model to the same vectors as decisions are made (``templates/review/model.js``).
 """
 
 import re
@@ -32,6 +34,7 @@ __all__ = [
     "DROP",
     "PRIORS",
     "PRIOR_PAIRS",
+    "Examples",
     "Suggestion",
     "ValueModel",
     "calibrate",
@@ -39,7 +42,7 @@ __all__ = [
     "fit_model",
     "fit_weights",
     "head_noun",
-    "measure",
+    "predict",
     "suggest",
 ]
 
@@ -47,15 +50,17 @@ DROP = "drop"  # as a suggestion: that the value is to be dropped
 FEWEST_VOTERS = 2  # decided values that a cluster needs for a suggestion to its other values
 DIMENSIONS = 192
 WORDS, WORD_SHARE = 512, 0.2  # hashed words of the labels, and their length beside a vector of 1
-TEXT_SHARE = 2.0  # weight of a text of the taxonomy in the choice of the dimensions
+PHOTO_SHARE = 0.5  # length of the photos' part beside a vector of 1
+TEXT_COUNT = 3.0  # decisions that a text of the taxonomy counts as
 LENGTH, CONSTANT = 10.0, 2.0  # of a vector, and of the constant beside it
 DROP_PENALTY = 3.0  # dropped values have little in common, so their class must not be learned fast
 FOLDS = 3
 PRIORS = {"name": (98, 100), "class": (16, 20), "votes": (4, 10)}  # right, of; before any decision
-# Factors of log odds, drop, likeness to an example of the class and of another one, constant.
-CALIBRATION = (0.5, -0.5, 3.5, -1.0, -3.0)
+# Factors of log odds, drop, likeness to an example of the class and of another one, constant:
+# before any decision, the probabilities of the model are taken as they are.
+CALIBRATION = (1.0, 0.0, 0.0, 0.0, 0.0)
 CALIBRATION_STEPS = 100
-PRIOR_PAIRS = 40.0  # how firmly the calibration is held there
+PRIOR_PAIRS = 150.0  # how firmly the calibration is held there
 
 
 @dataclass(frozen=True)
@@ -68,53 +73,68 @@ class Suggestion:
 
 
 @dataclass(frozen=True)
+class Examples:
+    """Texts of the taxonomy and decided values, which the model learns from.
+
+    Attributes:
+        inputs: (M, D + 1).
+        classes: (M,) class of each.
+        counts: (M,) decisions that each counts as.
+    """
+
+    inputs: np.ndarray
+    classes: np.ndarray
+    counts: np.ndarray
+
+    def with_decided(self, inputs: np.ndarray, classes: np.ndarray) -> "Examples":
+        """Return these examples and decided values, which count once."""
+        parts = (self.inputs, inputs), (self.classes, classes), (self.counts, np.ones(len(inputs)))
+        return Examples(*map(np.concatenate, parts))
+
+
+@dataclass(frozen=True)
 class ValueModel:
-    """Multinomial logistic regression of the decisions.
+    """Decisions of people about values like these.
 
     Attributes:
         classes: the supercategories, sorted, and ``DROP``.
         values: (N, D) int8, one row a value.
         texts: (T, D) int8, names and definitions of supercategories.
-        text_classes: (T,) class of each text.
+        text_examples: the texts with their classes.
         scale: (D,) factor of each column of both.
-        weights: (D + 1, C).
+        weights: (D + 1, C), of the regression.
         calibration: see ``calibrate``.
+        probabilities: (N, C) of each class for each value, before calibration.
+        measured: (N, 5), see ``predict``.
     """
 
     classes: list[str]
     values: np.ndarray
     texts: np.ndarray
-    text_classes: np.ndarray
+    text_examples: Examples
     scale: np.ndarray
     weights: np.ndarray
     calibration: np.ndarray
+    probabilities: np.ndarray
+    measured: np.ndarray
 
     @property
     def inputs(self) -> np.ndarray:
         """(N, D + 1) inputs of the regression, the constant last."""
         return _inputs(self.values, self.scale)
 
-    @property
-    def text_inputs(self) -> np.ndarray:
-        """(T, D + 1) inputs of the texts."""
-        return _inputs(self.texts, self.scale)
-
-    @property
-    def probabilities(self) -> np.ndarray:
-        """(N, C) of each class for each value, before calibration."""
-        return np.asarray(softmax(self.inputs @ self.weights, axis=1))
-
     def facts(self) -> dict[str, Any]:
         """The model for the page: arrays as base64 of int8 and float32."""
         pack = {"values": self.values, "texts": self.texts, "weights": self.weights.astype("<f4")}
         return {
             "classes": self.classes,
-            "textClasses": self.text_classes.tolist(),
+            "textClasses": self.text_examples.classes.tolist(),
             "scale": self.scale.tolist(),
             "calibration": self.calibration.tolist(),
             "dropPenalty": DROP_PENALTY,
             "constant": CONSTANT,
             "length": LENGTH,
+            "textCount": TEXT_COUNT,
             "priorPairs": PRIOR_PAIRS,
             "calibrationSteps": CALIBRATION_STEPS,
             "priors": {name: right / of for name, (right, of) in PRIORS.items()},
@@ -128,11 +148,13 @@ def fit_model(
     taxonomy: pd.DataFrame,
     label_vectors: Vectors,
     taxonomy_vectors: Vectors,
+    image_vectors: Vectors | None = None,
 ) -> ValueModel | None:
     """Fit the model to the class of each row of ``clusters``, empty if it is open.
 
     Its calibration is cross-validated: each decided value is predicted by a model of the others.
-    None without vectors of the taxonomy.
+    None without vectors of the taxonomy. With image vectors, values are also near if their photos
+    are, and to a text of the taxonomy if one CLIP made both.
 
     Example:
         >>> taxonomy = pd.DataFrame({"supercategory": ["lake", "mine"], "definition": ["", ""]})
@@ -157,25 +179,28 @@ def fit_model(
         label_vectors.vectors[[row_of[key] for key in keys]],
         taxonomy_vectors.vectors[used],
         [*clusters["instance_of"], *names],
+        _photo_part(keys, taxonomy_vectors.vectors[used], label_vectors, image_vectors),
     )
     text_classes = np.array([class_of[name] for name in names])
-    x, fixed = _inputs(values, scale), _inputs(of_texts, scale)
-    of_row = [class_of.get(answer, -1) for answer in answers]
-    decided = np.flatnonzero(np.array(of_row, dtype=int) >= 0)
-    y = np.array(of_row, dtype=int)[decided]
-    start = fit_weights(fixed, text_classes, len(classes))
+    counts = np.full(len(used), TEXT_COUNT)
+    fixed = Examples(_inputs(of_texts, scale), text_classes, counts)
+    x = _inputs(values, scale)
+    of_row = np.array([class_of.get(answer, -1) for answer in answers], dtype=int)
+    decided = np.flatnonzero(of_row >= 0)
+    start = fit_weights(fixed, len(classes))
     measured, right = [np.zeros((0, len(CALIBRATION)))], [np.zeros(0)]
     for fold in range(FOLDS) if len(decided) >= FOLDS else ():
         held = np.arange(len(decided)) % FOLDS == fold
-        rows = np.concatenate([fixed, x[decided[~held]]])
-        known, tested = np.concatenate([text_classes, y[~held]]), x[decided[held]]
-        chances = softmax(tested @ fit_weights(rows, known, len(classes), start), axis=1)
-        measured.append(measure(chances, tested, rows, known))
-        right.append(chances.argmax(axis=1) == y[held])
+        tested = decided[held]
+        others = fixed.with_decided(x[decided[~held]], of_row[decided[~held]])
+        chances, found = predict(x[tested], fit_weights(others, len(classes), start), others)
+        measured.append(found)
+        right.append(chances.argmax(axis=1) == of_row[tested])
     calibration = calibrate(np.concatenate(measured), np.concatenate(right))
-    rows = np.concatenate([fixed, x[decided]])
-    weights = fit_weights(rows, np.concatenate([text_classes, y]), len(classes), start)
-    return ValueModel(classes, values, of_texts, text_classes, scale, weights, calibration)
+    examples = fixed.with_decided(x[decided], of_row[decided])
+    weights = fit_weights(examples, len(classes), start)
+    answer = predict(x, weights, examples)
+    return ValueModel(classes, values, of_texts, fixed, scale, weights, calibration, *answer)
 
 
 def suggest(
@@ -216,14 +241,13 @@ def suggest(
     return found
 
 
-def fit_weights(
-    x: np.ndarray, y: Sequence[int] | np.ndarray, classes: int, start: np.ndarray | None = None
-) -> np.ndarray:
-    """Return the weights (D, C) of least penalised cross entropy for inputs (N, D).
+def fit_weights(examples: Examples, classes: int, start: np.ndarray | None = None) -> np.ndarray:
+    """Return the weights (D + 1, C) of least penalised cross entropy.
 
     The penalty is half the squared weights, ``DROP_PENALTY`` times that for the last class.
     """
-    wanted = np.eye(classes)[np.asarray(y)]
+    x, counts = examples.inputs, examples.counts[:, None]
+    wanted = np.eye(classes)[examples.classes]
     penalty = np.ones(classes)
     penalty[-1] = DROP_PENALTY
 
@@ -233,8 +257,10 @@ def fit_weights(
         top = scores.max(axis=1, keepdims=True)
         powers = np.exp(scores - top)
         sums = powers.sum(axis=1, keepdims=True)
-        entropy = (np.log(sums) + top).sum() - (scores * wanted).sum()
-        gradient = x.T @ (powers / sums - wanted) + penalty * weights
+        entropy = (
+            counts * (np.log(sums) + top - (scores * wanted).sum(axis=1, keepdims=True))
+        ).sum()
+        gradient = x.T @ (counts * (powers / sums - wanted)) + penalty * weights
         return entropy + 0.5 * (penalty * weights**2).sum(), gradient.ravel()
 
     first = np.zeros((x.shape[1], classes)) if start is None else start
@@ -243,32 +269,34 @@ def fit_weights(
     return np.asarray(found.x).reshape(-1, classes)
 
 
-def measure(
-    chances: np.ndarray, x: np.ndarray, examples: np.ndarray, classes: np.ndarray
-) -> np.ndarray:
-    """Return what shows how far the best class of each value can be trusted, (N, 5).
+def predict(
+    x: np.ndarray, weights: np.ndarray, examples: Examples
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return probabilities (N, C), and what shows how far the best class can be trusted (N, 5).
 
-    That is the log odds of its probability, 1 for a drop, the cosine similarity to the nearest
-    example of the class and to the nearest one of another class, and 1.
+    The latter is the log odds of its probability, 1 for a drop, the cosine similarity to the
+    nearest example of the class and to the nearest one of another class, and 1.
 
     Args:
-        chances: (N, C) probabilities of the model.
         x: (N, D + 1) inputs.
-        examples: (M, D + 1) inputs of the texts and the decided values.
-        classes: (M,) class of each example.
+        weights: (D + 1, C) of the regression that was fitted to the examples.
+        examples: the texts and the decided values.
     """
+    likeness = x[:, :-1] @ examples.inputs[:, :-1].T / LENGTH**2
+    votes = np.exp(LENGTH * likeness) @ np.eye(weights.shape[1])[examples.classes]
+    chances = (softmax(x @ weights, axis=1) + votes / votes.sum(axis=1, keepdims=True)) / 2
     best, top = chances.argmax(axis=1), np.clip(chances.max(axis=1), 1e-4, 1 - 1e-4)
-    likeness = x[:, :-1] @ examples[:, :-1].T / LENGTH**2
-    own = classes[None, :] == best[:, None]
+    own = examples.classes[None, :] == best[:, None]
     same, other = (np.where(mask, likeness, 0.0).max(axis=1) for mask in (own, ~own))
     drop = best == chances.shape[1] - 1
-    return np.stack([np.log(top / (1 - top)), drop, same, other, np.ones(len(x))], axis=1)
+    shown = np.stack([np.log(top / (1 - top)), drop, same, other, np.ones(len(x))], axis=1)
+    return chances, shown
 
 
 def calibrate(
     measured: np.ndarray, right: np.ndarray, prior: Sequence[float] = CALIBRATION
 ) -> np.ndarray:
-    """Fit by logistic regression how often the model is right, given ``measure``.
+    """Fit by logistic regression how often the model is right, given ``predict``.
 
     Args:
         measured: (N, 5), of values that the model had not seen when it suggested their class.
@@ -277,7 +305,7 @@ def calibrate(
 
     Example:
         >>> calibrate(np.zeros((0, 5)), np.zeros(0)).tolist()
-        [0.5, -0.5, 3.5, -1.0, -3.0]
+        [1.0, 0.0, 0.0, 0.0, 0.0]
     """
     start = np.array(prior)
     guess = start.copy()
@@ -319,19 +347,37 @@ def _inputs(rows: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.hstack([rows * scale, constant])
 
 
+def _photo_part(
+    keys: Sequence[str], texts: np.ndarray, label_vectors: Vectors, image_vectors: Vectors | None
+) -> np.ndarray:
+    """Return (N + T, E) for values with photos, and for texts of the same CLIP; zero for others."""
+    if image_vectors is None:
+        return np.empty((len(keys) + len(texts), 0))
+    row_of = {key: row for row, key in enumerate(image_vectors.ids)}
+    photos = np.asarray(image_vectors.vectors, dtype=np.float64)
+    found = np.zeros((len(keys) + len(texts), photos.shape[1]))
+    seen = [i for i, key in enumerate(keys) if key in row_of]
+    rows = photos[[row_of[keys[i]] for i in seen]]
+    found[seen] = normalize(rows - rows.mean(axis=0)) if seen else rows
+    if image_vectors.made_by.get("encoder") == label_vectors.made_by.get("encoder"):
+        found[len(keys) :] = normalize(texts - texts.mean(axis=0))
+    return PHOTO_SHARE * found
+
+
 def _reduce(
-    values: np.ndarray, texts: np.ndarray, words: Sequence[str]
+    values: np.ndarray, texts: np.ndarray, words: Sequence[str], photos: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return values and texts in at most ``DIMENSIONS`` dimensions as int8, and the scale.
 
-    The words of the labels are joined to the vectors: "railway bridge" must be near each "bridge".
+    The words of the labels are joined to the vectors: "railway bridge" must be near each "bridge";
+    so are the photos (N + T, E).
     """
     both = np.concatenate([values, texts]).astype(np.float64)
     both = normalize(both - values.mean(axis=0))
     hashed = HashingVectorizer(analyzer=_words, n_features=WORDS).transform(words).toarray()
-    both = np.hstack([both, WORD_SHARE * hashed])
-    weighted = both * np.repeat([1.0, TEXT_SHARE], [len(values), len(texts)])[:, None]
-    _, axes = np.linalg.eigh(weighted.T @ weighted)
+    both = np.hstack([both, WORD_SHARE * hashed, photos])
+    counts = np.repeat([1.0, TEXT_COUNT], [len(values), len(texts)])
+    _, axes = np.linalg.eigh(both.T @ (counts[:, None] * both))
     axes = axes[:, ::-1][:, :DIMENSIONS]
     axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
     both = LENGTH * normalize(both @ axes)
@@ -355,16 +401,12 @@ def _modelled(
     rows: Sequence[Mapping[str, Any]], in_force: Sequence[Decision | None], model: ValueModel
 ) -> list[Suggestion]:
     """Return the model's suggestion for each row, with the decided values that are most like it."""
-    chances, x = model.probabilities, model.inputs
+    x = model.inputs
     answers = [class_of_decision(decision) for decision in in_force]
     members = {name: [i for i, a in enumerate(answers) if a == name] for name in {*answers} - {""}}
-    decided = [i for i, answer in enumerate(answers) if answer in model.classes]
-    known = np.array([model.classes.index(answers[i]) for i in decided], dtype=int)
-    examples = np.concatenate([model.text_inputs, x[decided]])
-    measured = measure(chances, x, examples, np.concatenate([model.text_classes, known]))
-    trust = 1 / (1 + np.exp(-measured @ model.calibration))
+    trust = 1 / (1 + np.exp(-model.measured @ model.calibration))
     found = []
-    for row, best in enumerate(chances.argmax(axis=1)):
+    for row, best in enumerate(model.probabilities.argmax(axis=1)):
         name = model.classes[best]
         here = np.array(members.get(name, []), dtype=int)
         near = here[np.argsort(-(x[here] @ x[row]), kind="stable")[:2]]

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from hgld.artifacts import DECISIONS, KINDS, declared_table
+from hgld.artifacts import DECISIONS, declared_table
+from hgld.config import LEVEL_NAMES
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.decisions import PLACING, Decided, Decision, row_id, short_hash
+from hgld.hierarchy.decisions import PLACING, Decided, Decision, kinds_of, row_id, short_hash
+from hgld.hierarchy.kinds import kinds_to_choose, read_kind, tree_faults
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.words import count_text, nearest, single_blanks
 
@@ -26,6 +28,7 @@ __all__ = [
     "is_taxonomy_sheet",
     "list_renames",
     "list_taxonomy",
+    "present_names",
     "read_taxonomy_edits",
 ]
 
@@ -48,7 +51,7 @@ class TaxonomyEdit:
         action: one of ``ACTIONS``.
         name: the supercategory; for ``add`` the new one.
         into: the new name (rename, split), or the other supercategory (merge).
-        kind: natural or human-made; needed by ``add``; empty: as it was.
+        kind: its classes of the levels above; needed by ``add``; empty: as it was.
         definition: None: as it was.
         keys: of the values that ``split`` puts into the new supercategory.
         place: sheet and row, for errors.
@@ -75,8 +78,17 @@ class Taxonomy:
         [('supercategory', 'lake', 'pond')]
     """
 
-    def __init__(self, tables: Mapping[str, pd.DataFrame], decisions: pd.DataFrame) -> None:
-        """Take the tables of ``EDITED``, with columns that people added, and the decisions."""
+    def __init__(
+        self,
+        tables: Mapping[str, pd.DataFrame],
+        decisions: pd.DataFrame,
+        levels: Sequence[str] = LEVEL_NAMES[:-1],
+    ) -> None:
+        """Take the tables of ``EDITED``, with columns that people added, and the decisions.
+
+        ``levels`` are the names of the levels above the landmarks, coarse to fine.
+        """
+        self.levels = levels
         self.state: State = {
             name: dict(enumerate(records(table))) for name, table in tables.items()
         }
@@ -103,6 +115,8 @@ class Taxonomy:
             except InvalidData as fault:
                 faults.append(f"{edit.place}: {fault}" if edit.place else str(fault))
             self._note(earlier, edit.action, edit.into)
+        if not faults:  # only now: a class gets another parent row by row
+            faults = tree_faults(kinds_of(self.table), self.levels)
         if faults:
             self.state, self.record = deepcopy(self.before), []
             raise InvalidData(*faults)
@@ -204,7 +218,7 @@ class Taxonomy:
             for place, row in self.state["decisions"].items()
             if row != before[place]
         ]  # fmt: skip
-        signed = {"entry": entry, "who": who, "when": when}
+        signed = {"entry": entry, "who": who, "when": when, "follows": ""}
         return {
             "decisions": table_of("decisions", rows),
             "taxonomy_edits": table_of("taxonomy_edits", [{**r, **signed} for r in self.record]),
@@ -222,10 +236,11 @@ class Taxonomy:
 
     def _add(self, edit: TaxonomyEdit) -> None:
         name = self._new_name(edit.name)
-        if not edit.kind:
-            raise InvalidData(f"'{name}' needs a kind: {' or '.join(KINDS)}")
+        if not edit.kind and len(self.levels) > 1:
+            choice = kinds_to_choose(row["kind"] for row in self.state["taxonomy"].values())
+            raise InvalidData(f"'{name}' needs a kind: {' or '.join(choice)}")
         definition = single_blanks(edit.definition or "")
-        row = {NAME: name, "kind": _kind(edit.kind), "definition": definition}
+        row = {NAME: name, "kind": read_kind(edit.kind, self.levels), "definition": definition}
         self.state["taxonomy"][self._free_place()] = row
 
     def _rename(self, edit: TaxonomyEdit) -> None:
@@ -270,7 +285,7 @@ class Taxonomy:
         if edit.definition is not None:
             row["definition"] = single_blanks(edit.definition)
         if edit.kind:
-            row["kind"] = _kind(edit.kind)
+            row["kind"] = read_kind(edit.kind, self.levels)
             name = single_blanks(row[NAME])
             self._follow({name: (name, row["kind"])})
 
@@ -411,6 +426,28 @@ def list_renames(recorded: pd.DataFrame) -> dict[str, list[str]]:
     }
 
 
+def present_names(taxonomy: pd.DataFrame, recorded: pd.DataFrame) -> dict[str, tuple[str, str]]:
+    """Return the name of each supercategory, also a renamed or merged one -> name and kind now.
+
+    Example:
+        >>> taxonomy = pd.DataFrame({"supercategory": ["pond"], "kind": ["natural"]})
+        >>> row = {"action": "rename", "table": "taxonomy", "key": "lake", "before": "lake",
+        ...     "column": "supercategory", "after": "pond", "entry": "e1 taxonomy"}
+        >>> present_names(taxonomy, pd.DataFrame([row]))
+        {'pond': ('pond', 'natural'), 'lake': ('pond', 'natural')}
+    """
+    found = {name: (name, kind) for name, kind in kinds_of(taxonomy).items()}
+    renamed = {old: new for old, (new, _) in list_renames(recorded).items()}
+    for old in renamed:
+        name, passed = old, set[str]()
+        while name not in found and name in renamed and name not in passed:
+            passed.add(name)
+            name = renamed[name]
+        if name in found:
+            found |= dict.fromkeys(passed, found[name])
+    return found
+
+
 def read_taxonomy_edits(sheets: Sequence[Sheet], taxonomy: pd.DataFrame) -> list[TaxonomyEdit]:
     """Return the edits that sheets of the taxonomy ask for, in the order in which they can be made.
 
@@ -491,13 +528,6 @@ def _base(name: str, row: Mapping[str, str]) -> str:
     """Return the base of a row: a hash of its name and one of its kind and definition."""
     cells = "\n".join(single_blanks(row.get(c, "")).casefold() for c in ("kind", "definition"))
     return f"{short_hash(name.casefold())}-{short_hash(cells)}"
-
-
-def _kind(text: str) -> str:
-    kind = text.strip().casefold()
-    if kind not in KINDS:
-        raise InvalidData(f"kind '{text}': expected {' or '.join(KINDS)}{nearest(kind, KINDS)}")
-    return kind
 
 
 def _changed_cells(before: Row, after: Row | None) -> Row | None:

@@ -2,10 +2,13 @@
 
 A row of an undo names in ``undoes`` the rows that it takes back, and repeats what held before them.
 Taking back an undo is a redo.
+
+Rows repeat earlier decisions with the present names of supercategories. The row by which a decision
+followed a rename is no step of its own: an undo takes back the decision.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -17,8 +20,9 @@ from hgld.words import nearest, single_blanks
 
 __all__ = ["Undone", "find_undo", "redo_decisions", "undo_decisions", "undo_entry"]
 
-OPEN = ("unsure", "", "")
+OPEN = ("open", "", "")
 History = Sequence[Decision]
+Names = Mapping[str, tuple[str, str]]  # name of a supercategory -> its present name and kind
 
 
 @dataclass(frozen=True)
@@ -38,18 +42,19 @@ def undo_decisions(
     who: str,
     when: str,
     why: str,
+    names: Names,
 ) -> pd.DataFrame:
     """Return the decisions with a new row for each key that restores its previous decision.
 
     A second undo goes one step further back. A value is identified by its class id, as in the
-    sheet, but may be decided by its label. A first decision is superseded by ``unsure``, which
-    leaves the value open.
+    sheet, but may be decided by its label. A first decision is superseded by ``open``: the value
+    is undecided again. ``names`` are those of ``present_names``.
 
     Raises:
         InvalidData: a key has no decision, is in conflict, or all its decisions are undone.
     """
     rows = []
-    for key, history, heads in _of_keys(decisions, clusters, keys):
+    for key, history, heads in _of_keys(decisions, clusters, keys, names):
         now = in_force(heads)
         if now and now.rivals:
             raise InvalidData(
@@ -71,6 +76,7 @@ def redo_decisions(
     who: str,
     when: str,
     why: str,
+    names: Names,
 ) -> pd.DataFrame:
     """Return the decisions with a new row for each key that takes its last undo back.
 
@@ -78,7 +84,7 @@ def redo_decisions(
         InvalidData: a key has no decision, or no undo since its last decision.
     """
     rows = []
-    for key, history, heads in _of_keys(decisions, clusters, keys):
+    for key, history, heads in _of_keys(decisions, clusters, keys, names):
         taken = _last_undo(heads, history)
         if not taken:
             raise InvalidData(f"no decision on '{key}' was taken back since it was last decided")
@@ -95,19 +101,21 @@ def undo_entry(
     who: str,
     when: str,
     why: str,
+    names: Names,
 ) -> Undone:
     """Take back all rows of an entry that are still in force; of an undo, this is a redo.
 
-    Values that were decided again since are left as they are and named in ``Undone.left``.
+    Values that were decided again since are left as they are and named in ``Undone.left``. A value
+    that the entry decided several times gets back what held before the first of these.
 
     Raises:
         InvalidData: none of its rows is in force.
     """
     rows, left = [], []
-    for key, history, heads in _of_keys(decisions, clusters, _keys_of(entry)):
+    for key, history, heads in _of_keys(decisions, clusters, _keys_of(entry), names):
         taken = _in_force_of(entry, key, history, heads)
         if taken:
-            rows += _take_back(taken, heads, history)
+            rows += _take_back(_with_replaced(taken, history, entry), heads, history)
         else:
             left.append(key)
     edits, left_edits = _edits_before(cluster_edits, entry)
@@ -117,8 +125,8 @@ def undo_entry(
     # edits have no ids: their number tells this undo from an earlier one of the same edits
     made_of = [entry.id, str(len(cluster_edits)), *map(row_id, rows)]
     signed = {"who": who, "when": when, "entry": entry_of(made_of, who, when, source)}
-    new = table_of("decisions", [{**row, **signed, "why": why} for row in rows])
-    new_edits = table_of("cluster_edits", [{**edit, **signed} for edit in edits])
+    new = table_of("decisions", [{**signed, "why": why, **row} for row in rows])
+    new_edits = table_of("cluster_edits", [{**edit, **signed, "follows": ""} for edit in edits])
     return Undone(
         pd.concat([decisions, new], ignore_index=True),
         pd.concat([cluster_edits, new_edits], ignore_index=True),
@@ -131,6 +139,7 @@ def find_undo(
     cluster_edits: pd.DataFrame,
     clusters: pd.DataFrame,
     entries: Sequence[Entry],
+    names: Names,
 ) -> Entry:
     """Return the last undo that was neither taken back nor followed by another decision.
 
@@ -144,7 +153,7 @@ def find_undo(
                 return entry
             redone += {"redo": 1, "undo": -1}.get(entry.source, 0)
         elif entry.source == "undo":
-            found = _of_keys(decisions, clusters, _keys_of(entry))
+            found = _of_keys(decisions, clusters, _keys_of(entry), names)
             if any(_in_force_of(entry, *value) for value in found):
                 return entry
             if _edits_before(cluster_edits, entry)[0]:
@@ -158,7 +167,8 @@ def _keys_of(entry: Entry) -> list[str]:
 
 def _in_force_of(entry: Entry, key: str, history: History, heads: History) -> list[Decision]:
     """Return the rows of an entry on a key that an undo would take back."""
-    there = [*heads, *_last_undo(heads, history)]
+    made = [_made(head, history) for head in heads]
+    there = [*heads, *made, *_last_undo(heads, history)]
     now = in_force(heads)
     if now and not now.rivals:
         there += [old for head in heads if (old := _restored(head, history))]
@@ -167,37 +177,45 @@ def _in_force_of(entry: Entry, key: str, history: History, heads: History) -> li
 
 
 def _of_keys(
-    decisions: pd.DataFrame, clusters: pd.DataFrame, keys: Sequence[str]
+    decisions: pd.DataFrame, clusters: pd.DataFrame, keys: Sequence[str], names: Names
 ) -> list[tuple[str, History, History]]:
-    """Return each key with the history and the heads of its value."""
+    """Return each key with the history and the heads of its value, with present names."""
     decided = Decided(decisions)
     label_of = dict(zip(clusters["class_id"], clusters["instance_of"], strict=True))
-    found = []
+    found: list[tuple[str, History, History]] = []
     for key in dict.fromkeys(map(single_blanks, keys)):
         value = (key, label_of.get(key, key))
         if not decided.heads(*value):
             near = nearest(key, {row.key for row in decided.rows()})
             raise InvalidData(f"decisions.csv has no decision on '{key}'{near}")
-        found.append((key, decided.history(*value), decided.heads(*value)))
+        history = [_with_present_name(row, names) for row in decided.history(*value)]
+        ids = {head.id for head in decided.heads(*value)}
+        found.append((key, history, _distinct([row for row in history if row.id in ids])))
     return found
+
+
+def _with_present_name(row: Decision, names: Names) -> Decision:
+    name, kind = names.get(row.supercategory, (row.supercategory, row.kind))
+    return replace(row, supercategory=name, kind=row.kind and kind)
 
 
 def _take_back(taken: History, heads: History, history: History) -> list[dict[str, str]]:
     """Return a row for each decision that is in force without the taken ones; more are a conflict.
 
-    Each row replaces all heads.
+    Each row replaces all heads. The sides of a conflict keep the names of those who took them.
     """
-    contents = {_content(row): row.evidence for row in _without(taken, heads, history)}
+    contents = {_content(row): row for row in _without(taken, heads, history)}
     return [
         {
             "key": taken[0].key,
             "key_type": taken[0].key_type,
             **dict(zip(("decision", "supercategory", "kind"), content, strict=True)),
             "supersedes": " ".join(sorted(head.id for head in heads)),
-            "evidence": evidence,
+            "evidence": row.evidence,
             "undoes": " ".join(sorted(row.id for row in taken)),
+            **({"why": f"as {row.who or 'somebody'}, {row.when}"} if len(contents) > 1 else {}),
         }
-        for content, evidence in (contents or {OPEN: taken[0].evidence}).items()
+        for content, row in (contents or {OPEN: taken[0]}).items()
     ]
 
 
@@ -207,12 +225,38 @@ def _without(taken: History, heads: History, history: History) -> list[Decision]
     others = [head for head in heads if head.id not in ids]
     if others and len(others) < len(heads):
         return others
-    return _distinct([old for row in taken for old in replaced_rows(row, row.supersedes, history)])
+    before = _distinct(
+        [old for row in taken for old in replaced_rows(row, row.supersedes, history)]
+    )
+    before = [row for row in before if row.id not in ids]
+    # of a chain of taken rows, an earlier one may have replaced what another side replaced, too
+    older = {
+        old.id
+        for row in before
+        for old in _with_replaced(replaced_rows(row, row.supersedes, history), history)
+    }
+    return [row for row in before if row.id not in older]
+
+
+def _with_replaced(rows: History, history: History, entry: Entry | None = None) -> list[Decision]:
+    """Return rows, those that they replaced, and so on; of an entry only what it replaced itself.
+
+    A row of an entry counts as one of it also under a later name of its supercategory.
+    """
+    own = None if entry is None else {row.id for row in entry.rows}
+    found, left = {row.id: row for row in rows}, [*rows]
+    while left:
+        row = left.pop()
+        for old in replaced_rows(row, row.supersedes, history):
+            if old.id not in found and (own is None or _made(old, history).id in own):
+                found[old.id] = old
+                left.append(old)
+    return list(found.values())
 
 
 def _restored(row: Decision, history: History) -> Decision | None:
     """Return the decision that a row stands for: itself, or the one that an undo restored."""
-    while row.undoes:
+    while (row := _made(row, history)).undoes:
         taken = replaced_rows(row, row.undoes, history)
         before = _without(taken, replaced_rows(row, row.supersedes, history), history)
         same = [old for old in before if _content(old) == _content(row)]
@@ -222,17 +266,29 @@ def _restored(row: Decision, history: History) -> Decision | None:
     return row
 
 
+def _made(row: Decision, history: History) -> Decision:
+    """Return the row that edits of the taxonomy renamed to this one; else the row itself."""
+    while row.entry.endswith((" taxonomy", " undo", " redo")) and not row.undoes:
+        before = replaced_rows(row, row.supersedes, history)
+        if len(before) != 1 or _content(before[0]) != _content(row):
+            return row  # a split moved the value
+        row = before[0]
+    return row
+
+
 def _last_undo(heads: History, history: History) -> list[Decision]:
     """Return the rows of the last undo of a value that is not taken back; none if decided since."""
-    if not all(head.undoes for head in heads):
+    made = [_made(head, history) for head in heads]
+    if not all(row.undoes for row in made):
         return []
     found = []
-    for row in heads:
+    for row in made:
         taken = replaced_rows(row, row.undoes, history)
         # a row that takes back an undo is a redo: look before that undo
         while taken and taken[0].undoes:
             before = replaced_rows(taken[0], taken[0].supersedes, history)
-            row, taken = before[0], replaced_rows(before[0], before[0].undoes, history)
+            row = _made(before[0], history)
+            taken = replaced_rows(row, row.undoes, history)
         found += [row] if row.undoes else []
     return _distinct(found)
 
@@ -275,5 +331,5 @@ def _appended(
 ) -> pd.DataFrame:
     entry = entry_of([row_id(row) for row in rows], who, when, source)
     signed = {"who": who, "when": when, "why": why, "entry": entry}
-    new = table_of("decisions", [{**row, **signed} for row in rows])
+    new = table_of("decisions", [{**signed, **row} for row in rows])
     return pd.concat([decisions, new], ignore_index=True)

@@ -17,8 +17,9 @@ from functools import cached_property
 from itertools import pairwise
 from math import factorial, prod
 
-from hgld.artifacts import DECISIONS, KINDS
+from hgld.artifacts import DECISIONS
 from hgld.hierarchy.decisions import PLACING, Decision, in_force
+from hgld.hierarchy.kinds import kinds_to_choose
 from hgld.review.evidence import has_changed
 from hgld.review.row_base import EDITABLE, Base, base_of, cells_of, hash_cells
 from hgld.review.spreadsheet import Sheet, SheetRow
@@ -119,6 +120,8 @@ def read_values(sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, s
         elif found is None:
             now = _with_new_name(_without_old_kind(row, base, value), value, kinds)
             found = _read_decision(now, kinds)
+            if row["decision"].casefold() == "open" and _shows_open(base, value):
+                found = WantedDecision("open", "", "", row["note"])  # a side of the conflict
         if isinstance(found, WantedDecision):
             made_from = base.heads if base else _made_from(found, value, kinds)
             made_from = followed(made_from, value.history) if value else made_from
@@ -147,6 +150,14 @@ def _shown(base: Base, value: Value) -> Decision | None:
     if not base:
         return value.in_force
     return in_force([decision for decision in value.history if decision.id in base.heads])
+
+
+def _shows_open(base: Base, value: Value | None) -> bool:
+    """Whether a row was written from an undone first decision; without a base, the present one."""
+    heads = base.heads or [head.id for head in value.heads] if value else []
+    return value is not None and any(
+        old.decision == "open" and old.id in heads for old in value.history
+    )
 
 
 def followed(ids: Sequence[str], history: Sequence[Decision]) -> tuple[str, ...]:
@@ -311,8 +322,10 @@ def _read_decision(row: SheetRow, kinds: Mapping[str, str]) -> "WantedDecision |
 def _read_place(row: SheetRow, decision: str, kinds: Mapping[str, str]) -> "WantedDecision | str":
     """Return the supercategory and kind of a row; they may be empty with ``unsure``."""
     kind = row["kind"].casefold()
-    if kind and kind not in KINDS:
-        return row.fault("kind", f"{' or '.join(KINDS)}, or nothing") + nearest(kind, KINDS)
+    known = {one.casefold(): one for one in kinds_to_choose(kinds.values()) if one}
+    if kind and kind not in known:
+        return row.fault("kind", f"{' or '.join(known)}, or nothing") + nearest(kind, known)
+    kind = known.get(kind, "")
     if not row["supercategory"] and decision not in PLACING:
         return WantedDecision(decision, "", kind, row["note"])
     names = {name.casefold(): name for name in kinds}

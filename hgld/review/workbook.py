@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from hgld.artifacts import DECISIONS, KINDS
+from hgld.artifacts import DECISIONS
 from hgld.errors import UsageError
 from hgld.hierarchy.columns import records
+from hgld.hierarchy.kinds import kinds_to_choose
 from hgld.review.clusters import ACTIONS
 from hgld.review.spreadsheet import escape_controls
 from hgld.review.taxonomy import ACTIONS as TAXONOMY_ACTIONS
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from openpyxl.workbook.workbook import Workbook
     from openpyxl.worksheet.worksheet import Worksheet
 
-__all__ = ["write_workbook"]
+__all__ = ["write_tables", "write_workbook"]
 
 TITLES = {"review": "values", "review_clusters": "clusters", "review_taxonomy": "taxonomy"}
 LISTS = "lists"  # hidden worksheet with the choices of the drop-down lists
@@ -51,19 +52,14 @@ def write_workbook(sheets: Mapping[str, pd.DataFrame], taxonomy: pd.DataFrame, p
     Raises:
         UsageError: the package that writes workbooks is not installed.
     """
-    try:
-        from openpyxl import Workbook
-    except ImportError:
-        raise UsageError('review.xlsx needs openpyxl: pip install "hgld[xlsx]"') from None
+    book = _new_book()
     lists = {
         "decision": DECISIONS,
         "supercategory": taxonomy["supercategory"].tolist(),
-        "kind": KINDS,
+        "kind": kinds_to_choose(taxonomy.get("kind", [])),
         "action": ACTIONS,
         "taxonomy action": TAXONOMY_ACTIONS,
     }
-    book = Workbook()
-    book.remove(book.worksheets[0])
     for name, title in TITLES.items():
         if name in sheets:
             _fill(book.create_sheet(title), sheets[name], lists)
@@ -71,7 +67,34 @@ def write_workbook(sheets: Mapping[str, pd.DataFrame], taxonomy: pd.DataFrame, p
     _save(book, path)
 
 
-def _fill(page: "Worksheet", sheet: pd.DataFrame, lists: Mapping[str, Sequence[str]]) -> None:
+def write_tables(tables: Mapping[str, pd.DataFrame], path: Path) -> None:
+    """Write tables as one workbook, a worksheet for each title; the same tables, the same bytes.
+
+    Raises:
+        UsageError: the package that writes workbooks is not installed.
+    """
+    book = _new_book()
+    for title, table in tables.items():
+        _fill(book.create_sheet(title), table, {}, editable=0)
+    _save(book, path)
+
+
+def _new_book() -> "Workbook":
+    try:
+        from openpyxl import Workbook
+    except ImportError:
+        raise UsageError('a workbook (.xlsx) needs openpyxl: pip install "hgld[xlsx]"') from None
+    book = Workbook()
+    book.remove(book.worksheets[0])
+    return book
+
+
+def _fill(
+    page: "Worksheet",
+    sheet: pd.DataFrame,
+    lists: Mapping[str, Sequence[str]],
+    editable: int = EDITABLE,
+) -> None:
     """Write the rows below a fixed header; editable columns are shaded."""
     from openpyxl.styles import Font, PatternFill
     from openpyxl.utils import get_column_letter
@@ -84,7 +107,7 @@ def _fill(page: "Worksheet", sheet: pd.DataFrame, lists: Mapping[str, Sequence[s
         letter = get_column_letter(column)
         page.column_dimensions[letter].width = WIDTHS.get(name, max(10, len(name) + 2))
         page.cell(1, column).font = Font(bold=True)
-        if column <= EDITABLE:
+        if column <= editable:
             page.cell(1, column).fill = PatternFill("solid", fgColor="FFF2CC")
         if str(sheet[name].dtype) == "str":
             _keep_as_text(page, letter)

@@ -30,6 +30,7 @@ from hgld.shards.sampling import (
     deal_rows,
     parents_of,
     require_classes,
+    shuffle_classes,
     take_images,
 )
 from hgld.shards.window import draw_from_window, draw_groups_from_window
@@ -47,6 +48,7 @@ __all__ = [
 ]
 
 PLANS_KEPT = 2  # the current epoch, and the next one while workers prefetch
+MANY = 1 << 24  # images; of more, one epoch is kept
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class BatchPlan:
         self._manifest_sha256 = manifest_sha256
         # In the order "shards" epochs differ in length, so a step's epoch is looked up here.
         self._starts = [0]  # first step of each epoch
-        self._epochs: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._epochs: OrderedDict[int, _EpochPlan] = OrderedDict()
 
     def rows(self, epoch: int) -> np.ndarray:
         """Row numbers of all batches of an epoch, (steps, P * K).
@@ -102,11 +104,15 @@ class BatchPlan:
         Raises:
             InvalidData: not a single batch can be made.
         """
+        return self._plan(epoch).rows()
+
+    def _plan(self, epoch: int) -> "_EpochPlan":
         if epoch not in self._epochs:
-            found = plan_epoch(self.samples, self.options, seed=self.seed, epoch=epoch)
-            self._epochs[epoch] = found
-            while len(self._epochs) > PLANS_KEPT:
+            # Room first: a plan of many images is as large as what they leave of a limit.
+            most = PLANS_KEPT if len(self.samples.labels) <= MANY else 1
+            while len(self._epochs) >= most:
                 self._epochs.popitem(last=False)
+            self._epochs[epoch] = _plan(self.samples, self.options, self.seed, epoch)
         return self._epochs[epoch]
 
     def at(self, step: int) -> GlobalBatch:
@@ -116,7 +122,7 @@ class BatchPlan:
             InvalidData: not a single batch can be made.
         """
         epoch = self.epoch_of(step)
-        return GlobalBatch(epoch, step, self.rows(epoch)[step - self._starts[epoch]])
+        return GlobalBatch(epoch, step, self._plan(epoch).batch(step - self._starts[epoch]))
 
     def epoch_of(self, step: int) -> int:
         """Number of the epoch that contains a step."""
@@ -137,7 +143,7 @@ class BatchPlan:
         """
         epoch = len(self._starts) - 1
         known = self.options.order == "random" and epoch > 0
-        steps = self._starts[1] if known else len(self.rows(epoch))
+        steps = self._starts[1] if known else len(self._plan(epoch).table)
         self._starts.append(self._starts[-1] + steps)
 
     def shard_order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
@@ -150,7 +156,9 @@ class BatchPlan:
         # The arrays too: two splits of the same shards give other batches.
         digest = sha256(repr((self._manifest_sha256, self.options, self.seed)).encode())
         for array in (self.samples.labels, self.samples.runs, self.samples.shards):
-            digest.update(np.ascontiguousarray(array).tobytes())
+            for first in range(0, len(array), MANY):  # as 64 bits for any type
+                part = np.ascontiguousarray(array[first : first + MANY], np.int64)
+                digest.update(part.tobytes())
         return digest.hexdigest()
 
     def state_of(self, step: int) -> dict[str, Any]:
@@ -224,6 +232,44 @@ def plan_epoch(samples: Samples, options: BatchOptions, *, seed: int, epoch: int
         >>> sorted(plan[0].tolist())
         [0, 1, 2, 3]
     """
+    return _plan(samples, options, seed, epoch).rows()
+
+
+@dataclass(frozen=True)
+class _EpochPlan:
+    """Batches of an epoch, whose rows are looked up when they are needed.
+
+    Attributes:
+        order: (N,) rows, those of a class (or run) together.
+        first, size: place in the order and number of rows of each class (or run).
+        table: (steps, P) classes (or runs) of each batch.
+        nth: (steps, P) which group of K images of its class each cell is.
+        options: of the batches.
+    """
+
+    order: np.ndarray
+    first: np.ndarray
+    size: np.ndarray
+    table: np.ndarray
+    nth: np.ndarray
+    options: BatchOptions
+
+    def rows(self) -> np.ndarray:
+        """(steps, P * K) row numbers of all batches."""
+        return self._take(self.table, self.nth)
+
+    def batch(self, number: int) -> np.ndarray:
+        """(P * K,) row numbers of one batch."""
+        chosen = slice(number, number + 1)
+        return self._take(self.table[chosen], self.nth[chosen]).reshape(-1)
+
+    def _take(self, table: np.ndarray, nth: np.ndarray) -> np.ndarray:
+        first, size = self.first[table], self.size[table]
+        rows = take_images(self.order, first, size, nth, self.options)
+        return rows.astype(np.int64, copy=False)
+
+
+def _plan(samples: Samples, options: BatchOptions, seed: int, epoch: int) -> _EpochPlan:
     if not len(samples.labels):
         raise InvalidData("there are no samples to make batches of; is this the right split?")
     random = np.random.default_rng([seed, epoch])
@@ -234,12 +280,8 @@ def plan_epoch(samples: Samples, options: BatchOptions, *, seed: int, epoch: int
 
 def _plan_at_random(
     labels: np.ndarray, options: BatchOptions, random: np.random.Generator
-) -> np.ndarray:
-    finest = np.ascontiguousarray(labels[:, -1])
-    order = random.permutation(len(finest))
-    # A stable sort of a random permutation: grouped by class, shuffled within each class.
-    order = order[np.argsort(finest[order], kind="stable")]
-    _, first, size = np.unique(finest[order], return_index=True, return_counts=True)
+) -> _EpochPlan:
+    order, first, size = shuffle_classes(labels[:, -1], random)
     groups = count_groups(size, options)
     require_classes(groups, options)
     if options.groups_per_batch is None:
@@ -247,8 +289,10 @@ def _plan_at_random(
     else:
         table = _deal_in_groups(groups, parents_of(labels[order[first]]), options, random)
     # A class is drawn more often than it has groups only with ``batches_per_combination``.
-    nth = count_up(table) % groups[table]
-    return take_images(order, first[table], size[table], nth, options)
+    nth = count_up(table)
+    if options.batches_per_combination is not None:
+        nth = nth % groups[table]
+    return _EpochPlan(order, first, size, table, nth, options)
 
 
 def _deal_in_groups(
@@ -297,8 +341,8 @@ def _draw_parts(
 
 def _plan_in_shards(
     samples: Samples, options: BatchOptions, random: np.random.Generator
-) -> np.ndarray:
-    """Row numbers of all batches of an epoch, (steps, P * K); the classes of a lane are adjacent.
+) -> _EpochPlan:
+    """Batches of an epoch; the classes of a lane are adjacent.
 
     Raises:
         InvalidData: not a single batch can be made.
@@ -317,7 +361,7 @@ def _plan_in_shards(
     parents = parents_of(samples.labels[order[first]])
     lanes = lane_of[samples.shards[order[first]]]
     table = _draw_runs(classes, parents, groups, lanes, options, int(random.integers(2**63)))
-    return take_images(order, first[table], size[table], count_up(table), options)
+    return _EpochPlan(order, first, size, table, count_up(table), options)
 
 
 def _draw_runs(

@@ -6,17 +6,22 @@ the same in every split, since they are derived from the hierarchy alone.
 """
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.errors import InvalidData
 
 __all__ = ["Classes", "label_images", "number_classes"]
+
+PART = 1 << 16  # paths
+_DECODER = json.JSONDecoder()  # json.loads makes many short texts slow
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,27 @@ class Classes:
     landmarks: pd.DataFrame
     table: pd.DataFrame
 
+    def find(self, split: str, landmark_ids: np.ndarray) -> np.ndarray:
+        """Rows of ``landmarks`` for ids of a split; -1 for those without one.
+
+        Example:
+            >>> classes = number_classes(
+            ...     pd.DataFrame({"split": "index", "landmark_id": [7], "path": ['{"kind": "a"}']})
+            ... )
+            >>> classes.find("test", np.array([7, 8])).tolist()
+            [0, -1]
+        """
+        ids, rows = self._spaces.get(SPACE_OF_SPLIT.get(split), (pd.Index([]), np.empty(0, int)))
+        return np.asarray(np.r_[rows, -1][ids.get_indexer(pd.Index(landmark_ids))])
+
+    @cached_property
+    def _spaces(self) -> dict[str | None, tuple["pd.Index[Any]", np.ndarray]]:
+        """Landmark ids of each id space, and their rows."""
+        found = self.landmarks.groupby("split").indices.items()
+        rows = {str(name): np.asarray(own) for name, own in found}
+        ids = self.landmarks["landmark_id"]
+        return {name: (pd.Index(ids.iloc[own]), own) for name, own in rows.items()}
+
 
 def number_classes(hierarchy: pd.DataFrame) -> Classes:
     """Number the classes of each level in the order of their paths.
@@ -42,21 +68,24 @@ def number_classes(hierarchy: pd.DataFrame) -> Classes:
     """
     if hierarchy.empty:
         raise InvalidData("hierarchy.csv: no rows, so no image has a class; run label again")
-    paths = [_read_path(text, row) for row, text in enumerate(hierarchy["path"])]
-    levels = _common_levels(paths)
-    names = [tuple(path.values()) for path in paths]
+    levels, names = _read_paths(hierarchy["path"])
     landmarks = hierarchy[["split", "landmark_id"]].reset_index(drop=True)
-    rows: list[tuple[int, int, str, int]] = []
-    parents: dict[tuple[str, ...], int] = {}
+    tables: list[pd.DataFrame] = []
+    parents = np.zeros(len(landmarks), np.int64)
     for level in range(1, len(levels) + 1):
-        # Sorted by path, so that the numbers do not depend on the order of the rows.
-        numbers = {prefix: i for i, prefix in enumerate(sorted({n[:level] for n in names}))}
-        rows += [(level, i, p[-1], parents.get(p[:-1], -1)) for p, i in numbers.items()]
-        landmarks[f"level_{level}"] = np.array([numbers[n[:level]] for n in names], np.int64)
-        landmarks[f"name_{level}"] = [n[level - 1] for n in names]
+        name = names.take(pa.array(np.arange(level - 1, len(names), len(levels))))
+        # Numbered in the order of their paths, so that the order of the rows changes no number.
+        texts = pc.unique(name)
+        texts = texts.take(pc.array_sort_indices(texts))
+        own = pc.index_in(name, texts).to_numpy().astype(np.int64)
+        keys, numbers = np.unique(parents * len(texts) + own, return_inverse=True)
+        parent_id = keys // len(texts) if level > 1 else -1
+        of_level = {"level": level, "id": np.arange(len(keys))}
+        of_level["name"] = texts.take(pa.array(keys % len(texts))).to_pandas()
+        tables.append(pd.DataFrame({**of_level, "parent_id": parent_id}))
+        landmarks[f"level_{level}"], landmarks[f"name_{level}"] = numbers, name.to_pandas()
         parents = numbers
-    table = pd.DataFrame(rows, columns=["level", "id", "name", "parent_id"])
-    return Classes(levels, landmarks, table)
+    return Classes(levels, landmarks, pd.concat(tables, ignore_index=True))
 
 
 def label_images(images: pd.DataFrame, classes: Classes) -> pd.DataFrame:
@@ -69,29 +98,39 @@ def label_images(images: pd.DataFrame, classes: Classes) -> pd.DataFrame:
     Returns:
         The images, in their order, with level_1 .. level_L and name_1 .. name_L.
     """
-    landmarks = classes.landmarks.rename(columns={"split": "space"})
-    labelled = images.assign(space=images["split"].map(SPACE_OF_SPLIT)).merge(
-        landmarks, on=["space", "landmark_id"], how="left", validate="many_to_one"
-    )
-    return labelled.drop(columns="space")
+    rows = np.full(len(images), -1)
+    for split, places in images.groupby("split").indices.items():
+        ids = images["landmark_id"].to_numpy()[places]
+        rows[places] = classes.find(str(split), ids)
+    found = classes.landmarks.drop(columns=["split", "landmark_id"]).reindex(rows)
+    return pd.concat([images.reset_index(drop=True), found.reset_index(drop=True)], axis=1)
 
 
-def _common_levels(paths: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
-    """Return the levels of all paths; the majority is right, so that an odd row is the error."""
-    found = [tuple(path) for path in paths]
-    levels = Counter(found).most_common(1)[0][0]
-    for row, other in enumerate(found):
-        if other != levels:
-            raise InvalidData(
-                f"hierarchy.csv row {row + 2}: levels {', '.join(other)}; expected "
-                f"{', '.join(levels)} as in row {found.index(levels) + 2}"
-            )
-    return levels
+def _read_paths(texts: "pd.Series[str]") -> tuple[tuple[str, ...], pa.Array]:
+    """Return the levels, and the names of all paths, path after path."""
+    kinds: dict[tuple[str, ...], int] = {}
+    kind, parts = np.empty(len(texts), np.int32), list[pa.Array]()
+    for first in range(0, len(texts), PART):  # few paths at a time are objects of Python
+        names: list[str] = []
+        for row, text in enumerate(texts.iloc[first : first + PART].tolist(), first):
+            path = _read_path(text, row)
+            kind[row] = kinds.setdefault(tuple(path), len(kinds))
+            names += path.values()
+        parts.append(pa.array(names, pa.large_string()))
+    levels = list(kinds)
+    usual = int(np.bincount(kind).argmax())  # the majority is right; an odd row is the error
+    if len(levels) > 1:
+        row, right = int(np.argmax(kind != usual)), int(np.argmax(kind == usual))
+        raise InvalidData(
+            f"hierarchy.csv row {row + 2}: levels {', '.join(levels[kind[row]])}; expected "
+            f"{', '.join(levels[usual])} as in row {right + 2}"
+        )
+    return levels[0], pa.concat_arrays(parts)
 
 
 def _read_path(text: str, row: int) -> dict[str, str]:
     try:
-        path = json.loads(text)
+        path = _DECODER.decode(text)
     except ValueError:
         path = None
     if (

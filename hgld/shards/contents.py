@@ -8,9 +8,10 @@ from typing import Any
 import pandas as pd
 
 from hgld.errors import InvalidData
-from hgld.shards.files import FileReader, local_folder
+from hgld.shards.files import FileReader, tar_folder
 from hgld.shards.index import level_columns, read_index, read_manifest
 from hgld.shards.schema import IMAGE_CRC32
+from hgld.storage import join_location
 from hgld.words import nearest
 
 __all__ = ["Sample", "count_shards", "list_shards", "read_sample"]
@@ -38,10 +39,9 @@ def read_sample(folder: Path | str, key: str) -> Sample:
         InvalidData: no sample matches (the nearest key is named), several match, or the bytes of
             its image were changed.
     """
-    folder = local_folder(folder)
     found = _find_row(folder, key)
     row = {str(name): value for name, value in found.to_dict().items()}
-    reader = FileReader(folder)
+    reader = FileReader(tar_folder(folder))
     place = row["shard"], row["offset"], row["size_bytes"]
     jpeg = reader.read_image(*place, row.get(IMAGE_CRC32), row["key"])
     # Shards of other programs may have no JSON.
@@ -55,13 +55,13 @@ def read_sample(folder: Path | str, key: str) -> Sample:
         return Sample(row, json.loads(text), jpeg)
     except ValueError:
         raise InvalidData(
-            f"{folder / str(row['shard'])}: key {row['key']}: its JSON is not what the index "
-            "states; run `hgld shards verify`"
+            f"{join_location(reader.folder, row['shard'])}: key {row['key']}: its JSON is not what "
+            "the index states; run `hgld shards verify`"
         ) from None
 
 
-def _find_row(folder: Path, key: str) -> "pd.Series[Any]":
-    index = read_index(folder)
+def _find_row(folder: Path | str, key: str) -> "pd.Series[Any]":
+    index = read_index(folder, columns=["key", "image_id", "shard"])
     found = index[index["key"] == key]
     found = index[index["image_id"] == key] if found.empty else found
     if found.empty:
@@ -77,13 +77,16 @@ def _find_row(folder: Path, key: str) -> "pd.Series[Any]":
     if len(found) > 1:
         keys = ", ".join(found["key"])
         raise InvalidData(f"{folder}: the image id '{key}' has several samples; give a key: {keys}")
-    return found.iloc[0]
+    rows = read_index(folder, [found["shard"].iloc[0]])
+    row: pd.Series[Any] = rows[rows["key"] == found["key"].iloc[0]].iloc[0]
+    return row
 
 
 def count_shards(folder: Path | str) -> dict[str, Any]:
     """Counts of each split: samples, shards, bytes, classes and their sizes, licences."""
-    index, shards = read_index(folder), list_shards(folder)
-    levels = read_manifest(folder)["levels"]
+    shards, levels = list_shards(folder), read_manifest(folder)["levels"]
+    classes = [f"level_{i + 1}" for i in range(len(levels))]
+    index = read_index(folder, columns=["split", "license", *classes])
     return {
         str(split): _count_split(part, shards[shards["split"] == split], levels)
         for split, part in index.groupby("split", sort=True)

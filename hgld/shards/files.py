@@ -6,61 +6,70 @@ processes must not share and close the same file descriptors.
 """
 
 import os
-import re
 import sys
 from collections.abc import Callable
-from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from stat import S_ISREG
 from types import TracebackType
-from typing import BinaryIO, cast
-from urllib.error import HTTPError
-from urllib.parse import quote
-from urllib.request import urlopen
 from weakref import WeakSet
 from zlib import crc32
 
-from hgld.errors import DamagedImage, HgldError, InvalidData, UsageError
+from hgld.artifacts import Json
+from hgld.config import Pipeline
+from hgld.errors import DamagedImage, HgldError, InvalidData
+from hgld.storage import RemoteFolder, as_folder, open_location
 
 __all__ = [
+    "LOCATION",
     "FileReader",
     "SequentialFile",
-    "is_url",
-    "join_location",
-    "local_folder",
-    "open_location",
+    "is_exported_to",
+    "is_in_place",
     "require_intact",
+    "tar_folder",
 ]
 
 LARGE = 1 << 20  # bytes of a read
-URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path of a URL has one slash
-TIMEOUT_S = 60.0
-KEPT = ":/?#[]@!$&'()*+,;=%"  # legal in a URL; blanks and non-ASCII letters are escaped
+LOCATION = ".location.json"  # of tars that are not beside their index
 
 
-def is_url(folder: Path | str) -> bool:
-    """Whether a folder is a URL, even one that was converted to a Path.
-
-    Example:
-        >>> is_url("s3://bucket/shards"), is_url("work/shards")
-        (True, False)
-    """
-    return URL.match(str(folder)) is not None
-
-
-def local_folder(folder: Path | str) -> Path:
-    """The Path of a folder given as a path or as text.
+def tar_folder(folder: Path | str) -> Path | str:
+    """Place of the tars of a folder of shards: in it, or at the URL that ``export.out`` named.
 
     Raises:
-        UsageError: it is a URL.
+        InvalidData: the tars at the URL were replaced, so the folder's index is not theirs.
+        HgldError: the URL cannot be reached.
     """
-    if is_url(folder):
-        raise UsageError(
-            f'{folder}: a URL needs reader="stream" of BatchLoader, given as text; expected a '
-            "folder on this machine"
+    found = as_folder(folder)
+    if not isinstance(found, Path) or not (found / LOCATION).is_file():
+        return found
+    known = Json(LOCATION).read(found / LOCATION)
+    url = str(known["url"])
+    if "manifest" in known and not is_exported_to(found, url):
+        raise InvalidData(
+            f"{url}: holds another export than {found}, or an incomplete one; run export again"
         )
-    return Path(folder)
+    return as_folder(url)
+
+
+def is_in_place(folder: Path, pipeline: Pipeline) -> bool:
+    """Whether the shards of a folder are where ``export.out`` wants them."""
+    return is_exported_to(folder, pipeline.export.out)
+
+
+def is_exported_to(folder: Path, url: str | None) -> bool:
+    """Whether the tars of a folder are at this URL (None: in it), complete and not replaced since.
+
+    Raises:
+        HgldError: the URL cannot be reached.
+    """
+    note = folder / LOCATION
+    if url is None or not note.is_file():
+        return url is None and not note.is_file()
+    known = Json(LOCATION).read(note)
+    found = RemoteFolder(url).stat("manifest.json") if known.get("url") == url else None
+    return found is not None and found.stamp == known.get("manifest")
 
 
 def require_intact(data: bytes | memoryview, expected: int | None, name: Callable[[], str]) -> None:
@@ -77,11 +86,15 @@ def require_intact(data: bytes | memoryview, expected: int | None, name: Callabl
 
 
 class FileReader:
-    """Open files below one folder; beyond ``limit`` the one opened first is closed."""
+    """Open files below one folder; beyond ``limit`` the one opened first is closed.
 
-    def __init__(self, folder: Path, limit: int = 512) -> None:
-        self.folder = folder
+    At a URL each read is a request.
+    """
+
+    def __init__(self, folder: Path | str, limit: int = 512) -> None:
+        self.folder = as_folder(folder)
         self.limit = limit
+        self._remote = RemoteFolder(self.folder) if isinstance(self.folder, str) else None
         self._handles: dict[str, int] = {}
         _readers.add(self)
 
@@ -92,6 +105,8 @@ class FileReader:
             InvalidData: the file does not exist or ends too early.
             HgldError: reading fails.
         """
+        if self._remote is not None:
+            return self._remote.read_range(path, offset, size)
         handle = self._handles.get(path)
         if handle is None:
             handle = self._open(path)
@@ -115,11 +130,11 @@ class FileReader:
             DamagedImage: its bytes were changed.
         """
         data = self.read(path, offset, size)
-        require_intact(data, crc32, lambda: f"{self.folder / path}: key {key}")
+        require_intact(data, crc32, lambda: f"{self.folder}/{path}: key {key}")
         return data
 
     def read_into(self, path: str, offset: int, into: memoryview) -> None:
-        """Fill ``into`` with the file's bytes from ``offset`` on; like ``read``, without a copy."""
+        """Fill ``into`` with a local file's bytes from ``offset`` on; ``read`` without a copy."""
         handle = self._handles.get(path)
         try:
             count = os.preadv(self._open(path) if handle is None else handle, [into], offset)
@@ -137,13 +152,13 @@ class FileReader:
 
     def _named(self, error: OSError, path: str) -> HgldError:
         """A read error with the file's path, as an OSError of a descriptor has only a number."""
-        return HgldError(f"{self.folder / path}: cannot be read ({error.strerror or error})")
+        return HgldError(f"{self.folder}/{path}: cannot be read ({error.strerror or error})")
 
     def _require_range(self, path: str, offset: int, size: int, end: int) -> None:
         """Refuse a range that ends beyond a file's end."""
         if offset + size > end:
             raise InvalidData(
-                f"{self.folder / path}: ends {offset + size - end} bytes before byte "
+                f"{self.folder}/{path}: ends {offset + size - end} bytes before byte "
                 f"{offset + size}, where its index has {size} bytes of an image; the file is "
                 "truncated, get it again"
             )
@@ -162,16 +177,16 @@ class FileReader:
             os.close(self._handles.pop(next(iter(self._handles))))
         try:
             # O_NONBLOCK: opening a pipe must not wait for its writer; regular files ignore it.
-            handle = os.open(self.folder / path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            handle = os.open(Path(self.folder, path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             raise InvalidData(
-                f"{self.folder / path}: no such file, although an index names it; bring it back, "
+                f"{self.folder}/{path}: no such file, although an index names it; bring it back, "
                 "or run again the stage that lists or writes these files"
             ) from None
         if not S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
             raise InvalidData(
-                f"{self.folder / path}: not a regular file; an index names files that hold images"
+                f"{self.folder}/{path}: not a regular file; an index names files that hold images"
             )
         self._handles[path] = handle
         return handle
@@ -196,16 +211,6 @@ def _forget_all() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_all)
-
-
-def join_location(folder: Path | str, name: str) -> str:
-    """Path or URL of a file in a folder.
-
-    Example:
-        >>> join_location("https://host/shards/", "train-000000.tar")
-        'https://host/shards/train-000000.tar'
-    """
-    return f"{str(folder).rstrip('/')}/{name}"
 
 
 class SequentialFile:
@@ -256,43 +261,3 @@ class SequentialFile:
         trace: TracebackType | None,
     ) -> None:
         self._file.close()
-
-
-def open_location(location: str) -> BinaryIO:
-    """Open a path or URL for reading.
-
-    Raises:
-        InvalidData: the file does not exist.
-        HgldError: it cannot be opened.
-    """
-    scheme, found, _ = location.partition("://")
-    try:
-        if not found:
-            if Path(location).exists() and not Path(location).is_file():
-                raise InvalidData(f"{location}: not a regular file; expected a file of shards")
-            return Path(location).open("rb", buffering=LARGE)
-        if scheme in ("http", "https"):
-            return cast(BinaryIO, urlopen(quote(location, safe=KEPT), timeout=TIMEOUT_S))
-        # Imported here, since only other schemes need it.
-        import fsspec  # type: ignore[import-untyped]
-
-        return cast(BinaryIO, fsspec.open(location, "rb", block_size=LARGE).open())
-    except FileNotFoundError:
-        raise _no_such_file(location) from None
-    except ImportError as error:
-        install = f': pip install "hgld[{scheme}]"' if scheme in ("gs", "s3") else ""
-        raise HgldError(
-            f"{location}: the package that reads {scheme}:// is not installed ({error}); install it"
-            f"{install}, or copy the shards to this machine"
-        ) from None
-    except (OSError, ValueError, HTTPException) as error:
-        if isinstance(error, HTTPError) and error.code == HTTPStatus.NOT_FOUND:
-            raise _no_such_file(location) from None
-        raise HgldError(f"{location}: cannot be opened ({error})") from None
-
-
-def _no_such_file(location: str) -> InvalidData:
-    return InvalidData(
-        f"{location}: no such file, although an index names it; bring it back, or give the folder "
-        "that holds it"
-    )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from zlib import crc32
 
@@ -20,11 +21,12 @@ from hgld.artifacts import hash_file
 from hgld.errors import InvalidData, UsageError
 from hgld.images import Undecodable, read_size
 from hgld.shards.classes import Classes, number_classes
-from hgld.shards.files import FileReader, local_folder
+from hgld.shards.files import FileReader
 from hgld.shards.index import is_export
 from hgld.shards.schema import IMAGE_CRC32, MOST_IMAGE, MOST_TEXT, index_columns, is_shard_name
 from hgld.shards.sidecars import write_sidecars
 from hgld.shards.tar import Member, padding, scan_tar
+from hgld.storage import local_folder
 from hgld.tasks import track
 
 __all__ = ["describe_tar", "index_shards", "number_rows"]
@@ -74,7 +76,17 @@ def index_shards(
     facts = [_describe_shard(tar, index[index["shard"] == tar.name]) for tar in tars]
     index = index[index_columns(len(classes.levels))]
     labels = sha256(classes.table.to_csv(index=False).encode()).hexdigest()
-    write_sidecars(folder, index, facts, classes, options={}, labels_sha256=labels)
+    facts.sort(key=lambda fact: (fact["split"], fact["file"]))  # as the index
+    parts = {str(name): rows for name, rows in index.groupby("shard")}
+    with TemporaryDirectory() as name:
+        write_sidecars(
+            folder,
+            ((parts.get(fact["file"], index[:0]), fact) for fact in facts),
+            classes,
+            options={},
+            labels_sha256=labels,
+            spill=Path(name),
+        )
     return index
 
 

@@ -1,6 +1,6 @@
 """Read the index and the manifest of a folder of shards, and check both before use."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,14 +12,15 @@ from pyarrow import parquet
 
 from hgld.artifacts import Json, hash_file
 from hgld.errors import HgldError, InvalidData, MissingInput
-from hgld.shards.files import is_url, join_location, open_location
 from hgld.shards.schema import (
+    IMAGE_CRC32,
     INDEX_AGAIN,
     MOST_BYTES,
     check_index,
     is_shard_name,
     level_columns,
 )
+from hgld.storage import RemoteFolder, as_folder
 from hgld.words import single_blanks
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "is_export",
     "labels_of",
     "level_columns",
+    "local_copy",
     "read_index",
     "read_manifest",
     "require_columns",
@@ -34,27 +36,38 @@ __all__ = [
 ]
 
 REBUILD = "delete the folder and run export again"
-MOST_SIDECAR = 4 << 30  # bytes of an index or manifest behind a URL
 LEAST_ROW = 8  # smallest plausible bytes per row: the hash of an image alone has 32
 
 
-def read_index(folder: Path | str) -> pd.DataFrame:
+def read_index(
+    folder: Path | str,
+    shards: Collection[str] | None = None,
+    columns: Sequence[str] | None = None,
+) -> pd.DataFrame:
     """Read the index: one row per sample, sorted by split, shard and offset.
 
     Args:
-        folder: of the shards, or a URL that ``BatchLoader`` streams from.
+        folder: of the shards, or its URL.
+        shards: names of the shards whose rows are read; None: all. Each shard is a row group of
+            its own, so only these bytes are decoded.
+        columns: that are read, such as run and level_1; None: all. The index of another program may
+            lack image_crc32, which is then left out.
 
     Raises:
         MissingInput: there is no index.
-        InvalidData: the index cannot be read, is not the one that the manifest names, or has
-            impossible values, such as a shard outside the folder.
+        InvalidData: the index cannot be read, is not the one that the manifest names, lacks a
+            shard or a column, or has impossible values, such as a shard outside the folder.
+
+    Example:
+        >>> def runs_of(folder):
+        ...     return read_index(folder, ["train-000000.tar"], ["run"])["run"].nunique()
     """
-    with _at_hand(folder, "index.parquet", "manifest.json") as here:
+    with local_copy(folder, "index.parquet", "manifest.json") as here:
         path = here / "index.parquet"
         if not path.is_file():
             raise MissingInput(f"{path}: no such file; run export first, or `hgld shards index`")
-        rows = _read_rows(path)
-        check_index(rows, path)
+        rows = _read_rows(path, shards, columns)
+        check_index(rows, path, columns)
         if path.with_name("manifest.json").is_file():
             manifest = read_manifest(here)
             if hash_file(path) != manifest.get("index_sha256"):
@@ -62,48 +75,73 @@ def read_index(folder: Path | str) -> pd.DataFrame:
                     f"{path}: is not the index that manifest.json was written with; {REBUILD}, or "
                     "`hgld shards index` for shards of others"
                 )
-            _require_known(rows, manifest, path)
-    return rows
+            _require_known(rows, manifest, path, columns is None)
+    return rows if columns is None else rows[[name for name in columns if name in rows]]
 
 
 @contextmanager
-def _at_hand(folder: Path | str, *sidecars: str) -> Iterator[Path]:
+def local_copy(folder: Path | str, *files: str) -> Iterator[Path]:
     """Yield the folder, or for a URL a temporary folder with those of the files that exist."""
-    if not is_url(folder):
-        yield Path(folder)
+    found = as_folder(folder)
+    if isinstance(found, Path):
+        yield found
         return
+    remote = RemoteFolder(found)
     with TemporaryDirectory(prefix="hgld-") as name:
-        for file in sidecars:
-            # The caller reports a missing sidecar.
-            with suppress(InvalidData), open_location(join_location(folder, file)) as found:
-                data = found.read(MOST_SIDECAR + 1)
-                if len(data) > MOST_SIDECAR:
-                    raise HgldError(
-                        f"{join_location(folder, file)}: more than {MOST_SIDECAR:,} bytes"
-                    )
-                (Path(name) / file).write_bytes(data)
+        for file in files:
+            with suppress(InvalidData):  # the caller reports a missing file
+                remote.download(file, Path(name) / file)
         try:
             yield Path(name)
         except HgldError as error:
             # The user knows the URL, not the temporary folder.
-            raise type(error)(str(error).replace(name, str(folder).rstrip("/"))) from None
+            raise type(error)(str(error).replace(name, remote.location())) from None
 
 
-def _read_rows(path: Path) -> pd.DataFrame:
+def _read_rows(
+    path: Path, shards: Collection[str] | None, columns: Sequence[str] | None
+) -> pd.DataFrame:
+    rows: pd.DataFrame
     try:
-        count = parquet.read_metadata(path).num_rows
-        if count > path.stat().st_size / LEAST_ROW:  # a forged row count must not allocate memory
-            raise ValueError(f"it states {count:,} rows")
-        return pd.read_parquet(path)
+        with parquet.ParquetFile(path) as file:
+            count = file.metadata.num_rows
+            # a forged row count must not allocate memory
+            if count > path.stat().st_size / LEAST_ROW:
+                raise ValueError(f"it states {count:,} rows")
+            names = file.schema_arrow.names
+            wanted = None
+            if columns is not None:
+                chosen = dict.fromkeys([*columns, "shard", "split"])
+                wanted = [name for name in chosen if name != IMAGE_CRC32 or name in names]
+            missing = set(wanted or ()) - set(names)
+            if missing:
+                raise ValueError(f"column '{min(missing)}' is missing")
+            every = range(file.num_row_groups)
+            groups = [i for i in every if shards is None or _may_hold(file, i, shards)]
+            rows = file.read_row_groups(groups, wanted).to_pandas()
     except Exception as error:  # pyarrow has no common class for damaged files
         what = single_blanks(str(error))
         raise InvalidData(f"{path}: not a readable index ({what}); {REBUILD}") from None
+    if shards is None:
+        return rows
+    rows = rows[rows["shard"].isin(list(shards))].reset_index(drop=True)
+    if strange := sorted(set(shards) - set(rows["shard"])):
+        raise InvalidData(f"{path}: has no rows of {strange[0]}; `hgld shards ls` lists the shards")
+    return rows
 
 
-def _require_known(rows: pd.DataFrame, manifest: dict[str, Any], path: Path) -> None:
+def _may_hold(file: parquet.ParquetFile, group: int, shards: Collection[str]) -> bool:
+    """Whether a row group has rows of some shards, by its statistics."""
+    facts = file.metadata.row_group(group).column(file.schema_arrow.names.index("shard")).statistics
+    if facts is None or not facts.has_min_max:
+        return True
+    return any(facts.min <= shard <= facts.max for shard in shards)
+
+
+def _require_known(rows: pd.DataFrame, manifest: dict[str, Any], path: Path, whole: bool) -> None:
     """Check that levels, shards and splits of the index are those of the manifest."""
     found, levels = len(level_columns(rows)), manifest["levels"]
-    if found != len(levels):
+    if whole and found != len(levels):
         raise InvalidData(
             f"{path}: {found} levels, but manifest.json has {len(levels)}; {INDEX_AGAIN}"
         )
@@ -123,7 +161,7 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
         MissingInput: there is no manifest, so the export is incomplete.
         InvalidData: it is not a manifest.
     """
-    with _at_hand(folder, "manifest.json") as here:
+    with local_copy(folder, "manifest.json") as here:
         path = here / "manifest.json"
         if not path.is_file():
             raise MissingInput(f"{path}: no such file; run export (again) to complete the shards")

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from hgld.artifacts import hash_file
 from hgld.errors import DamagedImage, HgldError, InvalidData, Resumable, UsageError
 from hgld.shards.batches import (
     BatchOptions,
@@ -32,12 +33,13 @@ from hgld.shards.batches import (
     part_of_rank,
     step_seed,
 )
+from hgld.shards.cache import CACHE_GB
 from hgld.shards.damaged import DamagedImages, exceeded, spare_rows
-from hgld.shards.files import join_location, local_folder, open_location
 from hgld.shards.read import ShardImages, Transform
 from hgld.shards.sampling import count_groups, count_rows, parents_of
 from hgld.shards.stream import reads_per_byte, stream_batches
 from hgld.stopping import held_back, ignore_requests
+from hgld.storage import RemoteFolder, as_folder, read_ahead
 from hgld.tasks import say_or_warn
 
 __all__ = ["BatchLoader", "ImageLoader", "LoadedBatch"]
@@ -64,7 +66,7 @@ class LoadedBatch:
     planned: GlobalBatch
 
 
-class BatchLoader:
+class BatchLoader(IterableDataset[Batch]):
     """The batches of one rank: images (B, ...), labels (B, L), row numbers (B,).
 
     For padding of small classes, the image is zeros and labels and row number are -1.
@@ -73,11 +75,15 @@ class BatchLoader:
     the batches that were yielded, not those that workers have prepared beyond them, and includes
     the damaged images found. A state can be loaded with any number of workers and ranks.
 
+    It is an ``IterableDataset``: ``DataLoader(loader, batch_size=None)`` and torchdata's
+    ``StatefulDataLoader`` pass its batches on. Lightning and Accelerate take the loader itself and
+    save its state; ``examples/`` has a script for each.
+
     The reader "stream" holds up to 100 MB per worker in memory and the rest in a temporary file, in
     the folder that TMPDIR names, which should be on a disk.
 
     Args:
-        folder: of the shards; a URL for the reader "stream".
+        folder: of the shards, or its URL.
         rows: rows of the index.
         transform: converts a PIL image in RGB to a tensor; may use torch's random numbers on the
             CPU.
@@ -91,6 +97,8 @@ class BatchLoader:
             epochs; each is reported once, by a warning outside of a command. It is replaced by
             another image of its class, whose row number is returned.
         damaged: known damaged images, to which new ones are added; default: none, with the budget.
+        cache_gb: for a URL and the reader "indexed": size in GB of the cache on this machine's
+            disk, which all its processes share; 0: no cache.
         image_shape: (C, H, W), if the transform returns bytes of this shape. Workers then write
             into one shared ring buffer, which saves copies between processes; images are valid
             until the next batch is requested.
@@ -116,10 +124,11 @@ class BatchLoader:
         workers: int = 0,
         undecodable_budget: int = 0,
         damaged: DamagedImages | None = None,
+        cache_gb: float = CACHE_GB,
         image_shape: tuple[int, int, int] | None = None,
     ) -> None:
-        _require_reader(reader, folder, options)
-        self._images = ShardImages(folder, rows, transform, remote=reader == "stream")
+        _require_reader(reader, options)
+        self._images = ShardImages(folder, rows, transform, cache_gb=cache_gb)
         self.plan = BatchPlan(
             Samples.of_index(rows), options, seed=seed, manifest_sha256=_hash_manifest(folder)
         )
@@ -139,6 +148,12 @@ class BatchLoader:
         return len(self._epoch())
 
     def __iter__(self) -> Iterator[Batch]:
+        worker: Any = get_worker_info()
+        if worker is not None and worker.num_workers > 1:
+            raise UsageError(
+                f"each of the DataLoader's {worker.num_workers} workers would load all batches; "
+                "give num_workers=0, and workers to BatchLoader"
+            )
         with closing(self.load(range(self._next, self._epoch().stop))) as batches:
             for batch in batches:
                 self._next += 1
@@ -213,21 +228,22 @@ class BatchLoader:
             )
 
 
-def _require_reader(reader: str, folder: Path | str, options: BatchOptions) -> None:
+def _require_reader(reader: str, options: BatchOptions) -> None:
     if reader not in get_args(Reader):
         expected = ", ".join(get_args(Reader))
         raise UsageError(f"reader is {reader!r}; expected one of {expected}")
     if reader == "stream" and options.order != "shards":
         raise UsageError("the reader 'stream' needs the order 'shards'")
-    if isinstance(folder, Path):
-        local_folder(folder)
 
 
 def _hash_manifest(folder: Path | str) -> str:
     """SHA-256 of the manifest of a folder or URL; empty if there is none."""
+    found = as_folder(folder)
+    if isinstance(found, Path):
+        path = found / "manifest.json"
+        return hash_file(path) if path.is_file() else ""
     try:
-        with open_location(join_location(folder, "manifest.json")) as file:
-            return sha256(file.read()).hexdigest()
+        return sha256(RemoteFolder(found).read("manifest.json")).hexdigest()
     except InvalidData:
         return ""
 
@@ -252,8 +268,14 @@ class _BatchWorker:
     def __call__(self, numbers: range) -> Iterator[Filled]:
         """Yield the batches of the steps at these indices of ``steps``."""
         if self.reader == "indexed":
-            for number in numbers:
-                yield self._fill(number, self.plan.at(self.steps[number]), {})
+            planned = ((number, self.plan.at(self.steps[number])) for number in numbers)
+            if not self.images.is_remote:
+                yield from (self._fill(number, batch, {}) for number, batch in planned)
+                return
+            # The next batch is fetched while this one is decoded.
+            with closing(read_ahead(self._fetch, planned, ahead=AHEAD)) as fetched:
+                for number, batch, held in fetched:
+                    yield self._fill(number, batch, held)
             return
         for epoch, found in groupby(numbers, lambda n: self.plan.epoch_of(self.steps[n])):
             places = list(found)
@@ -262,6 +284,10 @@ class _BatchWorker:
             jpegs = stream_batches(self.images, self.plan, epoch, rows)
             for number, batch, held in zip(places, batches, jpegs, strict=True):
                 yield self._fill(number, batch, held)
+
+    def _fetch(self, planned: tuple[int, GlobalBatch]) -> tuple[int, GlobalBatch, dict[int, bytes]]:
+        rows = planned[1].rows[self.part]
+        return *planned, self.images.fetch(rows[rows >= 0])
 
     def _fill(self, number: int, batch: GlobalBatch, jpegs: Mapping[int, bytes]) -> Filled:
         # A copy, since replacements must not change the plan's rows.
@@ -374,10 +400,14 @@ class ImageLoader:
                     yield images, labels, torch.from_numpy(rows)
 
     def _read(self, numbers: range) -> Iterator[tuple[Tensor, np.ndarray, list[int]]]:
-        for wanted in (self._batches[number] for number in numbers):
+        batches = [self._batches[number] for number in numbers]
+        read: Any = map(self._images.iterate, batches)
+        if self._images.is_remote:
+            read = (jpegs.items() for jpegs in read_ahead(self._images.fetch, batches, AHEAD))
+        for wanted, jpegs in zip(batches, read, strict=True):
             found: dict[int, Tensor] = {}
             damaged = []
-            for row, jpeg in self._images.iterate(wanted):
+            for row, jpeg in jpegs:
                 try:
                     found[row] = self._images.load(row, jpeg)
                 except DamagedImage:

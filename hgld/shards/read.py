@@ -1,11 +1,16 @@
 """Read and decode samples of the shards by their offset in the index, in any order.
 
-One pread reads a sample; nothing is unpacked or read in excess, and worker processes share only
-the page cache. Adjacent samples that are requested together are read together.
+On this machine one pread reads a sample; nothing is unpacked or read in excess, and worker
+processes share only the page cache. Adjacent samples that are requested together are read together.
+
+At a URL a request costs as much as a megabyte, so ranges of 2 MB are fetched, several at a time,
+and kept on disk (``hgld.shards.cache``). If the cache cannot hold all of them, a range is one run,
+whose other images are wanted by batches that come soon.
 """
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -19,24 +24,22 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from hgld.errors import DamagedImage
-from hgld.images import Undecodable, decode_rgb
-from hgld.shards.files import (
-    FileReader,
-    SequentialFile,
-    is_url,
-    join_location,
-    local_folder,
-    require_intact,
-)
+from hgld.images import WHOLE_SIDE, Undecodable, decode_rgb
+from hgld.shards.cache import CACHE_GB, RangeCache
+from hgld.shards.files import FileReader, require_intact, tar_folder
 from hgld.shards.index import labels_of, require_columns, whole_numbers
 from hgld.shards.schema import IMAGE_CRC32
+from hgld.storage import join_location
 
-__all__ = ["ShardImages", "Transform", "decode_image", "read_image"]
+__all__ = ["BOX", "ShardImages", "Transform", "decode_image", "read_image"]
 
 Transform = Callable[[Image.Image], Tensor]
+BOX = ("box_left", "box_top", "box_right", "box_bottom")  # pixels of the upright photo
 
 READ_TOGETHER = 1 << 20  # bytes of one read; small enough for the processor's cache
 GAP = 16 << 10  # bytes between two samples that are cheaper to read than to skip
+FETCHED_TOGETHER = 2 << 20  # bytes of one request, which costs as much as its round trip
+FETCHED_GAP = 256 << 10  # the same as GAP, for a request
 
 
 def decode_image(data: bytes | memoryview, name: Callable[[], str]) -> Image.Image:
@@ -58,10 +61,11 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
     """Map-style dataset of (image, labels (L,) int64 coarse to fine, row number).
 
     Args:
-        folder: of the shards.
-        rows: rows of the index; row numbers count within them.
+        folder: of the shards, or its URL.
+        rows: rows of the index; row numbers count within them. With the columns ``BOX``, the image
+            is the part of the photo in the box.
         transform: converts a PIL image in RGB to a tensor.
-        remote: accept a URL, from which single images are slow to read.
+        cache_gb: for a URL: size in GB of the cache on this machine's disk.
 
     Attributes:
         labels: (N, L) of all rows.
@@ -70,13 +74,19 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
     """
 
     def __init__(
-        self, folder: Path | str, rows: pd.DataFrame, transform: Transform, *, remote: bool = False
+        self,
+        folder: Path | str,
+        rows: pd.DataFrame,
+        transform: Transform,
+        *,
+        cache_gb: float = CACHE_GB,
     ) -> None:
         require_columns(rows, ["key", "shard"])
-        self.folder = str(folder) if remote and is_url(folder) else local_folder(folder)
+        self.folder = tar_folder(folder)
         self.transform = transform
         self.labels = labels_of(rows)  # (N, L)
-        self._files = FileReader(self.folder) if isinstance(self.folder, Path) else None
+        remote = isinstance(self.folder, str)
+        self._files = None if remote else FileReader(self.folder)
         self._keys = rows["key"].to_numpy(object)
         shard = rows["shard"].astype("category")
         self._names = [str(name) for name in shard.cat.categories]
@@ -84,9 +94,14 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         self.places = whole_numbers(rows, ["offset", "size_bytes"])  # (N, 2)
         checked = IMAGE_CRC32 in rows
         self._crc32 = array("q", whole_numbers(rows, [IMAGE_CRC32]).tobytes()) if checked else None
+        boxed = set(BOX) <= set(rows)
+        self._boxes = rows[list(BOX)].to_numpy(np.float64) if boxed else None  # (N, 4)
         # Plain arrays return a number in a third of numpy's time, and forked workers share them.
         columns = (self.shards, self.places[:, 0], self.places[:, 1])
         self._find = tuple(array("q", column.tobytes()) for column in columns)
+        self._cache = RangeCache(str(self.folder), cache_gb) if remote else None
+        if remote:
+            self._ranges, self._range_of = self._cut_ranges(cache_gb * 1e9)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -107,8 +122,17 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
             jpeg = self._files.read_image(*self._place(number), crc32, key)
         else:
             jpeg = self.read_bytes(number) if jpeg is None else jpeg
-            require_intact(jpeg, self._crc32[number] if self._crc32 else None, name)
-        return self.transform(decode_image(jpeg, name))
+            try:
+                require_intact(jpeg, self._crc32[number] if self._crc32 else None, name)
+            except DamagedImage:
+                if self._cache is not None:
+                    self._cache.require_unchanged(self._names[self._find[0][number]])
+                raise
+        image = decode_image(jpeg, name)
+        if self._boxes is not None:
+            image.info[WHOLE_SIDE] = max(image.size)
+            image = image.crop(tuple(self._boxes[number].tolist()))
+        return self.transform(image)
 
     def name(self, number: int) -> str:
         """Shard and key of a sample, for error messages."""
@@ -126,20 +150,31 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         """
         if self._files is not None:
             return self._files.read(*self._place(number))
-        with SequentialFile(self.location(int(self.shards[number]))) as file:
-            return file.take(*self.places[number].tolist())
+        return next(bytes(jpeg) for _, jpeg in self.iterate([number]))
 
     def _place(self, number: int) -> tuple[str, int, int]:
         shard, offset, size = self._find
         return self._names[shard[number]], offset[number], size[number]
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the shards are at a URL."""
+        return self._cache is not None
+
+    def fetch(self, numbers: Sequence[int] | np.ndarray) -> dict[int, bytes]:
+        """JPEGs by number from a URL, several requests at a time; empty for a local folder."""
+        remote = numbers if self.is_remote else []
+        return {number: bytes(jpeg) for number, jpeg in self.iterate(remote)}
 
     def iterate(self, numbers: Sequence[int] | np.ndarray) -> Iterator[tuple[int, memoryview]]:
         """Yield number and JPEG of samples in shard order; adjacent ones are read together.
 
         The yielded view is valid until the next sample is requested. No CRC-32 is checked.
         """
-        files = FileReader(local_folder(self.folder)) if self._files is None else self._files
-        chosen = np.asarray(numbers, np.int64)
+        if self._files is None:
+            yield from self._iterate_runs(np.asarray(numbers, np.int64))
+            return
+        files, chosen = self._files, np.asarray(numbers, np.int64)
         begin, end = self.places[chosen, 0], self.places[chosen].sum(1)
         order = np.lexsort((begin, self.shards[chosen]))
         chosen, begin, end = chosen[order], begin[order], end[order]
@@ -155,21 +190,81 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
             for number, low, high in zip(chosen[part].tolist(), begins, ends, strict=True):
                 yield number, data[low:high]
 
+    def stream(self, numbers: np.ndarray) -> Iterator[tuple[int, bytes]]:
+        """Yield number and JPEG of samples of a URL in the order given, reading ahead.
 
-def _stretches(shard: np.ndarray, begin: np.ndarray, end: np.ndarray) -> list[tuple[int, int]]:
-    """Ranges of sorted samples, each to be read at once.
+        Adjacent samples are read together; nothing is kept on disk.
+        """
+        assert self._cache is not None
+        begin, end = self.places[numbers, 0], self.places[numbers].sum(1)
+        shards = self.shards[numbers]
+        parts = _stretches(shards, begin, end, FETCHED_TOGETHER, FETCHED_GAP)
+        wanted = [
+            (self._names[shards[first]], int(begin[first]), int(end[last - 1] - begin[first]))
+            for first, last in parts
+        ]
+        with closing(self._cache.stream(wanted, ahead=8)) as fetched:
+            for (first, last), data in zip(parts, fetched, strict=True):
+                start = int(begin[first])
+                for place in range(first, last):
+                    jpeg = data[begin[place] - start : end[place] - start]
+                    yield int(numbers[place]), bytes(jpeg)  # a view would hold the whole range
+
+    def _cut_ranges(self, cached_bytes: float) -> tuple[np.ndarray, np.ndarray]:
+        """(R, 3) shard, offset and size of the ranges to fetch, and (N,) the range of each row."""
+        begin, end = self.places[:, 0], self.places.sum(1)
+        order = np.lexsort((begin, self.shards))
+        shard, begin, end = self.shards[order], begin[order], end[order]
+        runs = None
+        if (end - begin).sum() > cached_bytes and self.labels.shape[1]:
+            runs = self.labels[order, -1]
+        parts = _stretches(shard, begin, end, FETCHED_TOGETHER, FETCHED_GAP, runs)
+        firsts = np.array([first for first, _ in parts], np.int64)
+        lasts = np.array([last - 1 for _, last in parts], np.int64)
+        ranges = np.column_stack([shard[firsts], begin[firsts], end[lasts] - begin[firsts]])
+        range_of = np.empty(len(order), np.int64)
+        range_of[order] = np.repeat(np.arange(len(parts)), lasts - firsts + 1)
+        return ranges, range_of
+
+    def _iterate_runs(self, numbers: np.ndarray) -> Iterator[tuple[int, memoryview]]:
+        assert self._cache is not None
+        numbers = numbers[np.lexsort((self.places[numbers, 0], self.shards[numbers]))]
+        # Sorted like the ranges, so the samples of a range are adjacent.
+        wanted, firsts = np.unique(self._range_of[numbers], return_index=True)
+        ranges = [(self._names[s], at, size) for s, at, size in self._ranges[wanted].tolist()]
+        parts = [part.tolist() for part in np.split(numbers, firsts)[1:]]
+        places = [
+            [(low - start, size) for low, size in self.places[part].tolist()]
+            for (_, start, _), part in zip(ranges, parts, strict=True)
+        ]
+        with closing(self._cache.read(list(zip(ranges, places, strict=True)))) as fetched:
+            for part, jpegs in zip(parts, fetched, strict=True):
+                yield from zip(part, jpegs, strict=True)
+
+
+def _stretches(
+    shard: np.ndarray,
+    begin: np.ndarray,
+    end: np.ndarray,
+    most: int = READ_TOGETHER,
+    gap: int = GAP,
+    run: np.ndarray | None = None,
+) -> list[tuple[int, int]]:
+    """Ranges of sorted samples, each to be read at once; ``run`` separates them further.
 
     Example:
         >>> near, far = np.array([0, 900, 1 << 20]), np.array([800, 1000, 1 << 21])
         >>> _stretches(np.array([0, 0, 0]), near, far)
         [(0, 2), (2, 3)]
     """
-    apart = (shard[1:] != shard[:-1]) | (begin[1:] - end[:-1] > GAP)
+    apart = (shard[1:] != shard[:-1]) | (begin[1:] - end[:-1] > gap)
+    if run is not None:
+        apart |= run[1:] != run[:-1]
     bounds = [0, *(np.flatnonzero(apart) + 1).tolist(), len(begin)]
     ranges = []
     for first, stop in pairwise(bounds):
         while first < stop:
-            fits = np.searchsorted(end[first:stop], begin[first] + READ_TOGETHER, side="right")
+            fits = np.searchsorted(end[first:stop], begin[first] + most, side="right")
             last = first + max(1, int(fits))
             ranges.append((first, last))
             first = last
@@ -182,9 +277,9 @@ def read_image(folder: Path | str, row: "Mapping[str, Any] | pd.Series[Any]") ->
     Raises:
         InvalidData: it cannot be read or decoded, or its bytes were changed.
     """
-    folder = local_folder(folder)
-    reader = FileReader(folder)
+    reader = FileReader(tar_folder(folder))
     place = str(row["shard"]), int(row["offset"]), int(row["size_bytes"])
     data = reader.read_image(*place, row.get(IMAGE_CRC32), row["key"])
     reader.close()
-    return decode_image(data, lambda: f"{folder / str(row['shard'])}: key {row['key']}")
+    where = join_location(reader.folder, str(row["shard"]))
+    return decode_image(data, lambda: f"{where}: key {row['key']}")

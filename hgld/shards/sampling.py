@@ -11,7 +11,7 @@ two items of a kind in one row. That layout is regular; random swaps that keep i
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -30,12 +30,15 @@ __all__ = [
     "deal_rows",
     "parents_of",
     "require_classes",
+    "shuffle_classes",
     "take_images",
 ]
 
 Order = Literal["random", "shards"]
 SmallClasses = Literal["drop", "repeat", "pad"]
 SWAPS = 6  # proposed per item; after two or three the regular layout is no longer visible
+PIECE = 1 << 20  # swaps drawn at a time
+PASSES = 4  # over the rows when they are grouped by class; each frees a quarter of its input
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class Samples:
     @classmethod
     def of_labels(cls, labels: np.ndarray) -> "Samples":
         """Samples in one run of one shard; sufficient for the order "random"."""
-        nowhere = np.zeros(len(labels), np.int64)
+        nowhere = np.broadcast_to(np.int64(0), len(labels))
         return cls(labels, nowhere, nowhere)
 
     @classmethod
@@ -147,9 +150,9 @@ class Samples:
                 f"{MOST_CLASSES - 1}, as read_index gives them"
             )
         return cls(
-            labels,
-            whole_numbers(rows, ["run"])[:, 0],
-            rows["shard"].astype("category").cat.codes.to_numpy(np.int64),
+            labels.astype(np.int32),
+            whole_numbers(rows, ["run"])[:, 0].astype(np.int32),
+            rows["shard"].astype("category").cat.codes.to_numpy(np.int32),
         )
 
 
@@ -163,6 +166,64 @@ def count_groups(size: np.ndarray, options: BatchOptions) -> np.ndarray:
     return np.asarray(groups)
 
 
+def shuffle_classes(
+    classes: np.ndarray, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Shuffle rows and group them by class.
+
+    Args:
+        classes: (N,) class numbers, 0 or more.
+        random: draws the order.
+
+    Returns:
+        (N,) row numbers, class by class, shuffled within each; first place and size of each class.
+
+    Example:
+        >>> order, first, size = shuffle_classes(np.array([7, 3, 7]), np.random.default_rng(0))
+        >>> order[0].item(), sorted(order[1:].tolist()), first.tolist(), size.tolist()
+        (1, [0, 2], [0, 1], [1, 2])
+    """
+    if len(classes) and not 0 <= classes.min() <= classes.max() < MOST_CLASSES:
+        classes = np.unique(classes, return_inverse=True)[1]
+    number: type[np.signedinteger[Any]] = np.int32 if len(classes) < 1 << 31 else np.int64
+    rows = np.arange(len(classes), dtype=number)
+    random.shuffle(rows)
+    sizes = np.zeros(int(classes.max()) + 1, number)
+    _count(classes, sizes)
+    places = np.cumsum(sizes, dtype=number) - sizes
+    first, size = places[sizes > 0], sizes[sizes > 0]
+    # Its pages are in memory only once they are written, while the pages of rows are freed.
+    order = np.empty_like(rows)
+    bounds = np.searchsorted(places, np.arange(1, PASSES) * len(rows) // PASSES)
+    for high in (*bounds.tolist(), len(sizes)):
+        left = _take_below(rows, classes, high, places, order)
+        rows.resize(left, refcheck=False)
+    return order, first, size
+
+
+@kernel
+def _count(classes: np.ndarray, sizes: np.ndarray) -> None:
+    for number in classes:
+        sizes[number] += 1
+
+
+@kernel
+def _take_below(
+    rows: np.ndarray, classes: np.ndarray, high: int, places: np.ndarray, order: np.ndarray
+) -> int:
+    """Move rows of classes below ``high`` to their places, stably; return how many rows stay."""
+    kept = 0
+    for row in rows:
+        number = classes[row]
+        if number < high:
+            order[places[number]] = row
+            places[number] += 1
+        else:
+            rows[kept] = row
+            kept += 1
+    return kept
+
+
 def parents_of(labels: np.ndarray) -> np.ndarray:
     """The parent of each row's class: its class one level above the finest."""
     return labels[:, -2] if labels.shape[1] > 1 else np.zeros(len(labels), np.int64)
@@ -173,7 +234,7 @@ def take_images(
 ) -> np.ndarray:
     """Row numbers of each cell: the nth K of the ``size`` rows that start at ``first``."""
     images = options.images_per_class
-    place = nth[..., None] * images + np.arange(images)  # (steps, P, K)
+    place = nth[..., None].astype(np.int64) * images + np.arange(images)  # (steps, P, K)
     # True only for small classes, which are repeated or padded.
     beyond = place >= size[..., None]
     rows = order[first[..., None] + np.where(beyond, place % size[..., None], place)]
@@ -207,15 +268,20 @@ def count_up(table: np.ndarray) -> np.ndarray:
         >>> count_up(np.array([[4, 2], [2, 4], [4, 3]])).tolist()
         [[0, 0], [1, 1], [2, 0]]
     """
-    flat = table.reshape(-1)
-    order = np.argsort(flat, kind="stable")
-    ordered = flat[order]
-    # Within each block of equal numbers, count from the block's first place.
-    first = np.r_[True, ordered[1:] != ordered[:-1]][: len(flat)]
-    place = np.arange(len(flat))
-    count = np.empty(len(flat), np.int64)
-    count[order] = place - np.maximum.accumulate(np.where(first, place, 0))
-    return count.reshape(table.shape)
+    cells = table.reshape(-1)
+    seen = np.zeros(int(table.max(initial=-1)) + 1, np.int32)
+    _count(cells, seen)
+    found = np.empty(len(cells), np.min_scalar_type(seen.max(initial=0)))  # mostly one byte each
+    seen[:] = 0
+    _count_up(cells, seen, found)
+    return found.reshape(table.shape)
+
+
+@kernel
+def _count_up(cells: np.ndarray, seen: np.ndarray, found: np.ndarray) -> None:
+    for i in range(len(cells)):
+        found[i] = seen[cells[i]]
+        seen[cells[i]] += 1
 
 
 def count_rows(counts: np.ndarray, width: int) -> int:
@@ -241,17 +307,32 @@ def deal_rows(counts: np.ndarray, width: int, random: np.random.Generator) -> np
         (rows, width) kind numbers, with as many rows as the counts allow.
     """
     rows = count_rows(counts, width)
-    kinds = random.permutation(len(counts))
+    kinds = random.permutation(len(counts)).astype(np.int32)
     used = np.minimum(counts, rows)[kinds]
     if surplus := int(used.sum()) - rows * width:  # fewer than a row's width
         gone = random.choice(int(used.sum()), surplus, replace=False)
         np.subtract.at(used, np.searchsorted(np.cumsum(used), gone, side="right"), 1)
-    items = np.repeat(kinds, used).astype(np.int64)
-    # Item i goes to row i % rows; no kind has more items than rows, so none is in a row twice.
-    table = np.ascontiguousarray(items.reshape(width, rows).T)
-    picks = random.integers(0, max(1, items.size), (SWAPS * items.size, 2))
-    _swap(table, picks)
-    return np.asarray(table[random.permutation(rows)])
+    table = np.empty((rows, width), np.int32)
+    _deal(kinds, used, table)
+    for first in range(0, SWAPS * table.size, PIECE):
+        number = min(PIECE, SWAPS * table.size - first)
+        _swap(table, random.integers(0, table.size, (number, 2)))
+    order = random.permutation(rows)
+    for column in table.T:  # one by one, since a copy of a large table takes its memory again
+        column[:] = column[order]
+    return table
+
+
+@kernel
+def _deal(kinds: np.ndarray, used: np.ndarray, table: np.ndarray) -> None:
+    """Put item i into row i % rows: no kind has more items than rows, so no row has it twice."""
+    row, column = 0, 0
+    for kind, number in zip(kinds, used):  # noqa: B905 - numba has no strict
+        for _ in range(number):
+            table[row, column] = kind
+            row += 1
+            if row == len(table):
+                row, column = 0, column + 1
 
 
 @kernel

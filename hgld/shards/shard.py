@@ -1,20 +1,21 @@
 """Write one shard atomically, with a marker file that holds its index rows; copy samples.
 
-A shard is fully planned before its first image is read, so any process on any machine that sees the
-folders may write it, or write it again. The marker identifies the shard's inputs: the plan and
-options by a seal, the source files by size, times and inode and, if these differ, by a hash of the
-images' bytes. A photo that was replaced is therefore exported again even if its size and
-modification time are unchanged, and a copied source costs only one read.
+A shard is fully planned before its first image is read, so any process may write it, or write it
+again; on another machine it gets the images' bytes with the task. The marker identifies the shard's
+inputs: the plan and options by a seal, the source files by size, times and inode and, if these
+differ, by a hash of the images' bytes. A photo that was replaced is therefore exported again even
+if its size and modification time are unchanged, and a copied source costs only one read.
 """
 
 import errno
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from zlib import crc32
 
 import pandas as pd
@@ -24,7 +25,9 @@ from pyarrow import feather
 from hgld.artifacts import atomic_path, hash_file, read_sealed, write_sealed
 from hgld.errors import InvalidData, Resumable
 from hgld.images import Undecodable
-from hgld.shards.files import FileReader
+from hgld.ray_tasks import FileRange
+from hgld.shards.export_plan import PlannedShard
+from hgld.shards.files import FileReader, tar_folder
 from hgld.shards.index import read_manifest
 from hgld.shards.sample import (
     Encoded,
@@ -34,10 +37,11 @@ from hgld.shards.sample import (
     sample_key,
 )
 from hgld.shards.schema import IMAGE_CRC32, TEXTS, index_columns
-from hgld.shards.shard_plan import DROPPED, shard_name
+from hgld.shards.shard_plan import shard_name
 from hgld.shards.tar import BLOCK, ShardFile
+from hgld.storage import RemoteFolder, join_location
 
-__all__ = ["ShardTask", "copy_samples", "read_markers", "write_or_keep"]
+__all__ = ["ShardTask", "copy_samples", "is_intact", "read_markers", "stamp_files", "write_or_keep"]
 
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 PLACE = ["path", "offset", "size_bytes"]
@@ -48,15 +52,21 @@ NOTE = b"hgld"  # metadata key of a marker's facts beside its rows
 class ShardTask:
     """All that a process needs to write one shard."""
 
-    file: str
+    planned: PlannedShard
     source: Path
     out: Path
     state: Path
-    samples: pd.DataFrame
     levels: tuple[str, ...]
     labels_version: str
     encoding: Encoding
     made_from: str
+    url: str | None = None  # of the folder that gets the shard instead of ``out``
+    stamp: str = ""  # of the source files, where another machine reads copies of them
+
+    @property
+    def file(self) -> str:
+        """Name of the shard."""
+        return self.planned.file
 
     @property
     def marker(self) -> Path:
@@ -64,35 +74,65 @@ class ShardTask:
         return self.state / f"{self.file}.arrow"
 
     @property
+    def location(self) -> str:
+        """Path or URL of the shard."""
+        return join_location(self.url or self.out, self.file)
+
+    @property
     def holds(self) -> str:
         """Identity that seals the marker: the hash of the input and the shard's name."""
         return f"{self.made_from} {self.file}"
 
+    def reads(self) -> Iterator[FileRange]:
+        """Ranges of the files that hold the shard's plan and images."""
+        yield self.planned.plan, self.planned.offset, self.planned.size_bytes
+        for path, offset, size in self.planned.read()[PLACE].itertuples(index=False):
+            yield self.source / path, offset, size
+
+    def shares(self) -> Sequence[Path]:
+        """No file is read by all tasks."""
+        return ()
+
+    def writes(self) -> Sequence[Path]:
+        """The shard, unless the task uploads it, then its marker."""
+        return (self.marker,) if self.url else (self.out / self.file, self.marker)
+
+    def moved(self, place: Callable[[Path], Path]) -> Self:
+        """Return the task for other folders."""
+        source, out, state = map(place, (self.source, self.out, self.state))
+        planned = replace(self.planned, plan=place(self.planned.plan))
+        return replace(self, planned=planned, source=source, out=out, state=state)
+
 
 def write_or_keep(task: ShardTask) -> Path:
     """Write a shard unless it is intact; return the path of its marker."""
-    if not _is_intact(task):
+    if not is_intact(task):
         try:
             _write_shard(task)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
             raise Resumable(
-                f"{task.out / task.file}: no space left for it ({error.strerror}); finished "
+                f"{task.location}: no space left for it ({error.strerror}); finished "
                 "shards are kept, make room and run the same command again"
             ) from None
     return task.marker
 
 
-def _is_intact(task: ShardTask) -> bool:
+def is_intact(task: ShardTask) -> bool:
     """Whether the shard matches its marker, and the marker matches the source's current state."""
-    kept, shard = _read_marker(task), task.out / task.file
-    if kept is None or not shard.is_file():
+    kept = _read_marker(task)
+    if kept is None:
         return False
     rows, note = kept
-    if hash_file(shard) != note["facts"]["sha256"]:
-        return False
-    files = _stamp_files(task)
+    if task.url is not None:
+        if note.get("stored") != _stored(task):
+            return False
+    else:
+        shard = task.out / task.file
+        if not shard.is_file() or hash_file(shard) != note["facts"]["sha256"]:
+            return False
+    files = stamp_files(task)
     # Equal stamps save reading the source.
     if note["files"] == files:
         return True
@@ -103,10 +143,10 @@ def _is_intact(task: ShardTask) -> bool:
     return True
 
 
-def _stamp_files(task: ShardTask) -> str:
-    """Hash of sizes, times and inodes of the shard's source files."""
+def stamp_files(task: ShardTask) -> str:
+    """Return a hash of sizes, times and inodes of the shard's source files."""
     digest = sha256()
-    for path in sorted(task.samples["path"].unique()):
+    for path in sorted(task.planned.read()["path"].unique()):
         facts = (task.source / path).stat()
         stamp = [path, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
         digest.update(json.dumps(stamp).encode())
@@ -116,7 +156,7 @@ def _stamp_files(task: ShardTask) -> str:
 def _hash_source(task: ShardTask) -> str:
     """Hash of the bytes of the shard's images in the source."""
     digest, reader = sha256(), FileReader(task.source)
-    for path, offset, size in task.samples[PLACE].itertuples(index=False):
+    for path, offset, size in task.planned.read()[PLACE].itertuples(index=False):
         digest.update(reader.read(path, offset, size))
     reader.close()
     return digest.hexdigest()
@@ -125,16 +165,15 @@ def _hash_source(task: ShardTask) -> str:
 def _write_shard(task: ShardTask) -> None:
     rows: list[dict[str, Any]] = []
     dropped: list[dict[str, Any]] = []
-    files = _stamp_files(task)  # before the first read, so that a later change is noticed
-    with (
-        atomic_path(task.out / task.file) as temporary,
-        closing(ShardFile(temporary)) as shard,
-    ):
-        source = _fill(shard, task, rows, dropped)
+    # before the first read, so that a later change is noticed
+    files = task.stamp or stamp_files(task)
+    samples = task.planned.read()
+    with _destination(task) as temporary, closing(ShardFile(temporary)) as shard:
+        source = _fill(shard, task, samples, rows, dropped)
         shard.finish()
     facts = {
         "file": task.file,
-        "split": str(task.samples["split"].iloc[0]),
+        "split": str(samples["split"].iloc[0]),
         "sha256": shard.sha256,
         "bytes": shard.size_bytes,
         "samples": len(rows),
@@ -143,20 +182,45 @@ def _write_shard(task: ShardTask) -> None:
     names = index_columns(len(task.levels))
     kinds = [pa.string() if name in TEXTS else pa.int64() for name in names]
     table = pa.Table.from_pylist(rows, pa.schema(list(zip(names, kinds, strict=True))))
-    note = {"facts": facts, "dropped": dropped, "files": files, "source": source}
+    note: dict[str, Any] = {"facts": facts, "dropped": dropped, "files": files, "source": source}
+    if task.url is not None:
+        note["stored"] = _stored(task)
     # Written last: a marker means that its shard is complete.
     _write_marker(task, table, note)
+
+
+@contextmanager
+def _destination(task: ShardTask) -> Iterator[Path]:
+    """Yield a path for the shard's bytes; the shard appears, here or at the URL, at the end."""
+    if task.url is None:
+        with atomic_path(task.out / task.file) as temporary:
+            yield temporary
+        return
+    task.state.mkdir(parents=True, exist_ok=True)
+    temporary = task.state / f".{task.file}.{os.getpid()}.tmp"  # the next run removes leftovers
+    try:
+        yield temporary
+        RemoteFolder(task.url).upload(temporary, task.file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _stored(task: ShardTask) -> list[int | str] | None:
+    """Size and version of the shard at its URL; None if it is not there."""
+    found = RemoteFolder(task.url or "").stat(task.file)
+    return None if found is None else found.stamp
 
 
 def _fill(
     shard: ShardFile,
     task: ShardTask,
+    samples: pd.DataFrame,
     rows: list[dict[str, Any]],
     dropped: list[dict[str, Any]],
 ) -> str:
     """Write the samples; return the hash of the bytes read from the source."""
     digest, reader = sha256(), FileReader(task.source)
-    for row in _records(task.samples):
+    for row in _records(samples):
         data = reader.read(row["path"], row["offset"], row["size_bytes"])
         digest.update(data)
         try:
@@ -217,14 +281,17 @@ def _read_marker(task: ShardTask) -> tuple[pa.Table, dict[str, Any]] | None:
 
 
 def read_markers(
-    tasks: Sequence[ShardTask],
-) -> tuple[pd.DataFrame, list[dict[str, Any]], pd.DataFrame]:
-    """Index rows, manifest entries and dropped images of all shards, from their markers.
+    tasks: Sequence[ShardTask], dropped: list[dict[str, Any]]
+) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
+    """Yield index rows and manifest entry of each shard, from its marker.
+
+    Args:
+        tasks: one for each shard.
+        dropped: gets the dropped images of the shards.
 
     Raises:
         Resumable: a marker was damaged after its shard was written.
     """
-    tables, notes = [], []
     for task in tasks:
         kept = _read_marker(task)
         if kept is None:
@@ -232,15 +299,13 @@ def read_markers(
                 f"{task.marker}: was damaged since its shard was written; run the same command "
                 "again to have it made again"
             )
-        tables.append(kept[0])
-        notes.append(kept[1])
-    dropped = [image for note in notes for image in note["dropped"]]
-    rows = pa.concat_tables(tables).to_pandas()
-    return rows, [note["facts"] for note in notes], pd.DataFrame(dropped, columns=DROPPED)
+        rows, note = kept
+        dropped += note["dropped"]
+        yield rows.to_pandas(), note["facts"]
 
 
 def copy_samples(
-    folder: Path, rows: pd.DataFrame, out: Path, *, shard_megabytes: float = 256.0
+    folder: Path | str, rows: pd.DataFrame, out: Path, *, shard_megabytes: float = 256.0
 ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
     """Copy the samples of some index rows, in their order, into new shards of their splits.
 
@@ -265,7 +330,7 @@ def copy_samples(
     if rows.empty:
         raise InvalidData(f"{folder}: no samples to copy were given")
     read_manifest(folder)  # a folder without one is not complete
-    reader, tables, facts = FileReader(folder), [], []
+    reader, tables, facts = FileReader(tar_folder(folder)), [], []
     for split, part in rows.groupby("split", sort=True):
         # Shard number of each sample, by the position of its last byte.
         number = (part["extent_bytes"].cumsum() - 1) // int(shard_megabytes * 1e6)
@@ -287,8 +352,8 @@ def _copy_shard(
             members = reader.read(name, at, size)
             if crc32(members) != checksum:
                 raise InvalidData(
-                    f"{reader.folder / name}: key {key}: its bytes were changed (CRC-32), so "
-                    "the shard is damaged; run `hgld shards verify`"
+                    f"{join_location(reader.folder, name)}: key {key}: its bytes were changed "
+                    "(CRC-32), so the shard is damaged; run `hgld shards verify`"
                 )
             shard.append(members)
         shard.finish()

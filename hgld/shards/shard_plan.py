@@ -9,16 +9,29 @@ An unknown licence gives no permission, so such images are left out unless the p
 "unknown". Every withheld image is recorded in export_dropped with its reason.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import ceil
 
 import numpy as np
 import pandas as pd
 
+from hgld.shards.sampling import shuffle_classes
 from hgld.tasks import say
 
-__all__ = ["DROPPED", "count_reasons", "permits", "plan_shards", "shard_name", "withhold"]
+__all__ = [
+    "DROPPED",
+    "SplitPlan",
+    "count_reasons",
+    "permits",
+    "plan_split",
+    "removals_of",
+    "report_strange",
+    "shard_name",
+    "split_permitted",
+    "withhold",
+]
 
 MEMBER_OVERHEAD = 3 * 512 + 3 * 256 + 800  # three headers, three paddings, the JSON
 DROPPED = ["split", "image_id", "reason", "detail"]
@@ -35,69 +48,82 @@ def shard_name(split: str, number: int) -> str:
     return f"{split}-{number:06d}.tar"
 
 
-def plan_shards(
-    samples: pd.DataFrame, *, run_length: int, shard_bytes: float, seed: int
-) -> pd.DataFrame:
-    """Assign each sample its shard and run; return the rows in the order of writing.
+@dataclass(frozen=True)
+class SplitPlan:
+    """Runs and shards of the samples of a split, in the order of writing.
+
+    Attributes:
+        order: (N,) numbers of the samples.
+        runs: (N,) run of each, counted in that order.
+        shards: (S + 1,) place of the first sample of each shard; then N.
+    """
+
+    order: np.ndarray
+    runs: np.ndarray
+    shards: np.ndarray
+
+
+def plan_split(
+    levels: np.ndarray,
+    size_bytes: float,
+    *,
+    split: str,
+    run_length: int,
+    shard_bytes: float,
+    seed: int,
+) -> SplitPlan:
+    """Cut the samples of each class in runs, and scatter these over the shards.
 
     Args:
-        samples: split, image_id, level_1 .. level_L (class numbers), expected_bytes.
+        levels: (N, L) class numbers, coarse to fine, of the samples sorted by image_id; the two
+            finest levels are enough.
+        size_bytes: expected size of all images together.
+        split: its name.
         run_length: most samples in a run; the runs of a class differ by one sample at most.
         shard_bytes: target size of a shard.
         seed: decides which images share a run, and the order of the runs.
 
-    Returns:
-        The samples with ``shard`` (file name) and ``run`` (counted in each split, in order).
+    Example:
+        >>> classes = np.array([[0, 0], [0, 0], [0, 1], [0, 1]])
+        >>> plan = plan_split(classes, 1e4, split="train", run_length=2, shard_bytes=1e4, seed=0)
+        >>> classes[plan.order, 1].tolist(), plan.runs.tolist(), plan.shards.tolist()
+        ([0, 0, 1, 1], [0, 0, 1, 1], [0, 2, 4])
     """
-    parts = [
-        _plan_split(_by_id(part), str(split), run_length, shard_bytes, seed)
-        for split, part in samples.groupby("split", sort=True)
-    ]
-    return pd.concat(parts, ignore_index=True) if parts else samples.assign(shard="", run=0)
-
-
-def _by_id(samples: pd.DataFrame) -> pd.DataFrame:
-    in_order = samples["image_id"].is_monotonic_increasing
-    return samples if in_order else samples.sort_values("image_id")
-
-
-def _plan_split(
-    samples: pd.DataFrame, split: str, run_length: int, shard_bytes: float, seed: int
-) -> pd.DataFrame:
     # Seeded by the split's name, so that adding a split leaves the others' shards unchanged.
     random = np.random.default_rng([seed, *split.encode()])
-    levels = samples[[name for name in samples.columns if name.startswith("level_")]].to_numpy()
-    # A stable sort of a random permutation: grouped by class, shuffled within each class.
-    order = random.permutation(len(samples))
-    order = order[np.argsort(levels[order, -1], kind="stable")]
-    run = _cut_runs(levels[order, -1], run_length)
-    runs = levels[order[np.flatnonzero(np.r_[True, run[1:] != run[:-1]])]]  # (R, L)
-    size = float(samples["expected_bytes"].sum()) + MEMBER_OVERHEAD * len(samples)
+    order, first, sizes = shuffle_classes(levels[:, -1], random)
+    starts = _cut_runs(first, sizes, run_length)
+    runs = levels[order[starts[:-1]]]  # (R, L)
+    size = float(size_bytes) + MEMBER_OVERHEAD * len(levels)
     # Not more than the runs, so that no shard is empty.
     shards = min(max(1, ceil(size / shard_bytes)), len(runs))
     group = runs[:, -2] if runs.shape[1] > 1 else runs[:, -1] * 0
     shard = _deal_runs(group, runs[:, -1], shards, random)
-    place = _rank(np.lexsort((random.random(len(runs)), shard)))
-    written = np.argsort(place[run], kind="stable")
-    names = np.array([shard_name(split, n) for n in range(shards)], object)
-    planned = samples.take(order[written]).reset_index(drop=True)
-    return planned.assign(shard=names[shard[run[written]]], run=place[run[written]])
+    written = np.lexsort((random.random(len(runs)), shard))  # runs in the order of writing
+    length = np.diff(starts)[written]
+    ends = np.cumsum(length)
+    # In the type of the order, and in place: of many images each temporary array is large.
+    places = np.arange(len(order), dtype=order.dtype)
+    places += np.repeat((starts[written] - ends + length).astype(order.dtype), length)
+    order = order[places]
+    number = np.repeat(np.arange(len(runs), dtype=np.int32), length)
+    last = np.searchsorted(shard[written], np.arange(shards), side="right") - 1
+    return SplitPlan(order, number, np.r_[0, ends[last]])
 
 
-def _cut_runs(classes: np.ndarray, run_length: int) -> np.ndarray:
-    """Run number of each row; rows of equal classes must be adjacent.
+def _cut_runs(first: np.ndarray, size: np.ndarray, run_length: int) -> np.ndarray:
+    """Places where the runs start, and the end, of classes of a first place and a size each.
 
     Example:
-        >>> _cut_runs(np.array([5, 5, 5, 7]), 2)
-        array([0, 0, 1, 2])
+        >>> _cut_runs(np.array([0, 3]), np.array([3, 1]), 2)
+        array([0, 2, 3, 4])
     """
-    first = np.flatnonzero(np.r_[True, classes[1:] != classes[:-1]])
-    size = np.diff(np.r_[first, len(classes)])
+    first, size = first.astype(np.int64), size.astype(np.int64)
     runs = -(-size // run_length)
-    place = np.arange(len(classes)) - np.repeat(first, size)
+    within = np.arange(runs.sum()) - np.repeat(np.cumsum(runs) - runs, runs)
     # Spread evenly, so that the runs of a class differ by one sample at most.
-    within = place * np.repeat(runs, size) // np.repeat(size, size)
-    return np.asarray(np.repeat(np.cumsum(runs) - runs, size) + within)
+    starts = np.repeat(first, runs) - (-within * np.repeat(size, runs) // np.repeat(runs, runs))
+    return np.asarray(np.r_[starts, size.sum()])
 
 
 def _deal_runs(
@@ -134,30 +160,54 @@ def withhold(
     images: pd.DataFrame, removals: pd.DataFrame | None, licenses: Sequence[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Split the images into those that may be exported and those that may not, with a reason."""
-    why = {} if removals is None else dict(zip(removals["image_id"], removals["why"], strict=True))
-    known = set(images["image_id"])
-    strange = [image_id for image_id in why if image_id not in known]
-    if strange:  # a typo in the list would remove nothing, silently
+    why, known = removals_of(removals), set(images["image_id"])
+    report_strange(why, [image_id for image_id in why if image_id not in known])
+    return split_permitted(images, why, licenses)
+
+
+def removals_of(table: pd.DataFrame | None) -> dict[str, str]:
+    """Image ids of a table of removals, each with the reason."""
+    return {} if table is None else dict(zip(table["image_id"], table["why"], strict=True))
+
+
+def report_strange(removals: Collection[str], strange: Sequence[str]) -> None:
+    """Send a notice of ids that no image has: a typo in the list would remove nothing, silently."""
+    if strange:
         some = ", ".join(strange[:3]) + ", ..." * (len(strange) > 3)
-        say(f"removals.csv: {len(strange)} of {len(why)} ids are of no image here: {some}")
+        say(f"removals.csv: {len(strange)} of {len(removals)} ids are of no image here: {some}")
+
+
+def split_permitted(
+    images: pd.DataFrame, removals: Mapping[str, str], licenses: Sequence[str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Split some of the images into those that may be exported and those that may not.
+
+    Args:
+        images: of a table, all or a part.
+        removals: image_id -> why it is left out.
+        licenses: patterns of licences that may be exported.
+
+    Returns:
+        Rows of the images, and split, image_id, reason and detail of the others; each with the
+        index of the given rows.
+    """
     # Patterns are matched once per licence, not per image.
-    allowed = {licence: permits(licenses, licence) for licence in images["license"].unique()}
-    removed = images["image_id"].isin(list(why))
+    allowed = [name for name in images["license"].unique() if permits(licenses, name)]
+    removed = images["image_id"].isin(list(removals))
     # An image has one reason; a removal request has priority over its licence.
-    closed = ~images["license"].map(allowed).astype(bool) & ~removed
+    closed = ~images["license"].isin(allowed) & ~removed
     dropped = [
-        images[removed].assign(reason="removed", detail=lambda t: t["image_id"].map(why)),
+        images[removed].assign(reason="removed", detail=lambda t: t["image_id"].map(removals)),
         images[closed].assign(reason="licence", detail=lambda t: "licence: " + t["license"]),
     ]
-    return images[~removed & ~closed], pd.concat(dropped, ignore_index=True)[DROPPED]
+    return images[~removed & ~closed], pd.concat(dropped)[DROPPED]
 
 
-def count_reasons(dropped: pd.DataFrame) -> str:
+def count_reasons(counts: Mapping[str, int]) -> str:
     """Count dropped images by reason, as text.
 
     Example:
-        >>> count_reasons(pd.DataFrame({"reason": ["licence", "licence", "removed"]}))
+        >>> count_reasons({"removed": 1, "licence": 2})
         '2 licence, 1 removed'
     """
-    counts = dropped["reason"].value_counts()
-    return ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts.index)) or "none"
+    return ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts)) or "none"

@@ -5,16 +5,21 @@ manifest is written after the files that it describes and contains the hash of t
 folder with a manifest is complete.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import parquet
 from webdataset.shardlists import expand_urls
 
-from hgld.artifacts import Json, atomic_path, hash_file, write_csv
+from hgld.artifacts import Json, LargeTable, atomic_path, engine, hash_file, write_csv
 from hgld.artifacts.cells import guard_formulas
 from hgld.shards.classes import Classes
 
@@ -22,6 +27,7 @@ __all__ = [
     "SIDECARS",
     "brace_string",
     "checksums",
+    "outdated_files",
     "write_checksums",
     "write_credits",
     "write_descriptors",
@@ -44,47 +50,158 @@ ATTRIBUTION = ["split", "image_id", "title", "author", "license", "url"]
 
 def write_sidecars(
     out: Path,
-    rows: pd.DataFrame,
-    shards: Sequence[Mapping[str, Any]],
+    shards: Iterable[tuple[pd.DataFrame, Mapping[str, Any]]],
     classes: Classes,
     *,
     options: Mapping[str, Any],
     labels_sha256: str,
+    spill: Path,
+    memory_gb: float | None = None,
 ) -> None:
     """Write all sidecars of a finished set of shards.
 
     Args:
         out: the folder of shards.
-        rows: the index, sorted.
-        shards: file, split, sha256, bytes, samples and runs of each shard.
+        shards: of each shard, sorted by split and name, its rows of the index and its facts: file,
+            split, sha256, bytes, samples and runs.
         classes: the classes of all levels.
         options: those that decide the shards.
         labels_sha256: hash of the hierarchy.
+        spill: folder for temporary tables.
+        memory_gb: memory for sorting; None: a quarter of the machine's.
     """
+    counts = _SplitCounts(len(classes.levels))
     with atomic_path(out / "index.parquet") as temporary:
-        rows.to_parquet(temporary, index=False, compression="zstd")
+        facts = _write_index(shards, counts, temporary)
     with atomic_path(out / "classes.csv") as temporary:
         write_csv(guard_formulas(classes.table), temporary)
-    write_credits(rows, out)
-    write_descriptors(out, shards)
+    write_credits(out / "index.parquet", out, spill, memory_gb)
+    write_descriptors(out, facts)
     manifest = {
         "levels": list(classes.levels),
-        "splits": _count_splits(rows, len(classes.levels)),
-        "shards": [dict(shard) for shard in shards],
+        "splits": counts.describe(),
+        "shards": facts,
         "options": dict(options),
         "labels_sha256": labels_sha256,
         "index_sha256": hash_file(out / "index.parquet"),
     }
     Json("manifest.json").write(manifest, out / "manifest.json")
     # Last, since SHA256SUMS covers the manifest, too.
-    write_checksums(out, shards)
+    write_checksums(out, facts)
 
 
-def write_credits(rows: pd.DataFrame, out: Path) -> None:
-    """Write attribution.csv: author and licence of each image in the index."""
-    with atomic_path(out / "attribution.csv") as temporary:
-        credit = guard_formulas(rows[ATTRIBUTION])  # authors and titles come from strangers
-        write_texts(credit.sort_values(["split", "image_id"]), temporary)
+def _write_index(
+    shards: Iterable[tuple[pd.DataFrame, Mapping[str, Any]]], counts: "_SplitCounts", path: Path
+) -> list[dict[str, Any]]:
+    """Write one row group a shard, so that a reader of some shards decodes only theirs."""
+    facts, schema = list[dict[str, Any]](), pa.schema([])
+    with ExitStack() as stack:
+        writer: parquet.ParquetWriter | None = None
+        for rows, fact in shards:
+            if writer is None:
+                schema = pa.Schema.from_pandas(rows, preserve_index=False)
+                writer = stack.enter_context(
+                    parquet.ParquetWriter(path, schema, compression="zstd")
+                )
+            if len(rows):
+                writer.write_table(pa.Table.from_pandas(rows, schema, preserve_index=False))
+                counts.add(rows)
+            facts.append(dict(fact))
+        if writer is not None and not counts.shards:
+            writer.write_table(schema.empty_table())
+    return sorted(facts, key=lambda fact: str(fact["file"]))
+
+
+class _SplitCounts:
+    """Samples, classes and shards of each split, counted shard by shard."""
+
+    def __init__(self, levels: int) -> None:
+        self._levels = [f"level_{i + 1}" for i in range(levels)]
+        self._samples = Counter[str]()
+        self._classes: dict[str, list[set[int]]] = {}
+        self.shards: dict[str, list[str]] = {}
+
+    def add(self, rows: pd.DataFrame) -> None:
+        """Count the rows of a shard, which are of one split."""
+        split = str(rows["split"].iloc[0])
+        self._samples[split] += len(rows)
+        found = self._classes.setdefault(split, [set() for _ in self._levels])
+        for known, level in zip(found, self._levels, strict=True):
+            known.update(rows[level].unique().tolist())
+        self.shards.setdefault(split, []).append(str(rows["shard"].iloc[0]))
+
+    def describe(self) -> dict[str, dict[str, Any]]:
+        """The counts of each split, for the manifest."""
+        return {
+            split: {
+                "samples": self._samples[split],
+                "classes": len(self._classes[split][-1]),
+                "classes_per_level": [len(known) for known in self._classes[split]],
+                "shards": len(self.shards[split]),
+                "brace": brace_string(self.shards[split]),
+            }
+            for split in sorted(self.shards)
+        }
+
+
+def outdated_files(names: Iterable[str], planned: Collection[str]) -> list[str]:
+    """Sidecars, and shards that are not planned, among the files of an earlier export.
+
+    The manifest is first: without it the folder counts as incomplete while shards are written.
+
+    Example:
+        >>> outdated_files(["other.tar", "train-000000.tar", "train-000001.tar", "manifest.json"],
+        ...                planned={"train-000000.tar"})
+        ['manifest.json', 'train-000001.tar']
+    """
+    shard = re.compile(r"(?s).*-[0-9]{6}\.tar")  # tars with other names are not hgld's
+    found = [
+        name
+        for name in names
+        if name in SIDECARS
+        or name.endswith(".wids.json")
+        or (shard.fullmatch(name) and name not in planned)
+    ]
+    return sorted(found, key=lambda name: (name != "manifest.json", name))
+
+
+def write_credits(index: Path, out: Path, spill: Path, memory_gb: float | None = None) -> None:
+    """Write attribution.csv: author and licence of each image in the index, sorted by image.
+
+    Args:
+        index: the index of the shards.
+        out: folder of the new file.
+        spill: folder for temporary tables.
+        memory_gb: memory for sorting; None: a quarter of the machine's.
+    """
+    query = f"SELECT {', '.join(ATTRIBUTION)} FROM rows ORDER BY split, image_id, n"
+    with (
+        engine(spill, memory_gb) as tables,
+        atomic_path(out / "attribution.csv") as temporary,
+    ):
+        tables.register("rows", _number_rows(index))
+        batches = tables.sql(query).to_arrow_reader(ROWS)
+        # authors and titles come from strangers
+        parts = (guard_formulas(batch.to_pandas()) for batch in batches)
+        write_texts(ATTRIBUTION, parts, temporary)
+
+
+def _number_rows(index: Path) -> pa.RecordBatchReader:
+    """Read the credits with the number of each row, for DuckDB.
+
+    By the reader of the index itself: an index from elsewhere that it accepts may fail in DuckDB's.
+    """
+    schema = parquet.read_schema(index)
+    fields = [*(schema.field(name) for name in ATTRIBUTION), pa.field("n", pa.int64())]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        done = 0
+        for batch in LargeTable(index).batches(ATTRIBUTION):
+            numbers = pa.array(np.arange(done, done + len(batch)))
+            yield pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=pa.schema(fields))
+            done += len(batch)
+
+    return pa.RecordBatchReader.from_batches(pa.schema(fields), batches())
 
 
 def brace_string(files: Sequence[str]) -> str:
@@ -137,13 +254,20 @@ def checksums(out: Path, shards: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return sums
 
 
-def write_texts(table: pd.DataFrame, path: Path) -> None:
-    """Write the same bytes as ``write_csv`` for columns of text, in a quarter of the time."""
+def write_texts(columns: Sequence[str], parts: Iterable[pd.DataFrame], path: Path) -> None:
+    """Write the same bytes as ``write_csv`` for columns of text, in a quarter of the time.
+
+    Args:
+        columns: their names.
+        parts: the rows, some at a time, each with these columns.
+        path: of the new file.
+    """
     with path.open("wb") as file:
-        file.write(",".join(table.columns).encode() + b"\n")
-        for first in range(0, len(table), ROWS):
-            part = table.iloc[first : first + ROWS]
-            cells = [_quote(_as_texts(part[name])) for name in part]
+        file.write(",".join(columns).encode() + b"\n")
+        for rows in parts:
+            if rows.empty:
+                continue
+            cells = [_quote(_as_texts(rows[name])) for name in columns]
             cells[-1] = pc.binary_join_element_wise(cells[-1], "\n", "")
             lines = pc.binary_join_element_wise(*cells, ",")
             file.write(lines.buffers()[2])  # the texts of an array are contiguous
@@ -160,16 +284,3 @@ def _quote(cells: pa.Array) -> pa.Array:
         return cells
     doubled = pc.replace_substring(cells, '"', '""')
     return pc.if_else(special, pc.binary_join_element_wise('"', doubled, '"', ""), cells)
-
-
-def _count_splits(rows: pd.DataFrame, levels: int) -> dict[str, dict[str, Any]]:
-    return {
-        str(split): {
-            "samples": len(part),
-            "classes": int(part[f"level_{levels}"].nunique()),
-            "classes_per_level": [int(part[f"level_{i + 1}"].nunique()) for i in range(levels)],
-            "shards": int(part["shard"].nunique()),
-            "brace": brace_string([str(name) for name in part["shard"].unique()]),
-        }
-        for split, part in rows.groupby("split", sort=True)
-    }

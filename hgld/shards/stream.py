@@ -20,6 +20,7 @@ from hgld.errors import DISK_FULL, Resumable
 from hgld.shards.batches import BatchOptions, BatchPlan
 from hgld.shards.files import SequentialFile
 from hgld.shards.read import ShardImages
+from hgld.storage import is_web
 
 __all__ = ["HeldImages", "reads_per_byte", "stream_batches"]
 
@@ -64,6 +65,10 @@ def _read_lane(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the given samples of a lane, shard by shard in reading order."""
     rows = rows[np.lexsort((images.places[rows, 0], turn_of[images.shards[rows]]))]
+    if images.is_remote and not is_web(images.folder):
+        yield from images.stream(rows)
+        return
+    # A web server may not know ranges; the system reads its one answer ahead.
     for part in np.split(rows, np.flatnonzero(np.diff(images.shards[rows])) + 1):
         with SequentialFile(images.location(int(images.shards[part[0]]))) as file:
             for row in part.tolist():

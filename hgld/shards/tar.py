@@ -1,9 +1,10 @@
 """Locate the files of any tar, and write tars of samples with reproducible bytes.
 
 Python's tarfile takes several times as long for both. The reader seeks from header to header and
-reads no data. A tar may come from an untrusted source: each header must have the right checksum and
-a size that fits into the file. The writer gives the bytes of webdataset's TarWriter with a fixed
-time, owner and mode (a test compares them), so they depend on nothing but the samples.
+reads no data; a compiled loop takes plain headers in a fifth of the time. A tar may come from an
+untrusted source: each header must have the right checksum and a size that fits into the file. The
+writer gives the bytes of webdataset's TarWriter with a fixed time, owner and mode (a test compares
+them), so they depend on nothing but the samples.
 """
 
 import os
@@ -15,10 +16,14 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import adler32, crc32
 
+import numpy as np
+import pyarrow as pa
+
 from hgld.artifacts import size_of_file
+from hgld.compiled import kernel
 from hgld.errors import InvalidData
 
-__all__ = ["BLOCK", "Member", "ShardFile", "Span", "padding", "scan_tar"]
+__all__ = ["BLOCK", "Member", "ShardFile", "Span", "list_stems", "padding", "scan_tar"]
 
 BLOCK = 512  # size of a header, and the unit that data are padded to
 END = bytes(BLOCK)
@@ -31,6 +36,9 @@ AGAIN = "fetch it again (delete it first)"
 OCTAL = re.compile(rb"[0-7]*")
 RECORD = re.compile(rb"([1-9]\d{0,6}) ([^=]+)=")  # of an extended header: LENGTH KEY=VALUE
 _SIZE, _CHECKSUM, _REST = 124, 148, 156
+READ = 1 << 20  # bytes read at a time if files are small
+SMALL = 16 << 10  # mean bytes of such files
+MORE, ENDED, ODD = 0, 1, 2
 
 
 def padding(size: int) -> int:
@@ -50,6 +58,16 @@ class Member(NamedTuple):
     start: int
     offset: int
     size_bytes: int
+
+    @property
+    def stem(self) -> str:
+        """The name without folder and suffixes, which is the id of an image.
+
+        Example:
+            >>> Member("a/b/ab12.jpg", 0, 512, 9).stem
+            'ab12'
+        """
+        return self.name.rpartition("/")[2].partition(".")[0]
 
 
 def scan_tar(path: Path, *, end_mark: bool = True) -> Iterator[Member]:
@@ -72,6 +90,117 @@ def scan_tar(path: Path, *, end_mark: bool = True) -> Iterator[Member]:
         yield from _scan(handle, path, total, end_mark)
     finally:
         os.close(handle)
+
+
+def list_stems(path: Path) -> pa.Table:
+    """List the regular files of a tar: stem (name without folder and suffix), offset, size_bytes.
+
+    Raises:
+        InvalidData: as ``scan_tar``.
+    """
+    found = _list_plain(path)
+    if found is None:  # long names, sparse files, damage
+        members = list(scan_tar(path))
+        stems = [member.stem for member in members]
+        places = np.array([(m.offset, m.size_bytes) for m in members], np.int64).reshape(-1, 2)
+        return pa.table({"stem": pa.array(stems, pa.string()), "offset": places[:, 0],
+                         "size_bytes": places[:, 1]})  # fmt: skip
+    return found
+
+
+def _list_plain(path: Path) -> pa.Table | None:
+    """``list_stems`` of a tar whose headers are all plain; None for any other tar."""
+    total, fault = size_of_file(path)
+    if fault or not total:
+        return None
+    places, names = np.empty((READ // BLOCK, 2), np.int64), np.empty((READ // BLOCK, 2), np.int64)
+    parts: list[pa.Table] = []
+    position, count = 0, 0
+    with path.open("rb", buffering=0) as file:
+        while True:
+            # Small files are read together, large ones are skipped over.
+            together = position < count * SMALL
+            data = np.frombuffer(os.pread(file.fileno(), READ if together else BLOCK, position),
+                                 np.uint8)  # fmt: skip
+            if len(data) < BLOCK:
+                return None
+            number, position, state = _walk(data, position, total, places, names)
+            if state == ODD:
+                return None
+            starts, lengths = names[:number, 0], names[:number, 1]
+            ends = np.r_[0, np.cumsum(lengths)].astype(np.int32)
+            # The bytes of all stems, one after the other.
+            chosen = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths)
+            text = pa.py_buffer(data[chosen].tobytes())
+            stems = pa.StringArray.from_buffers(number, pa.py_buffer(ends), text)
+            parts.append(pa.table({"stem": stems, "offset": places[:number, 0].copy(),
+                                   "size_bytes": places[:number, 1].copy()}))  # fmt: skip
+            count += number
+            if state == ENDED:
+                return pa.concat_tables(parts).combine_chunks()
+
+
+@kernel
+def _number(data: np.ndarray, start: int, stop: int) -> int:
+    """Octal number between blanks or zero bytes; -1 for anything else."""
+    value, place = 0, start
+    while place < stop and (data[place] == 32 or data[place] == 0):
+        place += 1
+    while place < stop and 48 <= data[place] < 56:
+        value = 8 * value + data[place] - 48
+        place += 1
+    for rest in range(place, stop):
+        if data[rest] != 32 and data[rest] != 0:
+            return -1
+    return value
+
+
+@kernel
+def _walk(
+    data: np.ndarray, base: int, total: int, places: np.ndarray, names: np.ndarray
+) -> tuple[int, int, int]:
+    """Read the headers in ``data`` from its start, at byte ``base`` of the tar.
+
+    Fills the offset and size of each regular file, and start and length of its stem in ``data``.
+
+    Returns:
+        Files found, position of the next header in the tar, and state (MORE, ENDED or ODD).
+    """
+    number, at = 0, 0
+    while at + BLOCK <= len(data):
+        stated = _number(data, at + 148, at + 156)
+        size = _number(data, at + 124, at + 136)
+        summed = 256  # the checksum's own field counts as blanks
+        for place in range(BLOCK):
+            if place < 148 or place >= 156:
+                summed += data[at + place]
+        if summed == 256 and stated == 0:
+            return number, base + at, ENDED if not data[at + 148 : at + 156].any() else ODD
+        kind = data[at + 156]
+        end = base + at + BLOCK + size
+        if stated != summed or size < 0 or end > total or data[at + 345] != 0:
+            return number, base + at, ODD
+        if kind == 76 or kind == 120 or kind == 83:  # L, x, S: they change what follows
+            return number, base + at, ODD
+        if kind == 48 or kind == 0 or kind == 55:
+            start, stop = at, at + LONGEST_NAME
+            for place in range(at, at + LONGEST_NAME):
+                if data[place] == 0:
+                    stop = place
+                    break
+                if data[place] > 127:
+                    return number, base + at, ODD
+                if data[place] == 47:
+                    start = place + 1
+            for place in range(start, stop):
+                if data[place] == 46:
+                    stop = place
+                    break
+            places[number, 0], places[number, 1] = base + at + BLOCK, size
+            names[number, 0], names[number, 1] = start, stop - start
+            number += 1
+        at += BLOCK + size + -size % BLOCK
+    return number, base + at, MORE
 
 
 def _scan(handle: int, path: Path, total: int, end_mark: bool) -> Iterator[Member]:

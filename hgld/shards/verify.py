@@ -16,12 +16,13 @@ import pandas as pd
 
 from hgld.artifacts import hash_file
 from hgld.errors import InvalidData
-from hgld.shards.files import FileReader, local_folder
+from hgld.shards.files import FileReader, tar_folder
 from hgld.shards.foreign import describe_tar, number_rows
-from hgld.shards.index import REBUILD, is_export, read_index, read_manifest
+from hgld.shards.index import REBUILD, local_copy, read_index, read_manifest
 from hgld.shards.sample import level_key
 from hgld.shards.schema import CREDITS, IMAGE_CRC32, INDEX_AGAIN, level_columns
-from hgld.shards.sidecars import checksums, write_credits, write_descriptors
+from hgld.shards.sidecars import SIDECARS, checksums, write_credits, write_descriptors
+from hgld.storage import RemoteFolder, as_folder, join_location
 from hgld.tasks import track
 
 __all__ = ["verify_shards"]
@@ -40,21 +41,30 @@ def verify_shards(folder: Path | str) -> None:
     Raises:
         InvalidData: a shard is missing, changed or of another size (shard and key are named); a
             tar is not in the manifest; the index does not match manifest or tars; a sidecar is
-            missing or differs.
+            missing or differs, also at the URL of an export.
     """
-    folder = local_folder(folder)
+    place = tar_folder(folder)
     manifest, index = read_manifest(folder), read_index(folder)
-    strange = {p.name for p in folder.glob("*.tar")} - {s["file"] for s in manifest["shards"]}
+    tars = {s["file"] for s in manifest["shards"]}
+    there = place.iterdir() if isinstance(place, Path) else map(Path, RemoteFolder(place).list())
+    strange = {path.name for path in there if path.suffix == ".tar"} - tars
     if strange:
-        raise InvalidData(f"{folder / min(strange)}: a shard unknown to manifest.json; remove it")
-    exported = is_export(folder)
+        raise InvalidData(
+            f"{join_location(place, min(strange))}: a shard unknown to manifest.json; remove it"
+        )
+    exported = bool(manifest.get("options"))
     keys, found = _level_keys(manifest["levels"], exported), []
     for shard in track(manifest["shards"], "Verifying shards"):
         rows = index[index["shard"] == shard["file"]]
-        _verify_shard(folder, shard, rows)
-        found.append(_verify_rows(folder, shard["file"], rows, keys))
-    _verify_classes(folder, index, pd.concat(found, ignore_index=True), exported)
-    _verify_sidecars(folder, manifest, index)
+        with local_copy(place, shard["file"]) as here:  # of a URL one shard at a time
+            _verify_shard(here, shard, rows)
+            found.append(_verify_rows(here, shard["file"], rows, keys))
+    others = [*SIDECARS, *(f"{split}.wids.json" for split in manifest["splits"])]
+    with local_copy(folder, *others) as here:
+        _verify_classes(here, index, pd.concat(found, ignore_index=True), exported)
+        _verify_sidecars(here, manifest, index)
+        if place != as_folder(folder):
+            _verify_copies(here, place, [name for name in others if (here / name).is_file()])
 
 
 def _verify_shard(folder: Path, shard: dict[str, Any], rows: pd.DataFrame) -> None:
@@ -85,6 +95,16 @@ def _find_damage(folder: Path, rows: pd.DataFrame) -> str:
             what = "the image" if harmed else "a header, the JSON or the class"
             return f"{what} of key {row['key']} was changed"
     return "the end of the archive was changed; its samples are whole"
+
+
+def _verify_copies(folder: Path, place: Path | str, names: Sequence[str]) -> None:
+    """Compare the sidecars beside the tars, at a URL, with those of the folder."""
+    with local_copy(place, *names) as there:
+        for name in names:
+            if not (there / name).is_file() or hash_file(there / name) != hash_file(folder / name):
+                raise InvalidData(
+                    f"{there / name}: missing, or not the file of {folder}; run export again"
+                )
 
 
 def _level_keys(levels: Sequence[str], exported: bool) -> tuple[str, ...]:
@@ -143,9 +163,9 @@ def _verify_sidecars(folder: Path, manifest: dict[str, Any], index: pd.DataFrame
     """Compare the other sidecars with ones generated from the index, and all with SHA256SUMS."""
     with TemporaryDirectory() as name:
         made = Path(name)
-        write_credits(index, made)
+        write_credits(folder / "index.parquet", made, made / "tables")
         write_descriptors(made, manifest["shards"])
-        for file in sorted(made.iterdir()):
+        for file in sorted(path for path in made.iterdir() if path.is_file()):
             if not (folder / file.name).is_file():
                 raise InvalidData(f"{folder / file.name}: is missing; {INDEX_AGAIN}")
             if (folder / file.name).read_bytes() != file.read_bytes():

@@ -9,53 +9,61 @@ final name before it is complete, and the manifest is written after all that it 
 import json
 import shutil
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from hgld.artifacts import Json
+from hgld.artifacts import Json, LargeTable, declared_table, engine, sql_text, write_query
 from hgld.config import ExportOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.file_lock import hold
 from hgld.images import Undecodable
-from hgld.shards.classes import Classes, label_images, number_classes
-from hgld.shards.files import FileReader
+from hgld.ray_tasks import Reserve
+from hgld.shards.classes import number_classes
+from hgld.shards.export_plan import LabelledImages, label_in_parts, write_plan
+from hgld.shards.files import LOCATION, FileReader
 from hgld.shards.index import is_export
 from hgld.shards.sample import Encoding, encode_image
-from hgld.shards.shard import ShardTask, read_markers, write_or_keep
-from hgld.shards.shard_plan import DROPPED, count_reasons, plan_shards, withhold
-from hgld.shards.sidecars import SIDECARS, write_sidecars
+from hgld.shards.shard import ShardTask, is_intact, read_markers, stamp_files, write_or_keep
+from hgld.shards.shard_plan import SplitPlan, count_reasons, plan_split
+from hgld.shards.shard_url import WRITER, ShardUrl
+from hgld.shards.sidecars import outdated_files, write_sidecars
 from hgld.tasks import map_tasks, start_workers
-from hgld.words import level_noun
 
 __all__ = ["FORMAT", "export_shards"]
 
+PLANS = "plan-"  # prefix of the folder of a plan, which is deleted at the end
 FORMAT = 3  # revision of the stage; raised when the same input and options give other bytes
-WRITER = ".writer"  # lock of a folder of shards; it also shows that hgld wrote the folder
 
 
 def export_shards(
     source: Path,
-    images: pd.DataFrame,
+    images: LargeTable | pd.DataFrame,
     hierarchy: pd.DataFrame,
     removals: pd.DataFrame | None = None,
     *,
     options: ExportOptions,
     context: StageContext,
     out: Path,
-) -> pd.DataFrame:
+) -> LargeTable:
     """Write every labelled, decodable image once into the shards of its split.
 
     Args:
         source: folder that the images' paths are relative to.
-        images: one row per image, with the file, offset and size of its bytes.
+        images: one row per image, with the file, offset and size of its bytes; a large table is
+            sorted by split and image_id.
         hierarchy: one row per landmark, with its label path.
         removals: images to leave out on request of their authors or others (image_id, why).
         options: sizes, seed, encoding.
         context: its ``state`` folder keeps the markers of finished shards.
-        out: the folder of shards; shards of other input or options are removed from it.
+        out: the folder of shards; shards of other input or options are removed from it. With the
+            option ``out``, a URL, the shards are there, and this folder has the other files.
 
     Returns:
         export_dropped: the images that are in no shard, each with its reason.
@@ -66,91 +74,144 @@ def export_shards(
     """
     # Ray starts its own workers.
     processes = 1 if options.ray else options.processes
-    with start_workers(write_or_keep, processes) as workers:
-        return _export(source, images, hierarchy, removals, options, context, out, workers)
+    context.state.mkdir(parents=True, exist_ok=True)
+    with (
+        start_workers(write_or_keep, processes) as workers,
+        TemporaryDirectory(prefix=PLANS, dir=context.state) as name,
+    ):
+        if isinstance(images, pd.DataFrame):
+            images = LargeTable.of(images.sort_values(["split", "image_id"]), Path(name) / "images")
+        return _export(
+            source, images, hierarchy, removals, options, context, out, workers, Path(name)
+        )
 
 
 def _export(
     source: Path,
-    images: pd.DataFrame,
+    images: LargeTable,
     hierarchy: pd.DataFrame,
     removals: pd.DataFrame | None,
     options: ExportOptions,
     context: StageContext,
     out: Path,
     workers: ProcessPoolExecutor | None,
-) -> pd.DataFrame:
+    plans: Path,
+) -> LargeTable:
     classes = number_classes(hierarchy)
-    images, withheld = withhold(images, removals, options.licenses)
-    labelled, unlabelled = _label(images, classes)
-    dropped = pd.concat([withheld, unlabelled], ignore_index=True)
-    if labelled.empty:
-        raise InvalidData(f"export: no image is left to export: {count_reasons(dropped)}")
-    _require_files(labelled["path"], source)
-    samples = plan_shards(
-        labelled.assign(expected_bytes=_expect_bytes(labelled, source, options)),
-        run_length=options.run_length,
-        shard_bytes=options.shard_megabytes * 1e6,
-        seed=options.seed,
-    )
     # Sorted, so that the order of rows changes no shard.
     labels = hierarchy.sort_values(["split", "landmark_id"]).to_csv(
         index=False, lineterminator="\n"
     )
     labels_hash = sha256(labels.encode()).hexdigest()
-    made_from = _hash_input(samples, labels_hash, options)
-    tasks = _cut_tasks(
-        samples, classes, labels_hash, source, out, context.state, options, made_from
+    labelled = label_in_parts(
+        images, classes, removals, options.licenses, source=source, dropped=plans / "dropped"
     )
+    if not labelled.splits:
+        raise InvalidData(f"export: no image is left to export: {count_reasons(labelled.reasons)}")
+    scale = _scale(labelled, source, options)
+    planned, planned_hash = write_plan(
+        labelled,
+        {split: _plan_split(labelled, split, scale, options) for split in labelled.splits},
+        plans / "planned",
+    )
+    document = [FORMAT, labels_hash, planned_hash, options.decisive()]
+    made_from = sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    tasks = [
+        ShardTask(
+            shard,
+            source,
+            out,
+            context.state,
+            classes.levels,
+            labels_hash[:12],
+            _encoding(options),
+            made_from,
+            options.out,
+        )
+        for shard in planned
+    ]
+    remote = None if options.out is None else ShardUrl(options.out, out)
     _require_own(out)
+    if remote is not None:
+        remote.require_own(labels_hash, options.decisive())
     out.mkdir(parents=True, exist_ok=True)
     taken = f"{out}: another process is writing shards here"
-    with hold(out / WRITER, taken, "or choose another folder"):
+    with (
+        hold(out / WRITER, taken, "or choose another folder"),
+        nullcontext() if remote is None else remote.held(),
+    ):
         keep = {task.file for task in tasks}
-        _clear(out, context.state, made_from, keep, context.force)
-        map_tasks(write_or_keep, tasks, "Writing shards", options.processes, options.ray, workers)
-        rows, facts, undecodable = read_markers(tasks)
+        _clear(
+            out, context.state, made_from, keep if remote is None else set(), context.force, plans
+        )
+        if remote is not None:
+            remote.clear(keep)
+        _write_all(tasks, options, workers)
+        undecodable: list[dict[str, str]] = []
         write_sidecars(
             out,
-            rows.sort_values(["split", "shard", "offset"], ignore_index=True),
-            facts,
+            read_markers(tasks, undecodable),
             classes,
             options=options.decisive(),
             labels_sha256=labels_hash,
+            spill=plans,
+            memory_gb=options.memory_gb,
         )
-    return pd.concat([dropped, undecodable], ignore_index=True)
+        if remote is not None:
+            remote.finish()
+    declared = declared_table("export_dropped")
+    with engine(plans, options.memory_gb) as tables:
+        schema = pa.schema([(name, pa.string()) for name in declared.columns])
+        tables.register("undecodable", pa.Table.from_pylist(undecodable, schema))
+        names = ", ".join(declared.columns)
+        return write_query(
+            tables,
+            f"SELECT {names} FROM read_parquet({sql_text(str(plans / 'dropped'))}) "
+            f"UNION ALL SELECT {names} FROM undecodable ORDER BY {', '.join(declared.key)}",
+            context.state / declared.file,
+            declared.columns,
+        )
 
 
-def _label(images: pd.DataFrame, classes: Classes) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Give each image the classes of its landmark; drop images of landmarks without a row."""
-    labelled = label_images(images, classes)
-    missing = labelled["level_1"].isna()
-    finest = level_noun(classes.levels[-1])
-    dropped = labelled.loc[missing, ["split", "image_id", "landmark_id"]].assign(
-        reason="unlabelled",
-        detail=lambda t: f"{finest} " + t["landmark_id"].astype(str) + " has no hierarchy row",
+def _write_all(
+    tasks: list[ShardTask], options: ExportOptions, workers: ProcessPoolExecutor | None
+) -> None:
+    label = "Writing shards"
+    if options.ray is None:
+        map_tasks(write_or_keep, tasks, label, options.processes, workers=workers)
+        return
+    # Only this machine has the finished shards and the source files with their times.
+    intact = map_tasks(is_intact, tasks, "Checking shards", options.processes)
+    waiting = [task for task, kept in zip(tasks, intact, strict=True) if not kept]
+    stamped = [replace(task, stamp=stamp_files(task)) for task in waiting]
+    reserve = Reserve(options.cpus_per_task, memory_gb=options.memory_gb_per_task)
+    map_tasks(write_or_keep, stamped, label, cluster=options.ray, reserve=reserve)
+
+
+def _plan_split(
+    labelled: LabelledImages, split: str, scale: float, options: ExportOptions
+) -> SplitPlan:
+    levels = len(labelled.classes.levels)
+    names = [f"level_{level}" for level in range(max(1, levels - 1), levels + 1)]
+    classes = labelled.classes.landmarks[names].to_numpy(np.int32)
+    return plan_split(
+        classes[labelled.landmarks[labelled.rows_of(split)]],
+        labelled.size_bytes[split] * scale,
+        split=split,
+        run_length=options.run_length,
+        shard_bytes=options.shard_megabytes * 1e6,
+        seed=options.seed,
     )
-    kept = labelled[~missing]
-    numbers = {f"level_{i + 1}": "int64" for i in range(len(classes.levels))}
-    kept = kept.astype(numbers).sort_values(["split", "image_id"], ignore_index=True)
-    return kept, dropped[DROPPED]
 
 
-def _require_files(paths: "pd.Series[str]", source: Path) -> None:
-    missing = [path for path in sorted(paths.unique()) if not (source / path).is_file()]
-    if missing:
-        raise InvalidData(
-            f"{source / missing[0]}: no such file ({len(missing)} of {paths.nunique()} that "
-            "images.parquet names); bring it back, or run collect again to list what is there"
-        )
-
-
-def _expect_bytes(samples: pd.DataFrame, source: Path, options: ExportOptions) -> "pd.Series[Any]":
-    """Expected size of each encoded image, for cutting shards: scaled by a sample of them."""
+def _scale(labelled: LabelledImages, source: Path, options: ExportOptions) -> float:
+    """Expected size of encoded images relative to the files', from a sample of them."""
     if options.short_side is None:
-        return samples["size_bytes"].astype("float64")
+        return 1.0
     reader, before, after = FileReader(source), 0, 0
-    for row in samples.iloc[:: max(1, len(samples) // 64)].to_dict("records"):
+    rows = np.flatnonzero(labelled.landmarks >= 0)
+    rows = rows[:: max(1, len(rows) // 64)]
+    for row in labelled.take(rows, ["path", "offset", "size_bytes"]).to_dict("records"):
         data = reader.read(row["path"], row["offset"], row["size_bytes"])
         try:
             made = encode_image(data, _encoding(options))
@@ -158,45 +219,11 @@ def _expect_bytes(samples: pd.DataFrame, source: Path, options: ExportOptions) -
             continue
         before, after = before + len(data), after + len(made.data)
     reader.close()
-    return samples["size_bytes"] * (after / before if before else 1.0)
+    return after / before if before else 1.0
 
 
 def _encoding(options: ExportOptions) -> Encoding:
     return Encoding(options.short_side, options.jpeg_quality, options.decode_all)
-
-
-def _cut_tasks(
-    samples: pd.DataFrame,
-    classes: Classes,
-    labels_hash: str,
-    source: Path,
-    out: Path,
-    state: Path,
-    options: ExportOptions,
-    made_from: str,
-) -> list[ShardTask]:
-    return [
-        ShardTask(
-            str(file),
-            source,
-            out,
-            state,
-            part,
-            classes.levels,
-            labels_hash[:12],
-            _encoding(options),
-            made_from,
-        )
-        for file, part in samples.groupby("shard", sort=True)
-    ]
-
-
-def _hash_input(samples: pd.DataFrame, labels_hash: str, options: ExportOptions) -> str:
-    """Hash of everything that decides the shards, except the images' bytes (see the markers)."""
-    rows = pd.util.hash_pandas_object(samples, index=False).to_numpy()
-    planned = [list(samples.columns), sha256(rows.tobytes()).hexdigest()]
-    document = [FORMAT, labels_hash, planned, options.decisive()]
-    return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _require_own(out: Path) -> None:
@@ -211,19 +238,20 @@ def _require_own(out: Path) -> None:
         )
 
 
-def _clear(out: Path, state: Path, input_hash: str, planned: set[str], everything: bool) -> None:
+def _clear(
+    out: Path, state: Path, input_hash: str, planned: set[str], everything: bool, plans: Path
+) -> None:
     """Delete outputs of other input, or all outputs; keep finished shards of this input."""
     note = state / "input.json"
-    if everything or _noted(note) != input_hash:
+    other = everything or _noted(note) != input_hash
+    for path in state.iterdir():
+        if path != plans and (other or path.name.startswith(PLANS)):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if other:
         planned = set()
-        shutil.rmtree(state, ignore_errors=True)
-        state.mkdir(parents=True)
         Json(note.name).write({"sha256": input_hash}, note)
-    shards = out.glob("*-" + "[0-9]" * 6 + ".tar")  # tars with other names are not hgld's
-    strange = [shard for shard in shards if shard.name not in planned]
-    sidecars = [*out.glob("*.wids.json"), *(out / name for name in SIDECARS)]
-    # Without a manifest the folder counts as incomplete while shards are written.
-    for file in [*strange, *out.glob(".*.tmp"), *sidecars]:
+    outdated = outdated_files([path.name for path in out.iterdir()], planned)
+    for file in [*(out / name for name in outdated), *out.glob(".*.tmp"), out / LOCATION]:
         file.unlink(missing_ok=True)
 
 

@@ -8,27 +8,34 @@ a tar to its wanted photos. Tars come last, since the CSVs define which photos a
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
 from threading import Event
+from time import monotonic
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from hgld.artifacts import size_of_file
 from hgld.config import Download, FetchOptions, StageContext
 from hgld.errors import HgldError, InvalidData, Resumable, UsageError
+from hgld.ray_tasks import Reserve, cluster_connection
 from hgld.sources.download import RemoteFile, download, measure_bandwidth
 from hgld.sources.shrink import (
     ALL,
     KeptPhotos,
+    ShrinkTask,
     WantedPhotos,
     download_kept,
     is_kept,
     kept_path,
     read_wanted,
+    shrink_tar,
 )
-from hgld.tasks import say, track
+from hgld.tasks import map_tasks, say, track, watched_by
+from hgld.words import size_text
 
 __all__ = ["Estimate", "estimate_fetch", "fetch_files", "plan_downloads", "sample_bandwidth"]
 
@@ -138,14 +145,17 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
     planned, notes = list(_plan(options, folder)), context.state / "fetched"
     shrinking = [p for p in planned if p.shrinks and not p.file.path.exists()]
     whole = [p for p in planned if not p.shrinks or p.file.path.exists()]
-    _load_all([_whole(p, notes, context.force) for p in whole], options.parallel)
+    loading = [_whole(p, notes, context.force) for p in whole]
+    _load_all(loading, [p.file for p in whole], options.parallel)
     if shrinking:
         lists = {p.listed.url: p.listed for p in shrinking}
         wanted = {url: _read_wanted(folder, listed) for url, listed in lists.items()}
         works = [
             _reduced(p, wanted[p.listed.url], options, notes, context.force) for p in shrinking
         ]
-        results = _load_all(works, options.parallel)
+        # one connection for all threads
+        with cluster_connection(options.ray) if options.ray else nullcontext():
+            results = _load_all(works, [p.file for p in shrinking], options.parallel)
         kept, found = sum(r.kept for r in results), sum(r.found for r in results)
         if found:
             say(f"{kept:,} of {found:,} photos are kept, resized; the others are not wanted")
@@ -167,21 +177,51 @@ def _reduced(
 ) -> Work:
     side, quality = options.short_side, options.jpeg_quality
     assert side is not None
-    return lambda stop: download_kept(planned.file, wanted, side, quality, stop, notes, again)
+    shrink = partial(_shrink_elsewhere, options) if options.ray else None
+    return lambda stop: download_kept(
+        planned.file, wanted, side, quality, stop, notes, again, shrink
+    )
 
 
-def _load_all(works: Sequence[Work], parallel: int) -> list[KeptPhotos]:
-    """Run all downloads in parallel; raise errors after the other downloads have finished."""
-    stop = Event()
+def _shrink_elsewhere(options: FetchOptions, task: ShrinkTask) -> None:
+    reserve = Reserve(options.cpus_per_task)
+    with watched_by(None):  # the download is the step of progress
+        map_tasks(shrink_tar, [task], f"Resizing {task.tar}", cluster=options.ray, reserve=reserve)
+
+
+def _load_all(
+    works: Sequence[Work], files: Sequence[RemoteFile], parallel: int
+) -> list[KeptPhotos]:
+    """Run the downloads of the files in parallel; raise errors after the others have finished."""
+    stop, label = Event(), _label_of(files)
     workers = ThreadPoolExecutor(max(1, parallel))
     try:
         # copy the context, since the sink of notices is a context variable
         futures = [workers.submit(copy_context().run, work, stop) for work in works]
-        _raise_first(list(track(as_completed(futures), "Downloading", len(futures))))
+        _raise_first(list(track(as_completed(futures), label, len(futures))))
         return [result for future in futures if (result := future.result()) is not None]
     finally:
         stop.set()  # an interrupt ends the running downloads at their next block
         workers.shutdown(wait=True, cancel_futures=True)
+
+
+def _label_of(files: Sequence[RemoteFile]) -> Callable[[], str]:
+    """Return a label of progress with the bytes that are here, since one file may take hours."""
+    total = size_text(sum(file.size_bytes for file in files))
+    began, before = monotonic(), sum(map(_loaded_bytes, files))
+
+    def label() -> str:
+        loaded = sum(map(_loaded_bytes, files))
+        rate = (loaded - before) / max(monotonic() - began, 0.001)
+        return f"{size_text(loaded)} of {total}, {size_text(rate)}/s"
+
+    return label
+
+
+def _loaded_bytes(file: RemoteFile) -> int:
+    if file.path.exists() or kept_path(file.path).exists():
+        return file.size_bytes
+    return max(0, size_of_file(file.part)[0])
 
 
 def _read_wanted(folder: Path, listed: Download) -> WantedPhotos:

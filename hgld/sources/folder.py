@@ -1,16 +1,20 @@
-"""Source of any image folder with a CSV of labels, for other hierarchical data sets.
+"""Source of any image folder with a CSV of labels, or with one sub-folder a class.
 
 The CSV has ``path`` (relative to the source folder), then one column for each level, coarse to
-fine, with any names; ``split``, ``author``, ``license``, ``title`` and ``url`` are optional and not
-levels. The finest level takes the role of the landmark. Its classes are numbered by sorted name; a
-class with images on the index side has the same number in the index id space.
+fine, with any names; ``split``, ``author``, ``license``, ``title``, ``url`` and the ids of items
+(``qid``, ``wikipedia``, ``commons_url``, ``wordnet``, ``gbif``) are optional and not levels. The
+finest level takes the role of the landmark. Its classes are numbered by sorted name; a class with
+images on the index side has the same number in the index id space.
+
+Without a CSV (``source.labels_csv = ""``) the first folder of a path is the class. If all first
+folders are named as splits (train, val, test), they are the splits and the second is the class.
 """
 
 import json
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
@@ -22,12 +26,15 @@ from hgld.artifacts import (
     SPLITS,
     columns_of,
     declared_table,
+    list_tree,
     read_csv,
     read_header,
     size_of_file,
 )
 from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData, UsageError
+from hgld.images import IMAGE_ENDINGS
+from hgld.sources.exclusion import leave_out
 from hgld.sources.open_set import describe_splits, split_classes
 from hgld.sources.tables import drop_unlisted, join_repeats, level_columns, with_credits
 from hgld.tasks import say
@@ -35,10 +42,10 @@ from hgld.words import nearest
 
 __all__ = ["collect", "read_hierarchy"]
 
-IMAGE_ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # soft hyphens, zero-width characters
 SHOWN = 3  # faults of one kind named in an error
 FOLDER_SPLITS = ("train", "validation", "evaluation", "test", "index")  # other splits: DyML only
+SPLIT_FOLDERS = {**{name: name for name in FOLDER_SPLITS}, "val": "validation"}
 
 Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
@@ -51,16 +58,16 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     ``options.evaluation_classes`` lists, become ``evaluation`` (see ``hgld.sources.open_set``).
 
     Dropped, with a reason: ``empty label`` (no finest class), ``duplicate`` (the first row is
-    kept), ``not in folder``, ``not in csv`` (an image file that no row names), and what
-    ``drop_unlisted`` lists.
+    kept), ``not in folder``, ``excluded`` (see ``hgld.sources.exclusion``), ``not in csv`` (an
+    image file that no row names), ``hidden`` (without a CSV), and what ``drop_unlisted`` lists.
 
     Returns:
         landmarks, images, queries (none), images_dropped.
 
     Raises:
         InvalidData: no level column, a class with two parents, names that look the same, a path
-            outside the folder, an unknown split.
-        UsageError: classes are to be held out, but the CSV has splits.
+            outside the folder, an unknown split; without a CSV, no image in a sub-folder.
+        UsageError: classes are to be held out, but the CSV or the folders are splits.
     """
     file = context.source.labels_csv
     rows, levels = _read_labels(source, context.source)
@@ -70,17 +77,19 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         if has_splits and getattr(options, name):
             raise UsageError(
                 f"collect.{name} is set, but {source / file} has a column split; remove one of them"
+                if file
+                else f"collect.{name} is set, but the folders of {source} are splits; remove it"
             )
-    judged = _judge(rows, levels[-1], source, file)
+    judged = leave_out(_judge(rows, levels[-1], source, file), options)
     is_taken = judged["reason"] == ""
     taken = rows[is_taken]
     images = _images(taken, judged[is_taken], levels[-1])
     if not has_splits:
         images["split"] = _draw_splits(taken, levels, options)
-    say(describe_splits(images))
-    unlisted = drop_unlisted(
-        source, set(rows["path"]), IMAGE_ENDINGS, "not in csv", f"no row in {file}"
-    )
+    if len(images):
+        say(describe_splits(images))
+    why = ("not in csv", f"no row in {file}") if file else ("hidden", "a dot begins its name")
+    unlisted = drop_unlisted(source, set(rows["path"]), IMAGE_ENDINGS, *why)
     dropped = pd.concat([_hint_at_twins(judged[~is_taken], unlisted), unlisted])
     dropped = join_repeats(dropped.rename(columns={"path": "image_id"}))
     return (
@@ -105,8 +114,7 @@ def read_hierarchy(
     # Each class has one parent (checked), so its first row has the whole path.
     rows = rows.drop_duplicates(levels[-1])
     paths = rows.set_index(levels[-1], drop=False)[levels]
-    # Row numbers as a spreadsheet counts: from 1, below the header.
-    places = pd.Series(rows.index + 2, index=paths.index)
+    places = pd.Series(rows.index, index=paths.index)
     known = landmarks["name"].isin(paths.index)
     found = landmarks[known].reset_index(drop=True)
     labels = paths.loc[found["name"]].reset_index(drop=True)
@@ -117,7 +125,7 @@ def read_hierarchy(
     partly = found[~full].assign(
         reason="empty label",
         detail=[
-            f"no {', '.join(level for level in levels if not path[level])} in {file} row "
+            f"no {', '.join(level for level in levels if not path[level])} in {file} "
             f"{places[path[levels[-1]]]}"
             for path in labels[~full].to_dict("records")
         ],
@@ -128,7 +136,10 @@ def read_hierarchy(
 
 
 def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, list[str]]:
-    """Read all rows as stripped text, and the level columns coarse to fine."""
+    """Read all rows as stripped text, by their place in the file, and the levels coarse to fine."""
+    if not options.labels_csv:
+        rows = _read_sub_folders(source)
+        return _checked(rows, ["class"], source), ["class"]
     path = source / options.labels_csv
     header = read_header(path, ["path"])
     if "" in header:
@@ -141,16 +152,50 @@ def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, li
         )
     if rows.empty:
         raise InvalidData(f"{path}: no rows below the header; expected one row an image")
-    rows = rows.apply(lambda column: column.str.strip())
+    # Row numbers as a spreadsheet counts: from 1, below the header.
+    rows = rows.apply(lambda column: column.str.strip()).set_axis(
+        [f"row {number}" for number in range(2, len(rows) + 2)]
+    )
     # A CSV from Windows has backslashes.
     rows["path"] = rows["path"].str.replace("\\", "/", regex=False).map(os.path.normpath)
     if options.repeated_names == "qualify":
         rows = _qualify(rows, levels)
+    return _checked(rows, levels, path), levels
+
+
+def _read_sub_folders(source: Path) -> pd.DataFrame:
+    """Return path, class and, if the first folders are splits, split of each image file.
+
+    Raises:
+        InvalidData: no image in a sub-folder.
+    """
+    files = list_tree(source, hidden=False).files
+    names = [p.relative_to(source).as_posix() for p in files if p.suffix.lower() in IMAGE_ENDINGS]
+    # A name that is not UTF-8 is listed among the dropped files.
+    names = [name for name in names if os.fsencode(name).decode("utf-8", "replace") == name]
+    parts = [PurePosixPath(name).parts[:-1] for name in names]
+    firsts = {folders[0] for folders in parts if folders}
+    if not firsts:
+        raise InvalidData(
+            f"{source}: no image in a sub-folder; expected one folder a class, or set "
+            "source.labels_csv to the name of a CSV"
+        )
+    columns: dict[str, list[str]] = {"path": names}
+    if firsts <= SPLIT_FOLDERS.keys():
+        splits = {**SPLIT_FOLDERS, **({} if "index" in firsts else {"test": "evaluation"})}
+        columns["split"] = [splits[folders[0]] if folders else "" for folders in parts]
+        parts = [folders[1:] for folders in parts]
+    columns["class"] = [folders[0].strip() if folders else "" for folders in parts]
+    return pd.DataFrame(columns, index=[f"file {name}" for name in names], dtype="str")
+
+
+def _checked(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:
+    """Return the rows if paths, splits and classes are sound; else raise with all faults."""
     faults = [*_wrong_paths(rows), *_wrong_splits(rows)]
     faults += [*_look_alikes(rows, levels), *_wrong_parents(rows, levels)]
     if faults:
         raise InvalidData(f"{path}: {'; '.join(faults)}")
-    return rows, levels
+    return rows
 
 
 def _qualify(rows: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
@@ -168,7 +213,7 @@ def _qualify(rows: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
 def _look_alikes(rows: pd.DataFrame, levels: list[str]) -> list[str]:
     """Find names of a level that differ only in blanks, invisible characters or Unicode form."""
     found = (
-        f"row {_sheet_row(two)}: {level} {other!a} looks like {name!a} in row {_sheet_row(one)}"
+        f"{two}: {level} {other!a} looks like {name!a} in {one}"
         for level in levels
         for (one, name), (two, other) in _twins(rows[level], _look)
     )
@@ -187,22 +232,22 @@ def _warn_of_case(rows: pd.DataFrame, levels: list[str], path: Path) -> None:
             (one, name), (two, other) = twins[0]
             more = f", and {len(twins) - 1:,} more like these" if len(twins) > 1 else ""
             say(
-                f"{path}: {level} '{name}' (row {_sheet_row(one)}) and '{other}' (row "
-                f"{_sheet_row(two)}) differ in case alone{more}; they are different classes"
+                f"{path}: {level} '{name}' ({one}) and '{other}' ("
+                f"{two}) differ in case alone{more}; they are different classes"
             )
 
 
-def _twins(names: pd.Series, look: Callable[[str], str]) -> Iterator[list[tuple[Hashable, str]]]:
+def _twins(names: pd.Series, look: Callable[[str], str]) -> Iterator[list[tuple[str, str]]]:
     """Yield the first two different names with the same look, and their rows."""
     names = names.drop_duplicates()
     for _, same in names.groupby(names.map(look), sort=False):
         if len(same) > 1:
-            yield list(same.items())[:2]
+            yield [(str(place), name) for place, name in same.items()][:2]
 
 
 def _wrong_paths(rows: pd.DataFrame) -> list[str]:
     wrong = (
-        f"row {_sheet_row(row)}: path '{path}' is no file inside the folder"
+        f"{row}: path '{path}' is no file inside the folder"
         for row, path in rows["path"].items()
         if path == "." or PurePosixPath(path).is_absolute() or path.startswith("../")
     )
@@ -215,7 +260,7 @@ def _wrong_splits(rows: pd.DataFrame) -> list[str]:
         return []
     wrong = rows.loc[(rows["split"] != "") & ~rows["split"].isin(SPLITS), "split"]
     found = [
-        f"row {_sheet_row(same.index[0])}: split is '{word}'"
+        f"{same.index[0]}: split is '{word}'"
         + (f" (as in {len(same) - 1:,} other rows)" if len(same) > 1 else "")
         for word, same in wrong.groupby(wrong, sort=False)
     ]
@@ -251,14 +296,14 @@ def _several_parents(rows: pd.DataFrame, levels: list[str]) -> Iterator[tuple[bo
                 empty, full = (two, one) if first else (one, two)
                 yield (
                     True,
-                    f"row {_sheet_row(empty)}: {coarse} is empty, but {fine} '{name}' is under "
-                    f"'{first or second}' in row {_sheet_row(full)}",
+                    f"{empty}: {coarse} is empty, but {fine} '{name}' is under "
+                    f"'{first or second}' in {full}",
                 )
                 continue
             yield (
                 False,
-                f"row {_sheet_row(two)}: {fine} '{name}' is under {coarse} '{second}', but "
-                f"under '{first}' in row {_sheet_row(one)}",
+                f"{two}: {fine} '{name}' is under {coarse} '{second}', but "
+                f"under '{first}' in {one}",
             )
 
 
@@ -269,24 +314,18 @@ def _told_once(faults: Iterable[str], hint: str = "") -> list[str]:
     return ["; ".join([*found[:SHOWN], *more, *([hint] if hint else [])])] if found else []
 
 
-def _sheet_row(index: object) -> int:
-    """Return the row number as a spreadsheet counts."""
-    assert isinstance(index, int)
-    return index + 2
-
-
 def _judge(rows: pd.DataFrame, finest: str, source: Path, file: str) -> pd.DataFrame:
     """Return path, split, size, reason and detail of each row; the reason of a taken row is empty.
 
     This is a separate table, since a level may have any of these names.
     """
     sizes, faults = zip(*(size_of_file(source / path) for path in rows["path"]), strict=True)
-    places = pd.Series((rows.index + 2).astype(str), index=rows.index)
+    places = pd.Series(rows.index, index=rows.index)
     first = places.groupby(rows["path"]).transform("first")
-    in_row = pd.Series(faults, rows.index) + f"; {file} row " + places
+    in_row = pd.Series(faults, rows.index) + f"; {file} " + places
     checks = (
-        ("duplicate", rows["path"].duplicated(), f"again in {file}, first in row " + first),
-        ("empty label", rows[finest] == "", f"no {finest} in {file} row " + places),
+        ("duplicate", rows["path"].duplicated(), f"again in {file}, first in " + first),
+        ("empty label", rows[finest] == "", f"no {finest} in {file} " + places),
         ("not in folder", np.array(sizes) < 0, in_row),
     )
     splits = rows.get("split", pd.Series("", index=rows.index, dtype="str")).replace("", "train")

@@ -6,7 +6,7 @@ the smallest SHA-256 of ``SEED:KEY`` are taken. So the draw depends on the seed 
 only, and if some classes are added or removed, few others change their split.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from hgld.config import CollectOptions
 from hgld.errors import InvalidData, UsageError
 from hgld.words import count_text, nearest
 
-__all__ = ["describe_splits", "hold_out", "split_classes"]
+__all__ = ["describe_counts", "describe_splits", "hold_out", "split_classes"]
 
 SHOWN = 3  # unknown classes named in an error
 
@@ -57,7 +57,7 @@ def split_classes(
     if held.sum() < 2 and (options.evaluation_classes or options.evaluation_share):
         how = "evaluation_classes" if options.evaluation_classes else "evaluation_share"
         raise UsageError(
-            f"collect.{how} holds out {held.sum()} of {count_text(len(keys), 'class', 'classes')}, "
+            f"collect.{how} holds out {held.sum()} of {count_text(len(keys), 'class')}, "
             "but an evaluation needs 2 or more to tell apart; hold out more"
         )
     splits = np.where(held, "evaluation", "train").astype(object)
@@ -115,11 +115,20 @@ def describe_splits(images: pd.DataFrame) -> str:
         'train: 2 classes, 2 images'
     """
     found = {str(split): ids for split, ids in images.groupby("split")["landmark_id"]}
+    return describe_counts({split: (ids.nunique(), len(ids)) for split, ids in found.items()})
+
+
+def describe_counts(counts: Mapping[str, tuple[int, int]]) -> str:
+    """Describe the classes and images of each split in one line.
+
+    Example:
+        >>> describe_counts({"index": (1, 2), "train": (2, 2)})
+        'train: 2 classes, 2 images; index: 1 class, 2 images'
+    """
     return "; ".join(
-        f"{split}: {count_text(found[split].nunique(), 'class', 'classes')}, "
-        f"{count_text(len(found[split]), 'image')}"
+        f"{split}: {count_text(counts[split][0], 'class')}, {count_text(counts[split][1], 'image')}"
         for split in SPLITS
-        if split in found
+        if split in counts
     )
 
 

@@ -11,7 +11,9 @@ Its first header records how it was made, and the SHA-256 of all bytes after it.
 import io
 import re
 import tarfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from glob import escape
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -23,18 +25,21 @@ from hgld.artifacts import ColumnType, atomic_path, read_csv, read_header
 from hgld.artifacts.atomic import require_file
 from hgld.errors import InvalidData, Resumable
 from hgld.images import shrink_jpeg
-from hgld.shards.tar import BLOCK, scan_tar
+from hgld.ray_tasks import FileRange
+from hgld.shards.tar import BLOCK, Member, scan_tar
 from hgld.sources.download import RemoteFile, discard, load_part, note_right, was_right
 from hgld.tasks import say
 
 __all__ = [
     "ALL",
     "KeptPhotos",
+    "ShrinkTask",
     "WantedPhotos",
     "download_kept",
     "is_kept",
     "kept_path",
     "read_wanted",
+    "shrink_tar",
 ]
 
 WORDS = "comment"  # key in the tar's global header for the record of how it was made
@@ -114,6 +119,7 @@ def download_kept(
     stop: Event,
     fetched: Path,
     again: bool = False,
+    shrink: "Callable[[ShrinkTask], object] | None" = None,
 ) -> KeptPhotos:
     """Download one tar and keep its wanted photos, unless done before; a complete tar stays.
 
@@ -125,6 +131,7 @@ def download_kept(
         stop: event that ends the work soon.
         fetched: folder of the records of verified files.
         again: ignore the record and compare every kept byte with its checksum.
+        shrink: does the resizing; default: ``shrink_tar``, here.
 
     Raises:
         InvalidData: the MD5 is wrong, the file is not a tar, or the path of the kept photos is a
@@ -143,8 +150,9 @@ def download_kept(
             return KeptPhotos(0, 0)
         say(f"{kept}: does not have its checksum; its photos are loaded again")
     load_part(file, stop)
+    run = shrink or partial(shrink_tar, stop=stop)
     try:
-        counts = _keep(file.part, kept, _words(*view, wanted), wanted, view, stop)
+        counts = _keep(file.part, kept, _words(*view, wanted), wanted, view, run)
     except OSError as error:
         raise Resumable(
             f"{kept}: {error.strerror or error}; the tar it is made from is kept, run the same "
@@ -190,29 +198,74 @@ def _hash_body(kept: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def _keep(
-    tar: Path, kept: Path, words: str, wanted: WantedPhotos, view: tuple[int, int], stop: Event
-) -> KeptPhotos:
-    members = list(scan_tar(tar))
-    is_wanted = wanted.has([m.name.rpartition("/")[2].partition(".")[0] for m in members])
-    chosen = [member for member, has in zip(members, is_wanted, strict=True) if has]
-    for left in kept.parent.glob(f".{escape(kept.name)}*.tmp"):
-        left.unlink(missing_ok=True)  # of a killed run
-    with (
-        atomic_path(kept) as temporary,
-        tar.open("rb") as source,
-    ):
-        header = {WORDS: f"{words}, sha256 {UNKNOWN}"}
+@dataclass(frozen=True)
+class ShrinkTask:
+    """Photos of a tar to be resized and written as another tar.
+
+    Attributes:
+        tar, kept: the two tars.
+        members: photos to keep.
+        words: record of how they are made, for the first header.
+        view: short side in pixels and JPEG quality.
+    """
+
+    tar: Path
+    kept: Path
+    members: tuple[Member, ...]
+    words: str
+    view: tuple[int, int]
+
+    def reads(self) -> Iterator[FileRange]:
+        """Ranges of the tar that hold the photos."""
+        return ((self.tar, member.offset, member.size_bytes) for member in self.members)
+
+    def shares(self) -> tuple[Path, ...]:
+        """No file is read by all tasks."""
+        return ()
+
+    def writes(self) -> tuple[Path, ...]:
+        """The tar of kept photos."""
+        return (self.kept,)
+
+    def moved(self, place: Callable[[Path], Path]) -> "ShrinkTask":
+        """Return the task for other folders."""
+        return replace(self, tar=place(self.tar), kept=place(self.kept))
+
+
+def shrink_tar(task: ShrinkTask, stop: Event | None = None) -> None:
+    """Write the tar of resized photos atomically; ``stop`` ends the work soon.
+
+    Raises:
+        Resumable: it was stopped.
+    """
+    with atomic_path(task.kept) as temporary, task.tar.open("rb") as source:
+        header = {WORDS: f"{task.words}, sha256 {UNKNOWN}"}
         with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT, pax_headers=header) as out:
-            for member in chosen:
+            for member in task.members:
                 source.seek(member.offset)
-                small = shrink_jpeg(source.read(member.size_bytes), *view)
+                small = shrink_jpeg(source.read(member.size_bytes), *task.view)
                 entry = tarfile.TarInfo(member.name)
                 entry.size = len(small)
                 out.addfile(entry, io.BytesIO(small))
-                if stop.is_set():
+                if stop is not None and stop.is_set():
                     raise Resumable("stopped on the way; run the same command again to go on")
         with temporary.open("r+b") as file:
             file.seek(file.read(2 * BLOCK).index(UNKNOWN.encode()))
             file.write(_hash_body(temporary).encode())
+
+
+def _keep(
+    tar: Path,
+    kept: Path,
+    words: str,
+    wanted: WantedPhotos,
+    view: tuple[int, int],
+    shrink: Callable[[ShrinkTask], object],
+) -> KeptPhotos:
+    members = list(scan_tar(tar))
+    is_wanted = wanted.has([member.stem for member in members])
+    chosen = tuple(member for member, has in zip(members, is_wanted, strict=True) if has)
+    for left in kept.parent.glob(f".{escape(kept.name)}*.tmp"):
+        left.unlink(missing_ok=True)  # of a killed run
+    shrink(ShrinkTask(tar, kept, chosen, words, view))
     return KeptPhotos(len(chosen), len(members))

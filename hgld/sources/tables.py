@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import list_tree
+from hgld.artifacts import ITEM_IDS, list_tree
 from hgld.credit import UNKNOWN
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 ABOUT = ("author", "license", "title", "url")
-NO_LEVELS = ("path", "split", *ABOUT)
+NO_LEVELS = ("path", "split", *ABOUT, *ITEM_IDS)
 
 
 def level_columns(names: Iterable[object]) -> list[str]:

@@ -25,12 +25,14 @@ from hgld.shards.damaged import DamagedImages
 from hgld.shards.index import labels_of, read_index, read_manifest
 from hgld.shards.load import BatchLoader
 from hgld.shards.read import ShardImages
+from hgld.shards.schema import IMAGE_CRC32, PLACES
 from hgld.train.ranks import ALONE, Ranks
 
 __all__ = ["TrainingData", "batch_options", "number_levels"]
 
 REVISION = 2  # of the trainer; raised when the same options give another model
 
+READ = ("key", "shard", "split", "run", *PLACES, IMAGE_CRC32)
 # The options of the first release always count; a later option counts only if it differs from
 # its default, so that the fingerprint of a run from before the option stays the same.
 FIRST_OPTIONS = {"backbone", "pretrained", "dim", "image_size", "split", "seed"} | {
@@ -45,7 +47,7 @@ class TrainingData:
     """The samples of one split.
 
     Attributes:
-        rows: of the shard index.
+        rows: of the split in the shard index, without the columns that training does not read.
         levels: their names, coarse to fine.
         labels: (N, L) classes, numbered 0, 1, 2 ... at each level, as proxies require.
         class_labels: (C, L) labels of each finest class.
@@ -64,13 +66,16 @@ class TrainingData:
         Raises:
             UsageError: a run has to be trained, but the split has no samples.
         """
-        manifest, index = read_manifest(folder), read_index(folder)
-        rows = index[index["split"] == options.split].reset_index(drop=True)
+        manifest = read_manifest(folder)
+        own = [shard["file"] for shard in manifest["shards"] if shard["split"] == options.split]
+        levels = [f"level_{level + 1}" for level in range(len(manifest["levels"]))]
+        # A rank holds neither other splits nor the texts of its own.
+        rows = read_index(folder, own, [*READ, *levels])
         # Runs of 0 steps are pretrained models and need no samples.
         if rows.empty and any(run.steps for run in options.runs.values()):
             raise UsageError(
                 f"{folder}: train.split '{options.split}' has no samples; the shards hold "
-                + (", ".join(sorted(index["split"].unique())) or "none at all")
+                + (", ".join(sorted(manifest["splits"])) or "none at all")
             )
         labels, class_labels = number_levels(labels_of(rows))
         return cls(folder, rows, list(manifest["levels"]), labels, class_labels)
@@ -121,6 +126,7 @@ class TrainingData:
             world_size=ranks.size,
             workers=options.workers,
             damaged=damaged or DamagedImages(budget, self.name, speaks=ranks.leads),
+            cache_gb=options.batches.cache_gb,
             image_shape=(3, side, side),
         )
 

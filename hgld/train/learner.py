@@ -21,7 +21,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from hgld.config import RunOptions, TrainOptions
 from hgld.errors import HgldError
 from hgld.model import ImageModel
-from hgld.model.weights import is_short_of_memory
+from hgld.model.devices import PRECISIONS, autocast, is_short_of_memory
 from hgld.ranking.memory import MemoryBank
 from hgld.ranking.multistage import backward_in_parts
 from hgld.train.ranks import ALONE, Ranks
@@ -37,7 +37,6 @@ __all__ = [
 
 Part = Literal["backbone", "head", "proxies"]
 MOMENTUM = 0.9
-PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def build_optimizers(model: ImageModel, loss: nn.Module, run: RunOptions) -> list[Optimizer]:
@@ -234,11 +233,12 @@ class Learner:
             return alone
         references = self.memory.extend(embeddings, labels, rows)  # (B + M, D), (B + M, L), ids
         loss: Tensor = self.criterion(embeddings, labels, *references[:2], rows, references[2])
+        if self.run.memory_loss == "mean":
+            loss = (loss + self.criterion(embeddings, labels)) / 2
         return loss
 
     def _autocast(self) -> AbstractContextManager[None]:
-        kind = PRECISIONS.get(self.options.precision)
-        return torch.autocast(self.device.type, kind, enabled=kind is not None)
+        return autocast(self.device, self.options.precision)
 
     def _clock(self) -> float:
         """Seconds; waits for the GPU first, so that its work counts for the part that queued it."""

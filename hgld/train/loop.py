@@ -100,7 +100,7 @@ def _open_runs(
 ) -> list[str]:
     """Names of the models to train, once all of them are known to be trainable."""
     current().device(options.device)
-    RunFolder.report_others(out, models)
+    RunFolder.report_others(out, models, "train.only" if options.only else "train.runs")
     names = [name for name, model in models.items() if not model.folder.is_finished()]
     training = [models[name].run for name in names if models[name].run.steps]
     # Every loss is built once before the first run, so that a wrong option costs no training.

@@ -106,7 +106,7 @@ class _Recipe:
     @property
     def own(self) -> list[str]:
         """Options that a user may set."""
-        free = self.parameters.keys() - {*FACTS, "step"}
+        free = self.parameters.keys() - {*FACTS, "step", "level"}
         return sorted(free | {"preset"} | ({"level"} if self.at_one_level else set()))
 
     @property

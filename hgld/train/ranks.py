@@ -24,7 +24,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from hgld.errors import HgldError, Resumable, UsageError
-from hgld.model.weights import choose_device
+from hgld.model.devices import choose_device
 from hgld.shards.batches import part_of_rank
 from hgld.tasks import say
 

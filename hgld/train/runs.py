@@ -114,12 +114,12 @@ class RunFolder:
     count_whole: Callable[[Collection[str | int]], int] = len
 
     @staticmethod
-    def report_others(out: Path, names: Iterable[str]) -> None:
-        """Report folders of models that are not runs of the pipeline; they are not touched."""
+    def report_others(out: Path, names: Iterable[str], option: str = "train.runs") -> None:
+        """Report folders of models that the option does not name; they are not touched."""
         others = {path.name for path in out.glob("[!.]*/") if path.is_dir()} - set(names)
         if others:
             say(
-                f"{out.name}/: not in train.runs, left as they are: {', '.join(sorted(others))}; "
+                f"{out.name}/: not in {option}, left as they are: {', '.join(sorted(others))}; "
                 "delete what you do not need"
             )
 

@@ -7,17 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 __all__ = [
+    "ARC_FACE",
     "BLACKBOX",
     "BY_SIZE",
+    "BY_SIZE_MADE",
+    "COS_FACE",
     "CSL",
     "FAST_AP",
     "FROZEN",
     "HAPPIER",
     "HAPPIER_F",
-    "LARGE",
-    "LONG",
+    "HIERARCHICAL_PROXIES",
+    "HI_MUL_CON",
     "NCA",
     "NSM",
+    "PROXY_ANCHOR",
     "ROADMAP",
     "ROADMAP_PAIR",
     "ROD_NDCG",
@@ -26,12 +30,13 @@ __all__ = [
     "SIGMA_NCA",
     "SIGMA_NSM",
     "SIGMA_TRIPLET",
-    "SMALL",
     "SMOOTH_AP",
     "SMOOTH_H_AP",
     "SMOOTH_RECALL",
     "SOFT_BIN",
+    "SUB_CENTER",
     "SUP_AP",
+    "SUP_CON",
     "SUP_H_AP",
     "SUP_RECALL",
     "SUP_W_AP",
@@ -56,9 +61,8 @@ class Arm:
         memory: embeddings of earlier batches that are references, too.
         classes: in a batch.
         images: of each class.
-        steps: where they are others than the budget's.
         chosen_by: metric, on held-out training landmarks, that its learning rates are chosen by.
-        rates_of: arm whose rates it takes; its own are chosen unless given.
+        rates_of: arm whose rates it takes; if empty, its own are chosen.
     """
 
     name: str
@@ -67,7 +71,6 @@ class Arm:
     memory: int = 0
     classes: int = 16
     images: int = 4
-    steps: int = 0
     chosen_by: str = FINE
     rates_of: str = ""
 
@@ -81,13 +84,8 @@ class Arm:
         rates_of = self.rates_of or self.name
         return replace(self, name=name, classes=classes, images=images, rates_of=rates_of)
 
-    def longer(self, steps: int) -> "Arm":
-        """The same arm, trained for so many steps; its rates stay."""
-        rates_of = self.rates_of or self.name
-        return replace(self, name=f"{self.name}, {steps:,} steps", steps=steps, rates_of=rates_of)
 
-
-def _hierarchical(name: str, loss: str, **options: float | tuple[float, ...]) -> Arm:
+def _hierarchical(name: str, loss: str, **options: float | str | tuple[float, ...]) -> Arm:
     return Arm(name, loss, options, chosen_by=HIERARCHICAL)
 
 
@@ -103,9 +101,10 @@ ROD_PAIR = Arm("ROD-R@k, L_DG", "RODRecall", {"calibration": "pair"})
 ROD_RECALL = Arm("ROD-R@k, L*_DG", "RODRecall")
 XBM = Arm("XBM", "XBMContrastive", memory=4096, classes=32)
 
-TRIPLET, NSM = Arm("Triplet", "Triplet"), Arm("NSM", "NormSoftmax")
+SEMI_HARD: Options = {"mining": "semi-hard"}
+TRIPLET, NSM = Arm("Triplet", "Triplet", SEMI_HARD), Arm("NSM", "NormSoftmax")
 NCA = Arm("NCA++", "ProxyNCA")
-SIGMA_TRIPLET = _hierarchical("Σ Triplet", "SigmaTriplet")
+SIGMA_TRIPLET = _hierarchical("Σ Triplet", "SigmaTriplet", mining="semi-hard")
 SIGMA_NSM = _hierarchical("Σ NSM", "SigmaNormSoftmax")
 SIGMA_NCA = _hierarchical("Σ NCA++", "SigmaProxyNCA")
 CSL = _hierarchical("CSL", "CSL")
@@ -117,7 +116,14 @@ SUP_H_AP = _hierarchical("Sup-H-AP", "SupHAP")
 SUP_W_AP = _hierarchical("Sup-ΣwAP", "SupHAP", weights=(1 / 3, 1 / 3, 1 / 3))
 SUP_W_AP = replace(SUP_W_AP, chosen_by="wAP")
 
-SIZES = (4, 16, 64)
+SUP_CON, HI_MUL_CON = Arm("SupCon", "SupCon"), _hierarchical("HiMulCon", "HiMulCon")
+PROXY_ANCHOR = Arm("Proxy-Anchor", "ProxyAnchor")
+ARC_FACE, SUB_CENTER = Arm("ArcFace", "ArcFace"), Arm("Sub-center ArcFace", "SubCenterArcFace")
+COS_FACE = Arm("CosFace", "CosFace")
+HIERARCHICAL_PROXIES = _hierarchical("hierarchical proxies", "HierarchicalProxies")
+
+# A batch of 64 is the usual one. On made data, which are cheap, each batch chooses its own rates.
+SIZES, SIZES_MADE = (4, 16, 64), (4, 8, 16)
 BY_SIZE = {
     classes: tuple(
         arm if classes == arm.classes else arm.of(f"{arm.name}, B {4 * classes}", classes)
@@ -125,6 +131,11 @@ BY_SIZE = {
     )
     for classes in SIZES
 }
-SMALL, LARGE = BY_SIZE[SIZES[0]], BY_SIZE[SIZES[-1]]
-LONG = tuple(arm.longer(600) for arm in (SMOOTH_AP, SUP_AP, ROADMAP))
-WIDE = tuple(arm.of(f"{arm.name}, B 256", 64) for arm in (SMOOTH_AP, CSL, HAPPIER))
+BY_SIZE_MADE = {
+    classes: tuple(
+        replace(arm, name=f"{arm.name}, B {4 * classes}", classes=classes)
+        for arm in (SUP_AP, ROADMAP_PAIR, ROADMAP)
+    )
+    for classes in SIZES_MADE
+}
+WIDE = SMOOTH_AP.of("Smooth-AP, B 256", 64)

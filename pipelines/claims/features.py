@@ -1,18 +1,19 @@
-"""What the frozen backbone sees in every photo, found once and kept.
+"""Features of every photo from the frozen backbone, computed once and kept.
 
-A head learns from these numbers in seconds, so that whole tables of losses can be compared, with
-several seeds each. What is kept is the pooled output of the pretrained backbone for the photo as
-an evaluation shows it: no augmentation, nothing of it is learned.
+A head learns from these numbers in seconds, so that whole tables of losses can be compared, on
+several folds with several seeds. They are the pooled output of the pretrained backbone for the
+photo as an evaluation shows it, without augmentation.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,12 +23,13 @@ from hgld.config import TrainOptions
 from hgld.model import build_image_model
 from hgld.model.model_folder import ImageConfig
 from hgld.model.transforms import evaluation_transform
+from hgld.shards.index import labels_of
 from hgld.shards.load import ImageLoader
 from hgld.tasks import track
-from hgld.train.data import TrainingData
+from hgld.train.data import TrainingData, number_levels
 from hgld.train.whitening import pca_whitening
 
-__all__ = ["BACKBONE", "DIM", "Photos", "read_split", "show", "split_classes"]
+__all__ = ["BACKBONE", "DIM", "Photos", "embed", "read_photos", "read_shards"]
 
 BACKBONE = TrainOptions(backbone="offline:efficientnet-lite0", image_size=224)
 TOGETHER = 16
@@ -36,7 +38,7 @@ DIM = 128
 
 @dataclass(frozen=True)
 class Photos:
-    """Photos as the frozen backbone sees them.
+    """Photos as the frozen backbone sees them, or made samples.
 
     Attributes:
         features: (N, F) pooled.
@@ -48,12 +50,6 @@ class Photos:
     labels: np.ndarray
     key: str
 
-    @property
-    def class_labels(self) -> np.ndarray:
-        """(C, L) labels of each finest class."""
-        _, first = np.unique(self.labels[:, -1], return_index=True)
-        return np.asarray(self.labels[first])
-
     @cached_property
     def directions(self) -> dict[str, Tensor]:
         """A head's first weights: the directions in which normed features vary most (PCA)."""
@@ -62,57 +58,37 @@ class Photos:
         return {"head.weight": weight / scale[:, None], "head.bias": bias / scale}
 
     def of(self, rows: np.ndarray, name: str) -> Self:
-        """Some of the photos, their classes numbered anew."""
-        columns = self.labels[rows].T
-        labels = np.column_stack([np.unique(c, return_inverse=True)[1] for c in columns])
+        """Some of the photos, their classes renumbered."""
+        labels, _ = number_levels(self.labels[rows])
         return type(self)(self.features[torch.from_numpy(rows)], labels, f"{self.key} {name}")
 
 
-def read_split(shards: Path, split: str, kept: Path) -> Photos:
-    """The photos of a split; their features are found where they are not yet kept.
+def read_shards(shards: Path) -> TrainingData:
+    """The photos of both splits, which the folds split again."""
+    splits = ("train", "evaluation")
+    parts = [TrainingData.read(shards, TrainOptions(split=split)) for split in splits]
+    # Runs are numbered within a split.
+    parts[1].rows["run"] += parts[0].rows["run"].max() + 1
+    rows = pd.concat([part.rows for part in parts], ignore_index=True)
+    labels, class_labels = number_levels(labels_of(rows))
+    return replace(parts[0], rows=rows, labels=labels, class_labels=class_labels)
 
-    Args:
-        shards: folder of the shards.
-        split: train or evaluation.
-        kept: folder for the features.
-    """
-    options = BACKBONE.model_copy(update={"split": split})
-    data = TrainingData.read(shards, options)
-    facts = (hash_file(shards / "manifest.json"), split, BACKBONE.backbone, BACKBONE.image_size)
+
+def read_photos(shards: Path, kept: Path) -> Photos:
+    """All photos of the shards; their features are computed if ``kept`` does not hold them."""
+    facts = (hash_file(shards / "manifest.json"), BACKBONE.backbone, BACKBONE.image_size)
     key = sha256(repr(facts).encode()).hexdigest()[:16]
-    path = kept / f"{split}-{key}.npy"
+    path, data = kept / f"features-{key}.npy", read_shards(shards)
     if not path.is_file():
-        kept.mkdir(parents=True, exist_ok=True)
+        model = build_image_model(BACKBONE, head=False).eval()
         with atomic_path(path) as temporary, temporary.open("wb") as file:
-            np.save(file, _find(data, options).numpy())
+            np.save(file, embed(data, model.config, model.head_input).numpy())
     return Photos(torch.from_numpy(np.load(path)), data.labels, key)
 
 
-def split_classes(photos: Photos, share: float, seed: int) -> tuple[Photos, Photos]:
-    """Photos to learn from and, of other landmarks, to choose rates by.
-
-    Args:
-        photos: of the training landmarks.
-        share: of the landmarks that are held out.
-        seed: draws them.
-    """
-    classes = len(photos.class_labels)
-    held = np.random.default_rng(seed).permutation(classes)[: round(share * classes)]
-    out = np.isin(photos.labels[:, -1], held)
-    return (
-        photos.of(np.flatnonzero(~out), f"fit {seed}"),
-        photos.of(np.flatnonzero(out), f"held out {seed}"),
-    )
-
-
-def _find(data: TrainingData, options: TrainOptions) -> Tensor:
-    model = build_image_model(options, head=False).eval()
-    return show(data, model.config, model.head_input)
-
-
 @torch.inference_mode()
-def show(data: TrainingData, config: ImageConfig, network: Callable[[Tensor], Tensor]) -> Tensor:
-    """What a network makes of every photo, as an evaluation shows it: (N, D)."""
+def embed(data: TrainingData, config: ImageConfig, network: Callable[[Tensor], Tensor]) -> Tensor:
+    """(N, D) output of a network for every photo as an evaluation shows it."""
     transform = evaluation_transform(config)
     loader = ImageLoader(data.folder, data.rows, transform, batch_size=TOGETHER)
     batches = track(loader, "Photos", len(loader))

@@ -1,29 +1,58 @@
-"""Trains every arm with every seed, at rates chosen on training landmarks; each run once.
+"""Train every arm with every seed on one fold, at rates chosen on its training landmarks.
 
-A finished run is a line of ``runs.jsonl``, found again by all that decides it, so a command that
+A finished run is a line of the fold's ledger, found again by all that decides it, so a command that
 was stopped goes on where it was, and an arm of several experiments is trained for the first.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from time import process_time
-from typing import Any, Literal
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import numpy as np
 
 from hgld.artifacts import atomic_path
 from hgld.config import RunOptions
+from hgld.model import ImageModel
+from hgld.train.data import number_levels
+from hgld.train.objective import build_loss
 from pipelines.claims.arms import Arm
-from pipelines.claims.features import Photos, split_classes
-from pipelines.claims.heads import Batches, measure_features, measure_head, train_head
-from pipelines.record import commit
 
-__all__ = ["Bench", "Budget", "Ledger"]
+__all__ = ["Batches", "Bench", "Budget", "Labelled", "Ledger", "Rates", "leave_out"]
 
-REVISION = 2  # higher when the same arm learns or is measured otherwise
+Rates = tuple[float, float]  # of the network or its head, of the proxies
+
+
+class Labelled(Protocol):
+    """Samples that a fold learns from or is measured on."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(N, L), coarse to fine, the classes of each level numbered 0, 1, 2 ..."""
+
+    @property
+    def key(self) -> str:
+        """Names all that decides the samples."""
+
+    def of(self, rows: np.ndarray, name: str) -> Self:
+        """Some of the samples, their classes renumbered."""
+
+
+Data = TypeVar("Data", bound=Labelled)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """P classes of K samples."""
+
+    classes: int = 16
+    images: int = 4
 
 
 @dataclass(frozen=True)
@@ -32,17 +61,19 @@ class Budget:
 
     Attributes:
         steps: of training.
-        seeds: one run each.
-        head_lr: rates of the head, rising; the best on held-out training landmarks is taken.
-        proxy_lr: rate of the proxies.
-        held_out: share of the training landmarks, others for each seed.
+        seeds: one run each, on each fold.
+        rates: of the head, and of the network below it if that is trained.
+        proxy_rates: of the proxies; each is tried with each of the rates.
+        draws: of held-out training landmarks, a third of them, to choose rates by.
+        head: rate of the head over that of the network.
     """
 
-    steps: int = 200
-    seeds: tuple[int, ...] = (0, 1, 2)
-    head_lr: tuple[float, ...] = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
-    proxy_lr: float = 1e-2
-    held_out: float = 0.3
+    steps: int
+    seeds: int
+    rates: tuple[float, ...]
+    proxy_rates: tuple[float, ...]
+    draws: int = 1
+    head: float = 1.0
 
 
 @dataclass
@@ -61,106 +92,124 @@ class Ledger:
         self.records = {record["key"]: record for record in map(json.loads, lines)}
 
     def keep(self, record: dict[str, Any]) -> None:
-        """Add a finished run, and the commit that it was done with."""
-        record = {**record, "commit": commit()}
+        """Add a finished run."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         self.records[record["key"]] = record
 
 
+def leave_out(data: Data, parts: int, part: int, seed: int) -> tuple[Data, Data]:
+    """Split samples by their finest classes, which the seed deals into equal parts.
+
+    Args:
+        data: to split.
+        parts: number of parts.
+        part: the one that is left out, from 0.
+        seed: of the deal.
+
+    Returns:
+        The samples of all other parts, and those of the part.
+    """
+    finest = data.labels[:, -1]
+    order = np.random.default_rng(seed).permutation(int(finest.max()) + 1)
+    out = np.isin(finest, order[part::parts])
+    name = f"part {part} of {parts}, seed {seed}"
+    return data.of(np.flatnonzero(~out), f"without {name}"), data.of(np.flatnonzero(out), name)
+
+
 @dataclass(frozen=True)
-class Bench:
-    """Where arms are trained and measured.
+class Bench(Generic[Data]):
+    """Where the arms of one fold are trained and measured.
 
     Attributes:
-        train: photos of the training landmarks.
-        evaluation: photos of the landmarks that nothing is chosen by.
+        fit: samples of the training classes.
+        test: samples of the classes that nothing is chosen by.
         arms: by name.
         ledger: of the finished runs.
         budget: of every arm.
+        train: returns a model that has learned from samples.
+        measure: returns what a model retrieves of samples; None: nothing was learned.
         used: runs that were asked for, by key.
     """
 
-    train: Photos
-    evaluation: Photos
+    fit: Data
+    test: Data
     arms: Mapping[str, Arm]
     ledger: Ledger
-    budget: Budget = Budget()
+    budget: Budget
+    train: Callable[[Data, RunOptions, Batches, int], ImageModel]
+    measure: Callable[[ImageModel | None, Data], dict[str, float]]
     used: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def cost(self) -> str:
-        """How many runs there may be; each takes seconds."""
-        rates, seeds = len(self.budget.head_lr), len(self.budget.seeds)
-        chosen = sum(not arm.rates_of for arm in self.arms.values())
-        most = seeds * (rates * chosen + len(self.arms))
-        done = len(self.ledger.records)
-        return f"at most {most} runs of seconds each, {done} done: minutes of one core"
+    def result(self) -> dict[str, Any]:
+        """Every arm's means over the seeds, its rates, and the cost."""
+        chosen = {name: self.choose(arm) for name, arm in self.arms.items() if arm.loss}
+        values = {name: _means(self.values(arm)) for name, arm in self.arms.items()}
+        return {
+            "values": values,
+            "chosen": chosen,
+            "runs": len(self.used),
+            "cpu_s": sum(record["cpu_s"] for record in self.used.values()),
+            "samples": [len(self.fit.labels), len(self.test.labels)],
+            "classes": [int(data.labels[:, -1].max()) + 1 for data in (self.fit, self.test)],
+        }
 
-    @cached_property
-    def folds(self) -> list[tuple[Photos, Photos]]:
-        """For each seed, training landmarks to learn from and others to choose rates by."""
-        return [split_classes(self.train, self.budget.held_out, s) for s in self.budget.seeds]
-
-    @property
-    def cpu_s(self) -> float:
-        """Seconds of one core of the runs that were asked for."""
-        return float(sum(record["cpu_s"] for record in self.used.values()))
-
-    def values(self, arm: Arm, on: Literal["evaluation", "train"]) -> list[dict[str, float]]:
-        """What each seed's head retrieves of the evaluation or the training landmarks.
-
-        Without a loss: what the features retrieve, which no seed has a part in.
-        """
-        test = self.evaluation if on == "evaluation" else self.train
+    def values(self, arm: Arm) -> list[dict[str, float]]:
+        """What each seed's model retrieves; without a loss, what no seed has a part in."""
         if not arm.loss:
-            return [measure_features(test)]
-        rate, _ = self.choose(arm)
-        return [self._run(arm, rate, seed, self.train, test) for seed in self.budget.seeds]
+            return [self.measure(None, self.test)]
+        rates = self.choose(arm)
+        seeds = range(self.budget.seeds)
+        return [self._run(arm, rates, seed, self.fit, self.test) for seed in seeds]
 
-    def choose(self, arm: Arm) -> tuple[float, float]:
-        """The rate of the head that is best on held-out training landmarks, mean over the seeds.
-
-        Rates are tried from the lowest up, until one is worse than the one before.
-
-        Returns:
-            The rate, and the mean of the arm's metric there.
-        """
+    def choose(self, arm: Arm) -> Rates:
+        """The rates, of the whole grid, that are best on held-out training classes."""
         if arm.rates_of:
             return self.choose(self.arms[arm.rates_of])
-        best = 0.0, -1.0
-        for rate in self.budget.head_lr:
-            found = fmean(self._held_out(arm, rate))
-            if found <= best[1]:
-                break
-            best = rate, found
-        return best
+        proxies = self.budget.proxy_rates if self._has_proxies(arm) else self.budget.proxy_rates[:1]
+        grid = list(product(self.budget.rates, proxies))
+        return max(grid, key=lambda rates: fmean(self._held_out(arm, rates)))
 
-    def _held_out(self, arm: Arm, rate: float) -> Iterator[float]:
-        for seed, (fit, held_out) in zip(self.budget.seeds, self.folds, strict=True):
-            yield self._run(arm, rate, seed, fit, held_out)[arm.chosen_by]
+    @cached_property
+    def _draws(self) -> list[tuple[Data, Data]]:
+        """Training classes to learn from and others to choose rates by, for each draw.
 
-    def _run(self, arm: Arm, rate: float, seed: int, fit: Photos, test: Photos) -> dict[str, float]:
-        run = _options(arm, rate, self.budget)
-        batches = Batches(arm.classes, arm.images)
-        facts = (REVISION, fit.key, test.key, run.model_dump_json(), asdict(batches), seed)
+        Cached, because samples cache what takes seconds: the directions that a head begins as.
+        """
+        return [leave_out(self.fit, 3, 0, draw) for draw in range(self.budget.draws)]
+
+    def _held_out(self, arm: Arm, rates: Rates) -> Iterator[float]:
+        for draw, (fit, held_out) in enumerate(self._draws):
+            yield self._run(arm, rates, draw, fit, held_out)[arm.chosen_by]
+
+    def _has_proxies(self, arm: Arm) -> bool:
+        loss = build_loss(self._options(arm, (1.0, 1.0)), number_levels(self.fit.labels)[1], 8, 0)
+        return any(True for _ in loss.parameters())
+
+    def _run(self, arm: Arm, rates: Rates, seed: int, fit: Data, test: Data) -> dict[str, float]:
+        run, batches = self._options(arm, rates), Batches(arm.classes, arm.images)
+        facts = (fit.key, test.key, run.model_dump_json(), asdict(batches), seed)
         key = sha256(repr(facts).encode()).hexdigest()[:24]
         if key not in self.ledger.records:
             began = process_time()
-            values = measure_head(train_head(fit, run, batches, seed), test)
+            values = self.measure(self.train(fit, run, batches, seed), test)
             cpu_s = round(process_time() - began, 2)
-            known = {"key": key, "arm": arm.name, "seed": seed, "head_lr": rate, "on": test.key}
+            known = {"key": key, "arm": arm.name, "seed": seed, "rates": rates, "on": test.key}
             self.ledger.keep({**known, "cpu_s": cpu_s, "values": values})
-            print(f"{arm.name}: seed {seed}, rate {rate:g}, {cpu_s:.1f} s", flush=True)
         self.used[key] = self.ledger.records[key]
         return dict(self.used[key]["values"])
 
+    def _options(self, arm: Arm, rates: Rates) -> RunOptions:
+        return RunOptions(
+            loss=arm.loss,
+            loss_options=dict(arm.options),
+            memory=arm.memory,
+            steps=self.budget.steps,
+            lr=rates[0],
+            head_lr=rates[0] * self.budget.head,
+            proxy_lr=rates[1],
+        )
 
-def _options(arm: Arm, rate: float, budget: Budget) -> RunOptions:
-    return RunOptions(
-        loss=arm.loss,
-        loss_options=dict(arm.options),
-        memory=arm.memory,
-        steps=arm.steps or budget.steps,
-        head_lr=rate,
-        proxy_lr=budget.proxy_lr,
-    )
+
+def _means(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: fmean(found[name] for found in seeds) for name in seeds[0]}

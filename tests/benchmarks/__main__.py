@@ -1,7 +1,9 @@
 """Measure losses, metrics, shards, review and training: ``python -m tests.benchmarks``.
 
 Ratios are taken inside one run, on one thread, of least CPU times over interleaved rounds. Parts
-``full-size``, ``gallery`` and ``keys`` take minutes each, so they are measured only when named.
+``engines``, ``full-size``, ``gallery``, ``growth``, ``hierarchies``, ``keys``, ``large-plan``,
+``libraries`` and ``suspects`` take minutes each: they are measured if named. ``webdataset`` is in
+``shards``, too.
 ``--quick`` is what a CI run can bear: smaller sizes, of the shards only reading, decoding and
 export, and bounds eased by a third, since other work shares the machine. The table goes to a JSON
 file too; ``make record`` keeps it beside the pipelines.
@@ -22,7 +24,21 @@ import torch
 
 from hgld.ranking.levels import RelevanceWarning
 from pipelines.record import commit, machine
-from tests.benchmarks import full_size, measures, review_keys, review_page, shards, training
+from tests.benchmarks import (
+    engines,
+    full_size,
+    gallery_growth,
+    hierarchies,
+    libraries,
+    measures,
+    review_keys,
+    review_page,
+    shards,
+    starting,
+    store,
+    suspects,
+    training,
+)
 from tests.benchmarks.measures import LOSSES, MANY_POSITIVES, Row
 
 
@@ -67,13 +83,22 @@ def ranking(quick: bool):
 PARTS: dict[str, Callable[[bool], Iterable[list[Row]]]] = {
     "ranking": ranking,
     "shards": lambda quick: [shards.rows(quick)],
+    "store": lambda quick: [store.rows(quick)],
     "review": lambda quick: [] if quick else [review_page.rows()],
     "keys": lambda quick: [review_keys.rows()],
+    "hierarchies": lambda quick: [hierarchies.rows()],
+    "suspects": lambda quick: [suspects.rows()],
+    "starting": lambda quick: [starting.rows()],
     "training": lambda quick: [] if quick else [training.rows()],
     "full-size": lambda quick: [full_size.rows()],
     "gallery": lambda quick: [measures.streaming(32_768), measures.whole_gldv2()],
+    "engines": lambda quick: [engines.rows()],
+    "large-plan": lambda quick: [full_size.rows(works=("large plan",))],
+    "webdataset": lambda quick: [shards.rows_of_batches()],
+    "libraries": lambda quick: [libraries.rows()],
+    "growth": lambda quick: [gallery_growth.rows()],
 }
-USUAL = ("ranking", "shards", "review", "training")
+USUAL = ("ranking", "shards", "store", "review", "starting", "training")
 
 
 def eased(row: Row, slack: float) -> bool:

@@ -16,37 +16,47 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.benchmarks.measures import Row
+if TYPE_CHECKING:
+    # Not imported here: it imports torch, whose memory is not that of a data stage.
+    from tests.benchmarks.measures import Row
 
-__all__ = ["rows"]
+__all__ = ["peak_megabytes", "rows"]
 
 SHARES = (0.01, 0.1, 1.0)
-BOUNDS = {"collect": (120.0, 4000.0), "label": (60.0, None), "plan": (60.0, None)}
+BOUNDS = {
+    "collect": (65.0, 1200.0), "label": (60.0, None), "plan": (10.0, 1000.0),
+    "batches": (95.0, 1500.0), "large plan": (None, 4000.0),
+}  # fmt: skip
+OF = {"batches": "100 million images", "large plan": "50 million images"}
 GROWTH = 1.1
+USUAL = ("collect", "label", "plan", "batches")
 
 
-def rows(shares: tuple[float, ...] = SHARES) -> list[Row]:
+def rows(shares: tuple[float, ...] = SHARES, works: Sequence[str] = USUAL) -> "list[Row]":
     """Seconds, megabytes and growth of each stage."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in WORKS}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in works}
     with tempfile.TemporaryDirectory(prefix="hgld-full-size-") as name:
         for share in shares:
             folder = Path(name) / f"{share:g}"
-            for work in ("make", *WORKS):
+            for work in ("make" if works == USUAL else "make large", *works):
                 measured = _in_a_process(work, folder, share)
                 if work in found:
                     found[work].append(measured)
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)
     return [row for work, measured in found.items() for row in _rows_of(work, measured, shares)]
 
 
-def _rows_of(work: str, measured: list[dict[str, float]], shares: tuple[float, ...]) -> list[Row]:
+def _rows_of(work: str, measured: list[dict[str, float]], shares: tuple[float, ...]) -> "list[Row]":
+    from tests.benchmarks.measures import Row
+
     last, size = measured[-1], f"{shares[-1]:.0%}"
     most_s, most_mb = BOUNDS[work] if shares[-1] == 1 else (None, None)
     found = [
-        Row(f"{work} of {size} of GLDv2", last["seconds"], "s", most=most_s),
+        Row(f"{work} of {size} of {OF.get(work, 'GLDv2')}", last["seconds"], "s", most=most_s),
         Row(f"{work} of {size}: peak memory", last["megabytes"], "MB", most=most_mb),
     ]
     for start, most in ((0, GROWTH), (-2, None))[: len(shares) - 1]:
@@ -75,7 +85,9 @@ def _collect(folder: Path, share: float) -> None:
     from hgld.config import CollectOptions
     from hgld.sources.gldv2 import collect
 
-    tables = collect(folder / "source", options=CollectOptions(), context=_context(folder))
+    tables = collect(
+        folder / "source", options=CollectOptions(memory_gb=1), context=_context(folder)
+    )
     for name, table in zip(
         ("landmarks", "images", "queries", "images_dropped"), tables, strict=True
     ):
@@ -106,27 +118,75 @@ def _plan(folder: Path, share: float) -> None:
     from hgld.config import ExportOptions
     from hgld.shards import write
     from hgld.shards.classes import number_classes
-    from hgld.shards.shard_plan import withhold
+    from hgld.shards.export_plan import label_in_parts, write_plan
 
-    options, source = ExportOptions(shard_megabytes=42), folder / "source"
-    images = ARTIFACTS["images"].read(folder / "images.parquet")
+    _start()
+    options, state = ExportOptions(shard_megabytes=42), folder / "state"
+    images = ARTIFACTS["images"].read_large(folder / "images.parquet")
     hierarchy = ARTIFACTS["hierarchy"].read(folder / "hierarchy.csv")
-    classes = number_classes(hierarchy)
-    images, _ = withhold(images, None, options.licenses)
-    labelled, _ = write._label(images, classes)
-    del images
-    write._require_files(labelled["path"], source)
-    samples = write.plan_shards(
-        labelled.assign(expected_bytes=labelled["size_bytes"]), run_length=options.run_length,
-        shard_bytes=options.shard_megabytes * 1e6, seed=options.seed,
+    labelled = label_in_parts(
+        images, number_classes(hierarchy), None, options.licenses, source=folder / "source",
+        dropped=state / "dropped",
     )  # fmt: skip
-    labels_hash = write._hash_table(hierarchy.sort_values(["split", "landmark_id"]))
-    write._hash_input(samples, labels_hash, source, options)
-    write._cut_tasks(samples, classes, labels_hash, source, folder, folder / "state", options)
+    plans = {split: write._plan_split(labelled, split, 1.0, options) for split in labelled.splits}
+    write_plan(labelled, plans, state / "planned")
+
+
+def _make_large(folder: Path, share: float) -> None:
+    """The images of an export of 50 million, 20 a landmark, a third of a kilobyte each."""
+    import json
+
+    import pandas as pd
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from hgld.artifacts import ARTIFACTS
+
+    for name in ("source", "state"):
+        (folder / name).mkdir(parents=True)
+    (folder / "source" / "images.tar").touch()
+    total, writer = round(50_000_000 * share), None
+    for first in range(0, total, 1 << 20):
+        number = pd.RangeIndex(first, min(first + (1 << 20), total)).to_series(index=None)
+        texts = number.astype("str").str.zfill(16).reset_index(drop=True)
+        part = pa.Table.from_pandas(pd.DataFrame({
+            "image_id": texts, "split": "train",
+            "landmark_id": number.to_numpy() * 7919 % (total // 20), "path": "images.tar",
+            "offset": number.to_numpy() * 1_000, "size_bytes": 500,
+            "author": "Photographer " + texts, "license": "CC0",
+            "title": "File:Photo of a place, seen from the south " + texts + ".jpg",
+            "url": "https://upload.wikimedia.org/wikipedia/commons/a/a4/A_photo_" + texts + ".jpg",
+        }), preserve_index=False)  # fmt: skip
+        writer = writer or parquet.ParquetWriter(folder / "images.parquet", part.schema)
+        writer.write_table(part)
+    assert writer is not None
+    writer.close()
+    paths = [json.dumps({"group": str(n % 97), "landmark": str(n)}) for n in range(total // 20)]
+    hierarchy = pd.DataFrame({"split": "train", "landmark_id": range(len(paths)), "path": paths})
+    ARTIFACTS["hierarchy"].write(hierarchy, folder / "hierarchy.csv")
+
+
+def _batches(folder: Path, share: float) -> None:
+    """A rank's plan of an epoch of 100 million images, 20 a class, and 100 of its batches."""
+    import numpy as np
+
+    from hgld.shards.batches import BatchOptions, BatchPlan, Samples, plan_epoch
+
+    options = BatchOptions(64, 4)
+    small = Samples.of_labels(np.repeat(np.arange(100, dtype=np.int32), 20)[:, None])
+    plan_epoch(small, options, seed=0, epoch=0)  # compiles
+    rows = round(100_000_000 * share)
+    labels = np.random.default_rng(0).integers(0, rows // 20, (rows, 1), np.int32)
+    samples = Samples.of_labels(labels)
+    _start()
+    plan = BatchPlan(samples, options, seed=0)
+    for step in range(100):
+        plan.at(step)
 
 
 WORKS: dict[str, Callable[[Path, float], None]] = {
-    "collect": _collect, "label": _label, "plan": _plan,
+    "collect": _collect, "label": _label, "plan": _plan, "batches": _batches,
+    "large plan": _plan, "make": _make, "make large": _make_large,
 }  # fmt: skip
 _started = [0.0, 0.0]
 
@@ -135,6 +195,12 @@ def _start() -> None:
     """What comes before does not count: it makes the input."""
     Path("/proc/self/clear_refs").write_text("5")
     _started[:] = time.process_time(), time.perf_counter()
+
+
+def peak_megabytes() -> float:
+    """Highest resident size of this process since its start or the last reset."""
+    status = Path("/proc/self/status").read_text()  # getrusage counts the parent's memory too
+    return int(status.split("VmHWM:")[1].split()[0]) / 1e3
 
 
 def _context(folder: Path):
@@ -154,11 +220,9 @@ def main() -> None:
         return
     work, folder, share = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
     _start()
-    {**WORKS, "make": _make}[work](folder, share)
+    WORKS[work](folder, share)
     seconds, wall = time.process_time() - _started[0], time.perf_counter() - _started[1]
-    status = Path("/proc/self/status").read_text()  # getrusage counts the parent's memory too
-    megabytes = int(status.split("VmHWM:")[1].split()[0]) / 1e3
-    print(json.dumps({"seconds": seconds, "wall": wall, "megabytes": megabytes}))
+    print(json.dumps({"seconds": seconds, "wall": wall, "megabytes": peak_megabytes()}))
 
 
 if __name__ == "__main__":

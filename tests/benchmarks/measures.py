@@ -8,9 +8,8 @@ import numpy as np
 import torch
 
 from hgld.ranking import losses, metrics, rankings
-from hgld.ranking.evaluation import ClassRanges
 from hgld.ranking.kernels.rank_cpu import rank_rows
-from hgld.ranking.levels import count_levels, look_up, relevance_table, shared_levels
+from hgld.ranking.levels import ClassRanges, count_levels, look_up, relevance_table, shared_levels
 from hgld.ranking.rankings import parse
 from tests.benchmarks.cases import embeddings_of, fastest, labels_of, three_products
 from tests.benchmarks.formulas import loop, metric_stack, metrics_by_cumsum, rows

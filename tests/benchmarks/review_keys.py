@@ -12,6 +12,11 @@ at least three values; a digit leaves out one of the nine least sure, ``↓`` an
 Enter accepts the rest. The model is refitted after each list and each ten single decisions (the
 page does so after each). A suggestion counts as right if it is the decision when its value is
 decided; a sure one when it is first listed, and the lists name a value once.
+
+The curves count the decisions that a person has to change or type, whose suggestion is wrong, until
+so many images (landmarks of all values) are right, if all open values had their suggestion. They
+compare the votes of decided values of the cluster, as suggestions were before the model, with the
+model in the order of the sheet, and in the order of images x chance that the suggestion is wrong.
 """
 
 import os
@@ -37,7 +42,7 @@ from hgld.review.suggestions import (
     calibrate,
     fit_model,
     fit_weights,
-    measure,
+    predict,
 )
 from hgld.words import single_blanks
 from tests.benchmarks.measures import Row
@@ -47,6 +52,8 @@ REFIT = 10  # single decisions
 LEAST = 3  # sure values for which the list is opened
 SURE = 0.95
 BINS = 10
+WAYS = ("votes, order of the sheet", "model, order of the sheet", "model, order of the gain")
+SHARES = (50, 80, 90, 95, 99)  # percent of the images
 
 
 @dataclass
@@ -76,7 +83,7 @@ def replay(
     names = {name.casefold(): i for i, name in enumerate(model.classes[:-1])}
     exact = [names.get(label.casefold(), -1) for label in sheet["instance_of"]]
     answer = np.array([model.classes.index(name) for name in wanted])
-    x, fixed = model.inputs, model.text_inputs
+    x, fixed = model.inputs, model.text_examples
     weights, drop = model.weights, len(model.classes) - 1
     done: list[int] = []
     left_out: set[int] = set()
@@ -101,14 +108,11 @@ def replay(
 
     waiting = list(range(len(sheet)))
     while waiting:
-        known = np.concatenate([model.text_classes, answer[done]])
-        examples = np.concatenate([fixed, x[done]])
+        examples = fixed.with_decided(x[done], answer[done])
         if done:
-            weights = fit_weights(examples, known, drop + 1, weights)
-        scores = x @ weights
-        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
-        chances /= chances.sum(axis=1, keepdims=True)
-        best, measured = chances.argmax(axis=1), measure(chances, x, examples, known)
+            weights = fit_weights(examples, drop + 1, weights)
+        chances, measured = predict(x, weights, examples)
+        best = chances.argmax(axis=1)
         if found.seen:
             calibration = calibrate(*map(np.array, zip(*found.seen.values(), strict=True)), prior)
         trust = 1 / (1 + np.exp(-measured @ calibration))
@@ -139,6 +143,50 @@ def replay(
             decide(i)
         waiting = waiting[REFIT:]
     return found
+
+
+def curve(case: "Case", way: str) -> list[tuple[int, int, float]]:
+    """Decisions so far, how many of them were changed, and the share of images that are right."""
+    model, labels = case.model, case.sheet["instance_of"]
+    names = {name.casefold(): i for i, name in enumerate(model.classes[:-1])}
+    exact = np.array([names.get(label.casefold(), -1) for label in labels])
+    answer = np.array([model.classes.index(name) for name in case.wanted])
+    images = np.maximum(case.sheet["images"], case.sheet["landmarks"]).to_numpy(float)
+    clusters, drop = case.sheet["cluster"].to_numpy(), len(model.classes) - 1
+    x, weights, calibration = model.inputs, model.weights, np.array(CALIBRATION)
+    done, waiting, changed = list[int](), list(range(len(labels))), 0
+    seen: dict[int, tuple[np.ndarray, bool]] = {}
+    points = []
+    while True:
+        best, trust = exact.copy(), np.where(exact >= 0, PRIORS["name"][0] / PRIORS["name"][1], 0)
+        if way.startswith("votes"):
+            placed = np.array([i for i in done if answer[i] != drop], dtype=int)
+            for i in waiting:
+                voters = placed[clusters[placed] == clusters[i]]
+                if exact[i] < 0 and len(voters) > 1:
+                    best[i] = np.bincount(answer[voters], images[voters]).argmax()
+        else:
+            examples = model.text_examples.with_decided(x[done], answer[done])
+            weights = fit_weights(examples, drop + 1, weights) if done else weights
+            chances, measured = predict(x, weights, examples)
+            if seen:
+                calibration = calibrate(*map(np.array, zip(*seen.values(), strict=True)))
+            best = np.where(exact >= 0, exact, chances.argmax(axis=1))
+            trust = np.where(exact >= 0, trust, 1 / (1 + np.exp(-measured @ calibration)))
+        right = best == answer
+        right_now = right.copy()
+        right_now[done] = True
+        points.append((len(done), changed, float(images[right_now].sum() / images.sum())))
+        if not waiting:
+            return points
+        if way.endswith("gain"):
+            waiting.sort(key=lambda i: -images[i] * (1 - trust[i]))
+        for i in waiting[:REFIT]:
+            if exact[i] < 0 and way.startswith("model"):
+                seen.setdefault(i, (measured[i], bool(right[i])))
+            changed += not right[i]
+            done.append(i)
+        waiting = waiting[REFIT:]
 
 
 def letters(name: str, ranked: list[str]) -> int:
@@ -219,6 +267,14 @@ def rows() -> list[Row]:
             Row(f"{what} sure ones right", float(share), "%", least=98),
             *_reliability(what, done.offered),
         ]
+        for way in WAYS:
+            points = curve(case, way)
+            for share in SHARES:
+                made, changed, _ = next(p for p in points if 100 * p[2] >= share)
+                table = f"{what[:-1]}, decisions changed until so many images are right"
+                found.append(Row(f"{table}: {way}: {share}%", changed, ""))
+                if share == SHARES[-2]:
+                    found.append(Row(f"{table}: {way}: all until {share}%", made, ""))
     return found
 
 

@@ -2,12 +2,14 @@
 
 5,700 values, as a whole scrape of GLDv2 gives: the real values of ``labels/gldv2/decisions.csv``
 and made variants of them, clustered by the letters that they share, with photos up to the page's
-size. ``python -m tests.benchmarks.review_page [FILE]`` prints the figures and keeps the page.
+size. ``python -m tests.benchmarks.review_page [FILE]`` prints the figures and keeps the page. On
+the page of a server with the same values, a decision is timed until it is saved.
 """
 
 import csv
 import io
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -21,10 +23,11 @@ import pandas as pd
 from sklearn.cluster import KMeans
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from hgld.artifacts import ARTIFACTS, Table, Vectors, columns_of
+from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors, columns_of
 from hgld.config import ReviewOptions
-from hgld.hierarchy.columns import table_of
+from hgld.hierarchy.columns import records, table_of
 from hgld.review.page import render_page
+from hgld.review.suggestions import DROP, fit_model
 from tests.benchmarks.shards import draw_photo
 
 if TYPE_CHECKING:
@@ -49,6 +52,7 @@ def make_tables(values: int, source: Path, photos: int = 60) -> Tables:
     clusters = _clusters(labels, vectors)
     taxonomy = _table("taxonomy").read(LABELS / "taxonomy.csv")
     keys = clusters["class_id"].tolist()
+    texts = taxonomy["supercategory"].tolist()
     places = [("train", n, key) for n, key in enumerate(key for key in keys for _ in range(3))]
     return {
         "sheet": _sheet(clusters, taxonomy),
@@ -56,6 +60,7 @@ def make_tables(values: int, source: Path, photos: int = 60) -> Tables:
         "cluster_summary": _summary(clusters),
         "label_vectors": Vectors(keys, vectors, {}),
         "taxonomy": taxonomy,
+        "taxonomy_vectors": Vectors(texts, _vectors(texts), {}),
         "landmark_values": pd.DataFrame(
             [(split, n, 0, key, key) for split, n, key in places],
             columns=columns_of("landmark_values"),
@@ -70,8 +75,15 @@ def make_tables(values: int, source: Path, photos: int = 60) -> Tables:
 
 def make_page(tables: Tables, source: Path, **options: Any) -> str:
     """The page of the tables."""
+    shown = dict(tables)
+    vectors = shown["label_vectors"], shown.pop("taxonomy_vectors")
+    answers = [
+        row["decision"] if row["decision"] == DROP else row["supercategory"]
+        for row in records(shown["sheet"])
+    ]
     return render_page(
-        **tables,
+        **shown,
+        model=fit_model(shown["clusters"], answers, shown["taxonomy"], *vectors),
         options=ReviewOptions(**options),
         source=source,
         title="5,700 values",
@@ -144,6 +156,7 @@ def rows(values: int = 5700) -> "list[Row]":
         page.write_text(make_page(tables, source), encoding="utf-8")
         made = time.process_time() - start
         found = browse(page)
+        served = serve(tables, source / "served")
         size = page.stat().st_size / 1e6
     name = f"review page, {values:,} values:"
     return [
@@ -153,7 +166,55 @@ def rows(values: int = 5700) -> "list[Row]":
         Row(f"{name} a decision, median of 21", found["decide"], "ms", most=50),
         Row(f"{name} a search", found["search"], "ms", most=100),
         Row(f"{name} a scroll to elsewhere, median of 60", found["scroll"], "ms", most=50),
+        Row(f"{name} of a server, opened and drawn", served["drawn"], "ms", most=2000),
+        Row(f"{name} of a server, a decision until saved", served["saved"], "ms", most=2000),
     ]
+
+
+def serve(tables: Tables, folder: Path) -> dict[str, float]:
+    """Milliseconds on the page of a real server, the least of some rounds."""
+    from playwright.sync_api import sync_playwright
+
+    command = [sys.executable, "-m", "hgld", "review", str(folder / "pipeline.toml")]
+    command += ["--work", str(folder / "work"), "--now", "2026-01-01", "--serve", "--port", "0"]
+    _write_work_folder(tables, folder)
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert server.stdout is not None
+        url = server.stdout.readline().split()[1]
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            view = browser.new_page(viewport={"width": 1280, "height": 900})
+            view.goto(url)
+            drawn = float(view.evaluate(DRAWN))
+            view.keyboard.type("Ann")
+            view.keyboard.press("Enter")
+            times = []
+            for _ in range(ROUNDS):
+                view.wait_for_timeout(2000)  # for the fit of the model in the background
+                start = time.perf_counter()
+                view.keyboard.press("d")
+                view.wait_for_selector('#people[title*="all saved"]', state="attached")
+                times.append(1000 * (time.perf_counter() - start))
+            browser.close()
+    finally:
+        server.terminate()
+        server.wait()
+    return {"drawn": drawn, "saved": min(times)}
+
+
+def _write_work_folder(tables: Tables, folder: Path) -> None:
+    """The tables as the stages before the review leave them."""
+    labels, work = folder / "labels", folder / "work"
+    shutil.copytree(LABELS, labels)
+    work.mkdir()
+    scrape = '[scrape]\nsource = "table"\ntable = "none.csv"\n'
+    (folder / "pipeline.toml").write_text(f'labels = "labels"\n[source]\nkind = "folder"\n{scrape}')
+    for name in ("clusters", "cluster_summary", "landmark_values", "landmarks"):
+        _table(name).write(tables[name], work / _table(name).file)
+    for name in ("label_vectors", "taxonomy_vectors"):
+        VectorFile(f"{name}.npz").write(tables[name], work / f"{name}.npz")
+    _table("images").write(tables["images"][:0], work / _table("images").file)
 
 
 def _labels(count: int) -> list[str]:

@@ -16,7 +16,7 @@ import tempfile
 import time
 import tracemalloc
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -34,19 +34,21 @@ from PIL import Image
 from hgld.config import ExportOptions, SourceOptions, StageContext
 from hgld.shards import export_shards, read_index
 from hgld.shards.batches import BatchOptions, Samples, plan_epoch
-from hgld.shards.shard_plan import plan_shards
+from hgld.shards.shard_plan import plan_split
 
 if TYPE_CHECKING:
     from hgld.shards.read import ShardImages
     from tests.benchmarks.measures import Row
 
 __all__ = [
+    "class_batches",
     "export",
     "export_in_processes",
     "plan",
     "read",
     "read_and_decode",
     "rows",
+    "rows_of_batches",
     "run",
     "stream_memory",
 ]
@@ -129,7 +131,7 @@ def open_images(shards: Path) -> "ShardImages":
     return ShardImages(shards, read_index(shards), lambda image: image)  # type: ignore[arg-type,return-value]
 
 
-def webdataset_of(files: list[Path], decode: str = "") -> Any:
+def webdataset_of(files: Sequence[Path | str], decode: str = "") -> Any:
     """The same shards as webdataset reads them."""
     import webdataset
 
@@ -254,6 +256,45 @@ def _decode_all(jpegs: "Iterable[bytes | memoryview]") -> None:
         simplejpeg.decode_jpeg(jpeg, colorspace="RGB", strict=True)
 
 
+def class_batches(samples: int = 3000) -> dict[str, Any]:
+    """Images per second of P x K batches, decoded, against plain webdataset in its own order."""
+    import torch
+
+    from hgld.shards.load import BatchLoader
+    from hgld.shards.webdataset import batches
+
+    def pixels(image: Image.Image) -> torch.Tensor:
+        return torch.from_numpy(np.array(image))
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shards = write_shards(folder, "shards", make_source(folder / "source", samples))
+        files, index = sorted(shards.glob("*.tar")), read_index(shards)
+        urls, shape = [str(file) for file in files], BatchOptions(16, 4, order="shards")
+        by_stream = BatchLoader(shards, index, pixels, shape, seed=0, reader="stream")
+        planned = batches(urls, 16, 4, pixels, rows=index)
+        plain = webdataset_of(files, "pilrgb").to_tuple("jpg", "cls")
+        methods: dict[str, Callable[[], int]] = {
+            "webdataset": lambda: sum(1 for image, _ in plain if len(pixels(image))),
+            "webdataset, as they come": lambda: _sum_images(batches(urls, 16, 4, pixels)),
+            "webdataset, planned": lambda: _sum_images(planned),
+            "stream": lambda: _sum_images(by_stream),
+        }
+        counts = {method: work() for method, work in methods.items()}
+        least = compare(methods, time.thread_time)
+        speed = {method: counts[method] / seconds for method, seconds in least.items()}
+        return {
+            "images_per_s": {method: round(value) for method, value in speed.items()},
+            "of webdataset": {
+                method: round(value / speed["webdataset"], 2) for method, value in speed.items()
+            },
+        }
+
+
+def _sum_images(batches: Any) -> int:
+    return sum(len(batch[0]) for batch in batches)
+
+
 def export(samples: int = 4500) -> dict[str, Any]:
     """Export without re-encoding against webdataset's reader and ShardWriter (wall clock)."""
     with tempfile.TemporaryDirectory() as name:
@@ -368,18 +409,10 @@ def _plan(images: int, classes: int) -> dict[str, Any]:
     size = np.maximum(1, np.floor(weight / weight.sum() * (images - classes))).astype(np.int64)
     size[np.argmax(size)] += images - size.sum()
     finest = np.repeat(np.arange(classes), size)
-    table = pd.DataFrame(
-        {
-            "split": "train",
-            "image_id": np.char.mod("%07d", np.arange(images)),
-            "level_1": finest // 1000,
-            "level_2": finest,
-            "expected_bytes": 3e4,
-        }
-    )
-    table = plan_shards(table, run_length=16, shard_bytes=256e6, seed=0)
-    samples = Samples.of_index(table)
-    del table
+    labels = np.column_stack([finest // 1000, finest]).astype(np.int32)
+    laid = plan_split(labels, 3e4 * images, split="train", run_length=16, shard_bytes=256e6, seed=0)
+    shard = np.repeat(np.arange(len(laid.shards) - 1, dtype=np.int32), np.diff(laid.shards))
+    samples = Samples(labels[laid.order], laid.runs, shard)
     tiny = np.arange(64)
     small = Samples(np.column_stack([tiny // 32, tiny // 8]), tiny // 8, tiny * 0)
     result: dict[str, Any] = {"images": len(finest), "classes": classes}
@@ -476,8 +509,15 @@ def run(quick: bool = False) -> dict[str, Any]:
     """All measurements, name -> numbers; ``quick`` has fewer samples, and leaves out two."""
     warnings.simplefilter("ignore", ResourceWarning)
     if quick:
-        return {"read": read(1500), "read_and_decode": read_and_decode(300), "export": export(3000)}
-    benchmarks = (read, read_and_decode, export, export_in_processes, plan, stream_memory)
+        return {
+            "read": read(1500),
+            "read_and_decode": read_and_decode(300),
+            "class_batches": class_batches(1000),
+            "export": export(3000),
+        }
+    benchmarks = (
+        read, read_and_decode, class_batches, export, export_in_processes, plan, stream_memory,
+    )  # fmt: skip
     found = {benchmark.__name__: benchmark() for benchmark in benchmarks}
     return found | {"read_large": read(3000, 330)}
 
@@ -507,8 +547,21 @@ def _rows_of_reading(found: dict[str, Any]) -> "list[Row]":
     decoded = found["read_and_decode"]
     return [
         *table,
+        *rows_of_batches(found["class_batches"]),
         Row("reader + decode, of memory", decoded["at random, of memory"], "x", 0.95),
         Row("reader + decode, of webdataset rgb8", decoded["of webdataset rgb8"], "x", 2),
+    ]
+
+
+def rows_of_batches(found: dict[str, Any] | None = None) -> "list[Row]":
+    """P x K batches through webdataset's own stages, against webdataset without classes."""
+    from tests.benchmarks.measures import Row
+
+    of_plain = (found or class_batches())["of webdataset"]
+    return [
+        Row("P x K by webdataset, planned, of plain", of_plain["webdataset, planned"], "x", 0.8),
+        Row("  as they come, of plain", of_plain["webdataset, as they come"], "x", 0.8),
+        Row("  reader stream, of plain webdataset", of_plain["stream"], "x", 1),
     ]
 
 

@@ -30,7 +30,7 @@ from tests.benchmarks.shards import compare, make_source, write_shards
 if TYPE_CHECKING:
     from tests.benchmarks.measures import Row
 
-__all__ = ["loader", "rows"]
+__all__ = ["cpu_seconds", "loader", "rows"]
 
 CONFIG = ImageConfig("none", "none", 8, 224, (0.5,) * 3, (0.5,) * 3, "bilinear", True, "")
 BATCH = 64
@@ -52,7 +52,7 @@ def loader(steps: int = 120, side: int = 320) -> dict[str, Any]:
             for way, run in ways.items()
             for length in lengths
         }
-        least = compare(works, _cpu_seconds)
+        least = compare(works, cpu_seconds)
         start = time.perf_counter()
         _through_loader(data, options, steps)
         wall = time.perf_counter() - start
@@ -65,7 +65,7 @@ def loader(steps: int = 120, side: int = 320) -> dict[str, Any]:
     }
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
     """Of this process and those that it has started and that have ended."""
     whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     return sum(sum(resource.getrusage(who)[:2]) for who in whose)

@@ -102,7 +102,7 @@ def test_every_command_has_help_within_80_columns(
 
 INSPECT = {
     "": "run status doctor options",
-    "evaluations": "measure compare score revisited",
+    "evaluations": "measure compare score revisited ijb-c",
     "labels": "compare explain check",
     "reviews": "diff agree",
     "shards": "ls stats verify",
@@ -133,8 +133,10 @@ def test_a_file_to_write_is_named_by_one_option() -> None:
     writes = {words: found for words, found in flags.items() if found}
     assert {tuple(opts) for found in writes.values() for opts in found} == {("--out", "-o")}
     assert set(writes) == {
-        "evaluations measure", "evaluations export", "labels compare", "labels check",
-        "reviews agree", "reviews blind", "reviews conflicts", "shards cat",
+        "evaluations measure", "evaluations compare", "evaluations export", "evaluations map",
+        "evaluations embed", "evaluations duplicates",
+        "labels compare", "labels check", "labels suspects", "labels tree",
+        "new", "reviews agree", "reviews blind", "reviews conflicts", "shards cat",
     }  # fmt: skip
 
 
@@ -143,7 +145,7 @@ def test_the_plan_is_data_if_json_is_asked_for(
 ) -> None:
     assert hgld("run", GLDV2, "--dry-run", "--json", "--work", str(tmp_path)) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert list(plan["stages"]) == stage_names()
+    assert list(plan["stages"]) == [name for name in stage_names() if name != "link"]
     assert plan["stages"]["clean"]["reads"] == [
         "landmarks.csv",
         "images.parquet",
@@ -156,6 +158,15 @@ def test_the_plan_is_data_if_json_is_asked_for(
 def test_the_version_is_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert hgld("--version") == 0
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+def test_a_dry_run_estimates_common_sizes_if_the_list_of_images_is_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "images.parquet").write_bytes(b"garbage")
+    assert hgld("run", GLDV2, "--dry-run", "--json", "--work", str(tmp_path)) == 0
+    costs = json.loads(capsys.readouterr().out)["costs"]
+    assert [cost["images"] for cost in costs] == [10**6, 5 * 10**6, 10**8, 10**9]
 
 
 @pytest.mark.parametrize("name", ["gldv2", "h-gldv2", "quickstart"])
@@ -212,7 +223,7 @@ def test_status_is_data_where_json_is_asked_for(
 ) -> None:
     assert hgld("status", GLDV2, "--work", str(tmp_path), "--json") == 0
     states = json.loads(capsys.readouterr().out)
-    assert list(states) == stage_names()
+    assert list(states) == [name for name in stage_names() if name != "link"]
     assert states["fetch"] == {"state": "missing", "reasons": ["not yet run"]}
 
 

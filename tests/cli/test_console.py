@@ -9,7 +9,9 @@ from time import sleep
 
 import pytest
 
-from hgld.cli import console
+from hgld.cli import console, guarded
+from hgld.errors import WaitingForReview
+from hgld.pipeline.stages import STAGES
 
 SHOW = """
 from hgld.cli.console import show_note, show_progress
@@ -55,6 +57,22 @@ def test_a_long_note_is_broken_between_words_below_its_own_beginning() -> None:
     assert f"{first.removeprefix(' ' * 10 + 'note:')} {second.strip()}".split() == words.split()
 
 
+def test_an_error_is_broken_between_words_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = "14 values of 67 landmarks are open (0.0% of 67 decided); " * 3
+    code = f"from hgld.cli.output import print_wrapped\nprint_wrapped({said!r}, 6, err=True)"
+    lines = on_a_terminal(code).replace("\r\n", "\n").rstrip("\n").split("\n")
+    assert len(lines) == 3 and all(len(line) <= 80 for line in lines)
+    assert all(line.startswith(" " * 6) for line in lines[1:])
+    assert " ".join(lines).split() == said.split()
+
+    def wait() -> None:
+        raise WaitingForReview(said)
+
+    assert guarded(wait) == 20 and capsys.readouterr().err == f"hgld: {said}\n"
+
+
 LINES = """
 import time
 from hgld.cli import console
@@ -69,7 +87,7 @@ def test_without_a_terminal_a_line_shows_the_progress_now_and_then() -> None:
     done = subprocess.run([sys.executable, "-c", LINES], capture_output=True, text=True, check=True)
     assert done.stdout == ""
     lines = done.stderr.splitlines()
-    assert re.fullmatch(r" {10}Training: 75 % \(3 of 4\), about \d+ s left", lines[-1])
+    assert re.fullmatch(r" {10}Training: 75 % \(3 of 4\), [\d.]+/s, about \d+ s left", lines[-1])
 
 
 def test_many_short_progresses_show_lines_too(
@@ -81,6 +99,18 @@ def test_many_short_progresses_show_lines_too(
         for _ in console.show_progress(range(1), f"Model {model}", None):
             sleep(0.1)
     assert "Model" in capsys.readouterr().err
+
+
+def test_a_stage_without_progress_says_that_it_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "LINE_S", 0.02)
+    with console.Printer().working(STAGES[-1]):
+        sleep(0.1)
+        for _ in console.show_progress(range(1), "Copying", None):
+            sleep(0.1)
+    lines = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    assert lines[0] == "publish: running for 1 s" and lines[-1] == "Copying: 0 % (0 of 1)"
 
 
 def test_of_progress_inside_of_progress_the_innermost_is_shown(

@@ -20,12 +20,13 @@ import pytest
 
 from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors, columns_of
 from hgld.cli import app, guarded
-from hgld.cli.review_actions import apply_review
+from hgld.cli.review_actions import apply_review, write_review_page
 from hgld.cli.runners import open_runner, open_workspace
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.decisions import row_id
 from hgld.pipeline.run import Runner
+from hgld.review import suggestions
 from hgld.review.row_base import Base, base_of
 from hgld.review.spreadsheet import read_sheets
 from hgld.review.workbook import write_workbook
@@ -176,6 +177,18 @@ def test_the_gate_names_the_sheet_and_the_command_that_opens_it(
     command = shlex.split(apply)
     assert guarded(lambda: app(command)) == 0
     assert len(decided(desk)) == 6
+
+
+def test_a_gate_that_let_a_run_pass_closes_when_a_decision_is_gone(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(desk / "work" / "review.csv", {**PLACES, "pub": "restaurant", "inn": "drop"})
+    assert hgld(desk, "review", "--apply") == 0
+    assert hgld(desk, "review") == 0
+    file = desk / "labels" / "decisions.csv"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    assert hgld(desk, "review") == 20
+    assert "1 value of 2 " in capsys.readouterr().err
 
 
 def test_a_sheet_from_anywhere_is_applied(desk: Path, tmp_path: Path) -> None:
@@ -581,6 +594,27 @@ def test_agreement_is_data_too(desk: Path, capsys: pytest.CaptureFixture[str]) -
     assert found["confused"] == [{"pair": ["lake", "restaurant"], "values": 1, "examples": ["pub"]}]
 
 
+def test_three_annotators_are_compared_value_by_value(tmp_path: Path, capsys) -> None:
+    header = "decision,supercategory,kind,note,instance_of"
+    for name, place in (("a", "x"), ("b", "x"), ("c", "y")):
+        rows = f"keep,x,natural,,u\nkeep,{place},natural,,v\n"
+        (tmp_path / f"{name}.csv").write_text(f"{header}\n{rows}")
+    files = [tmp_path / f"{name}.csv" for name in "abc"]
+    assert tool("agree", *files, "--out", tmp_path / "values.csv") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "2 values decided by two or more of a, b, c"
+    assert lines[3].split()[:2] == ["supercategory", "66.7%"]
+    assert lines[-1] == "   33%  v: x 2; y 1" and max(map(len, lines)) <= 80
+    assert [row["label"] for row in rows_of(tmp_path / "values.csv")] == ["v", "u"]
+
+
+@pytest.mark.parametrize("others", [[], ["c/sheet.csv"]])
+def test_annotators_of_one_name_are_refused(tmp_path: Path, capsys, others: list[str]) -> None:
+    places = ["a/sheets/one.csv", "b/sheets/one.csv", *others]
+    assert tool("agree", *(tmp_path / place for place in places)) == 2
+    assert "two annotators would be called sheets; rename the files" in capsys.readouterr().err
+
+
 def test_counts_of_another_sheet_weigh_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -614,7 +648,7 @@ def test_a_first_decision_that_is_taken_back_leaves_the_value_open(desk: Path) -
     fill(desk / "work" / "review.csv", {"inn": "drop"})
     hgld(desk, "review", "--apply")
     assert hgld(desk, "reviews", "undo", "inn") == 0
-    assert rows_of(desk / "labels" / "decisions.csv")[-1]["decision"] == "unsure"
+    assert rows_of(desk / "labels" / "decisions.csv")[-1]["decision"] == "open"
 
 
 def test_what_was_never_decided_cannot_be_taken_back(
@@ -765,3 +799,15 @@ def test_a_description_that_was_changed_since_is_not_replaced(
     assert "expected the present one: natural, 'theirs'; it was changed since" in (
         capsys.readouterr().err
     )
+
+
+def test_the_model_of_the_decisions_is_fitted_once_for_the_page(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[int] = []
+    keys_of = suggestions.value_keys
+    monkeypatch.setattr(
+        suggestions, "value_keys", lambda table: fitted.append(len(table)) or keys_of(table)
+    )
+    write_review_page(open_runner(desk / "pipeline.toml", None, desk / "work"))
+    assert len(fitted) == 1

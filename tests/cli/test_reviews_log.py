@@ -52,7 +52,7 @@ def test_each_apply_is_an_entry_that_is_undone_and_redone_whole(
     assert first["counts"] == {"drop": 1, "keep": 1} and first["source"] == "review.csv"
     assert (second["number"], second["who"], second["when"]) == (2, "a person", "2026-11-21")
     assert hgld(folder, "reviews", "undo", "--apply", "2") == 0
-    assert decided(folder) == {"inn": "drop", "pub": "restaurant", "chapel": "unsure"}
+    assert decided(folder) == {"inn": "drop", "pub": "restaurant", "chapel": "open"}
     assert hgld(folder, "reviews", "redo") == 0
     assert decided(folder) == {"inn": "restaurant", "pub": "restaurant", "chapel": "church"}
     assert [entry["source"] for entry in log(folder, capsys)][2:] == ["undo", "redo"]
@@ -66,7 +66,7 @@ def test_only_what_is_still_in_force_is_taken_back_and_the_rest_is_named(
     (first, _) = log(folder, capsys)
     assert hgld(folder, "reviews", "undo", "--apply", str(first["id"])) == 0
     assert "changed since, stays as it is: inn" in capsys.readouterr().err
-    assert decided(folder) == {"inn": "restaurant", "pub": "unsure"}
+    assert decided(folder) == {"inn": "restaurant", "pub": "open"}
     assert hgld(folder, "reviews", "undo", "--apply", str(first["id"])) == 3
     assert "nothing of entry 1" in capsys.readouterr().err
 
@@ -80,7 +80,7 @@ def test_three_undos_are_made_good_by_three_redos(
     for verb in ("undo", "undo", "undo", "redo", "redo", "redo"):
         assert hgld(folder, "reviews", verb, "inn") == 0
         seen.append(decided(folder)["inn"])
-    assert seen == ["restaurant", "church", "unsure", "church", "restaurant", "drop"]
+    assert seen == ["restaurant", "church", "open", "church", "restaurant", "drop"]
     assert hgld(folder, "reviews", "redo", "inn") == 3
     assert "no decision on 'inn' was taken back" in capsys.readouterr().err
     assert hgld(folder, "reviews", "undo", "inn") == 0
@@ -116,7 +116,7 @@ def test_edits_of_clusters_are_undone_with_their_entry(folder: Path) -> None:
     edits = rows_of(folder / "labels" / "cluster_edits.csv")
     assert [row["action"] for row in edits] == ["merge", "merge", "undo", "undo"]
     assert {row["with_key"] for row in edits[2:]} == {""}
-    assert decided(folder) == {"lake": "unsure"}
+    assert decided(folder) == {"lake": "open"}
     assert hgld(folder, "reviews", "redo") == 0
     edits = rows_of(folder / "labels" / "cluster_edits.csv")
     assert [row["with_key"] for row in edits[4:]] == [row["with_key"] for row in edits[:2]]
@@ -144,6 +144,22 @@ def test_a_dry_run_prints_what_would_change_and_writes_nothing(
     assert (folder / "labels" / "decisions.csv").read_bytes() == before
     assert not (folder / "labels" / "cluster_edits.csv").exists()
     assert hgld(folder, "review", "--dry-run") == 2
+
+
+def test_a_dry_run_fails_as_the_apply_would(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hgld.review.apply.MANY", 2)
+    apply(folder, inn="drop", pub="restaurant")
+    fill(folder / "work" / "review.csv", {"inn": "restaurant", "pub": "drop"})
+    capsys.readouterr()
+    assert hgld(folder, "review", "--apply", "--dry-run") == 3
+    said = capsys.readouterr()
+    assert said.out.startswith("      2 changed: ") and "would change 2 of 2" in said.err
+    assert all(len(line) <= 80 for line in said.out.splitlines())
+    assert hgld(folder, "review", "--apply", "--dry-run", "--yes") == 0
+    assert hgld(folder, "review", "--apply") == 3
+    assert hgld(folder, "review", "--port", "1") == 2
 
 
 def test_keys_and_an_entry_together_are_a_usage_error(folder: Path) -> None:
@@ -187,7 +203,10 @@ def test_a_conflict_is_shown_with_both_sides_and_settled_by_its_sheet(
     assert decided(folder)["inn"] == "restaurant"
     assert hgld(folder, "reviews", "undo", "inn") == 0  # both sides are back
     assert conflicts(folder) == 0
-    assert "1 value in conflict" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "1 value in conflict" in said.err
+    assert "'keep restaurant' by a person, 2026-11-21 (as ann, 2026-11-21)" in said.out
+    assert "'drop' by a person, 2026-11-21 (as ben, 2026-11-21)" in " ".join(said.out.split())
     assert hgld(folder, "reviews", "undo", "inn") == 3
     assert "settle it" in capsys.readouterr().err
     assert hgld(folder, "reviews", "redo", "inn") == 0
@@ -301,3 +320,118 @@ def test_a_file_of_decisions_is_checked_for_names_and_ids(
 def test_the_shipped_decisions_hold_no_conflict() -> None:
     for labels in ("gldv2", "toy"):
         assert tool("check", ROOT / "labels" / labels / "decisions.csv") == 0
+
+
+def test_edits_of_one_day_are_in_the_order_in_which_they_were_made(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apply(folder, inn="drop")
+    into = {row["instance_of"]: row["cluster"] for row in sheet_of(folder)}["lake"]
+    fill_clusters(folder / "work" / "review_clusters.csv", inn={"action": "merge", "into": into})
+    apply(folder)
+    apply(folder, pub="restaurant")
+    kinds = [[*entry["counts"]] for entry in log(folder, capsys)]  # type: ignore[misc]
+    assert kinds == [["drop"], ["cluster merge"], ["keep"]]
+    assert hgld(folder, "reviews", "undo", "--apply", "2") == 0
+    assert hgld(folder, "reviews", "undo", "--apply", "3") == 0
+    assert [entry["source"] for entry in log(folder, capsys)][3:] == ["undo", "undo"]
+    assert hgld(folder, "reviews", "redo") == 0
+    assert decided(folder) == {"inn": "drop", "pub": "restaurant"}
+    assert hgld(folder, "reviews", "redo") == 0
+    edits = rows_of(folder / "labels" / "cluster_edits.csv")
+    assert edits[0]["with_key"] == edits[-1]["with_key"] != ""
+
+
+def in_review(folder: Path) -> dict[str, str]:
+    """Status of each value, and its supercategory if it is decided."""
+    assert hgld(folder, "review") in (0, 20)
+    rows = sheet_of(folder)
+    return {row["instance_of"]: f"{row['status']} {row['supercategory']}".strip() for row in rows}
+
+
+def test_a_cluster_is_accepted_with_values_that_an_undo_left_open(folder: Path) -> None:
+    apply(folder, inn="drop")
+    assert hgld(folder, "reviews", "undo", "inn") == 0
+    assert in_review(folder)["inn"] == "open"
+    accept = {"action": "accept", "supercategory": "restaurant"}
+    fill_clusters(folder / "work" / "review_clusters.csv", inn=accept)
+    hgld(folder, "review", "--apply")
+    assert in_review(folder)["inn"] == "decided restaurant"
+
+
+def test_an_undo_contradicts_only_what_was_decided_with_the_undone_decision_in_sight(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = shutil.copy(folder / "work" / "review.csv", folder / "before.csv")
+    apply(folder, inn="drop", pub="drop")
+    assert hgld(folder, "review") == 20
+    after = shutil.copy(folder / "work" / "review.csv", folder / "after.csv")
+    assert hgld(folder, "reviews", "undo", "inn", "pub") == 0
+    fill(before, {"inn": "restaurant"})
+    fill(after, {"pub": "restaurant"})
+    capsys.readouterr()
+    for sheet, kind in ((before, "first decision"), (after, "conflict")):
+        assert hgld(folder, "review", str(sheet), "--apply", "--dry-run") == 0
+        assert f"1 {kind}: " in capsys.readouterr().out
+        hgld(folder, "review", str(sheet), "--apply")
+    assert "1 value decided differently" in capsys.readouterr().err
+    status = in_review(folder)
+    assert (status["inn"], status["pub"]) == ("decided restaurant", "conflict")
+    fill(folder / "work" / "review.csv", {"inn": "church", "pub": "restaurant"})
+    hgld(folder, "review", "--apply")
+    status = in_review(folder)
+    assert (status["inn"], status["pub"]) == ("decided church", "decided restaurant")
+
+
+def test_a_sheet_with_a_value_that_is_gone_and_undone_is_applied(folder: Path) -> None:
+    row = "barn,label,keep,church,human-made,c,2026-01-01,,\n"
+    head = "key,key_type,decision,supercategory,kind,who,when,why,supersedes\n"
+    (folder / "labels" / "decisions.csv").write_text(head + row)
+    assert in_review(folder)["barn"] == "stale church"
+    older = shutil.copy(folder / "work" / "review.csv", folder / "older.csv")
+    assert hgld(folder, "reviews", "undo", "barn") == 0
+    assert "barn" not in in_review(folder)
+    fill(older, {"inn": "drop"})
+    assert hgld(folder, "review", str(older), "--apply") == 20
+    assert decided(folder) == {"barn": "open", "inn": "drop"}
+
+
+def edit(folder: Path, *words: str) -> None:
+    rest = [str(folder / "pipeline.toml"), *words[1:], "--work", folder / "work"]
+    assert run("taxonomy", words[0], *rest, "--now", "2026-11-21") == 0
+
+
+def test_an_undo_and_a_redo_go_past_a_rename_and_use_the_present_name(folder: Path) -> None:
+    apply(folder, lake="lake", pond="church")
+    apply(folder, lake="drop", pond="lake")
+    edit(folder, "rename", "lake", "water")
+    assert hgld(folder, "reviews", "undo", "lake", "pond") == 0
+    status = in_review(folder)
+    assert (status["lake"], status["pond"]) == ("decided water", "decided church")
+    edit(folder, "rename", "water", "waters")
+    assert hgld(folder, "reviews", "undo", "lake", "pond") == 0
+    status = in_review(folder)
+    assert status["lake"] == status["pond"] == "open"
+    for expected in (("decided waters", "decided church"), ("decided", "decided waters")):
+        assert hgld(folder, "reviews", "redo", "lake", "pond") == 0
+        status = in_review(folder)
+        assert (status["lake"], status["pond"]) == expected
+
+
+def test_an_entry_is_undone_and_redone_although_its_supercategory_was_renamed(
+    folder: Path,
+) -> None:
+    apply(folder, lake="lake", inn="drop")
+    edit(folder, "rename", "lake", "water")
+    assert hgld(folder, "reviews", "undo", "--apply", "1") == 0
+    assert decided(folder) == {"lake": "open", "inn": "open"}
+    edit(folder, "rename", "water", "waters")
+    assert hgld(folder, "reviews", "redo") == 0
+    assert decided(folder) == {"lake": "waters", "inn": "drop"}
+
+
+def test_an_undo_of_a_value_that_a_split_moved_moves_it_back(folder: Path) -> None:
+    apply(folder, lake="lake", pond="lake")
+    edit(folder, "split", "lake", "pool", "pond")
+    assert hgld(folder, "reviews", "undo", "pond") == 0
+    assert decided(folder) == {"lake": "lake", "pond": "lake"}

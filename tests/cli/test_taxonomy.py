@@ -6,6 +6,7 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from hgld.artifacts import declared_table
 from hgld.cli import app, guarded
 from hgld.file_lock import hold
 from hgld.hierarchy.decisions import Decided
+from hgld.review.agreement import measure_agreement
+from hgld.review.annotations import Annotation
 
 PIPELINE = """
 labels = "labels"
@@ -106,6 +109,66 @@ def test_the_record_has_each_changed_cell(folder: Path) -> None:
     assert {(row["action"], row["who"], row["when"]) for row in rows} == {
         ("rename", "anna", "2026-11-22")
     }
+
+
+def test_the_agreement_of_annotators_follows_a_rename_and_its_undo(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"supercategory": "parks", "share": 0.5}, {"supercategory": "(drop)", "share": 1.0}]
+    measured = {"confused": [{"pair": ["parks", "pub"]}], "supercategories": rows}
+    text = json.dumps(measured, indent=1) + "\n"
+    (folder / "labels" / "agreement.json").write_text(text)
+    assert taxonomy(folder, "rename", "parks", "park") == 0
+    assert text_of(folder, "agreement.json") == text.replace("parks", "park")
+    assert undo(folder, last_entry(folder, capsys)) == 0
+    assert text_of(folder, "agreement.json") == text
+
+
+def test_the_agreement_of_annotators_follows_a_merge_and_its_undo(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = [("parks", "parks"), ("parks", "garden"), ("garden", "parks"), ("garden", "drop")]
+    answers += [("drop", "parks"), ("pub", "garden")]
+
+    def said(key: str, name: str) -> Annotation:
+        decision = "drop" if name == "drop" else "keep"
+        return Annotation(key, f"value {key}", decision, name, "natural", "", 0, "", {})
+
+    def measured(*merged: str) -> dict[str, Any]:
+        pairs = [["garden" if name in merged else name for name in pair] for pair in answers]
+        one, other = (
+            {str(i): said(str(i), pair[side]) for i, pair in enumerate(pairs)} for side in (0, 1)
+        )
+        return measure_agreement(one, other, ("a", "b"))
+
+    path = folder / "labels" / "agreement.json"
+    path.write_text(json.dumps(measured(), indent=1) + "\n")
+    before = path.read_text()
+    assert taxonomy(folder, "add", "garden", "--kind", "natural") == 0
+    assert taxonomy(folder, "merge", "parks", "garden") == 0
+    merge = last_entry(folder, capsys)
+    found, wanted = json.loads(path.read_text()), measured("parks")
+    for part in ("supercategories", "confused"):
+        assert found[part] == wanted[part]
+    assert found["measures"] == json.loads(before)["measures"]
+    assert taxonomy(folder, "rename", "garden", "green") == 0
+    assert json.loads(path.read_text())["supercategories"][0]["supercategory"] == "green"
+    assert undo(folder, last_entry(folder, capsys)) == 0
+    assert json.loads(path.read_text()) == found
+    assert undo(folder, merge) == 0
+    assert path.read_text() == before
+    assert undo(folder, last_entry(folder, capsys)) == 0  # a redo
+    assert json.loads(path.read_text()) == found
+
+
+def test_a_rename_stops_at_a_damaged_agreement(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, before = folder / "labels" / "agreement.json", text_of(folder, "taxonomy.csv")
+    path.write_text("{")
+    assert taxonomy(folder, "rename", "parks", "park") == 3
+    assert f"{path}: not a JSON document" in capsys.readouterr().err
+    assert text_of(folder, "taxonomy.csv") == before
 
 
 def test_a_merge_removes_the_row_and_moves_what_used_it(folder: Path) -> None:

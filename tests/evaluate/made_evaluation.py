@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS
+from hgld.config import EvaluateOptions
 from hgld.evaluate.ranking import measure_and_write
 from hgld.evaluate.sides import Side
 
@@ -89,7 +90,7 @@ def write_levels(folder: Path, model: str, ids: Sequence[str], first: Sequence[i
     sides = [_side("test", ids, labels[[0] * len(ids)]), _side("index", list("wxyz"), labels)]
     vectors = {"test": gallery[[3 - level for level in first]], "index": gallery}
     path = folder / "ranked_levels" / f"{model}.npz"
-    measure_and_write(path, vectors, *sides, ["AP"], "abc", "cpu")
+    measure_and_write(path, vectors, *sides, ["AP"], "abc", EvaluateOptions(device="cpu"))
 
 
 def _side(split: str, ids: Sequence[str], labels: np.ndarray) -> Side:

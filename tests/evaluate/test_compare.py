@@ -29,6 +29,15 @@ def both(place: Path) -> tuple[MeasuredRun, MeasuredRun]:
     return open_measured(f"{place}:old"), open_measured(f"{place}:new")
 
 
+def test_of_a_distance_the_lower_value_is_the_better(tmp_path: Path) -> None:
+    ahd = {"old": {"AHD@5": (0.5, 0.5, 0.5, 0.5)}, "new": {"AHD@5": (0.1, 0.2, 0.5, 0.6)}}
+    write_evaluation(tmp_path, ahd, IDS)
+    for name in ahd:
+        write_levels(tmp_path, name, IDS, [3, 0, 0, 1])
+    (row,) = compare(*both(tmp_path)).differences
+    assert (row.gained, row.lost) == (2, 1) and row.difference < 0
+
+
 def test_differences_are_of_the_queries_that_both_have_a_value_of(place: Path) -> None:
     h_ap, ap = compare(*both(place)).differences
     assert (h_ap.queries, h_ap.gained, h_ap.lost) == (4, 2, 1)

@@ -130,6 +130,15 @@ def test_the_metrics_of_files_are_those_of_the_library(tmp_path: Path) -> None:
     assert found.facts()["protocol"]["name"] == "all-vs-all"
 
 
+def test_cpcc_of_files_is_that_of_the_library(tmp_path: Path) -> None:
+    given = read_given(write(tmp_path, "parquet"))
+    found = measure_files(given, metrics=["CPCC", "R@1"])
+    labels = torch.from_numpy(np.stack([pd.factorize(c)[0] for _, c in given.labels.items()], 1))
+    expected = metrics.cpcc(torch.from_numpy(unit_rows(given.vectors)), labels)
+    assert found.facts()["mean"]["CPCC"] == pytest.approx(expected)
+    assert list(found.intervals) == ["R@1"]
+
+
 def test_a_class_that_the_gallery_lacks_is_counted_and_is_no_error(tmp_path: Path) -> None:
     query = read_given(write(tmp_path, "npz"))
     (tmp_path / "few").mkdir()

@@ -1,3 +1,5 @@
+import shutil
+import sys
 from pathlib import Path
 from time import perf_counter
 
@@ -11,13 +13,15 @@ import torch.nn.functional as F
 from open_clip.model import CLIP
 from safetensors.torch import save_file
 from timm.data import create_transform, resolve_data_config
+from torch import nn
 
 from hgld.artifacts import hash_file
-from hgld.config import EvaluateOptions, RunOptions
+from hgld.config import EvaluateOptions, ModelOptions, RunOptions
 from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.evaluate import evaluate_models
 from hgld.evaluate.models import find_models
 from hgld.model import load_model
+from hgld.model.custom import build_custom, custom_digest
 from hgld.model.image import evaluation_transform
 from hgld.shards.index import read_index
 from hgld.shards.read import read_image
@@ -53,7 +57,7 @@ def embeddings_of(folder: Path) -> np.ndarray:
     return np.load(file)
 
 
-def evaluate_one(shards: Path, runs: Path, folder: Path, model: str):
+def evaluate_one(shards: Path, runs: Path, folder: Path, model: str | dict[str, object]):
     options = EvaluateOptions(models={"m": model}, metrics=("H-AP", "AP:kind"), device="cpu")
     context = make_context(folder)
     return evaluate_models(shards, runs, options=options, context=context, out=folder / "ranked")
@@ -180,3 +184,148 @@ def test_a_model_that_embeds_nan_is_told_with_its_name(
     (tmp_path / "open_clip_config.json").write_text(config)
     with pytest.raises(InvalidData, match=r"model m, split evaluation: 4 of 4 embeddings hold nan"):
         evaluate_one(one_shard, runs, tmp_path, f"open_clip:local-dir:{tmp_path}")
+
+
+TABLES = {"image_size": 48, "pooling": "token", "eval_resize": 56, "eval_crop": 48}
+
+
+def test_a_table_sets_size_pooling_and_transform_of_a_timm_model(
+    one_shard: Path, runs: Path, tmp_path: Path
+) -> None:
+    torch.manual_seed(1)
+    network = timm.create_model("test_vit", num_classes=1000).eval()
+    save_file(network.state_dict(), tmp_path / "weights.safetensors")
+    source = f"timm:test_vit/{tmp_path}/weights.safetensors"
+    look = {**TABLES, "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7), "interpolation": "bilinear"}
+    report, _ = evaluate_one(one_shard, runs, tmp_path, {"source": source, **look})
+    # timm interpolates the positions itself
+    sized = timm.create_model("test_vit", img_size=48, num_classes=0, global_pool="token").eval()
+    own = timm.models.vision_transformer.checkpoint_filter_fn(network.state_dict(), sized)
+    sized.load_state_dict({k: v for k, v in own.items() if not k.startswith("head.")}, strict=False)
+    transform = create_transform(
+        48, crop_pct=48 / 56, interpolation="bilinear", mean=look["mean"], std=look["std"]
+    )
+    with torch.inference_mode():
+        batch = torch.stack([transform(photo) for photo in photos(one_shard)[1]])
+        tokens = sized.forward_features(batch)
+        expected = F.normalize(sized.fc_norm(tokens)[:, 0], dim=-1).numpy()
+    assert (embeddings_of(tmp_path) * expected).sum(1).min() > 0.9999
+    assert report["models"]["m"]["preparation"] == look
+    plain, prepared = find_models({"a": source, "b": ModelOptions(source=source, **TABLES)}, runs)
+    assert plain.key() != prepared.key()
+
+
+def test_an_open_clip_model_takes_another_size(
+    one_shard: Path, runs: Path, clip: tuple[Path, CLIP], tmp_path: Path
+) -> None:
+    source = f"open_clip:local-dir:{clip[0]}"
+    evaluate_one(one_shard, runs, tmp_path / "own", source)
+    evaluate_one(one_shard, runs, tmp_path / "large", {"source": source, "image_size": 64})
+    own, large = embeddings_of(tmp_path / "own"), embeddings_of(tmp_path / "large")
+    assert own.shape == large.shape and not np.allclose(own, large)
+
+
+BUILDERS = """
+import torch
+from sizes import SIDE
+from torch import nn
+
+def pixels():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, SIDE))
+
+def drawn():
+    return nn.Linear(12, 5)
+
+def with_transform():
+    return nn.Flatten(), lambda photo: torch.full((3, 2, 2), float(photo.width))
+
+def flat():
+    return nn.AdaptiveAvgPool2d(2)
+
+def none():
+    return "network"
+
+def broken():
+    raise RuntimeError("no weights\\nhere")
+"""
+
+
+@pytest.fixture
+def builders(tmp_path: Path) -> str:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sizes.py").write_text("SIDE = 5\n")
+    (tmp_path / "own" / "builders.py").write_text(BUILDERS)
+    sys.modules.pop("sizes", None)
+    return f"python:{tmp_path}/own/builders.py"
+
+
+def test_a_function_of_a_file_gives_any_network(
+    one_shard: Path, runs: Path, builders: str, tmp_path: Path
+) -> None:
+    """Photos as for ImageNet; a module beside the file is found; vectors get length 1."""
+    report, _ = evaluate_one(one_shard, runs, tmp_path, f"{builders}:pixels")
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 5))
+    look = create_transform((224, 224), interpolation="bicubic", crop_mode="squash", crop_pct=1.0)
+    with torch.inference_mode():
+        expected = F.normalize(network(torch.stack([look(p) for p in photos(one_shard)[1]])))
+    np.testing.assert_allclose(embeddings_of(tmp_path), expected.numpy(), atol=2e-3)
+    assert report["models"]["m"]["backbone"] == "python:builders.py:pixels"
+
+
+def test_weights_that_a_function_draws_are_the_same_each_time(builders: str) -> None:
+    source = f"{builders.removeprefix('python:')}:drawn"
+    first, before = build_custom(source)[0], torch.get_rng_state()
+    again = build_custom(source)[0]
+    torch.testing.assert_close(again.state_dict(), first.state_dict(), rtol=0, atol=0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_function_may_bring_its_transform(
+    one_shard: Path, runs: Path, builders: str, tmp_path: Path
+) -> None:
+    evaluate_one(one_shard, runs, tmp_path, f"{builders}:with_transform")
+    np.testing.assert_allclose(embeddings_of(tmp_path), np.full((4, 12), 12**-0.5), atol=1e-6)
+
+
+def test_code_beside_the_file_and_weights_decide_whether_embeddings_are_kept(
+    builders: str, tmp_path: Path
+) -> None:
+    first = custom_digest(f"{builders.removeprefix('python:')}:pixels")
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "own", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    assert custom_digest(f"{copy}/builders.py:flat") != first
+    sys.modules.pop("sizes", None)
+    shutil.copytree(copy, tmp_path / "third")
+    (tmp_path / "third" / "sizes.py").write_text("SIDE = 6\n")
+    assert custom_digest(f"{tmp_path}/third/builders.py:pixels") != first
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "found"),
+    [
+        ("none", UsageError, r"evaluate\.models\.m: .*:none: returned str; expected an nn\.Module"),
+        ("broken", UsageError, r":broken: RuntimeError: no weights here"),
+        ("lost", UsageError, r":lost: AttributeError: module .* has no attribute 'lost'"),
+        ("flat", InvalidData, r":flat: its network returned \(\d, 3, 2, 2\); expected \(\d, D\)"),
+    ],
+)
+def test_a_function_that_gives_no_encoder_is_one_line(
+    model: str, error: type[Exception], found: str, one_shard: Path, runs: Path, builders: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    with pytest.raises(error, match=found) as caught:
+        evaluate_one(one_shard, runs, tmp_path, f"{builders}:{model}")
+    assert "\n" not in str(caught.value)
+
+
+def test_options_that_change_nothing_are_refused(
+    one_shard: Path, runs: Path, builders: str, tmp_path: Path
+) -> None:
+    wanted = {"source": f"{builders}:with_transform", "image_size": 64}
+    with pytest.raises(UsageError, match="returns its own transform, so that image_size would"):
+        evaluate_one(one_shard, runs, tmp_path, wanted)
+    for source, name in (("run:one", "a trained model"), ("open_clip:a/b", "it takes image_size")):
+        with pytest.raises(ValueError, match=f"pooling is not for {source}: {name}"):
+            ModelOptions(source=source, pooling="token")

@@ -54,7 +54,7 @@ class World:
             options=ExportOptions(),
             context=make_context(folder / "export"),
             out=self.shards,
-        )
+        ).read()
         self.queries = pd.DataFrame(
             [
                 ("test-1-0", "Public", "index-1-0 index-1-1"),  # of three of its landmark

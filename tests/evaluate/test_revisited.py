@@ -2,16 +2,25 @@
 
 import json
 import math
+import pickle
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from hgld.errors import InvalidData
+from hgld.artifacts import declared_table
+from hgld.errors import InvalidData, MissingInput
 from hgld.evaluate.given import Given
-from hgld.evaluate.revisited import Answers, ranks_of, revisited_ap, score_revisited
+from hgld.evaluate.revisited import (
+    Answers,
+    overlap_warning,
+    ranks_of,
+    revisited_ap,
+    score_revisited,
+)
 
 
 def angles(*degrees: float) -> np.ndarray:
@@ -104,6 +113,8 @@ def test_images_are_found_by_name_where_there_are_names(tmp_path: Path) -> None:
         ({"easy": [0], "hard": []}, r"not the answers .*'junk'"),
         ({"easy": [8], "hard": [], "junk": []}, "row 8 of 8 images"),
         ({"easy": [1], "hard": [1], "junk": []}, "an image is of two kinds"),
+        ({"easy": [1.5], "hard": [], "junk": []}, "easy is not a list of row numbers"),
+        ({"easy": [], "hard": [[1]], "junk": []}, "hard is not a list of row numbers"),
     ],
 )
 def test_wrong_answers_are_refused(gnd: dict[str, Any], found: str, tmp_path: Path) -> None:
@@ -111,13 +122,92 @@ def test_wrong_answers_are_refused(gnd: dict[str, Any], found: str, tmp_path: Pa
         Answers.read(write_answers(tmp_path, gnd))
 
 
-def test_a_pickle_is_not_read_and_the_way_to_json_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_a_pickle_of_lists_and_arrays_is_read_as_json_is(tmp_path: Path, protocol: int) -> None:
+    path = write_answers(tmp_path, {"easy": [1], "hard": [4, 2], "junk": []})
+    document = json.loads(path.read_text())
+    document["gnd"] = [
+        {name: np.array(rows, np.int64) for name, rows in one.items()} for one in document["gnd"]
+    ]
+    (tmp_path / "gnd.pkl").write_bytes(pickle.dumps(document, protocol))
+    found, expected = Answers.read(tmp_path / "gnd.pkl"), Answers.read(path)
+    assert (found.queries, found.images) == (expected.queries, expected.images)
+    for one, other in zip(found.found, expected.found, strict=True):
+        assert {name: rows.tolist() for name, rows in one.items()} == {
+            name: rows.tolist() for name, rows in other.items()
+        }
+
+
+def test_a_pickle_that_would_run_a_command_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "gnd.pkl").write_bytes(b"cos\nsystem\n(S'touch ruined'\ntR.")
-    with pytest.raises(InvalidData, match="a pickle can run any code; turn it to JSON"):
+    with pytest.raises(InvalidData, match=r"it asks for os\.system, which is no data"):
         Answers.read(tmp_path / "gnd.pkl")
+    assert not (tmp_path / "ruined").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"cnumpy.no_such\ndtype\n.",
+        b"c_codecs\nencode\n(X\x01\x00\x00\x00aX\x03\x00\x00\x00lptR.",
+        b"}K\x01a.",
+        b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\xff",
+    ],
+    ids=["module", "encoding", "append", "length"],
+)
+def test_a_damaged_pickle_is_one_line(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "gnd.pkl").write_bytes(content)
+    with pytest.raises(InvalidData, match=r"gnd\.pkl: not the answers of Revisited"):
+        Answers.read(tmp_path / "gnd.pkl")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("gnd.pkl", b"\x8e\xff\xff\xff\xff\xff\xff\xff\xff.", "exceeds"),  # a longer text than any
+        ("gnd.pkl", b"cnumpy.core.multiarray\nno\n.", "asks for numpy"),
+        ("gnd.pkl", b"cnumpy.f2py.__main__\ndtype\n.", r"asks for numpy\.f2py"),
+        ("gnd.json", b"[" * 100_000, "recursion"),
+        ("gnd.json", b'{"imlist": "abc", "qimlist": "q", "gnd": []}', "a text in the place"),
+    ],
+)
+def test_damaged_answers_are_one_clear_line(
+    name: str, content: bytes, found: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidData, match=f"not the answers .*{found}"):
+        Answers.read(tmp_path / name)
 
 
 def test_another_number_of_images_is_refused(tmp_path: Path) -> None:
     answers = Answers.read(write_answers(tmp_path, {"easy": [1], "hard": [], "junk": []}, images=9))
     with pytest.raises(InvalidData, match="8 embeddings; the answers list 9"):
         score_revisited(QUERY, GALLERY, answers)
+
+
+@pytest.mark.parametrize(
+    ("commons_url", "reason", "says"),
+    [
+        ("http://commons.wikimedia.org/wiki/Category:X", "not clean", "no list left training im"),
+        ("http://commons.wikimedia.org/wiki/Category:X", "excluded", ""),
+        ("", "not clean", ""),
+    ],
+)
+def test_a_training_set_that_no_list_filtered_gives_a_warning(
+    commons_url: str, reason: str, says: str, tmp_path: Path
+) -> None:
+    landmark = {"split": "train", "landmark_id": 1, "name": "x", "commons_url": commons_url}
+    dropped = {"split": "train", "image_id": "a", "reason": reason, "detail": ""}
+    for name, row in (("landmarks", landmark), ("images_dropped", dropped)):
+        table = declared_table(name)
+        table.write(pd.DataFrame([row]), tmp_path / table.file)
+    assert (says in overlap_warning(tmp_path)) if says else overlap_warning(tmp_path) == ""
+
+
+def test_an_unknown_training_set_gives_a_warning_and_a_wrong_place_an_error(tmp_path: Path) -> None:
+    assert "--trained-on" in overlap_warning(None)
+    with pytest.raises(MissingInput, match=r"landmarks\.csv: missing"):
+        overlap_warning(tmp_path)

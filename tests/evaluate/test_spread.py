@@ -1,5 +1,6 @@
 """However the embedding is spread, and however large the ranking, the bytes are the same."""
 
+import re
 from collections.abc import Callable
 from hashlib import sha256
 from io import BytesIO
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
+from hgld.artifacts.ranking_file import RankingFile
 from hgld.config import EvaluateOptions
 from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.evaluate.embeddings import EmbeddingStore
@@ -17,9 +19,12 @@ from hgld.evaluate.models import Encoder, Model, find_models, loaded
 from hgld.evaluate.ranking import measure_and_write, rank_sides
 from hgld.evaluate.sides import Shards, Side
 from hgld.model import build_image_model, save_model
+from hgld.ranking.curves import CurveValues, by_chance
+from hgld.tasks import watched_by
 from tests.made_shards import make_shards, small_options
 from tests.shards.shard_world import rot
 
+CPU = EvaluateOptions(device="cpu")
 SPLITS = ("train", "index", "evaluation", "test")
 
 
@@ -150,7 +155,7 @@ def test_a_ranking_in_blocks_is_the_ranking(tmp_path: Path, monkeypatch) -> None
     side = Side("s", pd.DataFrame({"image_id": [f"{i:02}" for i in range(50)]}), labels, Path(), {})
     (ranking,) = rank_sides((vectors, labels), (vectors, labels), exclude_self=True, first=100)
     monkeypatch.setattr("hgld.ranking.kernels.rank_cpu.BLOCK_ROWS", 7)
-    given = {"s": vectors}, side, side, ["AP"], "abc", "cpu"
+    given = {"s": vectors}, side, side, ["AP"], "abc", CPU
     result = measure_and_write(tmp_path / "a.npz", *given)
     with np.load(tmp_path / "a.npz") as data:
         np.testing.assert_array_equal(data["levels"], ranking.levels)
@@ -159,6 +164,30 @@ def test_a_ranking_in_blocks_is_the_ranking(tmp_path: Path, monkeypatch) -> None
     assert result.mean() == ranking.evaluate(["AP"]).mean()
     measure_and_write(tmp_path / "b.npz", *given)
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_only_the_first_ranks_are_kept_and_the_curves_are_of_all(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    vectors = random.normal(size=(300, 3)).astype(np.float32)
+    labels = random.integers(0, 3, (300, 2))
+    side = Side("s", pd.DataFrame({"image_id": np.arange(300).astype(str)}), labels, Path(), {})
+    given = {"s": vectors}, side, side, ["AP", "H-AP"], "ab"
+    results = [
+        measure_and_write(
+            tmp_path / f"{n}.npz", *given, EvaluateOptions(device="cpu", keep_ranks=n)
+        )
+        for n in (100, 300)
+    ]
+    few, every = (RankingFile.load(tmp_path / f"{n}.npz") for n in (100, 300))
+    queries = ["7", "0"]
+    assert (few.levels(queries) == every.levels(queries)[:, :100]).all()
+    assert (few.counts == every.counts).all() and few.counts.sum(1).tolist() == [299] * 300
+    assert results[0].mean() == results[1].mean()
+    levels = every.levels(by_chance(list(map(str, range(300)))))[:, :-1]
+    for ranking in (few, every):
+        found, truth = CurveValues(**ranking.curves), CurveValues.of(levels, 2)
+        for name, values in vars(truth).items():
+            np.testing.assert_array_equal(vars(found)[name], values, err_msg=name)
 
 
 def test_negative_zeros_and_infinite_lows_sort_as_numbers_do() -> None:
@@ -178,3 +207,30 @@ def test_a_gallery_that_does_not_fit_the_device_is_one_line(monkeypatch) -> None
     side = np.eye(2, dtype=np.float32), np.eye(2, dtype=np.int64)
     with pytest.raises(HgldError, match=r"out of memory while ranking on cpu; .*evaluate\.device"):
         next(rank_sides(side, side, device="cpu"))
+
+
+def test_half_precision_has_embeddings_of_its_own(shards: Path, run: Path, tmp_path: Path) -> None:
+    exact = embed(shards, run, tmp_path / "x")
+    half = embed(shards, run, tmp_path / "y", precision="bf16")
+    assert not set(exact.values()) & set(half.values())
+    for one, other in zip(sorted(exact), sorted(half), strict=True):
+        a, b = (np.load(BytesIO(found[name])) for found, name in ((exact, one), (half, other)))
+        np.testing.assert_allclose(np.linalg.norm(b, axis=1), 1, atol=1e-6)
+        assert ((a * b).sum(1) > 0.99).all()
+    with pytest.raises(UsageError, match=r"evaluate\.precision fp16 needs a GPU"):
+        embed(shards, run, tmp_path / "z", precision="fp16")
+
+
+def test_the_rate_and_the_share_of_loading_are_reported(
+    shards: Path, run: Path, tmp_path: Path
+) -> None:
+    heard: list[str] = []
+    with watched_by(None, heard.append):
+        embed(shards, run, tmp_path)
+        embed(shards, run, tmp_path)  # all files are intact
+    (line,) = heard
+    assert re.fullmatch(
+        r"Embedding with m: \d+ images, [\d,]+ images/s; reading and decoding \d+% of the time, "
+        r"the network \d+%",
+        line,
+    )

@@ -123,7 +123,8 @@ def test_the_same_seed_makes_the_same_bytes_and_another_one_does_not(tmp_path: P
 
 def test_collect_and_label_account_for_every_row(world: Path, tmp_path: Path) -> None:
     context, sizes = context_of(world, tmp_path), sizes_of(SHARE)
-    landmarks, images, _, dropped = collect(world, options=CollectOptions(), context=context)
+    landmarks, listed, _, left_out = collect(world, options=CollectOptions(), context=context)
+    images, dropped = listed.read(), left_out.read()
     counts = images["split"].value_counts()
     assert counts["train"] == sizes.clean_images
     assert counts["index"] == sizes.index_images

@@ -1,27 +1,45 @@
 """Ranks counted in Triton, and the metrics read off them, against sorted lists."""
 
 import math
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from hgld.config import EvaluateOptions
 from hgld.errors import ShapeError
+from hgld.evaluate.ranking import measure_and_write
+from hgld.evaluate.sides import Side
 from hgld.ranking import metrics
-from hgld.ranking.evaluation import ClassRanges
+from hgld.ranking.evaluation import rank_blocks
 from hgld.ranking.kernels import rank_gpu
 from hgld.ranking.kernels.device import using
-from hgld.ranking.levels import shared_levels
+from hgld.ranking.levels import ClassRanges, shared_levels
+from hgld.ranking.parts import merge_parts, rank_part
 from hgld.ranking.rankings import Ranking, parse, rank_columns
 from tests.gpu.devices import DEVICE, INTERPRETED, needs_cpu_kernels, needs_triton, quiet
-from tests.ranking.ranking_oracles import ap_of, asi_of, h_ap_of, ndcg_of, ranking_of, rel_of
+from tests.ranking.ranking_oracles import (
+    ap_of,
+    asi_of,
+    h_ap_of,
+    ndcg_of,
+    of_paths,
+    ranking_of,
+    rel_of,
+    votes_of,
+)
 
 pytestmark = [
     needs_triton,
     quiet,
     pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning"),
 ]
-NAMES = ["H-AP", "NDCG", "ASI", "AP:1", "AP:3", "mAP@R:2", "mAP@5:1", "R@1:2", "R@3", "TR@4:1"]
+NAMES = [
+    "H-AP", "NDCG", "ASI", "AP:1", "AP:3", "mAP@R:2", "mAP@5:1", "R@1:2", "R@3", "TR@4:1", "AHD@4",
+    "hF@4",
+]  # fmt: skip
 
 
 def by_hand(name, ranked):
@@ -32,6 +50,9 @@ def by_hand(name, ranked):
         return h_ap_of(ranked, dict(zip(ranked, rel_of(ranked, 3), strict=True)))
     if name in ("NDCG", "ASI"):
         return ndcg_of(ranked) if name == "NDCG" else asi_of(ranked)
+    if parse(name).metric in ("AHD", "hF"):
+        found = of_paths(ranked, 3, k) if any(ranked) else {}
+        return found.get(f"{parse(name).metric.lower()}_at_{k}", math.nan)
     if parse(name).metric in ("AP", "mAP"):
         return ap_of(ranked, at, "R" if k == 0 else k, k or None)
     if not any(hits):
@@ -51,7 +72,7 @@ def grid_vectors(count, seed, dim=4):
 
 def ranked(query, gallery, labels, exclude_self=False, first=0):
     ranges = ClassRanges.of(*(part.to(DEVICE) for part in labels), exclude_self)
-    given = query.to(DEVICE), [gallery.to(DEVICE)], ranges, first, iter
+    given = query.to(DEVICE), gallery.to(DEVICE), ranges, first, iter
     return Ranking.join(Ranking(*block) for block in rank_gpu.rank_blocks(*given))
 
 
@@ -191,3 +212,69 @@ def test_a_large_gallery_is_that_of_the_cpu_kernel(same) -> None:
     on_cpu = metrics.evaluate(query, q_labels, gallery, labels, NAMES, exclude_self=same)
     for name in NAMES:
         np.testing.assert_allclose(on_gpu[name], on_cpu.per_query[name], rtol=1e-12)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("same", [False, True])
+def test_votes_are_those_of_the_sorted_list(same) -> None:
+    gallery, labels = grid_vectors(60, 2)
+    query, q_labels = (gallery, labels) if same else grid_vectors(5, 0)
+    found = ranked(query, gallery, (q_labels, labels), same, first=6)
+    values = found.evaluate(["HC@6", "HCA@6"], gallery_labels=labels.to(DEVICE)).per_query
+    for i, path in enumerate(q_labels.tolist()):
+        first = [labels[row].tolist() for row in found.first[i]]
+        wanted = dict(zip(("HC@6", "HCA@6"), votes_of(first, path), strict=True))
+        assert all(float(values[name][i]) == wanted[name] for name in wanted)
+
+
+def test_cpcc_is_that_of_the_cpu() -> None:
+    vectors, labels = grid_vectors(200, 3)
+    found = metrics.cpcc(vectors.to(DEVICE), labels.to(DEVICE))
+    assert found == pytest.approx(metrics.cpcc(vectors, labels), abs=1e-12)
+
+
+@pytest.mark.parametrize("part", [300, 1000])
+def test_a_gallery_in_parts_has_the_ranking_of_the_whole(part) -> None:
+    vectors, labels = grid_vectors(3000, 5)
+    given = vectors[:40].to(DEVICE), labels[:40], vectors, labels
+    whole, found = (
+        Ranking.join(rank_blocks(*given, exclude_self=True, first=20, part=size)).to_arrays()
+        for size in (None, part)
+    )
+    for name, array in whole.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("part", [None, 1000])
+def test_some_of_the_queries_are_ranked_as_all(part) -> None:
+    vectors, labels = grid_vectors(3000, 5)
+    gallery, options = vectors.to(DEVICE), {"exclude_self": True, "first": 20, "part": part}
+    every = Ranking.join(rank_blocks(gallery[:40], labels[:40], gallery, labels, **options))
+    some = rank_blocks(gallery[10:30], labels[10:30], gallery, labels, start=10, **options)
+    for name, array in Ranking.join(some).to_arrays().items():
+        np.testing.assert_array_equal(array, every.to_arrays()[name][10:30], err_msg=name)
+
+
+def test_ranked_parts_merge_into_the_ranking_of_the_whole() -> None:
+    vectors, labels = grid_vectors(3000, 5)
+    query = vectors[:40].to(DEVICE), labels[:40]
+    whole = Ranking.join(rank_blocks(*query, vectors.to(DEVICE), labels, first=9))
+    cuts = zip(vectors.split(1100), labels.split(1100), strict=True)
+    found = merge_parts(
+        [rank_part(*query, *piece, first=9, start=1100 * i) for i, piece in enumerate(cuts)]
+    )
+    np.testing.assert_array_equal(found.first, whole.first)
+    np.testing.assert_array_equal(found.levels, whole.levels)
+    np.testing.assert_array_equal(found.counts, whole.counts)
+
+
+@pytest.mark.skipif(INTERPRETED or torch.cuda.device_count() < 2, reason="fewer than two GPUs")
+def test_several_gpus_share_the_queries(tmp_path, monkeypatch) -> None:
+    vectors, labels = grid_vectors(3000, 5, dim=16)
+    ids = pd.DataFrame({"image_id": np.arange(3000).astype(str)})
+    side = Side("s", ids, labels.numpy(), Path(), {})
+    given = {"s": vectors.numpy()}, side, side, ["H-AP"], "abc", EvaluateOptions(device="cuda")
+    measure_and_write(tmp_path / "one.npz", *given)
+    monkeypatch.setattr("hgld.evaluate.ranking.FEW_PAIRS", {"cuda": 0})
+    measure_and_write(tmp_path / "many.npz", *given)
+    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "many.npz").read_bytes()

@@ -23,8 +23,8 @@ def test_what_became_of_the_landmarks_is_told_a_line_a_reason() -> None:
         "3 of 6 landmarks have labels, the others:\n"
         "        2 no_item                the page has no Wikidata item\n"
         "        1 no_page                the page does not exist\n"
-        "1 of the labelled came over their category's topic\n"
-        "1 of the labelled came over soft redirects\n"
+        "found through their category's topic: 1 of the labelled\n"
+        "found through a soft redirect: 1 of the labelled\n"
         "1 class has no English label: Q2\n"
         "misses.csv lists them; hgld scrape ... --retry misses asks again"
     )

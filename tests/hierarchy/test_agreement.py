@@ -11,6 +11,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from hgld.errors import InvalidData
 from hgld.review.agreement import disagreements, measure_agreement
+from hgld.review.alpha import measure_alpha
 from hgld.review.annotations import (
     Annotation,
     complete,
@@ -88,6 +89,22 @@ def test_kappa_is_one_in_full_agreement_and_its_interval_too() -> None:
     same = annotations(*"xxyyzz")
     found = measure_of(measure_agreement(same, same, AB), "supercategory")
     assert (found["kappa"], found["low"], found["high"]) == (1, 1, 1)
+
+
+def test_each_level_of_a_path_is_measured() -> None:
+    kinds = ("food > bakery > bread", "food > bakery > cake", "tools > hand > saw")
+    a = {f"v{i}": said(f"v{i}", f"x{kind}", kind) for i, kind in enumerate(kinds)}
+    b = {f"v{i}": said(f"v{i}", f"x{kind}", kind) for i, kind in enumerate(reversed(kinds))}
+    b["v3"], a["v3"] = said("v3", "drop"), said("v3", "drop")
+    found = measure_agreement(a, b, AB)
+    shares = {row["of"]: row["agreement"] for row in found["measures"]}
+    assert shares == {"supercategory": 0.5, "kind": 0.5, "kind 1 of 3": 0.5, "kind 2 of 3": 0.5}
+    a["v0"] = said("v0", "x", "tools > hand > drill")
+    found = measure_agreement(a, b, AB)
+    assert measure_of(found, "kind")["agreement"] == 0.5
+    assert measure_of(found, "kind 1 of 3")["agreement"] == 0.75
+    by_three = measure_alpha({"a": a, "b": b, "c": b})
+    assert [row["of"] for row in by_three["measures"]] == [row["of"] for row in found["measures"]]
 
 
 def test_the_interval_is_that_of_a_plain_bootstrap() -> None:
@@ -209,3 +226,39 @@ def test_a_sheet_without_kinds_and_with_a_row_twice_is_read(tmp_path: Path) -> N
     sheet.write_text("decision,supercategory,key\nkeep,lake,pond\ndrop,,pond\n")
     with pytest.raises(InvalidData, match="each value once"):
         read_annotations(sheet)
+
+
+CODERS = {  # the example of https://en.wikipedia.org/wiki/Krippendorff%27s_alpha
+    "a": ".....34121133.3",
+    "b": "1.213343.......",
+    "c": "..21344.21133.4",
+}
+
+
+def test_alpha_of_three_coders_with_gaps_is_the_published_one() -> None:
+    sides = {
+        name: annotations(*("" if c == "." else c for c in row)) for name, row in CODERS.items()
+    }
+    found = measure_alpha(sides)
+    row = measure_of(found, "supercategory")
+    assert row["alpha"] == pytest.approx(0.691, abs=5e-4)
+    assert row["low"] < row["alpha"] < row["high"]
+    assert found["values"] == 12 and len(found["pairs"]) == 6
+    disputed = found["by_value"][0]
+    assert disputed["agreement"] == 0 and disputed["answers"] in (
+        {"3": 1, "4": 1},
+        {"1": 1, "2": 1},
+    )
+
+
+def test_alpha_of_equal_answers_is_not_defined_and_says_so() -> None:
+    sides = {name: annotations("lake", "lake") for name in "abc"}
+    row = measure_of(measure_alpha(sides), "supercategory")
+    assert row["alpha"] is None and row["agreement"] == 1
+    assert row["note"] == "all say 'lake' throughout: Krippendorff's alpha is not defined"
+
+
+def test_three_annotators_without_a_common_value_are_told() -> None:
+    sides = {name: {name: said(name, "lake")} for name in "abc"}
+    with pytest.raises(InvalidData, match="a, b, c have no value that two of them decided"):
+        measure_alpha(sides)

@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hgld.artifacts import Vectors, columns_of
 from hgld.config import ClusterOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.cluster import propose_clusters, propose_from_decisions
+from hgld.hierarchy.cluster import propose_clusters
+from hgld.hierarchy.clustered_vectors import ancestor_groups
 from hgld.hierarchy.columns import table_of
 
 DEGREES = {"lake": 0, "pond": 10, "sea": -10, "church": 90, "chapel": 96, "pub": 200}
@@ -252,7 +255,7 @@ def decided(*rows: tuple[str, str]) -> pd.DataFrame:
 
 def seeded(context: StageContext, decisions: pd.DataFrame, clusters: int) -> pd.DataFrame:
     options = ClusterOptions(clusters=clusters, seeds="decided", restarts=3)
-    return propose_from_decisions(
+    return propose_clusters(
         values(), vectors(), NO_EDITS, decisions, options=options, context=context
     )[0]
 
@@ -265,7 +268,7 @@ def test_decided_values_start_the_clusters(context: StageContext) -> None:
     options = ClusterOptions(clusters=2, seeds="decided")
     told = decided(("a", "x"), ("d", "x"), ("b", "y"), ("c", "y"))
     for decisions, expected in ((told, ["a d", "b c"]), (decided(), ["a b", "c d"])):
-        table, _ = propose_from_decisions(
+        table, _ = propose_clusters(
             table_of("values", rows), found, NO_EDITS, decisions, options=options, context=context
         )
         assert sorted(members(table).values()) == expected
@@ -280,3 +283,111 @@ def test_more_decided_supercategories_than_clusters_are_refused(context: StageCo
     many = decided(("pub", "inn"), ("church", "faith"))
     with pytest.raises(UsageError, match=r"cluster\.clusters is 1.*2 supercategories.*2 or more"):
         seeded(context, many, 1)
+
+
+def test_levels_above_group_the_centres_of_the_level_below(context: StageContext) -> None:
+    levels = ("domain", "kind", "group")
+    _, summary = propose_both(context, clusters=6, levels=levels, above=(2, 3), method="ward")
+    rows = summary.set_index("cluster_name")[["level_domain", "level_kind"]]
+    water, holy = [("pond", "lake")] * 3, [("pond", "church")] * 2
+    assert [tuple(rows.loc[name]) for name in ("lake", "pond", "sea")] == water
+    assert [tuple(rows.loc[name]) for name in ("church", "chapel")] == holy
+    assert tuple(rows.loc["pub"]) == ("pub", "pub")
+
+
+@pytest.mark.parametrize("method", ["ward", "average"])
+def test_linkage_finds_the_same_plain_clusters(context: StageContext, method: str) -> None:
+    assert members(propose(context, method=method)) == members(propose(context))
+    assert len(members(propose(context, clusters=6, method=method))) == 6
+
+
+def test_without_numbers_above_the_summary_has_no_further_column(context: StageContext) -> None:
+    _, summary = propose_both(context)
+    assert list(summary.columns) == columns_of("cluster_summary")
+
+
+def test_more_clusters_above_than_below_keep_the_ids_and_name_the_level(
+    context: StageContext,
+) -> None:
+    merged = edits(("lake", "church"), ("pond", "church"), ("sea", "church"))
+    with pytest.raises(UsageError, match=r"3 clusters at level 'kind', but .* only 2 different"):
+        propose(context, 3, merged, above=(3,))
+    assert not (context.state / "cluster_ids.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"levels": []}, "different names"),
+        ({"levels": ["a", "a"]}, "different names"),
+        ({"levels": ["a", "landmark"]}, "none is 'landmark'"),
+        ({"levels": ["a > b", "c"]}, "'a > b' is no name"),
+        ({"above": [2, 3]}, "above has 2 numbers, but 1 levels"),
+        ({"above": [5], "clusters": 4}, "no level has fewer clusters"),
+        ({"method": "ward", "seeds": "decided"}, 'needs method = "k-means"'),
+    ],
+)
+def test_levels_that_are_no_tree_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        ClusterOptions(**options)
+
+
+def test_values_of_one_stated_ancestor_are_in_one_cluster_at_each_level(
+    context: StageContext,
+) -> None:
+    by_class = values().assign(class_id=list(DEGREES))
+    ancestry = table_of(
+        "ancestry",
+        [
+            {"item_id": one, "above": up, "label": "", "property": "P279", "statement": "",
+             "revision": 1}
+            for one, up in {"pond": "drinks", "pub": "drinks", "church": "stone"}.items()
+        ],
+    )  # fmt: skip
+    for method in ("k-means", "ward", "average"):
+        options = ClusterOptions(
+            levels=("domain", "group"), above=(2,), clusters=3, ancestry=1, method=method
+        )
+        table, summary = propose_clusters(
+            by_class, vectors(), NO_EDITS, ancestry=ancestry, options=options, context=context
+        )
+        cluster = table.set_index("instance_of")["cluster"]
+        assert cluster["pond"] == cluster["pub"]
+        assert (cluster == cluster["pub"]).sum() == 2
+        shown = summary[summary["change"] != "gone"]
+        assert shown["level_domain"].nunique() == 2 and len(shown) == 3
+    apart = edits(("pub", "pub"), action="split")
+    table, _ = propose_clusters(
+        by_class, vectors(), apart, ancestry=ancestry, options=options, context=context
+    )
+    assert "pub" in members(table.set_index("instance_of", drop=False)).values()
+
+
+def test_more_clusters_than_groups_of_one_ancestor_are_refused(context: StageContext) -> None:
+    by_class = values().assign(class_id=list(DEGREES))
+    columns = {"label": "", "property": "P279", "statement": "", "revision": 1}
+    rows = [{"item_id": one, "above": "all", **columns} for one in DEGREES]
+    options = ClusterOptions(clusters=2, ancestry=1)
+    with pytest.raises(UsageError, match="only 1 different"):
+        propose_clusters(
+            by_class, vectors(), NO_EDITS, ancestry=table_of("ancestry", rows), options=options,
+            context=context,
+        )  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30), st.integers(1, 4))
+def test_a_group_shares_an_ancestor_and_circles_end(
+    statements: list[tuple[int, int]], most_hops: int
+) -> None:
+    ancestry = pd.DataFrame(statements, columns=["item_id", "above"]).astype(str)
+    class_ids = [str(number) for number in range(8)]
+    groups = ancestor_groups(class_ids, ancestry, most_hops)
+    above = {one: {one} for one in class_ids}
+    for _ in range(most_hops):
+        above = {
+            one: found | {str(up) for low, up in statements if str(low) in found}
+            for one, found in above.items()
+        }
+    for group in np.unique(groups):
+        members = [above[class_ids[row]] for row in np.flatnonzero(groups == group)]
+        assert len(members) == 1 or set.intersection(*members)

@@ -8,7 +8,13 @@ from PIL import Image
 from hgld.artifacts import Vectors
 from hgld.config import ClusterOptions
 from hgld.errors import UsageError
-from hgld.hierarchy.cluster_choice import draw_range, in_range, measure_range, suggested
+from hgld.hierarchy.cluster_choice import (
+    draw_range,
+    in_range,
+    measure_levels,
+    measure_range,
+    suggested,
+)
 from hgld.hierarchy.columns import table_of
 
 OPTIONS = ClusterOptions(clusters=2, restarts=3)
@@ -71,3 +77,11 @@ def test_where_the_silhouette_still_rises_the_bend_of_the_inertia_is_suggested()
     rising = {"clusters": [2, 4, 6, 8], "silhouette": [0.1, 0.2, 0.3, 0.4]}
     found = suggested(pd.DataFrame({**rising, "inertia": [100.0, 30.0, 20.0, 10.0]}))
     assert found[0] == 4 and "silhouette still rises at the end" in found[1]
+
+
+def test_each_level_above_is_measured_on_the_centres_below() -> None:
+    options = ClusterOptions(clusters=9, levels=("a", "b", "c"), above=(2, 3))
+    found = measure_levels(VALUES, VECTORS, options)
+    assert list(found) == ["b", "a"]
+    assert suggested(found["b"]) == (3, "its silhouette is the largest")
+    assert list(measure_levels(VALUES, VECTORS, ClusterOptions(clusters=9, levels=("a",)))) == []

@@ -1,5 +1,6 @@
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -108,6 +109,20 @@ def test_a_row_that_a_merge_doubled_does_not_replace_itself() -> None:
     table = pd.DataFrame([first, second, second], columns=names)
     decision = Decided(table).find("Q1", "")
     assert decision is not None and decision.decision == "drop" and not decision.rivals
+
+
+def test_a_value_that_is_decided_very_often_is_read_in_linear_time() -> None:
+    rows = [("Q1", "qid", "drop" if i % 2 else "keep", f"lake {i}") for i in range(4000)]
+
+    def seconds(count: int) -> float:
+        table, times = decisions(*rows[:count]), []
+        for _ in range(3):
+            began = time.process_time()
+            assert found(table, "Q1", "") == (count - 1, rows[count - 1][3])
+            times.append(time.process_time() - began)
+        return min(times)
+
+    assert seconds(4000) < 20 * seconds(500)  # 8 times as many rows; quadratic: 64 times
 
 
 def test_unsure_leaves_a_value_open() -> None:

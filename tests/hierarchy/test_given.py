@@ -8,7 +8,7 @@ from hgld.artifacts import columns_of
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import records, table_of
-from hgld.hierarchy.scrape.saved import read_given
+from hgld.hierarchy.scrape.saved import read_given, read_names
 from hgld.tasks import watched_by
 
 LANDMARKS = table_of(
@@ -119,3 +119,11 @@ def test_an_empty_file_is_told(tmp_path: Path, context: StageContext) -> None:
 def test_without_a_table_the_option_is_named(context: StageContext) -> None:
     with pytest.raises(UsageError, match=r"scrape\.table is not set"):
         read_given(pd.DataFrame(), options=ScrapeOptions(source="table"), context=context)
+
+
+def test_the_name_of_a_class_is_its_value(context: StageContext) -> None:
+    names = ["apple_pie", " red  fox", "\u72d0\u72f8", "_"]
+    classes = LANDMARKS.assign(name=names)
+    instance_of, misses = read_names(classes, options=ScrapeOptions(), context=context)
+    assert instance_of["instance_of"].tolist() == ["apple pie", "red fox", "\u72d0\u72f8"]
+    assert misses[["landmark_id", "reason"]].to_numpy().tolist() == [[1, "no_name"]]

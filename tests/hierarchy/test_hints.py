@@ -230,7 +230,9 @@ def test_roots_that_do_not_fit_the_taxonomy_are_told_all_at_once(context: StageC
         {"class_id": "Q1", "label": "x", "kind": "natural", "supercategory": "lakes"},
         {"class_id": "Q2", "label": "y", "kind": "natural", "supercategory": "bridge"},
     ])  # fmt: skip
-    with pytest.raises(InvalidData, match=r"(?s)row 2: .*did you mean 'lake'.*row 3: kind is"):
+    with pytest.raises(
+        InvalidData, match=r"(?s)row 2: .*did you mean 'lake'.*row 3: kind of 'bridge'"
+    ):
         hint_classes(values_of("Q8502"), label_file("taxonomy"), roots,
                      options=HintOptions(), context=context)  # fmt: skip
 

@@ -10,6 +10,7 @@ from hgld.artifacts.cells import unguard
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.columns import records, table_of
+from hgld.review.blind import blind_sheet
 from hgld.review.sheets import in_review_order, list_values, require_decisions, write_sheets
 from tests.hierarchy.test_decisions import in_a_row
 
@@ -141,6 +142,9 @@ def test_labels_in_other_languages_stand_beside_the_english_ones(
     assert {row["instance_of"]: (row["label_de"], row["label_fr"]) for row in read} == {
         "chapel": ("'=Kapelle", ""), "lake": ("See", "lac"), "basilica": ("", ""), "pond": ("", ""),
     }  # fmt: skip
+    tables = (VALUES, values, places, TAXONOMY, decisions(), NO_HINTS, labels)
+    blind = blind_sheet(*tables, seed=1, hints=False)
+    assert dict(zip(blind["instance_of"], blind["label_fr"], strict=True))["lake"] == "lac"
 
 
 def test_the_order_is_a_function_that_changes_no_row(context: StageContext) -> None:

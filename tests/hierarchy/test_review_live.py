@@ -2,6 +2,7 @@
 
 import csv
 import http.client
+import json
 import shutil
 import signal
 import socket
@@ -17,9 +18,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.hierarchy.test_review_page import Curator, Road, change, chromium, hgld, road
+from tests.hierarchy.test_review_page import Curator, Road, change, hgld, hgld_without_date, road
 
-__all__ = ["chromium", "road"]  # fixtures
+__all__ = ["road"]  # a fixture
 
 
 @dataclass
@@ -28,6 +29,10 @@ class Server:
 
     process: subprocess.Popen[str]
     url: str
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
 
     def end(self, number: int = signal.SIGINT) -> tuple[int, str]:
         """Send a signal; return the exit code and what it printed on stderr."""
@@ -86,7 +91,7 @@ class Colleague(Curator):
 
     def saw(self, selector: str, **facts: Any) -> None:
         """Wait until it is there."""
-        self.view.wait_for_selector(selector, state="attached", timeout=5000, **facts)
+        self.view.wait_for_selector(selector, state="attached", timeout=30_000, **facts)
 
     def saved(self) -> None:
         self.saw('#people[title*="all saved"]')
@@ -141,13 +146,47 @@ def test_undo_takes_back_one_step_also_after_a_reload(
     ann.press("d", "d")
     ann.saved()
     ann.press("z")
-    ann.saw("#row-1 .dot.unsure")
+    ann.saw("#row-1 .dot.open")
     ann.view.reload()
+    ann.saved()
+    ann.saw("#undo:enabled")
     ann.press("z")
-    ann.saw("#row-0 .dot.unsure")
+    ann.saw("#row-0 .dot.open")
     undone = [row for row in rows_of(fresh) if row["undoes"]]
     assert len(undone) == 2
     assert ann.stayed_here(), ann.said
+
+
+def test_the_saves_of_one_sitting_are_one_entry_that_is_undone_whole(
+    chromium: Any, fresh: Road, server: Server
+) -> None:
+    ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
+    ann.press("d", "d", "d")
+    ann.saved()
+    ann.press("z")
+    ann.saw("#row-2 .dot.open")
+    ann.view.reload()
+    ann.saved()
+    ann.view.click("#row-0")
+    ann.press("K")  # decided twice in the sitting
+    ann.saw("#row-0 .dot.decided")
+    ann.saved()
+    ben.view.click("#row-3")
+    ben.press("u")
+    ben.saved()
+    log = json.loads(hgld_without_date("reviews", "log", *fresh.at, "--json").stdout)
+    made = [(entry["who"], entry["source"], entry["counts"]) for entry in log]
+    assert made[0] == ("Ann", "page", {"drop": 3, "keep": 1})
+    assert made[1:] == [("Ann", "undo", {"open": 1}), ("Ben", "page", {"unsure": 1})]
+    done = hgld("reviews", "undo", *fresh.at, "--apply", "1", "--set", 'review.who="Ben"')
+    assert done.returncode == 0, done.stderr
+    for row in range(3):
+        ben.saw(f"#row-{row} .dot.open")
+    hgld("reviews", "redo", *fresh.at, "--set", 'review.who="Ben"')
+    ben.saw("#row-0 .dot.decided")
+    ben.saw("#row-1 .dot.dropped")
+    ben.saw("#row-2 .dot.open")
+    assert ann.stayed_here() and ben.stayed_here(), (ann.said, ben.said)
 
 
 def test_a_note_is_sent_when_its_field_is_left(chromium: Any, fresh: Road, server: Server) -> None:
@@ -180,7 +219,6 @@ def test_decisions_made_while_the_server_is_away_are_sent_when_it_is_back(
     chromium: Any, fresh: Road
 ) -> None:
     with serving(fresh) as server:
-        port = urlsplit(server.url).port or 0
         ann = Colleague(chromium, server.url, "Ann")
         ann.press("d")
         ann.saved()
@@ -189,7 +227,7 @@ def test_decisions_made_while_the_server_is_away_are_sent_when_it_is_back(
         ann.press("d", "u")
         assert "2 decisions kept in this browser" in ann.text("#away")
         assert len(rows_of(fresh)) == 1
-    with serving(fresh, port) as again:
+    with serving(fresh, server.port) as again:
         assert again.url == server.url
         ann.saved()
         assert [row["decision"] for row in rows_of(fresh)] == ["drop", "drop", "unsure"]
@@ -204,10 +242,34 @@ def test_a_page_that_is_closed_unsaved_sends_its_decisions_when_it_is_opened_aga
         server.end(signal.SIGKILL)
         ann.press("d")
         ann.view.close()
-    with serving(fresh, urlsplit(server.url).port or 0):
+    with serving(fresh, server.port):
         ann.open()
         ann.saved()
         assert [row["who"] for row in rows_of(fresh)] == ["Ann"]
+
+
+def test_decisions_that_wait_are_sent_in_the_name_of_who_made_them(
+    chromium: Any, fresh: Road
+) -> None:
+    with serving(fresh) as server:
+        ann = Colleague(chromium, server.url, "Ann")
+        ann.saved()
+        server.end(signal.SIGKILL)
+        ann.press("d")
+        ann.view.click("#people")
+        ann.view.fill("#name", "Ben")  # somebody else at the same browser
+        ann.press("Enter")
+        ann.press("u")
+        assert "1 decision kept in this browser" in ann.text("#away")
+    with serving(fresh, server.port):
+        ann.saved()
+        assert [(row["who"], row["decision"]) for row in rows_of(fresh)] == [("Ben", "unsure")]
+        ann.view.click("#people")
+        ann.view.fill("#name", "Ann")
+        ann.press("Enter")
+        ann.saw("#row-0 .dot.dropped")
+        ann.saved()
+        assert [row["who"] for row in rows_of(fresh)] == ["Ben", "Ann"]
 
 
 def test_two_answers_that_did_not_know_of_each_other_are_a_conflict_that_the_page_settles(
@@ -219,7 +281,7 @@ def test_two_answers_that_did_not_know_of_each_other_are_a_conflict_that_the_pag
         server.end(signal.SIGKILL)
         ann.press("d")
         ben.press("K")
-    with serving(fresh, urlsplit(server.url).port or 0):
+    with serving(fresh, server.port):
         for person in (ann, ben):
             person.saw("#row-0 .dot.conflict")
         assert {row["who"] for row in rows_of(fresh)} == {"Ann", "Ben"}
@@ -229,6 +291,32 @@ def test_two_answers_that_did_not_know_of_each_other_are_a_conflict_that_the_pag
         ann.view.click(".sides div:has-text('Ben') >> text=Take this")
         ben.saw("#row-0 .dot.decided")
         assert rows_of(fresh)[-1]["supersedes"].count(" ") == 1  # both sides
+
+
+def test_taking_the_undone_side_of_a_conflict_leaves_the_value_open(
+    chromium: Any, fresh: Road
+) -> None:
+    with serving(fresh) as server:
+        ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
+        ann.press("d")
+        ben.saw("#row-0 .dot.dropped")
+        server.end(signal.SIGKILL)
+        ben.view.click("#row-0")
+        ben.press("u")
+    undone = hgld(
+        "reviews", "undo", *fresh.at, rows_of(fresh)[0]["key"], "--set", 'review.who="Ann"'
+    )
+    assert undone.returncode == 0, undone.stderr
+    with serving(fresh, server.port):
+        ann.saw("#row-0 .dot.conflict")
+        ann.view.click("#row-0")
+        ann.view.click(".sides div:has-text('open') >> text=Take this")
+        for person in (ann, ben):
+            person.saw("#row-0 .dot.open")
+            person.saved()
+        taken = rows_of(fresh)[-1]
+        assert (taken["decision"], taken["who"]) == ("open", "Ann")
+        assert taken["supersedes"].count(" ") == 1  # both sides
 
 
 def test_a_sheet_applied_from_another_shell_is_seen_in_the_page(
@@ -278,6 +366,34 @@ def test_an_edit_of_the_taxonomy_is_saved_seen_by_others_and_taken_back(
     ben.saw("#row-0 .fate:has-text('lake')")
     assert names_in(fresh).count("lake") == 1 and "waters" not in names_in(fresh)
     assert ann.stayed_here() and ben.stayed_here(), (ann.said, ben.said)
+
+
+def test_taking_back_an_edit_goes_past_those_that_were_undone_elsewhere(
+    chromium: Any, fresh: Road, server: Server
+) -> None:
+    ann = Colleague(chromium, server.url, "Ann")
+    ann.saved()
+    change(ann, "rename", "lake", "waters")
+    ann.press("Enter")
+    ann.saw("#taxonomy li:has-text('waters')")
+    ann.press("Escape")
+    for name in ("waters", "mere"):
+        change(ann, "rename", name, "mere" if name == "waters" else "tarns")
+        ann.press("Enter")
+        ann.saw(f"#taxonomy li:has-text('{'mere' if name == 'waters' else 'tarns'}')")
+        ann.press("Escape")
+    log = json.loads(hgld_without_date("reviews", "log", *fresh.at, "--json").stdout)
+    last = str(log[-1]["number"])
+    done = hgld("reviews", "undo", *fresh.at, "--apply", last, "--set", 'review.who="Ben"')
+    assert done.returncode == 0, done.stderr
+    ann.view.click("#taxonomy-list")
+    ann.saw("#taxonomy li:has-text('mere')")
+    ann.view.click("text=Take back the last edit")
+    ann.saw("#taxonomy li:has-text('waters')")
+    ann.view.click("text=Take back the last edit")
+    ann.saw("#taxonomy li:has-text('lake')")
+    assert "waters" not in names_in(fresh) and "lake" in names_in(fresh)
+    assert ann.stayed_here(), ann.said
 
 
 def test_a_new_supercategory_and_a_split_are_saved_with_their_values(
@@ -366,12 +482,13 @@ def test_the_token_is_private_and_only_photos_that_may_be_shown_are_sent(
     assert urlsplit(server.url).path == f"/{token.read_text()}/"
     ann = Colleague(chromium, server.url, "Ann")
     ann.saw(".photos img")
+    ann.view.wait_for_function("[...document.images].every((image) => image.naturalWidth)")
     shown = ann.view.evaluate("[...document.images].map((image) => image.naturalWidth)")
     assert shown and all(0 < width <= 176 for width in shown)
     assert "CC" in ann.text(".photos figcaption >> nth=0")
     shown = [part.inner_text() for part in ann.view.locator(".photos figcaption b").all()]
     assert not any(name in ann.text("#examples") for name in shown)  # each place is named once
-    with closing(http.client.HTTPConnection("127.0.0.1", urlsplit(server.url).port)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port)) as connection:
         connection.request("GET", f"/{token.read_text()}/photos/../../lock.json")
         assert connection.getresponse().status == 404
     assert ann.stayed_here(), (ann.asked, ann.said)

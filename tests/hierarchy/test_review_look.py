@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from tests.hierarchy.test_review_page import Curator, chromium, render, tables
+from hgld.artifacts import columns_of
+from tests.hierarchy.test_review_page import Curator, render, tables
 
-__all__ = ["chromium", "tables"]  # fixtures
+__all__ = ["tables"]  # a fixture
 
 LONG = "a label that somebody has made as long as a label in a wiki can get, " * 3
 SCREENS = [(1440, 900), (1024, 768), (400, 800)]
@@ -48,6 +50,26 @@ def test_all_that_a_decision_needs_is_in_sight_without_scrolling(person: Curator
     assert person.view.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_a_conflict_is_settled_without_scrolling(
+    chromium: Any, tables: dict[str, Any], tmp_path: Path
+) -> None:
+    told = ["conflict", "Place 0; Near; Far", "natural: lake"]
+    tables["sheet"].loc[0, ["status", "examples", "hint"]] = told
+    empty = dict.fromkeys(columns_of("decisions"), "")
+    side = {"key": "Q1", "key_type": "qid", "decision": "drop", "when": "2026-01-01"}
+    sides = [empty | side | {"who": who} for who in ("Ann of the quarry", "ben")]
+    sides[1] |= {"decision": "keep", "supercategory": "castle / fort"}
+    page = tmp_path / "review.html"
+    page.write_text(render(tables, tmp_path, decisions=pd.DataFrame(sides)), encoding="utf-8")
+    curator = Curator(chromium, page, viewport={"width": 1024, "height": 680})
+    curator.view.click("#row-0")
+    assert curator.view.locator(".sides button").count() == 2
+    for part in (".label", ".sides", ".photos", ".deed[name=unsure]", "#chooser"):
+        box = curator.view.locator(part).first.bounding_box()
+        assert box["y"] >= 56 and box["y"] + box["height"] <= 670, part
+    curator.tab.close()
+
+
 def test_the_supercategories_open_in_sight_beside_the_label(person: Curator) -> None:
     person.press("m")
     height = person.view.viewport_size["height"]
@@ -82,6 +104,23 @@ def test_a_message_covers_neither_rows_nor_buttons(person: Curator) -> None:
       return parts.filter((part) => !apart(part.getBoundingClientRect())).length;
     }"""
     assert person.view.evaluate(over) == 0
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 901, 761, 640, 400, 360, 320])
+def test_the_parts_of_the_bar_stay_apart(wide: Curator, width: int) -> None:
+    wide.press("d", "d", "d")
+    wide.view.click("#who")
+    wide.type("Somebody with a long name")
+    wide.press("Enter")
+    wide.view.set_viewport_size({"width": width, "height": 800})
+    apart = """() => {
+      const bar = document.querySelector(".bar");
+      const parts = ["#share", "#who", "#undo", "#keys", "#save"];
+      const boxes = parts.map((part) => bar.querySelector(part).getBoundingClientRect());
+      const follow = boxes.slice(1).every((box, i) => box.left >= boxes[i].right);
+      return follow && bar.scrollWidth <= innerWidth && boxes.every((box) => box.width > 30);
+    }"""
+    assert wide.view.evaluate(apart)
 
 
 # As a screen reader gets it

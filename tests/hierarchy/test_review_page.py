@@ -1,7 +1,6 @@
 import csv
 import io
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -23,10 +22,9 @@ from hgld.config import ReviewOptions
 from hgld.hierarchy.columns import table_of
 from hgld.review.page import render_page
 from hgld.review.page.nearest import find_next_clusters
+from hgld.review.page.photos import choose_images
 from tests.benchmarks.review_page import make_page, make_tables
 
-CHROMIUM = shutil.which("chromium")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 TEMPLATES = Path("hgld/templates")
 CC = "https://creativecommons.org/licenses/by-sa/3.0/"
 EVIL = "<script>alert(1)</script></script>"
@@ -161,6 +159,16 @@ def test_photos_come_in_the_order_of_the_rows_with_their_credit(
     }  # fmt: skip
 
 
+def test_a_value_of_one_landmark_has_further_photos_of_it(tables: dict[str, Any]) -> None:
+    images = tables["images"]
+    more = pd.concat([images, images.assign(image_id=[f"more{i}" for i in images["image_id"]])])
+    chosen = choose_images(tables["landmark_values"], tables["landmarks"], more, per_value=2)
+    assert chosen.groupby("key").size().eq(2).all()
+    of_others = chosen.groupby("key")["landmark_id"].nunique() == 2
+    assert not chosen[chosen["key"].map(of_others)]["image_id"].str.startswith("more").any()
+    assert chosen["image_id"].str.startswith("more").sum() == (~of_others).sum() > 0
+
+
 def test_the_page_keeps_its_size_and_the_first_rows_have_their_photos(
     tables: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -235,19 +243,6 @@ def test_words_stand_out_from_what_is_behind_them(scheme: str) -> None:
 
 
 # The page in a browser
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    if CHROMIUM is None:
-        assert not os.environ.get("CI"), "chromium is missing; run make system"
-        pytest.skip("chromium is missing; run make system")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield browser
-        browser.close()
 
 
 class Curator:
@@ -475,6 +470,39 @@ def test_a_new_supercategory_is_made_from_the_chooser_and_taken(curator: Curator
     assert taxonomy_edits(curator) == expected
 
 
+@pytest.mark.parametrize(
+    ("levels", "kind"),
+    [(("group",), ""), (("section", "aisle", "shelf"), "food > bread")],
+)
+def test_the_first_supercategory_of_other_levels_is_named_on_the_page(
+    chromium: Any, tables: dict[str, Any], tmp_path: Path, levels: tuple[str, ...], kind: str
+) -> None:
+    tables["taxonomy"] = tables["taxonomy"].iloc[:0]
+    tables["sheet"] = tables["sheet"].assign(decision="", supercategory="", kind="", suggestion="")
+    page = tmp_path / "review.html"
+    page.write_text(render({**tables, "levels": levels}, tmp_path), encoding="utf-8")
+    curator = Curator(chromium, page, viewport={"width": 1280, "height": 900})
+    hint = curator.view.get_attribute("#chooser", "placeholder")
+    assert hint == "Type the name of the first supercategory"
+    curator.press("m")
+    curator.type("rolls")
+    curator.press("Enter")
+    assert curator.text("#taxonomy-title") == "New supercategory"
+    assert curator.view.locator("#edit-kind").count() == bool(kind)
+    if kind:
+        curator.view.fill("#edit-kind", "food")
+        curator.press("Enter")
+        expected = "Write section > aisle, as in the levels of the pipeline."
+        assert curator.text("#taxonomy .fault") == expected
+        curator.view.fill("#edit-kind", kind)
+    curator.view.click("#taxonomy >> text=/^Add$/")
+    assert curator.decisions()["Q1"] == ["move", "rolls", kind, ""]
+    assert taxonomy_edits(curator) == [["add", "rolls", "", kind, ""]]
+    assert curator.was_quiet(), (curator.asked, curator.said)
+    assert curator.view.get_attribute("#chooser", "placeholder") == "Type to choose one of 1"
+    curator.tab.close()
+
+
 def change(curator: Curator, action: str, name: str, into: str = "") -> None:
     curator.view.click("#taxonomy-list")
     group = curator.view.get_by_role("group", name=name, exact=True)
@@ -602,6 +630,34 @@ def test_edits_belong_to_the_sheet_and_the_person_not_to_the_folder(
     curator.view.reload()  # the sheet of another pipeline, whose page has the same name
     assert curator.view.is_hidden("#edited") and curator.view.is_hidden("#banner")
     curator.asked[:] = [curator.address]
+
+
+def test_edits_of_supercategories_belong_to_the_person(curator: Curator) -> None:
+    def names() -> list[str]:
+        return curator.view.locator("#by-supercategory option").all_inner_texts()[2:]
+
+    change(curator, "rename", "lake", "waters")
+    curator.press("Enter", "Escape", "K")
+    name(curator, "Ann")  # those from before are hers
+    assert "waters" in names() and curator.decisions()["Q1"][1] == "waters"
+    name(curator, "Ben")
+    assert "waters" not in names() and "lake" in names()
+    assert curator.view.is_hidden("#edited")
+    curator.view.reload()
+    assert "waters" not in names()
+    name(curator, "Ann")
+    assert "waters" in names() and curator.decisions()["Q1"][1] == "waters"
+
+
+def test_the_kept_edits_are_those_of_the_sheet_whatever_command_applies_it(
+    tables: dict[str, Any], tmp_path: Path
+) -> None:
+    shown = {**tables, "options": ReviewOptions(), "source": tmp_path / "source", "title": "x"}
+    one, other = (
+        facts_of(render_page(**shown, command=f"hgld review {folder}/x.toml --apply review.csv"))
+        for folder in ("here", "there")
+    )
+    assert (one["series"], one["hash"]) == (other["series"], other["hash"])
 
 
 def test_a_name_is_asked_once_and_signs_the_command(curator: Curator) -> None:

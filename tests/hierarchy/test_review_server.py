@@ -18,31 +18,46 @@ TOKEN = "secret-token"
 
 
 @dataclass
-class Desk:
+class Desk(Site):
     """A site whose decisions are a JSON file, and what was said to it."""
 
     file: Path
     notices: list[str] = field(default_factory=list)
     fails: Exception | None = None
+    decisions: LiveDecisions = field(init=False)
 
     def read(self) -> Mapping[str, Mapping[str, Any]]:
         return {"rows": json.loads(self.file.read_text())}
 
-    def save(self, who: str, rows: Sequence[Mapping[str, str]]) -> Mapping[str, object]:
+    def page(self) -> str:
+        return "<p>page"
+
+    def photos(self, key: str) -> list[dict[str, str]]:
+        return [{"src": "photos/7"}] if key == "Q1" else []
+
+    def photo(self, name: str) -> bytes | None:
+        return b"jpeg" if name == "7" else None
+
+    def save(
+        self, who: str, rows: Sequence[Mapping[str, str]], sitting: str
+    ) -> Mapping[str, object]:
         if self.fails:
             raise self.fails
         there = json.loads(self.file.read_text())
         there |= {row["key"]: {"decision": row["decision"], "who": who} for row in rows}
         self.write(there)
-        return {"done": {row["key"]: "changed" for row in rows}}
+        return {"done": {row["key"]: "changed" for row in rows}, "sitting": sitting}
 
     def write(self, there: object) -> None:
         other = self.file.with_suffix(".new")
         other.write_text(json.dumps(there))
         other.replace(self.file)
 
-    def undo(self, who: str, entry: str) -> Mapping[str, object]:
-        return {"left": [who, entry]}
+    def undo(self, who: str, entry: str, rows: Sequence[str]) -> Mapping[str, object]:
+        return {"left": [who, entry, *rows]}
+
+    def comment(self, who: str, key: str, text: str) -> None:
+        self.notices.append(f"{who} on {key}: {text}")
 
     def edit_taxonomy(
         self, who: str, edit: Mapping[str, str], keys: Sequence[str]
@@ -53,18 +68,8 @@ class Desk:
 @contextmanager
 def served(desk: Desk, host: str = "127.0.0.1", port: int = 0) -> Iterator[ReviewServer]:
     desk.write({})
-    photos = {"Q1": [{"src": "photos/7"}]}
-    site = Site(
-        page=lambda: "<p>page",
-        photos=lambda key: photos.get(key, []),
-        photo={"7": b"jpeg"}.get,
-        save=desk.save,
-        undo=desk.undo,
-        comment=lambda who, key, text: desk.notices.append(f"{who} on {key}: {text}"),
-        edit_taxonomy=desk.edit_taxonomy,
-        decisions=LiveDecisions([desk.file], desk.read),
-    )
-    server = ReviewServer(host, port, TOKEN, site, desk.notices.append)
+    desk.decisions = LiveDecisions([desk.file], desk.read)
+    server = ReviewServer(host, port, TOKEN, desk, desk.notices.append)
     thread = threading.Thread(target=server.serve)
     thread.start()
     try:
@@ -166,6 +171,9 @@ def test_a_decision_is_in_the_file_before_it_is_answered(server: ReviewServer, d
     status, text, _ = ask(server, f"/{TOKEN}/undo", {"who": "Ben", "entry": "e1"})
     assert status == 200 and json.loads(text)["left"] == ["Ben", "e1"]
     assert ask(server, f"/{TOKEN}/undo", {"who": "Ben"})[0] == 422
+    part = {"who": "Ben", "entry": "e1", "rows": ["r1"]}
+    assert json.loads(ask(server, f"/{TOKEN}/undo", part)[1])["left"] == ["Ben", "e1", "r1"]
+    assert ask(server, f"/{TOKEN}/undo", {**part, "rows": "r1"})[0] == 422
 
 
 @pytest.mark.parametrize(

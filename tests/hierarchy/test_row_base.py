@@ -188,7 +188,9 @@ def test_an_old_sheet_does_not_redo_what_was_undone(apply: Apply, saved: Saved) 
     first = keep(Q1="lake")
     mine = change(written(first), "Q1", "parks")
     apply(mine, first)
-    undone = undo_decisions(saved(first), VALUES, ["Q1"], who="b", when="2026-01-01", why="no")
+    undone = undo_decisions(
+        saved(first), VALUES, ["Q1"], who="b", when="2026-01-01", why="no", names={}
+    )
     assert apply(mine, undone) == []
     fresh = change(written(undone), "Q1", "parks")
     assert apply(fresh, undone) == [["Q1", "parks"]]

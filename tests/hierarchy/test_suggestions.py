@@ -14,6 +14,7 @@ from hgld.hierarchy.decisions import Decided, Decision
 from hgld.review import suggestions
 from hgld.review.suggestions import (
     CALIBRATION,
+    Examples,
     calibrate,
     class_of_decision,
     fit_model,
@@ -92,14 +93,16 @@ def test_the_weights_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(suggestions, "DROP_PENALTY", 1.0)
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 5)), np.arange(60) % 4
-    ours = fit_weights(x, y, 4)
-    theirs = LogisticRegression(fit_intercept=False, tol=1e-8, max_iter=1000).fit(x, y)
+    counts = rng.uniform(1, 3, size=60)
+    ours = fit_weights(Examples(x, y, counts), 4)
+    theirs = LogisticRegression(fit_intercept=False, tol=1e-8, max_iter=1000)
+    theirs.fit(x, y, sample_weight=counts)
     np.testing.assert_allclose(ours.T, theirs.coef_, atol=2e-3)
 
 
 def test_calibration_learns_that_the_model_is_too_sure() -> None:
-    measured = np.tile([4.0, 0.0, 0.9, 0.1, 1.0], (200, 1))
-    odds = measured[0] @ calibrate(measured, np.arange(200) % 2 == 0)
+    measured = np.tile([4.0, 0.0, 0.9, 0.1, 1.0], (2000, 1))
+    odds = measured[0] @ calibrate(measured, np.arange(2000) % 2 == 0)
     assert 1 / (1 + np.exp(-odds)) == pytest.approx(0.5, abs=0.05)
     assert calibrate(measured[:0], np.zeros(0)).tolist() == list(CALIBRATION)
 

@@ -28,7 +28,9 @@ def decisions(*rows: tuple[str, ...]) -> pd.DataFrame:
 def undone(key: str, *rows: tuple[str, ...], clusters: pd.DataFrame = CLUSTERS) -> dict[str, str]:
     """What undoing adds: key, what is decided and what that replaces."""
     before = decisions(*rows)
-    after = undo_decisions(before, clusters, [key], who="b", when="2026-03-03", why="looked")
+    after = undo_decisions(
+        before, clusters, [key], who="b", when="2026-03-03", why="looked", names={}
+    )
     pd.testing.assert_frame_equal(after[: len(rows)], before)
     (new,) = records(after[len(rows) :])
     assert (new["who"], new["when"], new["why"]) == ("b", "2026-03-03", "looked")
@@ -47,20 +49,22 @@ def test_the_first_decision_on_an_id_gives_way_to_that_on_its_label() -> None:
 
 def test_a_value_that_is_decided_by_its_label_is_known_by_its_key_in_the_sheet() -> None:
     assert undone("Q2", BY_LABEL) == {
-        "key": "pond", "decision": "unsure", "supercategory": "", "supersedes": "2026-01-01",
+        "key": "pond", "decision": "open", "supercategory": "", "supersedes": "2026-01-01",
     }  # fmt: skip
 
 
 def test_without_clusters_only_the_keys_of_the_file_are_known() -> None:
     found = undone("pond", BY_LABEL, clusters=table_of("clusters", []))
-    assert (found["key"], found["decision"]) == ("pond", "unsure")
+    assert (found["key"], found["decision"]) == ("pond", "open")
 
 
 def undo_often(rows: list[tuple[str, ...]], whys: list[str]) -> list[str]:
     """What holds after each undoing."""
     table = decisions(*rows)
     for why in whys:
-        table = undo_decisions(table, CLUSTERS, ["Q2"], who="b", when="2026-03-03", why=why)
+        table = undo_decisions(
+            table, CLUSTERS, ["Q2"], who="b", when="2026-03-03", why=why, names={}
+        )
     return [row["supercategory"] or row["decision"] for row in records(table[len(rows) :])]
 
 
@@ -72,7 +76,7 @@ THREE = [
 
 @pytest.mark.parametrize("whys", [["taken back"] * 3, ["looked", "looked again", "no"]])
 def test_undoing_three_times_goes_back_three_decisions(whys: list[str]) -> None:
-    assert undo_often(THREE, whys) == ["parks", "lake", "unsure"]
+    assert undo_often(THREE, whys) == ["parks", "lake", "open"]
 
 
 def test_a_value_whose_decisions_are_all_taken_back_has_none_to_take_back() -> None:

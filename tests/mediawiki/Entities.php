@@ -20,7 +20,7 @@
 use Wikimedia\ParamValidator\ParamValidator;
 
 class HgldGetEntities extends ApiBase {
-	private const SITES = [ 'commonswiki', 'enwiki' ];
+	private const SITES = [ 'commonswiki', 'enwiki', 'dewiki', 'frwiki' ];
 	private const DATA = [ 'sitelinks', 'aliases', 'labels', 'descriptions', 'claims' ];
 
 	public function execute() {
@@ -94,7 +94,7 @@ class HgldGetEntities extends ApiBase {
 	private function idOfPair( array $pair ): array {
 		[ $site, $title ] = $pair;
 		$key = trim( str_replace( '_', ' ', $title ) );
-		$id = $site === 'commonswiki' ? HgldHooks::itemOf( $key ) : null;
+		$id = $site === 'commonswiki' ? HgldHooks::itemOf( $key ) : HgldHooks::itemAt( $site, $key );
 		return $id === null ? [ 'site' => $site, 'title' => $title ] : [ 'id' => $id ];
 	}
 

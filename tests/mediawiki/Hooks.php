@@ -44,6 +44,27 @@ class HgldHooks {
 		return $rows;
 	}
 
+	/** The item whose site link leads to a page of another wiki. */
+	public static function itemAt( string $site, string $title ): ?string {
+		foreach ( self::allEntities() as $entity ) {
+			if ( ( $entity['sitelinks'][$site]['title'] ?? null ) === $title ) {
+				return $entity['id'];
+			}
+		}
+		return null;
+	}
+
+	/** The documents of all entities, by number. */
+	public static function allEntities(): array {
+		$found = self::database()->newSelectQueryBuilder()
+			->select( [ 'document' ] )->from( 'hgld_entity' )
+			->where( [ 'target' => '', "id <> '*'" ] )
+			->caller( __METHOD__ )->fetchFieldValues();
+		$entities = array_map( static fn ( $text ) => json_decode( $text, true ), $found );
+		usort( $entities, static fn ( $a, $b ) => (int)substr( $a['id'], 1 ) <=> (int)substr( $b['id'], 1 ) );
+		return $entities;
+	}
+
 	/** Claims that every entity has besides its own, so that answers are as heavy as real ones. */
 	public static function claimsOfAll(): array {
 		static $claims = null;

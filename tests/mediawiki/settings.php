@@ -1,7 +1,7 @@
 <?php
 /**
  * What a test wiki's LocalSettings.php is extended by: its folder, no caches that a test would
- * have to wait for, and the action of Entities.php and the hooks of Hooks.php.
+ * have to wait for, the actions of Entities.php and Search.php, and the hooks of Hooks.php.
  *
  * LocalSettings.php sets $hgldWiki (the wiki's folder) and requires this file. The wiki can be
  * copied to another folder and served on any port.
@@ -34,7 +34,9 @@ $wgLocalisationCacheConf = [
 
 require_once __DIR__ . '/Entities.php';
 require_once __DIR__ . '/Hooks.php';
+require_once __DIR__ . '/Search.php';
 $wgAPIModules['wbgetentities'] = HgldGetEntities::class;
+$wgAPIModules['wbsearchentities'] = HgldSearchEntities::class;
 $wgHooks['ParserAfterParse'][] = 'HgldHooks::onParserAfterParse';
 $wgHooks['ApiMaxLagInfo'][] = 'HgldHooks::onApiMaxLagInfo';
 

@@ -107,12 +107,13 @@ def test_the_declared_parameters_are_those_of_the_real_module(wiki: Wiki, real_d
 
 
 def parameters(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """By name; the languages are those that the wiki has."""
+    """By name; the languages and sites are those that the wiki has."""
     listed = answer["paraminfo"]["modules"][0]["parameters"]
     found = {one.pop("name"): one for one in listed}
     for one in found.values():
         del one["index"]
         if isinstance(one["type"], list):
             one["type"] = sorted(one["type"])
-    del found["languages"]["type"]
+    for name in ("languages", "sites", "sitefilter"):
+        del found[name]["type"]
     return found

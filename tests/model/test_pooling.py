@@ -3,6 +3,7 @@ import torch
 from torch import Tensor
 
 from hgld.config import TrainOptions
+from hgld.errors import UsageError
 from hgld.model import build_image_model, load_model, save_model
 from hgld.model.image import GeM, Pooling
 
@@ -27,6 +28,24 @@ def test_a_map_is_pooled_by_the_formula_wherever_its_channels_stand(how: str, p)
 def test_the_class_token_is_no_place() -> None:
     tokens = features(2, 7, 5)
     torch.testing.assert_close(Pooling("avg", 5, 1)(tokens), tokens[:, 1:].mean(1))
+
+
+@pytest.mark.parametrize("backbone", ["test_vit", "vit_small_patch16_dinov3"])
+def test_token_pooling_is_the_normed_class_token(tmp_path, backbone: str) -> None:
+    options = SMALL.model_copy(update={"backbone": backbone, "pooling": "token", "dim": 8})
+    model = build_image_model(options).eval()
+    save_model(model, tmp_path, {})
+    photos, plain = features(2, 3, 64, 64), model.backbone
+    with torch.inference_mode():
+        tokens = plain.fc_norm(plain.forward_features(photos))  # as published: after the norm
+        torch.testing.assert_close(model.pool(plain(photos)), tokens[:, 0])
+        assert torch.equal(load_model(tmp_path)(photos), model(photos))
+        assert model.pool(plain(photos)).std(1) == pytest.approx(1.0, abs=0.05)
+
+
+def test_token_pooling_needs_a_class_token() -> None:
+    with pytest.raises(UsageError, match="test_resnet has no class token"):
+        build_image_model(SMALL.model_copy(update={"pooling": "token"}))
 
 
 def test_gem_goes_from_the_average_to_the_maximum_and_learns_on_the_way() -> None:

@@ -9,10 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-import torch
 
-from hgld.errors import MissingWeights, UsageError
-from hgld.model.weights import choose_device, package_folder, split_name
+from hgld.errors import MissingWeights
+from hgld.model.weights import package_folder, split_name
 
 FILES = {"/org/net/resolve/main/model.safetensors": b"weights"}
 ASK = """
@@ -100,15 +99,3 @@ def test_a_package_is_found_without_importing_it() -> None:
 
 def test_a_name_without_weights_is_a_model() -> None:
     assert split_name("resnet50") == ("resnet50", "")
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
-def test_a_gpu_where_there_is_none_is_one_clear_line() -> None:
-    with pytest.raises(UsageError, match="'cuda': there is no GPU here"):
-        choose_device("cuda")
-    assert choose_device("auto") == torch.device("cpu")
-
-
-def test_an_unknown_device_is_named() -> None:
-    with pytest.raises(UsageError, match="device 'gpu' is unknown; expected auto, cpu or cuda"):
-        choose_device("gpu")

@@ -118,6 +118,44 @@ def asi_of(ranked):
     return total / depth
 
 
+def of_paths(ranked, num_levels, cut):
+    """AHD, hP, hR and hF of label paths, label by label."""
+    shared = [[level < x for level in range(num_levels)] for x in ranked]
+    first, every = sum(map(sum, shared[:cut])), sum(map(sum, shared))
+    precision, recall = first / (cut * num_levels), first / every
+    return {
+        f"ahd_at_{cut}": sum(1 - sum(s) / num_levels for s in shared[:cut]) / len(shared[:cut]),
+        f"hp_at_{cut}": precision,
+        f"hr_at_{cut}": recall,
+        f"hf_at_{cut}": 2 * precision * recall / (precision + recall) if first else 0.0,
+    }
+
+
+def hops_of(ranked, cut=None):
+    """HOPS of a ranked list of levels, rank by rank."""
+    order = sorted(set(ranked), reverse=True)
+    found = [order.index(x) for x in ranked]
+    ideal, last = sorted(found), len(order) - 1
+    apart = worst = 0.0
+    for r, step in list(enumerate(ideal))[:cut]:
+        place, size = r - ideal.index(step), ideal.count(step)
+        end = 1.0 if step == 0 else 0.0 if step == last else 0.5 ** (step + 1)
+        weight = 0.5**step + (end - 0.5**step) * place / size
+        apart += weight * abs(step - found[r])
+        worst += weight * abs(step - ideal[-1 - r])
+    return max(0.0, 1.0 - apart / worst) if last and any(ranked) else math.nan
+
+
+def votes_of(paths, query):
+    """HC and HCA of the label paths of the first images of one query."""
+    path = []
+    for depth in range(1, len(query) + 1):
+        votes = [tuple(other[:depth]) for other in paths]
+        path.append(max(votes, key=lambda one, v=votes: (v.count(one), -v.index(one))))
+    consistent = all(path[-1][: len(one)] == one for one in path)
+    return float(consistent), float(path[-1] == tuple(query) and consistent)
+
+
 def random_pairs(seed, queries=4, gallery=14, num_levels=3, absent=0.1, ties=False):
     """Scores (float64) and levels (int8) of random queries; ties from coarse scores."""
     make = torch.Generator().manual_seed(seed)

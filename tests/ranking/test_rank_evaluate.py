@@ -11,12 +11,14 @@ from hgld.ranking import metrics
 from hgld.ranking.kernels import rank_cpu
 from hgld.ranking.levels import at_least, shared_levels
 from hgld.ranking.rankings import parse
+from tests.ranking.ranking_oracles import h_ap_of, ranking_of, rows, votes_of
 
 NAMES = [
     "H-AP", "H-AP(alpha=2)", "NDCG", "NDCG@5", "ASI", "AP:kind", "AP:supercategory", "AP:landmark",
     "mAP@R:landmark", "mAP@100:landmark", "R@1:kind", "R@10", "TR@5:supercategory", "H-R@10",
     "H-P@3", "wAP", "wAP(weights=0.2/0.3/0.5)", "ASI:kind", "ASI:landmark", "P@4:kind", "P@30",
-    "mMP@5:supercategory", "mMP@30",
+    "mMP@5:supercategory", "mMP@30", "MS", "HOPS", "HOPS@7", "AHD@5", "AHD@300",
+    "hP@5", "hR@5", "hF@5",
 ]  # fmt: skip
 LEVELS = ["kind", "supercategory", "landmark"]
 pytestmark = pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
@@ -53,6 +55,12 @@ def by_hand(name, scores, levels):
         "TR": lambda: metrics.tr_at_k(scores, levels, at, k),
         "H-R": lambda: metrics.h_recall_at_k(scores, levels, 3, k),
         "H-P": lambda: metrics.h_precision_at_k(scores, levels, 3, k),
+        "MS": lambda: metrics.mistake_severity(scores, levels, 3),
+        "HOPS": lambda: metrics.hops(scores, levels, 3, k),
+        "AHD": lambda: metrics.hierarchical_distance_at_k(scores, levels, 3, k),
+        "hP": lambda: metrics.set_overlap_at_k(scores, levels, 3, k, "precision"),
+        "hR": lambda: metrics.set_overlap_at_k(scores, levels, 3, k, "recall"),
+        "hF": lambda: metrics.set_overlap_at_k(scores, levels, 3, k),
         "wAP": lambda: metrics.weighted_ap(scores, levels, parse(name).weights or [1 / 3] * 3),
     }[parse(name).metric]()
 
@@ -94,7 +102,16 @@ def test_json_says_means_sizes_and_skipped() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*NAMES, "H-AP(alpha=1.23456789)", "wAP(weights=0.123456789/2)"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *NAMES,
+        "H-AP(alpha=1.23456789)",
+        "wAP(weights=0.123456789/2)",
+        "H-AP(query=1)",
+        "H-R(query=1)@3",
+    ],
+)
 def test_a_name_parses_back(name) -> None:
     assert str(parse(name)) == name
 
@@ -104,13 +121,63 @@ def test_a_name_parses_back(name) -> None:
     [
         ("MAP@R", "nearest is 'mAP'"), ("R", "needs @k"), ("AP@5", "takes no @k"),
         ("NDCG:kind", "takes no level"), ("R@0", "1 or more"), ("NDCG(alpha=1)", "takes no option"),
-        ("R@R", "only mAP"), ("H-AP(alpha=x)", "not a number"),
+        ("R@R", "only mAP"), ("H-AP(query=2)", "query is 1"), ("wAP(query=1)", "takes weights"),
+        ("H-AP(alpha=x)", "not a number"),
         ("wAP(weights=0.2,0.8)", "separated by '/'"),
     ],
 )  # fmt: skip
 def test_a_name_that_says_no_metric_is_refused(name, text) -> None:
     with pytest.raises(UsageError, match=text):
         parse(name)
+
+
+def test_h_ap_with_the_query_counted_is_its_loop() -> None:
+    make = torch.Generator().manual_seed(1)
+    labels = torch.randint(0, 3, (12, 2), generator=make)
+    vectors = torch.randn(12, 5, generator=make, dtype=torch.float64)
+    found = metrics.evaluate(vectors, labels, vectors, labels, ["H-AP(query=1)"], exclude_self=True)
+    scores, levels = vectors @ vectors.T, shared_levels(labels, labels, exclude_self=True)
+    for i, (s, x) in enumerate(rows(scores, levels)):
+        rel = [0.0, *(level / 2 / max(1, sum(x == level) + (level == 2)) for level in (1, 2))]
+        wanted = h_ap_of(ranking_of(s, x), rel)
+        assert found.per_query["H-AP(query=1)"][i].item() == pytest.approx(wanted, nan_ok=True)
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 40])
+@pytest.mark.parametrize("exclude_self", [False, True])
+def test_consistency_counts_the_votes_of_the_first_images(k, exclude_self) -> None:
+    vectors, labels = embeddings(30, 3, dim=12)
+    names = [f"HC@{k}", f"HCA@{k}", "R@1"]
+    sides = vectors, labels, vectors, labels
+    found = metrics.evaluate(*sides, names, exclude_self=exclude_self)
+    order = (vectors @ vectors.T).argsort(1, descending=True).tolist()
+    every = shared_levels(labels, labels, exclude_self=exclude_self)
+    for i, row in enumerate(order):
+        first = [labels[j].tolist() for j in row if j != i or not exclude_self][:k]
+        right = bool((every[i] == 3).any())
+        wanted = votes_of(first, labels[i].tolist())
+        values = [found.per_query[name][i].item() for name in names[:2]]
+        assert values == pytest.approx([wanted[0], wanted[1] if right else np.nan], nan_ok=True)
+    if k == 1:
+        torch.testing.assert_close(found.per_query["HCA@1"], found.per_query["R@1"], equal_nan=True)
+    if k == 8:
+        assert 0 < found.mean()["HCA@8"] < found.mean()["HC@8"] < 1
+
+
+def test_a_class_is_its_whole_path_wherever_ids_are_counted_from_0() -> None:
+    labels = torch.tensor([[0, 0], [1, 0], [1, 1]])  # the two classes 0 have different parents
+    gallery = torch.tensor([[3.0, 0.0], [2.0, 0.0], [1.0, 0.0]])
+    found = metrics.evaluate(gallery[:1], labels[:1], gallery, labels, ["HC@3", "HCA@3"])
+    assert found.mean() == {"HC@3": 0.0, "HCA@3": 0.0}  # most have kind 1, the first class is of 0
+
+
+def test_consistency_needs_the_first_images() -> None:
+    vectors, labels = torch.eye(3), torch.tensor([[0], [0], [1]])
+    ranking = metrics.rank_gallery(vectors, labels, vectors, labels, first=2)
+    assert ranking.evaluate(["HCA@2"], gallery_labels=labels).mean()["HCA@2"] == 1.0
+    for given in ({}, {"gallery_labels": labels}):
+        with pytest.raises(ShapeError, match="rank with first=3"):
+            ranking.evaluate(["HC@3"], **given)
 
 
 def test_an_unknown_level_is_refused_before_any_work() -> None:

@@ -9,7 +9,7 @@ import torch
 from hgld.errors import InvalidData, ShapeError
 from hgld.ranking import interchange, metrics
 from hgld.ranking.levels import shared_levels
-from hgld.ranking.parts import count_others, join, positives_of, rank_parts
+from hgld.ranking.parts import merge_parts, rank_part
 
 SOLUTION = ["id,images,Usage", "q1,a b,Public", "q2,c,Private", "q3,None,Ignored", "q4,d,Public"]
 
@@ -129,14 +129,37 @@ def test_no_cut_off_is_refused() -> None:
         interchange.kaggle_score({}, ["id,images,Usage", "q,a,Public"], k=0)
 
 
-@pytest.mark.parametrize("step", ["positives", "others"])
-def test_parts_with_nan_are_refused(step) -> None:
+@pytest.mark.parametrize(
+    ("factor", "message"),
+    [(torch.nan, "nan or inf"), (torch.ones(1, dtype=torch.float64), r"convert by \.float\(\)")],
+)
+def test_parts_with_nan_or_in_double_precision_are_refused(factor, message) -> None:
     vectors, labels = torch.eye(2), torch.zeros(2, 1).long()
-    found = positives_of(vectors, labels, vectors, labels)
-    with pytest.raises(ShapeError, match="nan or inf"):
-        if step == "positives":
-            positives_of(vectors * torch.nan, labels, vectors, labels)
-        count_others(found, vectors * torch.nan, labels, vectors, labels)
+    with pytest.raises(ShapeError, match=message):
+        rank_part(vectors * factor, labels, vectors, labels)
+
+
+def test_parts_smaller_than_the_first_ranks_give_the_rows_of_all() -> None:
+    torch.manual_seed(0)
+    gallery, labels = torch.randn(9, 4), torch.arange(9)[:, None] // 3
+    whole = metrics.rank_gallery(gallery[:4], labels[:4], gallery, labels, first=8)
+    parts = [
+        rank_part(gallery[:4], labels[:4], gallery[a : a + 3], labels[a : a + 3], None, 8, a)
+        for a in (0, 3, 6)
+    ]
+    found = merge_parts(parts)
+    assert found.first[:, :8].tolist() == whole.first.tolist()
+    assert (
+        found.evaluate(["HC@8"], gallery_labels=labels).mean()
+        == whole.evaluate(["HC@8"], gallery_labels=labels).mean()
+    )
+
+
+def test_parts_for_different_queries_are_refused() -> None:
+    vectors, labels = torch.eye(3), torch.zeros(3, 1).long()
+    found = [rank_part(vectors[:n], labels[:n], vectors, labels) for n in (2, 3)]
+    with pytest.raises(ShapeError, match="expected the same queries"):
+        merge_parts(found)
 
 
 NAMES = ["H-AP", "NDCG", "ASI", "AP:1", "AP:3", "mAP@R:2", "R@1:3"]
@@ -153,20 +176,20 @@ def test_a_gallery_in_parts_has_the_ranking_of_the_whole(cuts, exclude_self) -> 
     labels[:, 1] += 3 * labels[:, 0]
     labels[:, 2] += 3 * labels[:, 1]
     query, q_labels = (gallery, labels) if exclude_self else (gallery[:20] + 1 / 16, labels[:20])
-    whole = metrics.rank_gallery(query, q_labels, gallery, labels, exclude_self)
+    whole = metrics.rank_gallery(query, q_labels, gallery, labels, exclude_self, first=7)
     edges = [90 * i // cuts for i in range(cuts + 1)]
     parts = []
     for a, b in pairwise(edges):
         numbers = torch.arange(len(query))
         inside = (numbers >= a) & (numbers < b)
         own = torch.where(inside, numbers - a, -1) if exclude_self else None
-        parts.append((query, q_labels, gallery[a:b], labels[a:b], own))
-    positives = join([positives_of(*part) for part in reversed(parts)])
-    found = rank_parts(positives, [count_others(positives, *part) for part in parts])
+        parts.append((query, q_labels, gallery[a:b], labels[a:b], own, 7, a))
+    found = merge_parts([rank_part(*part) for part in reversed(parts)])
     assert found.counts.tolist() == whole.counts.tolist()
     assert found.levels.tolist() == whole.levels.tolist()
-    assert found.counts.tolist() == whole.counts.tolist()
-    one, two = found.evaluate(NAMES), whole.evaluate(NAMES)
+    assert found.first.tolist() == whole.first.tolist()
+    names = [*NAMES, "HC@7", "HCA@5"]
+    one, two = (one.evaluate(names, gallery_labels=labels) for one in (found, whole))
     assert one.mean() == pytest.approx(two.mean(), nan_ok=True, abs=0)
     direct = metrics.ndcg(query @ gallery.T, shared_levels(q_labels, labels, exclude_self))
     torch.testing.assert_close(one.per_query["NDCG"], direct, equal_nan=True)

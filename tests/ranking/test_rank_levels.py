@@ -72,3 +72,10 @@ def test_inverted_queries_are_counted() -> None:
     # 9 images on level 2 weigh 1/9 each, 2 images on level 1 weigh 1/4 each
     counts = torch.tensor([[0, 2, 9], [0, 2, 2], [0, 0, 9]])
     assert levels.inverted_queries(levels.relevance_table(counts), counts) == 1
+
+
+def test_a_query_counted_among_the_relevant_lowers_its_finest_level_only() -> None:
+    counts = torch.tensor([[5, 2, 3], [4, 1, 0]])
+    found = levels.relevance_table(counts, count_query=True)
+    assert found.tolist() == [[0.0, 0.25, 0.25], [0.0, 0.5, 0.0]]
+    assert counts.tolist() == [[5, 2, 3], [4, 1, 0]]

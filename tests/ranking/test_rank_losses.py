@@ -1,5 +1,7 @@
 """Losses of scores and levels: against float64 loops, by hand, and by finite differences."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking import losses
+from hgld.ranking.blackbox import interpolated_loss
 from hgld.ranking.steps import SigmoidStep, UpperStep
 from tests.ranking.ranking_oracles import random_pairs, rel_of, rows, sup_loss
 
@@ -126,6 +129,15 @@ def test_smooth_ap_by_hand() -> None:
     found = losses.smooth_ap(scores, torch.tensor([[1, 0, 0]]))
     rank = 1 + 1 / (1 + np.exp(-1.0)) + 1 / (1 + np.exp(30.0))
     assert found.item() == pytest.approx(1 - 1 / rank, rel=1e-12)
+
+
+def test_smooth_ap_is_the_papers_pseudocode() -> None:
+    scores, levels = random_pairs(6, num_levels=1, absent=0.0)
+    found = losses.smooth_ap(scores, levels)
+    for i, (s, x) in enumerate(rows(scores, levels)):
+        soft = 1 / (1 + np.exp(-(s[None] - s[:, None]) / 0.01)) * (1 - np.eye(len(s)))
+        rank, among = 1 + soft.sum(1), 1 + (soft * x[None]).sum(1)
+        assert found[i].item() == pytest.approx(1 - (x * among / rank).sum() / x.sum())
 
 
 def test_smooth_h_ap_is_smooth_ap_with_one_level() -> None:
@@ -357,6 +369,29 @@ def test_a_step_without_slope_takes_differences_beyond_float32() -> None:
     assert scores.grad is not None and not scores.grad.any()
 
 
+def test_ties_count_as_the_step_says_without_kernels() -> None:
+    scores = torch.zeros(1, 5000)  # as many as a kernel takes
+    levels = (torch.arange(5000) < 2).to(torch.int8)[None]
+    half = losses.sup_ap(scores, levels, UpperStep(tie=0.5)).item()
+    assert half == pytest.approx(1 - 2 / (2 + 0.5 * 4998))
+    assert losses.sup_ap(scores, levels).item() == pytest.approx(1 - 2 / (2 + 4998))
+
+
+def test_smooth_ap_pushes_positives_apart_and_sup_ap_does_not() -> None:
+    levels = torch.tensor([[1, 1, 0]])  # Fig. 8 of ROADMAP: a negative far above two positives
+
+    def slopes(loss) -> list[float]:
+        scores = torch.tensor([[0.70, 0.71, 0.84]], dtype=torch.float64, requires_grad=True)
+        return torch.autograd.grad(loss(scores, levels).sum(), scores)[0][0].tolist()
+
+    first, second, negative = slopes(losses.smooth_ap)
+    assert first < 0 < second == pytest.approx(-first, rel=1e-3) and abs(negative) < 1e-3
+    first, second, negative = slopes(losses.sup_ap)
+    assert first < 0 and second < 0 < negative
+    flat = slopes(lambda s, x: losses.sup_ap(s, x, SigmoidStep()))  # Fig. 9a
+    assert max(map(abs, flat)) < 1e-3
+
+
 def test_levels_above_the_declared_number_are_refused() -> None:
     with pytest.raises(ShapeError, match=r"expected -1\.\.2"):
         losses.sup_h_ap(torch.zeros(1, 1), torch.tensor([[3]]), num_levels=2)
@@ -403,6 +438,73 @@ def test_blackbox_gradient_of_a_mean_is_that_of_algorithm_1(seed) -> None:
     expected = algorithm_1(scores.numpy(), levels.numpy(), 4.0)
     assert abs(expected).max() > 0
     np.testing.assert_allclose(leaf.grad, expected, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["blackbox_ap", "blackbox_recall"])
+def test_undivided_ranks_need_a_lambda_as_many_times_as_large(name) -> None:
+    scores, levels = random_pairs(4, queries=6, gallery=20, num_levels=1, absent=0.0)
+    found = []
+    for lam, ranks in ((4.0, "share"), (80.0, "count")):
+        leaf = scores.clone().requires_grad_()
+        value = ALL[name](leaf, levels, lam=lam, ranks=ranks)
+        found.append((value, torch.autograd.grad(value.sum(), leaf)[0]))
+    torch.testing.assert_close(*found)
+    with pytest.raises(ShapeError, match="'share' or 'count'"):
+        ALL[name](scores, levels, ranks="shares")
+
+
+def test_the_interpolated_loss_has_the_gradient_of_algorithm_1() -> None:
+    make = torch.Generator().manual_seed(0)
+    points = torch.randn(30, 6, generator=make, dtype=torch.float64).requires_grad_()
+    weights = torch.randn(6, generator=make, dtype=torch.float64)
+    found = interpolated_loss(points, weights, lam=0.3)
+    (gradient,) = torch.autograd.grad(found.sum(), points)
+    for y, value, slope in zip(points.detach().numpy(), found, gradient, strict=True):
+        a = weights.numpy()
+        rank, moved = (np.array([(x >= v).sum() for v in x]) for x in (y, y + 0.3 * a))
+        assert value.item() == pytest.approx(moved @ a - (y @ rank - y @ moved) / 0.3)
+        np.testing.assert_allclose(slope, (moved - rank) / 0.3, atol=1e-12)
+
+
+def test_ranks_are_the_permutation_with_the_least_product() -> None:
+    points = torch.randn(20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    orders = torch.tensor([*permutations(range(1, 6))], dtype=torch.float64)
+    for y in points:
+        best = orders[(orders @ y).argmin()]  # Eq. 11
+        # the loss a . rk(y) with a unit vector a is one rank
+        ranks = [interpolated_loss(y, unit, 1e-12).item() for unit in torch.eye(5).double()]
+        assert ranks == pytest.approx(best.tolist(), abs=1e-3)
+
+
+def test_blackbox_ap_of_a_long_list_forms_no_pairs() -> None:
+    make = torch.Generator().manual_seed(0)
+    scores = torch.rand(1, 300_000, generator=make).requires_grad_()
+    levels = (torch.rand(1, 300_000, generator=make) < 0.01).to(torch.int8)
+    losses.blackbox_ap(scores, levels).sum().backward()  # all pairs would take 360 GB
+    assert scores.grad is not None and bool(scores.grad.any())
+
+
+def test_the_interpolated_loss_is_continuous_and_tends_to_the_loss() -> None:
+    line = torch.linspace(-1, 1, 4001, dtype=torch.float64)
+    points = torch.stack([line, 0.3 - line, torch.full_like(line, 0.1)], 1)
+    weights = torch.tensor([1.0, -0.5, 0.2], dtype=torch.float64)
+    steps = interpolated_loss(points, weights, lam=0.5).diff().abs()
+    assert steps.max() < 0.02  # the loss itself jumps by 0.3 and more
+    exact = (points[:, None] >= points[:, :, None]).double().sum(2) @ weights
+    near = interpolated_loss(points, weights, lam=1e-6)
+    assert (near - exact).abs().median() < 1e-9
+
+
+def test_the_recall_loss_is_the_weighted_sum_over_all_k() -> None:
+    scores, levels = random_pairs(3, queries=5, gallery=30, num_levels=1, absent=0.0)
+    k = np.arange(1, 31)
+    decays = {"log": np.log1p(1 / k), "loglog": np.log1p(np.log1p(1 / k) / (1 + np.log(k)))}
+    for weight, weights in decays.items():
+        found = losses.blackbox_recall(scores, levels, margin=0.0, weight=weight)
+        for i, (s, x) in enumerate(rows(scores, levels)):
+            above = [(s[x == 0] > v).sum() for v in s[x > 0]]  # r_i, Eq. 17
+            missed = [np.mean([r >= k for r in above]) for k in range(1, 31)]  # L@K, Eq. 18
+            assert found[i].item() == pytest.approx(np.dot(weights, missed))  # Eq. 19
 
 
 @pytest.mark.parametrize("name", ["blackbox_ap", "blackbox_recall"])

@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
+from scipy.stats import pearsonr
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
-from hgld.ranking import metrics
+from hgld.ranking import metrics, structure
 from hgld.ranking.rankings import rank_columns
 from tests.ranking import ranking_oracles as oracle
 
@@ -55,6 +56,14 @@ def test_every_metric_is_its_loop(seed, ties) -> None:
         "asi_2": metrics.Ranking.of(by_rank, L).evaluate(["ASI:2"]).per_query["ASI:2"],
         "p_at_4": metrics.precision_at_k(scores, levels, 2, 4),
         "mmp_at_4": metrics.precision_at_k(scores, levels, 2, 4, modified=True),
+        "ms": metrics.mistake_severity(scores, levels, L),
+        "hops": metrics.hops(scores, levels, L),
+        "hops_at_4": metrics.hops(scores, levels, L, 4),
+        "ahd_at_4": metrics.hierarchical_distance_at_k(scores, levels, L, 4),
+        "ahd_at_30": metrics.hierarchical_distance_at_k(scores, levels, L, 30),
+        "hp_at_4": metrics.set_overlap_at_k(scores, levels, L, 4, "precision"),
+        "hr_at_4": metrics.set_overlap_at_k(scores, levels, L, 4, "recall"),
+        "hf_at_4": metrics.set_overlap_at_k(scores, levels, L, 4),
     }
     for i, (s, x) in enumerate(oracle.rows(scores, levels)):
         ranked = oracle.ranking_of(s, x)
@@ -74,7 +83,13 @@ def test_every_metric_is_its_loop(seed, ties) -> None:
             "mmp_at_4": sum(x > 0 for x in binary[: min(4, right)]) / min(4, right)
             if right
             else math.nan,
+            "ms": 1 - ranked[0] / L if L in ranked and ranked[0] < L else math.nan,
+            **oracle.of_paths(ranked, L, 4),
+            "hops": oracle.hops_of(ranked),
+            "hops_at_4": oracle.hops_of(ranked, 4),
+            "ahd_at_30": sum(1 - x / L for x in ranked) / len(ranked),
         }
+        assert set(expected) == set(found)
         for name, value in expected.items():
             assert found[name][i].item() == pytest.approx(value, abs=1e-12, nan_ok=True), name
 
@@ -197,3 +212,55 @@ def test_decomposability_gap_by_hand() -> None:
         scores, levels, batches, lambda s, x: metrics.average_precision(s, x, 1)
     )
     assert gap.item() == pytest.approx(1.0 - (1 + 2 / 3) / 2)
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),  # found by the authors' notebook, of classes
+    [
+        ((0, 1, 1, 2, 2, 2, 3), 1.0),
+        ((1, 0, 2, 1, 3, 2, 2), 0.46846846846846846),
+        ((3, 2, 2, 0, 1, 2, 1), 0.0),
+        ((0, 2, 1, 3, 1, 2, 2), 0.7657657657657657),
+    ],
+)
+def test_hops_of_classes_is_that_of_its_authors(order, expected) -> None:
+    levels = torch.tensor([[3 - step for step in order]])
+    found = metrics.hops(torch.linspace(1, 0, 7)[None], levels, L)
+    assert found.item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_hops_needs_two_levels_to_order() -> None:
+    scores = torch.rand(2, 3)
+    assert metrics.hops(scores, torch.tensor([[2, 2, 2], [0, 0, -1]]), L).isnan().all()
+
+
+def test_cpcc_is_the_correlation_of_distances_of_means_and_of_the_tree() -> None:
+    labels = torch.tensor([[0, 0], [0, 0], [0, 1], [1, 2], [1, 2], [1, 3]])
+    vectors = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    means = [vectors[labels[:, 1] == c].double().mean(0) for c in range(4)]
+    pairs = [(i, j) for i in range(4) for j in range(i)]
+    apart = [float((means[i] - means[j]).norm()) for i, j in pairs]
+    tree = [1.0 if i // 2 == j // 2 else 2.0 for i, j in pairs]
+    assert metrics.cpcc(vectors, labels) == pytest.approx(pearsonr(apart, tree).statistic)
+    assert math.isnan(metrics.cpcc(vectors[:3], labels[:3]))
+    with pytest.raises(ShapeError, match="embeddings have shape"):
+        metrics.cpcc(vectors, labels[:2])
+
+
+def test_cpcc_of_many_classes_is_found_in_blocks(monkeypatch) -> None:
+    labels = torch.arange(40)[:, None] // torch.tensor([10, 1])
+    vectors = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    whole = metrics.cpcc(vectors, labels)
+    monkeypatch.setattr(structure, "ROWS", 7)
+    assert metrics.cpcc(vectors, labels) == pytest.approx(whole, abs=1e-12)
+
+
+def test_votes_are_counted_level_by_level_and_the_nearest_settles_ties() -> None:
+    gallery = torch.tensor([[0, 0], [0, 1], [1, 2], [1, 2]])
+    first = torch.tensor([[0, 1, 2, 3], [2, 3, 0, 1], [0, 2, 3, 1], [0, 1, 3, 2]])
+    expected = []
+    for row in first.tolist():
+        votes = [[int(gallery[i, level]) for i in row] for level in (0, 1)]
+        expected.append([max(v, key=lambda x, v=v: (v.count(x), -v.index(x))) for v in votes])
+    assert metrics.vote_paths(first, gallery).tolist() == expected
+    assert expected[0] == [0, 2]  # not a path of the tree

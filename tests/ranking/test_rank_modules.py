@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from itertools import combinations
 
 import pytest
 import torch
@@ -34,6 +35,8 @@ MODULES = {
     "BlackBoxAP": (losses.BlackBoxAP(level=1), losses.blackbox_ap),
     "BlackBoxRecall": (
         losses.BlackBoxRecall(level=1, include_self=True), losses.blackbox_recall),
+    "SupCon": (losses.SupCon(0.2, level=1, include_self=True), lambda s, x: losses.sup_con(
+        s, x, 0.2)),
 }  # fmt: skip
 
 
@@ -98,15 +101,24 @@ def test_roadmap_by_pairs_weighs_both_parts(calibration) -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_happier_is_sup_h_ap_and_cross_entropy_of_cosines() -> None:
+ROD = {
+    "HAPPIER": (losses.HAPPIER(2, 4, 6, lam=0.2), losses.SupHAP(2)),
+    "ROADMAP": (losses.ROADMAP(0.2, num_classes=4, dim=6), losses.SupAP()),
+    "RODNDCG": (losses.RODNDCG(2, 4, 6, lam=0.2), losses.SupNDCG(2)),
+    "RODRecall": (losses.RODRecall(0.2, num_classes=4, dim=6), losses.SupRecall()),
+}
+
+
+@pytest.mark.parametrize("name", ROD)
+def test_a_decomposable_loss_is_its_rank_loss_and_cross_entropy_of_cosines(name) -> None:
     embeddings, labels = batch()
-    module = losses.HAPPIER(2, 4, 6, lam=0.2).double()
+    module, rank = copy.deepcopy(ROD[name])
+    module = module.double()
     unit = F.normalize(embeddings, dim=1)
     logits = unit @ F.normalize(module.proxies, dim=1).T / 0.05
     own = logits.exp()[torch.arange(12), labels[:, 1]]
-    expected = (
-        0.8 * losses.SupHAP(2)(embeddings, labels) - 0.2 * (own / logits.exp().sum(1)).log().mean()
-    )
+    entropy = -(own / logits.exp().sum(1)).log().mean()
+    expected = 0.8 * rank(embeddings, labels) + 0.2 * entropy
     torch.testing.assert_close(module(embeddings, labels), expected)
 
 
@@ -152,11 +164,19 @@ PROXIES = {
     "RODRecall": lambda: losses.RODRecall(num_classes=4, dim=4),
     "HAPPIER": lambda: losses.HAPPIER(2, 4, 4),
     "RODNDCG": lambda: losses.RODNDCG(2, 4, 4),
+    "ProxyAnchor": lambda: losses.ProxyAnchor(4, 4),
+    "ArcFace": lambda: losses.ArcFace(4, 4, scale=8.0),
+    "SubCenterArcFace": lambda: losses.SubCenterArcFace(4, 4, scale=8.0),
+    "CosFace": lambda: losses.CosFace(4, 4, scale=8.0),
+    "HierarchicalProxies": lambda: losses.HierarchicalProxies(4, 4, CLASSES, (0.5, 2.0), 0.2),
+    "CLCD": lambda: losses.CLCD(2, 4),
+    "CLCD-ICR": lambda: losses.CLCD(2, 4, "independent"),
     "Sigma-NSM": lambda: losses.LevelSum([losses.NormSoftmax(2, 4), losses.NormSoftmax(4, 4)]),
 }
 OTHERS = {
     "PooledCalibration": lambda: losses.PooledCalibration(),
     "XBMContrastive": lambda: losses.XBMContrastive(),
+    "HiMulCon": lambda: losses.HiMulCon(2, temperature=0.5),
     "Triplet": lambda: losses.Triplet(),
     "FastAP": lambda: losses.FastAP(),
     "SmoothRecall": lambda: losses.SmoothRecall(tau=0.1),
@@ -177,6 +197,93 @@ def test_every_other_loss_passes_finite_differences_by_embeddings_and_proxies(na
 
     assert bool(names) == (name in PROXIES)
     assert torch.autograd.gradcheck(loss, (embeddings, *given), eps=1e-7, atol=2e-4)
+
+
+def recall_of_mixtures(embeddings, labels, refs, ref_labels, seed, ks, tau=0.1):
+    """R@k with the mixtures of all pairs of a class on both sides, query by query."""
+    unit = torch.nn.functional.normalize(embeddings, dim=1)
+    gallery = unit if refs is None else torch.nn.functional.normalize(refs, dim=1)
+    ref_labels = labels if refs is None else ref_labels
+    pairs = [(i, j) for i, j in combinations(range(len(unit)), 2) if labels[i] == labels[j]]
+    shares = torch.rand(len(pairs), 1, generator=torch.Generator().manual_seed(seed)).double()
+    mixed = [s * unit[i] + (1 - s) * unit[j] for (i, j), s in zip(pairs, shares, strict=True)]
+    queries, gallery = torch.stack([*unit, *mixed]), torch.stack([*gallery, *mixed])
+    own = [labels[i] for i, _ in pairs]
+    paths, ref_paths = [*labels, *own], [*ref_labels, *own]
+    found = []
+    for q, query in enumerate(queries):
+        itself = q if refs is None else len(gallery) - len(mixed) + q - len(unit)
+        others = [
+            g for g in range(len(gallery)) if g != itself or (refs is not None and q < len(unit))
+        ]
+        scores = gallery[others] @ query
+        levels = torch.tensor([int(ref_paths[g] == paths[q]) for g in others])
+        if bool(levels.any()):
+            found.append(losses.smooth_recall(scores[None], levels[None], ks, tau=tau))
+    return torch.cat(found).mean()
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_similarity_mixup_ranks_the_mixtures_of_every_pair_of_a_class(memory) -> None:
+    torch.manual_seed(0)
+    embeddings = torch.randn(7, 3, dtype=torch.float64)
+    labels = torch.tensor([0, 0, 0, 1, 1, 2, 3])
+    refs = torch.randn(5, 3, dtype=torch.float64) if memory else None
+    ref_labels = torch.tensor([0, 1, 2, 3, 4]) if memory else None
+    module = losses.SmoothRecall(ks=(1, 2), tau=0.1, mixup=True)
+    for call in (1, 2):
+        given = (refs, ref_labels[:, None]) if memory else ()
+        found = module(embeddings, labels[:, None], *given)
+        expected = recall_of_mixtures(embeddings, labels, refs, ref_labels, call, (1, 2))
+        torch.testing.assert_close(found, expected)
+    resumed = losses.SmoothRecall(ks=(1, 2), tau=0.1, mixup=True)
+    resumed.load_state_dict(module.state_dict())
+    given = (embeddings, labels[:, None])
+    torch.testing.assert_close(resumed(*given), module(*given))
+    assert losses.SmoothRecall().state_dict() == {}
+
+
+def test_similarity_mixup_passes_finite_differences() -> None:
+    embeddings, labels = batch(3, size=6, dim=4)
+
+    def loss(e):
+        return losses.SmoothRecall(tau=0.1, mixup=True)(e, labels)
+
+    assert torch.autograd.gradcheck(loss, (embeddings,), eps=1e-7, atol=2e-4)
+
+
+@pytest.mark.parametrize("refiner", ["accumulated", "independent"])
+def test_concepts_pull_the_pairs_whose_finest_level_is_theirs(refiner) -> None:
+    torch.manual_seed(0)
+    embeddings, labels = batch(3, size=7, dim=8)
+    module = losses.CLCD(2, 8, refiner).double()
+    found = module(embeddings, labels)
+    standard = F.normalize(embeddings, dim=1)
+    standard = (standard - standard.mean(0)) / (standard.var(0, unbiased=False) + 1e-5).sqrt()
+    fine = module.reduce[0](standard)
+    coarse = module.reduce[1](fine if refiner == "accumulated" else standard)
+    pulled, pushed = {1: [], 2: []}, []
+    for i in range(7):
+        for j in set(range(7)) - {i}:
+            shared = int((labels[i] == labels[j]).cumprod(0).sum())
+            concept = module.recover[0](fine[i]) if shared == 2 else module.recover[1](coarse[i])
+            cosine = F.cosine_similarity(concept, standard[j], dim=0)
+            (pulled[shared] if shared else pushed).append(cosine)
+    means = [torch.stack(cosines).mean() for cosines in (pulled[2], pulled[1], pushed)]
+    torch.testing.assert_close(found, (means[2] - means[0] - means[1]) / 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"), [((3, 7), "3 levels need 8"), ((2, 8, "other"), "refiner is 'other'")]
+)
+def test_concepts_need_numbers_and_a_known_refiner(given, says) -> None:
+    with pytest.raises(ShapeError, match=says):
+        losses.CLCD(*given)
+
+
+def test_concepts_refuse_embeddings_of_another_dimension() -> None:
+    with pytest.raises(ShapeError, match="embeddings have 5 dimensions; dim is 4"):
+        losses.CLCD(2, 4)(torch.randn(2, 5), torch.zeros(2, 2, dtype=torch.long))
 
 
 EVERY = {name: (lambda module=module: module) for name, (module, _) in MODULES.items()}
@@ -279,6 +386,12 @@ def test_losses_are_found_in_inference_mode(name) -> None:
     [
         lambda: losses.Triplet(margin=float("nan")),
         lambda: losses.FastAP(bins=0),
+        lambda: losses.SupCon(temperature=0.0),
+        lambda: losses.HiMulCon(2, weights=(1.0,)),
+        lambda: losses.HiMulCon(2, weights=(1.0, -1.0)),
+        lambda: losses.ProxyAnchor(3, 4, scale=-1.0),
+        lambda: losses.ArcFace(0, 4),
+        lambda: losses.HierarchicalProxies(4, 4, CLASSES, weights=(1.0,)),
         lambda: UpperStep(offset=-1.0),
     ],
 )
@@ -305,7 +418,14 @@ def test_a_batch_of_one_image_a_class_is_warned_of_once(include_self) -> None:
 
 
 @pytest.mark.parametrize(
-    "loss", [losses.Triplet, losses.FastAP, losses.PooledCalibration, losses.XBMContrastive]
+    "loss",
+    [
+        losses.Triplet,
+        losses.FastAP,
+        losses.PooledCalibration,
+        losses.XBMContrastive,
+        lambda: losses.HiMulCon(1),
+    ],
 )
 def test_a_loss_of_pairs_warns_once_of_a_batch_of_one_image_a_class(loss) -> None:
     module, labels = loss(), torch.tensor([[0], [1], [2]])

@@ -9,7 +9,7 @@ import torch
 
 from hgld.ranking import losses, metrics
 from hgld.ranking.kernels.device import whole_products
-from hgld.ranking.parts import positives_of
+from hgld.ranking.parts import rank_part
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
     not torch.cuda.is_available(), reason="no GPU"))]  # fmt: skip
@@ -47,7 +47,7 @@ RUNS = {
     "evaluate": lambda e, x: metrics.evaluate(e, x, e, x, ["AP:1"], exclude_self=True).per_query[
         "AP:1"
     ],
-    "parts": lambda e, x: torch.from_numpy(positives_of(e, x, e, x).scores),
+    "parts": lambda e, x: torch.from_numpy(rank_part(e, x, e, x).runs >> 8).long(),
 }
 
 
@@ -113,6 +113,6 @@ def test_rounding_is_off_until_the_last_of_two_threads_has_left(device) -> None:
 def test_parts_of_a_gallery_in_half_precision_are_scored_in_float32(dtype) -> None:
     vectors, labels = (part[:8] for part in batch("cpu"))
     half = vectors.to(dtype)
-    found = positives_of(half, labels, half, labels).scores
-    wide = positives_of(half.float(), labels, half.float(), labels).scores
+    found = rank_part(half, labels, half, labels).runs
+    wide = rank_part(half.float(), labels, half.float(), labels).runs
     assert found.dtype == wide.dtype and (found == wide).all()

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from hgld.errors import ShapeError
 from hgld.ranking import evaluation, metrics
-from hgld.ranking.evaluation import ClassRanges
 from hgld.ranking.kernels.rank_cpu import rank_rows
-from hgld.ranking.levels import count_levels, shared_levels
+from hgld.ranking.levels import ClassRanges, count_levels, shared_levels
 from hgld.ranking.rankings import Ranking, rank_columns
 
 NAMES = ["H-AP", "NDCG", "ASI", "AP:1", "mAP@R:2", "mAP@3:1", "R@2:3", "TR@4:2", "wAP", "H-P@2"]

@@ -1,6 +1,8 @@
 """What training needs around a loss: memory, parts of a batch, baselines, presets."""
 
 import inspect
+import itertools
+import math
 import os
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 import torch
 import torch.distributed
 import torch.nn.functional as F
-from pytorch_metric_learning.losses import NormalizedSoftmaxLoss, ProxyNCALoss
+from pytorch_metric_learning.losses import NormalizedSoftmaxLoss, ProxyNCALoss, SupConLoss
 from torch import nn
 
 from hgld.errors import ShapeError, UsageError
@@ -239,9 +241,114 @@ def test_triplets_by_hand() -> None:
     assert found.item() == pytest.approx(0.75**0.5 - 0.45, abs=1e-6)
 
 
+@pytest.mark.parametrize("mining", ["all", "semi-hard"])
+def test_mined_triplets_are_those_of_a_loop(mining: str) -> None:
+    batch = F.normalize(images(), dim=1)
+    cosines, classes = batch @ batch.T, LABELS[:, 1].tolist()
+    violations = [
+        float(cosines[a, n] - cosines[a, p]) + 0.4
+        for a, p, n in itertools.permutations(range(8), 3)
+        if classes[a] == classes[p] != classes[n]
+        and cosines[a, n] - cosines[a, p] + 0.4 > 0
+        and (mining == "all" or cosines[a, n] < cosines[a, p])
+    ]
+    found = baselines.Triplet(0.4, mining)(images(), LABELS)
+    assert violations
+    assert found.item() == pytest.approx(sum(violations) / len(violations))
+
+
 def test_fast_ap_is_zero_for_perfect_embeddings() -> None:
     labels = torch.tensor([[0], [0], [1], [1]])
     assert baselines.FastAP()(torch.eye(2)[[0, 0, 1, 1]], labels).item() == pytest.approx(0.0)
+
+
+def test_sup_con_is_the_librarys_but_also_learns_from_a_batch_of_one_class() -> None:
+    batch = images()
+    found = losses.SupCon()(batch, LABELS)
+    torch.testing.assert_close(found, SupConLoss()(batch, LABELS[:, 1]))
+    alike = torch.zeros(8, 1, dtype=torch.long)
+    assert losses.SupCon()(batch, alike) > 1.0 and SupConLoss()(batch, alike[:, 0]) == 0.0
+
+
+@pytest.mark.parametrize("constraint", [False, True])
+def test_hi_mul_con_is_its_loop(constraint) -> None:
+    batch, weights, t = F.normalize(images(), dim=1), (0.5, 2.0), 0.3
+    cosines = (batch @ batch.T).tolist()
+
+    def pair(i, p):
+        others = sum(math.exp(cosines[i][a] / t) for a in range(8) if a != i)
+        return -math.log(math.exp(cosines[i][p] / t) / others)
+
+    expected, worst = 0.0, -math.inf
+    for level in (2, 1):
+        pairs = {
+            i: [p for p in range(8) if p != i and bool((LABELS[i] == LABELS[p])[:level].all())]
+            for i in range(8)
+        }
+        floor = worst if constraint else -math.inf
+        means = [sum(max(pair(i, p), floor) for p in of) / len(of) for i, of in pairs.items()]
+        expected += weights[level - 1] * sum(means) / len(means) / 2
+        worst = max(pair(i, p) for i, of in pairs.items() for p in of)
+    found = losses.HiMulCon(2, weights, t, constraint)(images(), LABELS)
+    assert found.item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_hi_mul_con_of_one_level_is_sup_con() -> None:
+    found = losses.HiMulCon(1, weights=(1.0,), temperature=0.1)(images(), LABELS[:, :1])
+    torch.testing.assert_close(found, losses.SupCon()(images(), LABELS[:, :1]))
+
+
+def face_of(name, cosines, own):
+    """The logits of a margin loss, class by class."""
+    logits = [4.0 * cosine for cosine in cosines]
+    angle = math.acos(cosines[own]) + 0.5
+    arc = math.cos(angle) if angle <= math.pi else cosines[own] - 0.5 * math.sin(0.5)
+    logits[own] = 4.0 * (cosines[own] - 0.35 if name == "CosFace" else arc)
+    return logits
+
+
+@pytest.mark.parametrize("name", ["ArcFace", "CosFace", "SubCenterArcFace"])
+def test_a_loss_of_the_arcface_family_is_its_loop(name) -> None:
+    torch.manual_seed(0)
+    loss = getattr(losses, name)(4, 5, scale=4.0).double()
+    (vectors,) = loss.parameters()  # (D, C K)
+    cosines = F.normalize(images(), dim=1) @ F.normalize(vectors, dim=0)
+    total = 0.0
+    for row, own in zip(
+        cosines.view(8, 4, -1).amax(2).tolist(), LABELS[:, 1].tolist(), strict=True
+    ):
+        logits = face_of(name, row, own)
+        total += math.log(sum(map(math.exp, logits))) - logits[own]
+    assert loss(images(), LABELS).item() == pytest.approx(total / 8, abs=1e-9)
+
+
+def test_proxy_anchor_is_its_loop() -> None:
+    torch.manual_seed(0)
+    loss = losses.ProxyAnchor(6, 5, margin=0.2, scale=3.0).double()  # two classes have no image
+    (proxies,) = loss.parameters()
+    cosines = (F.normalize(images(), dim=1) @ F.normalize(proxies, dim=1).T).T.tolist()
+    near = far = 0.0
+    for proxy, row in enumerate(cosines):
+        own = [s for s, x in zip(row, LABELS[:, 1], strict=True) if x == proxy]
+        other = [s for s, x in zip(row, LABELS[:, 1], strict=True) if x != proxy]
+        near += math.log(1.0 + sum(math.exp(-3.0 * (s - 0.2)) for s in own))
+        far += math.log(1.0 + sum(math.exp(3.0 * (s + 0.2)) for s in other))
+    assert loss(images(), LABELS).item() == pytest.approx(near / 4 + far / 6, abs=1e-9)
+
+
+def test_hierarchical_proxies_are_a_softmax_over_the_means_of_each_level() -> None:
+    torch.manual_seed(0)
+    paths = torch.tensor([[0, 0], [0, 1], [1, 2], [1, 3]])
+    loss = losses.HierarchicalProxies(4, 5, paths, weights=(0.5, 2.0), eta=0.2).double()
+    fine = F.normalize(loss.proxies, dim=1)
+    coarse = torch.stack([fine[:2].mean(0), fine[2:].mean(0)])
+    parts = [
+        losses.proxy_calibration(images(), LABELS[:, level], proxies, eta=0.2)
+        for level, proxies in enumerate((coarse, fine))
+    ]
+    torch.testing.assert_close(loss(images(), LABELS), 0.5 * parts[0] + 2.0 * parts[1])
+    with pytest.raises(ShapeError, match="expected the same path"):
+        loss(images(), LABELS * torch.tensor([0, 1]))
 
 
 def test_a_level_sum_gives_each_level_its_own_labels() -> None:

@@ -9,6 +9,7 @@ from hgld.config import Download, FetchOptions, SourceOptions, StageContext, loa
 from hgld.images import shrink_jpeg
 from hgld.shards.tar import scan_tar
 from hgld.sources.gldv2 import collect
+from tests.sources.made_set import in_memory
 
 pytestmark = pytest.mark.real
 PIPELINE = Path(__file__).parent / "washington.toml"
@@ -22,7 +23,7 @@ def washington(real_data: Path) -> Path:
 def test_washington_is_collected_whole(washington: Path, tmp_path: Path) -> None:
     options = load_pipeline(PIPELINE).collect
     context = StageContext("2026-11-21", tmp_path, SourceOptions(folder=washington), tmp_path)
-    tables = collect(washington, options=options, context=context)
+    tables = in_memory(collect(washington, options=options, context=context))
     landmarks, images, queries, dropped = tables
     assert (len(landmarks), len(images), len(queries), len(dropped)) == (844, 4625, 0, 0)
     assert images["landmark_id"].nunique() == 296
@@ -40,7 +41,7 @@ def test_washington_is_collected_whole(washington: Path, tmp_path: Path) -> None
 def test_washington_is_split_by_landmark(washington: Path, tmp_path: Path) -> None:
     options = load_pipeline(PIPELINE).collect
     context = StageContext("2026-11-21", tmp_path, SourceOptions(folder=washington), tmp_path)
-    _, images, _, _ = collect(washington, options=options, context=context)
+    images = in_memory(collect(washington, options=options, context=context))[1]
     train = set(images[images["split"] == "train"]["landmark_id"])
     held = set(images[images["split"] == "evaluation"]["landmark_id"])
     assert not train & held

@@ -25,7 +25,7 @@ from hgld.pipeline.stages import stage_names
 from tests.mediawiki.scraping import environment
 from tests.rehearsal.road_scene import Servers, decide, prepare_labels
 
-__all__ = ["LEGS", "Kill", "Leg", "Road", "Spent", "draw_kills"]
+__all__ = ["LEGS", "Kill", "Leg", "Road", "Spent", "draw_kills", "records"]
 
 PIPELINE = "pipelines/gldv2.toml"
 SMALL = (  # what the pipeline file is overridden with, so that two cores can do it in a minute
@@ -203,7 +203,7 @@ class Road:
         for path in [*self.work.rglob("*"), *(self.folder / "labels").rglob("*")]:
             name = path.relative_to(self.folder)
             if path.is_file() and not any(part.startswith(".") for part in name.parts):
-                found[str(name)] = _records(path) if path.name == "lock.json" else hash_file(path)
+                found[str(name)] = records(path) if path.name == "lock.json" else hash_file(path)
         return found
 
 
@@ -216,7 +216,7 @@ def _alive() -> Iterator[tuple[int, int]]:
                 yield int(stat.parent.name), int(group)
 
 
-def _records(lock: Path) -> str:
+def records(lock: Path) -> str:
     """What a lock says of the stages, without how long they took and when files were written."""
     stages = json.loads(lock.read_text())["stages"]
     return json.dumps([{**record, "seconds": 0} for record in stages.values()])

@@ -5,6 +5,7 @@ the end every decision is accounted for. Two minutes on one core.
 """
 
 import csv
+import json
 import shutil
 import signal
 import subprocess
@@ -18,10 +19,8 @@ import pandas as pd
 import pytest
 
 from tests.hierarchy.test_review_live import Colleague, rows_of, serving
-from tests.hierarchy.test_review_page import Road, chromium, hgld
+from tests.hierarchy.test_review_page import Road, hgld, hgld_without_date
 from tests.rehearsal.test_review_size import PIPELINE, write
-
-__all__ = ["chromium"]  # a fixture
 
 # the word of a value says who decides it: "first" and "second" both while the server is killed,
 # "old" Ben and an old sheet, "git" Ann and a branch
@@ -160,6 +159,11 @@ def test_three_people_two_kills_and_a_merge_lose_no_decision(
         code, errors = third.end()
         assert code == 20 and "conflict" not in errors, errors
     assert len(rows_of(made)) == DECISIONS + CONFLICTS
+    log = json.loads(hgld_without_date("reviews", "log", *made.at, "--json").stdout)
+    made_by = Counter((entry["source"], entry["who"]) for entry in log)
+    sheets = {("cy.csv", "Cy"): 1, ("late.csv", "Cy"): 1}
+    assert made_by == {("page", "Ann"): 1, ("page", "Ben"): 1, **sheets}  # a sitting is an entry
+    assert sum(sum(entry["counts"].values()) for entry in log) == DECISIONS + CONFLICTS
     with (made.work / "review.csv").open(encoding="utf-8-sig", newline="") as file:
         final = Counter(
             (row["instance_of"].split()[0], row["decision"]) for row in csv.DictReader(file)

@@ -10,7 +10,7 @@ from hgld.report import write_report
 from tests.made_run import MadeRun, context
 
 CHARTS = {"levels", "recall", "alpha", "map", "confusion", "losses"}
-CHARTS |= {"sizes", "groups", "sunburst", "shares"}
+CHARTS |= {"icicle", "sizes", "groups", "sunburst", "shares"}
 
 
 def write(run: MadeRun, out: Path | None = None, **options: Any) -> Path:

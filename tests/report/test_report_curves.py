@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hgld.ranking import metrics
-from hgld.report.curves import ALPHAS, batch_sizes, gaps_by_batch, measure_curves
+from hgld.ranking.curves import ALPHAS, batch_sizes, gaps_by_batch, measure_curves
 
 
 def ranked(queries: int, gallery: int, levels: int, seed: int = 0) -> np.ndarray:

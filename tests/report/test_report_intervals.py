@@ -7,7 +7,7 @@ import pytest
 
 from hgld.errors import InvalidData
 from hgld.report.intervals import Intervals, measure_intervals
-from hgld.report.metrics_table import metric_rows
+from hgld.report.metrics_table import best_run, metric_rows
 from hgld.report.page import describe_seeds
 
 OPEN, CLOSED = ({"classes": {"queries": 3, "trained_on": n}} for n in (0, 1))
@@ -153,6 +153,13 @@ def test_the_mark_is_shared_by_all_that_may_be_as_good_as_the_best() -> None:
     found = evaluation(rows)
     marks = [row.best for row in metric_rows(found, measure_intervals(rows, found))]
     assert marks == [(True,), (True,), (False,)]
+
+
+def test_of_a_distance_the_least_mean_is_marked() -> None:
+    rows = table({"a": [0.5, 0.7, 0.6], "c": [0.1, 0.2, 0.1]}).assign(metric="AHD@5")
+    found = evaluation(rows, metrics=["AHD@5"])
+    marks = [row.best for row in metric_rows(found, measure_intervals(rows, found))]
+    assert marks == [(False,), (True,)] and best_run(found) == "c"
 
 
 def test_an_interval_ends_where_the_metric_does() -> None:

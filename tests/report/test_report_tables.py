@@ -62,6 +62,8 @@ def test_columns_of_charts_are_of_like_height_and_wide_ones_stand_between() -> N
         for columns in arrange([*charts, wide, chart("e", 2)])
     ]
     assert names == [[["a", "d"], ["b", "c"]], [["w"]], [["e"]]]
+    three = [chart(name, 3) for name in "abc"]
+    assert arrange(three) == [[[three[0]], [three[1]]], [[three[2]]]]  # none beside a hole
 
 
 @pytest.mark.parametrize("depth", [1, 3])

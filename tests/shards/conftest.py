@@ -1,8 +1,10 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
 
+from tests.object_store import Bucket, Proxy, proxy_to
 from tests.shards.shard_world import World, make_world
 
 
@@ -14,3 +16,13 @@ def world(tmp_path: Path) -> World:
 @pytest.fixture
 def build(tmp_path: Path) -> Callable[[list[int]], World]:
     return lambda sizes: make_world(tmp_path, sizes)
+
+
+@pytest.fixture
+def proxy(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy through which this process reaches the bucket."""
+    with proxy_to(bucket.endpoint) as found:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", found.address)
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        yield found
+    fsspec.get_filesystem_class("s3").clear_instance_cache()

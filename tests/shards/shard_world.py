@@ -63,7 +63,7 @@ class World:
             context=replace(self.context(f"{out}-state"), force=force),
             out=self.folder / out,
         )
-        return self.folder / out, dropped
+        return self.folder / out, dropped.read()
 
 
 def make_world(folder: Path, sizes: list[int], **images: Any) -> World:

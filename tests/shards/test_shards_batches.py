@@ -1,4 +1,5 @@
 from collections import Counter
+from hashlib import sha256
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from hgld.shards.batches import (
     plan_epoch,
 )
 from hgld.shards.sampling import count_rows, deal_rows
-from hgld.shards.shard_plan import plan_shards
+from hgld.shards.shard_plan import plan_split
 from hgld.shards.window import draw_groups_from_window
 
 sizes = st.lists(st.integers(1, 40), min_size=4, max_size=30)
@@ -117,19 +118,12 @@ def samples_of(
 ) -> Samples:
     """Class i has sizes[i] images, laid out as the writer would."""
     finest = np.repeat(np.arange(len(sizes)), sizes)
-    table = pd.DataFrame(
-        {
-            "split": "train",
-            "image_id": [f"{i:06d}" for i in range(len(finest))],
-            "level_1": finest // classes_of_a_group,
-            "level_2": finest,
-            "expected_bytes": 1e6,
-        }
-    )
-    table = plan_shards(
-        table, run_length=run_length, shard_bytes=1.01e6 * len(finest) / shards, seed=0
-    )
-    return Samples.of_index(table)
+    labels = np.column_stack([finest // classes_of_a_group, finest]).astype(np.int32)
+    size = 1e6 * len(finest)
+    plan = plan_split(labels, size, split="train", run_length=run_length,
+                      shard_bytes=1.01 * size / shards, seed=0)  # fmt: skip
+    shard = np.repeat(np.arange(len(plan.shards) - 1, dtype=np.int32), np.diff(plan.shards))
+    return Samples(labels[plan.order], plan.runs, shard)
 
 
 def require_exact(plan: np.ndarray, samples: Samples, options: BatchOptions) -> None:
@@ -526,3 +520,59 @@ def test_lanes_with_too_few_classes_are_refused() -> None:
     samples = samples_of([8, 8, 8, 8], shards=1)
     with pytest.raises(InvalidData, match="2 lanes cannot fill one batch"):
         plan_epoch(samples, BatchOptions(4, 4, order="shards", lanes=2), seed=0, epoch=0)
+
+
+# Recorded when every plan was one table of 64-bit numbers.
+RECORDED: dict[str, tuple[dict[str, Any], str]] = {
+    "random": ({}, "a9da1711d0d15b78"),
+    "repeat": ({"small_classes": "repeat"}, "981817950090d02c"),
+    "pad": ({"images_per_class": 8, "small_classes": "pad"}, "d58a41d4319157df"),
+    "cap": ({"images_cap": 8}, "3e4e2a99a2f698ef"),
+    "groups": ({"groups_per_batch": 2}, "61692ee18b07e7c2"),
+    "combination": ({"groups_per_batch": 2, "batches_per_combination": 2}, "d2086c299aadfe30"),
+    "shards": ({"order": "shards", "window": 64}, "32d17237c726397f"),
+    "lanes": (
+        {"order": "shards", "window": 64, "lanes": 2, "small_classes": "repeat"},
+        "d487e7c02cd50f07",
+    ),
+}
+
+
+def recorded_samples(count: int = 20_000) -> Samples:
+    random = np.random.default_rng(0)
+    classes = np.sort(random.integers(0, 2500, count))
+    random.permutation(count)
+    labels = np.column_stack([classes % 40 % 3, classes % 40, classes])
+    begins = (classes[1:] != classes[:-1]) | (np.arange(1, count) % 7 == 0)
+    runs = np.r_[0, np.cumsum(begins)]
+    order = np.lexsort((runs, runs % 11))
+    return Samples(labels[order], runs[order], (runs % 11)[order])
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_plan_is_the_recorded_one(name: str) -> None:
+    changes, digest = RECORDED[name]
+    options = BatchOptions(**{"classes_per_batch": 16, "images_per_class": 4, **changes})
+    samples = recorded_samples()
+    plan = plan_epoch(samples, options, seed=3, epoch=1)
+    assert plan.dtype == np.int64
+    assert sha256(plan.tobytes()).hexdigest()[:16] == digest
+    batches = BatchPlan(samples, options, seed=3)
+    for step in (0, len(plan) - 1):
+        first = batches.steps_of(1)[0]
+        assert batches.at(first + step).rows.tolist() == plan[step].tolist()
+
+
+def test_the_fingerprint_is_the_recorded_one_for_any_integers() -> None:
+    samples = recorded_samples()
+    short = Samples(*(array.astype(np.int32) for array in vars(samples).values()))
+    for held in (samples, short):
+        found = BatchPlan(held, BatchOptions(16, 4), seed=3).fingerprint
+        assert found[:16] == "f64f431c0e34db9c"
+
+
+def test_many_swaps_drawn_in_pieces_are_those_drawn_at_once() -> None:
+    whole = np.random.default_rng(5).integers(0, 999_983, (7_001, 2))
+    random = np.random.default_rng(5)
+    parts = [random.integers(0, 999_983, (n, 2)) for n in (3_001, 1_024, 2_976)]
+    assert np.array_equal(np.concatenate(parts), whole)

@@ -2,8 +2,10 @@ import json
 import subprocess
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import webdataset
+from pyarrow import parquet
 
 from hgld.errors import InvalidData, MissingInput
 from hgld.shards import read_index, read_manifest, verify_shards
@@ -139,3 +141,43 @@ def test_the_brace_string_names_the_shards(shards: Path) -> None:
     brace = read_manifest(shards)["splits"]["train"]["brace"]
     files = webdataset.shardlists.expand_urls(brace)
     assert sorted(files) == sorted(p.name for p in shards.glob("train-*.tar"))
+
+
+def test_a_shard_is_a_row_group_of_the_index_and_can_be_read_alone(shards: Path) -> None:
+    whole = read_index(shards)
+    metadata = parquet.read_metadata(shards / "index.parquet")
+    names = list(dict.fromkeys(whole["shard"]))
+    assert metadata.num_row_groups == len(names) > 1
+    for name in names:
+        rows = read_index(shards, [name], ["key", "level_1", "run"])
+        expected = whole.loc[whole["shard"] == name, ["key", "level_1", "run"]]
+        pd.testing.assert_frame_equal(rows, expected.reset_index(drop=True))
+
+
+def test_an_index_in_one_row_group_gives_the_rows_of_a_shard_too(shards: Path) -> None:
+    whole = read_index(shards)
+    put_index(shards, whole)
+    name = whole["shard"].iloc[-1]
+    expected = whole[whole["shard"] == name].reset_index(drop=True)
+    pd.testing.assert_frame_equal(read_index(shards, [name]), expected)
+
+
+def test_a_part_of_another_index_than_the_manifests_is_refused(shards: Path) -> None:
+    whole = read_index(shards)
+    whole.assign(run=0).to_parquet(shards / "index.parquet")
+    with pytest.raises(InvalidData, match=r"is not the index that manifest\.json was written with"):
+        read_index(shards, [whole["shard"].iloc[0]], ["key"])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"shards": ["train-999999.tar"]}, r"has no rows of train-999999\.tar"),
+        ({"columns": ["colour"]}, "column 'colour' is missing"),
+    ],
+)
+def test_a_shard_or_column_that_the_index_lacks_is_named(
+    shards: Path, given: dict[str, list[str]], message: str
+) -> None:
+    with pytest.raises(InvalidData, match=message):
+        read_index(shards, **given)

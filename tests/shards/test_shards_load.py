@@ -363,8 +363,7 @@ def test_names_with_blanks_and_letters_beyond_ascii_are_read_anywhere(tmp_path: 
     ("folder", "options", "says"),
     [
         ("here", {"reader": "Indexed"}, "reader is 'Indexed'; expected one of indexed, stream"),
-        ("http://host/shards", {}, 'http://host/shards: a URL needs reader="stream"'),
-        (Path("http://host/shards"), {}, 'a URL needs reader="stream"'),
+        (Path("http://host/shards"), {}, "given as text"),
         (Path("http://host/shards"), {"reader": "stream"}, "given as text"),
         ("here", {"undecodable_budget": -1}, "undecodable_budget is -1; expected 0 or more"),
     ],

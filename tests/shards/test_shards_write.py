@@ -119,6 +119,15 @@ def test_shards_hold_equally_many_runs(world: World) -> None:
     assert runs.max() - runs.min() <= 1
 
 
+def test_the_bytes_do_not_depend_on_the_rows_that_are_held_at_a_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = world.export("whole")
+    monkeypatch.setattr("hgld.shards.export_plan.PART", 7)
+    in_parts, _ = world.export("in_parts")
+    assert content(in_parts) == content(whole)
+
+
 def test_same_input_gives_the_same_bytes_whatever_the_order_and_processes(world: World) -> None:
     first, _ = world.export("one")
     world.images = world.images.sample(frac=1, random_state=1)

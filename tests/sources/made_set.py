@@ -2,11 +2,15 @@
 
 import io
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 
+import pandas as pd
+
+from hgld.artifacts import LargeTable
 from hgld.config import CollectOptions
 
-__all__ = ["OPTIONS", "write_set", "write_tar"]
+__all__ = ["OPTIONS", "in_memory", "write_set", "write_tar"]
 
 OPTIONS = CollectOptions(
     train_csv="train.csv",
@@ -71,3 +75,8 @@ def write_tar(path: Path, image_ids: list[str], format_: int = tarfile.USTAR_FOR
             member = tarfile.TarInfo(f"{'/'.join(image_id[:3])}/{image_id}.jpg")
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
+
+
+def in_memory(tables: Iterable[pd.DataFrame | LargeTable]) -> tuple[pd.DataFrame, ...]:
+    """What collect returns, with the large tables read."""
+    return tuple(t.read() if isinstance(t, LargeTable) else t for t in tables)

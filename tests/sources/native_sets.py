@@ -6,6 +6,7 @@ headers, folder names. A test may write one of the files again to have it otherw
 
 import io
 import json
+import pickle
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +19,15 @@ __all__ = [
     "write_cub",
     "write_dyml",
     "write_gldv2",
+    "write_ijb_c",
+    "write_ilias",
     "write_inaturalist",
     "write_product",
+    "write_revisited",
+    "write_sfm_120k",
     "write_sop",
+    "write_uned",
+    "write_vggface2",
 ]
 
 SPECIES = {  # category id: supercategory, then the ranks from kingdom to genus
@@ -68,6 +75,151 @@ def write_sop(folder: Path, photos: int = 4) -> Path:
                 draw(folder / path, number)
                 lines.append(f"{number} {class_id} {group} {path}")
         write(folder / f"Ebay_{name}.txt", lines)
+    return folder
+
+
+def write_in_shop(folder: Path, photos: int = 4) -> Path:
+    """Eight items of two categories; the last four have a query and their other photos."""
+    places = ("MEN/Shorts", "WOMEN/Shorts")
+    lines = []
+    for item in range(1, 9):
+        for shot in range(photos):
+            path = f"img/{places[item % 2]}/id_{item:08d}/{shot:02d}_1_front.jpg"
+            draw(folder / "Img" / path, 10 * item + shot)
+            side = "train" if item < 5 else "query" if shot == 0 else "gallery"
+            lines.append(f"{path}    id_{item:08d} {side}")
+    head = [str(len(lines)), "image_name item_id evaluation_status"]
+    write(folder / "Eval" / "list_eval_partition.txt", [*head, *lines])
+    return folder
+
+
+def write_vehicle_id(folder: Path, photos: int = 4) -> Path:
+    """Vehicles 1 to 4 train, 5 and 6 are the small test set, 5 to 8 the others."""
+    lists: dict[str, list[str]] = {"train_list": [], "test_list_800": []}
+    lists |= {"test_list_1600": [], "test_list_2400": []}
+    for vehicle in range(1, 9):
+        small = ["test_list_800"] if vehicle < 7 else []
+        of = ["train_list"] if vehicle < 5 else [*small, "test_list_1600", "test_list_2400"]
+        for shot in range(photos):
+            image = f"{100 * vehicle + shot:07d}"
+            draw(folder / "image" / f"{image}.jpg", 10 * vehicle + shot)
+            for name in of:
+                lists[name].append(f"{image} {vehicle}")
+    for name, lines in lists.items():
+        write(folder / "train_test_split" / f"{name}.txt", lines)
+    return folder
+
+
+def write_sfm_120k(folder: Path, photos: int = 4) -> Path:
+    """Models 1 to 4 train, models 1 and 2 of the other table are searched for."""
+    tables = {}
+    for side, models in (("train", 4), ("val", 2)):
+        clusters = [model for model in range(1, models + 1) for _ in range(photos)]
+        ids = [f"{side == 'val':d}{number:039x}" for number in range(len(clusters))]
+        for number, photo_id in enumerate(ids):
+            place = folder / "ims" / photo_id[-2:] / photo_id[-4:-2] / photo_id[-6:-4]
+            draw(place / photo_id, 1000 * (side == "val") + number)
+        tables[side] = {"cids": ids, "cluster": clusters, "qidxs": [0], "pidxs": [1]}
+    (folder / "retrieval-SfM-120k.pkl").write_bytes(pickle.dumps(tables))
+    return folder
+
+
+def write_revisited(folder: Path) -> Path:
+    """Two queries, parts of photos that the gallery has not, and six photos of the gallery."""
+    for number, name in enumerate(("all_souls_000013", "worcester_000001", *map(str, range(6)))):
+        draw(folder / "jpg" / f"{name}.jpg", 1000 * number)
+    gnd = [
+        {"bbx": [3.5, 4.2, 40.1, 36.0], "easy": [0], "hard": [1], "junk": [2]},
+        {"bbx": [0.0, 0.0, 30.0, 40.0], "easy": [3], "hard": [4], "junk": []},
+    ]
+    names = {"qimlist": ["all_souls_000013", "worcester_000001"], "imlist": [*map(str, range(6))]}
+    (folder / "gnd_roxford5k.pkl").write_bytes(pickle.dumps({**names, "gnd": gnd}))
+    return folder
+
+
+FACES = "TEMPLATE_ID,SUBJECT_ID,FILENAME,SIGHTING_ID,FACE_X,FACE_Y,FACE_WIDTH,FACE_HEIGHT,GENDER"
+
+
+def write_ijb_c(folder: Path) -> Path:
+    """Persons 1 and 2 in one gallery, 3 and 4 in the other; a probe of each, photos and a video."""
+    lists: dict[str, list[str]] = {"gallery_G1": [], "gallery_G2": [], "probe_mixed": []}
+    shot = 0
+    for person in (1, 2, 3, 4):
+        gallery = "gallery_G1" if person < 3 else "gallery_G2"
+        for name, template, media in ((gallery, person, 2), ("probe_mixed", 10 + person, 3)):
+            for sighting in range(media):
+                for _ in range(2 if sighting == 0 else 1):  # the first is a video
+                    path = f"frames/{shot}.png" if sighting == 0 else f"img/{shot}.png"
+                    draw(folder / path, 100 * person + shot)
+                    row = f"{template},{person},{path},{100 * template + sighting},8,5,20,24,1"
+                    lists[name].append(row)
+                    shot += 1
+    for name, rows in lists.items():
+        write(folder / "protocols" / f"ijbc_1N_{name}.csv", [FACES, *rows])
+    pairs = [f"{person},{10 + other}" for person in (1, 2, 3, 4) for other in (1, 2, 3, 4)]
+    write(folder / "protocols" / "ijbc_11_G1_G2_matches.csv", pairs)
+    return folder
+
+
+def write_vggface2(folder: Path, photos: int = 4) -> Path:
+    """Identities 2 to 5 train, 1 and 9 are searched for."""
+    for side, identities in (("train", (2, 3, 4, 5)), ("test", (1, 9))):
+        lines = [f"n{i:06d}/{shot:04d}_01.jpg" for i in identities for shot in range(photos)]
+        for number, line in enumerate(lines):
+            draw(folder / side / line, 1000 * (side == "test") + number)
+        write(folder / f"{side}_list.txt", lines)
+    return folder
+
+
+ILIAS = {  # object: its classes, coarse to fine
+    "bold_bimp_000": ("product", "food", "cake"),
+    "cozy_mib_225": ("product", "food", "other"),
+    "bright_biff_052": ("landmark", "public art", "other"),
+    "zippy_zootlenibble_999": ("toy", "stuffed", "plushie"),
+}
+
+
+def write_ilias(folder: Path, photos: int = 3) -> Path:
+    """Four objects with a query and three positives each, and a tar of two distractors."""
+    taxonomy: dict[str, dict[str, dict[str, list[str]]]] = {}
+    queries, positives = [], []
+    for number, (name, (domain, category, finest)) in enumerate(ILIAS.items()):
+        objects = taxonomy.setdefault(domain, {}).setdefault(category, {}).setdefault(finest, [])
+        objects.append(name)
+        code = name[-3:]
+        queries.append(f"{name}/query/Q{code}_00.jpg,1")
+        positives += [f"{name}/pos/P{code}_{shot:02d}.jpg,0.25,{shot}" for shot in range(photos)]
+        draw(folder / "ilias_core" / queries[-1].partition(",")[0], 10 * number)
+        for shot, line in enumerate(positives[-photos:], start=1):
+            draw(folder / "ilias_core" / line.partition(",")[0], 10 * number + shot)
+    write(folder / "image_ids" / "image_query_ids.txt", queries)
+    write(folder / "image_ids" / "positive_ids.txt", positives)
+    (folder / "taxonomy.json").write_text(json.dumps(taxonomy), encoding="utf-8")
+    (folder / "yfcc100m").mkdir(exist_ok=True)
+    with tarfile.open(folder / "yfcc100m" / "yfcc100m_0000.tar", "w") as tar:
+        for number in range(2):
+            member = tarfile.TarInfo(f"{number:06d}.jpg")
+            data = photo(500 + number)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return folder
+
+
+def write_uned(folder: Path, photos: int = 3) -> Path:
+    """Cars search among themselves, works of art in an index; class numbers count from 0."""
+    sides = {"cars": ("train", "val", "test"), "met": ("train", "val", "test", "index")}
+    for number, (domain, names) in enumerate(sides.items()):
+        for at, name in enumerate(names):
+            entries = []
+            for class_id in range(3):
+                for shot in range(photos):
+                    path = f"{domain}/{name}/{class_id}_{shot}.jpg"
+                    draw(folder / "images" / path, 1000 * number + 100 * at + 10 * class_id + shot)
+                    several = domain == "met" and name == "test"
+                    entries.append({"path": path, "class_id": [class_id] if several else class_id})
+            file = folder / "info_files" / domain / f"{name}.json"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(entries), encoding="utf-8")
     return folder
 
 

@@ -2,7 +2,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from hashlib import md5
 from pathlib import Path
@@ -23,7 +23,7 @@ from hgld.sources.fetch import (
     plan_downloads,
     sample_bandwidth,
 )
-from hgld.tasks import watched_by
+from hgld.tasks import Label, watched_by
 from tests.drip import dripping
 from tests.sources.file_server import Files, serve_files
 from tests.sources.small_disk import small_disk
@@ -328,6 +328,21 @@ def test_several_files_are_loaded_at_a_time_and_no_more(
     several = options(url, many).model_copy(update={"parallel": 3})
     fetch_files(options=several, context=context)
     assert files.at_once == 3
+
+
+def test_progress_counts_the_bytes_that_are_here(url: str, context: StageContext) -> None:
+    seen = list[str]()
+
+    def watch(items: Iterable[Any], label: Label, total: int | None, done: int) -> Iterator[Any]:
+        assert callable(label)
+        seen.append(label())
+        yield from items
+        seen.append(label())
+
+    with watched_by(watch):
+        fetch_files(options=options(url), context=context)
+    assert seen[-1].startswith("601 kB of 601 kB, ") and seen[-1].endswith("B/s")
+    assert len(seen) == 2
 
 
 def test_a_part_of_the_numbered_files_can_be_fetched(

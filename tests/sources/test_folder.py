@@ -332,3 +332,42 @@ def test_a_file_whose_name_has_another_unicode_form_is_hinted_at(context: StageC
     details = dict(zip(dropped["reason"], dropped["detail"], strict=True))
     assert "a file is there whose name looks the same" in details["not in folder"]
     assert set(details) == {"not in folder", "not in csv"}
+
+
+def sub_folders(context: StageContext, *files: str) -> tuple[StageContext, Path]:
+    """A folder of these files without a CSV, and the context of a pipeline that names none."""
+    folder = context.source.folder
+    assert folder is not None
+    for file in files:
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"jpeg")
+    source = context.source.model_copy(update={"labels_csv": ""})
+    return dataclasses.replace(context, source=source), folder
+
+
+def test_without_a_csv_the_first_folder_is_the_class(context: StageContext) -> None:
+    context, folder = sub_folders(context, "red fox/a.jpg", "red fox/x/b.jpg", "elk/c.png", "d.jpg")
+    landmarks, images, _, dropped = collected(context, folder)
+    assert landmarks["name"].tolist() == ["elk", "red fox"]
+    assert sorted(images["image_id"]) == ["elk/c.png", "red fox/a.jpg", "red fox/x/b.jpg"]
+    assert dropped[["image_id", "reason"]].to_numpy().tolist() == [["d.jpg", "empty label"]]
+
+
+def test_first_folders_named_as_splits_are_the_splits(context: StageContext) -> None:
+    context, folder = sub_folders(context, "train/elk/a.jpg", "val/fox/b.jpg", "test/cod/c.jpg")
+    landmarks, images, *_ = collected(context, folder)
+    assert landmarks["name"].tolist() == ["cod", "elk", "fox"]
+    assert sorted(images["split"]) == ["evaluation", "train", "validation"]
+
+
+def test_class_folders_whose_names_look_the_same_are_refused(context: StageContext) -> None:
+    context, folder = sub_folders(context, "Caf\u00e9/a.jpg", "Cafe\u0301/b.jpg")
+    with pytest.raises(InvalidData, match=r"class .* looks like .*; write each name in one way"):
+        collected(context, folder)
+
+
+def test_a_folder_without_sub_folders_is_refused_with_what_to_do(context: StageContext) -> None:
+    context, folder = sub_folders(context, "a.jpg")
+    with pytest.raises(InvalidData, match=r"no image in a sub-folder; .*source\.labels_csv"):
+        collected(context, folder)

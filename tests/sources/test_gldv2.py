@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 import pytest
@@ -9,7 +10,7 @@ from hgld.errors import InvalidData, UsageError
 from hgld.sources import gldv2
 from hgld.sources.gldv2 import collect, name_landmark
 from hgld.tasks import watched_by
-from tests.sources.made_set import FILES, OPTIONS, write_set, write_tar
+from tests.sources.made_set import FILES, OPTIONS, in_memory, write_set, write_tar
 
 Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
@@ -21,14 +22,14 @@ def options(**changes: object) -> CollectOptions:
 def collected(context: StageContext, changes: CollectOptions = OPTIONS) -> Tables:
     """What collect returns, each table checked as the runner checks it."""
     assert context.source.folder is not None
-    tables = collect(context.source.folder, options=changes, context=context)
+    tables = in_memory(collect(context.source.folder, options=changes, context=context))
     names = ("landmarks", "images", "queries", "images_dropped")
     for name, table in zip(names, tables, strict=True):
         declared = ARTIFACTS[name]
         assert isinstance(declared, Table)
         assert list(table.columns) == list(declared.columns)
         declared.check(table, Path(name))
-    return tables
+    return cast(Tables, tables)
 
 
 def folder_of(context: StageContext) -> Path:
@@ -202,6 +203,37 @@ def test_landmarks_to_hold_out_may_be_listed_by_id(context: StageContext) -> Non
     assert set(held["landmark_id"]) == {0, 2}
 
 
+def test_any_white_space_separates_the_ids_of_the_clean_list(context: StageContext) -> None:
+    cells = "\xa00000000000000001\u300000000000000000a2\u2003"
+    write_set(folder_of(context), clean__csv=f"landmark_id,images\n5,{cells}\n")
+    _, images, _, _ = collected(context)
+    train = images[images["split"] == "train"]
+    assert list(train["image_id"]) == ["0000000000000001", "00000000000000a2"]
+
+
+def test_a_credit_of_any_white_space_is_unknown(context: StageContext) -> None:
+    rows = "id,url,author,license,title\n00000000000000a3,,\u3000,\u2028,\u2003 \n"
+    write_set(folder_of(context), attribution__csv=rows)
+    _, images, _, _ = collected(context)
+    about = images.set_index("image_id").loc["00000000000000a3"]
+    assert list(about[["author", "license", "title"]]) == ["unknown"] * 3
+
+
+def test_a_set_may_have_one_image(context: StageContext) -> None:
+    write_set(folder_of(context), clean__csv="landmark_id,images\n7,00000000000000a3\n")
+    absent = ("index_image_csv", "retrieval_solution_csv", "index_tars", "test_tars")
+    part = options(**dict.fromkeys(absent, ""))
+    _, images, _, _ = collect(folder_of(context), options=part, context=context)
+    ARTIFACTS["images"].write(images, context.state / "images.parquet")
+    assert len(pd.read_parquet(context.state / "images.parquet")) == 1
+
+
+def test_the_index_may_have_a_landmark_with_number_minus_one(context: StageContext) -> None:
+    write_set(folder_of(context), index__csv="id,landmark_id\nb1,-1\nb2,5\nb3,6\n")
+    _, images, _, _ = collected(context)
+    assert images.set_index("image_id").loc["c3", "landmark_id"] == -1
+
+
 def test_files_that_are_not_part_of_the_set_are_left_out(context: StageContext) -> None:
     write_set(folder_of(context))
     absent = ("train_category_csv", "train_attribution_csv", "index_category_csv",
@@ -221,7 +253,7 @@ def test_the_second_run_opens_no_tar(
 ) -> None:
     write_set(folder_of(context))
     first = collected(context)
-    monkeypatch.setattr(gldv2, "scan_tar", None)
+    monkeypatch.setattr(gldv2, "list_stems", None)
     second = collected(context)
     assert all(a.equals(b) for a, b in zip(first, second, strict=True))
 
@@ -286,3 +318,43 @@ def test_relevant_ids_of_no_index_image_are_printed(context: StageContext) -> No
     with watched_by(None, said.append):
         collected(context)
     assert "1 relevant ids are those of no index image, such as 'b' in row 4" in "".join(said)
+
+
+def test_tars_without_members_change_no_image(context: StageContext) -> None:
+    folder = write_set(folder_of(context))
+    expected = collected(context)
+    for part in ("index", "test"):
+        write_tar(folder / f"{part}_.tar", [])  # read before the others
+    for table, before in zip(collected(context), expected, strict=True):
+        pd.testing.assert_frame_equal(table, before)
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "dropped_by"),
+    [
+        ("exclude", "landmark_id\n5\n", "in list.csv"),
+        ("exclude", "image_id,cosine\n0000000000000001,0.9\n00000000000000a2,1\n", "in list.csv"),
+        ("only", "landmark_id,images\n7,00000000000000a3 00000000000000a4\n", "not in list.csv"),
+    ],
+)
+def test_a_list_leaves_training_images_out(
+    option: str, content: str, dropped_by: str, context: StageContext, tmp_path: Path
+) -> None:
+    write_set(folder_of(context))
+    path = tmp_path / "list.csv"
+    path.write_text(content)
+    _, images, _, dropped = collected(context, options(**{option: (path,)}))
+    assert (images["split"] == "train").sum() == 1 and (images["split"] == "index").sum() == 3
+    assert drops(dropped)["train", "00000000000000a4"] == "not clean"
+    of_list = dropped[dropped["reason"] == "excluded"]
+    assert of_list[["image_id", "detail"]].to_numpy().tolist() == [
+        ["0000000000000001", dropped_by],
+        ["00000000000000a2", dropped_by],
+    ]
+
+
+def test_a_list_without_a_column_of_images_is_told(context: StageContext, tmp_path: Path) -> None:
+    write_set(folder_of(context))
+    (tmp_path / "list.csv").write_text("gid,name\n5,x\n")
+    with pytest.raises(InvalidData, match=r"list\.csv: its columns are gid, name; expected .*imag"):
+        collected(context, options(exclude=(tmp_path / "list.csv",)))

@@ -1,7 +1,10 @@
 import json
+import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -17,11 +20,18 @@ from hgld.errors import InvalidData, UsageError
 from hgld.sources.native import collect, read_hierarchy
 from hgld.sources.native.dyml import read_glued
 from tests.sources.native_sets import (
+    photo,
     write_cub,
     write_dyml,
+    write_ilias,
+    write_in_shop,
     write_inaturalist,
     write_product,
+    write_sfm_120k,
     write_sop,
+    write_uned,
+    write_vehicle_id,
+    write_vggface2,
 )
 
 BIRDS = Path("labels/cub/classes.csv")
@@ -30,8 +40,15 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
     "cub": write_cub,
     "inaturalist": write_inaturalist,
     "dyml": write_dyml,
+    "in_shop": write_in_shop,
+    "vehicle_id": write_vehicle_id,
+    "sfm_120k": write_sfm_120k,
+    "vggface2": write_vggface2,
+    "ilias": write_ilias,
+    "uned": write_uned,
 }
 Paths = dict[tuple[str, int], dict[str, str]]
+NINES = 19 * "9"  # no 64-bit integer
 
 
 def of(kind: str, folder: Path, **options: object) -> StageContext:
@@ -286,6 +303,10 @@ def test_a_header_with_its_line_break_reads_the_same(tmp_path: Path) -> None:
         ("name, labels0.jpg, 5", "expected to begin with fname, labels"),
         ("fname, fine_id0.jpg, 5", "expected to begin with fname, labels"),
         ("fname, labels0.jpg, 5\n1.jpg", r"line 2: '1\.jpg'; expected fname, labels, and whole"),
+        (
+            f"fname, labels0.jpg, {NINES}",
+            r"line 1: '0\.jpg, 9+'; expected fname, labels, and whole",
+        ),
         ("fname, labels0.jpg, x", r"line 1: '0\.jpg, x'; expected fname, labels, and whole num"),
     ],
 )
@@ -350,7 +371,8 @@ def test_products_are_tested_on_all_three_levels(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", WRITERS)
+# ILIAS has nothing to train on, UnED its own validation.
+@pytest.mark.parametrize("kind", [kind for kind in WRITERS if kind not in ("ilias", "uned")])
 def test_classes_may_be_held_out_for_validation(kind: str, tmp_path: Path) -> None:
     context = of(kind, WRITERS[kind](tmp_path))
     before, after = splits_of(context), splits_of(context, validation_share=0.6)
@@ -383,3 +405,266 @@ def test_a_class_that_the_files_lost_is_told(tmp_path: Path) -> None:
     assert dropped.to_numpy().tolist() == [
         ["train", 8, "not in list", "no line of the sop files has this class"]
     ]
+
+
+def test_items_of_in_shop_have_a_category_of_their_department(tmp_path: Path) -> None:
+    context = of("in_shop", write_in_shop(tmp_path))
+    assert splits_of(context) == {
+        "train": [1, 2, 3, 4],
+        "test": [5, 6, 7, 8],
+        "index": [5, 6, 7, 8],
+    }
+    assert collected(context)[1]["split"].value_counts().to_dict() == {
+        "train": 16,
+        "index": 12,
+        "test": 4,
+    }
+    paths = paths_of(context)
+    assert list(paths["index", 5].values()) == ["WOMEN", "WOMEN/Shorts", "id_00000005"]
+    assert paths["index", 6]["category"] == "MEN/Shorts"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("32\n", "33\n", r"line 1: '33', but the list has 32 lines; .* the file is truncated"),
+        ("image_name", "name", r"line 2: .*expected the header 'image_name item_id"),
+        ("id_00000001 train", "id_00000002 train", r"line 3: .*the same ID"),
+        (
+            "id_00000001/00_1_front.jpg    id_00000001",
+            f"id_{NINES}/00_1_front.jpg    id_{NINES}",
+            r"line 3: .*expected img/DEPARTMENT/CATEGORY/ID/PHOTO",
+        ),
+        ("id_00000001 train", "id_00000001 test", r"line 3: .* one of train, query, gallery"),
+        ("img/WOMEN/Shorts", "img/Shorts", r"line 3: .*expected img/DEPARTMENT/CATEGORY/ID/PHOTO"),
+        (
+            "id_00000001 train",
+            "id_00000001 query",
+            r"line 3: item 1 is searched for, but .* line 4 ",
+        ),
+    ],
+)
+def test_a_wrong_list_of_in_shop_is_told(old: str, new: str, says: str, tmp_path: Path) -> None:
+    path = write_in_shop(tmp_path) / "Eval/list_eval_partition.txt"
+    path.write_text(path.read_text("utf-8").replace(old, new, 1), "utf-8")
+    with pytest.raises(InvalidData, match=says) as caught:
+        collected(of("in_shop", tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "file"),
+    [
+        ("in_shop", "Eval/list_eval_partition.txt"),
+        ("vehicle_id", "train_test_split/train_list.txt"),
+        ("vggface2", "test_list.txt"),
+        ("dyml", "train/label.csv"),
+    ],
+)
+def test_a_list_that_is_not_text_is_one_clear_line(kind: str, file: str, tmp_path: Path) -> None:
+    path = WRITERS[kind](tmp_path) / file
+    path.write_text(path.read_text("utf-8"), "utf-16")
+    with pytest.raises(InvalidData, match=r"not UTF-8 text; expected .*; unpack it again"):
+        collected(of(kind, tmp_path))
+
+
+def test_the_three_test_sets_of_vehicle_id(tmp_path: Path) -> None:
+    folder = write_vehicle_id(tmp_path)
+    small, large = (
+        splits_of(of("vehicle_id", folder, vehicle_id_test=size)) for size in ("small", "large")
+    )
+    assert small == {"train": [1, 2, 3, 4], "evaluation": [5, 6]}
+    assert large == {"train": [1, 2, 3, 4], "evaluation": [5, 6, 7, 8]}
+    dropped = collected(of("vehicle_id", folder))[3]
+    assert (dropped["reason"] == "not in list").sum() == 8
+    assert paths_of(of("vehicle_id", folder))["train", 5] == {"vehicle": "vehicle 5"}
+
+
+def test_a_vehicle_on_both_sides_is_told(tmp_path: Path) -> None:
+    path = write_vehicle_id(tmp_path) / "train_test_split/test_list_800.txt"
+    path.write_text(path.read_text("utf-8").replace("0000500 5", "0000500 3"), "utf-8")
+    says = r"test_list_800\.txt line 1: vehicle 3 is searched for, but .*train_list\.txt line 9 "
+    with pytest.raises(InvalidData, match=says):
+        collected(of("vehicle_id", tmp_path))
+
+
+def test_models_of_the_two_tables_of_sfm_are_different_landmarks(tmp_path: Path) -> None:
+    context = of("sfm_120k", write_sfm_120k(tmp_path))
+    assert splits_of(context) == {"train": [1, 2, 3, 4], "evaluation": [5, 6]}
+    assert paths_of(context)["train", 1] == {"model": "train 1"}
+    assert paths_of(context)["train", 5] == {"model": "val 1"}
+    _, images, _, dropped = collected(context)
+    assert dropped.empty and images["image_id"].iloc[17] == f"ims/01/00/00/1{1:039x}"
+
+
+def test_arrays_of_numpy_are_read_from_the_pickle_of_sfm(tmp_path: Path) -> None:
+    file = write_sfm_120k(tmp_path) / "retrieval-SfM-120k.pkl"
+    tables = pickle.loads(file.read_bytes())
+    whole = splits_of(of("sfm_120k", tmp_path))
+    for table in tables.values():
+        table["cluster"] = np.array(table["cluster"])
+    for protocol in (2, 4):
+        file.write_bytes(pickle.dumps(tables, protocol))
+        assert splits_of(of("sfm_120k", tmp_path)) == whole
+
+
+class Command:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("false",)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (
+            pickle.dumps({"train": Command()}),
+            "it asks for posix.system, which is no data; expected",
+        ),
+        (pickle.dumps({"train": {"cids": []}}), "no lists of one length in train; expected"),
+        (pickle.dumps({"train": {"cids": ["a"], "cluster": [1]}}), r"train.cids\[0\] is 'a'"),
+        (
+            pickle.dumps({"train": {"cids": ["a" * 40], "cluster": ["x"]}}),
+            r"train.cluster\[0\] is 'x'; expected a number",
+        ),
+        (pickle.dumps({"train": {}})[:-5], "expected retrieval-SfM-120k.pkl"),
+        (b"<html>", "expected retrieval-SfM-120k.pkl"),
+        (b"", "expected retrieval-SfM-120k.pkl"),
+    ],
+)
+def test_a_pickle_of_sfm_that_is_none_is_one_clear_line(
+    content: bytes, says: str, tmp_path: Path
+) -> None:
+    (write_sfm_120k(tmp_path) / "retrieval-SfM-120k.pkl").write_bytes(content)
+    with pytest.raises(InvalidData, match=rf"^[^\n]*{says}[^\n]*$"):
+        collected(of("sfm_120k", tmp_path))
+
+
+def test_identities_of_the_two_lists_are_the_two_sides(tmp_path: Path) -> None:
+    context = of("vggface2", write_vggface2(tmp_path))
+    assert splits_of(context) == {"train": [2, 3, 4, 5], "evaluation": [1, 9]}
+    assert paths_of(context)["train", 9] == {"identity": "identity 000009"}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("n000003/0001_01.jpg", "identity 3 is searched for, but train_list.txt line 5 trains"),
+        ("/0001_01.jpg", "test_list.txt line 1: '/0001_01.jpg'; expected IDENTITY/PHOTO"),
+        ("test/n000001/0001_01.jpg", "line 1: 'test/n000001/0001_01.jpg'; expected IDENTITY"),
+    ],
+)
+def test_an_identity_on_both_sides_or_without_a_name_is_told(
+    line: str, says: str, tmp_path: Path
+) -> None:
+    (write_vggface2(tmp_path) / "test_list.txt").write_text(line + "\n")
+    with pytest.raises(InvalidData, match=says):
+        collected(of("vggface2", tmp_path))
+
+
+def test_a_list_leaves_out_training_photos_but_none_of_the_evaluation(tmp_path: Path) -> None:
+    folder = write_sop(tmp_path)
+    listed = ["coffee_maker_final/111085100001_2.JPG", "coffee_maker_final/111085100005_0.JPG"]
+    (tmp_path / "list.csv").write_text("image_id\n" + "\n".join(listed) + "\n")
+    _, images, _, dropped = collected(of("sop", folder), exclude=[str(tmp_path / "list.csv")])
+    assert set(listed) & set(images["image_id"]) == {listed[1]}
+    assert dropped.to_numpy().tolist() == [["train", listed[0], "excluded", "in list.csv"]]
+
+
+def test_objects_of_ilias_search_their_photos_among_distractors(tmp_path: Path) -> None:
+    context = of("ilias", write_ilias(tmp_path))
+    assert splits_of(context) == {"index": [0, 52, 225, 999, 1_000_000], "test": [0, 52, 225, 999]}
+    images = collected(context)[1].set_index("image_id")
+    assert len(images) == 4 * (1 + 3) + 2
+    row = images.loc["yfcc100m_0000.tar/000001"]
+    data = (tmp_path / row["path"]).read_bytes()[row["offset"] :][: row["size_bytes"]]
+    assert data == photo(501)
+    paths = paths_of(context)
+    assert list(paths["index", 225].values()) == [
+        "product", "product/food", "product/food/other", "cozy_mib_225",
+    ]  # fmt: skip
+    assert set(paths["index", 1_000_000].values()) == {"distractor"}
+
+
+def test_texts_of_ilias_name_its_objects(tmp_path: Path) -> None:
+    write_ilias(tmp_path)
+    lines = ["bold_bimp_000/query/T000_00.txt", "cozy_mib_225/query/T225_00.txt"]
+    for line in lines:
+        (tmp_path / "ilias_core" / line).write_text(f"a thing,\n {line[:4]}\n", "utf-8")
+    (tmp_path / "image_ids/text_query_ids.txt").write_text("\n".join(lines) + "\n")
+    landmarks = collected(of("ilias", tmp_path))[0]
+    names = landmarks.drop_duplicates("landmark_id").set_index("landmark_id")["name"].to_dict()
+    assert names == {
+        0: "a thing, bold", 52: "bright_biff_052", 225: "a thing, cozy", 999: names[999],
+        1_000_000: "distractor",
+    }  # fmt: skip
+    (tmp_path / "ilias_core" / lines[0]).write_text(" \n")
+    with pytest.raises(InvalidData, match=r"T000_00\.txt: empty"):
+        collected(of("ilias", tmp_path))
+
+
+def test_a_photo_of_ilias_in_no_list_is_dropped_without_the_names_of_all_tars(
+    tmp_path: Path,
+) -> None:
+    (write_ilias(tmp_path) / "ilias_core/other.jpg").write_bytes(photo(1))
+    dropped = collected(of("ilias", tmp_path))[3]
+    assert dropped["detail"].tolist() == [
+        "no line in image_ids/image_query_ids.txt, image_ids/positive_ids.txt"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "says"),
+    [
+        ("image_ids/positive_ids.txt", "/pos/", "/query/", r"positive_ids\.txt line 1: .*/pos/PH"),
+        ("image_ids/image_query_ids.txt", "_000/", "/", r"ids\.txt line 1: .*OBJECT_NUMBER/q"),
+        ("taxonomy.json", "cozy_mib_225", "cozy_mib_226", r"taxonomy\.json has no object 'cozy_m"),
+        ("taxonomy.json", "}", "", r"taxonomy\.json: not the taxonomy \("),
+        ("taxonomy.json", '["bold_bimp_000"]', "7", r"taxonomy\.json: not the taxonomy \("),
+    ],
+)  # fmt: skip
+def test_a_damaged_list_of_ilias_is_told(
+    file: str, old: str, new: str, says: str, tmp_path: Path
+) -> None:
+    path = write_ilias(tmp_path) / file
+    path.write_text(path.read_text("utf-8").replace(old, new), "utf-8")
+    with pytest.raises(InvalidData, match=says) as caught:
+        collected(of("ilias", tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_domains_of_uned_have_galleries_as_published(tmp_path: Path) -> None:
+    context = of("uned", write_uned(tmp_path))
+    images = collected(context)[1]
+    counts = images.groupby("split").size().to_dict()
+    assert counts == {"train": 18, "validation": 18, "evaluation": 9, "test": 9, "index": 9}
+    classes = {split: set(rows["landmark_id"]) for split, rows in images.groupby("split")}
+    assert classes["test"] == classes["index"]
+    assert classes["evaluation"].isdisjoint(classes["train"] | classes["validation"])
+    paths = paths_of(context)
+    assert paths["train", 0] == {"domain": "cars", "class": "cars train 0"}
+    assert {path["domain"] for key, path in paths.items() if key[0] == "index"} == {"met"}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[", r"test\.json: not a list of photos"),
+        ("{}", r"test\.json: not a list of photos \(no list\)"),
+        ('[{"path": "a.jpg"}]', r"test\.json entry 1: \{'path': 'a\.jpg'\}; expected a path"),
+        ('[{"path": "../a.jpg", "class_id": 1}]', r"test\.json entry 1: "),
+        ('[{"path": "a.jpg", "class_id": -1}]', r"test\.json entry 1: "),
+        ('[{"path": "a.jpg", "class_id": []}]', r"test\.json entry 1: "),
+    ],
+)
+def test_a_damaged_list_of_uned_is_told(content: str, says: str, tmp_path: Path) -> None:
+    (write_uned(tmp_path) / "info_files/cars/test.json").write_text(content)
+    with pytest.raises(InvalidData, match=says) as caught:
+        collected(of("uned", tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_without_info_files_is_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidData, match=r"info_files/DOMAIN: no such file; expected a folder of cars"
+    ):
+        collected(of("uned", tmp_path))

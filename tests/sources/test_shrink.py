@@ -28,7 +28,7 @@ from hgld.sources.fetch import estimate_fetch, fetch_files, plan_downloads, samp
 from hgld.sources.gldv2 import collect
 from hgld.sources.shrink import ALL, download_kept, read_wanted
 from tests.sources.file_server import Files, serve_files
-from tests.sources.made_set import FILES, OPTIONS, TARS
+from tests.sources.made_set import FILES, OPTIONS, TARS, in_memory
 from tests.sources.small_disk import small_disk
 
 SIDE = 32
@@ -124,7 +124,7 @@ def test_collect_finds_the_same_photos_as_in_whole_tars(
                          context.labels)  # fmt: skip
     fetch_files(options=options(url, None), context=whole)
     small, full = (
-        collect(folder_of(c), options=OPTIONS, context=c) for c in (context, whole)
+        in_memory(collect(folder_of(c), options=OPTIONS, context=c)) for c in (context, whole)
     )  # fmt: skip
     place = ["path", "offset", "size_bytes"]
     assert small[1].drop(columns=place).equals(full[1].drop(columns=place))
@@ -350,7 +350,8 @@ def test_photos_of_tars_that_were_not_fetched_are_dropped_with_that_reason(
     files: Files, url: str, context: StageContext
 ) -> None:
     fetch_files(options=options(url, tars="0"), context=context)
-    _, images, _, dropped = collect(folder_of(context), options=OPTIONS, context=context)
+    made = collect(folder_of(context), options=OPTIONS, context=context)
+    _, images, _, dropped = in_memory(made)
     lost = dropped[dropped["reason"] == "not in tar"]
     assert lost["image_id"].tolist() == ["00000000000000a3"]
     assert set(images["path"]) == KEPT - {"train_001.kept.tar"}

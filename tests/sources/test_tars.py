@@ -3,12 +3,19 @@ import os
 import tarfile
 from pathlib import Path
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 from hgld.errors import InvalidData
 from hgld.shards.tar import scan_tar
-from hgld.sources.gldv2 import index_tars
+from hgld.sources import gldv2
 from tests.sources.made_set import write_tar
+
+
+def index_tars(folder: Path, pattern: str, state: Path) -> pd.DataFrame:
+    return pa.concat_tables(gldv2.index_tars(folder, pattern, state)).to_pandas()
+
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 

@@ -15,6 +15,7 @@ from hgld.sources.gldv2 import collect
 from hgld.sources.toy import draw_world
 from hgld.sources.toy.world import CLASSES, INDEX_QUIRKS, TRAIN_QUIRKS, imagine
 from hgld.sources.toy.writer import draw_picture
+from tests.sources.made_set import in_memory
 
 LABELS = Path(__file__).parent.parent.parent / "labels" / "toy"
 SMALL = ToyOptions(landmarks=6, images=3, size=48)
@@ -120,9 +121,9 @@ def test_the_csvs_have_the_quirks_of_the_real_ones(world: Path) -> None:
 
 def test_the_collector_finds_every_quirk_among_the_images(world: Path) -> None:
     context = context_of(world.parent, FULL)
-    landmarks, images, queries, dropped = collect(
-        world, options=CollectOptions(evaluation_share=0.25), context=context
-    )
+    options = CollectOptions(evaluation_share=0.25)
+    made = collect(world, options=options, context=context)
+    landmarks, images, queries, dropped = in_memory(made)
     assert Counter(landmarks["split"]) == {"train": 40, "index": 20}
     assert set(images["split"]) == {"train", "evaluation", "index", "test"}
     assert len(queries) == len(rows(world / "metadata/test.csv")) - 1

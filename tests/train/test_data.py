@@ -9,6 +9,7 @@ import pytest
 from hgld.config import RunOptions, SamplingOptions
 from hgld.errors import UsageError
 from hgld.shards.batches import BatchOptions, BatchPlan, plan_epoch
+from hgld.shards.index import read_index
 from hgld.tasks import watched_by
 from hgld.train.data import TrainingData, batch_options
 from tests.made_shards import feed_batches, make_context, make_shards, small_options
@@ -29,6 +30,12 @@ def rows_of(data: TrainingData, steps: int, **batches: object) -> list[list[int]
 def data(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
     folder = make_shards(tmp_path_factory.mktemp("data"), images=7)
     return TrainingData.read(folder, small_options())
+
+
+def test_a_rank_reads_the_rows_of_its_split_and_no_texts_of_theirs(data: TrainingData) -> None:
+    whole = read_index(data.folder).query("split == 'train'").reset_index(drop=True)
+    assert data.rows.equals(whole[list(data.rows)])
+    assert not {"author", "title", "url", "license", "sha256"} & set(data.rows)
 
 
 def test_without_sampling_options_batches_are_those_of_the_plain_plan(data: TrainingData) -> None:

@@ -121,6 +121,16 @@ def test_a_memory_changes_the_gradient() -> None:
     assert not torch.allclose(plain["head.weight"], remembered["head.weight"])
 
 
+def test_the_mean_of_two_losses_has_the_mean_of_their_gradients() -> None:
+    memory = {"memory": 12}
+    alone, joint, mean = (
+        gradients(RunOptions(loss="SupAP", **options))
+        for options in ({}, memory, memory | {"memory_loss": "mean"})
+    )
+    for name, gradient in mean.items():
+        torch.testing.assert_close(gradient, (alone[name] + joint[name]) / 2)
+
+
 def test_a_memory_that_starts_late_is_empty_until_then() -> None:
     run = RunOptions(loss="SupAP", memory=12, memory_start=2)
     learner = learner_of(run)

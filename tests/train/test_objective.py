@@ -56,6 +56,8 @@ def test_a_preset_fills_in_what_is_not_given() -> None:
     assert loss.rank.step == UpperStep(start=0.0, offset=1.0)
     assert loss_of("PairCalibration", preset="paper").alpha == 0.9
     assert loss_of("BlackBoxAP", preset="paper").lam == 4.0  # not the weight of a calibration
+    assert loss_of("HAPPIER", preset="text").rank.compare == "relevance"
+    assert loss_of("BlackBoxAP", preset="text").ranks == "count"
     with pytest.raises(UsageError, match=r"no preset 'sop'; there are paper"):
         loss_of("HAPPIER", preset="sop")
 

@@ -1,7 +1,11 @@
 """Training that streams its shards, from a folder or a URL."""
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from time import sleep
 
 import pytest
 import torch
@@ -11,10 +15,13 @@ from hgld.config import RunOptions, SamplingOptions
 from hgld.errors import HgldError, InvalidData
 from hgld.model import build_image_model
 from hgld.shards.damaged import DamagedImages
+from hgld.storage import RemoteFolder
 from hgld.tasks import watched_by
+from hgld.train import train_models
 from hgld.train.data import TrainingData
 from hgld.train.ranks import ALONE, Ranks
-from tests.made_shards import feed_batches, make_shards, small_options, visible
+from tests.made_shards import feed_batches, make_context, make_shards, small_options, visible
+from tests.object_store import Bucket, is_clean, proxy_to
 from tests.shards.test_shards_load import serving
 
 IN_SHARDS = SamplingOptions(order="shards", window=3)
@@ -63,6 +70,48 @@ def test_a_model_that_streams_from_elsewhere_is_that_of_the_work_folder(
     assert visible(there / "run") == visible(here / "run")
 
 
+@pytest.mark.parametrize("sampling", [SamplingOptions(), STREAM], ids=["indexed", "stream"])
+def test_a_killed_training_from_a_bucket_resumes_to_the_bytes_of_a_local_one(
+    shards: Path, bucket: Bucket, tmp_path: Path, sampling: SamplingOptions
+) -> None:
+    there = RemoteFolder(f"{bucket.url}/set")
+    for path in shards.iterdir():
+        there.upload(path, path.name)
+    far = sampling.model_copy(update={"folder": there.url, "cache_gb": 0.0})
+    with proxy_to(bucket.endpoint) as proxy:
+        proxy.delay_s = 0.01
+        environment = {**os.environ, **bucket.environment, "AWS_ENDPOINT_URL": proxy.address}
+        words = [sys.executable, "-c", TRAIN, str(shards), str(tmp_path), far.model_dump_json()]
+        for requests in (4, 9):
+            with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE) as process:
+                seen = proxy.counts("GET", r"\.tar")
+                while process.poll() is None and proxy.counts("GET", r"\.tar") < seen + requests:
+                    sleep(0.005)
+                process.kill()
+                assert is_clean(process.communicate()[1].decode())
+        subprocess.run(words, env=environment, check=True)
+    context, options = make_context(tmp_path / "near"), small_options(runs=RUN, batches=sampling)
+    train_models(shards, options=options, context=context, out=tmp_path / "near/models")
+    assert visible(tmp_path / "models/run") == visible(tmp_path / "near/models/run")
+
+
+RUN = {"run": RunOptions(loss="HAPPIER", steps=12)}
+TRAIN = """
+import sys
+from pathlib import Path
+from hgld.config import RunOptions, SamplingOptions
+from hgld.train import train_models
+from tests.made_shards import make_context, small_options
+shards, out, batches = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+options = small_options(
+    runs={"run": RunOptions(loss="HAPPIER", steps=12)},
+    batches=SamplingOptions.model_validate_json(batches),
+    checkpoint_steps=2,
+)
+train_models(shards, options=options, context=make_context(out), out=out / "models")
+"""
+
+
 def test_how_it_is_read_makes_no_other_run(shards: Path) -> None:
     run, data = RunOptions(loss="HAPPIER", steps=1), TrainingData.read(shards, small_options())
     names = {
@@ -98,7 +147,7 @@ def test_a_copy_that_is_not_there_costs_no_finished_model(
     ("options", "says"),
     [
         ({"reader": "stream"}, 'reader = "stream" needs order = "shards"'),
-        ({"folder": "s3://b/x"}, 'folder s3://b/x is a URL, which needs reader = "stream"'),
+        ({"cache_gb": -1}, "greater than or equal to 0"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_the_pipeline(options, says: str) -> None:

@@ -21,6 +21,7 @@ from hgld.config import SamplingOptions, load_pipeline
 from hgld.shards.batches import BatchPlan
 from hgld.train.data import TrainingData, batch_options
 from tests.made_shards import harm, small_options
+from tests.object_store import free_port
 from tests.train.stopped_training import train as train_and_stop
 
 PIPELINE = """
@@ -81,8 +82,13 @@ def hgld(folder: Path, verb: str, *more: str) -> str:
     return done.stderr
 
 
-def torchrun(folder: Path, *settings: str, force: bool = False) -> "subprocess.Popen[str]":
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+ONE_MACHINE = ("--standalone", "--nproc_per_node", "2")
+
+
+def torchrun(
+    folder: Path, *settings: str, force: bool = False, how: Sequence[str] = ONE_MACHINE
+) -> "subprocess.Popen[str]":
+    launch = ["-m", "torch.distributed.run", *how]
     given = [word for setting in settings for word in ("--set", setting)] + ["--force"] * force
     return subprocess.Popen(
         [sys.executable, *launch, *command(folder, "train", *given)],
@@ -131,6 +137,21 @@ def test_two_processes_train_the_model_of_one_and_one_of_them_speaks(pipeline: P
     again = torchrun(folder, force=True)  # all is finished: nobody is left waiting for orders
     assert said(again.communicate(timeout=120)[1])[0] == "train     asked for"
     assert again.returncode == 0
+
+
+def test_two_machines_over_a_rendezvous_train_the_model_of_one(pipeline: Path) -> None:
+    folder = pipeline.parent
+    hgld(folder, "train", "--force")
+    expected = losses(folder)
+    (folder / "work" / "models" / "run" / "config.json").unlink()
+    (folder / "work" / "models" / "run" / ".checkpoint.pt").unlink()
+    place = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
+    how = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=7", place]
+    machines = [torchrun(folder, how=how) for _ in range(2)]
+    texts = [machine.communicate(timeout=120)[1] for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], texts
+    assert losses(folder) == pytest.approx(expected, rel=1e-4)
+    assert sorted(bool(said(text)) for text in texts) == [False, True]  # rank 0 alone reports
 
 
 def test_a_request_to_stop_on_one_rank_stops_all_with_a_checkpoint(pipeline: Path) -> None:

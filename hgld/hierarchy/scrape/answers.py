@@ -10,7 +10,7 @@ it has the expected type. A key without such a part is asked for again and never
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote
 
@@ -19,8 +19,11 @@ from hgld.hierarchy.scrape.titles import as_stored
 __all__ = [
     "CATEGORY_CLASS",
     "LANGUAGES",
+    "PARTS",
     "SOFT_REDIRECTS",
     "Item",
+    "LookUp",
+    "NamedItem",
     "Page",
     "Statement",
     "WikiClass",
@@ -29,14 +32,17 @@ __all__ = [
     "judge_item",
     "parse_json",
     "read_classes",
+    "read_found",
     "read_items",
     "read_labels",
+    "read_named_items",
     "read_pages",
 ]
 
 CATEGORY_CLASS = "Q4167836"  # "Wikimedia category": the item describes the page, not its topic
 SOFT_REDIRECTS = "Category:Category redirects"  # {{Category redirect}} puts its pages in here
 LANGUAGES = ("en", "mul", "en-gb", "en-ca")  # of a label, the best first
+PARTS = "\t"  # between kind, place and text in the key of a look-up
 RANKS = ("preferred", "normal", "deprecated")
 NO_VALUE = ("somevalue", "novalue")
 HIGHEST_REVISION = 2**63 - 1  # what a column of whole numbers can hold
@@ -99,6 +105,46 @@ class WikiClass:
 
     class_id: str
     label: str  # the id where there is none
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """Ids of the items to which a search, a page or an id leads, the best first."""
+
+    item_ids: Sequence[str]
+
+
+@dataclass(frozen=True)
+class NamedItem:
+    """An item with its names by language, and what its best statements name.
+
+    Attributes:
+        item_id: of the item that it was merged into; empty if there is none (any more).
+        titles: of its pages in the asked Wikipedias.
+        statements: property, class id and statement id of each best statement.
+    """
+
+    item_id: str
+    revision: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    titles: Sequence[str] = ()
+    statements: Sequence[Sequence[str]] = ()
+
+    @property
+    def above(self) -> list[str]:
+        """Ids of the classes that its statements name, each once."""
+        return list(dict.fromkeys(class_id for _, class_id, _ in self.statements))
+
+    def named(self, languages: Sequence[str]) -> str:
+        """Its label in the first of these languages that has one, else its id."""
+        found = (self.labels[language] for language in languages if language in self.labels)
+        return next(found, self.item_id)
+
+    def described(self, languages: Sequence[str]) -> str:
+        """Its description in the first of these languages that has one, else nothing."""
+        return next((self.descriptions[one] for one in languages if one in self.descriptions), "")
 
 
 def read_pages(document: Mapping[str, Any], titles: Sequence[str]) -> dict[str, Page]:
@@ -168,6 +214,42 @@ def read_classes(document: Mapping[str, Any], class_ids: Sequence[str]) -> dict[
 def read_labels(document: Mapping[str, Any], class_ids: Sequence[str]) -> dict[str, dict[str, str]]:
     """Labels of the asked classes by language, as far as the answer has them."""
     return _read_each(_read_labels, document.get("entities"), class_ids)
+
+
+def read_named_items(
+    document: Mapping[str, Any], item_ids: Sequence[str], properties: Sequence[str]
+) -> dict[str, NamedItem]:
+    """Names, pages and statements of the asked items from ``action=wbgetentities``.
+
+    Args:
+        document: the answer, with all props but datatype.
+        item_ids: what was asked.
+        properties: those whose statements are read.
+    """
+    return _read_each(
+        lambda entity, asked: _read_named(entity, asked, properties),
+        document.get("entities"),
+        item_ids,
+    )
+
+
+def read_found(document: Mapping[str, Any], keys: Sequence[str]) -> dict[str, LookUp]:
+    """Ids from a search (wbsearchentities, list=search) or from a page's title (wbgetentities).
+
+    Nothing if the answer is damaged or is that of another search.
+    """
+    (key,) = keys
+    try:
+        if "entities" in document:
+            entities = _map(document["entities"]).items()
+            return {key: LookUp([name for name, one in entities if not _is_missing(one)])}
+        if "search" in document:
+            asked = document["searchinfo"]["search"]
+            found = [_item_id(one["id"]) for one in document["search"]]
+            return {key: LookUp(found)} if asked == key.split(PARTS)[-1] else {}
+        return {key: LookUp([_item_id(one["title"]) for one in document["query"]["search"]])}
+    except _DAMAGED:
+        return {}
 
 
 def is_item_id(text: str) -> bool:
@@ -331,6 +413,25 @@ def _target(snak: Mapping[str, Any]) -> str:
     if value["entity-type"] != "item" or value.get("id", by_number) != by_number:
         raise ValueError
     return _item_id(by_number)
+
+
+def _read_named(entity: Mapping[str, Any], asked: str, properties: Sequence[str]) -> NamedItem:
+    item_id = _require_id(entity, asked)
+    if _is_missing(entity):
+        return NamedItem("")
+    claims, found = _map(entity["claims"]), []
+    for name in properties:
+        best = Item("", statements=_read_statements(claims, name)).best
+        found += [[name, s.class_id, _text(claims[name][s.order].get("id", ""))] for s in best]
+    return NamedItem(
+        item_id,
+        _whole(entity["lastrevid"]),
+        {code: _text(one["value"]) for code, one in _map(entity["labels"]).items()},
+        {code: _text(one["value"]) for code, one in _map(entity["descriptions"]).items()},
+        {c: [_text(a["value"]) for a in some] for c, some in _map(entity["aliases"]).items()},
+        [_text(link["title"]) for link in _map(entity["sitelinks"]).values()],
+        found,
+    )
 
 
 def _read_class(entity: Mapping[str, Any], asked: str) -> WikiClass:

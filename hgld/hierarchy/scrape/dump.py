@@ -164,7 +164,7 @@ def _learn_entities(
     """Read the dump once for these; what is not in it is kept as missing."""
     say(
         f"{path.name}, reading {reading}: for "
-        f"{count_text(len(items), 'item')} and {count_text(len(classes), 'class', 'classes')}"
+        f"{count_text(len(items), 'item')} and {count_text(len(classes), 'class')}"
     )
     left, unnamed = set(items), set(classes)
     also = _may_be_class if reading == 1 else None

@@ -18,7 +18,7 @@ from hgld.hierarchy.scrape.route import Ending, follow
 from hgld.hierarchy.scrape.store import Facts
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say
-from hgld.words import single_blanks
+from hgld.words import plural_text, single_blanks
 
 __all__ = ["REASONS", "Accounts", "Rows", "settle", "tell_reasons"]
 
@@ -28,7 +28,7 @@ REASONS = {  # as in misses.csv
     "no_p31": 'its item has no "instance of"',
     "only_deprecated": "all its values are deprecated",
     "unknown_value": "its value is unknown or none",
-    "category_without_topic": "its item is a mere category",
+    "category_without_topic": "its item is only a category",
     "redirect_loop": "circular, or too many redirects",
     "bad_url": "not the URL of a Commons page",
 }
@@ -78,18 +78,25 @@ class Accounts:
             for reason, count in self.statuses.most_common()
             if reason != OK
         ]
-        ways = {"their category's topic": self.over_topic, "soft redirects": self.over_redirects}
-        lines += [f"{n:,} of the labelled came over {way}" for way, n in ways.items() if n]
+        ways = {"their category's topic": self.over_topic, "a soft redirect": self.over_redirects}
+        lines += [f"found through {way}: {n:,} of the labelled" for way, n in ways.items() if n]
         lines += _unnamed(classes.values())
         if missed:
             lines.append(f"misses.csv lists them{advice and '; '}{advice}")
         return "\n".join(lines)
 
 
-def tell_reasons(landmarks: int, reasons: Iterable[str], where: str) -> None:
-    """Say of roads without a wiki how many landmarks have values, and why the others have none."""
+def tell_reasons(classes: int, noun: str, reasons: Iterable[str], where: str) -> None:
+    """Report for routes without a wiki how many classes have values, and why the others have none.
+
+    Args:
+        classes: their number.
+        noun: the source's word for a class.
+        reasons: of the classes without values.
+        where: the values come from.
+    """
     missed = Counter(reasons)
-    lines = [f"{landmarks - missed.total():,} of {landmarks:,} landmarks have values {where}"]
+    lines = [f"{classes - missed.total():,} of {classes:,} {plural_text(noun)} have values {where}"]
     lines += [f"{count:>9,} {reason}" for reason, count in missed.most_common()]
     say("\n".join([*lines, "misses.csv lists them"] if missed else lines))
 

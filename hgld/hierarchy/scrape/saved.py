@@ -5,12 +5,14 @@ of the Wikidata infobox. Pages hold no class ids, ranks or revisions, so values 
 landmark whose page was not saved, or says nothing, is listed with the reason.
 
 A CSV has one value for a landmark and no Wikidata ids; what the other stages need of a statement is
-filled in as unknown: no item, no class id, revision 0.
+filled in as unknown: no item, no class id, revision 0. So is the name of a class, which is the
+value where classes have no pages at all.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -24,7 +26,15 @@ from hgld.hierarchy.scrape.route import MOST_HOPS
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
 from hgld.tasks import track
 
-__all__ = ["read_given", "read_saved"]
+__all__ = ["UNKNOWN", "read_given", "read_names", "read_saved"]
+
+UNKNOWN: dict[str, Any] = {
+    "item_id": "",
+    "revision": 0,
+    "class_id": "",
+    "rank": "normal",
+    "qualifiers": "{}",
+}
 _PAGE_FILE = re.compile(r".*\.x?html?|category:[^/]*", re.IGNORECASE)
 
 
@@ -50,10 +60,24 @@ def read_given(
             _missed(found[empty], "no_value", f"{options.table_value} is empty"),
         ]
     )
-    tell_reasons(len(landmarks), misses["reason"], "in the table")
-    statements = found[~absent & ~empty].assign(
-        item_id="", revision=0, order=0, class_id="", rank="normal", qualifiers="{}"
-    )
+    tell_reasons(len(landmarks), context.source.class_noun, misses["reason"], "in the table")
+    statements = found[~absent & ~empty].assign(**UNKNOWN, order=0)
+    return statements[columns_of("instance_of")], misses
+
+
+def read_names(
+    landmarks: pd.DataFrame, *, options: ScrapeOptions, context: StageContext
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row a class before; its row of ``instance_of`` after, whose value is its name.
+
+    Underscores count as blanks ("apple_pie"). A class without a name is in ``misses`` as
+    ``no_name``.
+    """
+    values = single_blanks_all(landmarks["name"].str.replace("_", " ", regex=False))
+    named = values != ""
+    statements = landmarks.assign(**UNKNOWN, order=0, instance_of=values)[named]
+    misses = _missed(landmarks[~named], "no_name", "the class has no name")
+    tell_reasons(len(landmarks), context.source.class_noun, misses["reason"], "by their names")
     return statements[columns_of("instance_of")], misses
 
 
@@ -106,7 +130,12 @@ def read_saved(
             misses.append({**key, "reason": page.reason, "detail": page.detail})
         for order, value in enumerate(page.values):
             values.append({**key, **_statement(page, order, value)})
-    tell_reasons(len(landmarks), (str(miss["reason"]) for miss in misses), "on their pages")
+    tell_reasons(
+        len(landmarks),
+        context.source.class_noun,
+        (str(miss["reason"]) for miss in misses),
+        "on their pages",
+    )
     return table_of("instance_of", values), table_of("misses", misses)
 
 
@@ -164,12 +193,4 @@ def _find(url: str, pages: Mapping[str, SavedPage]) -> SavedPage:
 
 def _statement(page: SavedPage, order: int, value: str) -> dict[str, object]:
     """Facts of a statement that a saved page does not have, as unknown."""
-    return {
-        "item_id": page.item_id,
-        "revision": 0,
-        "order": order,
-        "class_id": "",
-        "instance_of": value,
-        "rank": "normal",
-        "qualifiers": "{}",
-    }
+    return {**UNKNOWN, "item_id": page.item_id, "order": order, "instance_of": value}

@@ -11,11 +11,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from hgld.artifacts import atomic_path
 from hgld.config import ScrapeOptions
-from hgld.hierarchy.scrape.answers import LANGUAGES, read_classes, read_items, read_labels
+from hgld.hierarchy.scrape.answers import (
+    LANGUAGES,
+    LookUp,
+    NamedItem,
+    read_classes,
+    read_items,
+    read_labels,
+)
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.crawl import ask_entities, in_parts
 from hgld.tasks import track
@@ -24,6 +31,7 @@ from hgld.words import single_blanks
 __all__ = [
     "ClassLabels",
     "Graph",
+    "Knowledge",
     "SuperClasses",
     "Wikidata",
     "ask_labels",
@@ -52,6 +60,15 @@ class SuperClasses:
 Graph = Mapping[str, SuperClasses]
 
 
+class _BelowOthers(Protocol):
+    @property
+    def above(self) -> Sequence[str]:
+        """Ids of what is directly above."""
+
+
+Node = TypeVar("Node", bound=_BelowOthers)
+
+
 @dataclass(frozen=True)
 class ClassLabels:
     """Labels of a class by language code; a language without a label is left out."""
@@ -59,7 +76,17 @@ class ClassLabels:
     labels: Mapping[str, str]
 
 
-Known = TypeVar("Known", bound=SuperClasses | ClassLabels)
+Known = TypeVar("Known", bound=SuperClasses | ClassLabels | LookUp | NamedItem)
+
+
+Fact_co = TypeVar("Fact_co", covariant=True)
+
+
+class Knowledge(Protocol[Fact_co]):
+    """Facts by id: those of ``Wikidata``, or of a dump."""
+
+    def learn(self, class_ids: Iterable[str], /) -> Mapping[str, Fact_co]:
+        """These facts, all of them."""
 
 
 class Wikidata(Generic[Known]):
@@ -67,9 +94,10 @@ class Wikidata(Generic[Known]):
 
     Args:
         path: the JSON file in which they are kept.
-        question: parameters of ``wbgetentities``.
+        ask: asks for some ids, or parameters of ``wbgetentities``.
         read: reader of its answer.
         kind: class of a fact.
+        batch_size: ids asked for at a time; default: that of the options.
     """
 
     def __init__(
@@ -77,15 +105,17 @@ class Wikidata(Generic[Known]):
         client: ApiClient,
         options: ScrapeOptions,
         path: Path,
-        question: Mapping[str, str],
+        ask: Mapping[str, str] | Callable[[Sequence[str]], Mapping[str, Any]],
         read: Callable[[Mapping[str, Any], Sequence[str]], dict[str, Known]],
         kind: type[Known],
+        batch_size: int = 0,
     ) -> None:
         self.client = client
         self.options = options
         self.path = path
-        self.question = question
+        self.ask = ask
         self.read = read
+        self.batch_size = batch_size or options.batch_size
         self.server = "stand-in" if options.stand_in else options.wikidata_api
         self.known = _load(path, self.server, kind)
 
@@ -96,7 +126,7 @@ class Wikidata(Generic[Known]):
             Resumable: Wikidata cannot be reached now; finished batches are kept.
         """
         class_ids = set(class_ids)
-        batches = list(in_parts(sorted(class_ids - self.known.keys()), self.options.batch_size))
+        batches = list(in_parts(sorted(class_ids - self.known.keys()), self.batch_size))
         for batch in track(batches, "Asking Wikidata", len(batches)):
             self.known |= self.client.fetch_batch(batch, self._ask, self.read)
             classes = {class_id: asdict(facts) for class_id, facts in self.known.items()}
@@ -106,7 +136,9 @@ class Wikidata(Generic[Known]):
         return {class_id: self.known[class_id] for class_id in class_ids}
 
     def _ask(self, class_ids: Sequence[str]) -> Mapping[str, Any]:
-        return ask_entities(self.options.wikidata_api, class_ids, self.question, self.client)
+        if callable(self.ask):
+            return self.ask(class_ids)
+        return ask_entities(self.options.wikidata_api, class_ids, self.ask, self.client)
 
 
 def ask_superclasses(
@@ -147,10 +179,10 @@ def walk_up(
     class_ids: Iterable[str],
     ends: Collection[str],
     most_hops: int,
-    learn: Callable[[Iterable[str]], Graph],
-) -> dict[str, SuperClasses]:
+    learn: Callable[[Iterable[str]], Mapping[str, Node]],
+) -> dict[str, Node]:
     """The classes, and those that are met on the ways up from them to the ends."""
-    met: dict[str, SuperClasses] = {}
+    met: dict[str, Node] = {}
     here = set(class_ids)
     for hop in range(most_hops + 1):
         if not here:

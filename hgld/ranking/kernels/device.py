@@ -34,6 +34,8 @@ from hgld.errors import HgldError, UsageError
 from hgld.words import single_blanks
 
 __all__ = [
+    "COLUMN_BITS",
+    "LEAST_ROWS",
     "KernelWarning",
     "agrees",
     "describe",
@@ -46,6 +48,8 @@ __all__ = [
 ]
 
 Compare = Callable[[], tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]
+COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one integer: 33 million images
+LEAST_ROWS = 16  # for fewer queries, BLAS adds the products of a pair in another order
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}  # relative to the largest value
 DRIVER = Path("/proc/driver/nvidia/version")
 

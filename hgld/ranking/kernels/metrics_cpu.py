@@ -10,13 +10,16 @@ import numpy as np
 from hgld.compiled import Array, fast, kernel
 from hgld.ranking.rankings import KINDS
 
-__all__ = ["h_rank_plus_rows", "measure_rows", "metric_row"]
+__all__ = ["h_rank_plus_rows", "measure_rows", "metric_row", "vote_rows"]
 
 AP, AP_AT_R, AP_AT_K, RECALL, TRUE_RECALL, PRECISION, MODIFIED_PRECISION, ASI_AT_LEVEL = (
     KINDS[name] for name in ("AP", "mAP@R", "mAP", "R", "TR", "P", "mMP", "ASI:")
 )
 NDCG, ASI, H_AP, H_RECALL, H_PRECISION = (
     KINDS[name] for name in ("NDCG", "ASI", "H-AP", "H-R", "H-P")
+)
+SEVERITY, DISTANCE, SET_PRECISION, SET_RECALL, SET_F, PREFERENCE = (
+    KINDS[name] for name in ("MS", "AHD", "hP", "hR", "hF", "HOPS")
 )
 
 
@@ -29,12 +32,19 @@ def measure_rows(
     logs: Array,
     discounts: Array,
     harmonic: Array,
+    ranks: Array,
+    near: Array,
+    found: Array,
+    room: Array,
     values: Array,
 ) -> None:
-    """Write the (Q, M) values of (Q, G) levels by rank; arguments as ``metric_row``, by row."""
-    size = levels.shape[1]
-    ranks, near = np.empty(size, np.int32), np.empty(size, np.int32)
-    found, room = np.empty(size, levels.dtype), np.empty(size, levels.dtype)
+    """Write the (Q, M) values of (Q, G) levels by rank; arguments as ``metric_row``, by row.
+
+    The buffers have one entry more than any query has relevant images.
+
+    Raises:
+        ValueError: the buffers are too short.
+    """
     for q in range(levels.shape[0]):
         m = list_relevant(levels[q], ranks, found)
         metric_row(
@@ -46,6 +56,8 @@ def measure_rows(
 @kernel
 def list_relevant(levels: Array, ranks: Array, found: Array) -> int:
     """Write ranks and levels of the relevant images, best first; return their number."""
+    if count_relevant(levels) >= ranks.shape[0]:
+        raise ValueError("more relevant images than counted")
     m = 0
     for j in range(levels.shape[0]):
         # Branchless: every image is written, and kept only if m advances.
@@ -53,6 +65,15 @@ def list_relevant(levels: Array, ranks: Array, found: Array) -> int:
         found[m] = levels[j]
         m += levels[j] > 0
     return m
+
+
+@fast
+def count_relevant(levels: Array) -> int:
+    """Return the number of relevant images."""
+    m = np.int32(0)
+    for j in range(levels.shape[0]):
+        m += np.int32(levels[j] > 0)
+    return int(m)
 
 
 @kernel
@@ -68,6 +89,27 @@ def h_rank_plus_rows(levels: Array, tables: Array, shared: Array) -> None:
                 for other in range(1, rel.shape[0]):
                     total += seen[other] * min(rel[level], rel[other])
             shared[q, j] = total
+
+
+@kernel
+def vote_rows(paths: Array, images: Array, winners: Array) -> None:
+    """Write the winner of each level; arguments as ``rankings.find_winners``."""
+    size, num_levels = paths.shape[1], paths.shape[2]
+    for q in range(paths.shape[0]):
+        most = np.zeros(num_levels, np.int64)
+        there = min(size, images[q])
+        for i in range(there):
+            votes = np.zeros(num_levels + 1, np.int64)  # images by the length of their shared path
+            for j in range(there):
+                shared = 0
+                while shared < num_levels and paths[q, i, shared] == paths[q, j, shared]:
+                    shared += 1
+                votes[shared] += 1
+            total = 0
+            for level in range(num_levels - 1, -1, -1):
+                total += votes[level + 1]
+                if total > most[level]:
+                    most[level], winners[q, level] = total, i
 
 
 @kernel
@@ -187,6 +229,12 @@ def over_levels(
         return float(ndcg(ranks, found, counts, cut, logs, discounts))
     if kind == ASI:
         return float(set_intersection(ranks, found, counts, harmonic))
+    if kind > PREFERENCE:
+        return np.nan  # of votes, which levels alone do not show
+    if kind == PREFERENCE:
+        return float(preference_score(ranks, found, counts, cut))
+    if kind >= SEVERITY:
+        return float(of_heights(ranks, found, counts, kind, cut))
     rel = tables[spec[3]]
     total = 0.0
     for level in range(1, rel.shape[0]):
@@ -208,6 +256,82 @@ def over_levels(
             part += min(rel[found[i]], rel[found[at]])
         return float(part / (cut * rel[found[at]]))
     return float(h_ap(ranks, found, counts, rel, sums) / total)
+
+
+@kernel
+def of_heights(ranks: Array, found: Array, counts: Array, kind: int, cut: int) -> float:
+    """A metric of the shared levels of the first images themselves."""
+    height = counts.shape[0] - 1
+    if kind == SEVERITY:
+        level = found[0] if ranks[0] == 1 else 0
+        if counts[height] == 0 or level == height:
+            return np.nan
+        return float((height - level) / height)
+    shared, every, size = 0, 0, 0
+    for i in range(np.searchsorted(ranks, cut + 1)):
+        shared += found[i]
+    for level in range(counts.shape[0]):
+        every += level * counts[level]
+        size += counts[level]
+    if kind == DISTANCE:
+        return float(1.0 - shared / (height * min(cut, size)))
+    if kind == SET_PRECISION:
+        return float(shared / (height * cut))
+    if kind == SET_RECALL:
+        return float(shared / every)
+    return float(2.0 * shared / (height * cut + every))  # 2 P R / (P + R)
+
+
+@kernel
+def preference_score(ranks: Array, found: Array, counts: Array, cut: int) -> float:
+    """HOPS: 1 - the weighted distance from the ideal order, over that of its reverse.
+
+    Only relevant images are listed, so all others are counted first, as whole stretches of the
+    ideal order, and the listed ones are put right after.
+    """
+    size, kinds = 0, 0
+    steps = np.zeros(counts.shape[0], np.int64)  # of each level among those there, finest first
+    ends = np.zeros(counts.shape[0] + 1, np.int64)  # of their stretches of the ideal order
+    for level in range(counts.shape[0] - 1, -1, -1):
+        if counts[level]:
+            size += counts[level]
+            steps[level] = kinds
+            kinds += 1
+            ends[kinds] = size
+    end, last = size if cut == 0 else min(cut, size), kinds - 1
+    apart, worst = 0.0, 0.0
+    for step in range(kinds):
+        low, high = ends[step], min(ends[step + 1], end)
+        apart += (last - step) * weights_between(low, high, step, ends, last)
+        for other in range(kinds):  # in the reverse order at the same ranks
+            start, stop = max(low, size - ends[other + 1]), min(high, size - ends[other])
+            worst += abs(step - other) * weights_between(start, stop, step, ends, last)
+    if worst <= 0.0:
+        return np.nan  # all images are of one level
+    step = 0
+    for i in range(ranks.shape[0]):
+        if ranks[i] > end:
+            break
+        while ends[step + 1] < ranks[i]:
+            step += 1
+        weight = weights_between(ranks[i] - 1, ranks[i], step, ends, last)
+        apart += weight * (abs(step - steps[found[i]]) - (last - step))
+    return float(max(0.0, 1.0 - apart / worst))
+
+
+@kernel
+def weights_between(low: int, high: int, step: int, ends: Array, last: int) -> float:
+    """Sum of HOPS's weights of the ranks low + 1 .. high, inside one stretch of the ideal order.
+
+    1 in the first stretch; in stretch n they fall from 2^-n towards 2^-(n + 1), in the last to 0.
+    """
+    if high <= low:
+        return 0.0
+    value = 0.5**step
+    fall = 0.0 if step == 0 else value if step == last else value / 2
+    size, first = ends[step + 1] - ends[step], low - ends[step]
+    number = high - low
+    return float(number * (value - fall * (first + (number - 1) / 2) / size))
 
 
 @kernel

@@ -6,32 +6,32 @@ among equal scores the less relevant comes first.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from hgld.compiled import Array, fast, kernel, part
 from hgld.ranking.checks import not_finite
-from hgld.ranking.kernels.device import over_rows, whole_products
+from hgld.ranking.kernels.device import COLUMN_BITS, LEAST_ROWS, over_rows, whole_products
 from hgld.ranking.kernels.sort import BELOW, BITS, sort_keys
 
 if TYPE_CHECKING:
-    from hgld.ranking.evaluation import ClassRanges
+    from hgld.ranking.levels import ClassRanges
 
-__all__ = ["rank_blocks", "rank_rows"]
+__all__ = ["rank_blocks", "rank_rows", "score_rows", "sort_part"]
 
 BLOCK_CELLS = 1 << 26  # 256 MB of scores
 BLOCK_ROWS = 256
 PLACES = (1 << (BITS - BELOW)) - 64  # margin, so that rounding up stays below 2^23
-COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one integer: 33 million images
+ABSENT = (1 << BELOW) - 1  # the query itself in a run: after all images, and its level is -1
 
 
 def rank_blocks(
     query: Tensor,
-    gallery: Sequence[Tensor],
+    gallery: Tensor,
     classes: "ClassRanges",
     first: int,
     watch: Callable[[Sequence[slice]], Iterable[slice]],
@@ -46,32 +46,71 @@ def rank_blocks(
     size = len(places)
     rows = max(1, min(BLOCK_ROWS, BLOCK_CELLS // size, len(query)))
     scores = query.new_empty(rows, size)
-    cuts = np.cumsum([0, *map(len, gallery)])
     blocks = [slice(at, min(at + rows, len(query))) for at in range(0, len(query), rows)]
     for block in watch(blocks):
         here = scores[: block.stop - block.start]
-        with whole_products(query.device):
-            for piece, (a, b) in zip(gallery, pairwise(cuts), strict=True):
-                torch.mm(query[block], piece.T, out=here[:, a:b])
+        score_rows(query[block], gallery, here)
         levels = np.empty(here.shape, np.int8)
         order = np.empty((len(here), min(first, size)), np.int32)
-        rows_of = np.arange(block.start, block.stop)  # with exclude_self the queries come first
-        own = np.where(classes.own[block].numpy() >= 0, rows_of, -1)
-
-        def work(part: slice, block: slice = block, here: Tensor = here, own: Array = own,
-                 levels: Array = levels, order: Array = order) -> None:  # fmt: skip
-            at = slice(block.start + part.start, block.start + part.stop)
-            rank_rows(
-                here.numpy()[part], places, starts[at], ends[at], own[part], levels[part],
-                order[part],
-            )  # fmt: skip
-
-        try:
-            over_rows(work, len(here))
-        except ValueError:  # raised by the kernel, which reads every score anyway
-            raise not_finite() from None
+        place = classes.own[block]
+        own = torch.where(place >= 0, classes.order[place], -1).numpy()
+        rank_scores(here, (places, starts[block], ends[block], own), levels, order)
         yield levels, counts[block], order
-        del levels, order, work  # free this block before the next is computed
+        del levels, order  # free this block before the next is computed
+
+
+def sort_part(
+    query: Tensor, gallery: Tensor, sides: tuple[Array, ...], runs: Array, order: Array
+) -> None:
+    """Write the runs of a block of queries, (q, g), and the columns of the first ranks, (q, K).
+
+    Args:
+        query: (q, D).
+        gallery: (g, D), a part of it.
+        sides: places (g,), starts and ends (q, L), own columns (q,), as for ``rank_rows``.
+        runs: written.
+        order: written.
+
+    Raises:
+        ShapeError: a score is nan or inf.
+    """
+    places, *of_queries = sides
+    step = max(LEAST_ROWS, BLOCK_CELLS // len(gallery))
+    scores = query.new_empty(min(step, len(query)), len(gallery))
+    for at in range(0, len(query), step):
+        block = slice(at, min(at + step, len(query)))
+        here = scores[: block.stop - at]
+        score_rows(query[block], gallery, here)
+        own_sides = places, *(side[block] for side in of_queries)
+        rank_scores(here, own_sides, runs[block], order[block])
+
+
+def rank_scores(scores: Tensor, sides: tuple[Array, ...], levels: Array, first: Array) -> None:
+    """``rank_rows`` on all threads; ``sides`` are its places, starts, ends and own columns.
+
+    Raises:
+        ShapeError: a score is nan or inf.
+    """
+    places, *of_queries = sides
+
+    def work(rows: slice) -> None:
+        given = scores.numpy()[rows], places, *(side[rows] for side in of_queries)
+        rank_rows(*given, levels[rows], first[rows])
+
+    try:
+        over_rows(work, len(scores))
+    except ValueError:  # raised by the kernel, which reads every score anyway
+        raise not_finite() from None
+
+
+def score_rows(query: Tensor, gallery: Tensor, scores: Tensor) -> None:
+    """Write the (q, g) inner products; the bits of one do not depend on the rows beside it."""
+    missing = max(0, LEAST_ROWS - len(query))
+    out = scores.new_empty(LEAST_ROWS, len(gallery)) if missing else scores
+    with whole_products(query.device):
+        torch.mm(pad(query, (0, 0, 0, missing)), gallery.T, out=out)
+    if missing:
+        scores.copy_(out[: len(query)])
 
 
 @kernel
@@ -92,7 +131,8 @@ def rank_rows(
         starts: (Q, L) first place of the query's own class at each level, coarse to fine.
         ends: (Q, L) place after the last.
         own: (Q,) column of the query itself, -1 if it is not in the gallery.
-        levels: (Q, G) int8, written; -1 at the end for the query itself.
+        levels: (Q, G) int8, written; -1 at the end for the query itself. If uint64: runs for
+            ``merge_rows``, with the score and the level of each image, the query itself ``ABSENT``.
         first: (Q, K) int32 columns, written.
 
     Raises:
@@ -110,7 +150,7 @@ def rank_rows(
         if own[i] >= 0:
             present -= 1
             keys[own[i]] = keys[present]
-            levels[i, present] = -1
+            levels[i, present] = ABSENT if levels.itemsize == 8 else -1
         sort_keys(keys[:present], more[:present])
         read_levels(keys[:present], levels[i])
         if first.shape[1]:
@@ -119,9 +159,13 @@ def rank_rows(
 
 @fast
 def read_levels(keys: Array, levels: Array) -> None:
-    """Write the level of each sorted key."""
-    for j in range(keys.shape[0]):
-        levels[j] = np.int8(keys[j] & np.uint64(0xFF))
+    """Write the level of each sorted key; with its score if there is room for both."""
+    if levels.itemsize == 8:
+        for j in range(keys.shape[0]):
+            levels[j] = keys[j] & np.uint64(ABSENT)
+    else:
+        for j in range(keys.shape[0]):
+            levels[j] = np.int8(keys[j] & np.uint64(0xFF))
 
 
 @kernel

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hgld.ranking.checks import not_finite
-from hgld.ranking.kernels.device import whole_products
+from hgld.ranking.checks import check_scores, not_finite
+from hgld.ranking.kernels.device import COLUMN_BITS, whole_products
 from hgld.ranking.kernels.loss_gpu import on
 
 if TYPE_CHECKING:
-    from hgld.ranking.evaluation import ClassRanges
+    from hgld.ranking.levels import ClassRanges
 
-__all__ = ["rank_blocks"]
+__all__ = ["rank_blocks", "sort_part"]
 
 CELLS_AT_ONCE = 1 << 27  # 512 MB of scores
 ROWS_AT_ONCE = 1 << 15  # CUDA limits the second dimension of a grid to 65,535
@@ -29,12 +29,11 @@ BINS = 2  # per relevant image
 CROWDED = 128  # relevant images in one bin; above, comparing them pairwise is slower than a sort
 BLOCK = 1024
 KEY = (1 << 40) - 1  # bits of a score and of a level
-COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one integer: 33 million images
 
 
 def rank_blocks(
     query: Tensor,
-    gallery: Sequence[Tensor],
+    gallery: Tensor,
     ranges: "ClassRanges",
     first: int,
     watch: Callable[[Sequence[slice]], Iterable[slice]],
@@ -45,7 +44,7 @@ def rank_blocks(
         ShapeError: a score is nan or inf.
     """
     counts = ranges.counts().cpu().numpy()
-    sorted_gallery = (gallery[0] if len(gallery) == 1 else torch.cat([*gallery]))[ranges.order]
+    sorted_gallery = gallery[ranges.order]
     room = (ranges.ends - ranges.starts)[:, 0].long().cpu()
     offsets = torch.cat([room.new_zeros(1), room.cumsum(0)])
     device_offsets = offsets.to(query.device)
@@ -126,17 +125,56 @@ def _first(
     """(q, K) int32 gallery rows of the first ranks, from scores sorted by label path."""
     if not count:
         return torch.empty(len(scores), 0, dtype=torch.int32)
-    starts, ends, own, _ = where
     place = torch.arange(scores.shape[1], dtype=torch.int32, device=scores.device)
+    down, level = _keys(scores, place, *where[:3])
+    found = ((down << 32) | (level << COLUMN_BITS) | order).topk(count, dim=1, largest=False).values
+    return (found & ((1 << COLUMN_BITS) - 1)).int()
+
+
+def _keys(
+    scores: Tensor, place: Tensor, starts: Tensor, ends: Tensor, own: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return (q, g) int64 numbers that decrease as scores increase, -2^31 to 2^31, and the levels.
+
+    The query itself has the largest number.
+    """
     level = torch.zeros_like(scores, dtype=torch.int64)
     for start, end in zip(starts.T[:, :, None], ends.T[:, :, None], strict=True):
         level += (place >= start) & (place < end)
     bits = (scores + 0.0).view(torch.int32).long()  # + 0.0 turns -0.0 into 0.0
-    keys = torch.where(bits < 0, bits & 0x7FFFFFFF, -1 - bits)  # decrease as scores increase
-    keys.masked_fill_(place == own[:, None], (1 << 31) - 1)
-    keys = (keys << 32) | (level << COLUMN_BITS) | order
-    found = keys.topk(count, dim=1, largest=False).values
-    return (found & ((1 << COLUMN_BITS) - 1)).int()
+    down = torch.where(bits < 0, bits & 0x7FFFFFFF, -1 - bits)
+    return down.masked_fill_(place == own[:, None], (1 << 31) - 1), level
+
+
+def sort_part(
+    query: Tensor,
+    gallery: Tensor,
+    sides: tuple[np.ndarray, ...],
+    runs: np.ndarray,
+    order: np.ndarray,
+) -> None:
+    """Write the runs of a part of a gallery and the columns of its first ranks.
+
+    Arguments and keys are those of ``rank_cpu.sort_part``.
+    """
+    place, starts, ends, own = (torch.from_numpy(side).to(query.device) for side in sides)
+    own = torch.where(own >= 0, place[own.clamp(min=0)], -1)
+    columns = torch.arange(len(gallery), device=query.device)
+    rows = max(1, CELLS_AT_ONCE // (4 * len(gallery)))  # a sort takes more memory than the scores
+    for at in range(0, len(query), rows):
+        block = slice(at, at + rows)
+        with whole_products(query.device):
+            scores = query[block] @ gallery.T
+        check_scores(scores)
+        down, level = _keys(scores, place, starts[block], ends[block], own[block])
+        level.masked_fill_(place == own[block, None], 0xFF)
+        if order.shape[1]:
+            mark = level.clamp(max=0x7F)
+            keys = (down << 32) | (mark << COLUMN_BITS) | columns
+            found = keys.topk(order.shape[1], dim=1, largest=False).values
+            order[block] = (found & ((1 << COLUMN_BITS) - 1)).int().cpu().numpy()
+        keys = (((down + (1 << 31)) << 8) | level).sort(dim=1).values
+        runs[block] = keys.cpu().numpy().view(np.uint64)
 
 
 def _sorted_by_row(keys: Tensor, sizes: Tensor, own: Tensor) -> Tensor:

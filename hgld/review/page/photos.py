@@ -1,6 +1,6 @@
 """Thumbnails of a value's landmarks for the review page, read from the source files, with credits.
 
-Photos of three landmarks speed up decisions on a rare word such as "folly". In the page as a file,
+Photos of a few landmarks speed up decisions on a rare word such as "folly". In the page as a file,
 rows get photos in their order until its size limit, so the most important values have them; the
 next page, without the decided values, shows the photos of the next ones. The page of a server asks
 for the photos of a value when it shows it.
@@ -47,12 +47,16 @@ class ReviewPhoto:
 def choose_images(
     landmark_values: pd.DataFrame, landmarks: pd.DataFrame, images: pd.DataFrame, *, per_value: int
 ) -> pd.DataFrame:
-    """Return an image for the first landmarks of each value: key, name, the image's row."""
+    """Return the first images of each value: key, name, the image's row.
+
+    Each is of another landmark; a value of fewer landmarks gets further images of them.
+    """
     keyed = landmark_values.assign(key=value_keys(landmark_values))[["key", *LANDMARK]]
     ours = images[images["landmark_id"].isin(keyed["landmark_id"].unique())]
-    shown = ours.assign(split=ours["split"].map(SPACE_OF_SPLIT)).drop_duplicates(LANDMARK)
-    found = keyed.drop_duplicates().merge(shown, on=LANDMARK)
-    found = found.sort_values(["key", *LANDMARK]).groupby("key").head(per_value)
+    ours = ours.assign(split=ours["split"].map(SPACE_OF_SPLIT))
+    ours["turn"] = ours.groupby(LANDMARK).cumcount()
+    found = keyed.drop_duplicates().merge(ours[ours["turn"] < per_value], on=LANDMARK)
+    found = found.sort_values(["key", "turn", *LANDMARK]).groupby("key").head(per_value)
     names = landmarks[[*LANDMARK, "name"]]
     return found.merge(names, on=LANDMARK, how="left").fillna({"name": ""})
 

@@ -23,21 +23,32 @@ from markupsafe import Markup
 
 from hgld.artifacts import Vectors, declared_table
 from hgld.artifacts.cells import unguard
-from hgld.config import ReviewOptions
+from hgld.config import LEVEL_NAMES, ReviewOptions
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records
-from hgld.hierarchy.decisions import PLACING, Decided
+from hgld.hierarchy.decisions import Decided
 from hgld.review.page.nearest import find_next_clusters
 from hgld.review.page.photos import ReviewPhoto, captions_of, choose_images, read_photos
 from hgld.review.sheets import list_history
-from hgld.review.suggestions import DROP, fit_model
+from hgld.review.suggestions import ValueModel
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
 
-__all__ = ["history_facts", "render_page", "taxonomy_facts"]
+__all__ = [
+    "MEGABYTE",
+    "cells_in",
+    "csv_text",
+    "fill_in",
+    "history_facts",
+    "photo_facts",
+    "render_page",
+    "sheet_facts",
+    "taxonomy_facts",
+]
 
 SCRIPTS = (  # in the order of their dependencies
     "dom.js",
+    "browser.js",
     "sheet.js",
     "person.js",
     "edits.js",
@@ -79,9 +90,11 @@ def render_page(
     command: str,
     live: Mapping[str, Any] | None = None,
     decisions: pd.DataFrame | None = None,
-    taxonomy_vectors: Vectors | None = None,
+    model: ValueModel | None = None,
     threads: Mapping[str, Sequence[Sequence[str]]] | None = None,
     blind_file: str = "",
+    levels: Sequence[str] = LEVEL_NAMES[:-1],
+    noun: str = LEVEL_NAMES[-1],
 ) -> str:
     """Return the page as HTML; the same tables and files give the same text.
 
@@ -100,10 +113,12 @@ def render_page(
         command: command that applies the file that the page saves.
         live: facts for the page of a server, which asks for its photos and sends its decisions.
         decisions: all decisions, for the history of each value; None shows none.
-        taxonomy_vectors: for the model of the decisions; None has none.
+        model: of the decisions, which the page fits again to those that are made on it.
         threads: comments on each value by its key (``threads_of``).
         blind_file: name of the file that the page saves, if the sheet is a blind copy; then it
             shows neither clusters nor suggestions.
+        levels: names of the levels above the classes, coarse to fine.
+        noun: the source's word for a class.
 
     Returns:
         HTML of at most ``review.page_megabytes``, unless the rows alone take more.
@@ -111,49 +126,52 @@ def render_page(
     facts = {
         "title": title,
         "command": command,
-        "series": sha256(f"{title}\n{command}".encode()).hexdigest()[:16],  # of versions of a sheet
+        "series": sha256(title.encode()).hexdigest()[:16],  # of versions of a sheet, in any folder
         "blind": bool(blind_file),
         "model": None,
         "file": blind_file or "review.csv",
-        **_sheet_facts(
-            _csv_text(sheet, bool(blind_file)),
-            {} if blind_file else find_next_clusters(clusters, label_vectors),
-        ),
+        **sheet_facts(csv_text(sheet, bool(blind_file))),
         "clusters": {} if blind_file else _cluster_facts(cluster_summary),
         "taxonomy": taxonomy_facts(taxonomy),
+        "above": list(levels[:-1]),
     }
-    keys = _keys(facts)
+    keys = cells_in(facts, "key")
+    next_clusters = {} if blind_file else find_next_clusters(clusters, label_vectors)
+    facts["next"] = [next_clusters.get(key) for key in keys]
     facts["history"] = {} if decisions is None else history_facts(decisions, clusters, keys)
     facts["comments"] = {str(i): (threads or {}).get(key, []) for i, key in enumerate(keys)}
     facts["landmarks"] = {
         **_landmark_facts(landmark_values, keys),
         "needed": options.min_coverage,
+        "noun": noun,
     }
-    if taxonomy_vectors is not None and not blind_file:
-        vectors = label_vectors, taxonomy_vectors
-        facts["model"] = _model_facts(sheet, clusters, keys, taxonomy, vectors, options.sure)
+    if model is not None:
+        number = {key: row for row, key in enumerate(keys)}
+        numbers = [number[key] for key in value_keys(clusters)]
+        facts["model"] = {**model.facts(), "rows": numbers, "sure": options.sure}
     if live is not None:
-        return _fill_in({**facts, "photos": {}, "live": live}, title)
-    bare = _fill_in({**facts, "photos": {}}, title)
+        return fill_in({**facts, "photos": {}, "live": live}, title)
+    bare = fill_in({**facts, "photos": {}}, title)
     chosen = choose_images(landmark_values, landmarks, images, per_value=options.page_photos)
     budget = int(options.page_megabytes * MEGABYTE) - len(bare.encode())
     photos = read_photos(chosen, keys, source, budget_bytes=budget)
-    page = _fill_in({**facts, "photos": _photo_facts(photos, keys)}, title)
+    page = fill_in({**facts, "photos": photo_facts(photos, keys)}, title)
     count = sum(map(len, photos.values()))
     size = len(page.encode()) / MEGABYTE
     say(f"{count_text(count, 'photo')} of {count_text(len(photos), 'value')}, {size:.1f} MB")
     return page
 
 
-def _csv_text(sheet: pd.DataFrame, blind: bool) -> str:
-    artifact = declared_table("review")
+def csv_text(sheet: pd.DataFrame, blind: bool = False, name: str = "review") -> str:
+    """Return the sheet, an artifact of that name unless it is blind, as the text of its file."""
+    artifact = declared_table(name)
     table = sheet if blind else artifact.check(sheet, Path(artifact.file))
     text: str = table.to_csv(index=False, lineterminator="\r\n", quoting=csv.QUOTE_MINIMAL)
     return text
 
 
-def _sheet_facts(text: str, next_clusters: Mapping[str, int]) -> dict[str, Any]:
-    """Return hash, columns, cells, unescaped cells, and the alternative cluster of each row."""
+def sheet_facts(text: str) -> dict[str, Any]:
+    """Return hash, columns, cells, and unescaped cells of the text of a CSV."""
     columns, *rows = csv.reader(io.StringIO(text, newline=""))
     plain = {
         str(i): {
@@ -163,12 +181,11 @@ def _sheet_facts(text: str, next_clusters: Mapping[str, int]) -> dict[str, Any]:
         }
         for i, row in enumerate(rows)
     }
-    facts = {"columns": columns, "rows": rows}
     return {
         "hash": sha256(text.encode()).hexdigest()[:16],
-        **facts,
+        "columns": columns,
+        "rows": rows,
         "plain": {i: cells for i, cells in plain.items() if cells},
-        "next": [next_clusters.get(key) for key in _keys(facts)],
     }
 
 
@@ -182,24 +199,6 @@ def _cluster_facts(cluster_summary: pd.DataFrame) -> dict[str, dict[str, Any]]:
         for row in records(cluster_summary)
         if row["values"]
     }
-
-
-def _model_facts(
-    sheet: pd.DataFrame,
-    clusters: pd.DataFrame,
-    keys: Sequence[str],
-    taxonomy: pd.DataFrame,
-    vectors: tuple[Vectors, Vectors],
-    sure: float,
-) -> dict[str, Any] | None:
-    """Return the model of the sheet's decisions, with the row number of each of its values."""
-    number = {key: row for row, key in enumerate(keys)}
-    settled = sheet["decision"].isin(PLACING) & (sheet["status"] != "conflict")
-    places = sheet["supercategory"].map(unguard).where(settled, "")
-    answers = places.mask(sheet["decision"] == DROP, DROP).tolist()
-    numbers = [number[key] for key in value_keys(clusters)]
-    model = fit_model(clusters, [answers[i] for i in numbers], taxonomy, *vectors)
-    return {**model.facts(), "rows": numbers, "sure": sure} if model else None
 
 
 def taxonomy_facts(taxonomy: pd.DataFrame) -> list[dict[str, Any]]:
@@ -240,13 +239,13 @@ def _landmark_facts(landmark_values: pd.DataFrame, keys: Sequence[str]) -> dict[
     }
 
 
-def _keys(facts: Mapping[str, Any]) -> list[str]:
-    """Return the key of each row."""
-    place = facts["columns"].index("key")
+def cells_in(facts: Mapping[str, Any], column: str) -> list[str]:
+    """Return the unescaped cells of a column of ``sheet_facts``."""
+    place = facts["columns"].index(column)
     return [unguard(row[place]) for row in facts["rows"]]
 
 
-def _photo_facts(
+def photo_facts(
     photos: Mapping[str, Sequence[ReviewPhoto]], keys: Sequence[str]
 ) -> dict[str, list[dict[str, str]]]:
     """Return row number -> its photos with their captions."""
@@ -260,16 +259,22 @@ def _photo_facts(
     }
 
 
-def _fill_in(facts: Mapping[str, Any], title: str) -> str:
+def fill_in(
+    facts: Mapping[str, Any],
+    title: str,
+    template: str = "page.html",
+    scripts: Sequence[str] = SCRIPTS,
+) -> str:
+    """Return a page of ``templates/review`` with its facts and scripts."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("hgld"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    names = [name for name in SCRIPTS if name != "live.js" or "live" in facts]
+    names = [name for name in scripts if name != "live.js" or "live" in facts]
     script = "(() => {\n" + "\n".join(map(_read, names)) + "})();\n"
-    return environment.get_template("review/page.html").render(
+    return environment.get_template(f"review/{template}").render(
         title=title,
         file=facts["file"],
         is_live="live" in facts,

@@ -1,4 +1,4 @@
-"""Sources in their published layout: Stanford Online Products, iNaturalist, CUB-200-2011, DyML.
+"""Sources in their published layout: products, species, cars, clothes, landmarks, faces.
 
 Each data set has a module that parses its files and returns a ``Listing``; the conversion of a
 listing to tables is common to all and is here. Every line of the files ends in exactly one table:
@@ -16,7 +16,19 @@ import pandas as pd
 from hgld.artifacts import SPACE_OF_SPLIT, columns_of, declared_table, size_of_file
 from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
 from hgld.errors import UsageError
-from hgld.sources.native import cub, dyml, inaturalist, sop
+from hgld.sources.exclusion import leave_out
+from hgld.sources.native import (
+    cub,
+    dyml,
+    ilias,
+    in_shop,
+    inaturalist,
+    sfm_120k,
+    sop,
+    uned,
+    vehicle_id,
+    vggface2,
+)
 from hgld.sources.native.listing import CLASS, Listing
 from hgld.sources.open_set import describe_splits, split_classes
 from hgld.sources.tables import drop_unlisted, join_repeats, with_credits
@@ -29,6 +41,12 @@ READERS: Mapping[str, Callable[[Path, SourceOptions], Listing]] = {
     "inaturalist": inaturalist.read,
     "cub": cub.read,
     "dyml": dyml.read,
+    "in_shop": in_shop.read,
+    "vehicle_id": vehicle_id.read,
+    "sfm_120k": sfm_120k.read,
+    "vggface2": vggface2.read,
+    "ilias": ilias.read,
+    "uned": uned.read,
 }
 IMAGE_ENDINGS = {".jpeg", ".jpg", ".png"}
 
@@ -38,12 +56,12 @@ Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 def collect(source: Path, *, options: CollectOptions, context: StageContext) -> Tables:
     """List the classes and images of a data set in its own layout.
 
-    A row is one image; its id is its path. ``options.validation_share`` of the training classes
-    become the split ``validation``, drawn within each coarsest class.
+    A row is one image; its id is its path, unless it is in a tar. ``options.validation_share`` of
+    the training classes become the split ``validation``, drawn within each coarsest class.
 
     Dropped, with a reason: ``duplicate`` (the first line is kept), ``is a query`` (a gallery image
-    with the bytes of a query), ``not in folder``, ``not in list`` (an image file that no line
-    names), and the files that ``drop_unlisted`` lists.
+    with the bytes of a query), ``not in folder``, ``excluded`` (see ``hgld.sources.exclusion``),
+    ``not in list`` (an image file that no line names), and the files that ``drop_unlisted`` lists.
 
     Returns:
         landmarks, images, queries (none), images_dropped.
@@ -59,18 +77,15 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
                 "remove it (validation_share may be set)"
             )
     listing = READERS[context.source.kind](source, context.source)
-    rows = _judge(_hold_out(listing, options), source)
+    rows = leave_out(_judge(_hold_out(listing, options), source), options)
     taken = rows[rows["reason"] == ""]
+    lists = rows.loc[rows["file"] != rows["path"], "file"].unique()  # a tar is its own list
     unlisted = drop_unlisted(
-        source,
-        set(rows["path"]),
-        IMAGE_ENDINGS,
-        "not in list",
-        f"no line in {', '.join(rows['file'].unique())}",
+        source, set(rows["path"]), IMAGE_ENDINGS, "not in list", f"no line in {', '.join(lists)}"
     )
+    unlisted = unlisted.rename(columns={"path": "image_id"})
     dropped = pd.concat([rows[rows["reason"] != ""], unlisted])
-    dropped = dropped.rename(columns={"path": "image_id"})
-    images = with_credits(taken.assign(image_id=taken["path"], offset=0), taken)
+    images = with_credits(taken, taken)
     say(describe_splits(taken))
     assert len(rows) == len(taken) + (rows["reason"] != "").sum(), "lines in = out + dropped"
     return (
@@ -114,11 +129,16 @@ def _hold_out(listing: Listing, options: CollectOptions) -> pd.DataFrame:
 
 def _judge(rows: pd.DataFrame, source: Path) -> pd.DataFrame:
     """Return size, reason and detail of each line; the reason of a taken image is empty."""
-    rows = rows.reset_index(drop=True)
+    rows = _with_places(rows.reset_index(drop=True))
     place = rows["file"] + " line " + rows["line"].astype("str")
-    sizes, faults = zip(*(size_of_file(source / path) for path in rows["path"]), strict=True)
-    again, absent = rows.duplicated(["split", "path"]), np.array(sizes) < 0
-    first = place.groupby([rows["split"], rows["path"]]).transform("first")
+    known = rows["size_bytes"] >= 0
+    found = (
+        (size, "") if is_known else size_of_file(source / path)
+        for path, size, is_known in zip(rows["path"], rows["size_bytes"], known, strict=True)
+    )
+    sizes, faults = zip(*found, strict=True)
+    again, absent = rows.duplicated(["split", "image_id"]), np.array(sizes) < 0
+    first = place.groupby([rows["split"], rows["image_id"]]).transform("first")
     reason = pd.Series("", index=rows.index, dtype="str")
     reason = reason.mask(absent, "not in folder").mask(again, "duplicate")
     detail = (pd.Series(faults) + "; " + place).mask(
@@ -129,6 +149,17 @@ def _judge(rows: pd.DataFrame, source: Path) -> pd.DataFrame:
         reason = reason.mask(copy, "is a query")
         detail = detail.mask(copy, place + " has the bytes of " + rows["copy_of"].astype("str"))
     return rows.assign(size_bytes=sizes, reason=reason, detail=detail.where(reason != "", ""))
+
+
+def _with_places(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add image_id, offset and size_bytes, -1 if a file is one photo: its id is its path."""
+    if "image_id" not in rows:
+        return rows.assign(image_id=rows["path"], offset=0, size_bytes=-1)
+    return rows.assign(
+        image_id=rows["image_id"].fillna(rows["path"]).astype("str"),
+        offset=rows["offset"].fillna(0).astype("int64"),
+        size_bytes=rows["size_bytes"].fillna(-1).astype("int64"),
+    )
 
 
 def _landmarks(taken: pd.DataFrame, listing: Listing) -> pd.DataFrame:

@@ -23,7 +23,7 @@ import pandas as pd
 from hgld.artifacts import hash_file
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
-from hgld.sources.native.listing import Listing, require_file
+from hgld.sources.native.listing import Listing, read_text
 
 __all__ = ["LEVELS", "read", "read_glued"]
 
@@ -60,7 +60,7 @@ def read_glued(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
     Raises:
         InvalidData: the file is missing, or has another header or a row of another form.
     """
-    text = require_file(path, "a CSV of the data set").read_text(encoding="utf-8-sig")
+    text = read_text(path, "a CSV of the data set")
     first, *others = text.splitlines() or [""]
     header = HEADER.fullmatch(first.strip())
     names = re.findall(r"\w+", header[1]) if header else []
@@ -75,7 +75,7 @@ def read_glued(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
 
 def _read_row(path: Path, number: int, line: str, names: list[str]) -> list[str | int]:
     fname, *cells = [cell.strip() for cell in line.split(",")]
-    if len(cells) != len(names) or not all(re.fullmatch(r"-?[0-9]+", cell) for cell in cells):
+    if len(cells) != len(names) or not all(re.fullmatch(r"-?[0-9]{1,18}", cell) for cell in cells):
         raise InvalidData(
             f"{path} line {number}: '{line.strip()}'; expected fname, {', '.join(names)}, and "
             "whole numbers behind the file name"

@@ -14,7 +14,7 @@ import pandas as pd
 from hgld.artifacts import SPACE_OF_SPLIT, ColumnType
 from hgld.errors import InvalidData
 
-__all__ = ["CLASS", "Listing", "read_words", "require_file"]
+__all__ = ["CLASS", "Listing", "read_text", "read_words", "require_apart", "require_file"]
 
 WHOLE = re.compile(r"-?[0-9]{1,18}")  # stricter than int(), which accepts 1_000
 CLASS = ["space", "landmark_id"]  # ids of train and index are different numbers
@@ -27,7 +27,7 @@ class Listing:
     Attributes:
         images: one row for each line: path (relative to the source folder), split, landmark_id,
             file and line; author, license, title and url if the data set has them, copy_of if
-            the image is also a query.
+            the image is also a query; image_id, offset and size_bytes if the path is of a tar.
         classes: one row for each finest class: space, landmark_id, name, its class on each level.
         levels: names of the level columns, coarse to fine.
     """
@@ -79,8 +79,43 @@ def require_file(path: Path, what: str) -> Path:
     return path
 
 
+def read_text(path: Path, what: str) -> str:
+    """Return the text of a required file.
+
+    Raises:
+        InvalidData: it is missing, or not UTF-8.
+    """
+    try:
+        return require_file(path, what).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidData(f"{path}: not UTF-8 text; expected {what}; unpack it again") from None
+
+
+def require_apart(lines: pd.DataFrame, noun: str) -> None:
+    """Require that no class of the training split is in another split.
+
+    Raises:
+        InvalidData: one is; the first line of each side is named.
+    """
+    trained = lines["split"] == "train"
+    both = lines[~trained & lines["landmark_id"].isin(lines.loc[trained, "landmark_id"])]
+    if both.empty:
+        return
+    second = both.iloc[0]
+    first = lines[trained & (lines["landmark_id"] == second["landmark_id"])].iloc[0]
+    raise InvalidData(
+        f"{second['file']} line {second['line']}: {noun} {second['landmark_id']} is searched for, "
+        f"but {first['file']} line {first['line']} trains on it; expected different {noun}s on the "
+        f"two sides ({both['landmark_id'].nunique()} are on both); get the lists again"
+    )
+
+
 def read_words(
-    path: Path, columns: dict[str, ColumnType], what: str, header: bool = False
+    path: Path,
+    columns: dict[str, ColumnType],
+    what: str,
+    header: bool = False,
+    counted: bool = False,
 ) -> pd.DataFrame:
     """Read a text file with one word for each column; the last column may contain blanks.
 
@@ -89,23 +124,31 @@ def read_words(
         columns: their names and types, in order.
         what: content of the file, for the message if it is missing.
         header: whether the first line has the names of the columns.
+        counted: whether a line before that states the number of lines.
 
     Returns:
         The columns, and ``line``, counted from 1; blank lines are left out.
 
     Raises:
-        InvalidData: the file is missing, a line has too few words, or a word is not a number.
+        InvalidData: the file is missing or not UTF-8, a line has too few words, or a word is not a
+            number.
     """
-    text = require_file(path, what).read_text(encoding="utf-8-sig")
+    text = read_text(path, what)
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1)]
     lines = [(number, line) for number, line in lines if line]
+    stated = lines.pop(0)[1] if counted and lines else None
     if header:
         if not lines or lines[0][1].split() != list(columns):
-            found = lines[0][1] if lines else "nothing"
+            number, found = lines[0] if lines else (1, "nothing")
             raise InvalidData(
-                f"{path} line 1: '{found}'; expected the header '{' '.join(columns)}'"
+                f"{path} line {number}: '{found}'; expected the header '{' '.join(columns)}'"
             )
         lines = lines[1:]
+    if stated is not None and stated != str(len(lines)):
+        raise InvalidData(
+            f"{path} line 1: '{stated}', but the list has {len(lines)} lines; expected their "
+            "number; the file is truncated or has other lines, get it again"
+        )
     cells = [_cells(path, number, line, columns) for number, line in lines]
     if not cells:
         raise InvalidData(f"{path}: no lines; expected {what}")

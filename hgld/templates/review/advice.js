@@ -10,6 +10,7 @@ function readModel(facts) {
   return {
     ...facts, inputs,
     texts: inputsOf(facts.texts, facts),
+    examples: null, // of the last fit
     weights: Float64Array.from(new Float32Array(numbersOf(facts.weights))),
     advice: new Map(), // row -> what the model suggests
     seen: new Map(), // row -> what was measured before it was decided here, and whether it was right
@@ -51,10 +52,22 @@ function likeliest(row) {
   const x = model?.inputs.get(row);
   const places = data.taxonomy.map((one) => one.supercategory);
   if (!x) return places;
-  const chances = chancesOf(x, model.weights, model.classes.length);
+  model.examples ??= knownExamples();
+  const chances = chancesOf(x, model.weights, model.classes.length, model.examples, model.length);
   const chanceOf = new Map();
   model.classes.forEach((name, i) => chanceOf.set(name, (chanceOf.get(name) || 0) + chances[i])); // merged ones share a name
   return places.sort((one, other) => (chanceOf.get(other) || 0) - (chanceOf.get(one) || 0));
+}
+
+// The texts of the taxonomy and the decided values, for the model.
+function knownExamples() {
+  const decided = [...model.inputs.keys()].filter((row) => model.classes.includes(answerOf(row)));
+  return {
+    decided,
+    inputs: [...model.texts, ...decided.map((row) => model.inputs.get(row))],
+    answers: [...model.textClasses, ...decided.map((row) => model.classes.indexOf(answerOf(row)))],
+    counts: [...model.texts.map(() => model.textCount), ...decided.map(() => 1)],
+  };
 }
 
 // Fits the model again after decisions, and once at the start only asks it about each open value.
@@ -63,23 +76,20 @@ async function refit(fits = true) {
   const asked = (model.asked += 1);
   const breathe = breather(() => asked === model.asked);
   const classes = model.classes.length;
-  const decided = [...model.inputs.keys()].filter((row) => model.classes.includes(answerOf(row)));
-  const answers = [
-    ...model.textClasses, ...decided.map((row) => model.classes.indexOf(answerOf(row))),
-  ];
-  const examples = [...model.texts, ...decided.map((row) => model.inputs.get(row))];
+  const examples = knownExamples();
+  const { decided } = examples;
   learn(decided);
   try {
     if (fits) {
       const { weights, dropPenalty } = model;
-      model.weights = await fitWeights(examples, answers, classes, dropPenalty, weights, breathe);
+      model.weights = await fitWeights(examples, classes, dropPenalty, weights, breathe);
     }
+    model.examples = examples;
     const calibration = calibrate([...model.seen.values()], model.calibration, model);
     const advice = new Map();
     for (const [row, x] of model.inputs) {
       if (answerOf(row)) continue;
-      const chances = chancesOf(x, model.weights, classes);
-      const found = measureOf(x, chances, examples, answers, model.length);
+      const found = predict(x, model.weights, classes, examples, model.length);
       const near = found.near.filter((e) => e >= model.texts.length).slice(0, 2)
         .map((e) => `“${decided[e - model.texts.length].label}”`);
       const reason = near.length ? `like ${near.join(" and ")}` : "like the name and definition";

@@ -9,12 +9,17 @@ function makeChooser() {
   chooser.input = make("input", {
     id: "chooser", type: "text", role: "combobox", autocomplete: "off", spellcheck: "false",
     "aria-expanded": "false", "aria-controls": "options", "aria-autocomplete": "list",
-    placeholder: "Type to choose one of " + count(data.taxonomy.length),
+    placeholder: chooserHint(),
     oninput: () => openChooser(chooser.decision), onclick: () => openChooser(chooser.decision),
     onblur: closeChooser, onkeydown: chooserKey,
   });
   const label = make("label", { class: "field", for: "chooser" }, "Supercategory", chooser.input);
   return make("div", { class: "chooser" }, label, chooser.list);
+}
+
+function chooserHint() {
+  const size = data.taxonomy.length;
+  return size ? "Type to choose one of " + count(size) : "Type the name of the first supercategory";
 }
 
 // Opens the list; what is chosen becomes the decision named, else keep or move as it fits.
@@ -56,7 +61,7 @@ function rank(typed) {
 
 function drawOptions() {
   const { options, active, list, input } = chooser;
-  const nothing = "No supercategory has these letters";
+  const nothing = data.taxonomy.length ? "No supercategory has these letters" : "There is no supercategory yet";
   const none = make("li", { role: "option", "aria-disabled": "true" }, nothing);
   list.replaceChildren(...(options.some(({ fresh }) => !fresh) ? [] : [none]), ...options.map(optionNode));
   if (options[active]) input.setAttribute("aria-activedescendant", `option-${active}`);
@@ -92,6 +97,7 @@ function closeChooser() {
   input.setAttribute("aria-expanded", "false");
   input.removeAttribute("aria-activedescendant");
   input.value = selected ? now(selected).supercategory : "";
+  input.placeholder = chooserHint();
 }
 
 function chooserKey(event) {

@@ -93,11 +93,11 @@ function marker(done, sum, x, y, frame) {
 }
 
 function curveWords(done, sums) {
-  const share = `${percent(sums[done], total)} of the ${unit}`;
+  const share = `${percent(sums[done], total)} of the ${unitWords}`;
   const covered = `${counted(done, "value")} of ${count(rows.length)} decided, ${share}.`;
   if (done === rows.length) return `${covered} Nothing is left to decide.`;
   const target = TARGETS.find((part) => part * total > sums[done]);
-  if (target === undefined) return `${covered} What is left has no ${unit}.`;
+  if (target === undefined) return `${covered} What is left has no ${unitWords}.`;
   const more = sums.findIndex((sum) => sum >= target * total) - done;
   const goal = `${Math.round(100 * target)} %`;
   const next = more === 1 ? "The next value" : `The next ${count(more)} values`;

@@ -37,7 +37,8 @@ function link(text, address) {
 
 const numbers = new Intl.NumberFormat("en-GB");
 const count = (number) => numbers.format(number);
-const counted = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+const plural = (noun) => noun + (noun.endsWith("s") ? "es" : "s");
+const counted = (number, noun) => `${count(number)} ${number === 1 ? noun : plural(noun)}`;
 
 // Never 100 % while something is left, never 0 % while there is something.
 function percent(part, whole) {

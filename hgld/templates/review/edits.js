@@ -1,8 +1,8 @@
 // What the person has decided here: kept in this browser, undone step by step.
 
 // Of this person on all versions of this sheet, wherever a copy of the page is.
-const storePrefix = () => `hgld review ${data.series} ${encodeURIComponent(person)} `;
-const storeName = () => (data.live ? `hgld live review ${data.live.sheet}` : storePrefix() + data.hash);
+const storePrefix = () => `hgld review ${data.live?.sheet || data.series} ${encodeURIComponent(person)} `;
+const storeName = () => storePrefix() + (data.live ? "live" : data.hash); // a server's sheet changes
 const STATUSES = ["conflict", "open", "unsure", "stale", "decided", "dropped"];
 const edits = new Map(); // value key -> its four editable cells
 const steps = []; // each a list of [key, the edit before or undefined]
@@ -15,7 +15,7 @@ function statusOf(row) {
   const { decision } = now(row);
   if (!edits.has(row.key) && ["stale", "conflict"].includes(row.status)) return row.status;
   if (decision === "drop") return "dropped";
-  if (decision === "unsure") return "unsure";
+  if (["unsure", "open"].includes(decision)) return decision;
   return decision ? "decided" : "open";
 }
 
@@ -25,9 +25,10 @@ const isSettled = (row) => ["decided", "dropped"].includes(statusOf(row));
 const sameCells = (one, other) => EDITABLE.every((name) => one[name] === other[name]);
 
 // A decision made whole, so that no row can be saved that the sheet's reader would refuse: a place
-// is a supercategory of the taxonomy, and without one nothing is placed.
+// is a supercategory of the taxonomy, and without one nothing is placed. Only a side of a conflict
+// that was taken back is "open".
 function complete(decision, supercategory, note) {
-  const name = decision === "drop" || !kindOf.has(supercategory) ? "" : supercategory;
+  const name = ["drop", "open"].includes(decision) || !kindOf.has(supercategory) ? "" : supercategory;
   const placed = ["keep", "move"].includes(decision) && !name ? "unsure" : decision;
   return { decision: placed, supercategory: name, kind: kindOf.get(name) || "", note: clean(note) };
 }
@@ -38,8 +39,6 @@ function renew(row, decision, supercategory) {
   if (statusOf(row) !== "stale" || !sameCells(wanted, row.base)) return wanted;
   return { ...wanted, note: [wanted.note, "still so"].filter(Boolean).join("; ") };
 }
-
-const clean = (text) => text.replace(/\s+/g, " ").trim();
 
 // The wanted edits as one step; undefined takes a row's edit back.
 function edit(wanted) {
@@ -110,7 +109,7 @@ const madeFrom = (kept) =>
 
 function isDecision(cells) {
   const texts = EDITABLE.every((name) => typeof cells?.[name] === "string");
-  if (!texts || !["keep", "move", "drop", "unsure"].includes(cells.decision)) return false;
+  if (!texts || !["keep", "move", "drop", "unsure", "open"].includes(cells.decision)) return false;
   return kindOf.has(cells.supercategory) || !cells.supercategory;
 }
 

@@ -89,16 +89,6 @@ function undoStep() {
   say(`${row.label}: undone`);
 }
 
-function dialogOf(id, title, ...inside) {
-  const dialog = byId(id);
-  const close = button("primary", () => dialog.close(), "Close");
-  const head = make("h2", { id: `${id}-title` }, title);
-  dialog.replaceChildren(head, ...inside.filter(Boolean), make("form", {}, close));
-  dialog.showModal();
-  close.focus({ preventScroll: true });
-  dialog.scrollTop = 0;
-}
-
 function showHelp() {
   const terms = KEYS.flatMap(([keys, words]) => [
     make("dt", {}, ...keys.split("  ").flatMap((key) => [make("kbd", {}, key), " "])),
@@ -113,15 +103,6 @@ function showHelp() {
 function save() {
   download(data.file, writeSheet((row) => edits.get(row.key)));
   dialogOf("saved", `${data.file} is in your downloads`, ...savedWords());
-}
-
-function download(name, text) {
-  const file = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
-  const anchor = make("a", { href: file, download: name });
-  document.body.append(anchor);
-  anchor.click();
-  anchor.remove();
-  setTimeout(() => URL.revokeObjectURL(file), 10_000);
 }
 
 // Decisions are signed with the name that the page knows; a shell reads it as it is.

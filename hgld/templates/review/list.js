@@ -32,8 +32,8 @@ function relist() {
 
 function foundWords(listed) {
   const values = counted(listed.length, "value");
-  if (listed.length === rows.length) return `${values}, ${count(total)} ${unit}`;
-  return `${values} of ${count(rows.length)}, ${percent(sizeOf(listed), total)} of the ${unit}`;
+  if (listed.length === rows.length) return `${values}, ${count(total)} ${unitWords}`;
+  return `${values} of ${count(rows.length)}, ${percent(sizeOf(listed), total)} of the ${unitWords}`;
 }
 
 function clearRows() {
@@ -90,7 +90,7 @@ function rowNode(row, i) {
   make("i", { class: `dot ${status}`, role: "img", "aria-label": status, title: status }),
   make("span", { class: "what" }, bold(...marked(row.label)), about),
   make("span", { class: `fate${edits.has(row.key) ? " edited" : ""}` }, fate(row, status)),
-  make("span", { class: "size", title: unit }, count(row[unit])));
+  make("span", { class: "size", title: unitWords }, count(row[unit])));
 }
 
 // What becomes of the value: plain where it is decided, faint where it is not.
@@ -118,7 +118,7 @@ function headNode(group) {
   const name = byCluster ? clusterName(group.name) : known ? group.name : "(none yet)";
   const near = (byCluster && data.clusters[group.name]?.near) || [];
   const more = near.length ? `near ${near.map(clusterName).join(", ")}` : kindOf.get(group.name);
-  const facts = [counted(group.inside.length, "value"), `${count(group.size)} ${unit}`, more];
+  const facts = [counted(group.inside.length, "value"), `${count(group.size)} ${unitWords}`, more];
   const title = make("div", {}, make("strong", {}, name), small(facts.filter(Boolean).join(" · ")));
   return make("div", { class: "head", role: "presentation" }, title, stack(group.inside));
 }

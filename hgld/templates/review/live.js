@@ -8,6 +8,17 @@ const session = {
   refused: new Map(), // step -> why the server refused it
 };
 
+// Decisions of one tab, person and day are one entry of the log; a reload does not end it.
+const SITTING = "hgld review sitting";
+const sitting = () => {
+  try {
+    if (!sessionStorage.getItem(SITTING)) sessionStorage.setItem(SITTING, newStep());
+    return sessionStorage.getItem(SITTING);
+  } catch {
+    return (session.sitting ??= newStep()); // a private window
+  }
+};
+
 function startLive() {
   byId("save").hidden = true; // nothing has to be downloaded
   byId("save").before(make("button", {
@@ -29,7 +40,7 @@ function startLive() {
 function recallSteps() {
   const known = (step) => step.keys.every((key) => rowOf.has(key));
   const saved = JSON.parse(recall(`${storeName()} saved`) || "[]").filter(known);
-  steps.unshift(...saved.map(({ keys, entry }) => Object.assign(keys.map((key) => [key]), { entry })));
+  steps.unshift(...saved.map(({ keys, ...made }) => Object.assign(keys.map((key) => [key]), made)));
   pace.before = countEdits();
   drawBar();
 }
@@ -133,15 +144,19 @@ async function saveTaxonomyEdit(wanted, keys) {
   }
 }
 
+// The last one that nobody took back meanwhile.
 async function takeSavedEditBack() {
   const made = savedTaxonomyEdits();
   try {
-    const found = await ask("undo", { entry: made.pop() });
+    let found;
+    do found = await ask("undo", { entry: made.pop() });
+    while (!found.left && made.length);
     remember(savedEditsStore(), JSON.stringify(made));
     receive(found);
     drawPanel();
     showTaxonomy();
-    if (found.left.length) say(`Decided again since, and left as it is: ${found.left.join("; ")}`);
+    if (!found.left) say("Somebody took it back already");
+    else if (found.left.length) say(`Decided again since, and left as it is: ${found.left.join("; ")}`);
   } catch (error) {
     const why = error.isAnswer ? error.message : "The server does not answer; nothing is taken back.";
     byId("taxonomy").querySelector("p").replaceChildren(make("span", { class: "fault", role: "alert" }, why));
@@ -178,7 +193,7 @@ async function sendStep(id) {
     ({ key, decision, supercategory, kind, note: why, base: from });
   let found;
   try {
-    found = await ask("decisions", { rows: sent.map(asRow) });
+    found = await ask("decisions", { rows: sent.map(asRow), sitting: sitting() });
   } catch (error) {
     if (!error.isRefusal) throw error;
     session.refused.set(id, error.message);
@@ -186,10 +201,11 @@ async function sendStep(id) {
   }
   for (const [key, cells] of sent) if (edits.get(key) === cells) edits.delete(key);
   const step = steps.find((one) => one.id === id);
-  if (step) Object.assign(step, { entry: found.entry, noteOf: undefined });
+  const made = { entry: found.entry, rows: found.rows };
+  if (step) Object.assign(step, made, { noteOf: undefined });
   keepSteps();
   receive(found);
-  if (!step && found.entry) receive(await ask("undo", { entry: found.entry })); // undone meanwhile
+  if (!step && found.entry) receive(await ask("undo", made)); // undone meanwhile
   const [disputed] = Object.keys(found.done).filter((key) => found.done[key] === "conflict");
   if (disputed) say(`${rowOf.get(disputed).label}: decided otherwise by somebody else; both are kept`);
 }
@@ -206,14 +222,14 @@ async function sendRemark(key, text) {
 
 function keepSteps() {
   const saved = steps.filter(({ entry }) => entry).slice(-MOST_STEPS);
-  const facts = saved.map((step) => ({ entry: step.entry, keys: step.map(([key]) => key) }));
+  const facts = saved.map((step) => ({ entry: step.entry, rows: step.rows, keys: step.map(([key]) => key) }));
   remember(`${storeName()} saved`, JSON.stringify(facts));
 }
 
 // Takes back a step that the server has; what somebody decided since stays.
 async function undoSaved(step) {
   try {
-    const found = await ask("undo", { entry: step.entry });
+    const found = await ask("undo", { entry: step.entry, rows: step.rows });
     receive(found);
     const [left] = found.left;
     if (left) say(`${rowOf.get(left)?.label || left} was decided again since, and stays as it is`);
@@ -273,7 +289,12 @@ function showPeople() {
   dialogOf("shared", "Who decides?", field,
     words("It signs your decisions, which are published with the labels."), ...(person ? later : []));
   const input = byId("name");
-  input.addEventListener("keydown", (event) => event.key === "Enter" && (input.blur(), byId("shared").close()));
+  input.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault(); // the button that has the focus next must not open the dialog again
+    input.blur();
+    byId("shared").close();
+  });
   input.focus();
   input.select();
 }

@@ -137,7 +137,7 @@ function together(group, area) {
 function drawValue(leaf, group, x, y, width, height) {
   const status = leaf.row ? statusOf(leaf.row) : leaf.status;
   const name = leaf.row ? leaf.row.label : `${count(leaf.count)} smaller values`;
-  const about = [name, `${status}, ${group.name}`, counted(leaf.size, unit.slice(0, -1))];
+  const about = [name, `${status}, ${group.name}`, counted(leaf.size, unitWord)];
   const option = leaf.row ? {
     id: `box-${leaf.row.number}`, role: "option", "aria-selected": "false",
     "aria-label": about.join(", "),

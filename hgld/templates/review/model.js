@@ -26,7 +26,8 @@ function breather(wanted = () => true) {
   };
 }
 
-function chancesOf(x, weights, classes) {
+// Probabilities of the classes by the regression alone.
+function regress(x, weights, classes) {
   const scores = new Float64Array(classes);
   for (let d = 0; d < x.length; d += 1) {
     for (let c = 0; c < classes; c += 1) scores[c] += x[d] * weights[d * classes + c];
@@ -38,21 +39,23 @@ function chancesOf(x, weights, classes) {
   return scores;
 }
 
-// Penalised cross entropy of the weights; writes its gradient.
-async function lossOf(weights, gradient, examples, answers, classes, dropPenalty, breathe) {
+// Penalised cross entropy of the weights; writes its gradient. Examples: their inputs, the answer
+// (place of its class) and the count of decisions of each.
+async function lossOf(weights, gradient, { inputs, answers, counts }, classes, dropPenalty, breathe) {
   let loss = 0;
   for (let i = 0; i < weights.length; i += 1) {
     const penalty = i % classes === classes - 1 ? dropPenalty : 1;
     gradient[i] = penalty * weights[i];
     loss += 0.5 * gradient[i] * weights[i];
   }
-  for (let e = 0; e < examples.length; e += 1) {
-    const x = examples[e];
-    const off = chancesOf(x, weights, classes);
-    loss -= Math.log(Math.max(off[answers[e]], 1e-300));
+  for (let e = 0; e < inputs.length; e += 1) {
+    const x = inputs[e];
+    const off = regress(x, weights, classes);
+    loss -= counts[e] * Math.log(Math.max(off[answers[e]], 1e-300));
     off[answers[e]] -= 1;
     for (let d = 0; d < x.length; d += 1) {
-      for (let c = 0; c < classes; c += 1) gradient[d * classes + c] += x[d] * off[c];
+      const by = counts[e] * x[d];
+      for (let c = 0; c < classes; c += 1) gradient[d * classes + c] += by * off[c];
     }
     await breathe();
   }
@@ -62,11 +65,11 @@ async function lossOf(weights, gradient, examples, answers, classes, dropPenalty
 const dot = (one, other) => one.reduce((sum, value, i) => sum + value * other[i], 0);
 
 // The weights of least loss, by L-BFGS from some that are near.
-async function fitWeights(examples, answers, classes, dropPenalty, start, breathe) {
+async function fitWeights(examples, classes, dropPenalty, start, breathe) {
   let weights = Float64Array.from(start);
   let gradient = new Float64Array(weights.length);
   const at = (place, slope) =>
-    lossOf(place, slope, examples, answers, classes, dropPenalty, breathe);
+    lossOf(place, slope, examples, classes, dropPenalty, breathe);
   let loss = await at(weights, gradient);
   const steps = [];
   for (let round = 0; round < 300 && gradient.some((slope) => Math.abs(slope) > 1e-2); round += 1) {
@@ -112,25 +115,38 @@ function descent(gradient, steps) {
   return way;
 }
 
-// What shows how far the best class can be trusted: log odds, drop, likeness to an example of it
-// and of another class, 1. Also the two examples of the class that are most like the value.
-function measureOf(x, chances, examples, answers, length) {
+// Cosine similarity to each example; the constant at the end does not count.
+const likenessTo = (x, inputs, length) => inputs.map((example) => {
+  let like = 0;
+  for (let d = 0; d < x.length - 1; d += 1) like += x[d] * example[d];
+  return like / length ** 2;
+});
+
+// Probabilities of the classes: the mean of the regression and of votes of the examples.
+function chancesOf(x, weights, classes, { inputs, answers }, length, likeness = likenessTo(x, inputs, length)) {
+  const votes = new Float64Array(classes);
+  likeness.forEach((like, e) => (votes[answers[e]] += Math.exp(length * like)));
+  const all = votes.reduce((sum, vote) => sum + vote, 0);
+  return regress(x, weights, classes).map((chance, c) => (chance + votes[c] / all) / 2);
+}
+
+// The best class, and what shows how far it can be trusted: log odds, drop, likeness to an example
+// of it and of another class, 1. Also the examples of the class, those most like the value first.
+function predict(x, weights, classes, examples, length) {
+  const likeness = likenessTo(x, examples.inputs, length);
+  const chances = chancesOf(x, weights, classes, examples, length, likeness);
   const best = chances.indexOf(chances.reduce((one, other) => Math.max(one, other)));
   const top = Math.min(Math.max(chances[best], 1e-4), 1 - 1e-4);
   let [same, other, near] = [0, 0, []];
-  for (let e = 0; e < examples.length; e += 1) {
-    const example = examples[e];
-    let like = 0;
-    for (let d = 0; d < x.length - 1; d += 1) like += x[d] * example[d];
-    like /= length ** 2;
-    if (answers[e] !== best) other = Math.max(other, like);
+  likeness.forEach((like, e) => {
+    if (examples.answers[e] !== best) other = Math.max(other, like);
     else {
       same = Math.max(same, like);
-      near.push([like, e]);
+      near.push(e);
     }
-  }
-  near = near.sort((one, two) => two[0] - one[0]).map(([, e]) => e);
-  const drop = Number(best === chances.length - 1);
+  });
+  near.sort((one, two) => likeness[two] - likeness[one]);
+  const drop = Number(best === classes - 1);
   return { best, near, measured: [Math.log(top / (1 - top)), drop, same, other, 1] };
 }
 

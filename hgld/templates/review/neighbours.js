@@ -5,7 +5,7 @@ const MATES = 12; // other values that are named
 function clusterPart(row) {
   if (row.cluster === "") return null;
   const members = membersOf.get(row.cluster);
-  const facts = small(`${counted(members.length, "value")}, ${count(sizeOf(members))} ${unit}`);
+  const facts = small(`${counted(members.length, "value")}, ${count(sizeOf(members))} ${unitWords}`);
   const offer = make("p", {});
   onRefresh(() => offer.replaceChildren(...offerWords(row)));
   const parts = [

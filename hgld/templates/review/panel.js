@@ -39,7 +39,7 @@ function headParts(row) {
     pill.textContent = statusOf(row);
   });
   const facts = [
-    counted(row.landmarks, "landmark"), counted(row.images, "image"),
+    counted(row.landmarks, data.landmarks.noun), counted(row.images, "image"),
     `${percent(row[unit], total)} of all`,
   ];
   const line = [pill, row.byId ? key : "no class id", ` · ${facts.join(" · ")}`];
@@ -53,16 +53,6 @@ function photoStrip(row) {
   const strip = make("div", { class: "photos", hidden: !photos.length }, ...photos.map(figureOf));
   if (data.live) fetchPhotos(row, strip);
   return strip;
-}
-
-function figureOf(photo) {
-  const name = photo.landmark || photo.title;
-  return make("figure", { "aria-label": name },
-    make("img", { src: photo.src || `data:image/jpeg;base64,${photo.jpeg}`, alt: name }),
-    make("figcaption", {},
-      make("span", { title: photo.title }, bold(link(name, photo.url))),
-      make("span", { title: photo.byline }, photo.byline),
-      span(link(photo.terms, photo.license_url))));
 }
 
 function decisionParts(row) {
@@ -103,7 +93,7 @@ function adviceWords(row) {
   const why = advice.reason && small(` ${advice.reason}`);
   if (advice.name) parts.push(span("Suggested: ", bold(adviceWord(advice)), why));
   if (row.hint && row.hint !== "ask") parts.push(span("Wikidata's classes say: ", bold(row.hint)));
-  if (row.gone) parts.push(span("No landmark carries this value any more; its decision is kept."));
+  if (row.gone) parts.push(span(`No ${data.landmarks.noun} carries this value any more; its decision is kept.`));
   else if (statusOf(row) === "stale") parts.push(span("What this decision rests on has changed; look again."));
   return parts;
 }
@@ -141,7 +131,7 @@ function conflictPart(row) {
       const take = () => edit([[row, complete(decision, supercategory, why)]]);
       const said = bold([decision, supercategory].filter(Boolean).join(" "));
       const about = small([who || "somebody", when, why].filter(Boolean).join(", "));
-      return make("div", {}, make("p", {}, said, about), button("chip", take, "Take this"));
+      return make("div", {}, make("p", {}, said, " ", about), button("chip", take, "Take this"));
     }));
   });
   return part;

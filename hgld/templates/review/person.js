@@ -3,31 +3,17 @@
 const WHO = "hgld review name";
 let person = recall(WHO) || "";
 
-function recall(name) {
-  try {
-    return localStorage.getItem(name);
-  } catch {
-    return null; // a private window
-  }
-}
-
-function remember(name, text) {
-  try {
-    localStorage.setItem(name, text);
-  } catch {
-    // asked again the next time
-  }
-}
-
 // Edits that were made before the name was known are the person's; those of another one are not.
 function signAs(name) {
   const unsigned = person ? [] : [...edits];
   const unsaid = new Map(person ? [] : remarks);
-  if (!person) forget([storeName(), remarkStore()]);
+  const unnamed = person ? [] : [...taxonomyEdits];
+  if (!person) forget([storeName(), remarkStore(), taxonomyStore()]);
   person = name;
   remember(WHO, name);
   edits.clear();
   steps.length = 0;
+  readTaxonomyEdits(unnamed);
   takeIn(storeName());
   takeInRemarks();
   if (unsaid.size) unsaid.forEach((text, key) => remarks.set(key, text));

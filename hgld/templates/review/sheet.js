@@ -8,12 +8,11 @@ const TRANSLATED = data.columns.filter((name) => name.startsWith("label_")); // 
 const kindOf = new Map(data.taxonomy.map((row) => [row.supercategory, row.kind]));
 const namedOf = new Map(data.taxonomy.map((row) => [row.supercategory.toLowerCase(), row.supercategory]));
 
-// As hgld.artifacts.cells does: no cell may look like a formula to a spreadsheet.
-const guard = (cell) => (/^'*[=+\-@\t\r\0＝＋－＠]/.test(cell) ? `'${cell}` : cell);
-
 const rows = data.rows.map(readRow);
 const rowOf = new Map(rows.map((row) => [row.key, row]));
 const unit = rows.some((row) => row.images > 0) ? "images" : "landmarks";
+const unitWord = unit === "images" ? "image" : data.landmarks.noun;
+const unitWords = plural(unitWord);
 const total = rows.reduce((sum, row) => sum + row[unit], 0);
 const membersOf = groupBy(rows, (row) => row.cluster);
 const closeMargin = lowestFifth(rows.map((row) => row.margin).filter(Number.isFinite));
@@ -66,8 +65,6 @@ function writeSheet(wantedOf) {
   const text = [[...data.columns, ...more], ...lines].map((cells) => `${cells.map(quote).join(",")}\r\n`);
   return `\ufeff${text.join("")}`;
 }
-
-const quote = (cell) => (/[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
 
 function groupBy(items, key) {
   const groups = new Map();

@@ -14,7 +14,7 @@ function drawBar() {
     ...order.map((status) => make("i", { class: status, title: status, style: flex(status) })),
     make("span", { style: flex("open") }),
   );
-  byId("gauge").setAttribute("aria-label", `${percent(done, total)} of the ${unit} are decided`);
+  byId("gauge").setAttribute("aria-label", `${percent(done, total)} of the ${unitWords} are decided`);
   byId("share").replaceChildren(...shareWords(done));
   byId("gate").textContent = gateWords();
   byId("left").textContent = leftWords();
@@ -30,7 +30,7 @@ function drawBar() {
 // Both shares, since the gate of the run counts landmarks and the sheet is ordered by images.
 function shareWords(done) {
   const images = span(bold(percent(done, total)), " of images, ");
-  const landmarks = span(bold(percent(...decidedLandmarks())), " of landmarks");
+  const landmarks = span(bold(percent(...decidedLandmarks())), ` of ${plural(data.landmarks.noun)}`);
   return [unit === "images" ? images : "", landmarks];
 }
 
@@ -38,7 +38,7 @@ function gateWords() {
   if (data.blind) return "A blind copy: it shows no suggestion and no decision of anybody else.";
   const [done, all] = decidedLandmarks();
   const share = `${(100 * data.landmarks.needed).toFixed(1).replace(/\.0$/, "")} %`;
-  return `The run goes on once ${share} of the ${count(all)} landmarks are decided, with all their `
+  return `The run goes on once ${share} of the ${counted(all, data.landmarks.noun)} are decided, with all their `
     + `values; ${count(all - done)} are open.`;
 }
 
@@ -90,6 +90,15 @@ function footing() {
   return parts.join(" ");
 }
 
+function drawCounts() {
+  byId("counts").textContent = [
+    counted(rows.length, "value"), `${count(total)} ${unitWords}`,
+    ...(data.blind ? [] : [counted(membersOf.size, "cluster")]),
+    `${counted(data.taxonomy.length, "supercategory").replace(/ys$/, "ies")} to choose from`,
+  ].join(" · ");
+  byId("rule-list").hidden = data.blind || !rules().length;
+}
+
 function start() {
   takeInTaxonomy();
   takeIn(storeName());
@@ -98,17 +107,14 @@ function start() {
   pace.before = countEdits();
   keep();
   votes = null;
-  byId("counts").textContent = [
-    counted(rows.length, "value"), `${count(total)} ${unit}`,
-    ...(data.blind ? [] : [counted(membersOf.size, "cluster")]),
-    `${counted(data.taxonomy.length, "supercategory").replace(/ys$/, "ies")} to choose from`,
-  ].join(" · ");
-  byId("unit").textContent = unit;
+  drawCounts();
+  byId("unit").textContent = unitWords;
   byId("footing").textContent = footing();
   fillSelects();
-  changed.push(() => (votes = null), measurePace, drawBar, drawStatuses, redrawRows, () => live.refresh());
+  changed.push(() => (votes = null), measurePace, drawCounts, drawBar, drawStatuses, redrawRows, () => live.refresh());
   changed.push(settled(drawOverview), settled(refit));
   byId("sure-ones").addEventListener("click", showSure);
+  byId("rule-list").addEventListener("click", showRules);
   byId("list").addEventListener("scroll", once(drawRows), { passive: true });
   byId("undo").addEventListener("click", undoStep);
   byId("keys").addEventListener("click", showHelp);

@@ -3,9 +3,11 @@
 
 const TAXONOMY_FILE = "review_taxonomy.csv";
 const CELLS = ["action", "into", "kind", "definition", "supercategory"];
-const KINDS = ["human-made", "natural"];
+const KINDS = ["human-made", "natural"]; // of H-GLDv2; other data has classes of its own levels
+const ownKinds = String(data.above) !== "kind";
+const kindShape = ownKinds ? data.above.join(" > ") : "kind";
 const ACTIONS = ["rename", "merge", "split", "describe", "remove"];
-const taxonomyStore = () => `hgld taxonomy ${data.series} ${data.hash}`;
+const taxonomyStore = () => `hgld taxonomy ${storePrefix()}${data.hash}`;
 const taxonomyEdits = []; // rows of the file, in the order in which they were made
 const asWritten = { taxonomy: data.taxonomy, classes: model?.classes, names: rows.map((row) => [row.base, row.suggestion]) };
 
@@ -87,13 +89,21 @@ function keepTaxonomy() {
 function takeInTaxonomy() {
   byId("taxonomy-list").hidden = Boolean(data.blind);
   byId("taxonomy-list").addEventListener("click", showTaxonomy);
+  readTaxonomyEdits();
+}
+
+// Of this person; those that were made before the name was known follow.
+function readTaxonomyEdits(unsigned = []) {
   if (data.live || data.blind) return;
+  const before = taxonomyEdits.splice(0);
   try {
     taxonomyEdits.push(...JSON.parse(recall(taxonomyStore()) || "[]"));
   } catch {
-    return; // not what this page wrote
+    // not what this page wrote
   }
-  if (taxonomyEdits.length) replayTaxonomy();
+  taxonomyEdits.push(...unsigned);
+  if (before.length || taxonomyEdits.length) replayTaxonomy();
+  if (unsigned.length) remember(taxonomyStore(), JSON.stringify(taxonomyEdits));
 }
 
 function fillSupercategories() {
@@ -143,20 +153,24 @@ function showEdit(action, name, then = showTaxonomy, proposed = "") {
   const row = listed(name) || { kind: "", definition: "" };
   const field = (label, node) => make("label", { class: "field" }, label, node);
   const into = make("input", { type: "text", id: "edit-name", value: proposed, maxlength: "120", list: action === "merge" ? "edit-names" : null });
-  const kind = make("select", { id: "edit-kind" }, make("option", { value: "" }, ""), ...KINDS.map((one) => make("option", { value: one, selected: one === row.kind }, one)));
+  const kind = ownKinds
+    ? make("input", { type: "text", id: "edit-kind", value: row.kind, maxlength: "240", list: "edit-kinds" })
+    : make("select", { id: "edit-kind" }, make("option", { value: "" }, ""), ...KINDS.map((one) => make("option", { value: one, selected: one === row.kind }, one)));
+  const kinds = [...new Set(data.taxonomy.map((other) => other.kind))].sort();
   const definition = make("textarea", { id: "edit-definition", rows: "2" }, row.definition);
   const chosen = valuesIn(name).map((value) => [value, make("input", { type: "checkbox" })]);
   const fault = make("p", { class: "fault", role: "alert" });
   const parts = [
     ["add", "rename", "merge", "split"].includes(action) ? field(action === "merge" ? "Into" : "New name", into) : null,
     action === "merge" ? make("datalist", { id: "edit-names" }, ...data.taxonomy.map((one) => make("option", { value: one.supercategory }))) : null,
-    ["add", "describe"].includes(action) ? field("Kind", kind) : null,
+    ["add", "describe"].includes(action) && data.above.length ? field(ownKinds ? kindShape : "Kind", kind) : null,
+    ownKinds ? make("datalist", { id: "edit-kinds" }, ...kinds.map((one) => make("option", { value: one }))) : null,
     ["add", "describe"].includes(action) ? field("Definition", definition) : null,
     chosen.length && action === "split" ? make("fieldset", {}, make("legend", {}, "Values that go to the new one; the others stay"),
       ...chosen.map(([value, box]) => make("label", {}, box, ` ${value.label}`))) : null,
   ];
   const take = async () => {
-    const wanted = { action, supercategory: name, into: clean(into.value), kind: kind.value, definition: clean(definition.value) };
+    const wanted = { action, supercategory: name, into: clean(into.value), kind: clean(kind.value), definition: clean(definition.value) };
     if (action === "add") Object.assign(wanted, { supercategory: wanted.into, into: "" });
     fault.textContent = faultOf(wanted);
     if (fault.textContent) return;
@@ -179,7 +193,7 @@ function showEdit(action, name, then = showTaxonomy, proposed = "") {
   const done = button("primary", take, action === "add" ? "Add" : action[0].toUpperCase() + action.slice(1));
   dialogOf("taxonomy", action === "add" ? "New supercategory" : `${done.textContent} ${name}`, ...parts, fault, done);
   const enter = (event) => event.key === "Enter" && take();
-  into.addEventListener("keydown", enter);
+  for (const node of ownKinds ? [into, kind] : [into]) node.addEventListener("keydown", enter);
   (byId("taxonomy").querySelector("input, select") || done).focus();
 }
 
@@ -192,7 +206,10 @@ function faultOf({ action, supercategory: name, into, kind }) {
   if (action === "rename" && fresh === name) return `${name} has this name already.`;
   const own = action === "rename" && there?.supercategory === name; // other capitals
   if (["add", "rename", "split"].includes(action) && there && !own) return `${there.supercategory} is there already.`;
-  if (["add", "describe"].includes(action) && !kind) return "Choose a kind.";
+  const classes = kind ? kind.split(" > ").length : 0;
+  if (["add", "describe"].includes(action) && classes !== data.above.length) {
+    return ownKinds ? `Write ${kindShape}, as in the levels of the pipeline.` : "Choose a kind.";
+  }
   if (action === "merge" && !there) return `${into} is not in the taxonomy.`;
   if (action === "merge" && there.supercategory === name) return "Choose another one.";
   if (action === "merge" && there.kind !== kindOf.get(name)) return `${name} is ${kindOf.get(name)}, ${there.supercategory} is ${there.kind}.`;

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-OPERATORS = "from hgld.model import torchvision_operators as operators"
+OPERATORS = "from hgld import torchvision_operators as operators"
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,223 @@
+"""Class vectors from photos, for clusters and links by how classes look.
+
+They are computed by the encoder and the store of the evaluation, so that a stopped run resumes at
+the next few photos and a change of the encoder embeds again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from hgld.artifacts import SPACE_OF_SPLIT, Vectors, size_of_file
+from hgld.config import EmbedOptions, EvaluateOptions, LinkOptions, StageContext
+from hgld.errors import InvalidData, MissingWeights, UsageError
+from hgld.evaluate.embeddings import EmbeddingStore
+from hgld.evaluate.given import unit_rows
+from hgld.evaluate.models import Model, find_given
+from hgld.evaluate.sides import PHOTOS_PER_PART, side_of_files
+from hgld.hierarchy.clean import value_keys
+from hgld.hierarchy.embed import LABEL, embed_texts
+from hgld.hierarchy.link import link_classes
+from hgld.images import Undecodable, decode_rgb
+from hgld.model.devices import choose_device
+from hgld.shards.files import FileReader
+from hgld.tasks import say, track
+from hgld.words import count_text
+
+__all__ = ["embed_with_photos", "link_with_photos", "mean_photos"]
+
+LANDMARK = ["split", "landmark_id"]
+DECIMALS = 6
+
+
+def embed_with_photos(
+    values: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    landmark_values: pd.DataFrame,
+    images: pd.DataFrame,
+    source: Path,
+    *,
+    options: EmbedOptions,
+    context: StageContext,
+) -> tuple[Vectors, Vectors, Vectors]:
+    """Embed values and taxonomy as ``embed_texts``, and the photos of the values.
+
+    The image vector of a value is the unit mean, over its landmarks, of the unit mean embeddings of
+    their photos, so that a landmark counts once however many photos it has. A value without a
+    readable photo has none.
+
+    Returns:
+        ``label_vectors``, ``taxonomy_vectors`` and ``image_vectors``.
+
+    Raises:
+        InvalidData: no value has a readable photo.
+        MissingWeights, UsageError: as ``embed_texts``, also of ``embed.images``.
+    """
+    texts = embed_texts(values, taxonomy, options=options, context=context)
+    keyed = landmark_values.assign(key=value_keys(landmark_values))[["key", *LANDMARK]]
+    means = mean_photos(images, keyed[LANDMARK], source, options=options, context=context)
+    row_of = {key: row for row, key in enumerate(means.ids)}
+    names = keyed["split"] + ":" + keyed["landmark_id"].astype(str)
+    rows_of = names.map(row_of).dropna().astype(int).groupby(keyed["key"])
+    found = {str(key): means.vectors[np.unique(rows)].mean(axis=0) for key, rows in rows_of}
+    if not found:
+        raise InvalidData(
+            "embed: no value has a readable photo, so that values cannot be clustered by photos; "
+            'set cluster.on = "text", or get the photos'
+        )
+    if missing := len(values) - len(found):
+        say(
+            f"{count_text(missing, 'value')} without photos: the photos of the value with the "
+            "nearest text count for each"
+        )
+    vectors = unit_rows(np.stack([found[key] for key in sorted(found)])).round(DECIMALS)
+    return (*texts, Vectors(sorted(found), vectors, means.made_by))
+
+
+def link_with_photos(
+    landmarks: pd.DataFrame,
+    images: pd.DataFrame,
+    links: pd.DataFrame,
+    source: Path,
+    *,
+    options: LinkOptions,
+    context: StageContext,
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """As ``link_classes``, but a CLIP compares the photos of open classes with their candidates.
+
+    A photo score is the cosine of the mean embedding of a class's photos and the embedding of the
+    candidate's label and description in ``embed.prompt``.
+    """
+    embed = context.embed.model_copy(update={"photos": options.photos})
+
+    def look(texts: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], float]:
+        rows = landmarks[landmarks["name"].isin(list(texts))]
+        means = mean_photos(images, rows[LANDMARK], source, options=embed, context=context)
+        keys = rows["split"] + ":" + rows["landmark_id"].astype(str)
+        name_of = dict(zip(keys, rows["name"], strict=True))
+        sums = dict[str, np.ndarray]()
+        for key, vector in zip(means.ids, means.vectors, strict=True):
+            sums[name_of[key]] = sums.get(name_of[key], 0) + vector
+        pairs = [(name, item_id) for name in sums for item_id in texts[name]]
+        if not pairs:
+            return {}
+        encoder = _image_model(embed).load_text(choose_device(embed.device))
+        vectors = encoder.encode([embed.prompt.replace(LABEL, texts[a][b]) for a, b in pairs])
+        photos = unit_rows(np.stack([sums[name] for name, _ in pairs]))
+        return dict(zip(pairs, (photos * vectors).sum(axis=1).round(4).tolist(), strict=True))
+
+    return link_classes(
+        landmarks,
+        images,
+        links,
+        options=options,
+        context=context,
+        look=look if embed.photos else None,
+    )
+
+
+def mean_photos(
+    images: pd.DataFrame,
+    landmarks: pd.DataFrame,
+    source: Path,
+    *,
+    options: EmbedOptions,
+    context: StageContext,
+) -> Vectors:
+    """Return the unit mean embedding of each landmark's photos, with ids such as ``train:12``.
+
+    Photos that are missing or undecodable are left out and counted; a landmark without any other
+    photo is left out.
+
+    Args:
+        images: the photos of the data set.
+        landmarks: split and landmark_id of those to embed.
+        source: folder of the photos.
+        options: encoder of images, photos of a landmark, device.
+        context: where embeddings are kept.
+
+    Raises:
+        InvalidData, MissingWeights, UsageError: the encoder cannot be loaded.
+    """
+    photos = _choose(images, landmarks, source, options.photos)
+    store = EmbeddingStore(context.state, EvaluateOptions(device=options.device))
+    try:
+        model = _image_model(options)
+        try:
+            names, means = _means(store, model, photos, source)
+        except InvalidData:  # a photo; if it is something else, it is raised again
+            names, means = _means(store, model, _decodable(photos, source), source)
+    except (InvalidData, MissingWeights, UsageError) as error:
+        told = str(error).replace("evaluate.models.photos", "embed.images")
+        raise type(error)(told) from None
+    store.keep_only([model])
+    return Vectors(names, means, {"encoder": model.source, "model": model.key()})
+
+
+def _choose(images: pd.DataFrame, landmarks: pd.DataFrame, source: Path, most: int) -> pd.DataFrame:
+    """Return the photos to embed, at most so many of a landmark, spread evenly over their ids."""
+    spaces = images["split"].map(SPACE_OF_SPLIT)
+    names = spaces + ":" + images["landmark_id"].astype(str)
+    wanted = landmarks["split"] + ":" + landmarks["landmark_id"].astype(str)
+    photos = images.assign(landmark=names)[names.isin(wanted.unique())]
+    photos = photos.sort_values(["landmark", "image_id"], ignore_index=True)
+    groups = photos.groupby("landmark")["image_id"]
+    place, count = groups.cumcount(), groups.transform("size")
+    photos = photos[place * most // count != (place - 1) * most // count]
+    missing = {path for path in photos["path"].unique() if size_of_file(source / path)[1]}
+    return _without(photos, photos["path"].isin(missing), "missing")
+
+
+def _decodable(photos: pd.DataFrame, source: Path) -> pd.DataFrame:
+    reader = FileReader(source)
+
+    def is_damaged(path: str, offset: int, size: int) -> bool:
+        try:
+            decode_rgb(reader.read(path, offset, size))
+        except (InvalidData, Undecodable):
+            return True
+        return False
+
+    places = zip(photos["path"], photos["offset"], photos["size_bytes"], strict=True)
+    damaged = [is_damaged(*place) for place in track(places, "Checking photos", len(photos))]
+    reader.close()
+    return _without(photos, pd.Series(damaged, index=photos.index, dtype=bool), "undecodable")
+
+
+def _without(photos: pd.DataFrame, left_out: "pd.Series[bool]", why: str) -> pd.DataFrame:
+    if left_out.any():
+        say(f"{count_text(int(left_out.sum()), 'photo')} left out of the class vectors: {why}")
+    return photos[~left_out]
+
+
+def _means(
+    store: EmbeddingStore, model: Model, photos: pd.DataFrame, source: Path
+) -> tuple[list[str], np.ndarray]:
+    """Return landmarks, and (N, D) unit means of their photos."""
+    if photos.empty:
+        return [], np.empty((0, 1), np.float32)
+    # a tar holds photos of many rows, so that each is a part
+    together = 1 if photos["path"].duplicated().any() else PHOTOS_PER_PART
+    side = side_of_files("photos", photos, source, together)
+    vectors = store.embed(model, [side])["photos"]
+    names, rows = np.unique(side.rows["landmark"].to_numpy(str), return_inverse=True)
+    sums, start = np.zeros((len(names), vectors.pieces[0].shape[1])), 0
+    for piece in vectors.pieces:  # of millions of photos, one file at a time is in memory
+        np.add.at(sums, rows[start : start + len(piece)], piece)
+        start += len(piece)
+    return names.tolist(), unit_rows(sums)
+
+
+def _image_model(options: EmbedOptions) -> Model:
+    """Return the encoder that ``embed.images`` names, or that belongs to the text encoder."""
+    source = options.image_encoder
+    if not (found := find_given({"photos": source})) or found[0].kind == "given":
+        raise UsageError(
+            f"embed.images: {source} does not embed photos before the hierarchy exists; "
+            "expected open_clip:MODEL/PRETRAINED, timm:MODEL, offline:efficientnet-lite0 or the "
+            "folder of a model"
+        )
+    return replace(found[0], name="photos")

@@ -1,0 +1,240 @@
+"""IJB-C: verification and identification of faces by templates, and retrieval as in Smooth-AP.
+
+Maze et al., "IARPA Janus Benchmark - C", ICB 2018. A template is a person in some photos and
+frames of videos. Its vector is the mean over its media of the mean over the frames of each, where
+every face is a unit vector.
+
+Verification (1:1): pairs of templates are accepted if their cosine exceeds a threshold. TAR@FAR is
+the share of accepted pairs of one person at the threshold that accepts a share FAR of the others.
+
+Identification (1:N): probes search two galleries with one template a person. A probe's person is
+in one gallery, for rank k, and not in the other, for false alarms: TPIR@FPIR is the share of probes
+that find their person first and above the threshold that a share FPIR of the strangers exceeds.
+
+Retrieval (Brown et al. 2020): each photo and each video of a person with five of them or more
+searches all others; AP of each, mean over all.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from hgld.artifacts import read_csv
+from hgld.errors import InvalidData
+from hgld.evaluate.given import Given, unit_rows
+from hgld.evaluate.measured_files import measure_files
+from hgld.shards.read import BOX
+
+__all__ = ["FARS", "FPIRS", "FaceProtocol", "FaceScores", "score_faces", "true_accepts"]
+
+GALLERIES, PROBES = ("ijbc_1N_gallery_G1.csv", "ijbc_1N_gallery_G2.csv"), "ijbc_1N_probe_mixed.csv"
+MATCHES = "ijbc_11_G1_G2_matches.csv"
+FARS, FPIRS, RANKS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1), (0.01, 0.1), (1, 5, 10)
+LEAST_MEDIA = 5  # of a person, for retrieval
+EXTENDED = 0.3  # share by which a box grows, as in VGGFace2
+PAIRS_AT_ONCE = 1 << 20
+SIDES = ("FACE_X", "FACE_Y", "FACE_WIDTH", "FACE_HEIGHT")
+KEYS = ("TEMPLATE_ID", "SUBJECT_ID", "SIGHTING_ID")
+
+
+@dataclass(frozen=True)
+class FaceProtocol:
+    """The published lists.
+
+    Attributes:
+        faces: a row for each face of a template: list (file), template, subject, sighting,
+            image_id, path and ``BOX``.
+        pairs: (P, 2) templates to verify.
+    """
+
+    faces: pd.DataFrame
+    pairs: np.ndarray
+
+    @classmethod
+    def read(cls, folder: Path) -> "FaceProtocol":
+        """Read the lists of a folder ``protocols``.
+
+        Raises:
+            InvalidData: a list is missing or damaged, a template has two persons, a person is in
+                both galleries, or a pair has an unknown template.
+        """
+        faces = pd.concat([_read_faces(folder / name) for name in (*GALLERIES, PROBES)])
+        faces = faces.reset_index(drop=True)
+        _require_one(faces, folder, "template", "subject", "a template shows one person")
+        _require_one(faces[faces["list"] != PROBES], folder, "subject", "list",
+                     "the two galleries have different persons")  # fmt: skip
+        path = folder / MATCHES
+        try:
+            pairs = pd.read_csv(path, header=None, dtype=np.int64).to_numpy()
+        except (OSError, ValueError) as error:
+            raise InvalidData(f"{path}: {error}; expected two templates a line") from None
+        known = np.isin(pairs, faces["template"]).all(axis=1)
+        if pairs.shape[1:] != (2,) or not known.all():
+            line = int((~known).argmax()) + 1
+            raise InvalidData(
+                f"{path} line {line}: {pairs[line - 1].tolist()}; expected two templates of "
+                f"{', '.join(GALLERIES)} or {PROBES}; get the lists again"
+            )
+        return cls(faces, pairs)
+
+    def photos(self) -> dict[str, pd.DataFrame]:
+        """Return image_id, path and box of each face, as the side "faces"."""
+        return {"faces": self.faces.drop_duplicates("image_id")[["image_id", "path", *BOX]]}
+
+
+@dataclass(frozen=True)
+class FaceScores:
+    """Results of one model.
+
+    Attributes:
+        tar: FAR -> TAR; nan if there are too few pairs of different persons.
+        rank: k -> share of the probes whose person is among the first k of the gallery.
+        tpir: FPIR -> TPIR, mean over the two galleries; nan if there are too few strangers.
+        mean_ap: of retrieval.
+        counts: pairs, probes and instances measured.
+    """
+
+    tar: dict[float, float]
+    rank: dict[int, float]
+    tpir: dict[float, float]
+    mean_ap: float
+    counts: dict[str, int]
+
+
+def score_faces(embeddings: Given, protocol: FaceProtocol) -> FaceScores:
+    """Compute verification, identification and retrieval of the embeddings of all faces.
+
+    Args:
+        embeddings: with ids as ``FaceProtocol.photos`` names the faces.
+        protocol: the lists.
+
+    Raises:
+        InvalidData: a face has no embedding.
+    """
+    faces = protocol.faces
+    vectors = unit_rows(embeddings.of(faces["image_id"].to_numpy(dtype=str)))
+    templates, people = _templates(faces, vectors)
+    left, right = (templates.index.get_indexer(side) for side in protocol.pairs.T)
+    cosines = np.concatenate(
+        [
+            np.einsum("pd,pd->p", *(templates.to_numpy()[side[at : at + PAIRS_AT_ONCE]]
+                                    for side in (left, right)))
+            for at in range(0, len(left), PAIRS_AT_ONCE)
+        ]
+    )  # fmt: skip
+    same = people[left] == people[right]
+    tar = {far: true_accepts(cosines[same], cosines[~same], far) for far in FARS}
+    ranks, tpirs, probes = _identify(faces, templates, people)
+    mean_ap, instances = _retrieve(faces, vectors)
+    counts = {"pairs": len(cosines), "probes": probes, "instances": instances}
+    return FaceScores(tar, ranks, tpirs, mean_ap, counts)
+
+
+def true_accepts(genuine: np.ndarray, impostor: np.ndarray, rate: float) -> float:
+    """Return the share of genuine scores above the threshold that a share of impostors exceeds.
+
+    Example:
+        >>> true_accepts(np.array([0.9, 0.5]), np.array([0.1, 0.2, 0.3, 0.6]), 0.25)
+        1.0
+        >>> true_accepts(np.array([0.9, 0.5]), np.array([0.6]), 0.25)
+        nan
+    """
+    allowed = int(rate * len(impostor) + 1e-9)  # a product such as 0.3 * 10 is just below 3
+    if not allowed or not len(genuine):
+        return float("nan")
+    threshold = -np.partition(-impostor, allowed)[allowed] if allowed < len(impostor) else -np.inf
+    return float((genuine > threshold).mean())
+
+
+def _read_faces(path: Path) -> pd.DataFrame:
+    table = read_csv(path, {**dict.fromkeys(KEYS, "int"), "FILENAME": "text",
+                            **dict.fromkeys(SIDES, "float")})  # fmt: skip
+    left, top, width, height = (table[name] for name in SIDES)
+    wrong = ~((width > 0) & (height > 0))
+    if wrong.any():
+        row = int(wrong.to_numpy().argmax())
+        raise InvalidData(
+            f"{path} row {row + 1}: a face of {width[row]:g} x {height[row]:g} pixels; expected "
+            "FACE_WIDTH and FACE_HEIGHT above 0; get the lists again"
+        )
+    grown = EXTENDED / 2
+    box = (left - grown * width, top - grown * height,
+           left + (1 + grown) * width, top + (1 + grown) * height)  # fmt: skip
+    sighting = table["SIGHTING_ID"]
+    return pd.DataFrame(
+        {
+            "list": path.name,
+            "template": table["TEMPLATE_ID"],
+            "subject": table["SUBJECT_ID"],
+            "sighting": sighting,
+            "image_id": sighting.astype("str") + "_" + table["FILENAME"],
+            "path": table["FILENAME"],
+            **dict(zip(BOX, box, strict=True)),
+        }
+    )
+
+
+def _require_one(faces: pd.DataFrame, folder: Path, key: str, value: str, rule: str) -> None:
+    """Require one value for each key; the error names the file and the first key with two."""
+    found = faces.drop_duplicates([key, value])
+    twice = found[found.duplicated(key)]
+    if not twice.empty:
+        row = twice.iloc[0]
+        first = found[found[key] == row[key]].iloc[0]
+        raise InvalidData(
+            f"{folder / row['list']}: {key} {row[key]} has {value} {row[value]}, but "
+            f"{first[value]} in {first['list']}; {rule} ({len(twice)} such); get the lists again"
+        )
+
+
+def _templates(faces: pd.DataFrame, vectors: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
+    """(T, D) unit vectors by template, and (T,) the person of each."""
+    means = _media(vectors, faces[["template", "sighting"]]).groupby(level=0).mean()
+    people = faces.drop_duplicates("template").set_index("template")["subject"]
+    unit = pd.DataFrame(unit_rows(means.to_numpy()), index=means.index)
+    return unit, people.reindex(means.index).to_numpy()
+
+
+def _media(vectors: np.ndarray, keys: pd.DataFrame) -> pd.DataFrame:
+    """(M, D) means over the frames of each sighting, by both keys."""
+    indexed = pd.DataFrame(vectors, index=pd.MultiIndex.from_frame(keys))
+    return indexed.groupby(level=[0, 1]).mean()
+
+
+def _identify(
+    faces: pd.DataFrame, templates: pd.DataFrame, people: np.ndarray
+) -> tuple[dict[int, float], dict[float, float], int]:
+    lists = faces.groupby("list")["template"].unique()
+    probes = templates.index.get_indexer(lists[PROBES])
+    places: list[np.ndarray] = []
+    rates: dict[float, list[float]] = {fpir: [] for fpir in FPIRS}
+    for name in GALLERIES:
+        gallery = templates.index.get_indexer(lists[name])
+        scores = templates.to_numpy()[probes] @ templates.to_numpy()[gallery].T  # (P, G)
+        mate = people[probes][:, None] == people[gallery][None, :]
+        known = mate.any(axis=1)
+        own = np.where(mate, scores, -np.inf).max(axis=1)
+        best = np.where(mate, -np.inf, scores).max(axis=1, initial=-np.inf)
+        before = ((scores >= own[:, None]) & ~mate).sum(axis=1)  # among equals, others first
+        places.append(before[known] + 1)
+        found = np.where(before == 0, own, -np.inf)[known]
+        for fpir in FPIRS:
+            rates[fpir].append(true_accepts(found, best[~known], fpir))
+    every = np.concatenate(places)
+    ranks = {k: float((every <= k).mean()) if len(every) else float("nan") for k in RANKS}
+    return ranks, {fpir: float(np.mean(found)) for fpir, found in rates.items()}, len(probes)
+
+
+def _retrieve(faces: pd.DataFrame, vectors: np.ndarray) -> tuple[float, int]:
+    once = (~faces.duplicated("image_id")).to_numpy()
+    media = _media(vectors[once], faces.loc[once, ["subject", "sighting"]])
+    subjects = media.index.get_level_values(0)
+    kept = subjects.value_counts().reindex(subjects).to_numpy() >= LEAST_MEDIA
+    if not kept.any():
+        return float("nan"), 0
+    labels = pd.DataFrame({"identity": subjects[kept].astype("str")})
+    given = Given(Path("faces"), media[kept].to_numpy(np.float32), None, labels)
+    found = measure_files(given, metrics=["AP:identity"])
+    return found.result.mean()["AP:identity"], int(kept.sum())

@@ -1,0 +1,159 @@
+"""Nearest images by the embeddings of one model: near-duplicates between splits.
+
+A photo of the queries or the gallery that is also among the training photos makes a measurement
+too good, also under another name or size. The search is exact and reads the gallery from its files
+part by part. Nothing is dropped: the pairs are a table, which ``collect.exclude`` accepts.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from hgld.config import EvaluateOptions
+from hgld.errors import UsageError
+from hgld.evaluate.embeddings import EmbeddingStore
+from hgld.evaluate.mapped_vectors import MappedVectors
+from hgld.evaluate.models import find_models
+from hgld.evaluate.results import STATE
+from hgld.evaluate.sides import Shards, Side
+from hgld.model.devices import choose_device
+from hgld.ranking.evaluation import rank_blocks
+from hgld.tasks import track
+
+__all__ = ["Vectors", "embed_splits", "find_duplicates", "nearest"]
+
+Vectors = MappedVectors | np.ndarray
+ROWS_AT_ONCE = 1 << 14  # queries in memory
+TRAINED = ("train", "validation")
+
+
+def embed_splits(
+    work: Path, shards: Path, model: str, options: EvaluateOptions, splits: Sequence[str] = ()
+) -> dict[str, tuple[Side, MappedVectors]]:
+    """Embed splits of the shards with one model, or read the embeddings that an evaluation kept.
+
+    Args:
+        work: work folder, with the trained runs and the kept embeddings.
+        shards: folder of the images.
+        model: a name of ``evaluate.models``, or a model as described there; empty: the first one
+            of ``evaluate.models``, else the first trained run.
+        options: of the evaluation: models, device, precision.
+        splits: default: all splits of the shards.
+
+    Returns:
+        split -> its images, and their (N, D) unit vectors.
+
+    Raises:
+        InvalidData: embeddings are not finite; a path does not lead to a model.
+        UsageError: a split without images; no such run.
+    """
+    wanted = {model: options.models.get(model, model)} if model else options.models
+    found = find_models(wanted, work / "models")[0]
+    data = Shards.read(shards)
+    names = splits or sorted(data.index["split"].unique())
+    sides = [data.side(name, "split") for name in names]
+    vectors = EmbeddingStore(work / STATE, options).embed(found, sides)
+    return {side.split: (side, vectors[side.split]) for side in sides}
+
+
+def nearest(
+    query: Vectors, gallery: Vectors, count: int, device: str = "auto"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the nearest gallery images of each query, exactly.
+
+    Args:
+        query: (Q, D) unit vectors.
+        gallery: (G, D) unit vectors, read part by part.
+        count: K, at most G are found.
+        device: that ranks: auto, cpu or cuda.
+
+    Returns:
+        (Q, K) gallery rows, nearest first, and (Q, K) float32 cosines.
+
+    Example:
+        >>> rows, cosines = nearest(np.eye(2, dtype="f4")[:1], np.eye(2, dtype="f4"), 2)
+        >>> rows.tolist(), cosines.tolist()
+        ([[0, 1]], [[1.0, 0.0]])
+    """
+    place, queries, pieces = (
+        choose_device(device),
+        MappedVectors.of(query),
+        MappedVectors.of(gallery),
+    )
+    one_class = torch.zeros(len(pieces), 1, dtype=torch.int64)  # the order is by score alone
+    starts = range(0, len(queries), ROWS_AT_ONCE)
+    rows, cosines = [], []
+    for start in track(starts, "Comparing images", len(starts)):
+        block = queries[np.arange(start, min(start + ROWS_AT_ONCE, len(queries)))]
+        own = torch.from_numpy(block).to(place), one_class.new_zeros(len(block), 1)
+        for ranking in rank_blocks(*own, pieces.tensors(), one_class, first=count):
+            found = ranking.first.astype(np.int64)
+            near = pieces[found.ravel()].reshape(*found.shape, -1)  # (q, K, D)
+            cosines.append(np.einsum("qd,qkd->qk", block[: len(found)], near))
+            rows.append(found)
+            block = block[len(found) :]
+    return np.concatenate(rows), np.concatenate(cosines)
+
+
+def find_duplicates(
+    splits: dict[str, tuple[Side, MappedVectors]],
+    cosine: float,
+    count: int = 10,
+    device: str = "auto",
+) -> pd.DataFrame:
+    """Pair the images of evaluation splits with the training images that are almost equal.
+
+    Args:
+        splits: from ``embed_splits``; train and validation are the training images.
+        cosine: least similarity of a pair.
+        count: training images at most for each evaluated one, the nearest.
+        device: that ranks.
+
+    Returns:
+        image_id, split and landmark_id of the training image; evaluated_id, evaluated_split and
+        evaluated_landmark; cosine. Sorted by cosine, the largest first.
+
+    Raises:
+        UsageError: training images or evaluation images are missing.
+    """
+    trained = [part for name, part in splits.items() if name in TRAINED]
+    others = {name: part for name, part in splits.items() if name not in TRAINED}
+    if not trained or not others:
+        raise UsageError(
+            f"the shards have {', '.join(splits)}; expected training images (train) and images to "
+            "evaluate on, such as index, test or evaluation"
+        )
+    rows = pd.concat([side.rows for side, _ in trained], ignore_index=True)
+    gallery = MappedVectors(tuple(p for _, v in trained for p in v.pieces))
+    pairs = list(_pairs(others, gallery, cosine, count, device))
+    columns = ["image_id", "split", "landmark_id"]
+    found = rows[columns].iloc[np.concatenate([near for near, _, _ in pairs])]
+    evaluated = pd.concat([other for _, other, _ in pairs])[columns]
+    names = ("evaluated_id", "evaluated_split", "evaluated_landmark")
+    table = pd.concat(
+        [
+            found.reset_index(drop=True),
+            evaluated.set_axis(names, axis=1).reset_index(drop=True),
+            pd.Series(np.concatenate([value for *_, value in pairs]), name="cosine").round(4),
+        ],
+        axis=1,
+    )
+    order = ["cosine", "image_id", "evaluated_id"]
+    return table.sort_values(order, ascending=[False, True, True], ignore_index=True)
+
+
+def _pairs(
+    others: dict[str, tuple[Side, MappedVectors]],
+    gallery: MappedVectors,
+    cosine: float,
+    count: int,
+    device: str,
+) -> Iterator[tuple[np.ndarray, pd.DataFrame, np.ndarray]]:
+    """Yield for each split the training rows, the rows of the evaluated images, the cosines."""
+    for side, vectors in others.values():
+        rows, cosines = nearest(vectors, gallery, count, device)
+        query, rank = np.nonzero(cosines >= cosine)
+        yield rows[query, rank], side.rows.iloc[query], cosines[query, rank]

@@ -1,0 +1,117 @@
+"""The levels above the supercategories, at any depth.
+
+A supercategory has one kind: the path of its classes above, coarse to fine, joined by " > ". With
+H-GLDv2's levels this is natural or human-made; with one level above the classes it is empty.
+Decisions name a supercategory alone, so that a change of the levels above it changes none of them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from hgld.artifacts import KINDS, row_in_file
+from hgld.config import KIND_SEPARATOR, LEVEL_NAMES
+from hgld.errors import InvalidData
+from hgld.words import nearest, single_blanks
+
+__all__ = ["classes_above", "kinds_to_choose", "read_kind", "require_kinds", "tree_faults"]
+
+
+def classes_above(kind: str) -> list[str]:
+    """Return the classes above a supercategory, coarse to fine.
+
+    Example:
+        >>> classes_above("food > bakery"), classes_above("natural"), classes_above("")
+        (['food', 'bakery'], ['natural'], [])
+    """
+    return kind.split(KIND_SEPARATOR) if kind else []
+
+
+def read_kind(text: str, levels: Sequence[str]) -> str:
+    """Return a kind as it is written in the taxonomy.
+
+    Args:
+        text: as a person wrote it.
+        levels: names of the levels above the landmarks, coarse to fine.
+
+    Raises:
+        InvalidData: it does not have a class for each level above the supercategory.
+
+    Example:
+        >>> read_kind("food >  bakery", ("section", "aisle", "shelf"))
+        'food > bakery'
+        >>> read_kind("Natural", ("kind", "supercategory"))
+        'natural'
+    """
+    if tuple(levels) == LEVEL_NAMES[:-1]:
+        kind = text.strip().casefold()
+        if kind not in KINDS:
+            expected = " or ".join(KINDS)
+            raise InvalidData(f"kind '{text}': expected {expected}{nearest(kind, KINDS)}")
+        return kind
+    kind = single_blanks(text)
+    found = classes_above(kind)
+    if len(found) != len(levels) - 1 or not all(one.strip(" >") for one in found):
+        expected = KIND_SEPARATOR.join(levels[:-1]).upper() or "nothing"
+        raise InvalidData(f"kind '{text}': expected {expected}, as cluster.levels has")
+    return kind
+
+
+def tree_faults(kinds: Mapping[str, str], levels: Sequence[str]) -> list[str]:
+    """Return a fault for each class that has two parents.
+
+    Args:
+        kinds: supercategory -> its kind.
+        levels: names of the levels above the landmarks, coarse to fine.
+
+    Example:
+        >>> tree_faults({"bread": "food > bakery", "oven": "tools > bakery"}, ("a", "b", "c"))
+        ["b 'bakery' is below 'tools' here and below 'food' above; a class has one parent"]
+    """
+    return [fault for _, fault in _second_parents(kinds.values(), levels)]
+
+
+def require_kinds(taxonomy: pd.DataFrame, levels: Sequence[str], path: Path) -> None:
+    """Require that each row has a kind of these levels, and that they are a tree.
+
+    Raises:
+        InvalidData: all faults, with their rows.
+    """
+    faults = []
+    for place, kind in enumerate(taxonomy["kind"]):
+        try:
+            if read_kind(kind, levels) != kind:
+                expected = f"expected {read_kind(kind, levels)!r}"
+                faults.append((place, f"kind is {kind!r}; {expected}"))
+        except InvalidData as fault:
+            faults.append((place, str(fault)))
+    if not faults:
+        faults = list(_second_parents(taxonomy["kind"], levels))
+    if faults:
+        lines = [f"row {row_in_file(path, place)}: {fault}" for place, fault in faults]
+        raise InvalidData(f"{path} {lines[0]}", *(f"  {line}" for line in lines[1:]))
+
+
+def kinds_to_choose(kinds: Iterable[str]) -> Sequence[str]:
+    """Return the kinds that a person may choose: H-GLDv2's two, or those of the taxonomy.
+
+    Example:
+        >>> kinds_to_choose(["natural"]), kinds_to_choose(["food", "tools"])
+        (('natural', 'human-made'), ['food', 'tools'])
+    """
+    found = set(kinds)
+    return KINDS if found <= set(KINDS) else sorted(found)
+
+
+def _second_parents(kinds: Iterable[str], levels: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield place and fault of each kind that puts a class under another parent than before."""
+    first: dict[tuple[str, str], str] = {}
+    for place, kind in enumerate(kinds):
+        above = classes_above(kind)
+        for depth, (level, name) in enumerate(zip(levels, above, strict=False)):
+            here = KIND_SEPARATOR.join(above[:depth])
+            there = first.setdefault((level, name), here)
+            if there != here:
+                fault = f"{level} '{name}' is below '{here}' here and below '{there}' above"
+                yield place, f"{fault}; a class has one parent"

@@ -1,0 +1,456 @@
+"""Link the names of classes to items of Wikidata; what is not sure is left to a person.
+
+A class is looked up by what people say of it in ``links.csv`` beside the decisions or in the CSV
+``link.table`` (an id, a page), else by its name. Of the items that a search returns, those count
+whose label, alias or page title is exactly the name. One such item is linked; of several
+("Mercury") the one whose label and description are clearly nearest to the name and the topic of the
+data set, or to the photos of the class in a CLIP, or none. Everything else is in
+``link_review.csv`` with its candidates, and goes on by its name.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pandas as pd
+from scipy.special import softmax
+
+from hgld.artifacts import ARTIFACTS, ITEM_IDS, SPACE_OF_SPLIT, row_in_file
+from hgld.artifacts.cells import guard_columns
+from hgld.config import EmbedOptions, LinkOptions, StageContext
+from hgld.errors import InvalidData
+from hgld.hierarchy.columns import records, table_of
+from hgld.hierarchy.embed import embed_sentences
+from hgld.hierarchy.link_table import read_links
+from hgld.hierarchy.scrape.answers import CATEGORY_CLASS, LookUp, NamedItem, is_item_id
+from hgld.hierarchy.scrape.items import lookup_key, open_items, wiki_of
+from hgld.hierarchy.scrape.subclasses import Knowledge
+from hgld.hierarchy.scrape.titles import title_of_url
+from hgld.tasks import say
+from hgld.words import count_text, single_blanks
+
+__all__ = ["Linker", "Said", "apply_links", "link_classes"]
+
+NONE = "none"  # in the column qid: a person found no item
+OPEN = "open"  # likewise: what was said of the class before is taken back
+STATEMENTS = {"wordnet": "P8814", "gbif": "P846"}  # column -> property of the id
+PROPERTIES = ("P31", "P301")  # what an item is; what a category is about
+SHOWN = 5  # candidates of a class in the sheet
+NO_ITEM = NamedItem("")
+CLIP_SCALE = 100  # of the cosines in CLIP's softmax, where its training ends
+Look = Callable[[Mapping[str, Mapping[str, str]]], Mapping[tuple[str, str], float]]
+
+
+@dataclass(frozen=True)
+class Link:
+    """Outcome of one class: its item and by what it was found, or a reason and the candidates."""
+
+    item: NamedItem = NO_ITEM
+    by: str = ""
+    reason: str = ""
+    detail: str = ""
+    candidates: str = ""
+    photo_scores: str = ""
+
+
+def link_classes(
+    landmarks: pd.DataFrame,
+    images: pd.DataFrame,
+    links: pd.DataFrame,
+    *,
+    options: LinkOptions,
+    context: StageContext,
+    look: Look | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """One row a class before; one row of ``linked`` or of ``unlinked`` after.
+
+    ``look`` compares photos with texts: from the texts of candidates by class name and item id it
+    makes cosines by both, of the classes with photos.
+
+    Reasons: ``not_found`` (a search returns nothing), ``no_exact_name``, ``ambiguous``, ``gone`` (a
+    given item, page or id does not exist), ``none`` (a person found no item), ``no_name``.
+
+    Returns:
+        ``linked``, ``unlinked`` and ``link_review``, the sheet of those that a person may link.
+
+    Raises:
+        InvalidData: rows of links.csv or ``link.table`` that name no item; all of them.
+        UsageError: ``scrape.contact`` is not set.
+        Resumable: Wikidata cannot be reached now; finished look-ups are kept.
+    """
+    known = set(landmarks["name"])
+    rows = {context.labels / ARTIFACTS["links"].file: links}
+    if options.table is not None:
+        rows = {options.table: read_links(options.table, options.table_name), **rows}
+    said = _read_said(rows, known, options)
+    scrape = context.scrape
+    languages, most = options.languages, options.candidates
+    with open_items(scrape, context.state, languages, PROPERTIES, most) as (lookups, items):
+        linker = Linker(lookups, items, options, context.embed, look)
+        found = linker.link(sorted(known), said)
+    return _tables(landmarks, images, found, (*languages, "mul"))
+
+
+def apply_links(
+    sheet: Iterable[tuple[int, Mapping[str, str]]],
+    links: pd.DataFrame,
+    *,
+    who: str,
+    when: str,
+    path: Path,
+) -> pd.DataFrame:
+    """Return ``links`` with a row at its end for each class with another answer or a new note.
+
+    Args:
+        sheet: number and cells of each row of ``link_review.csv``: name, qid (an item, "none",
+            "open", which takes the answer back, or empty) and note.
+        links: the rows so far.
+        who: signs the new rows.
+        when: their date.
+        path: of the sheet, for errors.
+
+    Raises:
+        InvalidData: cells that are neither an item's id nor "none", or an item without a name; all
+            of them, with rows.
+
+    Example:
+        >>> rows, before = [(2, {"name": "jaguar", "qid": "q35694"})], table_of("links", [])
+        >>> links = apply_links(rows, before, who="Ann", when="2026-01-01", path=Path("sheet.csv"))
+        >>> links[["name", "qid", "who"]].to_numpy().tolist()
+        [['jaguar', 'Q35694', 'Ann']]
+    """
+    known = {row["name"]: row for row in records(links)}
+    rows, faults = [], []
+    for number, row in sheet:
+        qid, why = _qid_of(row["qid"]), single_blanks(row.get("note", ""))
+        before = known.get(row["name"], {"qid": "", "why": ""})
+        if fault := _fault_of(qid):
+            faults.append(f"row {number}: {row['name']}: {fault}")
+        elif qid and not row["name"]:
+            faults.append(f"row {number}: no name; write the name of a class")
+        elif qid and (
+            (item := "" if qid == OPEN else qid) != before["qid"]
+            or (item and why not in ("", before["why"]))  # a note that was written afterwards
+        ):
+            signed = {"who": who, "when": when, "why": why}
+            empty = dict.fromkeys(links.columns, "")
+            rows.append({**empty, "name": row["name"], "qid": item, **signed})
+    if faults:
+        raise InvalidData(f"{path} {faults[0]}", *(f"  {fault}" for fault in faults[1:]))
+    return pd.concat([links, table_of("links", rows)], ignore_index=True) if rows else links
+
+
+class Linker:
+    """Links names by look-ups; asks only for what is not known yet.
+
+    Args:
+        lookups: ids by search, page or statement.
+        items: names and statements of items.
+        options: languages, topic and margin.
+        encoder: the text encoder.
+        look: compares photos with texts (``link_classes``).
+    """
+
+    def __init__(
+        self,
+        lookups: Knowledge[LookUp],
+        items: Knowledge[NamedItem],
+        options: LinkOptions,
+        encoder: EmbedOptions,
+        look: Look | None = None,
+    ) -> None:
+        self.lookups = lookups
+        self.items = items
+        self.options = options
+        self.encoder = encoder
+        self.look = look
+
+    def link(self, names: Sequence[str], said: Mapping[str, "Said"]) -> dict[str, Link]:
+        """Return the outcome of each name."""
+        given = {name: said[name] for name in names if name in said}
+        no_name = Link(reason="no_name", detail="the class has no name to look up")
+        found = {name: no_name for name in names if not _spoken(name)} | self._link_given(given)
+        left = [name for name in names if name not in found]
+        candidates: dict[str, dict[str, NamedItem]] = {name: {} for name in left}
+        by: dict[str, str] = {}
+        for language in self.options.languages:
+            open_names = [name for name in left if name not in by]
+            found_here = self._search(open_names, language)
+            for name in open_names:
+                candidates[name] |= found_here[name]
+                if any(_is_named(item, name) for item in found_here[name].values()):
+                    by[name] = f"name ({language})"
+        scores = self._score({name: list(some.values()) for name, some in candidates.items()})
+        seen = self._see({name: some.values() for name, some in candidates.items()})
+        for name in left:
+            found[name] = self._choose(name, candidates[name], scores, seen, by.get(name, ""))
+        return found
+
+    def _link_given(self, given: Mapping[str, "Said"]) -> dict[str, Link]:
+        """Link what people said of a class, over a category's topic."""
+        asked = {name: one for name, one in given.items() if one.key}
+        ids = {name: [one.qid] for name, one in given.items() if is_item_id(one.qid)}
+        answers = self.lookups.learn(one.key for one in asked.values())
+        ids |= {name: list(answers[one.key].item_ids) for name, one in asked.items()}
+        known = dict(self.items.learn(found[0] for found in ids.values() if found))
+        topics = {key: topic for key, item in known.items() if (topic := _topic_of(item))}
+        known |= self.items.learn(topics.values())
+        links = {}
+        for name, one in given.items():
+            item_id = next(iter(ids.get(name, ())), "")
+            item = known.get(topics.get(item_id, item_id), NO_ITEM)
+            if one.qid == NONE:
+                links[name] = Link(reason="none", detail=one.place)
+            elif not item.item_id:
+                links[name] = Link(reason="gone", detail=f"{one.place}: {one.text} does not exist")
+            else:
+                links[name] = Link(item, one.column)
+        return links
+
+    def _search(self, names: Sequence[str], language: str) -> dict[str, dict[str, NamedItem]]:
+        """Return the items that a search for each name returns, but for excluded ones."""
+        keys = {name: lookup_key("search", language, _spoken(name)) for name in names}
+        answers = self.lookups.learn(keys.values())
+        ids = {name: answers[key].item_ids for name, key in keys.items()}
+        known = self.items.learn(item_id for some in ids.values() for item_id in some)
+        excluded = set(self.options.excluded)
+        return {
+            name: {
+                item.item_id: item
+                for item in (known[item_id] for item_id in some)
+                if item.item_id and not excluded & set(_classes(item))
+            }
+            for name, some in ids.items()
+        }
+
+    def _score(self, candidates: Mapping[str, Sequence[NamedItem]]) -> dict[tuple[str, str], float]:
+        """Return the cosine of each name, with the topic, and the text of each candidate."""
+        names = {name: f"{_spoken(name)}, {self.options.about}".rstrip(", ") for name in candidates}
+        pairs = [(name, item) for name, some in candidates.items() for item in some]
+        if not pairs:
+            return {}
+        items = {item.item_id: self._text(item) for _, item in pairs}
+        texts = sorted({*names.values(), *items.values()})
+        vectors = embed_sentences(texts, self.encoder)
+        row = {text: place for place, text in enumerate(texts)}
+        return {
+            (name, item.item_id): round(
+                float(vectors[row[names[name]]] @ vectors[row[items[item.item_id]]]), 3
+            )
+            for name, item in pairs
+        }
+
+    def _see(
+        self, candidates: Mapping[str, Collection[NamedItem]]
+    ) -> Mapping[tuple[str, str], float]:
+        """Return what ``look`` sees of the classes that their names alone do not link."""
+        texts = {
+            name: {item.item_id: self._text(item) for item in some}
+            for name, some in candidates.items()
+            if some and sum(_is_named(item, name) for item in some) != 1
+        }
+        return self.look(texts) if self.look and texts else {}
+
+    def _text(self, item: NamedItem) -> str:
+        languages = (*self.options.languages, "mul")
+        about = item.described(languages)
+        return f"{item.named(languages)}: {about}" if about else item.named(languages)
+
+    def _choose(
+        self,
+        name: str,
+        candidates: Mapping[str, NamedItem],
+        scores: Mapping[tuple[str, str], float],
+        seen: Mapping[tuple[str, str], float],
+        by: str,
+    ) -> Link:
+        """Choose the item of exactly that name, if there is one or one is clearly the best.
+
+        Texts choose by ``margin``, photos by ``sure``; if both choose, it has to be the same item.
+        """
+        ordered = sorted(
+            candidates.values(),
+            key=lambda item: (not _is_named(item, name), -scores[name, item.item_id], item.item_id),
+        )
+        shown = "; ".join(
+            f"{item.item_id} {self._text(item)} ({scores[name, item.item_id]:.2f})"
+            for item in ordered[:SHOWN]
+        )
+        shown_seen = "; ".join(
+            f"{item.item_id} ({seen[name, item.item_id]:.3f})"
+            for item in ordered[:SHOWN]
+            if (name, item.item_id) in seen
+        )
+        undecided = partial(Link, detail=shown, candidates=shown, photo_scores=shown_seen)
+        exact = [item.item_id for item in ordered if _is_named(item, name)]
+        if not ordered:
+            tried = ", ".join(self.options.languages)
+            return Link(reason="not_found", detail=f"no item of that name in {tried}")
+        if not exact:
+            return undecided(reason="no_exact_name")
+        if len(exact) == 1:
+            return Link(ordered[0], by)
+        first, second = (scores[name, item_id] for item_id in exact[:2])
+        chosen = {exact[0]: by} if first - second >= self.options.margin else {}
+        cosines = [seen[name, item_id] for item_id in exact if (name, item_id) in seen]
+        if len(cosines) == len(exact):
+            shares = softmax(CLIP_SCALE * np.array(cosines))
+            if shares.max() >= self.options.sure:
+                chosen[exact[int(shares.argmax())]] = f"{by}, photos"
+        if len(chosen) != 1:
+            return undecided(reason="ambiguous")
+        (item_id,) = chosen
+        return Link(candidates[item_id], chosen[item_id])
+
+
+@dataclass(frozen=True)
+class Said:
+    """The answer of a row of a CSV about a class: an id, or the key of a look-up."""
+
+    column: str
+    text: str
+    qid: str
+    key: str
+    path: Path
+    number: int
+
+    @property
+    def place(self) -> str:
+        """File and row; the file is read for it."""
+        return f"{self.path.name} row {row_in_file(self.path, self.number)}"
+
+
+def _read_said(
+    tables: Mapping[Path, pd.DataFrame], known: Collection[str], options: LinkOptions
+) -> dict[str, Said]:
+    """Return what the last row of each class says, by its place in its file."""
+    said, faults = dict[str, Said](), []
+    for path, rows in tables.items():
+        for number, row in zip(rows.index, records(rows), strict=True):
+            column, qid = next((name for name in ITEM_IDS if row[name]), ""), _qid_of(row["qid"])
+            key = "" if qid or not column else _key_of(column, row[column], options)
+            found = Said(column, row[column] if column else "", qid, key, path, number)
+            if not row["name"]:
+                faults.append(f"{found.place}: no name; write the name of a class")
+            elif fault := _fault_of(qid):
+                faults.append(f"{found.place}: {row['name']}: {fault}")
+            elif row["name"] in known and column and qid != OPEN:
+                said[row["name"]] = found
+            else:  # the last row counts, also one that takes an answer back
+                said.pop(row["name"], None)
+        others = rows.loc[~rows["name"].isin(list(known)), "name"]
+        if len(others):
+            first = f"'{others.iloc[0]}' in row {row_in_file(path, others.index[0])}"
+            say(f"{path.name}: {len(others):,} of {len(rows):,} rows name no class, first {first}")
+    if faults:
+        raise InvalidData(*faults)
+    return said
+
+
+def _key_of(column: str, text: str, options: LinkOptions) -> str:
+    """The look-up of a page or of an id."""
+    if column in STATEMENTS:
+        return lookup_key("statement", STATEMENTS[column], text)
+    if column == "commons_url":
+        return lookup_key("page", "commonswiki", title_of_url(text) or text)
+    address = urlsplit(text)
+    if not address.netloc:
+        return lookup_key("page", wiki_of(options.languages[0]), text.replace("_", " "))
+    title = unquote(address.path.removeprefix("/wiki/")).replace("_", " ")
+    return lookup_key("page", wiki_of(address.netloc.partition(".")[0]), title)
+
+
+def _qid_of(text: str) -> str:
+    """An item's id from a cell, which may hold its address, or a word in any case."""
+    word = single_blanks(text).rpartition("/")[2]
+    return word.lower() if word.lower() in (NONE, OPEN) else word.upper()
+
+
+def _fault_of(qid: str) -> str:
+    if qid in ("", NONE, OPEN) or is_item_id(qid):
+        return ""
+    what = "is a property, not an item" if re.fullmatch(r"P\d+", qid) else "is not an item"
+    return f"qid {qid!r} {what}; expected one such as Q35694, or none"
+
+
+def _spoken(name: str) -> str:
+    return single_blanks(name.replace("_", " "))
+
+
+def _folded(name: str) -> str:
+    return _spoken(name).casefold()
+
+
+def _is_named(item: NamedItem, name: str) -> bool:
+    """Whether a label, an alias or a page title is exactly the name; case counts for nothing."""
+    names = [*item.labels.values(), *item.titles]
+    names += [alias for some in item.aliases.values() for alias in some]
+    return _folded(name) in map(_folded, names)
+
+
+def _classes(item: NamedItem) -> list[str]:
+    return [class_id for name, class_id, _ in item.statements if name == "P31"]
+
+
+def _topic_of(item: NamedItem) -> str:
+    """The topic of a category's item, else nothing."""
+    topics = [target for name, target, _ in item.statements if name == "P301"]
+    return topics[0] if topics and CATEGORY_CLASS in _classes(item) else ""
+
+
+def _tables(
+    landmarks: pd.DataFrame,
+    images: pd.DataFrame,
+    found: Mapping[str, Link],
+    languages: Sequence[str],
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    linked: list[dict[str, Any]] = []
+    unlinked: list[dict[str, Any]] = []
+    for row in records(landmarks):
+        link, key = found[row["name"]], {name: row[name] for name in ("split", "landmark_id")}
+        if link.reason:
+            unlinked.append({**key, "reason": link.reason, "detail": link.detail})
+            continue
+        item = link.item
+        linked.append(
+            {
+                **key,
+                "name": row["name"],
+                "item_id": item.item_id,
+                "revision": item.revision,
+                "label": item.named(languages),
+                "description": item.described(languages),
+                "by": link.by,
+            }
+        )
+    spaces = images[["landmark_id"]].assign(split=images["split"].map(SPACE_OF_SPLIT))
+    counts = spaces.merge(landmarks, on=["split", "landmark_id"])["name"].value_counts()
+    closed = ("", "none", "no_name")
+    open_ones = {name: link for name, link in found.items() if link.reason not in closed}
+    sheet = [
+        {
+            "qid": "",
+            "note": "",
+            "name": name,
+            "images": int(counts.get(name, 0)),
+            "reason": link.reason,
+            "candidates": link.candidates,
+            "photo_scores": link.photo_scores,
+        }
+        for name, link in sorted(
+            open_ones.items(), key=lambda pair: (-counts.get(pair[0], 0), pair[0])
+        )
+    ]
+    text = f"{len(found) - len(open_ones):,} of {count_text(len(found), 'class')} decided"
+    more = "; link_review.csv lists the others: write an item or none, then hgld link ... --apply"
+    say(text + (more if open_ones else ""))
+    return (
+        table_of("linked", linked),
+        table_of("unlinked", unlinked),
+        guard_columns(table_of("link_review", sheet)),
+    )

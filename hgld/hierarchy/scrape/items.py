@@ -1,0 +1,210 @@
+"""Items of Wikidata by name, page or id, and the statements above them; by request or from a dump.
+
+Every look-up and every item is kept (see ``hgld.hierarchy.scrape.subclasses``), so that a run that
+was stopped resumes and an edited wiki changes nothing before somebody asks again. A look-up has a
+key of three parts: its kind, the language, wiki or property, and the text.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hgld.config import ScrapeOptions, StageContext
+from hgld.hierarchy.columns import records, table_of
+from hgld.hierarchy.scrape.answers import (
+    LANGUAGES,
+    PARTS,
+    LookUp,
+    NamedItem,
+    read_found,
+    read_named_items,
+)
+from hgld.hierarchy.scrape.client import ApiClient
+from hgld.hierarchy.scrape.dumped_items import DumpedItems, DumpedLookUps
+from hgld.hierarchy.scrape.saved import UNKNOWN, read_names
+from hgld.hierarchy.scrape.subclasses import Knowledge, Wikidata, walk_up
+from hgld.tasks import say
+from hgld.words import count_text, single_blanks
+
+__all__ = ["lookup_key", "open_items", "scrape_items", "wiki_of"]
+
+
+def lookup_key(kind: str, where: str, text: str) -> str:
+    """The key of a look-up.
+
+    Args:
+        kind: "search", "page" or "statement".
+        where: language, wiki or property.
+        text: name, title or value.
+
+    Example:
+        >>> lookup_key("search", "de", "Rotfuchs").split(PARTS)
+        ['search', 'de', 'Rotfuchs']
+    """
+    return PARTS.join((kind, where, single_blanks(text)))
+
+
+def ask_lookups(
+    client: ApiClient, options: ScrapeOptions, folder: Path, most: int
+) -> Wikidata[LookUp]:
+    """Return what is known of look-ups, kept in a folder.
+
+    Args:
+        client: asks for what is not known.
+        options: address of the API.
+        folder: of the file.
+        most: items that a search returns.
+    """
+
+    def ask(keys: Sequence[str]) -> Mapping[str, Any]:
+        kind, where, text = keys[0].split(PARTS)
+        if kind == "search":
+            return client.ask(
+                options.wikidata_api,
+                "wbsearchentities",
+                {"search": text, "language": where, "type": "item", "limit": str(most)},
+            )
+        if kind == "page":  # only a single title is normalised, over redirects of its wiki
+            page = {"sites": where, "titles": text, "normalize": "1", "props": "info"}
+            return client.ask(options.wikidata_api, "wbgetentities", page)
+        search = f"haswbstatement:{where}={text}"
+        question = {"list": "search", "srsearch": search, "srlimit": str(most)}
+        return client.ask(options.wikidata_api, "query", question)
+
+    path = folder / f"lookups_{most}.json"
+    return Wikidata(client, options, path, ask, read_found, LookUp, batch_size=1)
+
+
+def ask_items(
+    client: ApiClient,
+    options: ScrapeOptions,
+    folder: Path,
+    languages: Sequence[str],
+    properties: Sequence[str],
+) -> Wikidata[NamedItem]:
+    """Return what is known of items, kept in a folder: names in some languages, statements."""
+    question = {
+        "props": "info|labels|descriptions|aliases|claims|sitelinks",
+        "languages": "|".join(dict.fromkeys((*languages, "mul"))),
+        "sitefilter": "|".join(wiki_of(language) for language in languages),
+    }
+
+    def read(document: Mapping[str, Any], ids: Sequence[str]) -> dict[str, NamedItem]:
+        return read_named_items(document, ids, properties)
+
+    path = folder / f"items_{'_'.join((*languages, *properties))}.json"
+    return Wikidata(client, options, path, question, read, NamedItem)
+
+
+@contextmanager
+def open_items(
+    options: ScrapeOptions,
+    folder: Path,
+    languages: Sequence[str],
+    properties: Sequence[str],
+    most: int = 7,
+) -> Iterator[tuple[Knowledge[LookUp], Knowledge[NamedItem]]]:
+    """Open look-ups and items: of the dump ``scrape.dump_entities``, else of Wikidata's API.
+
+    Args:
+        options: the dump, or the address and the manners of asking.
+        folder: of the answers that are kept.
+        languages: of the names.
+        properties: whose statements are read.
+        most: items that a search returns.
+
+    Raises:
+        UsageError: without a dump, ``scrape.contact`` is not set.
+    """
+    if options.dump_entities is not None:
+        wikis = [wiki_of(language) for language in languages]
+        items = DumpedItems(options.dump_entities, languages, wikis, properties)
+        yield DumpedLookUps(items), items
+        return
+    with ApiClient(
+        options.contact,
+        options.requests_per_second,
+        options.maxlag,
+        options.answer_timeout,
+    ) as client:
+        yield (
+            ask_lookups(client, options, folder, most),
+            ask_items(client, options, folder, languages, properties),
+        )
+
+
+def scrape_items(
+    landmarks: pd.DataFrame,
+    linked: pd.DataFrame,
+    *,
+    options: ScrapeOptions,
+    context: StageContext,
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """One row a class before; one row a statement of its item after, or one with its name.
+
+    A class without an item, or whose item has no such statement, goes on by its name. The way up
+    ends at ``scrape.roots``, after ``scrape.most_hops``, and never passes an item twice.
+
+    Returns:
+        ``instance_of``; ``misses``, the classes without a name; and ``ancestry``, the statements
+        that were met, with their ids and the revisions of their items.
+
+    Raises:
+        UsageError: ``scrape.contact`` is not set.
+        Resumable: Wikidata cannot be reached now; finished batches are kept.
+    """
+    items = {row["item_id"] for row in records(linked)}
+    graph: dict[str, NamedItem] = {}
+    if items:
+        with open_items(options, context.state, ("en",), options.properties) as (_, known):
+            # One hop more than asked for: the values are the first above the items.
+            graph = walk_up(items, set(options.roots) - items, options.most_hops + 1, known.learn)
+    rows = [
+        {
+            **UNKNOWN,
+            **{name: row[name] for name in ("split", "landmark_id", "item_id")},
+            "revision": graph[row["item_id"]].revision,
+            "order": order,
+            "class_id": graph[above].item_id or above,
+            "instance_of": graph[above].named(LANGUAGES) or above,
+        }
+        for row in records(linked)
+        for order, above in enumerate(graph[row["item_id"]].above)
+    ]
+    found = table_of("instance_of", rows)
+    key = ["split", "landmark_id"]
+    by_item = pd.MultiIndex.from_frame(landmarks[key]).isin(pd.MultiIndex.from_frame(found[key]))
+    named, misses = read_names(landmarks[~by_item], options=options, context=context)
+    properties = " or ".join(options.properties)
+    say(
+        f"{count_text(int(by_item.sum()), 'class')} by the {properties} of their items, "
+        f"{len(named):,} by their names"
+    )
+    ancestry = [
+        {
+            "item_id": item_id,
+            "label": item.named(LANGUAGES),
+            "property": name,
+            "above": above,
+            "statement": statement,
+            "revision": item.revision,
+        }
+        for item_id, item in graph.items()
+        for name, above, statement in item.statements
+        if above in graph
+    ]
+    return pd.concat([found, named]), misses, table_of("ancestry", ancestry)
+
+
+def wiki_of(language: str) -> str:
+    """The id of a language's Wikipedia.
+
+    Example:
+        >>> wiki_of("pt-br"), wiki_of("zh-min-nan")
+        ('ptwiki', 'zh_min_nanwiki')
+    """
+    plain = {"pt-br": "pt", "en-gb": "en", "de-at": "de", "de-ch": "de"}.get(language, language)
+    return plain.replace("-", "_") + "wiki"

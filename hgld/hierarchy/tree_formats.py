@@ -1,0 +1,357 @@
+"""File formats of a hierarchy: read one by its content, write one by its name.
+
+Written and read back: ``hierarchy.csv`` (paths), edges as CSV, a JSON tree, Newick, and networkx's
+node-link JSON. Written only: the ClassLabel features of Hugging Face's datasets, whose numbers are
+those of the shards. Read only: WordNet's ``data.noun``, ImageNet's ``wordnet.is_a.txt``, GBIF's
+``Taxon.tsv``, and OpenImages' JSON hierarchy.
+"""
+
+import csv
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pandas as pd
+from networkx import DiGraph as Tree
+
+from hgld.artifacts import ARTIFACTS, atomic_path, declared_table, parse_csv, read_header, write_csv
+from hgld.errors import InvalidData
+from hgld.hierarchy.class_tree import (
+    ClassNode,
+    build_tree,
+    paths_of_tree,
+    taxonomy_of_tree,
+    tree_of_paths,
+)
+from hgld.shards.classes import number_classes
+from hgld.tasks import say
+
+__all__ = ["FORMATS", "read_tree", "write_tree"]
+
+RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")  # of GBIF
+FACTS = ("split", "landmark_id")  # of leaves
+TOKENS = re.compile(r"\s*('(?:[^']|'')*'|[(),;:]|[^\s(),:;'\[\]]+|\[[^\]]*\])")
+PLAIN = re.compile(r"[^\s(),:;'\[\]_]+")  # Newick labels that need no quotes
+
+
+def read_tree(path: Path) -> Tree:
+    """Read a hierarchy from a file or folder; its content says which format it has.
+
+    Raises:
+        InvalidData: it does not exist, has none of the formats, or is not a tree; with its rows.
+    """
+    work = path / ARTIFACTS["hierarchy"].file
+    if work.is_file() or (path / "data.noun").is_file():
+        path = work if work.is_file() else path / "data.noun"
+    if not path.is_file():
+        raise InvalidData(f"{path}: no hierarchy; expected a file, a work folder or WordNet's")
+    try:
+        if path.name == "data.noun":
+            return _first_parents(_wordnet(path), path)
+        if path.suffix == ".json":
+            return _read_json(json.loads(path.read_text(encoding="utf-8")), path)
+        if path.suffix in (".nwk", ".newick", ".tree", ".tre"):
+            return build_tree(_newick(path.read_text(encoding="utf-8")))[0]
+        if path.suffix == ".csv":
+            return _read_csv(path)
+        with path.open(encoding="utf-8-sig") as file:
+            gbif = "taxonID" in file.readline().split("\t")
+        return _gbif(path) if gbif else _first_parents(_imagenet(path), path)
+    except InvalidData as fault:
+        lines = str(fault).splitlines()
+        named = (line if line.startswith(str(path)) else f"{path}: {line}" for line in lines)
+        raise InvalidData(*named) from None
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InvalidData(f"{path}: not a readable hierarchy ({reason})") from None
+
+
+def write_tree(tree: Tree, form: str, path: Path) -> None:
+    """Write a hierarchy in one of ``FORMATS``, whole or not at all.
+
+    Raises:
+        InvalidData: it has too many levels for the format.
+    """
+    try:
+        with atomic_path(path) as temporary:
+            FORMATS[form](tree, temporary)
+    except RecursionError:  # of Python's JSON
+        raise InvalidData(
+            f"{path}: the hierarchy has too many levels for {form}; write edges or newick"
+        ) from None
+
+
+def _first_parents(nodes: Iterable[ClassNode], path: Path) -> Tree:
+    tree, more = build_tree(nodes, first_parent=True)
+    if more:
+        say(f"{path.name}: {more:,} further parents of classes are left out; the first one counts")
+    return tree
+
+
+def _read_csv(path: Path) -> Tree:
+    expected = ("parent", "id", "name")
+    if not read_header(path, expected):
+        raise InvalidData(f"the file is empty; expected the columns {', '.join(expected)}")
+    rows = [row for piece in parse_csv(path, {}) for row in piece.to_dict("records")]
+    columns = {str(name).casefold(): str(name) for name in (rows[0] if rows else {})}
+    if {"path", "landmark_id"} <= columns.keys():
+        return tree_of_paths(declared_table("hierarchy").read(path))
+    child = columns.get("id") or columns.get("child")
+    if not child or "parent" not in columns:
+        raise InvalidData("expected the columns parent and child, or parent, id and name")
+    name, levels = columns.get("name", child), list[str]()
+    nodes = []
+    for number, row in enumerate(rows, 2):
+        facts = {fact: row[fact] for fact in FACTS if row.get(fact)}
+        facts |= {"landmark_id": int(facts["landmark_id"])} if "landmark_id" in facts else {}
+        place = f"row {number}"
+        nodes.append(ClassNode(row[child], row[columns["parent"]], row[name], place, facts))
+        levels += [row["level"]] if row.get("level") and row["level"] not in levels else []
+    if child == columns.get("child"):  # roots may be named as parents only
+        known = {node.id for node in nodes}
+        roots = dict.fromkeys(n.parent for n in nodes if n.parent and n.parent not in known)
+        nodes = [*(ClassNode(one, "", one, "a parent") for one in roots), *nodes]
+    return build_tree(nodes, levels)[0]
+
+
+def _write_edges(tree: Tree, path: Path) -> None:
+    levels = tree.graph.get("levels", ())
+    rows = []
+    for node, depth in _with_depth(tree):
+        facts = tree.nodes[node]
+        above = next(iter(tree.predecessors(node)), "")
+        level = levels[depth] if depth < len(levels) else ""
+        row = {"id": node, "parent": above, "name": facts["name"], "level": level}
+        rows.append({**row, **{fact: str(facts.get(fact, "")) for fact in FACTS}})
+    write_csv(pd.DataFrame(rows), path)
+
+
+def _with_depth(tree: Tree) -> Iterator[tuple[str, int]]:
+    """Yield nodes with their depth from 0, level by level, in the order of the tree."""
+    layer, depth = [node for node in tree if not tree.in_degree(node)], 0
+    while layer:
+        yield from ((node, depth) for node in layer)
+        layer, depth = [child for node in layer for child in tree.successors(node)], depth + 1
+
+
+def _read_json(document: Any, path: Path) -> Tree:
+    if isinstance(document, Mapping) and "nodes" in document:
+        edges = "edges" if "edges" in document else "links"
+        graph = nx.node_link_graph(document, edges=edges, directed=True, multigraph=False)
+        nodes = [
+            ClassNode(str(one), str(above), str(facts.get("name", one)), "edge of node", {
+                fact: facts[fact] for fact in FACTS if fact in facts
+            })
+            for one, facts in graph.nodes(data=True)
+            for above in (list(graph.predecessors(one)) or [""])
+        ]  # fmt: skip
+        return build_tree(nodes, graph.graph.get("levels", ()))[0]
+    if isinstance(document, Mapping) and "LabelName" in document:
+        return _first_parents(_open_images(document, path), path)
+    roots = [document] if isinstance(document, Mapping) and document.get("name") else None
+    if roots is None:
+        roots = document["children"] if isinstance(document, Mapping) else document
+    levels = document.get("levels", ()) if isinstance(document, Mapping) else ()
+    return build_tree(_json_nodes(roots), levels)[0]
+
+
+def _json_nodes(roots: list[Any]) -> Iterator[ClassNode]:
+    waiting = deque((str(number), "", node) for number, node in enumerate(roots))
+    while waiting:
+        key, parent, node = waiting.popleft()
+        facts = {fact: node[fact] for fact in FACTS if fact in node}
+        yield ClassNode(key, parent, str(node["name"]), f"child {key}", facts)
+        below = enumerate(node.get("children", ()))
+        waiting += [(f"{key}.{number}", key, child) for number, child in below]
+
+
+def _write_json(tree: Tree, path: Path) -> None:
+    made: dict[str, dict[str, Any]] = {"": {"name": "", "levels": list(tree.graph["levels"])}}
+    for node, _ in _with_depth(tree):
+        above = next(iter(tree.predecessors(node)), "")
+        made[node] = dict(tree.nodes[node])
+        made[above].setdefault("children", []).append(made[node])
+    _dump(made[""], path)
+
+
+def _write_node_link(tree: Tree, path: Path) -> None:
+    _dump(nx.node_link_data(tree, edges="edges"), path)
+
+
+def _dump(document: Any, path: Path) -> None:
+    text = json.dumps(document, ensure_ascii=False, indent=1)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _newick(text: str) -> Iterator[ClassNode]:
+    """Yield the nodes of the first tree, children before parents; lengths and comments are left."""
+    groups: list[list[str]] = [[]]
+    found: dict[str, tuple[str, str]] = {}  # node -> parent, name
+    latest, number, after = "", 0, ""
+    if TOKENS.sub("", text).strip():
+        raise InvalidData("a quote or a bracket of the Newick tree is not closed")
+    for token in TOKENS.findall(text):
+        if token.startswith("["):
+            continue
+        if after == ";":
+            say("there are several Newick trees; only the first one is read")
+            break
+        if token == "(":
+            groups.append([])
+        elif token == ")":
+            children, latest = groups.pop(), str(number)
+            for child in children:
+                found[child] = latest, found[child][1]
+            found[latest] = "", ""
+            groups[-1].append(latest)
+            number += 1
+        elif token not in ",:;" and after != ":":
+            quoted = token.startswith("'")
+            name = token[1:-1].replace("''", "'") if quoted else token.replace("_", " ")
+            if after not in ("", "(", ",", ")"):
+                raise InvalidData(
+                    f"no comma between {after} and {token} of the Newick tree; quote a name with "
+                    "blanks, as in 'red fox'"
+                )
+            if after != ")":
+                latest = str(number)
+                groups[-1].append(latest)
+                number += 1
+            found[latest] = "", name
+        after = token
+    if len(groups) != 1 or after != ";":
+        raise InvalidData("a parenthesis of the Newick tree is not closed, or its ; is missing")
+    roots = groups[0]
+    unnamed = len(roots) == 1 and not found[roots[0]][1] and len(found) > 1
+    for one, (parent, name) in found.items():
+        if not (unnamed and one == roots[0]):  # a root without a name only joins several trees
+            parent = "" if unnamed and parent == roots[0] else parent
+            yield ClassNode(one, parent, name, f"node {one}")
+
+
+def _write_newick(tree: Tree, path: Path) -> None:
+    texts: dict[str, str] = {}
+    nodes = [node for node, _ in _with_depth(tree)]
+    for node in reversed(nodes):  # children before parents
+        name = tree.nodes[node]["name"]
+        quoted = name if PLAIN.fullmatch(name) else "'" + name.replace("'", "''") + "'"
+        below = ",".join(texts.pop(child) for child in tree.successors(node))
+        texts[node] = f"({below}){quoted}" if below else quoted
+    roots = ",".join(texts[node] for node in nodes if node in texts)
+    path.write_text(f"({roots});\n", encoding="utf-8")
+
+
+def _write_paths(tree: Tree, path: Path) -> None:
+    declared_table("hierarchy").write(paths_of_tree(tree), path)
+
+
+def _write_features(tree: Tree, path: Path) -> None:
+    """Write a ClassLabel for each level; a name under several parents gets its parent's, too."""
+    classes = number_classes(paths_of_tree(tree))
+    features = {}
+    above: list[str] = []
+    for number, level in enumerate(classes.levels, 1):
+        rows = classes.table[classes.table["level"] == number]
+        shared = rows["name"].duplicated(keep=False)
+        parents = [above[parent] if parent >= 0 else "" for parent in rows["parent_id"]]
+        triples = zip(rows["name"], parents, shared, strict=True)
+        above = [f"{name} ({parent})" if twice else name for name, parent, twice in triples]
+        features[level] = {"names": above, "_type": "ClassLabel"}
+    _dump(features, path)
+
+
+def _write_taxonomy(tree: Tree, path: Path) -> None:
+    declared_table("taxonomy").write(taxonomy_of_tree(tree)[0], path)
+
+
+def _write_sheet(tree: Tree, path: Path) -> None:
+    """Write a sheet for ``hgld review --apply`` that keeps each class in its supercategory."""
+    rows = [
+        {"decision": "keep", "supercategory": name, "kind": "", "note": "", "instance_of": value}
+        for value, name in sorted(taxonomy_of_tree(tree)[1].items())
+    ]
+    write_csv(pd.DataFrame(rows), path, spreadsheet=True)
+
+
+FORMATS: dict[str, Callable[[Tree, Path], None]] = {
+    "paths": _write_paths,
+    "edges": _write_edges,
+    "tree": _write_json,
+    "newick": _write_newick,
+    "node-link": _write_node_link,
+    "features": _write_features,
+    "taxonomy": _write_taxonomy,
+    "sheet": _write_sheet,
+}
+
+
+def _wordnet(path: Path) -> Iterator[ClassNode]:
+    """Yield the nouns of WordNet's database; ids are those of ImageNet, such as n02084071."""
+    with path.open(encoding="latin-1") as file:
+        for number, line in enumerate(file, 1):
+            if line.startswith("  "):  # the licence
+                continue
+            cells = line.partition(" | ")[0].split()
+            words = int(cells[3], 16)
+            pointers = cells[5 + 2 * words :]
+            name = cells[4].replace("_", " ")
+            groups = zip(pointers[::4], pointers[1::4], strict=False)
+            above = [f"n{offset}" for symbol, offset in groups if symbol in ("@", "@i")]
+            for parent in above or [""]:
+                yield ClassNode(f"n{cells[0]}", parent, name, f"line {number}")
+
+
+def _imagenet(path: Path) -> Iterator[ClassNode]:
+    """Yield the pairs "parent child" of a file, with names from ``words.txt`` beside it."""
+    words = path.with_name("words.txt")
+    names: dict[str, str] = {}
+    if words.is_file():
+        for line in words.read_text(encoding="utf-8").splitlines():
+            one, _, text = line.partition("\t")
+            names[one] = text.split(",")[0]
+    pairs = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    for number, pair in enumerate(pairs, 1):
+        if len(pair) != 2:
+            raise InvalidData(f"line {number}: expected a parent and a child")
+    children = {child for _, child in pairs}
+    for root in dict.fromkeys(parent for parent, _ in pairs if parent not in children):
+        yield ClassNode(root, "", names.get(root, root), "line 1")
+    for number, (parent, child) in enumerate(pairs, 1):
+        yield ClassNode(child, parent, names.get(child, child), f"line {number}")
+
+
+def _gbif(path: Path) -> Tree:
+    """Read a slice of GBIF's backbone; synonyms are left out, taxa without parent are roots."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    accepted = [row for row in rows if row.get("taxonomicStatus", "accepted") == "accepted"]
+    here = {row["taxonID"] for row in accepted}
+    nodes = []
+    for number, row in enumerate(accepted, 2):
+        above = row["parentNameUsageID"]
+        name = row.get("canonicalName") or row.get("scientificName", "")
+        parent = above if above in here else ""
+        nodes.append(ClassNode(row["taxonID"], parent, name, f"taxon {number - 1}"))
+    if len(accepted) < len(rows):
+        say(f"{path.name}: {len(rows) - len(accepted):,} taxa are synonyms or doubtful; left out")
+    ranks = {row.get("taxonRank", "") for row in accepted}
+    levels = [rank for rank in RANKS if rank in ranks]
+    return build_tree(nodes, levels if ranks <= set(RANKS) else ())[0]
+
+
+def _open_images(root: Mapping[str, Any], path: Path) -> Iterator[ClassNode]:
+    """Yield the classes of OpenImages' hierarchy, named by its class descriptions beside it."""
+    names: dict[str, str] = {}
+    for file in sorted(path.parent.glob("*class-descriptions*.csv")):
+        with file.open(encoding="utf-8", newline="") as lines:
+            names |= {row[0]: row[1] for row in csv.reader(lines) if len(row) > 1}
+    waiting = deque([("", root)])
+    while waiting:
+        parent, node = waiting.popleft()
+        own = str(node["LabelName"])
+        yield ClassNode(own, parent, names.get(own, own), f"class {own}")
+        waiting += [(own, child) for child in node.get("Subcategory", ())]

@@ -1,0 +1,71 @@
+"""Device and precision that a network computes with, and whether memory is short."""
+
+import multiprocessing
+
+import torch
+
+from hgld.errors import UsageError
+
+__all__ = [
+    "PRECISIONS",
+    "autocast",
+    "choose_device",
+    "is_short_of_memory",
+    "worker_device",
+]
+
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
+# parts of the messages with which torch reports a lack of memory on a CPU
+SHORT_OF_MEMORY = ("t allocate memory", "allocate shared memory", "to mmap", "size calculation")
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of that name; ``auto`` is the GPU if there is one.
+
+    Raises:
+        UsageError: the name is unknown, or names a GPU and there is none.
+
+    Example:
+        >>> choose_device("cpu")
+        device(type='cpu')
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    unknown = UsageError(f"device '{name}' is unknown; expected auto, cpu or cuda")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise unknown from None
+    if device.type not in ("cpu", "cuda"):
+        raise unknown
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device '{name}': there is no GPU here that torch can use; try cpu")
+    return device
+
+
+def worker_device(name: str) -> torch.device:
+    """Return the device of that name; with several GPUs, worker processes take them in turn."""
+    device = choose_device(name)
+    # worker processes are numbered from 1; the main process has no number
+    number = next(iter(multiprocessing.current_process()._identity), None)
+    if device.type == "cuda" and device.index is None and number is not None:
+        return torch.device("cuda", (number - 1) % torch.cuda.device_count())
+    return device
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """Return the context in which a network computes in float32, bf16 or fp16.
+
+    Example:
+        >>> with autocast(torch.device("cpu"), "bf16"):
+        ...     (torch.eye(2) @ torch.eye(2)).dtype
+        torch.bfloat16
+    """
+    kind = PRECISIONS.get(precision)
+    return torch.autocast(device.type, kind, enabled=kind is not None)
+
+
+def is_short_of_memory(error: BaseException) -> bool:
+    """Whether an error reports a lack of memory, of the machine or of its GPU."""
+    found = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return found or any(words in str(error) for words in SHORT_OF_MEMORY)

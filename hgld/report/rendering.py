@@ -1,0 +1,74 @@
+"""Rendering of the report's pages from their templates, and of the files beside them."""
+
+import io
+from base64 import b64encode
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+from PIL import Image
+
+from hgld.artifacts import write_csv
+from hgld.figures import LIGHT
+from hgld.report.galleries import (
+    Gallery,
+    draw_retrievals,
+    draw_rows,
+    frame_of,
+    note_unknown,
+    shorten,
+)
+from hgld.report.latex import frame_cells, frame_latex
+from hgld.words import count_text, level_noun, shared_text
+
+__all__ = ["render_page", "save_sheets", "save_table"]
+
+
+def save_table(folder: Path, name: str, table: pd.DataFrame) -> None:
+    """Write a table as CSV and as LaTeX."""
+    write_csv(table, folder / f"{name}.csv")
+    (folder / f"{name}.tex").write_text(frame_latex(table), encoding="utf-8")
+
+
+def save_sheets(
+    folder: Path, galleries: Sequence[Gallery], levels: Sequence[str], metric: str
+) -> None:
+    """Write each group of photos as one picture."""
+    for gallery in galleries:
+        for group in gallery.groups:
+            sheet = draw_retrievals(draw_rows(group, levels, metric), LIGHT)
+            (folder / f"{gallery.name}-{group.name}.png").write_bytes(sheet)
+
+
+def render_page(template: str, **facts: Any) -> str:
+    """Return a page made from a template and what it names."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("hgld"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        png=lambda data: Markup(f"data:image/png;base64,{b64encode(data).decode()}"),
+        jpeg=_jpeg_source,
+        percent=_percent,
+        cells=frame_cells,
+    )
+    environment.filters.update(noun=level_noun, shorten=shorten, counted=count_text)
+    environment.globals.update(frame_of=frame_of, verdict_of=shared_text, note_unknown=note_unknown)
+    return environment.get_template(template).render(**facts)
+
+
+def _jpeg_source(image: Image.Image) -> Markup:
+    buffer = io.BytesIO()
+    image.convert("RGB").save(buffer, "JPEG", quality=82, optimize=True)
+    return Markup(f"data:image/jpeg;base64,{b64encode(buffer.getvalue()).decode()}")
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"

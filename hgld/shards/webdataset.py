@@ -1,0 +1,343 @@
+"""P x K batches as stages of webdataset, for pipelines that are written for it.
+
+``group_by_class`` composes into any ``webdataset.WebDataset``. ``batches`` is a whole pipeline of
+webdataset's shard list, ``gopen`` and decoders, so it opens every URL that webdataset knows. With
+an index it has the batches of ``BatchLoader``'s reader "stream"; without one it groups samples as
+they come, and then which batches there are depends on the order of the shards.
+"""
+
+import re
+import sys
+import tarfile
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+from urllib.parse import urlparse
+
+import numpy as np
+import pandas as pd
+import torch
+import webdataset
+from torch import Tensor
+from webdataset.autodecode import DecodingError
+from webdataset.gopen import rewrite_url
+
+from hgld.errors import InvalidData, UsageError
+from hgld.shards.batches import BatchOptions, BatchPlan, Samples, part_of_rank, step_seed
+from hgld.shards.index import labels_of
+from hgld.shards.read import Transform
+
+__all__ = ["batches", "group_by_class", "write_shards"]
+
+Sample = dict[str, Any]
+Label = str | Callable[[Sample], Hashable]
+IMAGES = ("jpg", "jpeg", "png", "webp")
+
+
+def group_by_class(
+    classes_per_batch: int,
+    images_per_class: int,
+    label: Label = "cls",
+    window: int = 0,
+    seed: int = 0,
+) -> Callable[[Iterable[Sample]], Iterator[list[Sample]]]:
+    """Build a stage that groups samples into batches of P classes with K samples each.
+
+    A class is ready when K of its samples have come. As soon as enough classes are ready, P of them
+    leave as one batch, a list of P * K samples. Samples of classes that never fill a batch are left
+    out at the end, and all others are held in memory until then: shuffled shards need less than
+    class-grouped ones.
+
+    Args:
+        classes_per_batch: P.
+        images_per_class: K.
+        label: member of the sample that holds its class, or a function of the sample; a member that
+            is JSON holds no class as it is and needs a function.
+        window: ready classes from which P are drawn by chance; up to P: the first that are ready.
+        seed: of the draws.
+
+    Raises:
+        UsageError: P or K is below 1.
+        InvalidData: while iterating: a sample has no such member.
+
+    Example:
+        >>> samples = [{"cls": number // 3} for number in range(9)]
+        >>> [[s["cls"] for s in batch] for batch in group_by_class(2, 2)(samples)]
+        [[0, 0, 1, 1]]
+    """
+    shape = classes_per_batch, images_per_class
+    if min(shape) < 1:
+        raise UsageError(f"{shape[0]} classes of {shape[1]} images: expected 1 or more of each")
+    return partial(_group, shape=shape, label=label, window=window, seed=seed)
+
+
+def _group(
+    samples: Iterable[Sample], *, shape: tuple[int, int], label: Label, window: int, seed: int
+) -> Iterator[list[Sample]]:
+    random, wanted = np.random.default_rng(seed), shape[0]
+    coming: defaultdict[Any, list[Sample]] = defaultdict(list)
+    ready: dict[Any, deque[list[Sample]]] = {}  # whole groups of K
+
+    def draw() -> list[Sample]:
+        classes = list(ready)
+        if window > wanted:
+            random.shuffle(classes)
+        batch = []
+        for name in classes[:wanted]:
+            batch += ready[name].popleft()
+            if not ready[name]:
+                del ready[name]
+        return batch
+
+    for sample in samples:
+        name = _class_of(sample, label)
+        coming[name].append(sample)
+        if len(coming[name]) == shape[1]:
+            ready.setdefault(name, deque()).append(coming.pop(name))
+            if len(ready) >= max(window, wanted):
+                yield draw()
+    while len(ready) >= wanted:
+        yield draw()
+
+
+def _class_of(sample: Sample, label: Label) -> Any:
+    if callable(label):
+        return label(sample)
+    if label.rpartition(".")[2] == "json":
+        raise UsageError(
+            f"label {label!r}: a JSON member holds no class as it is; give a function, as "
+            "label=lambda sample: json.loads(sample['json'])['landmark']"
+        )
+    if label not in sample:
+        there = ", ".join(key for key in sample if not key.startswith("__"))
+        raise InvalidData(
+            f"{sample.get('__url__', '')}: key {sample.get('__key__')}: has no member {label!r}; "
+            f"it has {there}"
+        )
+    return sample[label]
+
+
+def batches(
+    urls: str | Sequence[str],
+    classes_per_batch: int,
+    images_per_class: int,
+    transform: Transform,
+    *,
+    rows: pd.DataFrame | None = None,
+    seed: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+    label: Label = "cls",
+    window: int = 0,
+    small_classes: Literal["drop", "repeat"] = "drop",
+    pipe: bool = False,
+) -> "webdataset.DataPipeline":
+    """Build a pipeline of batches: images (B, ...), labels, and the B keys of the samples.
+
+    It is an ``IterableDataset``: iterate over it, compose further stages, or give it to a
+    ``DataLoader`` or ``WebLoader`` with ``batch_size=None``. Each iteration is the next epoch; a
+    loader with workers needs ``persistent_workers=True`` for that, and its workers share the
+    batches of an epoch, although each of them reads all shards.
+
+    Args:
+        urls: shards as webdataset names them: paths or URLs, with braces, or a list.
+        classes_per_batch: P.
+        images_per_class: K.
+        transform: converts a PIL image in RGB to a tensor.
+        rows: rows of the index of these shards; labels are then (B, L), and the batches those of
+            ``BatchLoader`` with ``reader="stream"`` and one lane. None: groups samples as they
+            come, and labels are (B,) numbers of the classes.
+        seed: of plan, augmentation and draws.
+        rank: of this process.
+        world_size: processes that share each batch.
+        label: without rows: member of a sample that holds its class, or a function of the sample.
+        window: without rows: ready classes from which P are drawn by chance.
+        small_classes: with rows: whether classes of fewer than K images are left out or repeated.
+        pipe: whether URLs may run commands ("pipe:...").
+
+    Raises:
+        UsageError: a URL runs a command and ``pipe`` is False; ranks do not divide the batch.
+        InvalidData: a shard of the rows is not among the URLs; while iterating: a sample has no
+            image or class, its image is not decodable, or a shard is no whole tar.
+    """
+    shards = webdataset.shardlists.expand_urls(urls) if isinstance(urls, str) else list(urls)
+    _refuse_commands(shards, pipe)
+    part = part_of_rank(classes_per_batch * images_per_class, rank, world_size)
+    if rows is None:
+        group = group_by_class(classes_per_batch, images_per_class, label, window, seed)
+        source: Any = webdataset.SimpleShardList(shards)
+        stages: list[Any] = [group, _Number(label)]
+    else:
+        options = BatchOptions(
+            classes_per_batch, images_per_class, order="shards", small_classes=small_classes
+        )
+        planned = _Planned(rows, BatchPlan(Samples.of_index(rows), options, seed=seed), shards)
+        source, stages = planned.shards, [planned]
+    load = _Load(transform, part, seed)
+    return webdataset.DataPipeline(source, _read_tars, *stages, webdataset.split_by_worker, load)
+
+
+def write_shards(
+    urls: str | Sequence[str], pattern: str, *, pipe: bool = False, start: int = 0
+) -> list[str]:
+    """Copy shards through webdataset's ``ShardWriter``, to any URL that its ``gopen`` writes.
+
+    Each shard becomes one shard of the same samples and, if it was exported, of the same bytes.
+
+    Args:
+        urls: shards as in ``batches``.
+        pattern: URL with a number, as ``pipe:ssh host 'cat > train-%06d.tar'``.
+        pipe: whether URLs may run commands ("pipe:...").
+        start: number of the first shard.
+
+    Returns:
+        The URLs of the new shards.
+
+    Raises:
+        UsageError: a URL runs a command and ``pipe`` is False; the pattern has no number.
+        InvalidData: a shard is no whole tar.
+        OSError: a shard cannot be written.
+    """
+    shards = webdataset.shardlists.expand_urls(urls) if isinstance(urls, str) else list(urls)
+    _refuse_commands([*shards, pattern], pipe)
+    try:
+        written = [pattern % number for number in range(start, start + len(shards))]
+    except (TypeError, ValueError):
+        raise UsageError(f"{pattern}: expected one number, as in train-%06d.tar") from None
+    if not shards:
+        return written
+    options = {"encoder": False, "mtime": 0, "user": "hgld", "group": "hgld", "mode": 0o444}
+    endless = {"maxcount": sys.maxsize, "maxsize": float("inf"), "verbose": 0}
+    with webdataset.ShardWriter(pattern, start_shard=start, **endless, **options) as writer:
+        for number, shard in enumerate(shards):
+            if number:
+                writer.next_stream()
+            for sample in _read_tars([{"url": shard}]):
+                # Members one by one: the writer would sort them.
+                for name in (name for name in sample if not name.startswith("__")):
+                    writer.write({"__key__": sample["__key__"], name: sample[name]})
+    return written
+
+
+def _refuse_commands(urls: Iterable[str], pipe: bool) -> None:
+    # As gopen parses it: " PIPE:..." runs a command, too.
+    commands = [url for url in urls if urlparse(rewrite_url(url)).scheme == "pipe"]
+    if commands and not pipe:
+        raise UsageError(
+            f"{commands[0]}: runs a command; give pipe=True if you trust the author of the URL"
+        )
+
+
+def _read_tars(shards: Iterable[dict[str, str]]) -> Iterator[Sample]:
+    try:
+        yield from webdataset.tarfile_to_samples()(shards)
+    except tarfile.TarError as error:  # its arguments: "REASON @ STREAM", the stream, the URL
+        reason, url = str(error.args[0]).partition(" @ ")[0], error.args[-1]
+        raise InvalidData(f"{url}: {reason}; get the shard again") from error
+
+
+Planned = tuple[int, list[Sample], list[Any]]  # step, samples and labels
+
+
+@dataclass
+class _Number:
+    """Stage that numbers the batches of all epochs, with the classes of their samples."""
+
+    label: Label
+    step: int = 0
+
+    def __call__(self, found: Iterable[list[Sample]]) -> Iterator[Planned]:
+        for batch in found:
+            yield self.step, batch, [int(_class_of(sample, self.label)) for sample in batch]
+            self.step += 1
+
+
+@dataclass
+class _Planned:
+    """The shards of the next epoch in the plan's order, and a stage that assembles its batches."""
+
+    rows: pd.DataFrame
+    plan: BatchPlan
+    urls: Sequence[str]
+    epoch: int = -1
+    names: list[str] = field(init=False)
+    locations: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = list(self.rows["shard"].astype("category").cat.categories)
+        self.locations = {
+            name: url
+            for name in self.names
+            for url in self.urls  # "in" rules out most of them in a tenth of the time
+            if name in url and re.search(rf"(^|[^\w.-]){re.escape(name)}($|[^\w.-])", url)
+        }
+        missing = [name for name in self.names if name not in self.locations]
+        if missing:
+            raise InvalidData(
+                f"{missing[0]}: a shard of the rows is not among the {len(self.urls)} URLs"
+            )
+
+    def shards(self) -> Iterator[dict[str, str]]:
+        self.epoch += 1
+        _, turns = self.plan.shard_order(self.epoch)
+        ordered = np.argsort(turns).tolist()
+        return iter([{"url": self.locations[self.names[shard]]} for shard in ordered])
+
+    def __call__(self, samples: Iterable[Sample]) -> Iterator[Planned]:
+        steps, labels = self.plan.steps_of(self.epoch), labels_of(self.rows)
+        planned = self.plan.rows(self.epoch)
+        needed = set(planned.ravel().tolist())
+        urls = self.rows["shard"].map(self.locations)
+        numbers = {place: n for n, place in enumerate(zip(urls, self.rows["key"], strict=True))}
+        held: dict[int, Sample] = {}
+        coming = iter(samples)
+        for step, wanted in zip(steps, planned.tolist(), strict=True):
+            different = set(wanted)  # a small class may be repeated
+            while not held.keys() >= different:
+                sample = next(coming, None)
+                if sample is None:
+                    raise InvalidData(
+                        f"the shards end before batch {step} is whole; index them again"
+                    )
+                number = numbers.get((sample["__url__"], sample["__key__"]), -1)
+                if number in needed:
+                    held[number] = sample
+            yield step, [held[number] for number in wanted], list(labels[wanted])
+            for number in different:
+                del held[number]
+
+
+@dataclass(frozen=True)
+class _Load:
+    """Stage that decodes and transforms a rank's part of each batch."""
+
+    transform: Transform
+    part: slice
+    seed: int
+
+    def __call__(self, planned: Iterable[Planned]) -> Iterator[tuple[Tensor, Tensor, list[str]]]:
+        decode = webdataset.autodecode.Decoder([webdataset.imagehandler("pilrgb", IMAGES)])
+        for step, samples, labels in planned:
+            images = []
+            with torch.random.fork_rng(devices=[]):
+                for at, sample in enumerate(samples[self.part], self.part.start):
+                    # Seeded per image as BatchLoader does, so that both have the same crops.
+                    seed = step_seed(self.seed, step, f"augmentation {at}")
+                    torch.default_generator.manual_seed(seed)
+                    images.append(self.transform(self._image(decode, sample)))
+            keys = [sample["__key__"] for sample in samples[self.part]]
+            yield torch.stack(images), torch.as_tensor(np.array(labels[self.part])), keys
+
+    def _image(self, decode: Any, sample: Sample) -> Any:
+        name = next((key for key in sample if key.rpartition(".")[2].lower() in IMAGES), None)
+        if name is None:
+            raise InvalidData(f"{sample['__url__']}: key {sample['__key__']}: has no image")
+        try:
+            return decode({"__key__": sample["__key__"], name: sample[name]})[name]
+        except DecodingError as error:  # without a message
+            raise InvalidData(
+                f"{sample['__url__']}: key {sample['__key__']}: the {name} is not decodable; "
+                "get the shard again"
+            ) from error

@@ -1,0 +1,492 @@
+"""Folders at a URL, through fsspec: list, read whole or by ranges, write atomically, delete.
+
+Every driver has its own errors, and some quote a signed request. Here all calls pass through one
+place that repeats what a busy server refused, and turns an error into one line without
+credentials. Credentials are the driver's business: it reads them from the environment or a profile.
+
+A file becomes visible when its last byte has arrived: object stores write one object at once, or
+by a multipart upload that is completed at the end.
+"""
+
+import os
+import re
+import shutil
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPException
+from itertools import islice
+from logging import CRITICAL, getLogger
+from pathlib import Path
+from time import sleep
+from typing import Any, BinaryIO, TypeVar, cast
+from urllib.parse import quote, unquote
+from urllib.request import Request, urlopen
+
+from hgld.errors import DISK_FULL, HgldError, InvalidData, Resumable, UsageError
+from hgld.words import single_blanks
+
+__all__ = [
+    "Range",
+    "RemoteFolder",
+    "StoredFile",
+    "as_folder",
+    "is_url",
+    "is_web",
+    "join_location",
+    "local_folder",
+    "open_location",
+    "read_ahead",
+]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Range = tuple[str, int, int]  # file, offset, size
+
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path of a URL has one slash
+FILE = re.compile(r"file:(?://(?:localhost)?)?(/.*)")
+PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]*@")
+WEB = re.compile(r"https?://", re.IGNORECASE)
+KEPT = ":/?#[]@!$&'()*+,;=%"  # legal in a URL; blanks and non-ASCII letters are escaped
+LARGE = 1 << 20  # bytes of a read
+TIMEOUT_S = 60.0
+WAITS_S = (0.1, 0.4, 1.6)  # before the tries that follow the first
+IN_FLIGHT = 16  # requests of a process at a time
+SECRET = re.compile("KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL|CONNECTION_STRING", re.IGNORECASE)
+
+DRIVERS = {  # scheme -> what installs its package
+    "s3": "hgld[s3]",
+    "gs": "hgld[gs]",
+    "abfs": "hgld[azure]",
+    "az": "hgld[azure]",
+    "hf": "huggingface_hub",
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "s3": {
+        "config_kwargs": {
+            "retries": {"total_max_attempts": 1},  # botocore's own would multiply ours
+            "max_pool_connections": 32,
+            "read_timeout": 15.0,  # seconds without a byte
+        }
+    },
+    "hf": {"block_size": 1},  # else 5 MB more than asked for are read
+}
+OBJECT_STORES = {"s3", "gs", "gcs", "abfs", "az", "hf", "memory"}  # a file appears at once
+EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
+REFUSED = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "401"}
+BUSY = {"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "IncompleteBody"}
+BUSY |= {"429", "500", "502", "503", "504"}
+BESIDE = {"409", "412"}  # the Hub refuses a commit that comes beside another one
+CUT = {"ClientPayloadError", "FSTimeoutError", "IncompleteRead", "ServerDisconnectedError"}
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of a remote folder; ``version`` changes with its content (etag or its like)."""
+
+    name: str
+    size_bytes: int
+    version: str
+
+    @property
+    def stamp(self) -> list[int | str]:
+        """Size and version, as a note keeps them to recognise the file."""
+        return [self.size_bytes, self.version]
+
+
+def is_url(folder: Path | str) -> bool:
+    """Whether a folder is a URL, even one that was converted to a Path.
+
+    Example:
+        >>> is_url("s3://bucket/shards"), is_url("work/shards")
+        (True, False)
+    """
+    return URL.match(str(folder)) is not None
+
+
+def is_web(location: Path | str) -> bool:
+    """Whether a location is at a web server, which may know neither sizes nor ranges.
+
+    Example:
+        >>> is_web("https://host/shards"), is_web("s3://bucket/shards")
+        (True, False)
+    """
+    return WEB.match(str(location)) is not None
+
+
+def as_folder(folder: Path | str) -> Path | str:
+    """Path of a folder on this machine, or URL of another.
+
+    Raises:
+        UsageError: a URL was converted to a Path, which loses a slash; a file:// URL has a host;
+            a URL holds a password, which errors and logs would repeat.
+
+    Example:
+        >>> as_folder("file:///data/shards"), as_folder("s3://bucket/shards/")
+        (PosixPath('/data/shards'), 's3://bucket/shards')
+    """
+    if not is_url(folder):
+        return Path(folder)
+    if isinstance(folder, Path):
+        raise UsageError(f"{folder}: a URL has to be given as text, not as a Path")
+    if PASSWORD.search(folder):
+        raise UsageError(
+            f"{_clean(folder)}: the URL holds a password; the driver reads credentials from the "
+            "environment or a profile"
+        )
+    if not folder.startswith("file:"):
+        return folder.rstrip("/")
+    path = FILE.fullmatch(folder)
+    if path is None:
+        raise UsageError(f"{folder}: a file:// URL has an absolute path, such as file:///data/set")
+    return Path(unquote(path[1]))
+
+
+def local_folder(folder: Path | str) -> Path:
+    """The Path of a folder given as a path or as text.
+
+    Raises:
+        UsageError: it is a URL.
+    """
+    found = as_folder(folder)
+    if isinstance(found, Path):
+        return found
+    raise UsageError(f"{_clean(found)}: a URL; expected a folder on this machine")
+
+
+def join_location(folder: Path | str, name: str) -> str:
+    """Path or URL of a file in a folder.
+
+    Example:
+        >>> join_location("https://host/shards/", "train-000000.tar")
+        'https://host/shards/train-000000.tar'
+    """
+    return f"{str(folder).rstrip('/')}/{name}"
+
+
+class RemoteFolder:
+    """A folder at a URL; may be shared by threads and survives a fork.
+
+    Args:
+        url: of the folder, such as s3://bucket/shards.
+
+    Raises:
+        InvalidData: (all methods) a file does not exist, or ends too early.
+        Resumable: the server stayed busy or unreachable, the credentials have expired, or the disk
+            of a file:// URL is full.
+        HgldError: the scheme is unknown, its driver is missing, or access is refused.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+
+    def list(self) -> dict[str, StoredFile]:
+        """Files of the folder by name; none if it does not exist."""
+        try:
+            entries = self._call("", lambda files, path: _fresh(files).ls(path, detail=True))
+        except InvalidData:
+            return {}
+        found = (_stored(entry) for entry in entries if entry["type"] == "file")
+        return {file.name: file for file in found if file.name}
+
+    def stat(self, name: str) -> StoredFile | None:
+        """Size and version of a file; None if it does not exist."""
+        try:
+            return _stored(self._call(name, lambda files, path: _fresh(files).info(path)))
+        except InvalidData:
+            return None
+
+    def read(self, name: str) -> bytes:
+        """All bytes of a small file."""
+        data: bytes = self._call(name, lambda files, path: files.cat_file(path, start=0))
+        return data
+
+    def read_range(self, name: str, offset: int, size: int) -> bytes:
+        """``size`` bytes of a file from ``offset`` on."""
+        data: bytes = self._call(
+            name, lambda files, path: files.cat_file(path, start=offset, end=offset + size)
+        )
+        if len(data) != size:
+            raise InvalidData(
+                f"{self.location(name)}: ends before byte {offset + size}, where its index has "
+                f"{size} bytes; the file is truncated, get it again"
+            )
+        return data
+
+    def read_ranges(self, ranges: Iterable[Range], ahead: int = IN_FLIGHT) -> Generator[bytes]:
+        """Yield ranges in order; up to ``ahead`` of them are requested before they are taken."""
+        return read_ahead(lambda part: self.read_range(*part), ranges, ahead)
+
+    def download(self, name: str, path: Path) -> None:
+        """Copy a file to a path on this machine."""
+        if is_web(self.url):
+            with open_location(join_location(self.url, name)) as there, path.open("wb") as file:
+                shutil.copyfileobj(there, file, LARGE)
+            return
+        found = self.stat(name)
+        if found is None:
+            raise _no_such_file(self.location(name))
+        pieces = [(name, at, min(8 * LARGE, found.size_bytes - at))
+                  for at in range(0, found.size_bytes, 8 * LARGE)]  # fmt: skip
+        with path.open("wb") as file, closing(self.read_ranges(pieces, 4)) as parts:
+            for part in parts:
+                file.write(part)
+
+    def upload(self, path: Path, name: str) -> StoredFile:
+        """Copy a file of this machine into the folder; others see it when it is complete."""
+        self._put(name, lambda files, there: files.put_file(str(path), there))
+        return self._require_size(name, path.stat().st_size)
+
+    def write(self, name: str, content: bytes) -> StoredFile:
+        """Write a small file; others see it when it is complete."""
+        self._put(name, lambda files, there: files.pipe_file(there, content))
+        return self._require_size(name, len(content))
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete files; missing ones are fine."""
+        for name in names:
+            try:
+                self._call(name, lambda files, path: files.rm_file(path), writes=True)
+            except InvalidData:
+                continue
+
+    def location(self, name: str = "") -> str:
+        """URL of a file or of the folder without credentials, for messages."""
+        return _clean(join_location(self.url, name) if name else self.url)
+
+    def _put(self, name: str, put: Callable[[Any, str], object]) -> None:
+        def replace(files: Any, path: str) -> None:
+            folder = path.rpartition("/")[0]
+            files.makedirs(folder, exist_ok=True)
+            put(files, f"{folder}/.{name}.tmp")
+            files.mv(f"{folder}/.{name}.tmp", path)
+
+        at_once = self.url.partition("://")[0] in OBJECT_STORES
+        try:
+            self._call(name, put if at_once else replace, writes=True)
+        except InvalidData:  # most drivers report a missing bucket as a missing file
+            raise _no_such_bucket(self.location(name)) from None
+
+    def _require_size(self, name: str, size: int) -> StoredFile:
+        found = self.stat(name)
+        if found is None or found.size_bytes != size:
+            raise Resumable(
+                f"{self.location(name)}: holds {found.size_bytes if found else 'none'} of {size} "
+                "bytes after it was written; run the same command again"
+            )
+        return found
+
+    def _call(
+        self, name: str, action: Callable[[Any, str], Result], writes: bool = False
+    ) -> Result:
+        """Call the driver; repeat what a busy server refused, and explain any error."""
+        location = join_location(self.url, name) if name else self.url
+        for wait in (*WAITS_S, None):
+            try:
+                files, root = _connect(self.url)
+                return action(files, f"{root.rstrip('/')}/{name}" if name else root)
+            except Exception as error:  # drivers have no common class
+                fault, again = _explain(error, location, writes)
+            if not again or wait is None:
+                raise fault
+            sleep(wait)
+        raise AssertionError("the last try returns or raises")
+
+
+def read_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], ahead: int = IN_FLIGHT
+) -> Generator[Result]:
+    """Yield the results of a function that waits for a server, in order; threads work ahead.
+
+    Example:
+        >>> list(read_ahead(abs, [-1, 2, -3], ahead=2))
+        [1, 2, 3]
+    """
+    waiting = iter(items)
+    with ThreadPoolExecutor(ahead) as pool:
+        coming = deque(pool.submit(function, item) for item in islice(waiting, ahead))
+        try:
+            while coming:
+                yield coming.popleft().result()
+                coming.extend(pool.submit(function, item) for item in islice(waiting, 1))
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Web:
+    """Files of a web server, with the methods of fsspec that reading needs (no aiohttp)."""
+
+    def ls(self, url: str, detail: bool) -> list[dict[str, Any]]:
+        raise FileNotFoundError(url)  # a web server lists no folder for programs
+
+    def open(self, url: str) -> BinaryIO:
+        return cast(BinaryIO, self._answer(url))
+
+    def info(self, url: str) -> dict[str, Any]:
+        with self._answer(url, method="HEAD") as answer:
+            size = int(answer.headers["Content-Length"] or -1)
+            version = answer.headers["ETag"] or answer.headers["Last-Modified"] or ""
+            return {"name": url, "size": size, "ETag": version, "type": "file"}
+
+    def cat_file(self, url: str, start: int, end: int | None = None) -> bytes:
+        if end is None:
+            return self.open(url).read()
+        with self._answer(url, {"Range": f"bytes={start}-{end - 1}"}) as answer:
+            if answer.status != HTTPStatus.PARTIAL_CONTENT:  # the whole file, from its start
+                for at in range(0, start, LARGE):
+                    answer.read(min(LARGE, start - at))
+            return cast(bytes, answer.read(end - start))
+
+    def _answer(self, url: str, headers: dict[str, str] | None = None, method: str = "GET") -> Any:
+        request = Request(quote(url, safe=KEPT), headers=headers or {}, method=method)
+        return urlopen(request, timeout=TIMEOUT_S)
+
+
+def _connect(url: str) -> tuple[Any, str]:
+    """The driver of a URL, and the URL's path in its words."""
+    scheme = url.partition("://")[0]
+    if is_web(url):
+        return _Web(), url
+    import fsspec  # type: ignore[import-untyped]  # here, since few commands need it
+
+    here = as_folder(url)
+    url = url if isinstance(here, str) else str(here)  # fsspec takes %20 for a part of the name
+    # fsspec keeps one driver a process; a list that it remembers would miss what others write.
+    files, path = fsspec.url_to_fs(url, use_listings_cache=False, **OPTIONS.get(scheme, {}))
+    if scheme == "gs":  # prints a traceback of each error that it raises
+        getLogger("gcsfs").setLevel(CRITICAL)
+    if hasattr(files, "retries"):
+        files.retries = 2  # of a part of an upload; more would multiply ours
+    return files, str(path)
+
+
+def _fresh(files: Any) -> Any:
+    """The driver without the lists that it remembers; that of the Hub keeps them regardless."""
+    if hasattr(files, "invalidate_cache"):
+        files.invalidate_cache()
+    return files
+
+
+def open_location(location: str) -> BinaryIO:
+    """Open a path or URL for reading from front to back.
+
+    Raises:
+        InvalidData: the file does not exist.
+        HgldError: it cannot be opened.
+    """
+    try:
+        if is_url(location):
+            files, path = _connect(location)
+            return cast(BinaryIO, files.open(path))
+        if Path(location).exists() and not Path(location).is_file():
+            raise InvalidData(f"{location}: not a regular file; expected a file of shards")
+        return Path(location).open("rb", buffering=LARGE)
+    except HgldError:
+        raise
+    except Exception as error:
+        raise _explain(error, location, writes=False)[0] from None
+
+
+def _stored(entry: dict[str, Any]) -> StoredFile:
+    keys = ("ETag", "etag", "md5Hash", "content_md5", "blob_id", "mtime", "created", "LastModified")
+    version = next((str(entry[key]) for key in keys if entry.get(key)), "")
+    name = str(entry["name"]).rpartition("/")[2]
+    return StoredFile(name, int(entry.get("size") or 0), version.strip('"'))
+
+
+def _explain(error: Exception, location: str, writes: bool) -> tuple[HgldError, bool]:
+    """The error in one line without credentials, and whether another try may help."""
+    if isinstance(error, HgldError):
+        return error, False
+    scheme, code, names = location.partition("://")[0], _code(error), _classes(error)
+    place = _clean(location)
+    why = code if code and not code.isdigit() else _clean(single_blanks(str(error))) or names[0]
+    if isinstance(error, ImportError):
+        install = f': pip install "{DRIVERS[scheme]}"' if scheme in DRIVERS else ""
+        text = (
+            f"{place}: the package that reads {scheme}:// is not installed ({why}); install it"
+            f"{install}, or copy the shards to this machine"
+        )
+        return HgldError(text), False
+    if "Protocol not known" in why:
+        text = (
+            f"{place}: cannot be opened ({why}); expected file, http, https, {', '.join(DRIVERS)}"
+        )
+        return HgldError(text), False
+    if code == "NoSuchBucket" or "bucket does not exist" in why.lower():
+        return _no_such_bucket(place), False
+    if code in ("InvalidRange", "416"):
+        return InvalidData(f"{place}: ends before the bytes that its index names; the file is "
+                           "truncated, get it again"), False  # fmt: skip
+    if isinstance(error, FileNotFoundError) or code in ("404", "NoSuchKey"):
+        return _no_such_file(place), False
+    if code in EXPIRED or (code == "400" and scheme == "s3"):  # a HEAD has no word for it
+        text = f"{place}: the credentials have expired; renew them and run the same command again"
+        return Resumable(text), False
+    if code in REFUSED or "NoCredentialsError" in names:
+        text = f"{place}: the server does not accept the credentials, or none are set ({code})"
+        return HgldError(f"{text}; set those of its driver in the environment"), False
+    if isinstance(error, PermissionError) or code in ("403", "AccessDenied"):
+        what = "writing is" if writes else "access is"
+        text = f"{place}: {what} not allowed (access denied)"
+        return HgldError(f"{text}; use credentials with the permission, or another URL"), False
+    text = f"{place}: cannot be {'written' if writes else 'opened'} ({why})"
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        text = f"{place}: cannot be written ({error.strerror}); free some, the same command resumes"
+        return Resumable(text), False
+    cut = isinstance(error, ConnectionError | TimeoutError | HTTPException) or CUT & {*names}
+    refused = any("Connect" in name or "Timeout" in name for name in names)
+    refused |= "URLError" in names and "HTTPError" not in names  # urllib's answers are URLErrors
+    beside = scheme == "hf" and writes and code in BESIDE
+    if code in BUSY or beside or cut or refused:
+        tries = len(WAITS_S) + 1
+        return Resumable(f"{text} in {tries} tries; the same command resumes later"), True
+    return HgldError(text), False
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__
+
+
+def _classes(error: Exception) -> list[str]:
+    return [kind.__name__ for link in _chain(error) for kind in type(link).__mro__[:-3]] or ["?"]
+
+
+def _code(error: Exception) -> str:
+    """The server's word or number for an error; empty if it did not answer."""
+    for link in _chain(error):
+        response = getattr(link, "response", None)
+        if isinstance(response, dict):  # botocore
+            return str(response.get("Error", {}).get("Code", ""))
+        status = getattr(response, "status_code", None) or getattr(link, "status", None)
+        status = status or getattr(link, "code", None)
+        if isinstance(status, int):
+            return str(int(status))
+    return ""
+
+
+def _clean(text: str) -> str:
+    """Leave out queries and passwords of URLs, and secrets of the environment."""
+    text = PASSWORD.sub(r"\1@", text)
+    text = re.sub(r"(\w+://[^\s?'\"]*)\?[^\s'\")]*", r"\1", text)
+    for name, value in os.environ.items():
+        if SECRET.search(name) and len(value) > 7:
+            text = text.replace(value, "***")
+    return text
+
+
+def _no_such_file(location: str) -> InvalidData:
+    return InvalidData(
+        f"{location}: no such file, although an index names it; bring it back, or give the folder "
+        "that holds it"
+    )
+
+
+def _no_such_bucket(location: str) -> HgldError:
+    return HgldError(f"{location}: the bucket does not exist; create it, or correct the URL")

@@ -1,0 +1,274 @@
+// Links of classes to items of Wikidata: an item of the candidates, none, or another one.
+
+const data = JSON.parse(byId("data").textContent);
+const WHO = "hgld review name"; // as on the review page
+const NONE = "none"; // there is no such item
+const OPEN = "open"; // an answer is taken back
+const AGAIN_MS = 3000; // between two attempts to reach the server
+const KEYS = [
+  ["j  k", "next, previous class (or ↓ ↑)"],
+  ["1–9", "it is this candidate"],
+  ["d", "none: Wikidata has no such item"],
+  ["i", "another item: type its id or address"],
+  ["n", "write a note"],
+  ["z", "undo the last answer"],
+  ["x", "take this answer back"],
+  ["?", "this help"],
+];
+const place = Object.fromEntries(data.columns.map((name, i) => [name, i]));
+const rows = data.rows.map(readRow);
+const rowOf = new Map(rows.map((row) => [row.name, row]));
+const answers = new Map(); // name -> {qid, note}, not applied or not sent yet
+const steps = []; // [name, the answer before or undefined]
+const storeName = `hgld links ${data.series}`;
+let person = recall(WHO) || "";
+let selected = rows[0];
+let waits = 0; // of the next attempt to send
+let sending = false; // one request at a time, so that the last answer of a class is the last row
+
+function readRow(cells, number) {
+  const plain = data.plain[number] || {};
+  const read = (name) => plain[name] ?? cells[place[name]] ?? "";
+  return {
+    number, cells, name: read("name"), images: Number(read("images")), reason: read("reason"),
+    candidates: data.candidates[number], base: { qid: read("qid"), note: read("note") },
+  };
+}
+
+const now = (row) => answers.get(row.name) || row.base;
+const isOpen = (row) => !now(row).qid || now(row).qid === OPEN;
+
+function answer(row, qid, note = now(row).note) {
+  steps.push([row.name, answers.get(row.name) || { ...row.base }]);
+  put(row, { qid, note: clean(note) });
+  drawAll();
+}
+
+// An empty answer of a served page takes the saved one back.
+function put(row, wanted) {
+  const onItsWay = data.live && answers.has(row.name); // the base is about to change
+  const taken = onItsWay || (data.live && row.base.qid) ? OPEN : "";
+  const said = { ...wanted, qid: wanted.qid || taken };
+  const same = !onItsWay && said.qid === row.base.qid && said.note === row.base.note;
+  if (same) answers.delete(row.name);
+  else answers.set(row.name, said);
+  remember(storeName, JSON.stringify([...answers]));
+  if (data.live) send();
+}
+
+function undo() {
+  const [name, before] = steps.pop() || [];
+  if (!name) return say("Nothing to undo");
+  selected = rowOf.get(name);
+  put(selected, before);
+  drawAll();
+  say(`${name}: undone`);
+}
+
+function choose(row, qid) {
+  answer(row, qid);
+  const later = [...rows.slice(row.number), ...rows.slice(0, row.number)].find(isOpen);
+  show(later || row);
+}
+
+// The id in a text such as an address of Wikidata; empty if there is none.
+function itemIn(text) {
+  const word = clean(text).split("/").pop().toUpperCase();
+  return /^Q[1-9]\d*$/.test(word) ? word : "";
+}
+
+function drawAll() {
+  const open = rows.filter(isOpen).length;
+  const flex = (part) => `flex: ${part}`;
+  byId("gauge").replaceChildren(
+    make("i", { class: "decided", style: flex(rows.length - open) }), make("span", { style: flex(open) }));
+  byId("share").textContent = `${count(rows.length - open)} of ${counted(rows.length, "class")} answered`;
+  byId("edited").textContent = count(answers.size);
+  byId("edited").hidden = !answers.size;
+  byId("undo").disabled = !steps.length;
+  byId("who").textContent = person || "Your name";
+  byId("rows").replaceChildren(...rows.map(rowNode));
+  byId(`row-${selected?.number}`)?.scrollIntoView({ block: "nearest" });
+  drawPanel();
+}
+
+function rowNode(row) {
+  const { qid } = now(row);
+  const status = isOpen(row) ? "open" : qid === NONE ? "dropped" : "decided";
+  return make("div", {
+    class: "row", role: "option", id: `row-${row.number}`, onclick: () => show(row),
+    "aria-selected": String(row === selected),
+  },
+  make("i", { class: `dot ${status}`, role: "img", "aria-label": status, title: status }),
+  make("span", { class: "what" }, bold(row.name), small(row.reason.replaceAll("_", " "))),
+  make("span", { class: `fate${answers.has(row.name) ? " edited" : ""}` }, isOpen(row) ? "" : qid),
+  make("span", { class: "size", title: "images" }, count(row.images)));
+}
+
+function show(row) {
+  if (!row) return;
+  selected = row;
+  drawAll();
+}
+
+const go = (by) => show(rows[Math.min(rows.length - 1, Math.max(0, (selected?.number ?? 0) + by))]);
+
+function drawPanel() {
+  const row = selected;
+  if (!row) return byId("panel").replaceChildren(make("p", { class: "empty" }, "Every class is linked."));
+  const strip = make("div", { class: "photos" }, ...(data.photos[row.number] || []).map(figureOf));
+  if (data.live) fetchPhotos(row, strip);
+  const other = make("input", {
+    id: "item", type: "text", maxlength: "80", placeholder: "Q…", onchange: () => takeItem(row, other.value),
+    value: row.candidates.some(({ id }) => id === now(row).qid) || isOpen(row) ? "" : now(row).qid,
+  });
+  const note = make("input", {
+    id: "note", type: "text", maxlength: "400", value: now(row).note,
+    onchange: () => answer(row, now(row).qid, note.value),
+  });
+  byId("panel").replaceChildren(
+    make("h2", { class: "label" }, row.name),
+    make("p", { class: "facts" }, `${row.reason.replaceAll("_", " ")} · ${counted(row.images, "image")}`),
+    strip, make("ol", { class: "candidates" }, ...row.candidates.map((one, i) => candidateItem(row, one, i))),
+    make("div", { class: "deeds" }, deedButton(row, NONE, "None", "d")),
+    make("label", { class: "field" }, "Another item", other), make("p", { class: "fault", id: "fault", role: "alert" }),
+    make("label", { class: "field" }, "Note", note));
+}
+
+function candidateItem(row, { id, text, score, seen }, i) {
+  const scores = [score && `text ${score}`, seen && `photos ${seen}`].filter(Boolean).join(", ");
+  return make("li", {}, deedButton(row, id, text, String(i + 1)),
+    small(link(id, `https://www.wikidata.org/wiki/${id}`), scores ? ` · ${scores}` : ""));
+}
+
+function deedButton(row, qid, text, key) {
+  const node = button("chip", () => choose(row, qid), keySign(key), text);
+  node.setAttribute("aria-keyshortcuts", key);
+  node.setAttribute("aria-pressed", String(now(row).qid === qid));
+  return node;
+}
+
+function takeItem(row, text) {
+  const id = itemIn(text);
+  if (id || !clean(text)) return id ? choose(row, id) : undefined;
+  byId("fault").textContent = `${clean(text)}: expected an item such as Q35694.`;
+}
+
+async function fetchPhotos(row, strip) {
+  const found = await fetch(`photos?${new URLSearchParams({ key: row.name })}`).catch(() => null);
+  if (found?.ok) strip.replaceChildren(...(await found.json()).map(figureOf));
+}
+
+// Sends all answers that the server has not; they are in this browser until it has them.
+async function send() {
+  clearTimeout(waits);
+  if (sending || !answers.size) return;
+  if (!person) return askName();
+  sending = true;
+  const sent = [...answers];
+  const body = { who: person, rows: sent.map(([name, said]) => ({ name, ...said })) };
+  const facts = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const reply = await fetch("decisions", facts).catch(() => null);
+  sending = false;
+  if (!reply?.ok) {
+    const why = reply ? (await reply.json().catch(() => ({}))).error : "";
+    say(why || "The server does not answer; your answers are kept in this browser");
+    if (!reply || reply.status >= 500) waits = setTimeout(send, AGAIN_MS);
+    return;
+  }
+  for (const [name, said] of sent) {
+    rowOf.get(name).base = { ...said, qid: said.qid === OPEN ? "" : said.qid };
+    if (answers.get(name) === said) answers.delete(name);
+  }
+  remember(storeName, JSON.stringify([...answers]));
+  drawAll();
+  send();
+}
+
+// What others answer, and what was answered before the page was opened.
+function listen() {
+  const stream = new EventSource(`events?${new URLSearchParams({ since: data.live.at, who: person })}`);
+  stream.onmessage = (event) => {
+    for (const [name, qid] of Object.entries(JSON.parse(event.data).news.rows || {})) {
+      if (rowOf.has(name)) rowOf.get(name).base.qid = qid;
+    }
+    if (!byId("panel").contains(document.activeElement)) drawAll();
+  };
+}
+
+function askName() {
+  const field = make("input", {
+    id: "name", type: "text", maxlength: "80", value: person,
+    onchange: () => {
+      person = clean(field.value);
+      remember(WHO, person);
+      drawAll();
+      if (data.live) send();
+    },
+  });
+  dialogOf("help", "Who decides?", make("label", { class: "field" }, "Your name", field));
+  field.focus();
+}
+
+function save() {
+  const lines = rows.map(({ name, cells }) => {
+    const said = answers.get(name);
+    return said ? cells.map((cell, i) => (data.columns[i] in said ? guard(said[data.columns[i]]) : cell)) : cells;
+  });
+  const text = [data.columns, ...lines].map((cells) => `${cells.map(quote).join(",")}\r\n`).join("");
+  download(data.file, `\ufeff${text}`);
+  const signed = person && ` --set review.who="${person.replace(/["\\$`!]/g, "")}"`;
+  dialogOf("help", `${data.file} is in your downloads`,
+    make("p", {}, `It holds the sheet with ${counted(answers.size, "answer")}. This command applies them:`),
+    make("pre", {}, data.command + signed),
+    make("p", {}, `Write the folder of your downloads before ${data.file}, and the same --set as before.`));
+}
+
+function showHelp() {
+  const terms = KEYS.flatMap(([keys, words]) => [make("dt", {}, make("kbd", {}, keys)), make("dd", {}, words)]);
+  dialogOf("help", "Keys", make("dl", {}, ...terms));
+}
+
+const DEEDS = {
+  j: () => go(1), ArrowDown: () => go(1), k: () => go(-1), ArrowUp: () => go(-1),
+  d: () => choose(selected, NONE), i: () => byId("item").focus(), n: () => byId("note").focus(),
+  x: () => answer(selected, ""), z: undo, "?": showHelp,
+  ...Object.fromEntries(Array.from({ length: 9 }, (_, i) => [i + 1, () => takeCandidate(i)])),
+};
+
+function takeCandidate(i) {
+  if (selected.candidates[i]) choose(selected, selected.candidates[i].id);
+}
+
+function pressKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.target.closest("input")) return event.key === "Escape" ? byId("list").focus() : undefined;
+  const deed = DEEDS[event.key];
+  if (!deed || (!selected && event.key !== "?")) return;
+  event.preventDefault();
+  deed();
+}
+
+function start() {
+  try {
+    for (const [name, said] of JSON.parse(recall(storeName) || "[]")) {
+      const fits = rowOf.has(name) && (said.qid in { "": 0, [NONE]: 0, [OPEN]: 0 } || itemIn(said.qid));
+      if (fits) answers.set(name, { qid: said.qid, note: clean(String(said.note)) });
+    }
+  } catch {
+    // not what this page wrote
+  }
+  byId("undo").addEventListener("click", undo);
+  byId("keys").addEventListener("click", showHelp);
+  byId("who").addEventListener("click", askName);
+  byId("save").addEventListener("click", save);
+  byId("save").hidden = Boolean(data.live);
+  document.addEventListener("keydown", pressKey);
+  drawAll();
+  if (!data.live) return;
+  listen();
+  if (person) send();
+  else askName();
+}
+
+start();

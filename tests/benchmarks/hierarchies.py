@@ -1,0 +1,263 @@
+"""Cluster the names and photos of classes whose groups are known: purity, NMI and edge F1.
+
+Sets: CIFAR-100 with its twenty groups (``cifar100.csv``, the table of Krizhevsky 2009; no package
+ships it), ImageNet-1k (names and synsets from timm) with its classes' WordNet hypernyms at two
+depths, and the values of ``HGLD_REAL_DATA`` that ``labels/gldv2`` keeps, with their supercategory;
+of those of Washington there are photos, too. As many clusters are asked for as there are groups.
+
+The clusters are those of the ``cluster`` stage, by the encoders that packages ship. WordNet's nouns
+(Debian's wordnet-base, or the folder ``HGLD_WORDNET``) stand in for Wikidata's ancestry: a class
+has the first sense of its name, else of its head noun. "ancestry" alone clusters tf-idf vectors of
+all hypernyms; with others it is ``cluster.ancestry``. It is not measured if the groups are
+WordNet's own.
+
+Purity is the share of classes that are in the most frequent group of their cluster; NMI is
+scikit-learn's normalised mutual information; an edge joins two classes of one group, and edge F1
+compares the edges of clusters and groups.
+"""
+
+import csv
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.metrics import normalized_mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix, pair_confusion_matrix
+
+from hgld.artifacts import Vectors, declared_table, read_csv
+from hgld.config import ClusterOptions, EmbedOptions, SourceOptions, StageContext, load_pipeline
+from hgld.evaluate.class_photos import embed_with_photos
+from hgld.hierarchy.cluster import propose_clusters
+from hgld.hierarchy.columns import table_of
+from hgld.hierarchy.decisions import Decided
+from hgld.hierarchy.embed import embed_values
+from hgld.hierarchy.tree_formats import read_tree
+from hgld.model.weights import package_folder
+from hgld.pipeline.lock import Workspace
+from hgld.pipeline.run import Runner
+from hgld.review.suggestions import head_noun
+from hgld.words import single_blanks
+from tests.benchmarks.measures import Row
+from tests.listening import Notes
+
+LABELS = Path("labels/gldv2")
+WORDNET = Path(os.environ.get("HGLD_WORDNET", "/usr/share/wordnet"))
+ENCODERS = EmbedOptions(encoder="offline:minilm", device="cpu", photos=5)
+HOPS = 2  # of cluster.ancestry: from a class to its synset, and to that one's hypernym
+DEPTHS = (6, 8)  # of WordNet, below "entity"
+
+
+@dataclass(frozen=True)
+class NamedSet:
+    """Classes by name with their groups.
+
+    Attributes:
+        paths: hypernyms of each class from the root to its synset; empty if there is none.
+        texts: vectors of the names.
+        photos: mean embeddings of the photos of each class, if there are any.
+    """
+
+    title: str
+    names: list[str]
+    groups: list[str]
+    paths: list[list[str]]
+    texts: Vectors
+    photos: Vectors | None = None
+
+    @property
+    def values(self) -> pd.DataFrame:
+        """The classes as values."""
+        rows = [
+            {"class_id": "", "instance_of": name, "landmarks": 1, "images": 0}
+            for name in self.names
+        ]
+        return table_of("values", rows)
+
+
+@dataclass(frozen=True)
+class Nouns:
+    """WordNet's tree of nouns, and the first sense of each lemma."""
+
+    tree: nx.DiGraph
+    senses: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Nouns":
+        """Read ``data.noun`` and ``index.noun``."""
+        senses = {}
+        for line in (folder / "index.noun").read_text("latin-1").splitlines():
+            if not line.startswith("  "):
+                cells = line.split()
+                senses[cells[0]] = f"n{cells[-int(cells[2])]}"
+        return cls(read_tree(folder), senses)
+
+    def path(self, synset: str) -> list[str]:
+        """The hypernyms from the root down to the synset itself; nothing for an empty one."""
+        if not synset:
+            return []
+        found = [synset]
+        while above := next(iter(self.tree.predecessors(found[0])), ""):
+            found.insert(0, above)
+        return found
+
+    def synset(self, name: str) -> str:
+        """The first sense of a name, else of its head noun; empty if there is neither."""
+        words = (name.lower().replace(" ", "_"), head_noun(name))
+        return next((self.senses[word] for word in words if word in self.senses), "")
+
+
+def rows() -> list[Row]:
+    """Three figures for each set and way of clustering; fewer without WordNet's nouns."""
+    found: list[Row] = []
+    here = (WORDNET / "data.noun").is_file()
+    for one in sets(Nouns.read(WORDNET) if here else Nouns(nx.DiGraph())):
+        title = f"{one.title} ({len(one.names):,} classes, {len({*one.groups}):,} groups)"
+        for way, labels in ways(one):
+            figures = zip(("purity", "NMI", "edge F1"), measure(one.groups, labels), strict=True)
+            found += [Row(f"{title}: {way}: {what}", 100 * value, "%") for what, value in figures]
+    return found
+
+
+def measure(groups: Sequence[str], clusters: Sequence[int]) -> tuple[float, float, float]:
+    """Purity, NMI and edge F1."""
+    purity = contingency_matrix(groups, clusters).max(axis=0).sum() / len(groups)
+    nmi = normalized_mutual_info_score(groups, clusters)
+    (_, added), (missed, shared) = pair_confusion_matrix(groups, clusters)
+    return float(purity), float(nmi), float(2 * shared / (2 * shared + added + missed))
+
+
+def sets(nouns: Nouns) -> Iterator[NamedSet]:
+    """The sets that this machine has."""
+    with Path(__file__).with_name("cifar100.csv").open() as file:
+        pairs = [
+            (name.replace("_", " "), row["group"])
+            for row in csv.DictReader(file)
+            for name in row["classes"].split(";")
+        ]
+    yield named("CIFAR-100", *zip(*pairs, strict=True), nouns)
+    if nouns.senses:
+        yield from imagenet(nouns)
+    if data := os.environ.get("HGLD_REAL_DATA"):
+        yield real_values(Path(data), nouns)
+        yield washington(nouns)
+
+
+def imagenet(nouns: Nouns) -> Iterator[NamedSet]:
+    """The classes of ImageNet-1k with their hypernyms at some depths."""
+    info = package_folder("timm", "pip install timm") / "data" / "_info"
+    lemmas = dict(
+        line.split("\t")
+        for line in (info / "imagenet_synset_to_lemma.txt").read_text().splitlines()
+    )
+    synsets = (info / "imagenet_synsets.txt").read_text().split()
+    paths = [nouns.path(synset) for synset in synsets]
+    names = [lemmas[synset].split(",")[0] for synset in synsets]
+    for depth in DEPTHS:
+        groups = [path[min(depth, len(path) - 2)] for path in paths]
+        one = named(f"ImageNet-1k, WordNet's depth {depth}", names, groups, nouns)
+        yield replace(one, paths=[[] for _ in one.names])
+
+
+def named(title: str, names: Sequence[str], groups: Sequence[str], nouns: Nouns) -> NamedSet:
+    """A set of names alone; of classes of one name, the first is kept."""
+    kept = pd.DataFrame({"name": names, "group": groups}).drop_duplicates("name")
+    one = NamedSet(title, kept["name"].tolist(), kept["group"].tolist(), [], Vectors([], None, {}))
+    texts = embed_values(one.values, options=ENCODERS, context=context(Path()))
+    return replace(one, paths=[nouns.path(nouns.synset(name)) for name in one.names], texts=texts)
+
+
+def context(folder: Path) -> StageContext:
+    """What a stage is given."""
+    return StageContext("2026-01-01", folder, SourceOptions(), LABELS)
+
+
+def kept_groups(labels: Sequence[str]) -> dict[str, str]:
+    """The supercategory of each label that the shipped decisions keep."""
+    table = declared_table("decisions")
+    decided = Decided(table.read(LABELS / table.file))
+    values = pd.DataFrame({"class_id": "", "instance_of": [*labels]})
+    found = zip(labels, decided.of_values(values), strict=True)
+    return {label: d.supercategory for label, d in found if d and d.places}
+
+
+def real_values(data: Path, nouns: Nouns) -> NamedSet:
+    """The values of Washington and of the United Kingdom's listed buildings."""
+    table = read_csv(data / "instance-of" / "all_instance_of_labels.csv", {"label": "text"})
+    groups = kept_groups([single_blanks(label) for label in table["label"]])
+    return named("H-GLDv2's supercategories", [*groups], [*groups.values()], nouns)
+
+
+def washington(nouns: Nouns) -> NamedSet:
+    """The values of Washington that have photos."""
+    file = Path("tests/real/washington.toml")
+    pipeline = load_pipeline(file)
+    with tempfile.TemporaryDirectory() as work:
+        runner = Runner(Workspace(file, pipeline, Path(work)), "2026-01-01", Notes())
+        runner.run("clean")
+        stage = runner.stage("cluster")
+        values, by_landmark, images = (
+            runner.read(name, stage) for name in ("values", "landmark_values", "images")
+        )
+        groups = kept_groups(values["instance_of"].tolist())
+        seen = (values["images"] > 0) & values["instance_of"].isin(groups)
+        values = values[seen].assign(class_id="")
+        texts, _, photos = embed_with_photos(
+            values,
+            declared_table("taxonomy").empty(),
+            by_landmark[by_landmark["instance_of"].isin(values["instance_of"])],
+            images,
+            pipeline.source.folder,
+            options=ENCODERS,
+            context=context(Path(work)),
+        )
+    names = values["instance_of"].tolist()
+    paths = [nouns.path(nouns.synset(name)) for name in names]
+    title = "Washington's values with photos"
+    return NamedSet(title, names, [groups[name] for name in names], paths, texts, photos)
+
+
+def ways(one: NamedSet) -> Iterator[tuple[str, list[int]]]:
+    """Names of ways to cluster, and the cluster of each class."""
+    grams = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4)).fit_transform(one.names)
+    yield "char n-grams", cluster(one, vectors=grams.toarray())
+    yield "text, average linkage", cluster(one, method="average")
+    combined: dict[str, dict[str, Any]] = {"text": {}}
+    if any(one.paths):
+        above = TfidfVectorizer(analyzer=list).fit_transform(one.paths)
+        yield "ancestry", cluster(one, vectors=above.toarray())
+        combined["text and ancestry"] = {"ancestry": HOPS}
+    if one.photos is not None:
+        combined["images"] = {"on": "images"}
+        combined["text and images"] = {"on": "text+images"}
+        combined["text, images and ancestry"] = {"on": "text+images", "ancestry": HOPS}
+    for name, options in combined.items():
+        yield name, cluster(one, **options)
+        yield f"{name}, Ward", cluster(one, method="ward", **options)
+
+
+def cluster(one: NamedSet, vectors: np.ndarray | None = None, **options: Any) -> list[int]:
+    """The cluster of each class, by the stage; ``vectors`` take the place of those of the names."""
+    chosen = ClusterOptions(clusters=len({*one.groups}), **options)
+    texts = one.texts if vectors is None else Vectors(one.names, vectors, {})
+    values, photos, ancestry = one.values, one.photos if chosen.on != "text" else None, None
+    if chosen.holds_together:
+        # The class is below its synset, since two classes may have the same one.
+        ways_up = [[*path, name] for name, path in zip(one.names, one.paths, strict=True) if path]
+        statements = {pair for way in ways_up for pair in pairwise(way[::-1])}
+        ancestry = pd.DataFrame(sorted(statements), columns=["item_id", "above"])
+        values = values.assign(class_id=one.names)
+    with tempfile.TemporaryDirectory() as folder:
+        clusters, _ = propose_clusters(
+            values, texts, table_of("cluster_edits", []), image_vectors=photos, ancestry=ancestry,
+            options=chosen, context=context(Path(folder)),
+        )  # fmt: skip
+    found = dict(zip(clusters["instance_of"], clusters["cluster"], strict=True))
+    return [found[name] for name in one.names]

@@ -1,0 +1,184 @@
+"""The builder's commands at other depths than H-GLDv2's: two, four and five levels."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hgld.cli import app, guarded
+from tests.cli.test_reviews import fill, hgld, made, rows_of
+
+__all__ = ["made"]  # the fixture
+
+TAXONOMIES = {  # number of levels above the landmarks -> kind of each supercategory
+    1: {"church": "", "lake": "", "restaurant": ""},
+    3: {
+        "church": "made > house",
+        "lake": "grown > water",
+        "restaurant": "made > house",
+    },
+    4: {
+        "church": "world > made > house",
+        "lake": "world > grown > water",
+        "restaurant": "world > made > house",
+    },
+}
+ANSWERS = {
+    **dict.fromkeys(("church", "chapel"), "church"),
+    **dict.fromkeys(("lake", "pond"), "lake"),
+    **dict.fromkeys(("pub", "inn"), "restaurant"),
+}
+STAGES = ("cluster", "review", "label", "publish")
+
+
+def deepen(folder: Path, above: int, out: Path) -> Path:
+    """A copy of the review with so many levels above the landmarks."""
+    shutil.copytree(folder, out)
+    names = [f"level {number}" for number in range(1, above + 1)]
+    numbers = {1: [], 3: [2, 3], 4: [1, 2, 3]}[above]
+    text = (out / "pipeline.toml").read_text()
+    said = f"[cluster]\nlevels = {json.dumps(names)}\nabove = {numbers}\n"
+    (out / "pipeline.toml").write_text(
+        text.replace("[cluster]\n", said) + '[publish]\nname = "Deep"\n'
+    )
+    images = pd.read_parquet(out / "work" / "images.parquet")
+    images.assign(path=images["image_id"] + ".jpg").to_parquet(out / "work" / "images.parquet")
+    rows = "".join(f"{name},{kind},\n" for name, kind in TAXONOMIES[above].items())
+    (out / "labels" / "taxonomy.csv").write_text("supercategory,kind,definition\n" + rows)
+    return out
+
+
+def decide_all(folder: Path) -> None:
+    assert hgld(folder, "cluster") == 0
+    assert hgld(folder, "review") == 20
+    fill(folder / "work" / "review.csv", ANSWERS)
+    assert hgld(folder, "review", "--apply") == 0
+
+
+@pytest.mark.parametrize("above", TAXONOMIES)
+def test_the_commands_make_paths_of_any_depth(
+    made: Path, tmp_path: Path, above: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = deepen(made, above, tmp_path / "deep")
+    decide_all(folder)
+    assert hgld(folder, "label") == 0
+    paths = [json.loads(row["path"]) for row in rows_of(folder / "work" / "hierarchy.csv")]
+    kind = TAXONOMIES[above]["lake"]
+    names = [*filter(None, kind.split(" > ")), "lake", "lake no. 4"]
+    assert list(paths[4].values()) == names and len(paths) == 12
+    assert list(paths[4]) == [*(f"level {i}" for i in range(1, above + 1)), "class"]
+    assert hgld(folder, "publish") == 0
+    released = rows_of(folder / "work" / "release" / "labels.csv")
+    assert {name: released[4][name] for name in paths[4]} == paths[4]
+    capsys.readouterr()
+    where = ["--work", str(folder / "work")]
+    words = ["labels", "explain", str(folder / "pipeline.toml"), "train:4", *where]
+    assert guarded(lambda: app(words)) == 0
+    assert " > ".join(names) in " ".join(capsys.readouterr().out.split())
+    work = str(folder / "work")
+    assert guarded(lambda: app(["labels", "compare", work, work])) == 0
+    assert "same label   12 of 12" in capsys.readouterr().out
+
+
+def test_clusters_of_each_level_are_in_both_sheets(made: Path, tmp_path: Path) -> None:
+    folder = deepen(made, 4, tmp_path / "deep")
+    assert hgld(folder, "cluster") == 0
+    assert hgld(folder, "review") == 20
+    for name in ("cluster_summary.csv", "review_clusters.csv"):
+        rows = rows_of(folder / "work" / name)
+        assert len({row["level_level 1"] for row in rows}) == 1
+        assert len({row["level_level 2"] for row in rows}) == 2
+        assert len({row["level_level 3"] for row in rows}) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("made", "row 3: kind 'made': expected LEVEL 1 > LEVEL 2"),
+        ("made > ", "row 3: kind 'made > ': expected LEVEL 1 > LEVEL 2"),
+        ("made >  water", "row 3: kind is 'made > water'; expected 'made > water'"),
+        ("grown > house", "row 4: level 2 'house' is below 'made' here and below 'grown' above"),
+    ],
+)
+def test_a_taxonomy_that_is_no_tree_is_one_line_with_its_row(
+    made: Path, tmp_path: Path, kind: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = deepen(made, 3, tmp_path / "deep")
+    taxonomy = folder / "labels" / "taxonomy.csv"
+    taxonomy.write_text(
+        f"supercategory,kind,definition\nsea,grown > water,\nlake,{kind},\nchurch,made > house,\n"
+    )
+    assert hgld(folder, "review") == 3
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_taxonomy_edits_follow_the_levels(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = deepen(made, 3, tmp_path / "deep")
+    decide_all(folder)
+    where = ["--work", str(folder / "work"), "--now", "2026-11-22"]
+
+    def taxonomy(action: str, *words: str) -> int:
+        pipeline = str(folder / "pipeline.toml")
+        return guarded(lambda: app(["taxonomy", action, pipeline, *words, *where]))
+
+    assert taxonomy("add", "sea", "--kind", "grown > house") == 3
+    assert "'house' is below 'grown' here and below 'made' above" in capsys.readouterr().err
+    assert taxonomy("add", "sea", "--kind", "grown") == 3
+    assert taxonomy("add", "sea", "--kind", "grown > water") == 0
+    assert taxonomy("describe", "lake", "--kind", "grown > still water") == 0
+    decided = rows_of(folder / "labels" / "decisions.csv")
+    assert {r["kind"] for r in decided[-2:]} == {"grown > still water"}
+    assert hgld(folder, "reviews", "undo", "--apply", "3") == 0
+    kinds = {r["supercategory"]: r["kind"] for r in rows_of(folder / "labels" / "taxonomy.csv")}
+    assert kinds["lake"] == "grown > water" and kinds["sea"] == "grown > water"
+
+
+def test_kills_at_five_levels_lose_nothing_and_change_no_byte(made: Path, tmp_path: Path) -> None:
+    whole, killed = (deepen(made, 4, tmp_path / name) for name in ("whole", "killed"))
+    for folder in (whole, killed):
+        decide_all(folder)
+    for stage in STAGES:
+        assert hgld(whole, stage, "--force") == 0
+    draw = random.Random(19)
+    for stage in STAGES:
+        command = [sys.executable, "-m", "hgld", stage, killed / "pipeline.toml", "--work",
+                   killed / "work", "--now", "2026-11-21", "--force"]  # fmt: skip
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+            try:
+                process.wait(draw.uniform(0.3, 4))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+        assert hgld(killed, stage) == 0
+    for name in ("labels/decisions.csv", "work/clusters.csv", "work/hierarchy.csv",
+                 "work/lineage.csv", "work/release/SHA256SUMS"):  # fmt: skip
+        assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
+
+
+def test_a_taxonomy_is_proposed_from_the_clusters_and_taken_back(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = deepen(made, 3, tmp_path / "deep")
+    taxonomy = folder / "labels" / "taxonomy.csv"
+    taxonomy.write_text("supercategory,kind,definition\n")
+    assert hgld(folder, "cluster") == 0
+    words = ["taxonomy", "propose", str(folder / "pipeline.toml"), "--work", str(folder / "work")]
+    for _ in range(2):  # the second time there is nothing to add
+        assert guarded(lambda: app(words)) == 0
+        rows = rows_of(taxonomy)
+        assert len(rows) == 3 and all(row["kind"].count(" > ") == 1 for row in rows)
+        assert len({row["kind"].partition(" > ")[0] for row in rows}) == 2
+    assert hgld(folder, "reviews", "undo", "--apply", "1") == 0
+    assert rows_of(taxonomy) == []
+    assert guarded(lambda: app([*words, "--set", "cluster.above=[]"])) == 0
+    assert hgld(folder, "cluster", "--set", "cluster.above=[]") == 0
+    capsys.readouterr()
+    assert guarded(lambda: app([*words, "--set", "cluster.above=[]"])) == 2
+    assert "set cluster.above to the numbers of level 1, level 2" in capsys.readouterr().err

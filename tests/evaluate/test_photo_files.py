@@ -1,0 +1,133 @@
+"""Folders of photos are embedded without a pipeline; each vector is that of its photo alone."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from hgld.cli import app, guarded
+from hgld.config import EvaluateOptions, ModelOptions
+from hgld.evaluate.given import read_given
+from hgld.evaluate.models import find_given
+from hgld.evaluate.photo_files import embed_photos, photos_in
+from hgld.evaluate.revisited import Answers
+from hgld.images import WHOLE_SIDE, decode_rgb
+from tests.sources.native_sets import write_revisited
+
+NETS = """
+import torch
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Conv2d(3, 4, 5, stride=3), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+"""
+CPU = EvaluateOptions(device="cpu")
+
+
+def hgld(*words: object) -> int:
+    return guarded(lambda: app([str(word) for word in words]))
+
+
+@pytest.fixture
+def oxford(tmp_path: Path) -> Path:
+    (tmp_path / "nets.py").write_text(NETS)
+    return write_revisited(tmp_path / "roxford5k")
+
+
+def model_of(folder: Path, **look: object) -> ModelOptions:
+    return ModelOptions.model_validate({"source": f"python:{folder}/nets.py:build", **look})
+
+
+def test_queries_are_parts_and_the_gallery_whole_photos(oxford: Path) -> None:
+    model = model_of(oxford.parent, max_side=32, scales=[1, 1.5])
+    answers = Answers.read(oxford / "gnd_roxford5k.pkl")
+    out = oxford / "out"
+    paths = embed_photos(model, oxford / "jpg", answers.photos(), out, CPU)
+    assert [path.name for path in paths] == ["query.npz", "gallery.npz"]
+    query, gallery = map(read_given, paths)
+    encoder = find_given({"m": model})[0].load(torch.device("cpu"))
+
+    def vector(name: str, box: tuple[float, ...] | None) -> np.ndarray:
+        image = decode_rgb((oxford / "jpg" / f"{name}.jpg").read_bytes())
+        if box is not None:
+            image.info[WHOLE_SIDE] = max(image.size)
+            image = image.crop(box)
+        with torch.inference_mode():
+            return encoder.network(encoder.transform(image)[None])[0].numpy()
+
+    for name, box in zip(answers.queries, answers.boxes.tolist(), strict=True):
+        expected = vector(name, tuple(box))
+        np.testing.assert_allclose(query.of(np.array([name]))[0], expected, atol=1e-6)
+    for name in answers.images:
+        np.testing.assert_allclose(gallery.of(np.array([name]))[0], vector(name, None), atol=1e-6)
+
+
+def test_the_same_command_embeds_only_what_changed(oxford: Path) -> None:
+    photos, out = oxford / "jpg", oxford / "out"
+    embed_photos(model_of(oxford.parent), photos, {"photos": photos_in(photos)}, out, CPU)
+    before = {path: path.stat().st_mtime_ns for path in (out / ".state").rglob("*.npy")}
+    first = (out / "photos.npz").read_bytes()
+    embed_photos(model_of(oxford.parent), photos, {"photos": photos_in(photos)}, out, CPU)
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    assert (out / "photos.npz").read_bytes() == first
+    Image.new("RGB", (50, 20)).save(photos / "0.jpg")
+    embed_photos(model_of(oxford.parent), photos, {"photos": photos_in(photos)}, out, CPU)
+    assert len([*(out / ".state").rglob("*.npy")]) == len(before) + 1
+    assert (out / "photos.npz").read_bytes() != first
+
+
+def test_embed_and_revisited_are_two_commands(oxford: Path, capsys) -> None:
+    answers, out = oxford / "gnd_roxford5k.pkl", oxford / "out"
+    model = f"python:{oxford.parent}/nets.py:build"
+    words = ("--images", oxford / "jpg", "--answers", answers, "--out", out, "--device", "cpu")
+    scales = ("--max-side", 64, "--scale", 0.7071, "--scale", 1, "--scale", 1.4142)
+    assert hgld("evaluations", "embed", model, *words, *scales) == 0
+    assert capsys.readouterr().out.split() == [f"{out}/query.npz", f"{out}/gallery.npz"]
+    sides = (out / "query.npz", out / "gallery.npz")
+    assert hgld("evaluations", "revisited", *sides, "--answers", answers, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"easy", "medium", "hard"} and 0 < found["medium"]["mAP"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("run:one",), "run:one: give the folder of the model"),
+        (("nowhere",), "nowhere is neither a model's folder"),
+        (("NETS", "--scale", 1), "scales needs max_side"),
+        (("NETS", "--images", "empty"), "empty: no photos; expected files such as .jpg"),
+    ],
+)
+def test_what_cannot_be_embedded_is_one_line(
+    words: tuple[object, ...], says: str, oxford: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(oxford)
+    (oxford / "empty").mkdir()
+    model = f"python:{oxford.parent}/nets.py:build" if words[0] == "NETS" else words[0]
+    images = () if "--images" in words else ("--images", "jpg")
+    assert hgld("evaluations", "embed", model, *words[1:], *images, "--out", "out") in (2, 3)
+    error = capsys.readouterr().err
+    assert says in " ".join(error.split())
+
+
+def test_missing_and_damaged_photos_are_named(oxford: Path) -> None:
+    answers = Answers.read(oxford / "gnd_roxford5k.pkl").photos()
+    model, out = model_of(oxford.parent), oxford / "out"
+    (oxford / "jpg" / "3.jpg").write_bytes(b"no photo")
+    with pytest.raises(Exception, match=r"3\.jpg: .*cannot be decoded.*; replace the photo"):
+        embed_photos(model, oxford / "jpg", answers, out, CPU)
+    (oxford / "jpg" / "3.jpg").unlink()
+    with pytest.raises(Exception, match=r"1 of 6 photos are not in the folder, first 3\.jpg"):
+        embed_photos(model, oxford / "jpg", answers, out, CPU)
+
+
+@pytest.mark.parametrize("box", [[], [5, 0, 5, 9], [1, 2, 3]])
+def test_a_query_without_a_box_is_refused(box: list[int], tmp_path: Path) -> None:
+    gnd = [{"bbx": box, "easy": [0], "hard": [], "junk": []}]
+    path = tmp_path / "gnd.json"
+    path.write_text(json.dumps({"qimlist": ["q"], "imlist": ["i"], "gnd": gnd}))
+    with pytest.raises(Exception, match=r"gnd\[0\] of the answers \(q\) has the box"):
+        Answers.read(path).photos()

@@ -1,0 +1,126 @@
+"""The page of links: classes without an item, answered by keys, as a file or from a server."""
+
+import csv
+import io
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.hierarchy.made_dump import write_dumps
+from tests.hierarchy.test_review_page import Curator
+from tests.mediawiki.test_link import PIPELINE, made_world
+
+NAMES = ("Saturn", "grey thing", "nothing")  # as many images as their place from the end
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three classes that link leaves to a person."""
+    folder = tmp_path_factory.mktemp("person")
+    for number, name in enumerate(reversed(NAMES), 1):
+        (folder / "photos" / name).mkdir(parents=True)
+        for j in range(number):
+            Image.new("RGB", (40, 30), "red").save(folder / "photos" / name / f"{j}.png")
+    (folder / "labels").mkdir()
+    (folder / "labels" / "taxonomy.csv").write_text("supercategory,kind,definition\n")
+    entities = made_world().entities
+    dump = write_dumps({"pages": {"x": {}}, "redirects": {}, "entities": entities}, folder)
+    text = PIPELINE.replace("contact", f'dump_entities = "{dump["entities"]}"\ncontact')
+    licenses = '[export]\nlicenses = ["*", "unknown"]\n'
+    (folder / "mine.toml").write_text(text + licenses + '[review]\nwho = "Ann"\n')
+    assert hgld(folder, "run", "mine.toml", "--until", "link").returncode == 0
+    return folder
+
+
+def hgld(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hgld", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def links(folder: Path) -> list[tuple[str, str, str]]:
+    path = folder / "labels" / "links.csv"
+    rows = csv.DictReader(io.StringIO(path.read_text())) if path.exists() else ()
+    return [(row["name"], row["qid"], row["who"]) for row in rows]
+
+
+def wait_for(found: Callable[[], bool]) -> None:
+    until = monotonic() + 30
+    while not found():
+        assert monotonic() < until
+        sleep(0.05)
+
+
+@pytest.fixture
+def page(folder: Path, chromium: Any) -> Iterator[Curator]:
+    made = hgld(folder, "link", "mine.toml", "--html")
+    assert made.returncode == 0 and "link_review.html" in made.stdout, made.stderr
+    person = Curator(chromium, folder / "work" / "mine" / "link_review.html")
+    yield person
+    assert person.was_quiet(), (person.asked, person.said)
+    person.tab.close()
+
+
+def test_keys_answer_each_class_and_the_file_is_applied(
+    page: Curator, folder: Path, tmp_path: Path
+) -> None:
+    assert page.listed() == list(NAMES)
+    assert page.view.locator(".photos img").count() == 3
+    assert "Q193" in page.text(".candidates li:first-child") and "text 0." in page.text(".panel")
+    page.press("2", "z", "1", "d", "i")  # the second class has one candidate
+    page.type("a fox")
+    page.press("Enter")
+    assert page.text("#fault") == "a fox: expected an item such as Q35694."
+    page.view.fill("#item", "https://www.wikidata.org/wiki/q42")
+    page.press("Enter")
+    assert page.text("#share") == "3 of 3 classes answered"
+    with page.view.expect_download() as found:
+        page.view.click("#save")
+    sheet = tmp_path / "sheet.csv"
+    sheet.write_bytes(Path(found.value.path()).read_bytes())
+    assert "hgld link mine.toml --apply link_review.csv" in page.text("dialog pre")
+    before = links(folder)
+    done = hgld(folder, "link", "mine.toml", str(sheet), "--apply")
+    assert done.returncode == 0, done.stderr
+    answers = [("Saturn", "Q193"), ("grey thing", "none"), ("nothing", "Q42")]
+    assert links(folder) == [*before, *((*said, "Ann") for said in answers)]
+    (folder / "labels" / "links.csv").unlink()
+
+
+def test_answers_outlive_a_reload(page: Curator) -> None:
+    page.press("1", "k", "2")
+    page.view.reload()
+    assert page.text(".row:first-child .fate") == "Q1939"
+    page.press("x")
+    assert page.text("#share") == "0 of 3 classes answered"
+
+
+def test_a_server_saves_each_answer_and_takes_it_back(folder: Path, chromium: Any) -> None:
+    command = [sys.executable, "-m", "hgld", "link", "mine.toml", "--serve", "--port", "0"]
+    server = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        tab = chromium.new_context().new_page()
+        tab.goto(server.stdout.readline().removeprefix("page: ").strip())
+        tab.fill("#name", "Bob")
+        tab.keyboard.press("Enter")
+        tab.keyboard.press("Escape")
+        tab.wait_for_selector(".photos img")
+        said = ["Q193", "", "Q193"]
+        for number, key in enumerate("1z1", 1):
+            tab.keyboard.press(key)
+            wait_for(lambda n=number: links(folder) == [("Saturn", q, "Bob") for q in said[:n]])
+        tab.close()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(60) == 0
+    finally:
+        server.kill()
+        server.communicate()
+    linked = (folder / "work" / "mine" / "linked.csv").read_text()
+    assert "Saturn,Q193," in linked

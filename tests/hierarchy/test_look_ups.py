@@ -1,0 +1,86 @@
+"""Look-ups read out of answers and of a dump."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from hgld.config import LinkOptions, ScrapeOptions, SourceOptions, StageContext
+from hgld.hierarchy.columns import table_of
+from hgld.hierarchy.link import link_classes
+from hgld.hierarchy.scrape.answers import LookUp, read_found
+from hgld.hierarchy.scrape.dumped_items import DumpedItems, DumpedLookUps
+from hgld.hierarchy.scrape.items import lookup_key
+from tests.hierarchy.made_dump import write_dumps
+from tests.mediawiki.world import entity, text_claim
+
+SEARCH = lookup_key("search", "en", "red fox")
+GBIF = lookup_key("statement", "P846", "5219243")
+
+
+@pytest.mark.parametrize(
+    ("key", "document", "found"),
+    [
+        (SEARCH, {"searchinfo": {"search": "red fox"}, "search": [{"id": "Q8332"}]}, ["Q8332"]),
+        (GBIF, {"query": {"search": [{"ns": 0, "title": "Q8332"}]}}, ["Q8332"]),
+        (GBIF, {"query": {"search": []}}, []),
+        (SEARCH, {"entities": {"-1": {"site": "enwiki", "title": "X", "missing": ""}}}, []),
+    ],
+)
+def test_an_answer_has_the_ids_of_its_items(key: str, document: Any, found: list[str]) -> None:
+    assert read_found(document, [key]) == {key: LookUp(found)}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"searchinfo": {"search": "grey wolf"}, "search": [{"id": "Q18498"}]},
+        {"searchinfo": {"search": "red fox"}, "search": [{"id": "P31"}]},
+        {"query": {"search": [{"ns": 1, "title": "Talk:Q1"}]}},
+        {"batchcomplete": True},
+    ],
+)
+def test_a_damaged_answer_or_that_of_another_search_answers_nothing(document: Any) -> None:
+    assert read_found(document, [SEARCH]) == {}
+
+
+def test_a_dump_is_searched_by_ids_and_names_with_other_letters(tmp_path: Path) -> None:
+    fox = entity("Q8332", text_claim("P846", "5219243"), en="Red fox", de='F\u00fcchs "rot"')
+    wiki = {"pages": {"x": {}}, "redirects": {}, "entities": {"Q8332": fox}}
+    dump = write_dumps(wiki, tmp_path)["entities"]
+    lookups = DumpedLookUps(DumpedItems(dump, ("en", "de"), (), ("P31",)))
+    german = lookup_key("search", "de", 'f\u00fcchs "rot"')
+    other = lookup_key("search", "fr", "red fox")
+    answers = lookups.learn([GBIF, SEARCH, german, other])
+    assert {key: found.item_ids for key, found in answers.items()} == {
+        GBIF: ["Q8332"], SEARCH: ["Q8332"], german: ["Q8332"], other: [],
+    }  # fmt: skip
+    assert lookups.items.learn(["Q8332"])["Q8332"].labels["en"] == "Red fox"
+    assert lookups.items.learn(["Q9"])["Q9"].item_id == ""
+
+
+def test_a_dump_is_searched_by_names_with_other_capitals_than_those_of_ascii(
+    tmp_path: Path,
+) -> None:
+    emu = entity("Q93208", en="\u00c9meu d'Australie")
+    wiki = {"pages": {"x": {}}, "redirects": {}, "entities": {"Q93208": emu}}
+    dump = write_dumps(wiki, tmp_path)["entities"]
+    lookups = DumpedLookUps(DumpedItems(dump, ("en",), (), ()))
+    key = lookup_key("search", "en", "\u00e9meu d'australie")
+    assert lookups.learn([key])[key].item_ids == ["Q93208"]
+
+
+def test_an_item_has_its_label_in_the_first_of_the_languages(tmp_path: Path) -> None:
+    fox = entity("Q8332", en="Red fox", de="Rotfuchs")
+    wiki = {"pages": {"x": {}}, "redirects": {}, "entities": {"Q8332": fox}}
+    scrape = ScrapeOptions(dump_entities=write_dumps(wiki, tmp_path)["entities"])
+    said = dict.fromkeys(("wikipedia", "commons_url", "wordnet", "gbif", "who", "when", "why"), "")
+    linked, *_ = link_classes(
+        pd.DataFrame({"split": ["train"], "landmark_id": [0], "name": ["fox"]}),
+        pd.DataFrame({"split": ["train"], "landmark_id": [0]}),
+        table_of("links", [{"name": "fox", "qid": "Q8332", **said}]),
+        options=LinkOptions(languages=("de", "en")),
+        context=StageContext("", tmp_path, SourceOptions(), tmp_path, scrape),
+    )
+    assert linked[["item_id", "label"]].to_numpy().tolist() == [["Q8332", "Rotfuchs"]]

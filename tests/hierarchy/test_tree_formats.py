@@ -1,0 +1,259 @@
+"""Formats of a hierarchy: round trips, foreign trees, and faults with their rows."""
+
+import json
+from pathlib import Path
+
+import networkx as nx
+import pandas as pd
+import pytest
+
+from hgld.artifacts import declared_table
+from hgld.cli import app, guarded
+from hgld.errors import InvalidData
+from hgld.hierarchy.class_tree import cut_tree, paths_of_tree, taxonomy_of_tree
+from hgld.hierarchy.tree_formats import FORMATS, read_tree, write_tree
+from hgld.shards.classes import number_classes
+from hgld.tasks import watched_by
+
+LEVELS = ("section", "aisle", "shelf", "class")
+PATHS = {
+    ("train", 0): ("food", "bakery", "bread", "rye (dark)"),
+    ("train", 3): ("food", "bakery", "bread", "O'Brien's, plain"),
+    ("train", 5): ("food", "drinks", "tea", "Šípkový čaj"),
+    ("index", 2): ("tools", "electric", "drill", "cordless_drill"),
+}
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    rows = [
+        {"split": split, "landmark_id": number,
+         "path": json.dumps(dict(zip(LEVELS, path, strict=True)), ensure_ascii=False)}
+        for (split, number), path in PATHS.items()
+    ]  # fmt: skip
+    (tmp_path / "work").mkdir()
+    declared_table("hierarchy").write(pd.DataFrame(rows), tmp_path / "work" / "hierarchy.csv")
+    return tmp_path / "work"
+
+
+def tree(*words: object) -> int:
+    return guarded(lambda: app(["labels", "tree", *map(str, words)]))
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [("edges", "e.csv"), ("tree", "t.json"), ("node-link", "n.json"), ("paths", "p.csv")],
+)
+def test_a_hierarchy_comes_back_byte_for_byte(work: Path, form: str, name: str) -> None:
+    assert tree(work, "--to", form, "--out", work / name) == 0
+    assert tree(work / name, "--to", "paths", "--out", work / "again.csv") == 0
+    assert (work / "again.csv").read_bytes() == (work / "hierarchy.csv").read_bytes()
+    assert tree(work / "again.csv", "--to", form, "--out", work / f"2{name}") == 0
+    assert (work / f"2{name}").read_bytes() == (work / name).read_bytes()
+
+
+def test_newick_keeps_all_names_and_the_tree(work: Path) -> None:
+    write_tree(read_tree(work), "newick", work / "h.nwk")
+    text = (work / "h.nwk").read_text()
+    assert "'rye (dark)'" in text and "'O''Brien''s, plain'" in text and text.endswith(")tools);\n")
+    again = paths_of_tree(read_tree(work / "h.nwk"))["path"].map(json.loads)
+    assert {tuple(path.values()) for path in again} == set(PATHS.values())
+
+
+def test_newick_of_other_programs_is_read(tmp_path: Path) -> None:
+    (tmp_path / "x.nwk").write_text("[made by hand]\n((pug:0.1,Great_Dane:2)dog:1,cat)animal:0;")
+    found = paths_of_tree(read_tree(tmp_path / "x.nwk").subgraph(["2", "0", "1", "4"]))
+    names = {tuple(json.loads(path).values()) for path in found["path"]}
+    assert names == {("animal", "dog", "pug"), ("animal", "dog", "Great Dane")}
+
+
+def test_only_the_first_of_several_newick_trees_is_read_and_that_is_reported(
+    tmp_path: Path,
+) -> None:
+    said: list[str] = []
+    (tmp_path / "x.nwk").write_text("(pug,cat)animal;\n(pug,(cat))animal; [end]\n")
+    with watched_by(None, said.append):
+        assert len(read_tree(tmp_path / "x.nwk")) == 3
+    assert said == ["there are several Newick trees; only the first one is read"]
+
+
+def test_node_link_is_that_of_networkx(work: Path) -> None:
+    write_tree(read_tree(work), "node-link", work / "n.json")
+    document = json.loads((work / "n.json").read_text())
+    graph = nx.node_link_graph(document, edges="edges")
+    assert nx.is_forest(graph) and graph.is_directed() and len(graph) == 12
+    (leaf,) = [facts for _, facts in graph.nodes(data=True) if facts["name"] == "cordless_drill"]
+    assert leaf == {"name": "cordless_drill", "split": "index", "landmark_id": 2}
+
+
+def test_features_number_the_classes_as_the_shards_do(work: Path) -> None:
+    write_tree(read_tree(work), "features", work / "f.json")
+    features = json.loads((work / "f.json").read_text())
+    assert list(features) == list(LEVELS)
+    table = number_classes(declared_table("hierarchy").read(work / "hierarchy.csv")).table
+    for level, name in enumerate(LEVELS, 1):
+        assert features[name]["_type"] == "ClassLabel"
+        assert features[name]["names"] == table[table["level"] == level]["name"].tolist()
+
+
+def test_names_under_two_parents_stay_apart_in_features(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text(
+        "id,parent,name\na,,food\nb,,tools\nc,a,other\nd,b,other\ne,c,x\nf,d,y\n"
+    )
+    write_tree(read_tree(tmp_path / "e.csv"), "features", tmp_path / "f.json")
+    names = json.loads((tmp_path / "f.json").read_text())["level 2"]["names"]
+    assert names == ["other (food)", "other (tools)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("parent,child\na,b\nb,c\nc,b\n", "row 4: 'b' has the parent 'c' here and 'a' in row 2"),
+        ("parent,child\nb,a\nc,b\na,c\n", "row 2: a class is above itself: "),
+        ("parent,child\na,b\na,\n", "row 3: a class has an empty name"),
+        ("id,parent,name\na,,x\nb,aa,y\n", "row 3: the parent 'aa' is no class of the file"),
+        ("mother,child\na,b\n", "expected the columns parent and child, or parent, id and name"),
+    ],
+)
+def test_edges_that_are_no_tree_are_refused_with_their_row(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    (tmp_path / "e.csv").write_text(text)
+    with pytest.raises(InvalidData) as fault:
+        read_tree(tmp_path / "e.csv")
+    assert says in str(fault.value) and str(tmp_path / "e.csv") in str(fault.value)
+
+
+@pytest.mark.parametrize("text", ["((a,b)c", "{", '{"children": [{}]}', "[1]"])
+def test_a_damaged_tree_is_one_line(tmp_path: Path, text: str) -> None:
+    for name in ("x.nwk", "x.json"):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InvalidData, match=r"x\.\w+: "):
+            read_tree(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("('a b,c);", "a quote or a bracket of the Newick tree is not closed"),
+        ("(red fox,wolf);", "no comma between red and fox of the Newick tree"),
+    ],
+)
+def test_newick_that_would_lose_or_split_a_name_is_refused(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    (tmp_path / "x.nwk").write_text(text)
+    with pytest.raises(InvalidData, match=says):
+        read_tree(tmp_path / "x.nwk")
+
+
+def test_an_empty_csv_is_named_once_with_the_columns(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").touch()
+    with pytest.raises(InvalidData) as fault:
+        read_tree(tmp_path / "x.csv")
+    said = "the file is empty; expected the columns parent, id, name"
+    assert str(fault.value) == f"{tmp_path / 'x.csv'}: {said}"
+
+
+def test_more_levels_than_json_nests_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.nwk").write_text("(" * 2000 + "a" + "".join(f")n{i}" for i in range(2000)) + ";")
+    with pytest.raises(InvalidData, match="too many levels for tree; write edges or newick"):
+        write_tree(read_tree(tmp_path / "x.nwk"), "tree", tmp_path / "x.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.nwk"]
+
+
+WORDNET = """  1 This software and database is being provided to you
+00001740 03 n 01 entity 0 001 ~ 00001930 n 0000 | that which exists
+00001930 03 n 01 animal 0 001 @ 00001740 n 0000 | a living thing
+02084071 05 n 03 dog 0 domestic_dog 0 Canis_familiaris 0 002 @ 00001930 n 0000 @ 01317541 n 0000 |
+01317541 05 n 01 domestic_animal 0 001 @ 00001930 n 0000 | tame
+02110958 05 n 02 pug 0 pug-dog 0 001 @ 02084071 n 0000 | small
+02121620 05 n 01 cat 0 001 @ 00001930 n 0000 | one
+02127808 05 n 01 cat 1 001 @ 00001930 n 0000 | another
+"""
+
+
+def test_classes_get_wordnets_hypernyms_at_stated_depths(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data.noun").write_text(WORDNET)
+    (tmp_path / "classes.csv").write_text("class,id\nPug,\ncat,\nlynx,n02127808\ncar,\npug,\n,\n")
+    words = [tmp_path, "--classes", tmp_path / "classes.csv", "--depths", "2,3"]
+    assert tree(*words, "--to", "paths", "--out", tmp_path / "p.csv") == 0
+    paths = [json.loads(p) for p in declared_table("hierarchy").read(tmp_path / "p.csv")["path"]]
+    assert [list(path.values()) for path in paths] == [
+        ["animal", "animal", "lynx"], ["animal", "dog", "Pug"], ["animal", "dog", "pug"],
+    ]  # fmt: skip
+    said = capsys.readouterr().err
+    assert "left out: cat: ambiguous, name its id: n02121620, n02127808" in said
+    assert "left out: car: not in the tree" in said and "left out: row 7: an empty name" in said
+    assert "1 further parents" in said
+    assert tree(*words, "--to", "taxonomy", "--out", tmp_path / "taxonomy.csv") == 0
+    rows = declared_table("taxonomy").read(tmp_path / "taxonomy.csv")
+    assert rows[["supercategory", "kind"]].to_numpy().tolist() == [
+        ["animal", "animal"], ["dog", "animal"],
+    ]  # fmt: skip
+
+
+def test_imagenets_pairs_are_read_with_their_words(tmp_path: Path) -> None:
+    (tmp_path / "wordnet.is_a.txt").write_text("n1 n2\nn2 n3\nn1 n4\nn4 n3\n")
+    (tmp_path / "words.txt").write_text("n1\tanimal, beast\nn2\tdog\nn3\tpug, pug-dog\nn4\tcat\n")
+    found = read_tree(tmp_path / "wordnet.is_a.txt")
+    cut, left = cut_tree(found, ["pug"], [1, 2])
+    assert not left and taxonomy_of_tree(cut)[1] == {"pug": "dog"}
+
+
+def test_a_slice_of_gbif_is_read_without_synonyms(tmp_path: Path) -> None:
+    rows = [
+        "taxonID\tparentNameUsageID\tcanonicalName\ttaxonRank\ttaxonomicStatus",
+        "9703\t731\tFelidae\tfamily\taccepted",
+        "2435194\t9703\tPanthera\tgenus\taccepted",
+        "5219404\t2435194\tPanthera leo\tspecies\taccepted",
+        "7193927\t2435194\tFelis leo\tspecies\tsynonym",
+    ]
+    (tmp_path / "Taxon.tsv").write_text("\n".join(rows) + "\n")
+    (path,) = paths_of_tree(read_tree(tmp_path / "Taxon.tsv"))["path"]
+    assert json.loads(path) == {"family": "Felidae", "genus": "Panthera", "species": "Panthera leo"}
+
+
+def test_openimages_hierarchy_is_read_with_its_descriptions(tmp_path: Path) -> None:
+    below = [{"LabelName": "/m/1", "Subcategory": [{"LabelName": "/m/2"}]}, {"LabelName": "/m/2"}]
+    document = {"LabelName": "/m/0bl9f", "Subcategory": below}
+    (tmp_path / "bbox_labels_600_hierarchy.json").write_text(json.dumps(document))
+    lines = "/m/0bl9f,Entity\n/m/1,Animal\n/m/2,Dog\n"
+    (tmp_path / "class-descriptions-boxable.csv").write_text(lines)
+    found = read_tree(tmp_path / "bbox_labels_600_hierarchy.json")
+    assert sorted(name for _, name in found.nodes(data="name")) == ["Animal", "Dog", "Entity"]
+    assert len(found.edges) == 2
+
+
+def test_a_class_with_classes_below_it_has_several_parents(tmp_path: Path) -> None:
+    shellfish = {"LabelName": "Shellfish", "Subcategory": [{"LabelName": "Crab"}]}
+    parents = [{"LabelName": name, "Subcategory": [shellfish]} for name in ("Animal", "Food")]
+    document = {"LabelName": "Entity", "Subcategory": parents}
+    (tmp_path / "h.json").write_text(json.dumps(document))
+    found = read_tree(tmp_path / "h.json")
+    assert sorted(found.edges) == [
+        ("Animal", "Shellfish"),
+        ("Entity", "Animal"),
+        ("Entity", "Food"),
+        ("Shellfish", "Crab"),
+    ]
+
+
+def test_leaves_at_different_depths_ask_for_depths(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("parent,child\na,b\nb,c\na,d\n")
+    with pytest.raises(InvalidData, match=r"'d' at 2, 'c' at 3.*--depths 2,4"):
+        paths_of_tree(read_tree(tmp_path / "e.csv"))
+
+
+def test_odd_options_name_what_to_give(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, says in (
+        (["--to", "newik", "--out", "x"], "did you mean 'newick'"),
+        (["--to", "newick"], "--to and --out go together"),
+        (["--classes", "x.csv"], "--classes needs --depths"),
+        (["--classes", "x.csv", "--depths", "3,2"], "from coarse to fine"),
+    ):
+        assert tree(work, *words) == 2
+        assert says in " ".join(capsys.readouterr().err.split())
+    assert set(FORMATS) >= {"paths", "edges", "tree", "newick", "node-link", "features"}

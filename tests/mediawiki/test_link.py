@@ -1,0 +1,443 @@
+"""Class names are linked to the items of a real MediaWiki, with names in three languages."""
+
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from hgld.artifacts import ARTIFACTS
+from hgld.cli.review_actions import link_photos
+from hgld.config import EmbedOptions, LinkOptions, load_pipeline
+from hgld.errors import InvalidData
+from hgld.hierarchy.columns import table_of
+from hgld.hierarchy.link import Linker, Said, apply_links
+from hgld.hierarchy.scrape.answers import PARTS, LookUp, NamedItem
+from hgld.pipeline.lock import Workspace
+from hgld.pipeline.run import Runner
+from tests.hierarchy.made_dump import write_dumps
+from tests.listening import Notes
+from tests.made_clip import save_clip
+from tests.mediawiki.wiki import Wiki, serve_world
+from tests.mediawiki.world import World, is_a
+
+PIPELINE = """
+labels = "labels"
+[source]
+kind = "folder"
+folder = "photos"
+labels_csv = ""
+[link]
+languages = ["en", "de", "fr"]
+about = "animals and planets"
+[scrape]
+source = "items"
+contact = "someone@example.org"
+properties = ["P279", "P171"]
+most_hops = 5
+roots = ["Q729"]
+[embed]
+encoder = "offline:minilm"
+"""
+CLASSES = (
+    "red_fox", "Rotfuchs", "jaguar", "Mercury", "maned wolf", "grey thing", "Saturn", "old wolf",
+    "given", "lost", "paged", "nobody", "\u72d0\u72f8",
+)  # fmt: skip
+LINKS = """name,qid,wikipedia
+old wolf,Q9,
+given,https://www.wikidata.org/wiki/Q25265,
+lost,Q404,
+paged,,https://de.wikipedia.org/wiki/Rotfuchs
+nobody,none,
+another data set,Q1,
+"""
+
+
+def add(world: World, item_id: str, *claims: Any, about: str = "", **labels: Any) -> None:
+    """Add an item; a label is its name in a language, with aliases behind "|"."""
+    names = {code: text.split("|") for code, text in labels.items()}
+    world.item(item_id, *claims, **{code: some[0] for code, some in names.items()})
+    entity = world.entities[item_id]
+    entity["descriptions"] = {"en": {"language": "en", "value": about}} if about else {}
+    entity["aliases"] = {
+        code: [{"language": code, "value": alias} for alias in some[1:]]
+        for code, some in names.items()
+        if some[1:]
+    }
+
+
+def made_world() -> World:
+    world = World(merged={"Q9": "Q18498"})
+    up = {"prop": "P171"}
+    about = "species of mammal, a wild animal"
+    add(world, "Q8332", is_a("Q42430", **up), about=about, en="red fox|Vulpes vulpes",
+        de="Rotfuchs", fr="renard roux", zh="\u8d64\u72d0")  # fmt: skip
+    link = {"site": "dewiki", "title": "Rotfuchs", "badges": []}
+    world.entities["Q8332"]["sitelinks"] = {"dewiki": link}
+    add(world, "Q42430", is_a("Q25324", **up), en="Vulpes")
+    add(world, "Q25324", is_a("Q729", **up), is_a("Q42430", **up), en="Canidae")  # a circle
+    add(world, "Q729", is_a("Q1", **up), en="animal")
+    add(world, "Q35694", is_a("Q127960", **up), about="species of big cat, an animal", en="jaguar")
+    add(world, "Q127960", en="Panthera")
+    add(world, "Q30055", about="British car manufacturer, a company", en="Jaguar")
+    add(world, "Q308", is_a("Q634", prop="P279"), about="planet of the Solar System", en="Mercury")
+    add(world, "Q925", about="chemical element with symbol Hg, a metal", en="mercury")
+    add(world, "Q1150", about="Roman god of commerce", en="Mercury")
+    add(world, "Q77", is_a("Q4167410"), about="disambiguation page", en="Mercury")
+    add(world, "Q634", en="planet")
+    add(world, "Q193", about="planet of the Solar System", en="Saturn")
+    add(world, "Q1939", about="planet of the Solar System", en="Saturn")
+    add(world, "Q18498", is_a("Q25324", **up), about="species of mammal", en="wolf", de="Wolf")
+    add(world, "Q25265", is_a("Q25324", **up), en="Felidae")
+    add(world, "Q173651", is_a("Q25324", **up), en="Chrysocyon", fr="loup|maned wolf")
+    add(world, "Q500", en="grey thing of the north")
+    return world
+
+
+def command(wiki: Wiki, *words: str) -> list[str]:
+    settings = [f"scrape.{name}={wiki.url}" for name in ("commons_api", "wikidata_api")]
+    settings.append("scrape.requests_per_second=3")
+    parts = [part for setting in settings for part in ("--set", setting)]
+    return [sys.executable, "-m", "hgld", *words, "--now", "2026-11-21", *parts]
+
+
+def hgld(folder: Path, wiki: Wiki, *words: str) -> subprocess.CompletedProcess[str]:
+    words = tuple(command(wiki, *words))
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def wiki(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wiki]:
+    folder = tmp_path_factory.mktemp("links") / "wiki"
+    with serve_world(template, folder, made_world()) as wiki:
+        yield wiki
+
+
+@pytest.fixture(scope="module")
+def folder(wiki: Wiki, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of classes, after the stages from link to clean."""
+    folder = tmp_path_factory.mktemp("person")
+    for name in CLASSES:
+        (folder / "photos" / name).mkdir(parents=True)
+        (folder / "photos" / name / "1.jpg").write_bytes(b"jpeg")
+    (folder / "labels").mkdir()
+    (folder / "labels" / "taxonomy.csv").write_text("supercategory,kind,definition\n")
+    (folder / "labels" / "links.csv").write_text(LINKS)
+    (folder / "mine.toml").write_text(PIPELINE)
+    for stage in ("link", "clean"):
+        done = hgld(folder, wiki, "run", "mine.toml", "--until", stage)
+        assert done.returncode == 0, done.stderr
+        (folder / f"requests until {stage}").write_text(f"{len(wiki.requests())}")
+    return folder
+
+
+def table(folder: Path, name: str) -> pd.DataFrame:
+    path = folder / "work" / "mine" / name
+    return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+
+
+def test_each_class_is_linked_by_what_is_known_of_it(folder: Path) -> None:
+    linked = table(folder, "linked.csv")
+    found = dict(
+        zip(linked["name"], zip(linked["item_id"], linked["by"], strict=True), strict=True)
+    )
+    assert found == {
+        "red_fox": ("Q8332", "name (en)"),
+        "Rotfuchs": ("Q8332", "name (de)"),
+        "maned wolf": ("Q173651", "name (fr)"),  # an alias
+        "jaguar": ("Q35694", "name (en)"),  # not the company: the topic is animals and planets
+        "Mercury": ("Q308", "name (en)"),
+        "old wolf": ("Q18498", "qid"),  # was merged
+        "given": ("Q25265", "qid"),
+        "paged": ("Q8332", "wikipedia"),
+    }
+
+
+def test_each_unlinked_class_has_its_reason(folder: Path) -> None:
+    classes, unlinked = table(folder, "landmarks.csv"), table(folder, "unlinked.csv")
+    rows = unlinked.merge(classes, on=["split", "landmark_id"])
+    assert dict(zip(rows["name"], rows["reason"], strict=True)) == {
+        "Saturn": "ambiguous",
+        "grey thing": "no_exact_name",
+        "lost": "gone",
+        "nobody": "none",
+        "\u72d0\u72f8": "not_found",
+    }
+    assert "links.csv row 4: Q404 does not exist" in set(unlinked["detail"])
+
+
+def test_values_are_what_the_properties_name_or_the_name_itself(folder: Path) -> None:
+    values = set(table(folder, "values.csv")["instance_of"])
+    assert values == {
+        "Vulpes", "Panthera", "Canidae", "planet", "Saturn", "grey thing", "lost", "nobody",
+        "\u72d0\u72f8",
+    }  # fmt: skip
+
+
+def test_the_way_up_ends_at_the_roots_and_passes_circles_once(folder: Path) -> None:
+    ancestry = table(folder, "ancestry.csv")
+    fox = ancestry[ancestry["item_id"] == "Q8332"].iloc[0]
+    assert (fox["property"], fox["above"], fox["revision"]) == ("P171", "Q42430", "108332")
+    assert fox["statement"].startswith("Q8332$")
+    assert {"Q25324", "Q42430"} <= set(ancestry["item_id"])
+    assert "Q729" not in set(ancestry["item_id"])  # a root: nothing above it is asked for
+
+
+def test_a_killed_link_resumes_to_the_same_bytes_and_asks_nothing_twice(
+    folder: Path, wiki: Wiki, tmp_path: Path
+) -> None:
+    needed = int((folder / "requests until link").read_text())
+    start, moments = len(wiki.requests()), random.Random(19)
+    words = ("run", "mine.toml", "--until", "link", "--work", str(tmp_path))
+    for share in (0.2, 0.5, 0.9):
+        with subprocess.Popen(command(wiki, *words), cwd=folder, stderr=subprocess.PIPE) as killed:
+            while len(wiki.requests()) - start < share * needed:
+                assert killed.poll() is None
+                time.sleep(0.01)
+            time.sleep(moments.uniform(0, 0.5))  # within a request, or between two
+            killed.kill()
+    done = hgld(folder, wiki, *words)
+    assert done.returncode == 0, done.stderr
+    assert len(wiki.requests()) - start <= needed + 3  # the request of each kill had no answer
+    for name in ("linked.csv", "unlinked.csv", "link_review.csv"):
+        assert (tmp_path / name).read_bytes() == (folder / "work" / "mine" / name).read_bytes()
+
+
+def test_a_sheet_of_the_others_is_applied_and_kept(folder: Path, wiki: Wiki) -> None:
+    path = folder / "work" / "mine" / "link_review.csv"
+    sheet = table(folder, "link_review.csv")
+    assert set(sheet["name"]) == {"Saturn", "grey thing", "lost", "\u72d0\u72f8"}
+    candidates = dict(zip(sheet["name"], sheet["candidates"], strict=True))
+    assert candidates["Saturn"].startswith("Q193 Saturn: planet of the Solar System (0.")
+    assert candidates["grey thing"].startswith("Q500 grey thing of the north (")
+    decided = sheet["name"].map({"Saturn": "q193", "grey thing": "none"}).fillna("")
+    sheet.assign(qid=decided).to_csv(path, index=False, encoding="utf-8-sig")
+    done = hgld(folder, wiki, "link", "mine.toml", "--apply")
+    assert done.returncode == 0, done.stderr
+    kept = pd.read_csv(folder / "labels" / "links.csv", keep_default_na=False)
+    new = dict(zip(kept["name"], kept["qid"], strict=True))
+    assert len(kept) == 8 and (new["Saturn"], new["grey thing"]) == ("Q193", "none")
+    linked = table(folder, "linked.csv")
+    assert dict(zip(linked["name"], linked["item_id"], strict=True))["Saturn"] == "Q193"
+    assert set(table(folder, "link_review.csv")["name"]) == {"lost", "\u72d0\u72f8"}
+
+
+@pytest.mark.parametrize(
+    ("qid", "said"),
+    [("P31", "qid 'P31' is a property, not an item"), ("fox", "qid 'FOX' is not an item")],
+)
+def test_what_is_no_item_is_refused_with_its_row(
+    folder: Path, wiki: Wiki, qid: str, said: str
+) -> None:
+    path = folder / "labels" / "links.csv"
+    before = path.read_text()
+    path.write_text(before.replace("nobody,none", f"nobody,{qid}"))
+    done = hgld(folder, wiki, "link", "mine.toml")
+    path.write_text(before)
+    assert done.returncode == 3
+    assert f"links.csv row 6: nobody: {said}; expected one such as Q35694" in done.stderr
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\x00 not what it was"], ids=["gone", "damaged"])
+@pytest.mark.parametrize("name", ["linked", "unlinked", "link_review", "ancestry"])
+def test_a_lost_table_is_made_again_or_named_in_one_line(
+    folder: Path, wiki: Wiki, name: str, content: bytes | None
+) -> None:
+    path = folder / "work" / "mine" / ARTIFACTS[name].file
+    before = path.read_bytes()
+    path.unlink() if content is None else path.write_bytes(content)
+    done = hgld(folder, wiki, "run", "mine.toml", "--until", "clean")
+    after = path.read_bytes()
+    path.write_bytes(before)
+    if done.returncode == 0:
+        assert after == before
+    else:
+        assert content is not None and path.name in done.stderr.splitlines()[-1]
+
+
+def test_a_dump_leads_to_the_same_items_without_a_request(
+    folder: Path, wiki: Wiki, tmp_path: Path
+) -> None:
+    entities = made_world().entities
+    dump = write_dumps({"pages": {"x": {}}, "redirects": {}, "entities": entities}, tmp_path)
+    dumped = ("--work", str(tmp_path), "--set", f"scrape.dump_entities={dump['entities']}")
+    asked = len(wiki.requests())
+    done = hgld(folder, wiki, "run", "mine.toml", *dumped, "--until", "clean")
+    assert done.returncode == 0, done.stderr
+    assert len(wiki.requests()) == asked
+    columns = ["name", "item_id", "label", "description", "by"]
+    here = pd.read_csv(tmp_path / "linked.csv", keep_default_na=False)[columns]
+    there = table(folder, "linked.csv")[columns]
+    # A dump has no redirects: "old wolf" names an item that was merged.
+    assert here.to_numpy().tolist() == there[there["name"] != "old wolf"].to_numpy().tolist()
+    assert "Vulpes" in set(pd.read_csv(tmp_path / "values.csv")["instance_of"])
+
+
+def test_a_csv_of_labels_says_what_classes_are_unless_links_does(
+    folder: Path, tmp_path: Path
+) -> None:
+    rows = ["1.jpg,jaguar,Q30055,", "2.jpg,jaguar,Q30055,", "3.jpg,lost,Q308,", "4.jpg,comet,Q1,"]
+    (tmp_path / "labels.csv").write_text("\n".join(["path,name,qid,gbif", *rows, ""]))
+    done = from_table(folder, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "labels.csv: 1 of 3 rows name no class, first 'comet' in row 5" in done.stderr
+    linked = pd.read_csv(tmp_path / "linked.csv").set_index("name")
+    assert linked.loc["jaguar", ["item_id", "by"]].tolist() == ["Q30055", "qid"]
+    assert "lost" not in linked.index  # links.csv names another item, which is gone
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name,qid\nSaturn,Q1\nlost,P31\n", "labels.csv row 3: lost: qid 'P31' is a property"),
+        ("name,qid\nSaturn,Q1\nSaturn,Q2\n", "labels.csv row 3: name 'Saturn' has another qid"),
+        ("name,id\nSaturn,Q1\n", "labels.csv: no column qid, wikipedia, commons_url, wordnet or"),
+    ],
+)
+def test_a_csv_that_does_not_fit_is_refused(
+    folder: Path, tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "labels.csv").write_text(text)
+    done = from_table(folder, tmp_path)
+    assert done.returncode == 3 and said in done.stderr
+
+
+def from_table(folder: Path, work: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """Link the classes by the CSV of a work folder and a dump, without requests."""
+    entities = made_world().entities
+    dump = write_dumps({"pages": {"x": {}}, "redirects": {}, "entities": entities}, work)
+    settings = [
+        f"scrape.dump_entities={dump['entities']}",
+        f"link.table={work / 'labels.csv'}",
+        *more,
+    ]
+    words = [sys.executable, "-m", "hgld", "run", "mine.toml", "--until", "link", "--work", work]
+    words = [*words, *(part for setting in settings for part in ("--set", setting))]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_an_answer_that_is_no_item_is_refused_with_its_row(tmp_path: Path) -> None:
+    answers = {"fox": "P31", "cat": "none", "dog": "a dog"}
+    rows = list(enumerate(({"name": name, "qid": qid} for name, qid in answers.items()), 2))
+    with pytest.raises(InvalidData) as error:
+        apply_links(rows, table_of("links", []), who="", when="", path=tmp_path / "sheet.csv")
+    assert "sheet.csv row 2: fox: qid 'P31' is a property" in str(error.value)
+    assert "row 4: dog: qid 'A DOG' is not an item" in str(error.value)
+
+
+def test_a_note_that_follows_its_answer_is_added(tmp_path: Path) -> None:
+    links, row = table_of("links", []), {"name": "fox", "qid": "Q8332", "note": ""}
+    for note in ("", "by its tail", "by its tail", ""):
+        said = [(2, {**row, "note": note})]
+        links = apply_links(said, links, who="Ann", when="", path=tmp_path / "sheet.csv")
+    assert links[["qid", "why"]].to_numpy().tolist() == [["Q8332", ""], ["Q8332", "by its tail"]]
+
+
+def test_an_answer_without_a_name_is_not_added(tmp_path: Path) -> None:
+    rows = [(2, {"name": "", "qid": "Q8332"})]
+    with pytest.raises(InvalidData, match=r"sheet\.csv row 2: no name; write the name of a class"):
+        apply_links(rows, table_of("links", []), who="", when="", path=tmp_path / "sheet.csv")
+
+
+class NothingFound:
+    """Look-ups and items of a Wikidata that has none."""
+
+    def learn(self, keys: Iterable[str], /) -> dict[str, Any]:
+        return {key: LookUp([]) for key in keys}
+
+
+ITEMS = {
+    item_id: NamedItem(item_id, labels={"en": label}, descriptions={"en": about})
+    for item_id, label, about in (
+        ("Q193", "Saturn", "planet"),
+        ("Q1939", "Saturn", "planet"),
+        ("Q35694", "Jaguar", "species of big cat, a wild animal"),
+        ("Q30055", "Jaguar", "British manufacturer of cars, a company"),
+    )
+}
+
+
+class Search:
+    """Look-ups by name in ``ITEMS``."""
+
+    def learn(self, keys: Iterable[str], /) -> dict[str, LookUp]:
+        name_of = {key: key.split(PARTS)[2] for key in keys}
+        return {
+            key: LookUp([i for i, item in ITEMS.items() if item.labels["en"] == name])
+            for key, name in name_of.items()
+        }
+
+
+class Items:
+    """The items of ``ITEMS``."""
+
+    def learn(self, keys: Iterable[str], /) -> dict[str, NamedItem]:
+        return {key: ITEMS[key] for key in keys}
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second", "expected"),
+    [
+        ("Saturn", 0.25, 0.29, ("Q1939", "name (en), photos", "")),  # P = 0.98
+        ("Saturn", 0.25, 0.26, ("", "", "ambiguous")),  # P = 0.73
+        ("Jaguar", 0.25, 0.26, ("Q35694", "name (en)", "")),  # as the topic is animals
+        ("Jaguar", 0.29, 0.25, ("Q35694", "name (en), photos", "")),
+        ("Jaguar", 0.25, 0.29, ("", "", "ambiguous")),  # photos of cars
+    ],
+)
+def test_photos_choose_among_items_of_one_name_unless_texts_choose_another(
+    name: str, first: float, second: float, expected: tuple[str, str, str]
+) -> None:
+    ids = [item_id for item_id, item in ITEMS.items() if item.labels["en"] == name]
+    seen = {(name, ids[0]): first, (name, ids[1]): second}
+    options, encoder = LinkOptions(about="animals"), EmbedOptions(encoder="offline:minilm")
+    link = Linker(Search(), Items(), options, encoder, lambda texts: seen).link([name], {})[name]
+    assert (link.item.item_id, link.by, link.reason) == expected
+    if link.reason:
+        assert link.photo_scores == f"{ids[0]} ({first:.3f}); {ids[1]} ({second:.3f})"
+
+
+def test_a_clip_compares_photos_with_candidates(tmp_path: Path) -> None:
+    save_clip(make(tmp_path / "clip"))
+    for name in ("Saturn", "nothing", "007"):
+        Image.new("RGB", (40, 40), "red").save(make(tmp_path / "photos" / name) / "1.png")
+    (make(tmp_path / "labels") / "taxonomy.csv").write_text("supercategory,kind,definition\n")
+    (tmp_path / "mine.toml").write_text(PIPELINE.replace("offline:minilm", "local-dir:clip"))
+    (tmp_path / "labels.csv").write_text("name,qid\n")
+    done = from_table(tmp_path, tmp_path, "embed.device=cpu")
+    assert done.returncode == 0, done.stderr
+    sheet = pd.read_csv(tmp_path / "link_review.csv", keep_default_na=False).set_index("name")
+    assert re.fullmatch(r"Q193\d* \(-?0\.\d{3}\); Q193\d* .*", sheet.loc["Saturn", "photo_scores"])
+    assert sheet.loc["nothing", "photo_scores"] == ""
+    assert "'007" in sheet.index  # a spreadsheet would make 7 of it
+    pipeline = load_pipeline(tmp_path / "mine.toml", ['export.licenses=["*", "unknown"]'])
+    runner = Runner(Workspace(tmp_path / "mine.toml", pipeline, tmp_path), "", Notes())
+    assert set(link_photos(runner)["key"]) == {"Saturn", "nothing", "007"}
+    sheet.reset_index().assign(qid="none").to_csv(tmp_path / "link_review.csv", index=False)
+    again = from_table(tmp_path, tmp_path, "embed.device=cpu")
+    assert "edits that are not applied; run `hgld link mine.toml --work" in again.stderr
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def test_a_class_without_a_name_is_not_looked_up_and_not_in_the_sheet() -> None:
+    linker = Linker(NothingFound(), NothingFound(), LinkOptions(), EmbedOptions())
+    found = linker.link(["", "_", "\u72d0"], {})
+    assert [found[name].reason for name in found] == ["no_name", "no_name", "not_found"]
+    assert found["\u72d0"].detail == "no item of that name in en"
+
+
+def test_a_person_may_link_a_class_whose_name_is_no_word(tmp_path: Path) -> None:
+    said = {"_": Said("qid", "Q193", "Q193", "", tmp_path / "links.csv", 0)}
+    linker = Linker(NothingFound(), Items(), LinkOptions(), EmbedOptions())
+    assert linker.link(["_"], said)["_"].item.item_id == "Q193"

@@ -1,0 +1,87 @@
+"""Metrics for torchmetrics, and losses with the call of pytorch-metric-learning."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from pytorch_metric_learning.losses import SupConLoss
+from torch.nn import functional as F
+
+from hgld.errors import ShapeError
+from hgld.ranking import losses, metrics
+from hgld.ranking.metric_learning import MetricLearningLoss
+from hgld.ranking.torchmetrics import MutualRetrieval, RetrievalFromGallery
+
+NAMES = ["H-AP", "NDCG", "AP:1", "R@1", "MS"]
+pytestmark = pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
+
+
+def images(count: int = 24, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    make = torch.Generator().manual_seed(seed)
+    landmark = torch.randint(0, 6, (count,), generator=make)
+    vectors = F.normalize(torch.randn(count, 5, generator=make), dim=1)
+    return vectors, torch.stack([landmark // 3, landmark], 1)
+
+
+def test_queries_that_come_in_batches_have_the_means_of_all() -> None:
+    (query, q_labels), gallery = images(), images(40, 1)
+    metric = RetrievalFromGallery(NAMES, *gallery)
+    for part in torch.arange(24).split(7):
+        metric.update(query[part], q_labels[part])
+    expected = metrics.evaluate(query, q_labels, *gallery, NAMES).mean()
+    assert {n: float(v) for n, v in metric.compute().items()} == pytest.approx(expected)
+    metric.reset()
+    assert not metric.counts.any()
+
+
+def test_all_against_all_leaves_each_query_out() -> None:
+    vectors, labels = images()
+    metric = MutualRetrieval(NAMES)
+    for part in torch.arange(24).split(7):
+        metric.update(vectors[part], labels[part])
+    expected = metrics.evaluate(vectors, labels, vectors, labels, NAMES, exclude_self=True).mean()
+    assert {n: float(v) for n, v in metric.compute().items()} == pytest.approx(expected)
+
+
+def of_two_processes(rank: int, folder: str) -> None:
+    meet = f"file://{folder}/meet"
+    torch.distributed.init_process_group("gloo", init_method=meet, rank=rank, world_size=2)
+    vectors, labels = images()
+    own = slice(0, 15) if rank == 0 else slice(15, 24)
+    found = []
+    for metric in (RetrievalFromGallery(NAMES, *images(40, 1)), MutualRetrieval(NAMES)):
+        metric.update(vectors[own], labels[own])
+        found.append(metric.compute())
+    torch.save(found, Path(folder) / f"rank{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_find_the_metrics_of_one(tmp_path: Path) -> None:
+    torch.multiprocessing.start_processes(of_two_processes, (str(tmp_path),), 2)
+    vectors, labels = images()
+    expected = [
+        metrics.evaluate(vectors, labels, *images(40, 1), NAMES).mean(),
+        metrics.evaluate(vectors, labels, vectors, labels, NAMES, exclude_self=True).mean(),
+    ]
+    for rank in range(2):
+        for found, one in zip(torch.load(tmp_path / f"rank{rank}.pt"), expected, strict=True):
+            assert {n: float(v) for n, v in found.items()} == pytest.approx(one)
+
+
+def test_a_loss_is_called_as_the_librarys() -> None:
+    (vectors, labels), (others, other_labels) = images(), images(40, 1)
+    own, library = MetricLearningLoss(losses.SupCon()), SupConLoss()
+    given = vectors, labels[:, 1], None, others, other_labels[:, 1]
+    torch.testing.assert_close(own(*given), library(*given))
+    torch.testing.assert_close(own(*given[:2]), library(*given[:2]))
+    hierarchical = MetricLearningLoss(losses.SupHAP(2))
+    assert hierarchical(vectors, labels) == losses.SupHAP(2)(vectors, labels)
+
+
+def test_mined_pairs_and_references_without_use_are_refused() -> None:
+    vectors, labels = images()
+    with pytest.raises(ShapeError, match="call without a miner"):
+        MetricLearningLoss(losses.SupAP())(vectors, labels, (labels,) * 3)
+    proxies = MetricLearningLoss(losses.NormSoftmax(6, 5))
+    with pytest.raises(ShapeError, match="ProxyCalibration learns from the batch alone"):
+        proxies(vectors, labels, ref_emb=vectors, ref_labels=labels)

@@ -1,0 +1,148 @@
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import lxml.html
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from hgld.errors import InvalidData, UsageError
+from hgld.report.embedding_map import MapSide, write_map
+from hgld.report.examples import Images, class_paths
+from hgld.tasks import watched_by
+from tests.made_run import LEVELS, MadeRun
+
+VECTORS = np.repeat(np.eye(5, 8, dtype=np.float32), 2, axis=0)  # the photos of a landmark agree
+
+
+def side(run: MadeRun) -> MapSide:
+    paths, names = class_paths(run.hierarchy), {"train:5": "Landmark 5"}
+    images = Images(run.shards, run.index, "evaluation", paths, names)
+    return MapSide(images, run.index["image_id"].to_numpy(), VECTORS)
+
+
+def draw(run: MadeRun, **options: Any) -> Path:
+    out = run.folder / "map"
+    write_map(out, [side(run)], LEVELS, title="good", **options)
+    return out
+
+
+def test_a_map_of_many_images_says_how_long_it_takes(run: MadeRun, monkeypatch) -> None:
+    monkeypatch.setattr("hgld.report.embedding_map.QUICK", 9)
+    said: list[str] = []
+    with watched_by(lambda items, *_: iter(items), said.append):
+        draw(run)
+    assert said == ["t-SNE of 10 images: about 1 min on one free core"]
+
+
+def test_the_table_has_the_columns_that_other_tools_read(run: MadeRun) -> None:
+    table = pq.read_table(draw(run) / "map.parquet")
+    types = {field.name: field.type for field in table.schema}
+    text = (pa.string(), pa.large_string())
+    assert all(types[name] in text for name in ("image_id", "split", "name", *LEVELS))
+    assert types["projection_x"] == types["projection_y"] == pa.float64()
+    assert types["embedding"] == pa.list_(pa.float32(), 8)
+    near = {"ids": pa.list_(pa.int32()), "distances": pa.list_(pa.float32())}
+    assert types["neighbors"] == pa.struct(near)
+    assert types["image"] == pa.struct({"bytes": pa.binary()})
+    assert table["name"].to_pylist()[-1] == "Landmark 5"
+    assert table["supercategory"].to_pylist()[-1] == "lake"
+
+
+def test_the_example_for_fiftyone_reads_the_table(run: MadeRun, monkeypatch) -> None:
+    text = Path("docs/evaluate.md").read_text("utf-8")
+    code = re.search(r"```py\n(import fiftyone.*?)```", text, re.S)
+    assert code is not None
+    draw(run)
+    monkeypatch.chdir(run.folder / "map")
+    fiftyone = MagicMock()  # the package needs MongoDB
+    monkeypatch.setitem(sys.modules, "fiftyone", fiftyone)
+    monkeypatch.setitem(sys.modules, "fiftyone.brain", fiftyone.brain)
+    exec(code[1], {})
+    photos = [Path(call.args[0]).read_bytes() for call in fiftyone.Sample.call_args_list]
+    assert [Image.open(io.BytesIO(photo)).size for photo in photos] == [(48, 32)] * 10
+    assert fiftyone.Classification.call_args.kwargs == {"label": "Landmark 5"}
+    assert fiftyone.brain.compute_visualization.call_args.kwargs["points"].shape == (10, 2)
+
+
+def test_the_nearest_image_is_the_other_photo_of_the_landmark(run: MadeRun) -> None:
+    table = pq.read_table(draw(run) / "map.parquet")
+    near = table["neighbors"].to_pylist()
+    assert [one["ids"][0] for one in near] == [1, 0, 3, 2, 5, 4, 7, 6, 9, 8]
+    assert near[0]["distances"][:2] == [0, 1] and len(near[0]["ids"]) == 9
+    photo = Image.open(io.BytesIO(table["image"][9].as_py()["bytes"]))
+    assert photo.size == (48, 32)
+    assert np.array_equal(np.array(table["embedding"].to_pylist()), VECTORS)
+
+
+def test_the_same_embeddings_give_the_same_bytes(run: MadeRun) -> None:
+    first = {path.name: path.read_bytes() for path in draw(run).iterdir()}
+    assert first == {path.name: path.read_bytes() for path in draw(run).iterdir()}
+    assert set(first) == {"map.html", "map.parquet"}
+
+
+def test_of_many_images_some_are_drawn_by_chance(run: MadeRun) -> None:
+    out = draw(run, points=6)
+    table = pq.read_table(out / "map.parquet").to_pandas()
+    rows = [int(name, 16) for name in table["image_id"]]
+    assert len(rows) == 6 and rows == sorted(rows)
+    assert np.array_equal(np.stack(table["embedding"]), VECTORS[rows])
+    assert "6 of 10 images" in (out / "map.html").read_text()
+
+
+def test_too_few_images_and_other_files_are_refused(run: MadeRun) -> None:
+    with pytest.raises(InvalidData, match="3 images are too few"):
+        few = MapSide(side(run).images, side(run).ids[:3], VECTORS[:3])
+        write_map(run.folder / "map", [few], LEVELS, title="good")
+    with pytest.raises(UsageError, match="holds other files"):
+        write_map(run.shards, [side(run)], LEVELS, title="good")
+    out = draw(run)
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"other files, such as notes\.txt"):
+        draw(run)
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_map_is_searched_and_moved_with_the_keyboard(
+    run: MadeRun, width: int, chromium: Any
+) -> None:
+    path = draw(run) / "map.html"
+    document = lxml.html.fromstring(path.read_text("utf-8"))
+    assert not document.xpath("//script[@src] | //iframe") and "url(" not in path.read_text("utf-8")
+    data = json.loads(document.xpath("string(//script[@id='data'])"))
+    assert [g["name"] for g in data["groups"]] == [*LEVELS, "split"]
+    view = chromium.new_page(viewport={"width": width, "height": 900})
+    said: list[str] = []
+    view.on("console", lambda message: said.append(message.text))
+    view.on("pageerror", lambda error: said.append(str(error)))
+    view.goto(path.resolve().as_uri())
+    painted = "document.querySelector('canvas').getContext('2d').getImageData(0, 0, 900, 600)"
+    assert view.evaluate(f"{painted}.data.some((value) => value > 0)")
+    view.locator("input").focus()
+    view.keyboard.type("lake 5")
+    assert view.inner_text("[role=status]") == "2 of 10 images found"
+    view.keyboard.press("Enter")
+    tip = view.inner_text(".tip")
+    before = view.evaluate("left")
+    view.locator("canvas").focus()
+    for key in ("ArrowLeft", "+"):
+        view.keyboard.press(key)
+    moved = view.evaluate("left") != before
+    view.keyboard.press("Enter")
+    second = view.inner_text(".tip")
+    view.keyboard.press("0")
+    view.locator(".classes-list button").first.click()
+    pressed = view.get_attribute(".classes-list button", "aria-pressed")
+    shown = view.locator(".tip img").count()
+    overflow = view.evaluate("document.documentElement.scrollWidth - innerWidth")
+    view.close()
+    assert tip.startswith("Landmark 5\nlake · natural · evaluation\n0000000000000008")
+    assert moved and second.splitlines()[-1] == "0000000000000009"
+    assert (pressed, shown) == ("true", 1) and overflow <= 0 and said == []

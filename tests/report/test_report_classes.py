@@ -1,0 +1,147 @@
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import t, ttest_1samp
+
+from hgld.artifacts.ranking_file import RankingFile
+from hgld.figures import DARK, LIGHT
+from hgld.report.class_table import class_means
+from hgld.report.icicle import confusion_by_class, draw_icicle
+from hgld.report.latex import frame_cells, frame_latex
+from tests.made_run import MadeRun
+from tests.report.reading import parse, text, write
+
+
+def test_a_class_has_the_mean_and_the_t_interval_of_its_queries() -> None:
+    values = np.array([[0.2], [0.3], [0.7], [0.9], [np.nan]])
+    means, ends = class_means(values, np.array([0, 0, 0, 1, 1]), np.arange(5))
+    expected = ttest_1samp(values[:3, 0], 0).confidence_interval()
+    assert means[:, 0].tolist() == pytest.approx([0.4, 0.9])
+    assert ends[:, 0, 0] == pytest.approx(np.clip([*expected], 0, 1))
+    assert np.isnan(ends[:, 1]).all()  # of one query
+
+
+def test_queries_of_one_landmark_count_as_one_unit_of_the_classes_above() -> None:
+    values = np.array([[0.2], [0.2], [0.2], [0.6], [0.6]])
+    units = np.array([0, 0, 0, 1, 1])
+    means, ends = class_means(values, np.zeros(5, int), units)
+    mean = 1.8 / 5
+    rest = np.array([0.6 - 3 * mean, 1.2 - 2 * mean])  # of the ratio of sums
+    reach = t.ppf(0.975, 1) * np.sqrt(2 * (rest**2).sum()) / 5
+    assert means[0, 0] == pytest.approx(mean)
+    assert ends[:, 0, 0] == pytest.approx(np.clip([mean - reach, mean + reach], 0, 1))
+
+
+def test_the_interval_of_a_class_holds_the_mean_as_often_as_it_says() -> None:
+    chance, inside = np.random.default_rng(0), []
+    for _ in range(400):
+        values = 0.5 + 0.1 * chance.standard_normal((40, 1))
+        _, ends = class_means(values, np.repeat(np.arange(5), 8), np.arange(40))
+        inside += ((ends[0, :, 0] <= 0.5) & (ends[1, :, 0] >= 0.5)).tolist()
+    assert abs(np.mean(inside) - 0.95) < 0.02
+
+
+def test_the_files_of_the_classes_have_every_level_metric_and_run(report: Path) -> None:
+    with (report / "classes.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == (2 + 3 + 5) * 4 * 2
+    church = next(row for row in rows if row["class"] == "church" and row["model"] == "good")
+    assert (church["within"], church["queries"]) == ("human-made", "4")
+    assert float(church["mean"]) == pytest.approx((0.05 + 0.15 + 0.25 + 0.35) / 4)
+    assert float(church["low"]) < 0.2 < float(church["high"])
+    latex = (report / "classes.tex").read_text()
+    assert r"landmark & Landmark 5 & natural > lake & 2 & 90.0" in latex
+
+
+def test_latex_breaks_a_long_table_and_escapes_what_people_wrote() -> None:
+    few = pd.DataFrame({"a_b": ["50 % & more"], "share": [0.5], "n": [1234]})
+    assert frame_latex(few).splitlines()[1:] == [
+        r"\begin{tabular}{lrr}",
+        r"\toprule",
+        r"a\_b & share & n \\",
+        r"\midrule",
+        r"50 \% \& more & 50.0 & 1,234 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    many = frame_latex(pd.concat([few] * 50))
+    assert r"\begin{longtable}{lrr}" in many and "booktabs, longtable" in many
+
+
+def test_a_missing_value_is_an_empty_cell_and_an_interval_is_part_of_its_cell() -> None:
+    table = pd.DataFrame({"x": [np.nan, 0.5], "x low": [np.nan, 0.4], "x high": [np.nan, 0.6]})
+    assert frame_cells(table)["x"].tolist() == ["", "50.0 (40.0–60.0)"]
+
+
+def test_confusion_is_counted_at_every_level(run: MadeRun) -> None:
+    # every query finds image 0, of landmark 1, or image 1 if it is image 0
+    ranking = RankingFile.load(run.ranked_levels / "good.npz")
+    assert ranking.first_levels().tolist() == [3, 3, 2, 2, 1, 1, 0, 0, 0, 0]
+    write(run, grid_queries=0)
+    table = pd.read_csv(run.folder / "report" / "icicle.csv", keep_default_na=False)
+    found = {row["class"]: (row["queries"], row["confused"]) for row in table.to_dict("records")}
+    assert found["human-made"] == (6, 0) and found["natural"] == (4, 1)
+    assert found["church"] == (4, 0) and found["bridge"] == (2, 1)
+    assert found["Landmark 1"] == (2, 0) and found["Landmark 2"] == (2, 1)
+    assert table["class"].tolist()[:2] == ["human-made", "church"]  # larger first, parents first
+
+
+def test_an_icicle_takes_any_name_and_any_number_of_classes() -> None:
+    pairs = [((f"${i % 3}$", f"<b> {i % 90} " * 5, f"leaf {i}"), i % 4) for i in range(3000)]
+    levels = ("kind", "group", "leaf")
+    for theme in (LIGHT, DARK):
+        table = confusion_by_class(pairs, levels, {})
+        assert draw_icicle(table, levels, theme).png().startswith(b"\x89PNG")
+
+
+def test_the_values_of_a_chart_are_in_the_page_and_beside_it(report: Path) -> None:
+    card = parse(report).xpath("//section[.//a[@href='icicle.csv']]")[0]
+    rows = [[text(cell) for cell in row] for row in card.xpath(".//details//tr")]
+    assert rows[:2] == [
+        ["level", "class", "within", "queries", "confused"],
+        ["kind", "human-made", "", "6", "0.0"],
+    ]
+    assert "icicle.tex" in card.xpath(".//a/@href")
+    for name in ("levels", "recall", "alpha", "confusion", "sizes", "groups", "shares"):
+        assert len(pd.read_csv(report / f"{name}.csv")), name
+        assert r"\toprule" in (report / f"{name}.tex").read_text()
+
+
+def test_the_page_holds_the_numbers_of_the_classes_in_percent(report: Path) -> None:
+    data = json.loads(parse(report).xpath("string(//script[@id='classes'])"))
+    assert data["levels"] == ["kind", "supercategory", "landmark"]
+    assert data["runs"] == ["good", "plain"]
+    *labels, cells = data["rows"][-1]
+    assert labels == ["landmark", "Landmark 5", "natural > lake", 2]
+    assert cells[0][0] == 90 and cells[1] == [None, None, None]
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_classes_are_searched_and_sorted_with_the_keyboard(
+    report: Path, width: int, chromium: Any
+) -> None:
+    view = chromium.new_page(viewport={"width": width, "height": 900})
+    view.goto((report / "report.html").resolve().as_uri())
+    names = "[...document.querySelectorAll('.classes tbody th')].map(e => e.firstChild.data)"
+    worst_first = view.evaluate(names)
+    view.locator(".classes thead button").nth(2).focus()
+    view.keyboard.press("Enter")
+    best_first = view.evaluate(names)
+    direction = view.get_attribute(".classes thead th:nth-child(3)", "aria-sort")
+    view.locator(".classes input").focus()
+    view.keyboard.type("LAKE")
+    found = view.evaluate(names)
+    status = view.inner_text(".classes [role=status]")
+    view.select_option(".classes [name=level]", "0")
+    view.fill(".classes input", "")
+    kinds = view.evaluate(names)
+    view.close()
+    assert worst_first == [f"Landmark {i}" for i in range(1, 6)]
+    assert best_first == worst_first[::-1] and direction == "descending"
+    assert found == ["Landmark 5", "Landmark 4"] and status == "2 of 5 classes at landmark"
+    assert kinds == ["natural", "human-made"]

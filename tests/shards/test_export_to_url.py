@@ -1,0 +1,305 @@
+"""Export to an object store: the bytes of a local export, whatever happens on the way."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from hgld.cli import app, guarded
+from hgld.config import ExportOptions, SamplingOptions
+from hgld.errors import HgldError, InvalidData, Resumable, UsageError
+from hgld.report.examples import Images, class_paths
+from hgld.shards import export_shards, read_image, read_index, verify_shards
+from hgld.storage import RemoteFolder
+from tests.object_store import Bucket, Fault, Proxy, Request, is_clean, proxy_to
+from tests.shards.shard_world import World, make_world
+from tests.shards.test_shards_command import finish, hgld, labelled  # noqa: F401
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return make_world(tmp_path, [3, 4, 5, 9, 17])
+
+
+def export(
+    world: World, url: str, out: str = "far", force: bool = False, **options: object
+) -> Path:
+    """Export to a URL; the local folder."""
+    export_shards(
+        world.source,
+        world.images,
+        world.hierarchy,
+        options=ExportOptions.model_validate({"shard_megabytes": 0.09, "out": url, **options}),
+        context=replace(world.context(f"{out}-state"), force=force),
+        out=world.folder / out,
+    )
+    return world.folder / out
+
+
+def content(folder: Path | str) -> dict[str, bytes]:
+    """The files of a folder or URL by name."""
+    if isinstance(folder, Path):
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+    there = RemoteFolder(folder)
+    files = there.list().values()
+    return {file.name: there.read(file.name) if file.size_bytes else b"" for file in files}
+
+
+@pytest.mark.parametrize("scheme", ["s3", "file", "memory"])
+def test_the_bytes_are_those_of_a_local_export(world: World, bucket: Bucket, scheme: str) -> None:
+    near, _ = world.export("near")
+    places = {"s3": f"{bucket.url}/a/b", "file": f"file://{world.folder}/there"}
+    url = places.get(scheme, f"memory:/{world.folder}/there")
+    out = export(world, url)
+    assert content(url) == content(near)
+    assert not list(out.glob("*.tar"))
+    assert read_index(out).equals(read_index(near))
+    verify_shards(out)
+
+
+def test_a_second_export_uploads_only_what_is_missing_or_changed(
+    world: World,
+    bucket: Bucket,
+    proxy: Proxy,
+) -> None:
+    export(world, bucket.url)
+    before, there = content(bucket.url), RemoteFolder(bucket.url)
+    there.delete(["train-000000.tar"])
+    there.write("train-000001.tar", b"others' bytes")
+    proxy.requests.clear()
+    export(world, bucket.url)
+    assert content(bucket.url) == before
+    assert proxy.counts("PUT", r"\.tar$") == 2
+
+
+def test_shards_of_other_options_are_removed(world: World, bucket: Bucket) -> None:
+    export(world, bucket.url, shard_megabytes=0.03)
+    export(world, bucket.url)
+    assert content(bucket.url) == content(world.export("near")[0])
+
+
+def test_tars_of_others_are_refused(world: World, bucket: Bucket) -> None:
+    RemoteFolder(bucket.url).write("train-000000.tar", b"mine")
+    with pytest.raises(InvalidData, match=f"^{bucket.url}/train-000000.tar: hgld export did not"):
+        export(world, bucket.url)
+    assert content(bucket.url) == {"train-000000.tar": b"mine"}
+
+
+def test_files_of_others_with_names_of_sidecars_are_refused(world: World, bucket: Bucket) -> None:
+    RemoteFolder(bucket.url).write("classes.csv", b"mine")
+    with pytest.raises(InvalidData, match=f"^{bucket.url}/classes.csv: hgld export did not"):
+        export(world, bucket.url)
+    assert content(bucket.url) == {"classes.csv": b"mine"}
+
+
+def test_shards_of_another_work_folder_are_not_replaced(world: World, bucket: Bucket) -> None:
+    export(world, bucket.url)
+    before = content(bucket.url)
+    with pytest.raises(InvalidData, match="holds the shards of another export; choose another URL"):
+        export(world, bucket.url, "second", shard_megabytes=0.03)
+    assert content(bucket.url) == before
+    export(world, bucket.url, "lost and begun again")  # the same labels and options
+    assert content(bucket.url) == before
+    RemoteFolder(bucket.url).delete(["manifest.json"])
+    export(world, bucket.url, "second", shard_megabytes=0.03)
+    assert content(bucket.url) != before
+    with pytest.raises(InvalidData, match="holds the shards of another export"):
+        export(world, bucket.url)
+
+
+@pytest.mark.parametrize("name", ["my set", "my%20set", "a#b", "ü", "100%"])
+def test_a_file_url_is_written_where_it_is_read(world: World, name: str) -> None:
+    out = export(world, f"file://{world.folder}/{name}")
+    verify_shards(out)
+    verify_shards(f"file://{world.folder}/{name}")
+
+
+def test_a_url_that_another_export_replaced_is_not_called_damaged(
+    world: World, bucket: Bucket
+) -> None:
+    out = export(world, bucket.url)
+    rows = read_index(out)
+    RemoteFolder(bucket.url).delete(["manifest.json"])
+    export(world, bucket.url, "second", shard_megabytes=0.03)
+    says = f"^{bucket.url}: holds another export than {out}, or an incomplete one; run export"
+    with pytest.raises(InvalidData, match=says):
+        read_image(out, rows.iloc[0])
+    with pytest.raises(InvalidData, match=says):
+        verify_shards(out)
+
+
+def test_verify_compares_the_sidecars_at_the_url_with_those_of_the_work_folder(
+    world: World, bucket: Bucket
+) -> None:
+    out = export(world, bucket.url)
+    RemoteFolder(bucket.url).write("attribution.csv", b"others' credits")
+    with pytest.raises(
+        InvalidData, match=f"^{bucket.url}/attribution.csv: missing, or not the file of {out}; run"
+    ):
+        verify_shards(out)
+
+
+def test_the_photos_of_a_report_ask_once_whether_the_tars_are_those_of_the_index(
+    world: World, bucket: Bucket, proxy: Proxy
+) -> None:
+    rows = read_index(export(world, bucket.url))
+    images = Images(world.folder / "far", rows, "train", class_paths(world.hierarchy), {})
+    proxy.requests.clear()
+    photos = [images.photo(image_id) for image_id in list(images.rows.index)[:3]]
+    assert len(photos) == 3 and proxy.counts("HEAD", r"manifest\.json") == 1
+
+
+def test_another_writer_is_named_and_an_own_one_that_was_killed_is_not(
+    world: World, bucket: Bucket
+) -> None:
+    export(world, bucket.url)
+    token = (world.folder / "far/.token").read_text()
+    there = RemoteFolder(bucket.url)
+    there.write(".writer", b"process 7 on other since 2026-01-01; 0123")
+    with pytest.raises(
+        HgldError, match=r"another process .*\(process 7 on other since 2026-01-01\)"
+    ):
+        export(world, bucket.url)
+    there.write(".writer", f"process 7 on other; {token}".encode())
+    export(world, bucket.url, force=True)
+    assert content(bucket.url)[".writer"] == b""
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "says"),
+    [
+        (Fault(403, "AccessDenied"), HgldError, "writing is not allowed"),
+        (Fault(400, "ExpiredToken"), Resumable, "the credentials have expired"),
+        (Fault(503, "SlowDown"), Resumable, "cannot be written .* the same command resumes"),
+    ],
+    ids=["read-only", "expired", "busy"],
+)
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_server_that_refuses_leaves_nothing_half_written(
+    world: World, bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch,
+    fault: Fault, kind: type[HgldError], says: str, after: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("hgld.storage.WAITS_S", (0.01,))
+    puts: list[str] = []
+
+    def refuse(request: Request) -> Fault | None:
+        puts.extend([request.path] * (request.method == "PUT"))
+        return fault if request.method == "PUT" and len(puts) > after else None
+
+    proxy.fault = refuse
+    with pytest.raises(kind, match=f"^{bucket.url}[^\n]*{says}[^\n]*$") as raised:
+        export(world, bucket.url)
+    assert is_clean(str(raised.value))
+    proxy.fault = lambda request: None
+    near, found = content(world.export("near")[0]), content(bucket.url)
+    assert "manifest.json" not in found
+    assert all(near[name] == data for name, data in found.items() if name != ".writer")
+    export(world, bucket.url)
+    assert content(bucket.url) == near
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_a_server_that_takes_bytes_and_never_answers_ends_an_export_in_time(
+    world: World,
+    bucket: Bucket,
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+    always: bool,
+) -> None:
+    impatient = {"retries": {"total_max_attempts": 1}, "read_timeout": 0.4}
+    monkeypatch.setattr("hgld.storage.OPTIONS", {"s3": {"config_kwargs": impatient}})
+    monkeypatch.setattr("hgld.storage.WAITS_S", (0.01, 0.01, 0.01))
+    tars: list[str] = []
+
+    def silence(request: Request) -> Fault | None:
+        tar = request.method == "PUT" and request.path.endswith(".tar")
+        tars.extend([request.path] * tar)
+        return Fault(silent=True, stall_s=1.0) if tar and (always or len(tars) == 1) else None
+
+    proxy.fault = silence
+    if always:
+        with pytest.raises(Resumable, match=rf"^{bucket.url}/\S*\.tar: cannot be written[^\n]*$"):
+            export(world, bucket.url, processes=1)
+        assert max(map(tars.count, tars)) == 8  # of 15 s each: the stated two minutes
+        assert "manifest.json" not in content(bucket.url)
+        proxy.fault = lambda request: None
+    export(world, bucket.url)
+    assert content(bucket.url) == content(world.export("near")[0])
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("shards", "is not a URL; expected one such as s3://bucket/set"),
+        ("s3://bucket//set", "has a folder without a name"),
+        ("file://data/set", "has a relative path; expected one such as file:///data/set"),
+        ("s3://KEY12345:SECRET12345@bucket/set", "holds credentials or a query"),
+        ("https://host/set?X-Amz-Signature=12345", "holds credentials or a query"),
+    ],
+)
+def test_a_url_with_credentials_is_refused_before_it_reaches_a_file(url: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says) as raised:
+        ExportOptions(out=url)
+    assert "12345" not in str(raised.value.errors(include_input=False))  # type: ignore[attr-defined]
+    if "://" in url:
+        with pytest.raises(ValueError, match=says):
+            SamplingOptions(folder=url)
+
+
+def test_a_password_in_a_url_reaches_no_output(capfd: pytest.CaptureFixture[str]) -> None:
+    url = "s3://me:SECRET12345@bucket/set"
+    for words in (["ls"], ["stats"], ["verify"], ["cat", "key"]):
+        command, *more = words
+        assert guarded(lambda c=command, m=more: app(["shards", c, url, *m])) == 2  # type: ignore[misc]
+        said = "".join(capfd.readouterr())
+        assert "SECRET12345" not in said and "s3://me@bucket/set: the URL holds a password" in said
+    with pytest.raises(UsageError, match=r"^s3://me@bucket/set: the URL holds a password"):
+        read_index(url)
+
+
+def test_a_killed_command_resumes_to_the_same_bytes(
+    labelled: Path,  # noqa: F811
+    bucket: Bucket,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shutil.copytree(labelled, tmp_path / "set")
+    pipeline = tmp_path / "set/animals.toml"
+    words = ["run", pipeline, "--until", "export", "--set", "export.processes=1"]
+    near = [*words, "--work", tmp_path / "set/near"]
+    far = [*words, "--work", tmp_path / "set/far", "--set", f"export.out={bucket.url}/set"]
+    assert finish(hgld(*near))[0] == 0
+    with proxy_to(bucket.endpoint) as far_away, monkeypatch.context() as environment:
+        far_away.delay_s = 0.03
+        environment.setenv("AWS_ENDPOINT_URL", far_away.address)
+        for uploads in (1, 3, 6):
+            process = hgld(*far)
+            seen = far_away.counts("PUT", r"\.tar")
+            while process.poll() is None and far_away.counts("PUT", r"\.tar") < seen + uploads:
+                sleep(0.005)
+            os.killpg(process.pid, signal.SIGKILL)
+            assert is_clean(process.communicate()[1])
+        code, said = finish(hgld(*far))
+        assert code == 0 and is_clean(said), said
+    assert content(f"{bucket.url}/set") == content(tmp_path / "set/near/shards")
+    assert b"fresh" in status(*far)
+    RemoteFolder(f"{bucket.url}/set").delete(["manifest.json"])
+    assert b"shards is gone" in status(*far)
+    texts = [p for p in (tmp_path / "set/far").rglob("*") if p.is_file() and p.suffix != ".tar"]
+    assert all(is_clean(path.read_bytes().decode(errors="replace")) for path in texts)
+
+
+def status(command: str, pipeline: Path, until: str, stage: str, *more: object) -> bytes:
+    """What ``hgld status`` prints of the export."""
+    words = [sys.executable, "-m", "hgld", "status", *map(str, (pipeline, *more))]
+    return next(
+        line
+        for line in subprocess.run(words, capture_output=True, check=False).stdout.splitlines()
+        if line.strip().startswith(b"export")
+    )

@@ -1,0 +1,284 @@
+"""Shards in an object store, against a real S3 server with injected faults."""
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import boto3
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from hgld.cli import app, guarded
+from hgld.errors import HgldError, InvalidData, Resumable
+from hgld.shards import (
+    BatchLoader,
+    BatchOptions,
+    ImageLoader,
+    read_image,
+    read_index,
+    read_manifest,
+    verify_shards,
+)
+from hgld.shards.cache import cache_folder, evict
+from hgld.shards.read import ShardImages
+from hgld.storage import RemoteFolder, read_ahead
+from tests.object_store import Bucket, Fault, Proxy, Request, is_clean
+from tests.shards.shard_world import make_world
+from tests.shards.test_shards_load import noisy, same, walk
+from tests.sources.small_disk import small_disk
+
+RANDOM = BatchOptions(3, 2)
+IN_SHARDS = replace(RANDOM, order="shards", lanes=1)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("far"), [3, 4, 5, 9, 17]).export()[0]
+
+
+@pytest.fixture(scope="module")
+def rows(shards: Path) -> pd.DataFrame:
+    return read_index(shards).query("split == 'train'").reset_index(drop=True)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HGLD_CACHE", str(tmp_path / "cache"))
+    return cache_folder()
+
+
+@pytest.fixture
+def url(bucket: Bucket, shards: Path) -> str:
+    """The shards in a bucket."""
+    there = RemoteFolder(f"{bucket.url}/set")
+    for path in shards.iterdir():
+        there.upload(path, path.name)
+    return there.url
+
+
+def plain(image: Image.Image) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(image).copy())
+
+
+@pytest.mark.filterwarnings("ignore:every byte of the shards is read")
+def test_every_reader_gives_the_batches_of_a_local_folder(
+    shards: Path, rows: pd.DataFrame, url: str, cache: Path
+) -> None:
+    for reader, options in (("indexed", RANDOM), ("indexed", IN_SHARDS), ("stream", IN_SHARDS)):
+        near = BatchLoader(shards, rows, noisy, options, seed=3)
+        for workers in (0, 2):
+            far = BatchLoader(url, rows, noisy, options, seed=3, reader=reader, workers=workers)  # type: ignore[arg-type]
+            assert same(walk(far, 5), walk(near, 5))
+            near = BatchLoader(shards, rows, noisy, options, seed=3)
+    assert list(cache.rglob("*-*"))
+
+
+def test_index_images_and_sidecars_are_read_from_there(
+    shards: Path, rows: pd.DataFrame, url: str
+) -> None:
+    assert read_index(url).equals(read_index(shards))
+    assert read_manifest(url) == read_manifest(shards)
+    assert read_image(url, rows.iloc[3]) == read_image(shards, rows.iloc[3])
+    near, far = (
+        [images for images, *_ in ImageLoader(at, rows, plain, batch_size=7)]
+        for at in (shards, url)
+    )
+    assert all(map(torch.equal, near, far))
+    verify_shards(url)
+
+
+def test_the_commands_print_what_they_print_of_a_local_folder(
+    shards: Path, rows: pd.DataFrame, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command, *more in (["ls"], ["stats"], ["verify"], ["cat", str(rows["key"][0])]):
+        said = []
+        for folder in (str(shards), url):
+            assert guarded(lambda f=folder, m=more, c=command: app(["shards", c, f, *m])) == 0  # type: ignore[misc]
+            said.append(capsys.readouterr().out)
+        assert said[0] == said[1] != ""
+
+
+def test_a_second_reader_finds_the_ranges_on_disk(
+    rows: pd.DataFrame, url: str, proxy: Proxy
+) -> None:
+    first = walk(BatchLoader(url, rows, noisy, RANDOM, seed=3), 4)
+    asked = proxy.counts("GET", r"\.tar")
+    assert 0 < asked < 4 * 6  # images of a run come together
+    assert same(walk(BatchLoader(url, rows, noisy, RANDOM, seed=3), 4), first)
+    assert proxy.counts("GET", r"\.tar") == asked
+
+
+def test_a_damaged_range_on_disk_is_fetched_again(
+    rows: pd.DataFrame, url: str, cache: Path
+) -> None:
+    first = walk(BatchLoader(url, rows, noisy, RANDOM, seed=3), 4)
+    for path in cache.rglob("*-*"):
+        path.write_bytes(path.read_bytes()[::-1])
+    assert same(walk(BatchLoader(url, rows, noisy, RANDOM, seed=3), 4), first)
+
+
+def test_the_cache_keeps_to_its_limit_and_forgets_what_was_used_longest_ago(
+    rows: pd.DataFrame, url: str, cache: Path
+) -> None:
+    walk(BatchLoader(url, rows, noisy, RANDOM, seed=3, cache_gb=2e-5), 8)
+    assert sum(path.stat().st_size for path in cache.rglob("*-*")) <= 30_000
+    walk(BatchLoader(url, rows, noisy, RANDOM, seed=3), 4)
+    found = sorted(cache.rglob("*-*"))
+    for age, path in enumerate(found):
+        os.utime(path, (age, age))
+    evict(cache, sum(path.stat().st_size for path in found) - 1)
+    assert found[-1].exists() and not found[0].exists()
+
+
+def test_without_a_cache_nothing_is_kept(rows: pd.DataFrame, url: str, cache: Path) -> None:
+    walk(BatchLoader(url, rows, noisy, RANDOM, seed=3, cache_gb=0), 2)
+    assert not cache.exists()
+
+
+def test_objects_without_a_version_are_not_cached(
+    rows: pd.DataFrame, url: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RemoteFolder, "list", lambda _: {})
+    stored = RemoteFolder(url).stat("train-000000.tar")
+    assert stored is not None
+    unversioned = replace(stored, version="")
+    monkeypatch.setattr(RemoteFolder, "stat", lambda *_: unversioned)
+    walk(BatchLoader(url, rows, noisy, RANDOM, seed=3), 2)
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("reader", ["indexed", "stream"])
+def test_an_object_that_changes_while_it_is_read_is_one_line(
+    rows: pd.DataFrame,
+    url: str,
+    bucket: Bucket,
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+    reader: str,
+) -> None:
+    monkeypatch.setattr("hgld.shards.read.FETCHED_TOGETHER", 10_000)
+    client = boto3.client("s3", endpoint_url=bucket.endpoint)
+    changed: list[str] = []
+
+    def replaces(request: Request) -> None:
+        part = re.search(r"[^/?]*\.tar", request.path)
+        if part and request.method == "GET" and part[0] not in changed:
+            changed.append(part[0])
+            client.put_object(Bucket=bucket.url[5:], Key=f"set/{part[0]}", Body=bytes(10**6))
+
+    loader = BatchLoader(url, rows, noisy, IN_SHARDS, seed=3, reader=reader, cache_gb=0)  # type: ignore[arg-type]
+    proxy.fault = replaces
+    with pytest.raises(InvalidData, match=r"^s3://[^\n]*\.tar: the object was changed between "):
+        walk(loader, 20)
+
+
+def test_a_set_that_the_cache_cannot_hold_is_fetched_run_by_run(
+    shards: Path, rows: pd.DataFrame, url: str, proxy: Proxy
+) -> None:
+    asked = []
+    for size_gb in (1.0, 1e-5):
+        before = proxy.counts("GET", r"\.tar")
+        far = BatchLoader(url, rows, noisy, RANDOM, seed=3, cache_gb=size_gb)
+        assert same(walk(far, 2), walk(BatchLoader(shards, rows, noisy, RANDOM, seed=3), 2))
+        asked.append(proxy.counts("GET", r"\.tar") - before)
+    assert asked[0] <= rows["shard"].nunique() < asked[1]
+
+
+def test_threads_that_miss_the_same_range_request_it_once(
+    rows: pd.DataFrame, url: str, proxy: Proxy
+) -> None:
+    proxy.delay_s = 0.1
+    images = ShardImages(url, rows, noisy)
+    list(read_ahead(images.read_bytes, [0, 1, 0, 1]))
+    assert proxy.counts("GET", r"\.tar") == 1
+
+
+@pytest.mark.parametrize("reader", ["indexed", "stream"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(500, "InternalError"),
+        Fault(503, "SlowDown"),
+        Fault(keep=100),
+        Fault(keep=100, stall_s=2),
+    ],
+    ids=["500", "slow down", "cut", "stalled"],
+)
+def test_a_request_that_fails_once_is_repeated(
+    rows: pd.DataFrame,
+    shards: Path,
+    url: str,
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Fault,
+    reader: str,
+) -> None:
+    impatient = {"retries": {"total_max_attempts": 1}, "read_timeout": 0.5}
+    monkeypatch.setattr("hgld.storage.OPTIONS", {"s3": {"config_kwargs": impatient}})
+    seen: set[str] = set()
+
+    def first_time(request: Request) -> Fault | None:
+        own = request.path + request.headers.get("Range", "")
+        new = request.method == "GET" and ".tar" in own and own not in seen
+        seen.add(own)
+        return fault if new else None
+
+    near = walk(BatchLoader(shards, rows, noisy, IN_SHARDS, seed=3), 2)
+    proxy.fault = first_time
+    far = BatchLoader(url, rows, noisy, IN_SHARDS, seed=3, reader=reader, cache_gb=0)  # type: ignore[arg-type]
+    assert same(walk(far, 2), near)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "says"),
+    [
+        (503, "SlowDown", Resumable, r"cannot be opened \(.*\) in 2 tries; the same command"),
+        (403, "AccessDenied", HgldError, "access is not allowed"),
+        (400, "ExpiredToken", Resumable, "the credentials have expired"),
+        (403, "InvalidAccessKeyId", HgldError, "does not accept the credentials"),
+    ],
+)
+def test_what_the_server_refuses_for_good_is_one_line_without_credentials(
+    status: int,
+    code: str,
+    kind: type[HgldError],
+    says: str,
+    rows: pd.DataFrame,
+    url: str,
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hgld.storage.WAITS_S", (0.01,))
+    proxy.fault = lambda request: Fault(status, code)
+    for reader in ("indexed", "stream"):
+        with pytest.raises(kind, match=f"^s3://[^\n]*{says}[^\n]*$") as raised:
+            walk(BatchLoader(url, rows, noisy, IN_SHARDS, seed=3, reader=reader), 1)  # type: ignore[arg-type]
+        assert is_clean(str(raised.value))
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("s3://not-there-at-all/set", "the bucket does not exist"),
+        ("nonsense://host/set", "Protocol not known: nonsense"),
+    ],
+)
+def test_a_place_that_is_not_there_is_one_line(bucket: Bucket, url: str, says: str) -> None:
+    with pytest.raises(HgldError, match=f"^{url}[^\n]*{re.escape(says)}[^\n]*$"):
+        read_index(url)
+
+
+def test_a_full_disk_at_a_file_url_is_resumable(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(100_000))
+    folder = RemoteFolder(f"file://{tmp_path}/disk/set")
+    says = r"set/large: cannot be written \(No space left on device\); .* the same command resumes$"
+    with small_disk(tmp_path / "disk", 40_000) as grow:
+        with pytest.raises(Resumable, match=says):
+            folder.upload(tmp_path / "large", "large")
+        assert folder.stat("large") is None
+        grow()
+        assert folder.upload(tmp_path / "large", "large").size_bytes == 100_000

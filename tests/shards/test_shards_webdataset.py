@@ -1,0 +1,169 @@
+"""Batches through webdataset's own stages, over hgld's shards and others."""
+
+import gc
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import webdataset
+from torch.utils.data import DataLoader
+
+from hgld.errors import InvalidData, UsageError
+from hgld.shards import BatchLoader, BatchOptions, read_index
+from hgld.shards.webdataset import batches, group_by_class, write_shards
+from tests.shards.shard_world import make_world
+
+# webdataset 1.0.2 leaves the files that it reads to the garbage collector
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("world"), [6, 4, 5, 7, 3, 4, 9, 2]).export()[0]
+
+
+def flipped(image: Any) -> torch.Tensor:
+    """Pixels, mirrored by chance."""
+    pixels = torch.from_numpy(np.array(image.resize((8, 8)))).permute(2, 0, 1)
+    return pixels.flip(2) if torch.rand(()) < 0.5 else pixels
+
+
+def urls_of(folder: Path) -> list[str]:
+    return [str(path) for path in sorted(folder.glob("train-*.tar"))]
+
+
+def stream(folder: Path, **options: Any) -> Any:
+    rows = read_index(folder).query("split == 'train'").reset_index(drop=True)
+    shape = BatchOptions(3, 2, order="shards")
+    loader = BatchLoader(folder, rows, flipped, shape, seed=5, reader="stream", **options)
+    return rows, loader
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_with_an_index_its_batches_are_those_of_the_stream_reader(folder: Path, rank: int) -> None:
+    place = {"rank": rank, "world_size": 2}
+    rows, loader = stream(folder, **place)
+    pipeline = batches(urls_of(folder), 3, 2, flipped, rows=rows, seed=5, **place)
+    for _ in range(3):  # epochs
+        found, expected = list(pipeline), list(loader)
+        assert len(found) == len(expected) > 2
+        for (images, labels, keys), (i, x, numbers) in zip(found, expected, strict=True):
+            assert keys == rows["key"][numbers.tolist()].tolist()
+            assert torch.equal(labels, x) and torch.equal(images, i)
+
+
+def test_workers_share_the_batches_of_an_epoch(folder: Path) -> None:
+    rows, _ = stream(folder)
+    make = {"rows": rows, "seed": 5}
+    own = [keys for _, _, keys in batches(urls_of(folder), 3, 2, flipped, **make)]
+    loader = DataLoader(batches(urls_of(folder), 3, 2, flipped, **make), None, num_workers=2)
+    assert sorted(keys for _, _, keys in loader) == sorted(own)
+
+
+def test_without_an_index_samples_are_grouped_as_they_come(folder: Path) -> None:
+    rows, _ = stream(folder)
+    found = list(batches(urls_of(folder), 3, 2, flipped))
+    class_of = dict(zip(rows["key"], rows["level_3"], strict=True))
+    for images, labels, keys in found:
+        assert images.shape == (6, 3, 8, 8) and sorted(Counter(labels.tolist()).values()) == [2] * 3
+        assert labels.tolist() == [class_of[key] for key in keys]
+    every = [key for _, _, keys in found for key in keys]
+    assert len(every) == len(set(every)) >= 30
+
+
+@pytest.mark.parametrize("window", [0, 5])
+def test_the_stage_composes_into_any_pipeline(folder: Path, window: int) -> None:
+    whole = webdataset.WebDataset(urls_of(folder), shardshuffle=False, empty_check=False)
+    first, again = (
+        list(whole.decode("pilrgb").compose(group_by_class(2, 3, window=window))) for _ in range(2)
+    )
+    assert first and [[s["__key__"] for s in b] for b in first] == [
+        [s["__key__"] for s in b] for b in again
+    ]
+    for batch in first:
+        classes = [sample["cls"] for sample in batch]
+        assert classes == [c for c in dict.fromkeys(classes) for _ in range(3)]
+        assert len(set(classes)) == 2 and len({s["__key__"] for s in batch}) == 6
+
+
+def test_a_class_may_be_a_function_of_the_sample() -> None:
+    samples = [{"json": {"genus": f"g{n % 2}"}} for n in range(8)]
+    found = list(group_by_class(2, 2, lambda sample: sample["json"]["genus"])(samples))
+    assert [[s["json"]["genus"] for s in b] for b in found] == [["g0", "g0", "g1", "g1"]] * 2
+
+
+def test_commands_run_only_if_asked_for(folder: Path) -> None:
+    commands = [f"pipe:cat {url}" for url in urls_of(folder)]
+    with pytest.raises(UsageError, match=r"pipe:cat .* runs a command; give pipe=True"):
+        batches(commands, 3, 2, flipped)
+    with pytest.raises(UsageError, match="runs a command"):
+        batches(f" PIPE:cat {urls_of(folder)[0]}", 3, 2, flipped)
+    rows, loader = stream(folder)
+    found = batches(commands, 3, 2, flipped, rows=rows, seed=5, pipe=True)
+    assert [k for _, _, k in found] == [rows["key"][n.tolist()].tolist() for _, _, n in loader]
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize(
+    ("start", "end", "says"),
+    [
+        (0, None, r"train-000000\.tar: empty file; get the shard again"),
+        (1000, None, r"train-000000\.tar: unexpected end of data; get the shard again"),
+        (0, 100, r"train-000000\.tar: .*; get the shard again"),
+        (512, 1024, r"train-000000\.tar: key .*: the jpg is not decodable; get the shard again"),
+    ],
+)
+def test_a_damaged_shard_is_one_line(
+    folder: Path, tmp_path: Path, start: int, end: int | None, says: str, indexed: bool
+) -> None:
+    rows, _ = stream(folder)
+    urls = [shutil.copy(url, tmp_path) for url in urls_of(folder)]
+    data = Path(urls[0]).read_bytes()
+    noise = b"" if end is None else b"\x07" * (end - start) + data[end:]
+    Path(urls[0]).write_bytes(data[:start] + noise)
+    with pytest.raises(InvalidData, match=says) as caught:
+        list(batches(urls, 3, 2, flipped, rows=rows if indexed else None))
+    assert "\n" not in str(caught.value)
+    del caught
+    gc.collect()  # the open shard of webdataset, while its warning is ignored
+
+
+def test_what_does_not_fit_is_one_line(folder: Path) -> None:
+    rows, _ = stream(folder)
+    with pytest.raises(InvalidData, match="is not among the 1 URLs"):
+        batches(urls_of(folder)[0], 3, 2, flipped, rows=rows)
+    with pytest.raises(UsageError, match="0 classes of 2 images"):
+        batches(urls_of(folder), 0, 2, flipped)
+    with pytest.raises(InvalidData, match="has no member 'label'; it has jpg, json, cls"):
+        list(batches(urls_of(folder), 3, 2, flipped, label="label"))
+
+
+def test_a_json_member_is_no_class_and_a_function_reads_it(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"label 'json': a JSON member holds no class as it is"):
+        next(iter(batches(urls_of(folder), 3, 2, flipped, label="json")))
+
+    def place(sample: dict[str, Any]) -> int:
+        return int(json.loads(sample["json"])["landmark_id"])
+
+    _, labels, _ = next(iter(batches(urls_of(folder), 3, 2, flipped, label=place)))
+    assert sorted(Counter(labels.tolist()).values()) == [2, 2, 2]
+
+
+def test_shards_are_copied_through_webdatasets_writer_byte_for_byte(
+    folder: Path, tmp_path: Path
+) -> None:
+    command = f"pipe:cat > {tmp_path}/copy-%06d.tar"
+    with pytest.raises(UsageError, match="runs a command; give pipe=True"):
+        write_shards(urls_of(folder), command)
+    written = write_shards(urls_of(folder), command, pipe=True, start=3)
+    copies = sorted(tmp_path.glob("copy-*.tar"))
+    assert copies[0].name == "copy-000003.tar" and len(written) == len(copies)
+    assert [p.read_bytes() for p in copies] == [Path(u).read_bytes() for u in urls_of(folder)]
+    with pytest.raises(UsageError, match="expected one number"):
+        write_shards(urls_of(folder), f"{tmp_path}/copy.tar")
+    assert write_shards([], f"{tmp_path}/none-%d.tar") == []

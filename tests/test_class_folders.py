@@ -1,0 +1,223 @@
+"""Class sub-folders without labels become a reviewed hierarchy by the commands of a page alone."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from errno import ENOSPC
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from hgld.config import load_pipeline
+from hgld.pipeline.draft import Draft, write_draft
+
+PAGE = Path("docs/from-class-names.md")
+SMALL = {  # of what `hgld new` wrote: a run that takes seconds
+    "image_size = 96": "image_size = 32",
+    "steps = 100 ": "steps = 1 ",
+    "[publish]": "[report]\ngrid_queries = 1\nvector_figures = []\n[publish]",
+}
+WAITS = ("run", "run", "review")  # these commands end with 20: values are open
+GROUPS = {
+    "arch bridge": "bridge",
+    "bridge": "bridge",
+    "castle": "fortification",
+    "chapel": "church",
+    "church building": "church",
+    "fortress": "fortification",
+    "hill": "mountain",
+    "lake": "water",
+    "lighthouse": "tower",
+    "mountain": "mountain",
+    "reservoir": "water",
+    "waterfall": "water",
+    "windmill": "tower",
+}
+
+
+def hgld(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hgld", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def make_photos(folder: Path) -> None:
+    """The folders of the page, by its own example, of the quickstart's photos."""
+    pipeline = Path("pipelines/quickstart.toml").absolute()
+    work = folder / "work" / "quickstart"
+    made = hgld(folder, "run", str(pipeline), "--work", str(work), "--until", "clean")
+    assert made.returncode == 0, made.stderr
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+    subprocess.run([sys.executable, "-c", example], cwd=folder, check=True)
+
+
+def draw_classes(folder: Path) -> None:
+    for name in ("apple pie", "red fox"):
+        (folder / name).mkdir(parents=True)
+        for j in range(3):
+            Image.new("RGB", (40, 32), (0, 40 * j, 90)).save(folder / name / f"{j}.png")
+
+
+def shrink(file: Path) -> None:
+    text = file.read_text()
+    for line, smaller in SMALL.items():
+        assert line in text
+        text = text.replace(line, smaller)
+    file.write_text(text)
+
+
+def edit(sheet: Path, rows: pd.DataFrame) -> None:
+    rows.to_csv(sheet, index=False, encoding="utf-8-sig", lineterminator="\r\n")
+
+
+def decide(work: Path) -> None:
+    """Take every suggestion but that of the class that is none, as a person would."""
+    sheet = work / "review.csv"
+    values = pd.read_csv(sheet, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    none = values["instance_of"] == "tourist attraction"
+    values["supercategory"] = values["suggestion"].mask(none, "")
+    edit(sheet, values.assign(decision=none.map({True: "drop", False: "keep"})))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a person after the commands of the page."""
+    folder = tmp_path_factory.mktemp("person")
+    make_photos(folder)
+    text = PAGE.read_text("utf-8")
+    waits = list(WAITS)
+    for words in map(shlex.split, re.findall(r"^hgld (.*)$", text, re.M)):
+        if "--apply" in words:
+            decide(folder / "work" / "mine")
+        done = hgld(folder, *words)
+        if words[0] == "new":
+            assert done.stdout in text, done.stderr
+            shrink(folder / "mine.toml")
+        waiting = waits[:1] == words[:1] and "--apply" not in words
+        assert done.returncode == (20 if waiting else 0), (words, done.stderr)
+        del waits[:waiting]
+    return folder
+
+
+def test_the_tree_of_the_page_is_that_of_the_photos(folder: Path) -> None:
+    for name, file in re.findall(r"^  ([a-z ]+)/([0-9a-f]+\.jpg) ", PAGE.read_text("utf-8"), re.M):
+        assert min(path.name for path in (folder / "photos" / name).iterdir()) == file
+
+
+def test_each_class_has_the_reviewed_path_and_its_own_name(folder: Path) -> None:
+    rows = pd.read_csv(folder / "work" / "mine" / "hierarchy.csv")
+    paths = [tuple(json.loads(path).items()) for path in rows["path"]]
+    assert paths == [(("supercategory", group), ("class", name)) for name, group in GROUPS.items()]
+
+
+def test_the_report_and_the_release_are_of_these_classes(folder: Path) -> None:
+    work = folder / "work" / "mine"
+    assert "fortress" in (work / "report" / "report.html").read_text("utf-8")
+    labels = pd.read_csv(work / "release" / "labels.csv")
+    assert labels["class"].tolist() == list(GROUPS)
+    assert len(pd.read_csv(work / "release" / "images.csv")) == 561
+    assert len(pd.read_csv(work / "release" / "decisions.csv")) == 14
+
+
+@pytest.mark.parametrize("file", ["README.md", "LICENSE-labels.md", "croissant.json"])
+def test_the_release_names_no_landmarks(folder: Path, file: str) -> None:
+    path = folder / "work" / "mine" / "release" / file
+    text = path.read_text("utf-8").lower() if path.exists() else ""
+    assert "landmark" not in text.replace("landmark_id", "")
+
+
+def draft(tmp_path: Path, labels: str) -> subprocess.CompletedProcess[str]:
+    """`hgld new` on six images of a CSV."""
+    for i in range(6):
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8), (i, 0, 0)).save(tmp_path / "photos" / f"{i}.png")
+    (tmp_path / "photos" / "labels.csv").write_text(labels)
+    return hgld(tmp_path, "new", "photos")
+
+
+def rows(*classes: str) -> str:
+    return "".join(f"{i}.png,{name}\n" for i, name in enumerate(classes))
+
+
+def test_a_csv_with_levels_keeps_its_hierarchy(tmp_path: Path) -> None:
+    done = draft(tmp_path, "path,group,kind of bird\n" + rows(*["a,x", "a,y", "b,z"] * 2))
+    assert done.returncode == 0, done.stderr
+    pipeline = load_pipeline(tmp_path / "photos.toml")
+    assert pipeline.label.source == "folder" and pipeline.source.labels_csv == "labels.csv"
+
+
+def test_ids_of_a_csv_become_links(tmp_path: Path) -> None:
+    done = draft(tmp_path, "path,class,qid,gbif\n" + rows(*["fox,Q8332,", "cat,,2435099"] * 3))
+    assert done.returncode == 0, done.stderr
+    assert load_pipeline(tmp_path / "photos.toml").scrape.source == "items"
+    links = (tmp_path / "labels" / "photos" / "links.csv").read_text().splitlines()
+    assert sorted(links[1:]) == ["cat,,,,,2435099,,,", "fox,Q8332,,,,,,,"]
+
+
+def test_a_class_with_two_items_is_refused_with_its_row(tmp_path: Path) -> None:
+    done = draft(tmp_path, "path,class,qid\n" + rows("fox,Q1", "fox,Q2"))
+    assert done.returncode == 3
+    assert "labels.csv row 3: class 'fox' has another qid than in a row above" in done.stderr
+
+
+def test_a_second_draft_overwrites_nothing(tmp_path: Path) -> None:
+    assert draft(tmp_path, "path,class\n" + rows("fox", "cat")).returncode == 0
+    before = (tmp_path / "photos.toml").read_bytes()
+    again = hgld(tmp_path, "new", "photos")
+    assert again.returncode == 2 and "photos.toml: exists" in again.stderr
+    assert (tmp_path / "photos.toml").read_bytes() == before
+
+
+def test_a_csv_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    draft(tmp_path, "path,class\n" + rows("fox", "cat"))
+    done = hgld(tmp_path, "new", "photos/labels.csv")
+    assert done.returncode == 2
+    assert "photos/labels.csv: a file; name the folder of the images" in done.stderr
+
+
+def test_rows_whose_files_are_missing_are_named(tmp_path: Path) -> None:
+    done = draft(tmp_path, "path,class\nmissing.png,fox\n")
+    assert done.returncode == 3
+    assert "(missing.png: not in folder, no such file; labels.csv row 2)" in done.stderr
+    assert "note" not in done.stderr
+
+
+def test_a_csv_without_paths_is_left_out_with_a_note(tmp_path: Path) -> None:
+    draw_classes(tmp_path / "photos")
+    done = draft(tmp_path, "file,label\n0.png,fox\n")
+    assert done.returncode == 0
+    assert "labels.csv: no column path, so the sub-folders are the classes" in done.stderr
+
+
+def test_a_line_break_in_a_name_ends_no_comment(tmp_path: Path) -> None:
+    draw_classes(tmp_path / "two\nlines")
+    assert hgld(tmp_path, "new", "two\nlines").returncode == 0
+    assert load_pipeline(tmp_path / "two\nlines.toml").title == "two\nlines"
+
+
+def test_a_loop_of_links_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    done = hgld(tmp_path, "new", "loop")
+    assert done.returncode == 2 and "loop: no such folder" in done.stderr
+
+
+def test_a_draft_that_cannot_be_written_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, *_: object, **__: object) -> int:
+        path.touch()
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match=r"mine\.toml"):
+        write_draft(Draft("title = 1", pd.DataFrame(), ""), tmp_path / "mine.toml")
+    assert not (tmp_path / "mine.toml").exists()
+
+
+@pytest.mark.parametrize(("folder", "said"), [("nowhere", "no such folder"), (".", "no image in")])
+def test_a_folder_without_images_is_refused(tmp_path: Path, folder: str, said: str) -> None:
+    done = hgld(tmp_path, "new", folder)
+    assert done.returncode in (2, 3) and said in done.stderr

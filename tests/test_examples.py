@@ -1,0 +1,97 @@
+"""The scripts of examples/ run on the quickstart's shards and see the same batches."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from hgld.errors import UsageError
+from hgld.ranking.losses import HiMulCon
+from hgld.shards import BatchLoader, BatchOptions, read_index
+
+EXAMPLES = sorted(Path("examples").glob("*.py"))
+STEPS = 6
+pytestmark = pytest.mark.filterwarnings("ignore")  # the other packages' own
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work = tmp_path_factory.mktemp("quickstart")
+    quickstart = ["run", "pipelines/quickstart.toml", "--now", "2026-01-01", "--until", "export"]
+    command = [sys.executable, "-m", "hgld", *quickstart, "--work", str(work)]
+    subprocess.run(command, check=True, capture_output=True)
+    return work / "shards"
+
+
+def to_input(image: Any) -> torch.Tensor:
+    return torch.from_numpy(np.array(image.resize((32, 32)))).permute(2, 0, 1) / 255
+
+
+def loader_of(folder: Path) -> BatchLoader:
+    rows = read_index(folder).query("split == 'train'").reset_index(drop=True)
+    return BatchLoader(folder, rows, to_input, BatchOptions(2, 2), seed=0)
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path) -> list[float]:
+    """Losses of a plain loop."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 16))
+    optimizer, found = torch.optim.SGD(model.parameters(), 0.1), []
+    for (images, labels, _), _ in zip(loader_of(folder), range(STEPS), strict=False):
+        loss = HiMulCon(num_levels=3)(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+def main(name: str, *given: Any, **options: Any) -> Any:
+    return runpy.run_path(f"examples/{name}.py")["main"](*given, **options)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in EXAMPLES])
+def test_an_example_trains_as_a_plain_loop_does(name, folder, expected) -> None:
+    command = [sys.executable, f"examples/{name}.py", str(folder)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    printed = [line.split() for line in found.stdout.splitlines()[-STEPS:]]
+    assert [float(loss) for _, loss in printed] == pytest.approx(expected)
+
+
+def test_an_example_has_at_most_60_lines() -> None:
+    assert len(EXAMPLES) == 4
+    assert all(len(path.read_text().splitlines()) <= 60 for path in EXAMPLES)
+
+
+def test_lightning_resumes_in_the_middle_of_an_epoch(folder, expected, tmp_path: Path) -> None:
+    _, trainer = main("lightning_loop", folder, steps=2)
+    trainer.save_checkpoint(tmp_path / "model.ckpt")
+    model, _ = main("lightning_loop", folder, tmp_path / "model.ckpt")
+    assert model.losses == pytest.approx(expected[2:])
+
+
+def test_accelerate_resumes_in_the_middle_of_an_epoch(folder, expected, tmp_path: Path) -> None:
+    main("accelerate_loop", folder, steps=2, save=str(tmp_path))
+    found = main("accelerate_loop", folder, str(tmp_path), steps=STEPS - 2)
+    assert found == pytest.approx(expected[2:])
+
+
+def test_torchdata_resumes_in_the_middle_of_an_epoch(folder, expected) -> None:
+    assert main("torchdata_loop", folder, resume_at=2) == pytest.approx(expected)
+
+
+def test_a_data_loader_passes_batches_on_and_more_workers_than_one_are_refused(folder) -> None:
+    own = [rows.tolist() for _, _, rows in loader_of(folder)]
+    passed = DataLoader(loader_of(folder), batch_size=None, num_workers=1)
+    assert [rows.tolist() for _, _, rows in passed] == own
+    with pytest.raises(UsageError, match="2 workers would load all batches"):
+        list(DataLoader(loader_of(folder), batch_size=None, num_workers=2))

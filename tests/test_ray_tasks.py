@@ -1,0 +1,220 @@
+"""Tasks and the export on a Ray cluster of two nodes, one of whose workers is killed."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from hgld import ray_tasks
+from hgld.config import EvaluateOptions
+from hgld.errors import HgldError, InvalidData, Resumable
+from hgld.evaluate.embeddings import EmbeddingStore
+from hgld.evaluate.models import find_models
+from hgld.evaluate.sides import Shards
+from hgld.ray_tasks import FileRange, Reserve
+from hgld.tasks import map_tasks
+from tests.evaluate.test_spread import make_model
+from tests.made_shards import make_shards
+from tests.shards.shard_world import World, make_world
+from tests.two_nodes import descendants
+
+ray = pytest.importorskip("ray") if not os.environ.get("CI") else __import__("ray")
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 1, "num_gpus": 2, "include_dashboard": False},
+    )
+    nodes.add_node(num_cpus=1)
+    yield nodes.address
+    ray.shutdown()
+    nodes.shutdown()
+
+
+def test_a_shared_tmpdir_keeps_the_folders_of_other_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("socket.gethostname", lambda: "first")
+    monkeypatch.setattr("os.getpid", lambda: 2**30)  # no process of this machine
+    theirs = ray_tasks._own_folder("of a task of the other node")
+    monkeypatch.setattr("socket.gethostname", lambda: "second")
+    ours = ray_tasks._own_folder("of a first map")
+    assert theirs.exists() and ours.exists()
+    ray_tasks._own_folder("of a second map")
+    assert theirs.exists() and not ours.exists()
+
+
+def test_a_cluster_of_two_nodes_writes_the_same_bytes(cluster: str, tmp_path: Path) -> None:
+    world = make_world(tmp_path, [5, 17, 20, 33])
+    one, two = world.export("one")[0], world.export("two", ray=cluster)[0]
+    assert _content(one) == _content(two)
+
+
+def test_an_export_whose_worker_is_killed_ends_with_the_same_bytes(
+    cluster: str, tmp_path: Path
+) -> None:
+    world = make_world(tmp_path, [60] * 12)
+    one, _ = world.export("one", shard_megabytes=0.02)
+    killed: list[int] = []
+    killer = threading.Thread(target=_kill_a_writer, args=(tmp_path / "two", killed))
+    killer.start()
+    two, _ = world.export("two", shard_megabytes=0.02, ray=cluster)
+    killer.join()
+    assert len(killed) == 1
+    assert _content(one) == _content(two)
+
+
+def _kill_a_writer(out: Path, killed: list[int]) -> None:
+    """Kill -9 one worker of this process's own cluster once it has written some shards."""
+    end = time.monotonic() + 60
+    while len(list(out.glob("*.tar"))) < 5 and time.monotonic() < end:
+        time.sleep(0.002)
+    while not killed and not (out / "manifest.json").exists() and time.monotonic() < end:
+        for process in descendants(os.getpid()):
+            with suppress(OSError):
+                title = Path(f"/proc/{process}/cmdline").read_text()
+                if title.startswith("ray::write_or_keep") and not killed:
+                    os.kill(process, signal.SIGKILL)
+                    killed.append(process)
+
+
+def test_a_worker_killed_twice_does_not_stop_a_map(cluster: str, tmp_path: Path) -> None:
+    tasks = [(i, str(tmp_path)) for i in range(4)]
+    assert map_tasks(_die_twice, tasks, "Dying", cluster=cluster) == [0, 1, 4, 9]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_fault_in_a_task_keeps_its_one_line(cluster: str, tmp_path: Path) -> None:
+    world: World = make_world(tmp_path, [5, 17])
+    world.images["path"] = "images.tar"
+    world.images.loc[world.images.index[-1], "size_bytes"] = 10**7
+    with pytest.raises(InvalidData, match=r"^[^\n]*images\.tar: ends .* truncated[^\n]*$"):
+        world.export("out", ray=cluster)
+
+
+@dataclass(frozen=True)
+class Reverse:
+    """Write the end of a file backwards; with ``bad``, complain about the file instead."""
+
+    source: Path
+    key: Path
+    out: Path
+    bad: bool = False
+
+    def reads(self) -> list[FileRange]:
+        return [(self.source, 5, 3)]
+
+    def shares(self) -> list[Path]:
+        return [self.key]
+
+    def writes(self) -> list[Path]:
+        return [self.out]
+
+    def moved(self, place: Callable[[Path], Path]) -> Self:
+        paths = {name: place(getattr(self, name)) for name in ("source", "key", "out")}
+        return replace(self, **paths)
+
+
+def reverse(task: Reverse) -> bytes:
+    if task.bad:
+        raise InvalidData(f"{task.source}: is bad")
+    task.out.parent.mkdir(parents=True, exist_ok=True)
+    found = task.source.read_bytes()
+    task.out.write_bytes(task.key.read_bytes() + found[:4:-1])
+    return found
+
+
+def test_a_task_gets_only_the_bytes_that_it_names(cluster: str, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"01234567")
+    (tmp_path / "key").write_bytes(b"k")
+    tasks = [Reverse(tmp_path / "in", tmp_path / "key", tmp_path / "a" / str(i)) for i in range(3)]
+    assert map_tasks(reverse, tasks, "", cluster=cluster) == [bytes(5) + b"567"] * 3
+    assert [task.out.read_bytes() for task in tasks] == [b"k765"] * 3
+    with pytest.raises(InvalidData, match=f"^{tmp_path}/in: is bad$"):
+        map_tasks(reverse, [replace(tasks[0], bad=True)], "", cluster=cluster)
+
+
+def test_tasks_have_the_gpus_that_they_reserve(cluster: str) -> None:
+    one = Reserve(cpus=0.1, gpus=1)
+    assert set(map_tasks(_gpu, [0.5] * 4, "", cluster=cluster, reserve=one)) == {"0", "1"}
+    both = Reserve(cpus=0.1, gpus=2)
+    assert map_tasks(_gpu, [0], "", cluster=cluster, reserve=both) == ["0,1"]
+    none = map_tasks(_gpu, [0, 0], "", cluster=cluster)
+    assert none == ["", ""]
+    any_gpu = Reserve(cpus=0.1, gpus=None)
+    assert map_tasks(_gpu, [0], "", cluster=cluster, reserve=any_gpu)[0] in ("0", "1")
+
+
+def test_more_than_any_node_has_is_one_line_at_once(cluster: str) -> None:
+    few = (
+        r"^x: a task reserves 1 CPU, 3 GPU, but no node .*\(the largest have 1 CPU, 2 GPU\)[^\n]*$"
+    )
+    with pytest.raises(HgldError, match=few):
+        map_tasks(_gpu, [0], "x", cluster=cluster, reserve=Reserve(gpus=3))
+    with pytest.raises(HgldError, match=r"reserves 1 CPU, 9e\+03 GB of memory, but"):
+        map_tasks(_gpu, [0], "x", cluster=cluster, reserve=Reserve(memory_gb=9000))
+
+
+def test_an_embedding_asks_the_cluster_for_its_gpu(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards, run = make_shards(tmp_path), make_model(tmp_path / "model")
+    (model,) = find_models({"m": str(run)}, Path("no runs"))
+    asked: list[Reserve] = []
+    monkeypatch.setattr(
+        "hgld.evaluate.embeddings.map_tasks", lambda *_, reserve, **__: asked.append(reserve) or []
+    )
+    for options in ({}, {"device": "cpu"}, {"device": "cuda"}, {"gpus_per_task": 0.5}):
+        store = EmbeddingStore(tmp_path / "state", EvaluateOptions(ray=cluster, **options))
+        with suppress(Resumable):  # nothing was embedded
+            store.embed(model, [Shards.read(shards).side("index", "query")])
+    assert [reserve.gpus for reserve in asked] == [None, 0, 1, 0.5]
+
+
+def test_a_node_with_another_version_is_named(
+    cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hgld.ray_tasks.__version__", "9.9")
+    with pytest.raises(
+        HgldError, match=r"Ray's node \S+ has hgld 0[^ ]+, this machine has hgld 9.9"
+    ):
+        map_tasks(abs, [1], "x", cluster=cluster)
+
+
+def _gpu(seconds: float) -> str | None:
+    time.sleep(seconds)
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
+    if ray.is_initialized():
+        ray.shutdown()
+    with pytest.raises(HgldError, match=r"no Ray cluster answers at 127\.0\.0\.1:1"):
+        map_tasks(abs, [1], "Nothing", cluster="127.0.0.1:1")
+
+
+def _die_twice(task: tuple[int, str]) -> int:
+    """Square a number; the workers that first get 2 are killed."""
+    number, folder = task
+    if number == 2 and len(died := list(Path(folder).iterdir())) < 2:
+        Path(folder, str(len(died))).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(10)
+    return number**2
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.iterdir() if not p.name.startswith(".")}
