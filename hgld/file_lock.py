@@ -1,7 +1,8 @@
 """File locks between processes; a refused process is shown the owner and the time it took the lock.
 
 The kernel holds the lock (flock) and frees it when the process ends, even by SIGKILL, so a killed
-owner never blocks the next one. The text in the file only names the owner.
+owner never blocks the next one. A forked worker closes its copy of the file: it would keep the lock
+for as long as it outlives its parent, some seconds. The text in the file only names the owner.
 """
 
 import fcntl
@@ -12,6 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from time import sleep
+from typing import BinaryIO
 
 from hgld.errors import HgldError, InvalidData
 from hgld.words import single_blanks
@@ -21,6 +23,17 @@ __all__ = ["hold", "is_held"]
 TRIES, BETWEEN_TRIES_S = 5, 0.02
 
 SHOWN_BYTES = 200  # of the text in the lock's file
+
+_open: set[BinaryIO] = set()  # lock files of this process
+
+
+def _close_copies() -> None:
+    for file in _open:
+        file.close()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_close_copies)
 
 
 @contextmanager
@@ -41,7 +54,7 @@ def hold(
     """
     if path.exists() and not path.is_file():
         raise InvalidData(f"{path}: not a file; move it away")
-    with path.open("a+b", buffering=0) as file:
+    with path.open("a+b", buffering=0) as file, _closed_in_children(file):
         for _ in range(TRIES):  # retry: ``is_held`` of another process takes the lock briefly
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,6 +78,15 @@ def hold(
             yield
         finally:
             file.truncate(0)  # a folder that is shared must not name this machine
+
+
+@contextmanager
+def _closed_in_children(file: BinaryIO) -> Iterator[None]:
+    _open.add(file)
+    try:
+        yield
+    finally:
+        _open.discard(file)
 
 
 def is_held(path: Path) -> bool:

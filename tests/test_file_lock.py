@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from hgld.errors import HgldError
 from hgld.file_lock import hold
 
 HOLDER = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from hgld.file_lock import hold
 with hold(Path(sys.argv[1]), "taken"):
@@ -44,6 +45,25 @@ def test_a_killed_owner_does_not_block(tmp_path: Path) -> None:
         holder.kill()
     with hold(path, "taken"):
         assert path.read_text().startswith(f"process {os.getpid()} ")
+
+
+def test_a_worker_that_outlives_a_killed_owner_does_not_block(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    fork = "    print(os.fork(), flush=True)\n    time.sleep(60)\n"
+    command = [sys.executable, "-c", HOLDER.replace("    time.sleep(60)\n", fork), str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        _, *forks = [holder.stdout.readline() for _ in range(3)]
+        worker = max(map(int, forks))
+        with pytest.raises(HgldError, match=f"process {holder.pid} "), hold(path, "taken"):
+            pass
+        holder.kill()
+        holder.wait()
+        try:
+            with hold(path, "taken"):
+                os.kill(worker, 0)
+        finally:
+            os.kill(worker, signal.SIGKILL)
 
 
 def test_a_disk_that_takes_no_more_keeps_nobody_from_a_place(tmp_path: Path) -> None:
