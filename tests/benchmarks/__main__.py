@@ -16,10 +16,9 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib.metadata import distributions
 from pathlib import Path
 
-import numba
-import numpy as np
 import torch
 
 from hgld.ranking.levels import RelevanceWarning
@@ -98,6 +97,10 @@ PARTS: dict[str, Callable[[bool], Iterable[list[Row]]]] = {
     "libraries": lambda quick: [libraries.rows()],
     "growth": lambda quick: [gallery_growth.rows()],
 }
+PACKAGES = (
+    "torch", "numba", "numpy", "torchmetrics", "pytorch-metric-learning", "ranx", "faiss-cpu",
+    "webdataset",
+)  # fmt: skip
 USUAL = ("ranking", "shards", "store", "review", "starting", "training")
 
 
@@ -119,18 +122,18 @@ def show(row: Row) -> Row:
 
 def report(parts: Sequence[str], table: list[Row]) -> dict[str, object]:
     """The table with the commit, date, machine and versions it was measured with."""
+    versions = {found.name: found.version for found in distributions()}
     return {
         "parts": list(parts),
         "commit": commit(),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "python": sys.version.split()[0],
-        "versions": {
-            "torch": torch.__version__, "numba": numba.__version__, "numpy": np.__version__,
-        },
+        "versions": {name: versions[name] for name in PACKAGES if name in versions},
         "threads": torch.get_num_threads(),
         "rows": [{**asdict(row), "holds": row.holds} for row in table],
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -3,25 +3,45 @@
 Each pair computes one value by hgld and by another library (extra ``bench``), on one thread; the
 values must agree. A figure above 1 means that hgld is faster. ranx gets a run that is already built
 and sorted, faiss returns the first 100 images only; hgld always begins with the embeddings and
-ranks the whole gallery.
+ranks the whole gallery. Shards are read from the page cache, one image at a time.
 """
 
+import tarfile
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import numba
 import numpy as np
+import simplejpeg
 import torch
 from torch import Tensor
 
 from hgld.ranking import losses, metrics
+from hgld.shards import read_index
 from tests.benchmarks.cases import embeddings_of, fastest, labels_of
 from tests.benchmarks.measures import Row
+from tests.benchmarks.shards import make_source, open_images, webdataset_of, write_shards
 
 FIRST = 100
+Pair = tuple[Callable[[], float], Callable[[], float]]  # by hgld, by the other
 
 
-def rows(size: int = 20_000, queries: int = 64, batch: int = 1024) -> list[Row]:
-    """Four metrics, a search and a loss."""
+def rows(
+    size: int = 20_000, queries: int = 64, batch: int = 1024, samples: int = 3000
+) -> list[Row]:
+    """Metrics, a search, a loss and the reading of shards; named ``WORK, of LIBRARY``."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = []
+        pairs = _rankings(size, queries, batch) | _readings(Path(folder), samples)
+        for name, (ours, theirs) in pairs.items():
+            assert abs(ours() - theirs()) < 1e-4, (name, ours(), theirs())
+            best = fastest({"ours": ours, "theirs": theirs})
+            table.append(Row(name, best["theirs"] / best["ours"], "x", seconds=best["ours"]))
+        return table
+
+
+def _rankings(size: int, queries: int, batch: int) -> dict[str, Pair]:
     labels = labels_of(size, "2")
     vectors = embeddings_of(labels)
     chosen = torch.arange(size) % (size // queries) == 0
@@ -32,7 +52,9 @@ def rows(size: int = 20_000, queries: int = 64, batch: int = 1024) -> list[Row]:
     def own(name: str) -> Callable[[], float]:
         return lambda: metrics.evaluate(*sides, [name]).mean()[name]
 
-    pairs = {
+    return {
+        "AP, of plain numpy": (own("AP"), _numpy("AP", *sides)),
+        "H-AP, of plain numpy": (own("H-AP"), _numpy("H-AP", *sides)),
         "AP, of torchmetrics": (own("AP"), _torchmetrics(*sides)),
         "mAP@R, of pytorch-metric-learning": (own("mAP@R"), _metric_learning(*sides)),
         "AP, of ranx": (own("AP"), _ranx("map", *sides)),
@@ -45,12 +67,76 @@ def rows(size: int = 20_000, queries: int = 64, batch: int = 1024) -> list[Row]:
         ),
         "SupCon, of pytorch-metric-learning": _sup_con(vectors[:batch], labels[:batch]),
     }
-    table = []
-    for name, (ours, theirs) in pairs.items():
-        assert abs(ours() - theirs()) < 1e-4, (name, ours(), theirs())
-        best = fastest({"ours": ours, "theirs": theirs})
-        table.append(Row(name, best["theirs"] / best["ours"], "x", seconds=best["ours"]))
-    return table
+
+
+def _numpy(name: str, query: Tensor, q_labels: Tensor, gallery: Tensor, g_labels: Tensor):
+    """All queries at once: argsort, cumulative sums, Eq. 20."""
+    queries, images = query.numpy(), gallery.numpy()
+    q_classes, g_classes = q_labels.numpy(), g_labels.numpy()
+    depth = q_classes.shape[1]
+    places = np.arange(1, len(images) + 1)
+
+    def work() -> float:
+        same = q_classes[:, None, :] == g_classes  # (Q, G, L)
+        levels = np.logical_and.accumulate(same, axis=2).sum(2)
+        ranked = np.take_along_axis(levels, np.argsort(-(queries @ images.T), axis=1), 1)
+        some = ranked[(ranked == depth).any(1)] if name == "AP" else ranked
+        above = [(some >= level).cumsum(1) for level in range(1, depth + 1)]
+        if name == "AP":
+            hits = some == depth
+            return float(((above[-1] / places * hits).sum(1) / hits.sum(1)).mean())
+        counts = [(some == level).sum(1) for level in range(1, depth + 1)]
+        shares = [level / depth / np.maximum(n, 1) for level, n in enumerate(counts, 1)]
+        # min(r, s) as a sum of steps: a finer level counts more here
+        steps = np.diff([np.zeros(len(some)), *shares], axis=0)
+        relevance, h_rank = np.zeros(some.shape), np.zeros(some.shape)
+        for level, step in enumerate(steps, 1):
+            relevance += step[:, None] * (some >= level)
+            h_rank += step[:, None] * above[level - 1] * (some >= level)
+        return float(((h_rank / places).sum(1) / relevance.sum(1)).mean())
+
+    return work
+
+
+def _readings(folder: Path, samples: int) -> dict[str, Pair]:
+    shards = write_shards(folder, "shards", make_source(folder / "source", samples))
+    index, images = read_index(shards), open_images(shards)
+    files = sorted(shards.glob("*.tar"))
+    order = np.random.default_rng(0).permutation(samples).tolist()
+    tars = {file.name: tarfile.open(file) for file in files}  # noqa: SIM115 (read until the end)
+    members = {(name, m.offset_data): m for name, tar in tars.items() for m in tar.getmembers()}
+    keys = list(zip(index["shard"][order], index["offset"][order], strict=True))
+
+    def in_order() -> float:
+        return sum(len(bytes(jpeg)) for _, jpeg in images.iterate(range(samples)))
+
+    def by_tarfile() -> float:
+        total = 0
+        for file in files:
+            with tarfile.open(file) as tar:
+                jpegs = (member for member in tar if member.name.endswith(".jpg"))
+                total += sum(len(tar.extractfile(jpeg).read()) for jpeg in jpegs)
+        return total
+
+    def pixels(jpegs) -> float:
+        decode = simplejpeg.decode_jpeg
+        return sum(decode(jpeg, colorspace="RGB").nbytes for jpeg in jpegs)
+
+    return {
+        "read in order, of webdataset": (
+            in_order,
+            lambda: sum(len(sample["jpg"]) for sample in webdataset_of(files)),
+        ),
+        "read in order, of tarfile": (in_order, by_tarfile),
+        "read at random, of tarfile": (
+            lambda: sum(len(images.read_bytes(row)) for row in order),
+            lambda: sum(len(tars[at[0]].extractfile(members[at]).read()) for at in keys),
+        ),
+        "read in order and decode, of webdataset": (
+            lambda: pixels(jpeg for _, jpeg in images.iterate(range(samples))),
+            lambda: sum(sample["jpg"].nbytes for sample in webdataset_of(files, "rgb8")),
+        ),
+    }
 
 
 def _torchmetrics(query: Tensor, q_labels: Tensor, gallery: Tensor, g_labels: Tensor):
