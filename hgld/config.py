@@ -1283,7 +1283,11 @@ class Pipeline(Options):
         return not given or "train" in self.model_fields_set
 
     @model_validator(mode="after")
-    def _has_the_ancestry(self) -> Self:
+    def _has_items(self) -> Self:
+        if self.link.table is not None and self.scrape.source != "items":
+            raise ValueError(
+                'link.table needs scrape.source = "items", which asks what the classes are'
+            )
         if self.cluster.holds_together and self.scrape.source != "items":
             raise ValueError(
                 'cluster.ancestry needs scrape.source = "items", which records what is above the '

@@ -127,6 +127,20 @@ def test_no_word_is_near_a_strange_one() -> None:
     assert nearest("xyzzy", ["cluster", "seed"]) == ""
 
 
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ('link.table="items.csv"', r'link\.table needs scrape\.source = "items"'),
+        ("cluster.ancestry=2", r'cluster\.ancestry needs scrape\.source = "items"'),
+    ],
+)
+def test_options_of_items_without_items_are_refused(option: str, says: str, tmp_path: Path) -> None:
+    path = write(tmp_path, '[scrape]\nsource = "names"')
+    with pytest.raises(UsageError, match=says):
+        load_pipeline(path, [option])
+    load_pipeline(path, [option, 'scrape.source="items"', "scrape.most_hops=3"])
+
+
 def test_a_model_to_evaluate_that_no_run_trains_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     file.write_text('labels = "l"\n[train.runs.happier]\n[evaluate.models]\nmine = "run:hapier"\n')
