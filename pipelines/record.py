@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,8 @@ def record(pipeline: Path) -> Path:
 
 def pages() -> dict[Path, str]:
     """Each page with its recorded figures filled in."""
-    found = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+    files = {path.stem: json.loads(path.read_text("utf-8")) for path in RESULTS.glob("*.json")}
+    found = [files[name] for name in sorted(files)]
     results = [result for result in found if "pipeline" in result]
     blocks = {f"result {Path(r['pipeline']).stem}": result_text(r) for r in results}
     blocks |= {f"output {Path(r['pipeline']).stem}": output_text(r) for r in results}
@@ -66,13 +68,15 @@ def pages() -> dict[Path, str]:
         f"claims {n}": f"Not recorded yet: `python -m pipelines.claims {n}`.\n" for n in CLAIMS
     }
     blocks |= {f"claims {r['claims']}": claims_text(r) for r in found if "claims" in r}
-    blocks |= {f"bench {' '.join(r['parts'])}": bench_text(r) for r in found if "parts" in r}
-    blocks["gpu"] = gpu_text(json.loads((RESULTS / "bench-gpu.json").read_text("utf-8")))
+    blocks |= {n.replace("-", " ", 1): bench_text(r) for n, r in files.items() if "parts" in r}
+    machines = [files[name] for name in sorted(files) if name.startswith("bench-libraries")]
+    blocks["bench libraries"] = libraries_text(machines)
+    blocks["gpu"] = gpu_text(files["bench-gpu"])
     heads = [folder / "README.md" for folder in (ROOT, ROOT / "labels", ROOT / "pipelines")]
     pages = [*heads, *sorted(ROOT.glob("docs/*.md"))]
     texts = {path: path.read_text("utf-8") for path in pages}
-    keys = json.loads((RESULTS / "bench-keys.json").read_text("utf-8"))
-    pictures = {ROOT / "docs" / "images" / "reliability.svg": reliability_picture(keys["rows"])}
+    reliability = reliability_picture(files["bench-keys"]["rows"])
+    pictures = {ROOT / "docs" / "images" / "reliability.svg": reliability}
     pictures[ROOT / "hgld" / "templates" / "costs.json"] = costs_text()
     return {path: _fill(text, blocks) for path, text in texts.items()} | pictures
 
@@ -126,18 +130,12 @@ def result_text(result: dict[str, Any]) -> str:
     """Metrics of a run as a table, one row a model, in percent."""
     evaluation = result["evaluation"]
     metrics, models = evaluation["metrics"], evaluation["models"]
-    rows = [
-        f"| {name} | " + " | ".join(f"{100 * model['mean'][m]:.1f}" for m in metrics) + " |"
+    rows = {
+        name: {metric: f"{100 * model['mean'][metric]:.1f}" for metric in metrics}
         for name, model in models.items()
-    ]
-    lines = [
-        f"| % | {' | '.join(metrics)} |",
-        "|---|" + "---:|" * len(metrics),
-        *rows,
-        "",
-        f"{_protocol(evaluation['protocol'])} {_provenance(result)}",
-    ]
-    return "\n".join(lines) + "\n"
+    }
+    about = f"{_protocol(evaluation['protocol'])} {_provenance(result)}"
+    return f"{_table('%', rows.items())}\n\n{about}\n"
 
 
 def recipes_text() -> str:
@@ -220,44 +218,80 @@ def agreement_text(path: Path) -> str:
 def bench_text(result: dict[str, Any]) -> str:
     """What a benchmark measured, with the bounds that it is to keep.
 
-    Rows named ``TABLE: ROW: COLUMN`` are cells of tables of their own.
+    Rows named ``TABLE: ROW: COLUMN``, and losses by batch size, are cells of tables.
     """
-    cells = [row for row in result["rows"] if row["what"].count(": ") == 2]
-    others = [row for row in result["rows"] if row not in cells]
-    lines = ["| measured | | bound | |", "|---|---:|---|---|"] if others else []
-    lines += [*(_bench_row(row) for row in others), "" * bool(others)]
-    lines += _bench_tables(cells)
-    broken = [row["what"] for row in result["rows"] if not row["holds"]]
-    bounds = f"{len(broken) or 'None'} of {len(others)} miss their bound. "
-    parts = "".join(f" --part {name}" for name in result["parts"])
-    lines.append(bounds * bool(others) + f"`python -m tests.benchmarks{parts}`, ")
-    lines[-1] += f"{result['machine']}, commit {result['commit']}, {result['date']}."
-    return "\n".join(lines).lstrip("\n") + "\n"
-
-
-def _bench_tables(rows: list[dict[str, Any]]) -> list[str]:
     tables: dict[str, dict[str, dict[str, str]]] = {}
-    for row in rows:
-        table, name, column = row["what"].split(": ")
-        table += ", %" * (row["unit"] == "%")
-        value = f"{row['value']:.1f}" if row["unit"] == "%" else f"{row['value']:,.0f}"
-        tables.setdefault(table, {}).setdefault(name, {})[column] = value
-    lines = []
-    for table, named in tables.items():
-        columns = next(iter(named.values()))
-        lines += [f"| {' | '.join((table, *columns))} |", "|---|" + "---:|" * len(columns)]
-        lines += [f"| {' | '.join((name, *found.values()))} |" for name, found in named.items()]
-        lines.append("")
-    return lines
+    others = []
+    for row in result["rows"]:
+        loss = re.fullmatch(r"(.+) B=(\d+) (layout \w+|untrained) over the products", row["what"])
+        if loss:
+            rows = tables.setdefault("over the products", {})
+            cells = rows.setdefault(f"{loss[1]}, {loss[3]}", {"at most": f"{row['most']:g}"})
+            cells[f"{int(loss[2]):,}"] = _marked(f"{row['value']:.2f}", row["holds"])
+        elif row["what"].count(": ") == 2:
+            table, name, column = row["what"].split(": ")
+            table += ", %" * (row["unit"] == "%")
+            value = f"{row['value']:.1f}" if row["unit"] == "%" else f"{row['value']:,.0f}"
+            tables.setdefault(table, {}).setdefault(name, {})[column] = value
+        else:
+            value = f"{_number(row['value'])} {row['unit']}".rstrip()
+            bound = {"bound": _bound(row)} if _bound(row) else {}
+            name = row["what"].replace("  ", "- ", 1)  # a part of the row above
+            others.append((name, {"value": _marked(value, row["holds"])} | bound))
+    bounded = [row for row in result["rows"] if _bound(row)]
+    missed = sum(not row["holds"] for row in bounded)
+    bounds = f"{missed or 'None'} of {len(bounded)} miss their bound. " * bool(bounded)
+    lines = [_table("measured", others)] if others else []
+    lines += [_table(name, rows.items()) for name, rows in tables.items()]
+    return "\n\n".join([*lines, f"{bounds}{_measured(result)}\n"])
 
 
-def _bench_row(row: dict[str, Any]) -> str:
-    least, most = row["least"], row["most"]
-    bound = f"at least {least:g}" if least is not None else ""
-    bound = f"at most {most:g}" if most is not None else bound
-    mark = "" if not bound else "holds" if row["holds"] else "**missed**"
-    value = f"{row['value']:,.0f}" if abs(row["value"]) >= 1000 else f"{row['value']:.3g}"
-    return f"| {row['what']} | {value} {row['unit']} | {bound} | {mark} |"
+def libraries_text(results: list[dict[str, Any]]) -> str:
+    """Times of hgld and of other libraries; three columns for each machine."""
+    rows: dict[str, dict[str, str]] = {}
+    for number, result in enumerate(results, 1):
+        machine = f", machine {number}" * (len(results) > 1)
+        for row in result["rows"]:
+            ours, theirs = 1e3 * row["seconds"], 1e3 * row["seconds"] * row["value"]
+            rows.setdefault(row["what"].replace(", of ", ", "), {}).update({
+                f"hgld{machine}": f"{_number(ours)} ms",
+                f"other{machine}": f"{_number(theirs)} ms",
+                f"times{machine}": f"{row['value']:.1f}",
+            })  # fmt: skip
+    return "\n\n".join([_table("result, other", rows.items()), *map(_measured, results)]) + "\n"
+
+
+def _table(head: str, named: Iterable[tuple[str, dict[str, str]]]) -> str:
+    rows = list(named)
+    columns = list(dict.fromkeys(column for _, cells in rows for column in cells))
+    lines = [f"| {' | '.join((head, *columns))} |", "|---|" + "---:|" * len(columns)]
+    for name, cells in rows:
+        lines.append(f"| {' | '.join((name, *(cells.get(column, '') for column in columns)))} |")
+    return "\n".join(lines)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _marked(text: str, holds: bool) -> str:
+    return text if holds else f"**{text}**"
+
+
+def _bound(row: dict[str, Any]) -> str:
+    if row["most"] is not None:
+        return f"at most {row['most']:,g}"
+    return f"at least {row['least']:,g}" if row["least"] is not None else ""
+
+
+def _measured(result: dict[str, Any]) -> str:
+    """The command of a benchmark, and where, with what and when it ran."""
+    parts = "".join(f" --part {name}" for name in result["parts"])
+    # Files of before have no instruction set.
+    about = [result["machine"], *([result["instructions"]] if "instructions" in result else [])]
+    about += [f"Python {result['python']}", *(" ".join(v) for v in result["versions"].items())]
+    about += [f"commit {result['commit']}", result["date"]]
+    return f"`python -m tests.benchmarks{parts}`, {', '.join(about)}."
 
 
 def reliability_picture(rows: list[dict[str, Any]]) -> str:
@@ -284,17 +318,20 @@ def reliability_picture(rows: list[dict[str, Any]]) -> str:
 
 def gpu_text(result: dict[str, Any]) -> str:
     """Sup-H-AP on a GPU over three products of its similarities; the file has the other losses."""
+    rows: dict[str, dict[str, str]] = {}
+    for row in result["rows"]:
+        name, _, shape = row["what"].partition(" B=")
+        if "sup_h_ap" not in name:
+            continue
+        size, _, layout = shape.partition(" ")
+        size = f"{int(size):,}"
+        text = f"{row['ms']:.3g} ({row['ratio']:.3g} x)"
+        holds = row["most"] is None or row["ratio"] <= row["most"]
+        rows.setdefault(f"{name}, {layout}", {})[size] = _marked(text, holds)
     machine = result["machine"]
-    lines = ["| measured | ms | products, ms | ratio | bound | |", "|---|---:|---:|---:|---|---|"]
-    for row in (row for row in result["rows"] if "sup_h_ap" in row["what"]):
-        bound = f"at most {row['most']:g}" if row["most"] else ""
-        mark = "" if not bound else "holds" if row["ratio"] <= row["most"] else "**missed**"
-        times = f"{row['ms']:.3g} | {row['product_ms']:.3g} | {row['ratio']:.3g}"
-        lines.append(f"| {row['what']} | {times} | {bound} | {mark} |")
     versions = f"torch {machine['torch']}, triton {machine['triton']}"
-    lines += ["", f"`python -m tests.gpu.bench`, {machine['gpu']}, {versions}, "]
-    lines[-1] += f"commit {result['commit']}, {result['date']}."
-    return "\n".join(lines) + "\n"
+    about = f"{machine['gpu']}, {versions}, commit {result['commit']}, {result['date']}"
+    return f"{_table('ms', rows.items())}\n\n`python -m tests.gpu.bench`, {about}.\n"
 
 
 def claims_text(result: dict[str, Any]) -> str:
@@ -316,11 +353,13 @@ def claims_text(result: dict[str, Any]) -> str:
     ]
     for experiment in result["experiments"]:
         lines += ["", f"**{experiment['name']}**: {experiment['about']}.", ""]
-        lines += [f"| % | {' | '.join(experiment['metrics'])} |"]
-        lines += ["|---|" + "---:|" * len(experiment["metrics"])]
-        for name, row in experiment["rows"].items():
-            cells = [f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in row.values()]
-            lines.append(f"| {name} | {' | '.join(cells)} |")
+        rows = {
+            name: {
+                metric: f"{mean:.1f} ± {deviation:.1f}" for metric, (mean, deviation) in row.items()
+            }
+            for name, row in experiment["rows"].items()
+        }
+        lines.append(_table("%", rows.items()))
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,60 @@
+"""Tables that pipelines/record.py writes into the pages."""
+
+from typing import Any
+
+from pipelines.record import bench_text, libraries_text
+
+
+def bench(*rows: dict[str, Any], **about: Any) -> dict[str, Any]:
+    """A recorded benchmark; rows may name a value only."""
+    empty = {"unit": "x", "least": None, "most": None, "seconds": None, "holds": True}
+    return {
+        "parts": ["libraries"],
+        "commit": "abc1234",
+        "date": "2026-01-01",
+        "machine": "2 cores of A",
+        "python": "3.11.7",
+        "versions": {"torch": "2.13.0"},
+        "rows": [empty | row for row in rows],
+    } | about
+
+
+AP = {"what": "AP, of ranx", "value": 3.04, "seconds": 0.05}
+
+
+def test_libraries_of_one_machine_have_times_of_both_and_their_ratio() -> None:
+    assert libraries_text([bench(AP)]) == (
+        "| result, other | hgld | other | times |\n"
+        "|---|---:|---:|---:|\n"
+        "| AP, ranx | 50 ms | 152 ms | 3.0 |\n\n"
+        "`python -m tests.benchmarks --part libraries`, 2 cores of A, Python 3.11.7, "
+        "torch 2.13.0, commit abc1234, 2026-01-01.\n"
+    )
+
+
+def test_a_second_machine_has_columns_and_its_own_provenance() -> None:
+    second = bench({**AP, "value": 2.0, "seconds": 1.0}, machine="8 of B", instructions="AVX512")
+    head, _, row, _, one, _, two = libraries_text([bench(AP), second]).splitlines()
+    assert head.endswith(
+        "| times, machine 1 | hgld, machine 2 | other, machine 2 | times, machine 2 |"
+    )
+    assert row == "| AP, ranx | 50 ms | 152 ms | 3.0 | 1,000 ms | 2,000 ms | 2.0 |"
+    assert "2 cores of A, Python" in one and "8 of B, AVX512, Python" in two
+
+
+def test_what_one_machine_lacks_is_an_empty_cell() -> None:
+    other = {**AP, "what": "AP, of torchmetrics"}
+    rows = libraries_text([bench(AP), bench(AP, other)]).splitlines()[2:4]
+    assert rows[1] == "| AP, torchmetrics |  |  |  | 50 ms | 152 ms | 3.0 |"
+
+
+def test_losses_by_batch_size_are_one_table_and_a_missed_bound_is_bold() -> None:
+    rows = [
+        {"what": f"sup_ap B={size} layout 2 over the products", "value": value, "most": 2.5}
+        for size, value in ((512, 1.5), (1024, 2.6))
+    ]
+    rows[1]["holds"] = False
+    text = bench_text(bench(*rows, {"what": "rest", "value": 5.0}))
+    assert "| sup_ap, layout 2 | 2.5 | 1.50 | **2.60** |\n" in text
+    assert "| rest | 5 x |\n" in text
+    assert "1 of 2 miss their bound." in text
