@@ -3,6 +3,7 @@
 It imports the standard library only, so that ``hgld doctor`` can use it if a package is missing.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
@@ -11,6 +12,7 @@ __all__ = [
     "duration_text",
     "level_noun",
     "nearest",
+    "percent_text",
     "plural_text",
     "progress_text",
     "shared_text",
@@ -88,6 +90,16 @@ def progress_text(done: int, total: int | None, seconds: float = 0.0, before: in
     pace = f"{rate:,.{rate < 10:d}f}/s" if rate > 1 else f"{duration_text(1 / rate)} each"
     left = f", about {duration_text((total - done) / rate)} left" if total and total > done else ""
     return f"{text}, {pace}{left}"
+
+
+def percent_text(value: float | None, unknown: str = "–") -> str:
+    """Return a share in percent.
+
+    Example:
+        >>> percent_text(0.5), percent_text(None), percent_text(float("nan"), "-")
+        ('50.0', '–', '-')
+    """
+    return unknown if value is None or math.isnan(value) else f"{100 * value:.1f}"
 
 
 def size_text(size_bytes: float) -> str:

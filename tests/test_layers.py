@@ -26,7 +26,15 @@ LAYERS = [
         "tasks",
     },
     {"artifacts", "config", "ray_tasks", "storage"},
-    {"compiled", "errors", "lazy", "stopping", "torchvision_operators", "words"},
+    {
+        "compiled",
+        "errors",
+        "lazy",
+        "stopping",
+        "template_files",
+        "torchvision_operators",
+        "words",
+    },
 ]
 MODULES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = {"torch", "pandas", "numpy", "open_clip", "timm", "sklearn", "webdataset", "matplotlib"}

@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +18,7 @@ import typer
 from hgld.cli.arguments import AsJson, Model, Page, PipelineFile, Settings, Work, out_option
 from hgld.cli.output import print_json, progress, require_other, write_sheets, write_table
 from hgld.cli.runners import open_photos, open_workspace
-from hgld.words import count_text
+from hgld.words import count_text, percent_text
 
 if TYPE_CHECKING:
     from hgld.evaluate.compare import Comparison
@@ -30,6 +31,7 @@ __all__ = ["app"]
 NAME = 34  # columns of a metric's name
 IMAGE = 34  # columns of an image's id
 METRIC = 24  # columns of a metric's name beside many numbers
+_percent = partial(percent_text, unknown="-")
 
 
 class By(StrEnum):
@@ -530,10 +532,6 @@ def _depth(text: str) -> int | None:
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"--depth {text}: expected a number from 1, or all")
     return int(text)
-
-
-def _percent(value: float) -> str:
-    return "-" if math.isnan(value) else f"{100 * value:.1f}"
 
 
 def _write_lines(lines: Iterable[str], out: Path | None) -> None:

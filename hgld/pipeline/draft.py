@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from math import isqrt
 from pathlib import Path
 
-import jinja2
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, ITEM_IDS, Table, atomic_path, read_header
@@ -22,6 +21,7 @@ from hgld.hierarchy.link_table import read_links
 from hgld.sources.folder import collect
 from hgld.sources.tables import level_columns
 from hgld.tasks import say
+from hgld.template_files import open_templates
 from hgld.words import count_text
 
 __all__ = ["Draft", "draft_pipeline", "write_draft"]
@@ -81,19 +81,13 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
     trained = images.loc[images["split"] == "train", "landmark_id"].nunique()
     seen = f"{folder.resolve().name}: {count_text(len(counts), 'class')} by "
     seen += f"{csv or 'sub-folders'}, {count_text(len(images), 'image')}"
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("hgld"),
-        autoescape=False,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
     # A name may hold a line break, which would end a comment.
-    environment.filters["line"] = lambda text: re.sub(r"[\x00-\x1f\x7f]", " ", text)
+    templates = open_templates(
+        escaped=False, line=lambda text: re.sub(r"[\x00-\x1f\x7f]", " ", text)
+    )
     # A text of JSON is one of TOML, too; not in HTML's spelling.
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
-    text = environment.get_template("folder.toml").render(
+    templates.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
+    text = templates.get_template("folder.toml").render(
         seen=seen,
         file=file.name,
         title=folder.resolve().name,

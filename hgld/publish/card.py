@@ -6,20 +6,19 @@ first rows; the body follows the headings of "Datasheets for Datasets" (Gebru et
 
 import html
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from hgld.figures import LIGHT, Bar, draw_groups, draw_shares, draw_sunburst
 from hgld.hierarchy.decisions import Decided
 from hgld.publish.content import Group, Photos, Release, ReleaseTable
-from hgld.words import count_text, single_blanks
+from hgld.template_files import open_templates
+from hgld.words import count_text, percent_text, single_blanks
 
 __all__ = ["draw_pictures", "write_card"]
 
@@ -153,22 +152,15 @@ def _size(rows: int) -> str:
 
 
 def _write_text(template: str, path: Path, facts: Mapping[str, Any]) -> None:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("hgld"),
-        autoescape=False,  # Markdown; names are quoted by the filters
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+    templates = open_templates(
+        escaped=False,  # Markdown; names are quoted by the filters
+        quoted=partial(json.dumps, ensure_ascii=False),  # JSON's strings are valid YAML
+        cell=_cell,
+        percent=percent_text,
+        number="{:,}".format,
+        counted=count_text,
     )
-    environment.filters.update(quoted=_quoted, cell=_cell, percent=_percent, number="{:,}".format)
-    environment.filters.update(counted=count_text)
-    path.write_text(environment.get_template(template).render(**facts), encoding="utf-8")
-
-
-def _quoted(text: str) -> str:
-    """Quote any text as a YAML string; JSON's strings are valid YAML."""
-    return json.dumps(text, ensure_ascii=False)
+    path.write_text(templates.get_template(template).render(**facts), encoding="utf-8")
 
 
 def _cell(text: str) -> str:
@@ -180,10 +172,6 @@ def _cell(text: str) -> str:
     """
     plain = html.escape(single_blanks(text), quote=False)
     return re.sub(r"([|\[\]`*\\])", r"\\\1", plain)
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}"
 
 
 def draw_pictures(release: Release, folder: Path) -> list[tuple[str, str]]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 from markupsafe import Markup
 from PIL import Image
@@ -22,7 +21,8 @@ from hgld.report.galleries import (
     shorten,
 )
 from hgld.report.latex import frame_cells, frame_latex
-from hgld.words import count_text, level_noun, shared_text
+from hgld.template_files import open_templates
+from hgld.words import count_text, level_noun, percent_text, shared_text
 
 __all__ = ["render_page", "save_sheets", "save_table"]
 
@@ -45,21 +45,16 @@ def save_sheets(
 
 def render_page(template: str, **facts: Any) -> str:
     """Return a page made from a template and what it names."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("hgld"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(
+    environment = open_templates(
+        escaped=True,
         png=lambda data: Markup(f"data:image/png;base64,{b64encode(data).decode()}"),
         jpeg=_jpeg_source,
-        percent=_percent,
+        percent=percent_text,
         cells=frame_cells,
+        noun=level_noun,
+        shorten=shorten,
+        counted=count_text,
     )
-    environment.filters.update(noun=level_noun, shorten=shorten, counted=count_text)
     environment.globals.update(frame_of=frame_of, verdict_of=shared_text, note_unknown=note_unknown)
     return environment.get_template(template).render(**facts)
 
@@ -68,7 +63,3 @@ def _jpeg_source(image: Image.Image) -> Markup:
     buffer = io.BytesIO()
     image.convert("RGB").save(buffer, "JPEG", quality=82, optimize=True)
     return Markup(f"data:image/jpeg;base64,{b64encode(buffer.getvalue()).decode()}")
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"

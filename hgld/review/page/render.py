@@ -17,7 +17,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 from markupsafe import Markup
 
@@ -32,6 +31,7 @@ from hgld.review.page.photos import ReviewPhoto, captions_of, choose_images, rea
 from hgld.review.sheets import list_history
 from hgld.review.suggestions import ValueModel
 from hgld.tasks import say
+from hgld.template_files import open_templates
 from hgld.words import count_text, single_blanks
 
 __all__ = [
@@ -266,21 +266,19 @@ def fill_in(
     scripts: Sequence[str] = SCRIPTS,
 ) -> str:
     """Return a page of ``templates/review`` with its facts and scripts."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("hgld"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-    )
     names = [name for name in scripts if name != "live.js" or "live" in facts]
     script = "(() => {\n" + "\n".join(map(_read, names)) + "})();\n"
-    return environment.get_template(f"review/{template}").render(
-        title=title,
-        file=facts["file"],
-        is_live="live" in facts,
-        script=Markup(script),
-        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
-        data=Markup(_as_json(facts)),
+    return (
+        open_templates(escaped=True)
+        .get_template(f"review/{template}")
+        .render(
+            title=title,
+            file=facts["file"],
+            is_live="live" in facts,
+            script=Markup(script),
+            script_hash=b64encode(sha256(script.encode()).digest()).decode(),
+            data=Markup(_as_json(facts)),
+        )
     )
 
 
