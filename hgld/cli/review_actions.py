@@ -739,7 +739,8 @@ def render_review(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
     stage = runner.stage("review")
     read = {name: runner.read(name, stage) for name in stage.reads}
     fitted_to = ("clusters", "taxonomy", "decisions", "label_vectors", "taxonomy_vectors")
-    model = fit_decisions(*(read[n] for n in (*fitted_to, "image_vectors") if n in read))
+    also = {name: read[name] for name in ("image_vectors", "ancestry") if name in read}
+    model = fit_decisions(*(read[name] for name in fitted_to), **also)
     shown = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
     sheet = list_values(**{name: read[name] for name in (*shown, "class_labels")}, model=model)
     return _render(

@@ -1,7 +1,6 @@
 """The vectors that are clustered: of texts, photos or both; values of one ancestor share one."""
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +8,7 @@ import pandas as pd
 
 from hgld.artifacts import Vectors
 from hgld.config import ClusterOptions
+from hgld.hierarchy.ancestors import shared_ancestors
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.vector_clusters import means_of
 
@@ -74,19 +74,13 @@ def ancestor_groups(class_ids: Sequence[str], ancestry: pd.DataFrame, most_hops:
         >>> ancestor_groups(["fox", "pie", "wolf", ""], ancestry, 1).tolist()
         [0, 1, 0, 2]
     """
-    above = defaultdict[str, list[str]](list)
-    for item_id, up in zip(ancestry["item_id"], ancestry["above"], strict=True):
-        above[item_id].append(up)
-    steps = {class_id: _steps_up(class_id, above, most_hops) for class_id in {*class_ids} - {""}}
-    below = Counter(ancestor for found in steps.values() for ancestor in found)
-    keys = []
-    for row, class_id in enumerate(class_ids):
-        shared = [
-            (hops, below[ancestor], ancestor)
-            for ancestor, hops in steps.get(class_id, {}).items()
-            if below[ancestor] > 1
-        ]
-        keys.append(min(shared)[2] if shared else f"row {row}")
+    shared, below = shared_ancestors(class_ids, ancestry, most_hops)
+    keys = [
+        min((hops, below[ancestor], ancestor) for ancestor, hops in found.items())[2]
+        if found
+        else f"row {row}"
+        for row, found in enumerate(shared)
+    ]
     groups, _ = pd.factorize(np.array(keys, dtype=object))
     return groups
 
@@ -105,13 +99,3 @@ def hold_together(
     class_of = dict(zip(value_keys(values), values["class_id"], strict=True))
     groups = ancestor_groups([class_of.get(key, "") for key in vectors.ids], ancestry, most_hops)
     return replace(vectors, vectors=means_of(vectors.vectors, groups)[groups])
-
-
-def _steps_up(class_id: str, above: Mapping[str, Sequence[str]], most_hops: int) -> dict[str, int]:
-    """Ancestor -> fewest steps up to it; statements may form circles."""
-    steps, here = {class_id: 0}, [class_id]
-    for hop in range(1, most_hops + 1):
-        ups = {up for one in here for up in above.get(one, ())} - steps.keys()
-        steps |= dict.fromkeys(ups, hop)
-        here = sorted(ups)
-    return steps

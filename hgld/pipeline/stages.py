@@ -313,7 +313,10 @@ STAGES: tuple[Stage, ...] = (
             "label_vectors",
             "taxonomy_vectors",
         ),
-        also={"image_vectors": {"cluster.on": ("images", "text+images")}},
+        also={
+            "image_vectors": {"cluster.on": ("images", "text+images")},
+            "ancestry": {"scrape.source": "items"},
+        },
         writes=("review", "review_clusters", "review_taxonomy"),
         when=_FROM_WORDS,
         uses=("cluster",),  # the names of the levels

@@ -57,6 +57,7 @@ def write_sheets(
     label_vectors: Vectors | None = None,
     taxonomy_vectors: Vectors | None = None,
     image_vectors: Vectors | None = None,
+    ancestry: pd.DataFrame | None = None,
     *,
     options: ReviewOptions,
     context: StageContext,
@@ -71,8 +72,8 @@ def write_sheets(
     if not all(
         decision and decision.decides for decision in Decided(decisions).of_values(clusters)
     ):
-        vectors = label_vectors, taxonomy_vectors, image_vectors
-        model = fit_decisions(clusters, taxonomy, decisions, *vectors)
+        nearness = label_vectors, taxonomy_vectors, image_vectors, ancestry
+        model = fit_decisions(clusters, taxonomy, decisions, *nearness)
     sheet = list_values(*of_values, class_labels, model)
     return (
         guard_columns(sheet),
@@ -88,13 +89,14 @@ def fit_decisions(
     label_vectors: Vectors | None,
     taxonomy_vectors: Vectors | None,
     image_vectors: Vectors | None = None,
+    ancestry: pd.DataFrame | None = None,
 ) -> ValueModel | None:
     """Fit the model of suggestions to the decisions in force; None without vectors."""
     if label_vectors is None or taxonomy_vectors is None:
         return None
     answers = [class_of_decision(decision) for decision in Decided(decisions).of_values(clusters)]
-    vectors = label_vectors, taxonomy_vectors, image_vectors
-    return fit_model(clusters, answers, taxonomy, *vectors)
+    nearness = label_vectors, taxonomy_vectors, image_vectors, ancestry
+    return fit_model(clusters, answers, taxonomy, *nearness)
 
 
 def list_values(
@@ -246,6 +248,7 @@ def require_decisions(
     label_vectors: Vectors | None = None,
     taxonomy_vectors: Vectors | None = None,
     image_vectors: Vectors | None = None,
+    ancestry: pd.DataFrame | None = None,
     *,
     options: ReviewOptions,
     context: StageContext,

@@ -1,11 +1,12 @@
 """Suggestions for values: their name, Wikidata's classes, a model of the decisions, cluster votes.
 
 The first of these that has an answer is the suggestion. The model is the mean of a multinomial
-logistic regression on the values' vectors, with those of their photos if there are any, and of
-votes of the decided values that are near, with "drop" as a class. Regression alone answers wrongly,
-and firmly, for a value unlike all others. The names and definitions of the taxonomy are examples of
-their supercategories, so the model answers before the first decision. The review page fits the same
-model to the same vectors as decisions are made (``templates/review/model.js``).
+logistic regression on the values' vectors, with those of their photos and of their ancestors in
+Wikidata if there are any, and of votes of the decided values that are near, with "drop" as a class.
+Regression alone answers wrongly, and firmly, for a value unlike all others. The names and
+definitions of the taxonomy are examples of their supercategories, so the model answers before the
+first decision. The review page fits the same model to the same vectors as decisions are made
+(``templates/review/model.js``).
 """
 
 import re
@@ -13,16 +14,19 @@ from base64 import b64encode
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 from scipy.special import softmax
+from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.preprocessing import normalize
 
 from hgld.artifacts import Vectors
+from hgld.hierarchy.ancestors import shared_ancestors
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.columns import records
 from hgld.hierarchy.decisions import Decision
@@ -51,6 +55,7 @@ FEWEST_VOTERS = 2  # decided values that a cluster needs for a suggestion to its
 DIMENSIONS = 192
 WORDS, WORD_SHARE = 512, 0.2  # hashed words of the labels, and their length beside a vector of 1
 PHOTO_SHARE = 0.5  # length of the photos' part beside a vector of 1
+ANCESTORS, ANCESTOR_SHARE = 512, 0.4  # hashed ancestors, and their length beside a vector of 1
 TEXT_COUNT = 3.0  # decisions that a text of the taxonomy counts as
 LENGTH, CONSTANT = 10.0, 2.0  # of a vector, and of the constant beside it
 DROP_PENALTY = 3.0  # dropped values have little in common, so their class must not be learned fast
@@ -106,6 +111,7 @@ class ValueModel:
         calibration: see ``calibrate``.
         probabilities: (N, C) of each class for each value, before calibration.
         measured: (N, 5), see ``predict``.
+        above: for each value id -> name of the ancestors that it shares with others, nearest first.
     """
 
     classes: list[str]
@@ -117,6 +123,7 @@ class ValueModel:
     calibration: np.ndarray
     probabilities: np.ndarray
     measured: np.ndarray
+    above: list[dict[str, str]]
 
     @property
     def inputs(self) -> np.ndarray:
@@ -125,6 +132,8 @@ class ValueModel:
 
     def facts(self) -> dict[str, Any]:
         """The model for the page: arrays as base64 of int8 and float32."""
+        names = {item_id: name for found in self.above for item_id, name in found.items()}
+        place = {item_id: i for i, item_id in enumerate(names)}
         pack = {"values": self.values, "texts": self.texts, "weights": self.weights.astype("<f4")}
         return {
             "classes": self.classes,
@@ -137,6 +146,8 @@ class ValueModel:
             "textCount": TEXT_COUNT,
             "priorPairs": PRIOR_PAIRS,
             "calibrationSteps": CALIBRATION_STEPS,
+            "ancestors": [*names.values()],
+            "above": [[place[item_id] for item_id in found] for found in self.above if names],
             "priors": {name: right / of for name, (right, of) in PRIORS.items()},
             **{name: b64encode(part.tobytes()).decode() for name, part in pack.items()},
         }
@@ -149,12 +160,15 @@ def fit_model(
     label_vectors: Vectors,
     taxonomy_vectors: Vectors,
     image_vectors: Vectors | None = None,
+    ancestry: pd.DataFrame | None = None,
 ) -> ValueModel | None:
     """Fit the model to the class of each row of ``clusters``, empty if it is open.
 
     Its calibration is cross-validated: each decided value is predicted by a model of the others.
     None without vectors of the taxonomy. With image vectors, values are also near if their photos
-    are, and to a text of the taxonomy if one CLIP made both.
+    are, and to a text of the taxonomy if one CLIP made both. With ancestry, they are also near if
+    they share ancestors; the fewer values are below one, the more it counts. A text has the
+    ancestors of the item that is named as its supercategory or its head noun.
 
     Example:
         >>> taxonomy = pd.DataFrame({"supercategory": ["lake", "mine"], "definition": ["", ""]})
@@ -175,11 +189,14 @@ def fit_model(
     if not used or not set(keys) <= row_of.keys():
         return None
     names = [texts[taxonomy_vectors.ids[i]] for i in used]
+    used_vectors = taxonomy_vectors.vectors[used]
+    above, of_ancestors = _ancestor_part(clusters, names, ancestry)
+    of_photos = _photo_part(keys, used_vectors, label_vectors, image_vectors)
     values, of_texts, scale = _reduce(
         label_vectors.vectors[[row_of[key] for key in keys]],
-        taxonomy_vectors.vectors[used],
+        used_vectors,
         [*clusters["instance_of"], *names],
-        _photo_part(keys, taxonomy_vectors.vectors[used], label_vectors, image_vectors),
+        np.hstack([of_photos, of_ancestors]),
     )
     text_classes = np.array([class_of[name] for name in names])
     counts = np.full(len(used), TEXT_COUNT)
@@ -200,7 +217,7 @@ def fit_model(
     examples = fixed.with_decided(x[decided], of_row[decided])
     weights = fit_weights(examples, len(classes), start)
     answer = predict(x, weights, examples)
-    return ValueModel(classes, values, of_texts, fixed, scale, weights, calibration, *answer)
+    return ValueModel(classes, values, of_texts, fixed, scale, weights, calibration, *answer, above)
 
 
 def suggest(
@@ -364,18 +381,50 @@ def _photo_part(
     return PHOTO_SHARE * found
 
 
+def _ancestor_part(
+    values: pd.DataFrame, names: Sequence[str], ancestry: pd.DataFrame | None
+) -> tuple[list[dict[str, str]], np.ndarray]:
+    """Return id -> name of the shared ancestors of each value, and a part (N + T, A) of the inputs.
+
+    Args:
+        values: class_id and instance_of (N).
+        names: the supercategory of each text (T).
+        ancestry: statements above the classes; None gives no ancestors.
+    """
+    if ancestry is None:
+        return [{} for _ in range(len(values))], np.empty((len(values) + len(names), 0))
+    labels = dict(zip(ancestry["item_id"], ancestry["label"], strict=True))
+    labels |= dict(zip(values["class_id"], values["instance_of"], strict=True))
+    _, below = shared_ancestors(values["class_id"].tolist(), ancestry)
+    ordered = sorted(labels, key=lambda item_id: (below[item_id], item_id))  # of a name, the widest
+    item_of = {tuple(_words(labels[item_id])): item_id for item_id in ordered}
+    tried = ((tuple(_words(name)), (head_noun(name),) * 2) for name in names)
+    named = [next((item_of[one] for one in both if one in item_of), "") for both in tried]
+    ids = [*values["class_id"], *named]
+    shared, below = shared_ancestors(ids, ancestry)
+    total = len({*ids} - {""})
+    weights = {item_id: np.log(total / count) ** 2 for item_id, count in below.items()}
+    rows = [{item_id: weights[item_id] for item_id in found} for found in shared]
+    above = [
+        {item_id: labels.get(item_id, item_id) for item_id, weight in row.items() if weight}
+        for row in rows[: len(values)]
+    ]
+    hashed = FeatureHasher(ANCESTORS).transform(rows).toarray()
+    return above, ANCESTOR_SHARE * normalize(hashed)
+
+
 def _reduce(
-    values: np.ndarray, texts: np.ndarray, words: Sequence[str], photos: np.ndarray
+    values: np.ndarray, texts: np.ndarray, words: Sequence[str], more: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return values and texts in at most ``DIMENSIONS`` dimensions as int8, and the scale.
 
     The words of the labels are joined to the vectors: "railway bridge" must be near each "bridge";
-    so are the photos (N + T, E).
+    so are more columns (N + T, E), of photos and ancestors.
     """
     both = np.concatenate([values, texts]).astype(np.float64)
     both = normalize(both - values.mean(axis=0))
     hashed = HashingVectorizer(analyzer=_words, n_features=WORDS).transform(words).toarray()
-    both = np.hstack([both, WORD_SHARE * hashed, photos])
+    both = np.hstack([both, WORD_SHARE * hashed, more])
     counts = np.repeat([1.0, TEXT_COUNT], [len(values), len(texts)])
     _, axes = np.linalg.eigh(both.T @ (counts[:, None] * both))
     axes = axes[:, ::-1][:, :DIMENSIONS]
@@ -412,6 +461,8 @@ def _modelled(
         near = here[np.argsort(-(x[here] @ x[row]), kind="stable")[:2]]
         like = " and ".join(f"“{rows[i]['instance_of']}”" for i in near)
         reason = f"like {like}" if like else "like the name and definition"
+        shared = (n for a, n in model.above[row].items() if any(a in model.above[i] for i in near))
+        reason += "".join(f", below “{name}”" for name in islice(shared, 1))
         found.append(Suggestion(name, float(trust[row]), reason))
     return found
 

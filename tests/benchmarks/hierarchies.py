@@ -1,4 +1,4 @@
-"""Cluster the names and photos of classes whose groups are known: purity, NMI and edge F1.
+"""Cluster classes whose groups are known, by names and photos, and suggest their groups.
 
 Sets: CIFAR-100 with its twenty groups (``cifar100.csv``, the table of Krizhevsky 2009; no package
 ships it), ImageNet-1k (names and synsets from timm) with its classes' WordNet hypernyms at two
@@ -14,6 +14,10 @@ WordNet's own.
 Purity is the share of classes that are in the most frequent group of their cluster; NMI is
 scikit-learn's normalised mutual information; an edge joins two classes of one group, and edge F1
 compares the edges of clusters and groups.
+
+Suggestions are those of the review after the groups of some classes are decided, at random, with
+the names of the groups as supercategories: the share of the other classes whose suggestion by the
+model is right, mean of ``ROUNDS``.
 """
 
 import csv
@@ -38,12 +42,12 @@ from hgld.evaluate.class_photos import embed_with_photos
 from hgld.hierarchy.cluster import propose_clusters
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.decisions import Decided
-from hgld.hierarchy.embed import embed_values
+from hgld.hierarchy.embed import embed_texts, embed_values
 from hgld.hierarchy.tree_formats import read_tree
 from hgld.model.weights import package_folder
 from hgld.pipeline.lock import Workspace
 from hgld.pipeline.run import Runner
-from hgld.review.suggestions import head_noun
+from hgld.review.suggestions import fit_model, head_noun
 from hgld.words import single_blanks
 from tests.benchmarks.measures import Row
 from tests.listening import Notes
@@ -53,6 +57,8 @@ WORDNET = Path(os.environ.get("HGLD_WORDNET", "/usr/share/wordnet"))
 ENCODERS = EmbedOptions(encoder="offline:minilm", device="cpu", photos=5)
 HOPS = 2  # of cluster.ancestry: from a class to its synset, and to that one's hypernym
 DEPTHS = (6, 8)  # of WordNet, below "entity"
+ROUNDS = 10  # random choices of decided classes
+DECIDED = (0, 1, 2, 4)  # classes for each group
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,7 @@ class NamedSet:
         paths: hypernyms of each class from the root to its synset; empty if there is none.
         texts: vectors of the names.
         photos: mean embeddings of the photos of each class, if there are any.
+        labels: names of the hypernyms.
     """
 
     title: str
@@ -71,6 +78,7 @@ class NamedSet:
     paths: list[list[str]]
     texts: Vectors
     photos: Vectors | None = None
+    labels: dict[str, str] = field(default_factory=dict)
 
     @property
     def values(self) -> pd.DataFrame:
@@ -80,6 +88,15 @@ class NamedSet:
             for name in self.names
         ]
         return table_of("values", rows)
+
+    @property
+    def ancestry(self) -> pd.DataFrame:
+        """The statements above the classes, whose ids are their names."""
+        # The class is below its synset, since two classes may have the same one.
+        ways_up = [[*path, name] for name, path in zip(self.names, self.paths, strict=True) if path]
+        statements = {pair for way in ways_up for pair in pairwise(way[::-1])}
+        found = pd.DataFrame(sorted(statements), columns=["item_id", "above"])
+        return found.assign(label=found["item_id"].map(lambda item: self.labels.get(item, item)))
 
 
 @dataclass(frozen=True)
@@ -98,6 +115,11 @@ class Nouns:
                 cells = line.split()
                 senses[cells[0]] = f"n{cells[-int(cells[2])]}"
         return cls(read_tree(folder), senses)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The first lemma of each synset."""
+        return dict(self.tree.nodes(data="name"))
 
     def path(self, synset: str) -> list[str]:
         """The hypernyms from the root down to the synset itself; nothing for an empty one."""
@@ -123,7 +145,46 @@ def rows() -> list[Row]:
         for way, labels in ways(one):
             figures = zip(("purity", "NMI", "edge F1"), measure(one.groups, labels), strict=True)
             found += [Row(f"{title}: {way}: {what}", 100 * value, "%") for what, value in figures]
+        if any(one.paths):
+            found += suggestions(one, title)
     return found
+
+
+def suggestions(one: NamedSet, title: str) -> list[Row]:
+    """How many suggestions are right, without ancestry and with it."""
+    groups = sorted({*one.groups})
+    taxonomy = table_of(
+        "taxonomy", [{"supercategory": g, "kind": "", "definition": ""} for g in groups]
+    )
+    counts = [
+        count * len(groups) for count in DECIDED if count * len(groups) < 0.9 * len(one.names)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        _, texts = embed_texts(
+            one.values, taxonomy, options=ENCODERS, context=context(Path(folder))
+        )
+    ids = Vectors([*one.names], one.texts.vectors[_places(one)], {})
+    values = one.values.assign(class_id=one.names)
+    found = []
+    for way, ancestry in (("text", None), ("text and ancestry", one.ancestry)):
+        for count in counts:
+            shares = []
+            for seed in range(ROUNDS if count else 1):
+                order = np.random.default_rng(seed).permutation(len(values))
+                answers = np.array(one.groups, dtype=object)
+                answers[order[count:]] = ""
+                model = fit_model(values, answers, taxonomy, ids, texts, ancestry=ancestry)
+                assert model is not None
+                best = np.array(model.classes)[model.probabilities.argmax(axis=1)]
+                shares.append(np.mean((best == one.groups)[order[count:]]))
+            what = f"Suggestions right, {title}: {way}: {count} decided"
+            found.append(Row(what, 100 * float(np.mean(shares)), "%"))
+    return found
+
+
+def _places(one: NamedSet) -> list[int]:
+    row_of = {key: row for row, key in enumerate(one.texts.ids)}
+    return [row_of[name] for name in one.names]
 
 
 def measure(groups: Sequence[str], clusters: Sequence[int]) -> tuple[float, float, float]:
@@ -171,7 +232,8 @@ def named(title: str, names: Sequence[str], groups: Sequence[str], nouns: Nouns)
     kept = pd.DataFrame({"name": names, "group": groups}).drop_duplicates("name")
     one = NamedSet(title, kept["name"].tolist(), kept["group"].tolist(), [], Vectors([], None, {}))
     texts = embed_values(one.values, options=ENCODERS, context=context(Path()))
-    return replace(one, paths=[nouns.path(nouns.synset(name)) for name in one.names], texts=texts)
+    paths = [nouns.path(nouns.synset(name)) for name in one.names]
+    return replace(one, paths=paths, texts=texts, labels=nouns.labels)
 
 
 def context(folder: Path) -> StageContext:
@@ -221,7 +283,8 @@ def washington(nouns: Nouns) -> NamedSet:
     names = values["instance_of"].tolist()
     paths = [nouns.path(nouns.synset(name)) for name in names]
     title = "Washington's values with photos"
-    return NamedSet(title, names, [groups[name] for name in names], paths, texts, photos)
+    kept = [groups[name] for name in names]
+    return NamedSet(title, names, kept, paths, texts, photos, nouns.labels)
 
 
 def ways(one: NamedSet) -> Iterator[tuple[str, list[int]]]:
@@ -249,11 +312,7 @@ def cluster(one: NamedSet, vectors: np.ndarray | None = None, **options: Any) ->
     texts = one.texts if vectors is None else Vectors(one.names, vectors, {})
     values, photos, ancestry = one.values, one.photos if chosen.on != "text" else None, None
     if chosen.holds_together:
-        # The class is below its synset, since two classes may have the same one.
-        ways_up = [[*path, name] for name, path in zip(one.names, one.paths, strict=True) if path]
-        statements = {pair for way in ways_up for pair in pairwise(way[::-1])}
-        ancestry = pd.DataFrame(sorted(statements), columns=["item_id", "above"])
-        values = values.assign(class_id=one.names)
+        ancestry, values = one.ancestry, values.assign(class_id=one.names)
     with tempfile.TemporaryDirectory() as folder:
         clusters, _ = propose_clusters(
             values, texts, table_of("cluster_edits", []), image_vectors=photos, ancestry=ancestry,

@@ -77,13 +77,14 @@ def make_page(tables: Tables, source: Path, **options: Any) -> str:
     """The page of the tables."""
     shown = dict(tables)
     vectors = shown["label_vectors"], shown.pop("taxonomy_vectors")
+    ancestry = shown.pop("ancestry", None)
     answers = [
         row["decision"] if row["decision"] == DROP else row["supercategory"]
         for row in records(shown["sheet"])
     ]
     return render_page(
         **shown,
-        model=fit_model(shown["clusters"], answers, shown["taxonomy"], *vectors),
+        model=fit_model(shown["clusters"], answers, shown["taxonomy"], *vectors, ancestry=ancestry),
         options=ReviewOptions(**options),
         source=source,
         title="5,700 values",

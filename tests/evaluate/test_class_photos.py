@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hgld.artifacts import ARTIFACTS, Vectors
+from hgld.artifacts import ARTIFACTS, Vectors, columns_of
 from hgld.cli.review_actions import suggest_clusters, write_review_page
 from hgld.config import ClusterOptions, StageContext, load_pipeline
 from hgld.errors import (
@@ -248,8 +248,14 @@ def test_a_killed_embedding_resumes_to_the_same_bytes(folder: Path) -> None:
 FAMILIES = {"Fox": "Canid", "Tulip": "Lily plant", "Wolf": "Canid", "Snowdrop": "Lily plant"}
 
 
-def test_items_of_one_stated_ancestor_are_clustered_together(tmp_path: Path) -> None:
-    entities = {"Q100": entity("Q100", en="Canid"), "Q101": entity("Q101", en="Lily plant")}
+@pytest.fixture
+def families(tmp_path: Path) -> Path:
+    """Two animals and two plants, whose genera are below their families in a dump."""
+    entities = {
+        "Q100": entity("Q100", is_a("Q102", prop="P171"), en="Canid"),
+        "Q101": entity("Q101", is_a("Q102", prop="P171"), en="Lily plant"),
+        "Q102": entity("Q102", en="living thing"),
+    }
     for i, (name, family) in enumerate(FAMILIES.items()):
         above = {"Canid": "Q100", "Lily plant": "Q101"}[family]
         genus, species = f"Q{200 + i}", f"Q{300 + i}"
@@ -269,14 +275,39 @@ most_hops = 1
     (tmp_path / "mine.toml").write_text(text.replace('on = "images"', "ancestry = 1"))
     (tmp_path / "labels").mkdir()
     (tmp_path / "labels" / "taxonomy.csv").write_text("supercategory,kind,definition\n")
-    assert "4 values in 2 groups by ancestry.csv" in run(tmp_path)
-    assert clusters(tmp_path) == {("Fox genus", "Wolf genus"), ("Tulip genus", "Snowdrop genus")}
+    return tmp_path
+
+
+def test_items_of_one_stated_ancestor_are_clustered_together(families: Path) -> None:
+    assert "4 values in 2 groups by ancestry.csv" in run(families)
+    assert clusters(families) == {("Fox genus", "Wolf genus"), ("Tulip genus", "Snowdrop genus")}
     with pytest.raises(UsageError, match=r"--suggest goes up to 2 clusters, but 2 different"):
-        suggest_clusters(runner(tmp_path), "2:2")
+        suggest_clusters(runner(families), "2:2")
     with pytest.raises(UsageError, match=r"scrape\.most_hops = 1; set that to as many"):
-        run(tmp_path, "cluster.ancestry=2")
+        run(families, "cluster.ancestry=2")
     with pytest.raises(UsageError, match=r'needs scrape\.source = "items"'):
-        run(tmp_path, "scrape.source=names")
+        run(families, "scrape.source=names")
+
+
+def test_a_suggestion_names_the_ancestor_that_a_decided_value_shares(families: Path) -> None:
+    taxonomy = "supercategory,kind,definition\nhunter,,\ngarden,,\n"
+    (families / "labels" / "taxonomy.csv").write_text(taxonomy)
+    empty = dict.fromkeys(columns_of("decisions"), "")
+    kept = {"Q200": "hunter", "Q203": "garden"}
+    rows = [
+        {**empty, "key": key, "key_type": "qid", "decision": "keep", "supercategory": name}
+        for key, name in kept.items()
+    ]
+    pd.DataFrame(rows).to_csv(families / "labels" / "decisions.csv", index=False)
+    with pytest.raises(WaitingForReview):
+        run(families, "scrape.most_hops=3", until="review")
+    sheet = pd.read_csv(families / "work" / "review.csv").set_index("instance_of")
+    assert sheet.loc["Wolf genus", ["suggestion", "reason"]].tolist() == [
+        "hunter",
+        "like “Fox genus”, below “Canid”",
+    ]
+    page = write_review_page(runner(families, "scrape.most_hops=3"))
+    assert '"ancestors":["Canid","Lily plant"]' in page.read_text("utf-8")
 
 
 def test_suggestions_and_the_page_use_the_vectors_of_the_clusters(folder: Path) -> None:

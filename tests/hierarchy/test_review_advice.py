@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hgld.artifacts import Vectors
@@ -111,6 +112,31 @@ def test_the_page_suggests_what_the_sheet_would_after_the_same_decisions(
         if label.casefold() not in names:
             shown = page.text_content(f"#row-{number} .fate")
             assert shown == f"{wanted_of[sheet['key'].iloc[number]]} ?"
+
+
+def test_the_page_names_the_ancestor_shared_with_a_decided_value(
+    chromium: "Browser", tables: dict[str, Any], tmp_path: Path
+) -> None:
+    names = {name.casefold() for name in tables["taxonomy"]["supercategory"]}
+    labels, keys = (tables["sheet"][name].tolist() for name in ("instance_of", "key"))
+    number = next(i for i, label in enumerate(labels) if i > 1 and label.casefold() not in names)
+    above = {keys[0]: "X1", keys[number]: "X1", "X1": "X2", keys[40]: "X2"}
+    ancestry = pd.DataFrame(
+        [{"item_id": one, "above": up, "label": "hollow"} for one, up in above.items()]
+    )
+    file = tmp_path / "review.html"
+    file.write_text(make_page({**tables, "ancestry": ancestry}, tmp_path), encoding="utf-8")
+    with chromium.new_page() as view:
+        view.goto(file.as_uri())
+        fitted(view, 1)
+        name = (view.text_content(f"#row-{number} .fate") or "").removesuffix(" ?")
+        view.keyboard.press("m")
+        view.keyboard.type(name)
+        view.keyboard.press("Enter")
+        fitted(view, 2)
+        view.click(f"#row-{number}")
+        shown = view.text_content("#panel") or ""
+        assert f"like “{labels[0]}”, below “hollow”" in shown
 
 
 def test_a_digit_chooses_one_of_the_likeliest(page: "Page") -> None:

@@ -89,6 +89,38 @@ def test_the_name_and_wikidata_take_precedence_over_the_model() -> None:
     assert found[1].reason == "its class in Wikidata is below mine (2)"
 
 
+def below_an_ancestor(ancestry: list[tuple[str, str, str]], **words: str) -> list[str]:
+    """Suggestion and reason of "thing", whose text is as near to lakes as to mines.
+
+    ``ancestry`` is item_id, above and label of each statement.
+    """
+    values = VALUES[VALUES["instance_of"].isin(["pond", "pit", "thing"])]
+    values = values.assign(class_id=values["instance_of"])
+    in_force = [d for d, label in zip(decided(**words), LABELS, strict=True) if label in words]
+    in_force = [*in_force, *[None] * (3 - len(in_force))]
+    vectors, texts = (
+        Vectors(ids, np.eye(3)[: len(ids)], {}) for ids in (values["class_id"].tolist(), TEXTS.ids)
+    )
+    above = pd.DataFrame(ancestry, columns=["item_id", "above", "label"])
+    answers = [class_of_decision(d) for d in in_force]
+    model = fit_model(values, answers, TAXONOMY, vectors, texts, ancestry=above)
+    found = suggest(values, in_force, KINDS, NO_HINTS, model)[2]
+    return [found.name, found.reason]
+
+
+@pytest.mark.parametrize(("voter", "name"), [("pond", "lake"), ("pit", "mine")])
+def test_a_decided_value_votes_for_values_below_the_same_ancestor(voter: str, name: str) -> None:
+    ancestry = [("thing", "Q1", ""), (voter, "Q1", ""), ("Q1", "Q2", "hollow")]
+    found = below_an_ancestor(ancestry, pond="lake", pit="mine")
+    assert found == [name, f"like “{voter}”, below “hollow”"]
+
+
+@pytest.mark.parametrize("name", ["lake", "mine"])
+def test_an_item_named_as_a_supercategory_counts_for_values_below_it(name: str) -> None:
+    ancestry = [("thing", "Q1", ""), ("Q1", "Q2", f"{name}s"), ("pond", "Q3", "")]
+    assert below_an_ancestor(ancestry) == [name, "like the name and definition"]
+
+
 def test_the_weights_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suggestions, "DROP_PENALTY", 1.0)
     rng = np.random.default_rng(0)

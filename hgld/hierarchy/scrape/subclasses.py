@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from hgld.artifacts import atomic_path
 from hgld.config import ScrapeOptions
+from hgld.hierarchy.ancestors import steps_up
 from hgld.hierarchy.scrape.answers import (
     LANGUAGES,
     LookUp,
@@ -203,14 +204,10 @@ def steps_to(ends: Collection[str], class_id: str, graph: Graph, most_hops: int)
         >>> steps_to({"Q2", "Q3"}, "Q1", graph, 8)
         {'Q2': 1}
     """
-    reached: dict[str, int] = {}
-    seen, here = {class_id}, [class_id]
-    for hop in range(most_hops + 1):
-        reached |= {one: hop for one in here if one in ends}
-        ways = [graph[one].above for one in here if one not in ends and one in graph]
-        here = list(dict.fromkeys(up for above in ways for up in above if up not in seen))
-        seen.update(here)
-    return reached
+    steps = steps_up(
+        class_id, lambda one: graph[one].above if one in graph else (), most_hops, ends
+    )
+    return {end: hops for end, hops in steps.items() if end in ends}
 
 
 def read_superclasses(

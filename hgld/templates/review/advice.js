@@ -9,6 +9,7 @@ function readModel(facts) {
   const inputs = new Map(inputsOf(facts.values, facts).map((x, i) => [rows[facts.rows[i]], x]));
   return {
     ...facts, inputs,
+    above: new Map(facts.above.map((found, i) => [rows[facts.rows[i]], found])), // nearest first
     texts: inputsOf(facts.texts, facts),
     examples: null, // of the last fit
     weights: Float64Array.from(new Float32Array(numbersOf(facts.weights))),
@@ -91,8 +92,8 @@ async function refit(fits = true) {
       if (answerOf(row)) continue;
       const found = predict(x, model.weights, classes, examples, model.length);
       const near = found.near.filter((e) => e >= model.texts.length).slice(0, 2)
-        .map((e) => `“${decided[e - model.texts.length].label}”`);
-      const reason = near.length ? `like ${near.join(" and ")}` : "like the name and definition";
+        .map((e) => decided[e - model.texts.length]);
+      const reason = reasonOf(row, near);
       const probability = trustOf(found.measured, calibration);
       const { best, measured } = found;
       advice.set(row, { name: model.classes[best], probability, reason, measured });
@@ -106,6 +107,14 @@ async function refit(fits = true) {
   } catch (stopped) {
     if (stopped !== breather) throw stopped; // a newer fit took over
   }
+}
+
+// Why: the decided values that are most like the row, and the nearest ancestor shared with them.
+function reasonOf(row, near) {
+  if (!near.length) return "like the name and definition";
+  const shared = model.above.get(row)?.find((one) => near.some((other) => model.above.get(other).includes(one)));
+  const below = shared === undefined ? "" : `, below “${model.ancestors[shared]}”`;
+  return `like ${near.map(({ label }) => `“${label}”`).join(" and ")}${below}`;
 }
 
 // Takes in whether the suggestions of values decided since the last fit were right.
