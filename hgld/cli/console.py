@@ -190,7 +190,14 @@ class Printer:
 
     def finished(self, summary: Summary) -> None:
         """Print how many rows came in, went on and were dropped."""
-        self.console.print(f"{summary.stage:<9} {_counts(summary)}{summary.seconds:.1f} s")
+        counts, unit = "", summary.unit
+        if summary.came_in is not None:
+            counts = f"{summary.came_in:,} {unit} in, {summary.went_on:,} out, "
+            counts += f"{summary.dropped:,} dropped, "
+        elif unit:
+            dropped = f", {summary.dropped:,} dropped" if summary.dropped else ""
+            counts = f"{summary.went_on:,} {unit}{dropped}, "
+        self.console.print(f"{summary.stage:<9} {counts}{summary.seconds:.1f} s")
 
     def fresh(self, stage: Stage) -> None:
         """Print that there is nothing to do."""
@@ -199,13 +206,3 @@ class Printer:
     def notice(self, text: str) -> None:
         """Print a note."""
         show_note(text)
-
-
-def _counts(summary: Summary) -> str:
-    if summary.came_in is None:
-        dropped = f", {summary.dropped:,} dropped" if summary.dropped else ""
-        return f"{summary.went_on:,} {summary.unit}{dropped}, " if summary.unit else ""
-    return (
-        f"{summary.came_in:,} {summary.unit} in, {summary.went_on:,} out, "
-        f"{summary.dropped:,} dropped, "
-    )

@@ -230,7 +230,10 @@ def suspects(
     for title, table, key in (("image", images, "image_id"), ("class", classes, "landmark_id")):
         typer.echo(f"{title:<18}{'score':>6}  {'path':<26}{'elsewhere':<26}".rstrip())
         for row in table.head(rows).to_dict("records"):
-            paths = "".join(f"{_tail(row.get(name, ''))}  " for name in ("path", "elsewhere"))
+            paths = ""
+            for path in (row.get("path", ""), row.get("elsewhere", "")):
+                end = path if len(path) <= PATH else "…" + path[1 - PATH :]
+                paths += f"{end:<{PATH}}  "
             typer.echo(f"{str(row[key])[-17:]:<18}{row['score']:>6.2f}  {paths}".rstrip())
         typer.echo("")
     typer.echo(f"{len(images):,} images, {len(classes):,} classes")
@@ -257,11 +260,6 @@ def _photo_rows(images: "pd.DataFrame", count: int) -> "list[PhotoRow]":
         )
         for row in images.head(count).to_dict("records")
     ]
-
-
-def _tail(path: str) -> str:
-    """Return the end of a label path, cut to its column."""
-    return f"{path if len(path) <= PATH else '…' + path[1 - PATH :]:<{PATH}}"
 
 
 def _check_split(split: str) -> None:

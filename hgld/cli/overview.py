@@ -6,7 +6,6 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -20,14 +19,14 @@ from hgld.pipeline.plan import Plan, estimate_fetch, find_disks, foresee
 from hgld.pipeline.run import Runner
 from hgld.pipeline.running import read_running
 from hgld.pipeline.stages import Stage, load_function
-from hgld.words import count_text, duration_text, size_text
+from hgld.words import count_text, duration_text, percent_text, size_text
 
 __all__ = ["plan_facts", "print_estimate", "print_outcome", "print_plan", "print_status"]
 
 
 def print_status(runner: Runner, as_json: bool) -> None:
     """Print the state of every stage, and why."""
-    foreseen = list(_with_running(_with_gates(runner), runner.workspace.work))
+    foreseen = list(_judge_now(runner))
     if as_json:
         rows = {s.name: {"state": f.state, "reasons": list(f.reasons)} for s, f in foreseen}
         print(json.dumps(rows, indent=1))
@@ -37,25 +36,18 @@ def print_status(runner: Runner, as_json: bool) -> None:
         print_wrapped(f"{stage.name:<9} {freshness.state:<8} {reasons}".rstrip(), 19)
 
 
-def _with_gates(runner: Runner) -> Iterator[tuple[Stage, Freshness]]:
-    """Yield the states; a fresh stage whose gate is closed waits for a person."""
+def _judge_now(runner: Runner) -> Iterator[tuple[Stage, Freshness]]:
+    """Yield the states: another process runs a stage, or a fresh one waits for a person."""
+    running = read_running(runner.workspace.work)
     for stage, now in foresee(runner.judge_all()):
+        if running is not None and stage.name == running.stage:
+            yield stage, Freshness("running", (running.describe(),), now.edited)
+            continue
         try:
             waits = runner.waits_for(stage) if now.state == "fresh" else ""
         except HgldError as error:
             waits = str(error)  # a file of the labels is damaged
         yield stage, Freshness("waiting", (waits,), now.edited) if waits else now
-
-
-def _with_running(
-    judged: Iterable[tuple[Stage, Freshness]], work: Path
-) -> Iterator[tuple[Stage, Freshness]]:
-    """Replace the state of the stage that another process runs by its progress."""
-    running = read_running(work)
-    for stage, now in judged:
-        if running is not None and stage.name == running.stage:
-            now = Freshness("running", (running.describe(),), now.edited)
-        yield stage, now
 
 
 def print_plan(plan: Plan) -> None:
@@ -199,12 +191,12 @@ def _metrics_table(evaluation: dict[str, Any]) -> Table:
     for name in runs:
         table.add_column(name, justify="right")
     for metric in evaluation["metrics"]:
-        table.add_row(metric, *(_mean_in_percent(run, metric) for run in runs.values()))
+        cells = []
+        for run in runs.values():
+            mean = run["mean"].get(metric)
+            spread = (
+                f" ± {100 * run['std'][metric]:.1f}" if "std" in run and mean is not None else ""
+            )
+            cells.append(percent_text(mean, "-") + spread)
+        table.add_row(metric, *cells)
     return table
-
-
-def _mean_in_percent(run: dict[str, Any], metric: str) -> str:
-    mean = run["mean"].get(metric)
-    if mean is None:
-        return "-"
-    return f"{100 * mean:.1f}" + (f" ± {100 * run['std'][metric]:.1f}" if "std" in run else "")

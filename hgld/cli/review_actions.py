@@ -3,7 +3,7 @@
 Each action holds the lock of the work folder, so that no sheet is read while a stage writes it.
 Decisions and edits of clusters are only appended: their files keep every row and column. Several
 work folders may share them, so an action that appends also locks the labels folder, from reading
-to writing.
+to writing. What loads scikit-learn is imported by the actions that need it.
 """
 
 import shutil
@@ -32,18 +32,28 @@ from hgld.cli.output import write_table
 from hgld.config import KIND_SEPARATOR
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.file_lock import hold
+from hgld.hierarchy.clean import value_keys
 from hgld.pipeline.edits import copy_beside
 from hgld.pipeline.lock import judge
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage, load_function
+from hgld.review import undo
+from hgld.review.comments import append_comments, read_comments, threads_of
+from hgld.review.entries import Entry, entry_of, find_entry, is_taken_back
+from hgld.review.entries import list_entries as entries_of
+from hgld.review.spreadsheet import Sheet, read_files, read_sheets
+from hgld.review.taxonomy import (
+    EDITED,
+    Taxonomy,
+    TaxonomyEdit,
+    present_names,
+    read_taxonomy_edits,
+)
 from hgld.words import nearest, single_blanks
 
 if TYPE_CHECKING:
     from hgld.artifacts import Vectors
     from hgld.review.apply import Applied
-    from hgld.review.entries import Entry
-    from hgld.review.spreadsheet import Sheet
-    from hgld.review.taxonomy import Taxonomy, TaxonomyEdit
 
 __all__ = [
     "PAGE_READS",
@@ -61,7 +71,6 @@ __all__ = [
     "proposed_edits",
     "read_taxonomy",
     "read_threads",
-    "redo_decisions",
     "render_link_page",
     "render_review",
     "save_choices",
@@ -111,24 +120,25 @@ def apply_review(
         InvalidData: all faults of all sheets, doubtful decisions, or more changes than
             ``review.largest_change``; nothing was applied.
     """
+    from hgld.review.apply import require_few_changes
+
     stage, workspace = runner.stage("review"), runner.workspace
     with runner.alone():
         before = runner.lock.hashes(stage.writes, workspace)  # taken before the sheets are read
         paths = sheets or _edited_sheets(runner, stage)
         with _labels_held(runner):
-            files = load_function("hgld.review.spreadsheet:read_files")(paths)
+            files = read_files(paths)
             applied, decisions, edits, taxonomy = _apply_files(runner, files, who, sure)
             if not sure:
-                require = load_function("hgld.review.apply:require_few_changes")
-                require(applied.changes, decisions, workspace.pipeline.review.largest_change)
+                largest = workspace.pipeline.review.largest_change
+                require_few_changes(applied.changes, decisions, largest)
             reasons = judge(runner.stage("cluster"), runner.lock, workspace).reasons
             if taxonomy is not None:
                 counts = _write_taxonomy(runner, taxonomy, who)
                 runner.listener.notice(f"the taxonomy is edited: {edited_words(counts)}")
             _append(runner, "decisions", decisions, applied.decisions)
             edited = _append(runner, "cluster_edits", edits, applied.cluster_edits)
-            comments = load_function("hgld.review.comments:read_comments")
-            _comment(runner, comments(chain.from_iterable(files.values())), who)
+            _comment(runner, read_comments(chain.from_iterable(files.values())), who)
         done = [path.resolve() for path in paths]
         for name in stage.writes:
             if workspace.path(name).resolve() in done:
@@ -157,7 +167,7 @@ def apply_link_sheet(runner: Runner, who: str, path: Path | None = None) -> int:
     own = workspace.path("link_review")
     with runner.alone():
         before = runner.lock.hashes(stage.writes, workspace)
-        (sheet,) = load_function("hgld.review.spreadsheet:read_sheets")(path or own)
+        (sheet,) = read_sheets(path or own)
         sheet.require(("name", "qid"))
         rows = [(row.number, row.cells) for row in sheet.rows]
         added = save_links(runner, rows, who, path or own)
@@ -201,8 +211,10 @@ def _write_page(runner: Runner, name: str, render: Callable[[Runner], str]) -> P
 
 def render_link_page(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
     """Return the page of links; ``live`` is for the page of a server."""
+    from hgld.review.page.links import render_links
+
     workspace = runner.workspace
-    page: str = load_function("hgld.review.page.links:render_links")(
+    return render_links(
         runner.read("link_review", runner.stage("link")),
         link_photos(runner),
         options=workspace.pipeline.review,
@@ -211,21 +223,20 @@ def render_link_page(runner: Runner, live: Mapping[str, Any] | None = None) -> s
         command=f"hgld link {workspace.words} --apply link_review.csv",
         live=live,
     )
-    return page
 
 
 def link_photos(runner: Runner) -> pd.DataFrame:
     """Return the photos of the page of links: those that the pipeline would export, by class."""
     from hgld.artifacts.cells import unguard
+    from hgld.review.page.links import photos_of_classes
 
     landmarks = runner.read("landmarks", runner.stage("link"))
     names = runner.read("link_review", runner.stage("link"))["name"].map(unguard)
-    chosen: pd.DataFrame = load_function("hgld.review.page.links:photos_of_classes")(
+    return photos_of_classes(
         landmarks[landmarks["name"].isin(names)],
         shown_images(runner),
         per_class=runner.workspace.pipeline.review.page_photos,
     )
-    return chosen
 
 
 def preview_review(
@@ -239,7 +250,6 @@ def preview_review(
         InvalidData: all faults of all sheets, or doubtful decisions.
     """
     from hgld.review.apply import describe_changes, require_few_changes
-    from hgld.review.spreadsheet import read_files
 
     with runner.alone():
         paths = sheets or _edited_sheets(runner, runner.stage("review"))
@@ -258,12 +268,14 @@ def preview_review(
 
 
 def _apply_files(
-    runner: Runner, files: "Mapping[Path, Sequence[Sheet]]", who: str, sure: bool
+    runner: Runner, files: Mapping[Path, Sequence[Sheet]], who: str, sure: bool
 ) -> "tuple[Applied, pd.DataFrame, pd.DataFrame, Taxonomy | None]":
     """Return the sheets as applied, the decisions and edits of clusters before, and the taxonomy.
 
     The taxonomy is None unless a sheet edits it; the decisions that follow it count as before.
     """
+    from hgld.review.apply import apply_sheets
+
     names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits", "class_hints")
     inputs = [runner.read(name, runner.stage("review")) for name in names]
     inputs[1] = _vectors_of_clusters(runner, inputs[1])
@@ -272,8 +284,7 @@ def _apply_files(
         rows = _taxonomy_rows(runner, taxonomy, who)["decisions"]
         inputs[2] = taxonomy.table
         inputs[3] = pd.concat([inputs[3], rows], ignore_index=True)
-    apply = load_function("hgld.review.apply:apply_sheets")
-    applied = apply(files, *inputs, who=who, when=runner.now, sure=sure)
+    applied = apply_sheets(files, *inputs, who=who, when=runner.now, sure=sure)
     return applied, inputs[3], inputs[4], taxonomy
 
 
@@ -294,13 +305,15 @@ def save_choices(
     Raises:
         InvalidData: all faults of all choices; nothing was added.
     """
+    from hgld.review.apply import apply_choices
+
     stage = runner.stage("review")
     names = ("clusters", "taxonomy", "decisions", "cluster_edits", "class_hints")
     with _labels_held(runner):
         inputs = [runner.read(name, stage) for name in names]
-        apply = load_function("hgld.review.apply:apply_choices")
-        signed = {"who": who, "when": runner.now, "source": source, "sitting": sitting}
-        applied: Applied = apply(choices, *inputs, **signed)
+        applied = apply_choices(
+            choices, *inputs, who=who, when=runner.now, source=source, sitting=sitting
+        )
         _append(runner, "decisions", inputs[2], applied.decisions)
     return applied
 
@@ -311,7 +324,7 @@ def add_comment(runner: Runner, key: str, text: str, who: str) -> None:
     Raises:
         UsageError: the sheet has no such value, or the text is empty.
     """
-    known = load_function("hgld.hierarchy.clean:value_keys")(_clusters(runner)).tolist()
+    known = value_keys(_clusters(runner)).tolist()
     if key not in known:
         raise UsageError(f"no value {key} in clusters.csv{nearest(key, known)}")
     if not text.strip():
@@ -323,15 +336,13 @@ def add_comment(runner: Runner, key: str, text: str, who: str) -> None:
 def _comment(runner: Runner, said: Sequence[tuple[str, str]], who: str) -> None:
     if said:
         before = runner.read("comments", runner.stage("review"))
-        append = load_function("hgld.review.comments:append_comments")
-        _append(runner, "comments", before, append(before, said, who=who, when=runner.now))
+        after = append_comments(before, said, who=who, when=runner.now)
+        _append(runner, "comments", before, after)
 
 
 def read_threads(runner: Runner) -> dict[str, list[list[str]]]:
     """Return value key -> who, when and text of each comment, oldest first."""
-    comments = runner.read("comments", runner.stage("review"))
-    threads: dict[str, list[list[str]]] = load_function("hgld.review.comments:threads_of")(comments)
-    return threads
+    return threads_of(runner.read("comments", runner.stage("review")))
 
 
 def undo_saved(runner: Runner, entry: str, rows: Sequence[str], who: str) -> list[str] | None:
@@ -347,8 +358,6 @@ def undo_saved(runner: Runner, entry: str, rows: Sequence[str], who: str) -> lis
         rows: ids of its decisions; of all of the entry without any.
         who: name that signs the undo.
     """
-    from hgld.review.entries import find_entry, is_taken_back
-
     entries = list_entries(runner)
     if (asked := find_entry(entries, entry)).cells:
         return None if is_taken_back(asked, entries) else undo_entry(runner, entry, who, "")[1]
@@ -358,15 +367,15 @@ def undo_saved(runner: Runner, entry: str, rows: Sequence[str], who: str) -> lis
         return _take_back(runner, replace(found, rows=part), who, "")
 
 
-def _take_back(runner: Runner, entry: "Entry", who: str, why: str) -> list[str]:
+def _take_back(runner: Runner, entry: Entry, who: str, why: str) -> list[str]:
     """Take back the decisions and edits of clusters of an entry; return what stays."""
     stage = runner.stage("review")
-    tables = [runner.read(name, stage) for name in LOGGED[:2]]
-    undo = load_function("hgld.review.undo:undo_entry")
-    signed = {"who": who, "when": runner.now, "why": why, "names": _present_names(runner)}
-    undone = undo(*tables, _clusters(runner), entry, **signed)
-    _append(runner, "decisions", tables[0], undone.decisions)
-    _append(runner, "cluster_edits", tables[1], undone.cluster_edits)
+    decisions, edits = (runner.read(name, stage) for name in LOGGED[:2])
+    signed: dict[str, Any] = {"who": who, "when": runner.now, "why": why}
+    names = _present_names(runner)
+    undone = undo.undo_entry(decisions, edits, _clusters(runner), entry, names=names, **signed)
+    _append(runner, "decisions", decisions, undone.decisions)
+    _append(runner, "cluster_edits", edits, undone.cluster_edits)
     return list(undone.left)
 
 
@@ -407,38 +416,28 @@ def _following(runner: Runner, rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(follows=next((entry.id for entry in list_entries(runner)[::-1]), ""))
 
 
-def undo_decisions(runner: Runner, keys: Sequence[str], who: str, why: str) -> None:
-    """Append, for each value, the decision that held before its last one."""
-    _change_decisions(runner, "undo_decisions", keys, who, why)
-
-
-def redo_decisions(runner: Runner, keys: Sequence[str], who: str, why: str) -> None:
-    """Append, for each value, the decision that its last undo took back."""
-    _change_decisions(runner, "redo_decisions", keys, who, why)
-
-
-def _change_decisions(
-    runner: Runner, function: str, keys: Sequence[str], who: str, why: str
+def undo_decisions(
+    runner: Runner, keys: Sequence[str], who: str, why: str, redo: bool = False
 ) -> None:
+    """Append, for each value, the decision before its last one, or the one its last undo undid."""
     with runner.alone(), _labels_held(runner):
         decisions = runner.read("decisions", runner.stage("review"))
-        change = load_function(f"hgld.review.undo:{function}")
-        signed = {"who": who, "when": runner.now, "why": why, "names": _present_names(runner)}
+        change = undo.redo_decisions if redo else undo.undo_decisions
+        signed: dict[str, Any] = {"who": who, "when": runner.now, "why": why}
+        signed["names"] = _present_names(runner)
         after = change(decisions, _clusters(runner), keys, **signed)
         _append(runner, "decisions", decisions, after)
 
 
-def list_entries(runner: Runner) -> "list[Entry]":
+def list_entries(runner: Runner) -> list[Entry]:
     """Return the entries of the log: all applies, saves and undos of the labels folder."""
     stage = runner.stage("review")
-    tables = [runner.read(name, stage) for name in LOGGED]
-    entries: list[Entry] = load_function("hgld.review.entries:list_entries")(*tables)
-    return entries
+    return entries_of(*(runner.read(name, stage) for name in LOGGED))
 
 
 def undo_entry(
     runner: Runner, asked: str, who: str, why: str, redo: bool = False
-) -> "tuple[Entry, list[str]]":
+) -> tuple[Entry, list[str]]:
     """Take an entry back; return it, and what was changed since and stays.
 
     Args:
@@ -452,9 +451,6 @@ def undo_entry(
         UsageError: there is no such entry, or it is no undo where one is needed.
         InvalidData: nothing of it is in force.
     """
-    from hgld.review.entries import find_entry
-    from hgld.review.undo import find_undo
-
     stage = runner.stage("review")
     with runner.alone(), _labels_held(runner):
         entries = list_entries(runner)
@@ -463,7 +459,7 @@ def undo_entry(
         else:
             decisions, edits = (runner.read(name, stage) for name in LOGGED[:2])
             names = _present_names(runner)
-            entry = find_undo(decisions, edits, _clusters(runner), entries, names)
+            entry = undo.find_undo(decisions, edits, _clusters(runner), entries, names)
         if redo and entry.source != "undo":
             raise UsageError(f"entry {entry.number} ({entry.id}) is no undo; `hgld reviews undo`")
         if entry.cells:
@@ -492,11 +488,10 @@ def _clusters(runner: Runner) -> Any:
 
 def _present_names(runner: Runner) -> dict[str, tuple[str, str]]:
     tables = (runner.read(name, runner.stage("review")) for name in ("taxonomy", "taxonomy_edits"))
-    names: dict[str, tuple[str, str]] = load_function("hgld.review.taxonomy:present_names")(*tables)
-    return names
+    return present_names(*tables)
 
 
-def edit_taxonomy(runner: Runner, edits: "Sequence[TaxonomyEdit]", who: str) -> dict[str, int]:
+def edit_taxonomy(runner: Runner, edits: Sequence[TaxonomyEdit], who: str) -> dict[str, int]:
     """Edit the taxonomy and all that names its supercategories; return table -> changed rows.
 
     An edit that the record shows as made, and that still holds, is not made again: after a kill,
@@ -512,7 +507,7 @@ def edit_taxonomy(runner: Runner, edits: "Sequence[TaxonomyEdit]", who: str) -> 
         return _write_taxonomy(runner, taxonomy, who)
 
 
-def proposed_edits(runner: Runner) -> "list[TaxonomyEdit]":
+def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
     """Return an edit for each cluster whose name is no supercategory yet: add it.
 
     Its kind is the path of its clusters in the levels above.
@@ -521,7 +516,6 @@ def proposed_edits(runner: Runner) -> "list[TaxonomyEdit]":
         UsageError: the levels above are not clustered.
     """
     from hgld.hierarchy.decisions import kinds_of
-    from hgld.review.taxonomy import TaxonomyEdit
 
     stage, options = runner.stage("review"), runner.workspace.pipeline.cluster
     columns = [f"level_{name}" for name in options.levels[:-1]]
@@ -546,10 +540,8 @@ def edited_words(counts: Mapping[str, int]) -> str:
     return "rows changed: " + (", ".join(changed) or "none")
 
 
-def _edit_by_sheets(runner: Runner, sheets: "Iterable[Sheet]") -> "Taxonomy | None":
+def _edit_by_sheets(runner: Runner, sheets: Iterable[Sheet]) -> Taxonomy | None:
     """Return the taxonomy as sheets edit it; None if they do not."""
-    from hgld.review.taxonomy import read_taxonomy_edits
-
     stage = runner.stage("review")
     edits = read_taxonomy_edits([*sheets], runner.read("taxonomy", stage))
     if not edits:
@@ -574,9 +566,7 @@ def list_decided(runner: Runner, name: str) -> list[dict[str, str]]:
     return [{"key": key, "label": labels.get(key, "")} for key in keys]
 
 
-def _open_taxonomy(runner: Runner) -> "Taxonomy":
-    from hgld.review.taxonomy import EDITED, Taxonomy
-
+def _open_taxonomy(runner: Runner) -> Taxonomy:
     stage, tables = runner.stage("review"), {}
     for name in EDITED:
         runner.read(name, stage)  # checks it
@@ -588,22 +578,19 @@ def _open_taxonomy(runner: Runner) -> "Taxonomy":
 
 
 def _taxonomy_rows(
-    runner: Runner, taxonomy: "Taxonomy", who: str, source: str = "taxonomy"
+    runner: Runner, taxonomy: Taxonomy, who: str, source: str = "taxonomy"
 ) -> dict[str, pd.DataFrame]:
     """Return the rows that an edit of the taxonomy appends, as one entry."""
-    from hgld.review.entries import entry_of
-
     recorded = len(runner.read("taxonomy_edits", runner.stage("review")))
     made_of = [str(recorded), *map(str, taxonomy.record)]  # the same edit may be made twice
     return taxonomy.new_rows(who, runner.now, entry_of(made_of, who, runner.now, source))
 
 
 def _write_taxonomy(
-    runner: Runner, taxonomy: "Taxonomy", who: str, source: str = "taxonomy"
+    runner: Runner, taxonomy: Taxonomy, who: str, source: str = "taxonomy"
 ) -> dict[str, int]:
     """Write all changed files together; return table -> number of changed rows."""
     from hgld.review.agreement import rename_in_agreement
-    from hgld.review.taxonomy import present_names
 
     appended = _taxonomy_rows(runner, taxonomy, who, source)
     appended = {name: _following(runner, rows) for name, rows in appended.items()}
@@ -639,36 +626,36 @@ def suggest_clusters(runner: Runner, text: str) -> tuple[dict[str, pd.DataFrame]
     Returns:
         A table for each level, fine to coarse, and the path of the PNG, which draws the finest.
     """
+    from hgld.hierarchy.cluster_choice import draw_range, in_range, measure_levels, measure_range
+    from hgld.hierarchy.clustered_vectors import hold_together
+
     stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
-    module = "hgld.hierarchy.cluster_choice"
-    numbers = load_function(f"{module}:in_range")(text)
+    numbers = in_range(text)
     path = runner.workspace.work / "cluster_range.png"
     deep = options.above or options.levels != type(options)().levels
     with runner.alone():
         values = runner.read("values", stage)
         vectors = _vectors_of_clusters(runner, runner.read("label_vectors", stage))
         if options.holds_together:
-            join = load_function("hgld.hierarchy.clustered_vectors:hold_together")
-            vectors = join(values, vectors, runner.read("ancestry", stage), options.ancestry)
-        inputs = values, vectors
-        measured = load_function(f"{module}:measure_range")(*inputs, numbers, options)
-        levels = load_function(f"{module}:measure_levels")(*inputs, options) if deep else {}
-        found: dict[str, pd.DataFrame] = {options.levels[-1]: measured, **levels}
+            ancestry = runner.read("ancestry", stage)
+            vectors = hold_together(values, vectors, ancestry, options.ancestry)
+        measured = measure_range(values, vectors, numbers, options)
+        levels = measure_levels(values, vectors, options) if deep else {}
+        found = {options.levels[-1]: measured, **levels}
         tables = [table.assign(level=name) for name, table in found.items()]
         write_table(pd.concat(tables) if deep else measured, path.with_suffix(".csv"))
         with atomic_path(path) as temporary:
-            load_function(f"{module}:draw_range")(measured, options.clusters, temporary)
+            draw_range(measured, options.clusters, temporary)
     return found, path
 
 
 def _vectors_of_clusters(runner: Runner, label_vectors: "Vectors") -> "Vectors":
     """Return the vectors that the cluster stage clusters: of texts, photos or both."""
+    from hgld.hierarchy.clustered_vectors import join_vectors
+
     stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
     photos = runner.read("image_vectors", stage) if "image_vectors" in stage.reads else None
-    joined: Vectors = load_function("hgld.hierarchy.clustered_vectors:join_vectors")(
-        label_vectors, photos, options
-    )
-    return joined
+    return join_vectors(label_vectors, photos, options)
 
 
 def blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
@@ -678,25 +665,26 @@ def blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
 
 
 def _blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
+    from hgld.review import blind
+
     names = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
     tables = [runner.read(name, runner.stage("review")) for name in (*names, "class_labels")]
-    blind = load_function("hgld.review.blind:blind_sheet")
-    sheet: pd.DataFrame = blind(*tables, seed=seed, hints=hints)
-    return sheet
+    return blind.blind_sheet(*tables, seed=seed, hints=hints)
 
 
 def write_workbook(runner: Runner) -> Path:
     """Write ``review.xlsx``: the sheets, made again from their inputs, with drop-down lists."""
+    from hgld.review import workbook
+
     stage, work = runner.stage("review"), runner.workspace.work
     path, mark = work / "review.xlsx", work / ".state" / "review" / "review.xlsx.sha256"
     with runner.alone():
         sheets = runner.make(stage)
-        write = load_function("hgld.review.workbook:write_workbook")
         if path.exists() and not (mark.exists() and mark.read_text() == hash_file(path)):
             copy = copy_beside(path)
             runner.listener.notice(f"{path.name} held edits; a copy is in {copy.name}")
         with atomic_path(path) as temporary:
-            write(sheets, runner.read("taxonomy", stage), temporary)
+            workbook.write_workbook(sheets, runner.read("taxonomy", stage), temporary)
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.write_text(hash_file(path))
     return path
@@ -756,13 +744,15 @@ def render_review(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
 
 def _render(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:
     """Return the page of a sheet with the tables and photos that belong to it."""
+    from hgld.review.page import render_page
+
     stage, workspace = runner.stage("review"), runner.workspace
     tables = {name: runner.read(name, stage) for name in PAGE_READS}
     tables["label_vectors"] = _vectors_of_clusters(runner, tables["label_vectors"])
-    page: str = load_function("hgld.review.page:render_page")(
+    return render_page(
         sheet,
-        *tables.values(),
-        shown_images(runner),
+        **tables,
+        images=shown_images(runner),
         options=workspace.pipeline.review,
         source=workspace.source,
         title=workspace.pipeline.title or workspace.pipeline_file.stem,
@@ -770,13 +760,13 @@ def _render(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:
         noun=workspace.pipeline.source.class_noun,
         **facts,
     )
-    return page
 
 
 def shown_images(runner: Runner) -> Any:
     """Return the images that the pipeline would export."""
+    from hgld.shards.shard_plan import withhold
+
     stage = runner.stage("review")
     images, removals = (runner.read(name, stage) for name in ("images", "removals"))
-    withhold = load_function("hgld.shards.shard_plan:withhold")
     shown, _ = withhold(images, removals, runner.workspace.pipeline.export.licenses)
     return shown

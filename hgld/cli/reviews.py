@@ -291,7 +291,7 @@ def redo(
     runner = open_runner(pipeline, settings, work, now)
     who = name_to_sign(runner.workspace)
     if keys:
-        review_actions.redo_decisions(runner, keys, who, why)
+        review_actions.undo_decisions(runner, keys, who, why, redo=True)
         typer.echo(f"{count_text(len(set(keys)), 'decision')} made again", err=True)
     else:
         _take_back(runner, entry or "", who, why, redo=True)
@@ -425,29 +425,15 @@ def _describe(found: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield f"{'':<26}{'agreement':>10}{'kappa':>9}{'95 % interval':>19}{'AC1':>9}"
     for row in found["measures"]:
-        yield _describe_measure(row)
-    yield ""
-    yield from _describe_confused(found["confused"])
-    yield ""
-    yield from _describe_supercategories(found["supercategories"])
-
-
-def _describe_measure(row: Mapping[str, Any]) -> str:
-    head = row["of"] + (f", by {row['by']}" if row["by"] != "values" else "")
-    kappa, interval = _number(row["kappa"]), _interval(row)
-    line = f"{head:<26}{row['agreement']:>10.1%}{kappa:>9}{interval:>19}{row['ac1']:>9.3f}"
-    return line + (f"\n  {row['note']}" if row["note"] else "")
-
-
-def _describe_confused(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    yield "most confused" if rows else "nothing is confused"
-    for row in rows[:SHOWN]:
+        head = row["of"] + (f", by {row['by']}" if row["by"] != "values" else "")
+        kappa, interval = _number(row["kappa"]), _interval(row)
+        line = f"{head:<26}{row['agreement']:>10.1%}{kappa:>9}{interval:>19}{row['ac1']:>9.3f}"
+        yield line + (f"\n  {row['note']}" if row["note"] else "")
+    yield "\nmost confused" if found["confused"] else "\nnothing is confused"
+    for row in found["confused"][:SHOWN]:
         yield _cut(f"{row['values']:>5}  {' or '.join(row['pair'])}: {', '.join(row['examples'])}")
-
-
-def _describe_supercategories(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    yield f"{'supercategory':<34}{'a':>7}{'b':>7}{'both':>7}{'both of either':>17}"
-    for row in rows:
+    yield f"\n{'supercategory':<34}{'a':>7}{'b':>7}{'both':>7}{'both of either':>17}"
+    for row in found["supercategories"]:
         counts = "".join(f"{row[name]:>7}" for name in ("a", "b", "both"))
         yield f"{row['supercategory'][:33]:<34}{counts}{row['share']:>17.0%}"
 
