@@ -9,7 +9,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test rehearse lint bench docs record claims system install
+.PHONY: quickstart test rehearse lint bench docs record claims system install oml
 
 quickstart: install
 	$(BIN)/hgld run pipelines/quickstart.toml --now 2026-01-01
@@ -37,7 +37,7 @@ docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Measure again what the pages show: quiet cores, and HGLD_REAL_DATA for the photos of Washington.
-record: install
+record: install oml
 	PATH=$(CURDIR)/$(BIN):$$PATH python pipelines/record.py run \
 	  pipelines/quickstart.toml tests/real/washington.toml
 	-$(BIN)/python -m tests.benchmarks --out $(RESULTS)/bench.json
@@ -80,6 +80,16 @@ system:
 	test -x node_modules/.bin/azurite-blob || npm install --no-save --no-audit --no-fund $(SERVERS)
 
 install: .venv/installed
+
+# open-metric-learning needs numpy below 2, so the benchmark of libraries runs it in an environment of
+# its own.
+oml: build/oml/installed
+
+build/oml/installed:
+	$(PYTHON) -m venv build/oml
+	PIP_CONSTRAINT= build/oml/bin/pip install --quiet torch==2.13.0 torchvision==0.28.0 \
+	  open-metric-learning==4.0.0 omegaconf
+	touch build/oml/installed
 
 # torch first and alone: whatever asks for torch later finds the tested build.
 .venv/installed: pyproject.toml constraints.txt

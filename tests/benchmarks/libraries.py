@@ -3,9 +3,12 @@
 Each pair computes one value by hgld and by another library (extra ``bench``), on one thread; the
 values must agree. A figure above 1 means that hgld is faster. ranx gets a run that is already built
 and sorted, faiss returns the first 100 images only; hgld always begins with the embeddings and
-ranks the whole gallery. Shards are read from the page cache, one image at a time.
+ranks the whole gallery. open-metric-learning has an environment of its own (``make oml``); without
+it the row is missing. Shards are read from the page cache, one image at a time.
 """
 
+import json
+import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable
@@ -24,30 +27,37 @@ from tests.benchmarks.measures import Row
 from tests.benchmarks.shards import make_source, open_images, webdataset_of, write_shards
 
 FIRST = 100
+OML_PYTHON = Path("build/oml/bin/python")
 Pair = tuple[Callable[[], float], Callable[[], float]]  # by hgld, by the other
+Sides = tuple[Tensor, Tensor, Tensor, Tensor]  # query, its labels, gallery, its labels
 
 
 def rows(
     size: int = 20_000, queries: int = 64, batch: int = 1024, samples: int = 3000
 ) -> list[Row]:
     """Metrics, a search, a loss and the reading of shards; named ``WORK, of LIBRARY``."""
+    labels = labels_of(size, "2")
+    vectors = embeddings_of(labels)
+    sides = _sides(labels, vectors, queries)
     with tempfile.TemporaryDirectory() as folder:
         table = []
-        pairs = _rankings(size, queries, batch) | _readings(Path(folder), samples)
+        pairs = _rankings(sides, vectors, labels, batch) | _readings(Path(folder), samples)
         for name, (ours, theirs) in pairs.items():
             assert abs(ours() - theirs()) < 1e-4, (name, ours(), theirs())
             best = fastest({"ours": ours, "theirs": theirs})
             table.append(Row(name, best["theirs"] / best["ours"], "x", seconds=best["ours"]))
+            if name == "AP, of torchmetrics" and OML_PYTHON.exists():
+                table.append(_open_metric_learning(Path(folder), ours, sides))
         return table
 
 
-def _rankings(size: int, queries: int, batch: int) -> dict[str, Pair]:
-    labels = labels_of(size, "2")
-    vectors = embeddings_of(labels)
-    chosen = torch.arange(size) % (size // queries) == 0
-    query, q_labels = vectors[chosen], labels[chosen]
-    gallery, g_labels = vectors[~chosen], labels[~chosen]
-    sides = query, q_labels, gallery, g_labels
+def _sides(labels: Tensor, vectors: Tensor, queries: int) -> Sides:
+    chosen = torch.arange(len(labels)) % (len(labels) // queries) == 0
+    return vectors[chosen], labels[chosen], vectors[~chosen], labels[~chosen]
+
+
+def _rankings(sides: Sides, vectors: Tensor, labels: Tensor, batch: int) -> dict[str, Pair]:
+    _, q_labels, _, g_labels = sides
 
     def own(name: str) -> Callable[[], float]:
         return lambda: metrics.evaluate(*sides, [name]).mean()[name]
@@ -150,6 +160,19 @@ def _torchmetrics(query: Tensor, q_labels: Tensor, gallery: Tensor, g_labels: Te
         return float(torch.stack(found).mean())
 
     return work
+
+
+def _open_metric_learning(folder: Path, ours: Callable[[], float], sides: Sides) -> Row:
+    query, q_labels, gallery, g_labels = (side.numpy() for side in sides)
+    classes = {"query_classes": q_labels[:, -1], "gallery_classes": g_labels[:, -1]}
+    np.savez(folder / "sides.npz", query=query, gallery=gallery, **classes)
+    script = Path(__file__).with_name("open_metric_learning.py")
+    command = [OML_PYTHON, script, folder / "sides.npz"]
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    assert abs(ours() - found["AP"]) < 1e-4, (ours(), found)
+    seconds = fastest({"ours": ours})["ours"]
+    name = "AP, of " + " with ".join(" ".join(one) for one in found["versions"].items())
+    return Row(name, found["seconds"] / seconds, "x", seconds=seconds)
 
 
 def _metric_learning(query: Tensor, q_labels: Tensor, gallery: Tensor, g_labels: Tensor):
