@@ -5,6 +5,7 @@ The package is below both, so that neither depends on the other.
 
 from hgld.figures.hierarchy import Bar, draw_groups, draw_shares, draw_sunburst
 from hgld.figures.theme import (
+    COMPRESSION,
     DARK,
     LIGHT,
     WIDE,
@@ -19,6 +20,7 @@ from hgld.figures.theme import (
 )
 
 __all__ = [
+    "COMPRESSION",
     "DARK",
     "LIGHT",
     "WIDE",

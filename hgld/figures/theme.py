@@ -15,9 +15,11 @@ from typing import Any
 import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 __all__ = [
+    "COMPRESSION",
     "DARK",
     "LIGHT",
     "WIDE",
@@ -146,10 +148,14 @@ def open_figure(theme: Theme, width: float, height: float, padded: bool = True) 
         padded: panels, their labels and legends are laid out so that none touches another.
     """
     with _style(theme):
-        figure = Figure((width, height), facecolor=theme.surface)
+        figure = Figure((width, height), PIXELS_PER_INCH, facecolor=theme.surface)
+        layout = ConstrainedLayoutEngine(w_pad=PAD, h_pad=PAD)
         if padded:
-            figure.set_layout_engine("constrained", w_pad=PAD, h_pad=PAD)
+            figure.set_layout_engine(layout)
         yield figure
+        if padded:
+            layout.execute(figure)  # once: the file of each format would repeat it
+            figure.set_layout_engine("none")
 
 
 def add_axes(

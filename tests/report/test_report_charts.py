@@ -12,7 +12,7 @@ from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.errors import InvalidData
 from hgld.evaluate.ranking import mean_classes
-from hgld.figures import LIGHT, WIDE, WIDTH
+from hgld.figures import LIGHT, WIDE, WIDTH, draw_shares
 from hgld.report.class_map import place_classes
 from hgld.report.confusion import count_confusion, draw_confusion
 from hgld.report.counts import Counts
@@ -180,6 +180,14 @@ def test_another_process_writes_the_same_vector_files(tmp_path: Path) -> None:
         for seed in ("1", "2")
     ]
     assert found[0] == found[1] and b"Date" not in found[0].replace(b"dc:date", b"Date")
+
+
+def test_all_files_of_a_chart_have_the_same_layout() -> None:
+    drawing = draw_shares({"images": {"natural": 3, "human-made": 1}}, LIGHT)
+    before = [axes.get_position().bounds for axes in drawing.figure.axes]
+    drawing.png()
+    drawing.vector("svg")
+    assert [axes.get_position().bounds for axes in drawing.figure.axes] == before
 
 
 def test_confusion_of_many_classes_keeps_the_font_and_takes_both_columns() -> None:
