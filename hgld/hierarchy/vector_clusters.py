@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from sklearn.cluster import AgglomerativeClustering, KMeans
 from threadpoolctl import threadpool_limits
 
 from hgld.config import ClusterOptions
@@ -81,6 +80,8 @@ def nearest_to_mean(vectors: np.ndarray, rows: Sequence[int] | np.ndarray) -> in
 def _fit(
     vectors: np.ndarray, clusters: int, restarts: int, seed: int, init: "str | np.ndarray"
 ) -> Clustered:
+    from sklearn.cluster import KMeans
+
     model = KMeans(clusters, n_init=restarts, random_state=seed, init=init)
     labels = model.fit_predict(vectors)
     return Clustered(labels, float(model.inertia_))
@@ -129,6 +130,8 @@ def find_clusters(
     if len(vectors) == clusters:  # scikit-learn refuses a single row
         return Clustered(np.arange(clusters), 0.0)
     with threadpool_limits(limits=1):
+        from sklearn.cluster import AgglomerativeClustering
+
         model = AgglomerativeClustering(clusters, linkage=options.method)
         labels = model.fit_predict(vectors)
     centres = means_of(vectors, labels)

@@ -17,7 +17,6 @@ from math import ceil
 import numpy as np
 import pandas as pd
 
-from hgld.shards.sampling import shuffle_classes
 from hgld.tasks import say
 
 __all__ = [
@@ -89,6 +88,8 @@ def plan_split(
         >>> classes[plan.order, 1].tolist(), plan.runs.tolist(), plan.shards.tolist()
         ([0, 0, 1, 1], [0, 0, 1, 1], [0, 2, 4])
     """
+    from hgld.shards.sampling import shuffle_classes  # loads numba, which a review does not need
+
     # Seeded by the split's name, so that adding a split leaves the others' shards unchanged.
     random = np.random.default_rng([seed, *split.encode()])
     order, first, sizes = shuffle_classes(levels[:, -1], random)
