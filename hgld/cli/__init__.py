@@ -109,8 +109,11 @@ def guarded(command: Callable[[], object]) -> int:
         print_wrapped(f"hgld: {error}", 6, err=True)
         return error.exit_code
     except OSError as error:
-        typer.echo(f"hgld: {_os_error(error)}", err=True)
-        return Resumable.exit_code if error.errno in DISK_FULL else 1
+        full, what = error.errno in DISK_FULL, error.strerror or error
+        if full:
+            what = "the disk is full; make space and run the same command again"
+        typer.echo(f"hgld: {f'{error.filename}: ' * bool(error.filename)}{what}", err=True)
+        return Resumable.exit_code if full else 1
     except _Stopped as stop:
         typer.echo(f"hgld: {stop}; the same command goes on from here", err=True)
         return Resumable.exit_code
@@ -119,10 +122,3 @@ def guarded(command: Callable[[], object]) -> int:
             typer.echo("hgld: interrupted; the same command goes on from here", err=True)
         return done.code if isinstance(done.code, int) else 0
     return 0
-
-
-def _os_error(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename else ""
-    if error.errno in DISK_FULL:
-        return f"{where}the disk is full; make space and run the same command again"
-    return f"{where}{error.strerror or error}"

@@ -44,13 +44,15 @@ def write_card(release: Release, folder: Path, pictures: Sequence[tuple[str, str
     """
     decisions = release.sheet("decisions")
     lineage = release.sheet("lineage")
+    in_force = Decided(decisions.rows).all() if decisions else []
+    decided = Counter("conflict" if one.rivals else one.decision for one in in_force)
     facts: dict[str, Any] = {
         "release": release,
         "options": release.options,
         "now": release.context.now,
         "made": release.made,
         "groups": release.groups,
-        "decided": _count_decisions(decisions) if decisions else [],
+        "decided": sorted(decided.items()),
         "scraped": lineage is not None and bool((lineage.rows["item_id"] != "").any()),
         "overrides": int((lineage.rows["decided_by"] == "override").sum()) if lineage else 0,
         "agreement": release.agreement,
@@ -68,13 +70,6 @@ def write_card(release: Release, folder: Path, pictures: Sequence[tuple[str, str
             "size": _size(facts["shards"]["samples"]),
         }
         _write_text("shards-card.md", folder / "shards" / "README.md", facts)
-
-
-def _count_decisions(decisions: ReleaseTable) -> list[tuple[str, int]]:
-    """The decisions in force, counted."""
-    found = Decided(decisions.rows).all()
-    counts = Counter("conflict" if one.rivals else one.decision for one in found)
-    return sorted(counts.items())
 
 
 def _describe_shards(photos: Photos) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hgld.artifacts import KINDS
 from hgld.hierarchy.kinds import kinds_to_choose
-from hgld.publish.content import Release, ReleaseTable
+from hgld.publish.content import Photos, Release, ReleaseTable
 from hgld.words import count_text
 
 __all__ = ["describe_release"]
@@ -100,7 +100,10 @@ def describe_release(release: Release, folder: Path, sums: Mapping[str, str]) ->
     document["citeAs"] = CITATION if of_gldv2 else f"{options.name} {options.version}"
     document |= _provenance(release) | _responsible_ai(release)
     document["distribution"] = _files(release, folder, sums)
-    document["recordSet"] = _record_sets(release)
+    of_landmarks = [] if release.road == "folder" else [_kinds(release), _supercategories(release)]
+    tables = [_table(sheet) for sheet in release.sheets if sheet.name != "taxonomy"]
+    images = _images(release.photos) if release.photos else []
+    document["recordSet"] = [*of_landmarks, *tables, *images]
     return document
 
 
@@ -154,6 +157,7 @@ def _provenance(release: Release) -> Json:
     scraped = [WIKIDATA] if release.road == "decisions" else []
     sources = [GLDV2, *scraped]
     known = not release.made and release.road != "folder"
+    agents = [{"@type": "prov:Agent", "prov:label": who} for who in release.reviewers]
     return {
         **({"prov:wasDerivedFrom": [{"@id": url} for url in sources]} if known else {}),
         "prov:wasGeneratedBy": {
@@ -161,15 +165,8 @@ def _provenance(release: Release) -> Json:
             "prov:label": words["decisions" if release.reviewed else release.road],
             "prov:endedAtTime": release.context.now,
         },
-        **_attributed(release),
+        **({"prov:wasAttributedTo": agents} if agents else {}),
     }
-
-
-def _attributed(release: Release) -> Json:
-    if not release.reviewers:
-        return {}
-    agents = [{"@type": "prov:Agent", "prov:label": who} for who in release.reviewers]
-    return {"prov:wasAttributedTo": agents}
 
 
 def _responsible_ai(release: Release) -> Json:
@@ -187,7 +184,13 @@ def _responsible_ai(release: Release) -> Json:
     }
     if release.road != "folder":
         biases = "Places that Wikimedia Commons covers well are over-represented."
-        facts["rai:dataBiases"] = [biases, *_imbalance(release)]
+        facts["rai:dataBiases"] = [biases]
+        if groups := release.groups:
+            largest = max(groups, key=lambda group: (group.all_landmarks, group.name))
+            share = largest.all_landmarks / max(1, sum(group.all_landmarks for group in groups))
+            facts["rai:dataBiases"].append(
+                f"{share:.0%} of the landmarks are of one supercategory, {largest.name}."
+            )
     missing = [f"{space}: {reason}: {n}" for space, reason, n in release.dropped_landmarks()]
     if missing:
         facts["rai:dataCollectionMissingData"] = f"{each} without a label: " + "; ".join(missing)
@@ -196,16 +199,6 @@ def _responsible_ai(release: Release) -> Json:
             "Images may show people; authors of images are named, as their licences ask."
         ]
     return facts | (_annotation(release) if release.reviewed else {})
-
-
-def _imbalance(release: Release) -> list[str]:
-    """Share of the largest supercategory, as a sentence."""
-    groups = release.groups
-    if not groups:
-        return []
-    largest = max(groups, key=lambda group: (group.all_landmarks, group.name))
-    share = largest.all_landmarks / max(1, sum(group.all_landmarks for group in groups))
-    return [f"{share:.0%} of the landmarks are of one supercategory, {largest.name}."]
 
 
 def _annotation(release: Release) -> Json:
@@ -239,7 +232,18 @@ def _agreement(agreement: Mapping[str, Any]) -> Iterable[str]:
 def _files(release: Release, folder: Path, sums: Mapping[str, str]) -> list[Json]:
     """Every file that has a known format, and the images inside the tars as a set."""
     shown = sorted(name for name in sums if Path(name).suffix in FORMATS)
-    files = [_file(name, folder, sums[name]) for name in shown]
+    files: list[Json] = [
+        {
+            "@type": "cr:FileObject",
+            "@id": name,
+            "name": name,
+            "contentUrl": name,
+            "contentSize": f"{(folder / name).stat().st_size} B",
+            "encodingFormat": FORMATS[Path(name).suffix],
+            "sha256": sums[name],
+        }
+        for name in shown
+    ]
     tars = [{"@id": file["@id"]} for file in files if file["@id"].endswith(".tar")]
     if not tars:
         return files
@@ -253,26 +257,6 @@ def _files(release: Release, folder: Path, sums: Mapping[str, str]) -> list[Json
         "includes": "*.jpg",
     }
     return [*files, images]
-
-
-def _file(name: str, folder: Path, sha256: str) -> Json:
-    return {
-        "@type": "cr:FileObject",
-        "@id": name,
-        "name": name,
-        "contentUrl": name,
-        "contentSize": f"{(folder / name).stat().st_size} B",
-        "encodingFormat": FORMATS[Path(name).suffix],
-        "sha256": sha256,
-    }
-
-
-def _record_sets(release: Release) -> list[Json]:
-    sets = []
-    if release.road != "folder":
-        sets += [_kinds(release), _supercategories(release)]
-    sets += [_table(sheet) for sheet in release.sheets if sheet.name != "taxonomy"]
-    return sets + (_images(release) if release.photos else [])
 
 
 def _kinds(release: Release) -> Json:
@@ -305,39 +289,29 @@ def _supercategories(release: Release) -> Json:
 def _table(sheet: ReleaseTable) -> Json:
     """A table with a field a column; the lineage says of each supercategory where it is from."""
     fields = []
+    is_lineage, is_labels = sheet.name == "lineage", sheet.name.endswith("_labels")
     for column, kind in sheet.artifact.columns.items():
         field = _field(sheet.name, column, TYPES[kind], _column(sheet.file, column))
-        if _states(sheet, column):
+        is_decided = is_lineage and column == "supercategory"
+        if column in EQUIVALENT and (is_labels or is_lineage) and not is_decided:
             field["equivalentProperty"] = EQUIVALENT[column]
         fields.append(field)
-        if sheet.name == "lineage" and column == "supercategory":
-            field["annotation"] = _annotations(sheet)
-        if sheet.name.endswith("_labels") and column == "hierarchical_label":
+        if is_decided:  # from the columns beside it
+            field["annotation"] = [
+                _field("lineage/supercategory", name, "sc:Text", _column(sheet.file, name))
+                | {"equivalentProperty": says}
+                for name, says in DECIDED.items()
+            ]
+        if is_labels and column == "hierarchical_label":
             field["dataType"] = ["sc:Text", "cr:Label"]
     key = next(iter(sheet.artifact.key), "")
     about = f"{count_text(len(sheet.rows), 'row')} of {sheet.file}."
     return _record_set(sheet.name, fields, key if len(sheet.artifact.key) == 1 else "", about)
 
 
-def _states(sheet: ReleaseTable, column: str) -> bool:
-    """True if Wikidata has a property for a column."""
-    scraped = sheet.name == "lineage" and column != "supercategory"
-    return column in EQUIVALENT and (scraped or sheet.name.endswith("_labels"))
-
-
-def _annotations(sheet: ReleaseTable) -> list[Json]:
-    """Provenance of each value of the column supercategory, from the columns beside it."""
-    place = f"{sheet.name}/supercategory"
-    return [
-        _field(place, column, "sc:Text", _column(sheet.file, column)) | {"equivalentProperty": says}
-        for column, says in DECIDED.items()
-    ]
-
-
-def _images(release: Release) -> list[Json]:
+def _images(photos: Photos) -> list[Json]:
     """Splits; samples with what the index says; and the images themselves, joined by key."""
-    assert release.photos is not None
-    splits = sorted({str(shard["split"]) for shard in release.photos.shards})
+    splits = sorted({str(shard["split"]) for shard in photos.shards})
     data = [
         {"splits/name": split, "splits/url": SPLIT_CLASSES.get(split, "cr:Split")}
         for split in splits

@@ -5,7 +5,6 @@ copied where the disk allows it: they are never written in place, so a link cost
 cannot change.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Table, atomic_folder, declared_table, hash_file
+from hgld.artifacts import ARTIFACTS, Json, Table, atomic_folder, declared_table, hash_file
 from hgld.artifacts.cells import guard_formulas
 from hgld.config import LEVEL_NAMES, PublishOptions, StageContext
 from hgld.errors import InvalidData
@@ -203,7 +202,8 @@ def _write(release: Release, out: Path) -> None:
         for sheet in release.sheets:
             sheet.artifact.write(guard_formulas(sheet.rows), folder / sheet.file)
         if release.agreement:
-            _write_json(release.agreement, folder / ARTIFACTS["agreement"].file)
+            agreement = Json(ARTIFACTS["agreement"].file)
+            agreement.write(release.agreement, folder / agreement.file)
         sums = {}
         if release.photos is not None:
             sums = _add_shards(release.photos, folder)
@@ -212,14 +212,11 @@ def _write(release: Release, out: Path) -> None:
         written = sorted(path for path in folder.rglob("*") if path.is_file())
         names = [path.relative_to(folder).as_posix() for path in written]
         sums |= {name: hash_file(folder / name) for name in names if name not in sums}
-        _write_json(describe_release(release, folder, sums), folder / "croissant.json")
-        sums["croissant.json"] = hash_file(folder / "croissant.json")
+        croissant = folder / "croissant.json"
+        Json(croissant.name).write(describe_release(release, folder, sums), croissant)
+        sums[croissant.name] = hash_file(croissant)
         lines = [f"{sums[name]}  {name}\n" for name in sorted(sums)]
         (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
-
-
-def _write_json(document: Mapping[str, Any], path: Path) -> None:
-    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _require_rights(photos: Photos) -> None:

@@ -140,7 +140,12 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
     folder = context.source.folder
     assert folder is not None
     if not options.downloads:
-        _require_files(folder)
+        if not folder.is_dir() or not any(folder.iterdir()):
+            what = "is empty" if folder.is_dir() else "does not exist"
+            raise InvalidData(
+                f"{folder}: the source folder {what}; put the data set's files there, set "
+                "source.folder to where they are, or list them under fetch.downloads"
+            )
         return
     planned, notes = list(_plan(options, folder)), context.state / "fetched"
     shrinking = [p for p in planned if p.shrinks and not p.file.path.exists()]
@@ -390,15 +395,6 @@ def _place(url: str) -> PurePosixPath:
     if parts.scheme or path.is_absolute() or ".." in path.parts:
         return PurePosixPath(path.name)
     return path
-
-
-def _require_files(folder: Path) -> None:
-    if not folder.is_dir() or not any(folder.iterdir()):
-        what = "is empty" if folder.is_dir() else "does not exist"
-        raise InvalidData(
-            f"{folder}: the source folder {what}; put the data set's files there, set "
-            "source.folder to where they are, or list them under fetch.downloads"
-        )
 
 
 def _raise_first(done: "list[Future[Any]]") -> None:

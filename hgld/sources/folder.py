@@ -191,8 +191,19 @@ def _read_sub_folders(source: Path) -> pd.DataFrame:
 
 def _checked(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:
     """Return the rows if paths, splits and classes are sound; else raise with all faults."""
-    faults = [*_wrong_paths(rows), *_wrong_splits(rows)]
-    faults += [*_look_alikes(rows, levels), *_wrong_parents(rows, levels)]
+    outside = (
+        f"{row}: path '{path}' is no file inside the folder"
+        for row, path in rows["path"].items()
+        if path == "." or PurePosixPath(path).is_absolute() or path.startswith("../")
+    )
+    # Names that differ only in blanks, invisible characters or Unicode form.
+    alike = (
+        f"{two}: {level} {other!a} looks like {name!a} in {one}"
+        for level in levels
+        for (one, name), (two, other) in _twins(rows[level], _look)
+    )
+    faults = [*_told_once(outside), *_wrong_splits(rows)]
+    faults += [*_told_once(alike, "write each name in one way"), *_wrong_parents(rows, levels)]
     if faults:
         raise InvalidData(f"{path}: {'; '.join(faults)}")
     return rows
@@ -208,16 +219,6 @@ def _qualify(rows: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
         named = rows[fine] + " (" + rows[coarse] + ")"
         rows = rows.assign(**{fine: rows[fine].mask(repeated, named)})
     return rows
-
-
-def _look_alikes(rows: pd.DataFrame, levels: list[str]) -> list[str]:
-    """Find names of a level that differ only in blanks, invisible characters or Unicode form."""
-    found = (
-        f"{two}: {level} {other!a} looks like {name!a} in {one}"
-        for level in levels
-        for (one, name), (two, other) in _twins(rows[level], _look)
-    )
-    return _told_once(found, "write each name in one way")
 
 
 def _look(name: str) -> str:
@@ -243,15 +244,6 @@ def _twins(names: pd.Series, look: Callable[[str], str]) -> Iterator[list[tuple[
     for _, same in names.groupby(names.map(look), sort=False):
         if len(same) > 1:
             yield [(str(place), name) for place, name in same.items()][:2]
-
-
-def _wrong_paths(rows: pd.DataFrame) -> list[str]:
-    wrong = (
-        f"{row}: path '{path}' is no file inside the folder"
-        for row, path in rows["path"].items()
-        if path == "." or PurePosixPath(path).is_absolute() or path.startswith("../")
-    )
-    return _told_once(wrong)
 
 
 def _wrong_splits(rows: pd.DataFrame) -> list[str]:

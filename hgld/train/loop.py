@@ -173,7 +173,13 @@ def _train(
             except NotANumber as found:
                 if ranks.leads:
                     folder.keep_batch(done, data.keys(rows.tolist()))
-                raise ranks.told(_not_a_number(folder, done, len(rows), found)) from None
+                raise ranks.told(
+                    HgldError(
+                        f"training {folder.path.name}: the loss of step {done} is {found}; the "
+                        f"keys of its {len(rows)} images are in {folder.bad_batch}; lower the "
+                        "learning rates (lr, head_lr, proxy_lr)"
+                    )
+                ) from None
 
             model_s = perf_counter() - read - learner.loss_s
             metrics.write(done, loss, read - began, model_s, learner.loss_s)
@@ -242,10 +248,3 @@ def _facts(
         **({"recipe": data.recipe(options, run)} if run.steps else {}),
         **({"undecodable": {"images": len(keys), "keys": keys}} if keys else {}),
     }
-
-
-def _not_a_number(folder: RunFolder, step: int, images: int, loss: NotANumber) -> HgldError:
-    return HgldError(
-        f"training {folder.path.name}: the loss of step {step} is {loss}; the keys of its {images} "
-        f"images are in {folder.bad_batch}; lower the learning rates (lr, head_lr, proxy_lr)"
-    )

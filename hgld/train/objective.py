@@ -160,17 +160,14 @@ def _make(
         given["margins"] = csl_margins(class_labels.shape[1])
     # The run's own margins override these.
     made = {**given, **_free_options(recipe, options)}
-    _require_one_a_level(recipe, made, class_labels.shape[1])
-    return recipe.maker(**made)
-
-
-def _require_one_a_level(recipe: _Recipe, made: Mapping[str, Any], levels: int) -> None:
+    levels = class_labels.shape[1]
     for name in ("margins", "weights"):
         if made.get(name) is not None and len(made[name]) != levels:
             raise UsageError(
                 f"train.runs: {recipe.name} has {len(made[name])} {name}, but the labels have "
                 f"{levels} levels; give one for each, coarse to fine"
             )
+    return recipe.maker(**made)
 
 
 def _free_options(recipe: _Recipe, options: Mapping[str, Any]) -> dict[str, Any]:

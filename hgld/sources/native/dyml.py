@@ -43,7 +43,11 @@ def read(source: Path, _: SourceOptions) -> Listing:
     if (source / PRODUCT_TEST).is_dir():
         parts.append(_read_paths(source, PRODUCT_TEST, "test"))
     else:
-        parts += [_read_benchmark(source, level) for level in LEVELS]
+        for level in LEVELS:
+            queries, gallery = (_read_side(source, level, side) for side in SIDES)
+            # The query with the same bytes.
+            copies = _find_copies(source, queries["path"], gallery["path"])
+            parts += [queries, gallery.assign(copy_of=gallery["path"].map(copies).fillna(""))]
     return Listing.of_lines(pd.concat(parts, ignore_index=True), LEVELS)
 
 
@@ -90,13 +94,6 @@ def _read_paths(source: Path, folder: str, split: str) -> pd.DataFrame:
     names = {level: f"{space}{level} " + rows[f"{level}_id"].astype("str") for level in LEVELS}
     lines = _lines(rows, f"{folder}/imgs", split, f"{folder}/label.csv")
     return lines.assign(landmark_id=rows["fine_id"], **names)
-
-
-def _read_benchmark(source: Path, level: str) -> pd.DataFrame:
-    """Read queries and gallery; copy_of of a gallery image names the query with the same bytes."""
-    queries, gallery = (_read_side(source, level, side) for side in SIDES)
-    copies = _find_copies(source, queries["path"], gallery["path"])
-    return pd.concat([queries, gallery.assign(copy_of=gallery["path"].map(copies).fillna(""))])
 
 
 def _read_side(source: Path, level: str, side: str) -> pd.DataFrame:
