@@ -119,6 +119,7 @@ def label_in_parts(
         InvalidData: a source file is missing.
     """
     why, files = removals_of(removals), _SourceFiles(source)
+    finest = level_noun(classes.levels[-1])
     strange = dict.fromkeys(why)
     landmarks, bounds, at = [np.empty(0, np.int32)], dict[str, slice](), 0
     sizes, reasons = Counter[str](), Counter[str]()
@@ -137,7 +138,11 @@ def label_in_parts(
                 bounds[split] = slice(first, at + int(places[-1]) + 1)
             found[left_out.index] = -1
             unlabelled = allowed[found[allowed.index] < 0]
-            left_out = pd.concat([left_out, _without_class(unlabelled, classes)]).sort_index()
+            detail = (
+                f"{finest} " + unlabelled["landmark_id"].astype("str") + " has no hierarchy row"
+            )
+            unlabelled = unlabelled.assign(reason="unlabelled", detail=detail)[DROPPED]
+            left_out = pd.concat([left_out, unlabelled]).sort_index()
             labelled = rows.loc[found >= 0, ["split", "size_bytes", "path"]]
             files.require(labelled["path"])
             for split, size in labelled.groupby("split")["size_bytes"].sum().items():
@@ -151,12 +156,6 @@ def label_in_parts(
     files.report_missing()
     splits = {split: bounds[split] for split in sorted(bounds) if sizes[split]}
     return LabelledImages(images, classes, np.concatenate(landmarks), splits, sizes, reasons)
-
-
-def _without_class(images: pd.DataFrame, classes: Classes) -> pd.DataFrame:
-    finest = level_noun(classes.levels[-1])
-    detail = f"{finest} " + images["landmark_id"].astype("str") + " has no hierarchy row"
-    return images.assign(reason="unlabelled", detail=detail)[DROPPED]
 
 
 class _SourceFiles:

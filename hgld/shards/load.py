@@ -127,7 +127,11 @@ class BatchLoader(IterableDataset[Batch]):
         cache_gb: float = CACHE_GB,
         image_shape: tuple[int, int, int] | None = None,
     ) -> None:
-        _require_reader(reader, options)
+        if reader not in get_args(Reader):
+            expected = ", ".join(get_args(Reader))
+            raise UsageError(f"reader is {reader!r}; expected one of {expected}")
+        if reader == "stream" and options.order != "shards":
+            raise UsageError("the reader 'stream' needs the order 'shards'")
         self._images = ShardImages(folder, rows, transform, cache_gb=cache_gb)
         self.plan = BatchPlan(
             Samples.of_index(rows), options, seed=seed, manifest_sha256=_hash_manifest(folder)
@@ -226,14 +230,6 @@ class BatchLoader(IterableDataset[Batch]):
                 "batches an epoch: the others find no group with as many classes; "
                 "measure_coverage counts what is left out"
             )
-
-
-def _require_reader(reader: str, options: BatchOptions) -> None:
-    if reader not in get_args(Reader):
-        expected = ", ".join(get_args(Reader))
-        raise UsageError(f"reader is {reader!r}; expected one of {expected}")
-    if reader == "stream" and options.order != "shards":
-        raise UsageError("the reader 'stream' needs the order 'shards'")
 
 
 def _hash_manifest(folder: Path | str) -> str:
@@ -472,7 +468,12 @@ def _load_ahead(
             with held_back([signal.SIGCHLD]):
                 yield found
     except RuntimeError as error:
-        raise _one_line(error) from None
+        if "DataLoader worker" not in str(error):
+            raise
+        raise Resumable(
+            "a process that loads images died (out of memory, or killed); the same command resumes "
+            "from the last checkpoint; lower train.workers if it happens again"
+        ) from None
     finally:
         with held_back(), held_back([signal.SIGCHLD]):
             if items is not None:
@@ -482,12 +483,3 @@ def _load_ahead(
 def _as_it_is(found: Any) -> Any:
     """Keep arrays: as tensors they would be passed in shared memory, one file each."""
     return found
-
-
-def _one_line(error: RuntimeError) -> Exception:
-    if "DataLoader worker" not in str(error):
-        return error
-    return Resumable(
-        "a process that loads images died (out of memory, or killed); the same command resumes "
-        "from the last checkpoint; lower train.workers if it happens again"
-    )

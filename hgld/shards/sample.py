@@ -121,18 +121,15 @@ def _encode(data: bytes, encoding: Encoding) -> Encoded:
     size = jpeg_size(data)
     if size is not None:
         require_size(size, len(data), "JPEG")
-        if _keeps_size(size, encoding) and _may_be_copied(data, encoding):
-            return Encoded(data, *size, *size, "none")
+        if _keeps_size(size, encoding):
+            headers = read_headers(data)
+            # Quick tests whether the JPEG is upright and decodable; if they fail, Pillow decides.
+            if headers.upright and (
+                not encoding.decode_all or is_sound_jpeg(data, headers) or is_whole_jpeg(data)
+            ):
+                return Encoded(data, *size, *size, "none")
     with decoding():
         return _encode_by_pillow(data, encoding)
-
-
-def _may_be_copied(data: bytes, encoding: Encoding) -> bool:
-    """Whether quick tests show that a JPEG is upright and decodable; if not, Pillow decides."""
-    headers = read_headers(data)
-    return headers.upright and (
-        not encoding.decode_all or is_sound_jpeg(data, headers) or is_whole_jpeg(data)
-    )
 
 
 def _keeps_size(size: tuple[int, int], encoding: Encoding) -> bool:

@@ -99,7 +99,10 @@ def plan_split(
     # Not more than the runs, so that no shard is empty.
     shards = min(max(1, ceil(size / shard_bytes)), len(runs))
     group = runs[:, -2] if runs.shape[1] > 1 else runs[:, -1] * 0
-    shard = _deal_runs(group, runs[:, -1], shards, random)
+    # Dealt group by group, the runs of a class consecutively.
+    draw = random.random(int(runs[:, -1].max()) + 1)
+    shard = np.empty(len(runs), np.int64)
+    shard[np.lexsort((draw[runs[:, -1]], group))] = np.arange(len(runs)) % shards
     written = np.lexsort((random.random(len(runs)), shard))  # runs in the order of writing
     length = np.diff(starts)[written]
     ends = np.cumsum(length)
@@ -125,22 +128,6 @@ def _cut_runs(first: np.ndarray, size: np.ndarray, run_length: int) -> np.ndarra
     # Spread evenly, so that the runs of a class differ by one sample at most.
     starts = np.repeat(first, runs) - (-within * np.repeat(size, runs) // np.repeat(runs, runs))
     return np.asarray(np.r_[starts, size.sum()])
-
-
-def _deal_runs(
-    groups: np.ndarray, classes: np.ndarray, shards: int, random: np.random.Generator
-) -> np.ndarray:
-    """Shard of each run: dealt group by group, the runs of a class consecutively."""
-    draw = random.random(int(classes.max()) + 1)
-    order = np.lexsort((draw[classes], groups))
-    return np.asarray(_rank(order) % shards)
-
-
-def _rank(order: np.ndarray) -> np.ndarray:
-    """Inverse of a permutation: the position of each item in the order."""
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return rank
 
 
 def permits(allowed: Sequence[str], licence: str) -> bool:

@@ -267,18 +267,16 @@ def write_texts(columns: Sequence[str], parts: Iterable[pd.DataFrame], path: Pat
         for rows in parts:
             if rows.empty:
                 continue
-            cells = [_quote(_as_texts(rows[name])) for name in columns]
+            cells = [_quote(rows[name]) for name in columns]
             cells[-1] = pc.binary_join_element_wise(cells[-1], "\n", "")
             lines = pc.binary_join_element_wise(*cells, ",")
             file.write(lines.buffers()[2])  # the texts of an array are contiguous
 
 
-def _as_texts(column: "pd.Series[Any]") -> pa.Array:
+def _quote(column: "pd.Series[Any]") -> pa.Array:
     cells = pa.array(column, pa.string())
-    return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
-
-
-def _quote(cells: pa.Array) -> pa.Array:
+    if isinstance(cells, pa.ChunkedArray):
+        cells = cells.combine_chunks()
     special = pc.match_substring_regex(cells, '[,"\r\n]')
     if not pc.any(special).as_py():
         return cells

@@ -64,7 +64,14 @@ def verify_shards(folder: Path | str) -> None:
         _verify_classes(here, index, pd.concat(found, ignore_index=True), exported)
         _verify_sidecars(here, manifest, index)
         if place != as_folder(folder):
-            _verify_copies(here, place, [name for name in others if (here / name).is_file()])
+            kept = [name for name in others if (here / name).is_file()]
+            with local_copy(place, *kept) as beside:
+                for name in kept:  # beside the tars, at a URL
+                    copy = beside / name
+                    if not copy.is_file() or hash_file(copy) != hash_file(here / name):
+                        raise InvalidData(
+                            f"{copy}: missing, or not the file of {here}; run export again"
+                        )
 
 
 def _verify_shard(folder: Path, shard: dict[str, Any], rows: pd.DataFrame) -> None:
@@ -95,16 +102,6 @@ def _find_damage(folder: Path, rows: pd.DataFrame) -> str:
             what = "the image" if harmed else "a header, the JSON or the class"
             return f"{what} of key {row['key']} was changed"
     return "the end of the archive was changed; its samples are whole"
-
-
-def _verify_copies(folder: Path, place: Path | str, names: Sequence[str]) -> None:
-    """Compare the sidecars beside the tars, at a URL, with those of the folder."""
-    with local_copy(place, *names) as there:
-        for name in names:
-            if not (there / name).is_file() or hash_file(there / name) != hash_file(folder / name):
-                raise InvalidData(
-                    f"{there / name}: missing, or not the file of {folder}; run export again"
-                )
 
 
 def _level_keys(levels: Sequence[str], exported: bool) -> tuple[str, ...]:

@@ -243,7 +243,11 @@ def _clear(
 ) -> None:
     """Delete outputs of other input, or all outputs; keep finished shards of this input."""
     note = state / "input.json"
-    other = everything or _noted(note) != input_hash
+    try:
+        noted = Json(note.name).read(note).get("sha256")  # of the input that the state belongs to
+    except (OSError, InvalidData):
+        noted = None
+    other = everything or noted != input_hash
     for path in state.iterdir():
         if path != plans and (other or path.name.startswith(PLANS)):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -253,11 +257,3 @@ def _clear(
     outdated = outdated_files([path.name for path in out.iterdir()], planned)
     for file in [*(out / name for name in outdated), *out.glob(".*.tmp"), out / LOCATION]:
         file.unlink(missing_ok=True)
-
-
-def _noted(note: Path) -> str | None:
-    """Hash of the input that the state belongs to; None if it cannot be read."""
-    try:
-        return str(Json(note.name).read(note).get("sha256"))
-    except (OSError, InvalidData):
-        return None
