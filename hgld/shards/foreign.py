@@ -73,7 +73,18 @@ def index_shards(
     if not rows:
         raise InvalidData(f"{folder}: its tars hold no sample; expected images with their classes")
     index, classes = number_rows(pd.DataFrame(rows), tuple(levels) or ("class",))
-    facts = [_describe_shard(tar, index[index["shard"] == tar.name]) for tar in tars]
+    facts: list[dict[str, Any]] = []
+    for tar in tars:
+        own = index[index["shard"] == tar.name]
+        fact = {
+            "file": tar.name,
+            "split": str(own["split"].iloc[0]) if len(own) else tar.stem,
+            "sha256": hash_file(tar),
+            "bytes": tar.stat().st_size,
+            "samples": len(own),
+            "runs": int(own["run"].nunique()),
+        }
+        facts.append(fact)
     index = index[index_columns(len(classes.levels))]
     labels = sha256(classes.table.to_csv(index=False).encode()).hexdigest()
     facts.sort(key=lambda fact: (fact["split"], fact["file"]))  # as the index
@@ -252,14 +263,3 @@ def number_rows(rows: pd.DataFrame, levels: Sequence[str]) -> tuple[pd.DataFrame
     starts = (place != place.shift()).any(axis=1)
     run = starts.groupby(rows["split"]).cumsum() - 1
     return rows.assign(run=run.astype("int64")), classes
-
-
-def _describe_shard(tar: Path, rows: pd.DataFrame) -> dict[str, Any]:
-    return {
-        "file": tar.name,
-        "split": str(rows["split"].iloc[0]) if len(rows) else tar.stem,
-        "sha256": hash_file(tar),
-        "bytes": tar.stat().st_size,
-        "samples": len(rows),
-        "runs": int(rows["run"].nunique()),
-    }

@@ -31,7 +31,12 @@ def read(source: Path, options: SourceOptions) -> Listing:
     images["class_id"] = _look_up(source / "image_class_labels.txt", "class_id", images)
     levels = _levels(options)
     classes = _read_classes(source, options, levels)
-    _require_known(images, classes, source)
+    lost = images[~images["class_id"].isin(classes["landmark_id"])]
+    if not lost.empty:
+        raise InvalidData(
+            f"{source / 'classes.txt'}: no line for class {lost['class_id'].iloc[0]}, which image "
+            f"{lost['id'].iloc[0]} has in image_class_labels.txt"
+        )
     images["split"] = _splits(images, classes, source, options)
     listed = pd.DataFrame(
         {
@@ -87,15 +92,6 @@ def _read_classes(source: Path, options: SourceOptions, levels: list[str]) -> pd
     return above.assign(
         space="train", landmark_id=names["class_id"], name=named, **{SPECIES: named}
     )
-
-
-def _require_known(images: pd.DataFrame, classes: pd.DataFrame, source: Path) -> None:
-    lost = images[~images["class_id"].isin(classes["landmark_id"])]
-    if not lost.empty:
-        raise InvalidData(
-            f"{source / 'classes.txt'}: no line for class {lost['class_id'].iloc[0]}, which image "
-            f"{lost['id'].iloc[0]} has in image_class_labels.txt"
-        )
 
 
 def _splits(
