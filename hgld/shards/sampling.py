@@ -247,8 +247,9 @@ def require_classes(
     groups: np.ndarray, options: BatchOptions, classes: np.ndarray | None = None
 ) -> None:
     """Refuse labels that do not fill a single batch; with ``classes``, groups are of runs."""
-    numbers = np.arange(len(groups)) if classes is None else classes
-    eligible, there = len(np.unique(numbers[groups > 0])), len(np.unique(numbers))
+    eligible, there = np.count_nonzero(groups), len(groups)
+    if classes is not None:
+        eligible, there = len(np.unique(classes[groups > 0])), len(np.unique(classes))
     if eligible >= options.classes_per_batch:
         return
     images = f"{options.images_per_class} images or more"
@@ -345,10 +346,8 @@ def _swap(table: np.ndarray, picks: np.ndarray) -> None:
         one, two = table[row, column], table[other, place]
         if row == other or one == two:
             continue
-        valid = True
-        for i in range(width):
-            if table[row, i] == two or table[other, i] == one:
-                valid = False
-                break
-        if valid:
+        same = 0
+        for i in range(width):  # to the end, since a loop with a break is not vectorised
+            same += (table[row, i] == two) | (table[other, i] == one)
+        if same == 0:
             table[row, column], table[other, place] = two, one

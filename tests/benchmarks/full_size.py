@@ -29,7 +29,7 @@ __all__ = ["peak_megabytes", "rows"]
 SHARES = (0.01, 0.1, 1.0)
 BOUNDS = {
     "collect": (65.0, 1200.0), "label": (60.0, None), "plan": (10.0, 1000.0),
-    "batches": (95.0, 1500.0), "large plan": (None, 4000.0),
+    "batches": (60.0, 1300.0), "large plan": (None, 4000.0),
 }  # fmt: skip
 OF = {"batches": "100 million images", "large plan": "50 million images"}
 GROWTH = 1.1
