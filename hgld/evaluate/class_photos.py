@@ -13,7 +13,7 @@ import pandas as pd
 
 from hgld.artifacts import SPACE_OF_SPLIT, Vectors, size_of_file
 from hgld.config import EmbedOptions, EvaluateOptions, LinkOptions, StageContext
-from hgld.errors import InvalidData, MissingWeights, UsageError
+from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.given import unit_rows
 from hgld.evaluate.models import Model, find_given
@@ -24,7 +24,7 @@ from hgld.hierarchy.link import link_classes
 from hgld.images import Undecodable, decode_rgb
 from hgld.model.devices import choose_device
 from hgld.shards.files import FileReader
-from hgld.tasks import say, track
+from hgld.tasks import say
 from hgld.words import count_text
 
 __all__ = ["embed_with_photos", "link_with_photos", "mean_photos"]
@@ -142,17 +142,10 @@ def mean_photos(
     Raises:
         InvalidData, MissingWeights, UsageError: the encoder cannot be loaded.
     """
+    model = _image_model(options)
     photos = _choose(images, landmarks, source, options.photos)
     store = EmbeddingStore(context.state, EvaluateOptions(device=options.device))
-    try:
-        model = _image_model(options)
-        try:
-            names, means = _means(store, model, photos, source)
-        except InvalidData:  # a photo; if it is something else, it is raised again
-            names, means = _means(store, model, _decodable(photos, source), source)
-    except (InvalidData, MissingWeights, UsageError) as error:
-        told = str(error).replace("evaluate.models.photos", "embed.images")
-        raise type(error)(told) from None
+    names, means = _means(store, model, photos, source)
     store.keep_only([model])
     return Vectors(names, means, {"encoder": model.source, "model": model.key()})
 
@@ -171,7 +164,8 @@ def _choose(images: pd.DataFrame, landmarks: pd.DataFrame, source: Path, most: i
     return _without(photos, photos["path"].isin(missing), "missing")
 
 
-def _decodable(photos: pd.DataFrame, source: Path) -> pd.DataFrame:
+def _undecodable(photos: pd.DataFrame, source: Path) -> set[tuple[str, int]]:
+    """Return path and offset of the photos that cannot be decoded."""
     reader = FileReader(source)
 
     def is_damaged(path: str, offset: int, size: int) -> bool:
@@ -182,9 +176,9 @@ def _decodable(photos: pd.DataFrame, source: Path) -> pd.DataFrame:
         return False
 
     places = zip(photos["path"], photos["offset"], photos["size_bytes"], strict=True)
-    damaged = [is_damaged(*place) for place in track(places, "Checking photos", len(photos))]
+    found = {place[:2] for place in places if is_damaged(*place)}
     reader.close()
-    return _without(photos, pd.Series(damaged, index=photos.index, dtype=bool), "undecodable")
+    return found
 
 
 def _without(photos: pd.DataFrame, left_out: "pd.Series[bool]", why: str) -> pd.DataFrame:
@@ -197,12 +191,25 @@ def _means(
     store: EmbeddingStore, model: Model, photos: pd.DataFrame, source: Path
 ) -> tuple[list[str], np.ndarray]:
     """Return landmarks, and (N, D) unit means of their photos."""
-    if photos.empty:
-        return [], np.empty((0, 1), np.float32)
     # a tar holds photos of many rows, so that each is a part
     together = 1 if photos["path"].duplicated().any() else PHOTOS_PER_PART
-    side = side_of_files("photos", photos, source, together)
-    vectors = store.embed(model, [side])["photos"]
+    damaged = set[tuple[str, int]]()
+    while True:
+        places = list(zip(photos["path"], photos["offset"], strict=True))
+        left_out = pd.Series([place in damaged for place in places], photos.index, dtype=bool)
+        if left_out.all():
+            _without(photos, left_out, "undecodable")
+            return [], np.empty((0, 1), np.float32)
+        side = side_of_files("photos", photos[~left_out], source, together)
+        try:
+            vectors = store.embed(model, [side])["photos"]
+            break
+        except InvalidData:  # parts before the one with the damaged photo are kept
+            found = _undecodable(next(store.waiting(model, side), photos[:0]), source)
+            if not found:
+                raise
+            damaged |= found
+    _without(photos, left_out, "undecodable")
     names, rows = np.unique(side.rows["landmark"].to_numpy(str), return_inverse=True)
     sums, start = np.zeros((len(names), vectors.pieces[0].shape[1])), 0
     for piece in vectors.pieces:  # of millions of photos, one file at a time is in memory
@@ -213,11 +220,15 @@ def _means(
 
 def _image_model(options: EmbedOptions) -> Model:
     """Return the encoder that ``embed.images`` names, or that belongs to the text encoder."""
-    source = options.image_encoder
-    if not (found := find_given({"photos": source})) or found[0].kind == "given":
+    source, option = options.image_encoder, "embed.images" if options.images else "embed.encoder"
+    try:
+        found = find_given({"photos": source})
+    except (InvalidData, UsageError) as error:
+        raise type(error)(str(error).replace("evaluate.models.photos", option)) from None
+    if not found or found[0].kind == "given":
         raise UsageError(
-            f"embed.images: {source} does not embed photos before the hierarchy exists; "
+            f"{option}: {source} does not embed photos before the hierarchy exists; "
             "expected open_clip:MODEL/PRETRAINED, timm:MODEL, offline:efficientnet-lite0 or the "
             "folder of a model"
         )
-    return replace(found[0], name="photos")
+    return replace(found[0], option=option)

@@ -77,6 +77,11 @@ class EmbeddingStore:
             require_finite(mapped[side.split], whose, side.image_ids)
         return mapped
 
+    def waiting(self, model: Model, side: Side) -> Iterator[pd.DataFrame]:
+        """Yield the rows of each file of a side that is not embedded yet, in order."""
+        tasks = self._tasks(model, self._key(model), side)
+        return (task.rows for task in tasks if not task.is_done())
+
     def keep_only(self, models: Sequence[Model]) -> None:
         """Remove the embeddings of other models."""
         kept = {self._folder(self._key(model)).name for model in models if model.kind != "given"}
@@ -249,10 +254,16 @@ def _memory_told(task: EmbedTask) -> Iterator[None]:
     except RuntimeError as error:
         if not is_short_of_memory(error):
             raise
-        raise HgldError(
-            f"evaluate: out of memory while embedding with {task.model.name}; lower "
-            f"evaluate.batch_size (it is {task.options.batch_size}, of a GPU) or "
+        stage = task.model.option_name.partition(".")[0]
+        helps = (
+            f"lower evaluate.batch_size (it is {task.options.batch_size}, of a GPU) or "
             f"evaluate.processes (it is {task.options.processes}); finished shards are kept"
+            if stage == "evaluate"
+            else f'set {stage}.device = "cpu", or {task.model.option_name} to a smaller model; '
+            "finished photos are kept"
+        )
+        raise HgldError(
+            f"{stage}: out of memory while embedding with {task.model.name}; {helps}"
         ) from None
 
 

@@ -72,6 +72,7 @@ class Model:
         run: name shared by the models of several seeds; with one seed, equal to ``name``.
         file: of its weights, or config.json of a checkpoint; None: searched for when needed.
         options: preparation of the photos, if the pipeline file has a table for the model.
+        option: the option that names the model, for errors; empty: ``evaluate.models.NAME``.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Model:
     run: str
     file: Path | None = None
     options: ModelOptions | None = None
+    option: str = ""
 
     @property
     def preparation(self) -> dict[str, Any]:
@@ -190,7 +192,7 @@ class Model:
                     return encoder(built.to(device), _imagenet_config(given))
                 if self.preparation:
                     raise UsageError(
-                        f"{self._option}: {self.source} returns its own transform, so that "
+                        f"{self.option_name}: {self.source} returns its own transform, so that "
                         f"{', '.join(self.preparation)} would change nothing; delete them here"
                     )
                 return Encoder(built.to(device), transform)
@@ -210,8 +212,9 @@ class Model:
         """
         if self.kind not in TEXT_KINDS:
             raise UsageError(
-                f"{self._option}: {self.kind}:{self.source} embeds no texts, so that names cannot "
-                "query; take open_clip:MODEL/PRETRAINED, python: or given embeddings of the names"
+                f"{self.option_name}: {self.kind}:{self.source} embeds no texts, so that names "
+                "cannot query; take open_clip:MODEL/PRETRAINED, python: or given embeddings of "
+                "the names"
             )
         with self._in_its_option():
             if self.kind == "python":
@@ -235,14 +238,15 @@ class Model:
             return file
         with self._in_its_option():
             if self.kind == "open_clip":
-                return find_clip(self.source, self._option, f"{HELPS}: open_clip:MODEL/FILE")
+                return find_clip(self.source, self.option_name, f"{HELPS}: open_clip:MODEL/FILE")
             file = find_backbone(TrainOptions(backbone=self.source))[1]
             assert file is not None  # a pretrained model has weights
             return file
 
     @property
-    def _option(self) -> str:
-        return f"evaluate.models.{self.name}"
+    def option_name(self) -> str:
+        """The option that names the model."""
+        return self.option or f"evaluate.models.{self.name}"
 
     @contextmanager
     def _in_its_option(self) -> Iterator[None]:
@@ -251,13 +255,15 @@ class Model:
             yield
         except MissingWeights as error:
             what = str(error).partition("; set train.backbone")[0]
-            what = what.replace("train.backbone", self._option).partition("; set embed.encoder")[0]
+            what = what.replace("train.backbone", self.option_name).partition(
+                "; set embed.encoder"
+            )[0]
             helps = "" if "open_clip:MODEL/FILE" in what else f"; {HELPS}: timm:MODEL/FILE"
             raise MissingWeights(what + helps) from None
         except UsageError as error:
-            own = f"{self._option}: {error}" if self.kind == "python" else str(error)
+            own = f"{self.option_name}: {error}" if self.kind == "python" else str(error)
             for option in ("train.backbone", "train.pooling", "embed.encoder"):
-                own = own.replace(option, self._option)
+                own = own.replace(option, self.option_name)
             raise UsageError(own) from None
 
 

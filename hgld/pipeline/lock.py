@@ -303,8 +303,15 @@ def stage_options(stage: Stage, workspace: Workspace, lock: Lock) -> dict[str, A
             continue
         _flatten(section, options.decisive(), workspace.pipeline_file.resolve().parent, flat)
         for name, path in options.brought_paths().items():
-            flat[f"what {section}.{name} holds"] = lock.hash_brought(path)
-    return flat
+            if f"{section}.{name}" not in stage.ignores:
+                flat[f"what {section}.{name} holds"] = lock.hash_brought(path)
+    return _decisive(flat, stage)
+
+
+def _decisive(options: Mapping[str, Any], stage: Stage) -> dict[str, Any]:
+    """Return the options without those that the stage ignores."""
+    ignored = {*stage.ignores, *(f"what {name} holds" for name in stage.ignores)}
+    return {name: value for name, value in options.items() if name not in ignored}
 
 
 def _flatten(name: str, value: Any, folder: Path, into: dict[str, Any]) -> None:
@@ -385,4 +392,4 @@ def _options_then(
         for name, value in known.items()
         if not name.startswith(f"{stage.name}.runs.") or name.rpartition(".")[0] in there
     }
-    return {**added, **record["options"]}
+    return {**added, **_decisive(record["options"], stage)}

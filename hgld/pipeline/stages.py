@@ -52,6 +52,7 @@ class Stage:
         also: inputs that the function takes by keyword -> options as in ``when``; the rows of
             ``active_stages`` have those that apply among ``reads``, as their last ones.
         uses: other sections of the pipeline file, or its title, that affect the output.
+        ignores: options of these sections that do not.
         gate: "module:function", called with the stage's arguments; raises until a person acts.
         checks: "module:function" -> names of tables. The function takes these tables and the
             stage's options, and refuses options that do not fit the data. It is called as soon as
@@ -72,6 +73,7 @@ class Stage:
     when: Wanted = field(default_factory=dict)
     also: Mapping[str, Wanted] = field(default_factory=dict)
     uses: tuple[str, ...] = ()
+    ignores: tuple[str, ...] = ()
     gate: str | None = None
     checks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     served_by: str | None = None
@@ -84,6 +86,7 @@ class Stage:
 
 _FROM_WORDS: Wanted = {"label.source": "decisions"}  # the stages that build the hierarchy
 _FROM_ITEMS: Wanted = {**_FROM_WORDS, "scrape.source": "items"}
+_OF_PHOTOS = ("embed.images", "embed.photos")
 _LANDMARKS = ("gldv2", "toy")  # with two id spaces, and pages of Wikimedia Commons
 _CLASSES = ("folder", "native")
 _KINDS = (*_LANDMARKS, *_CLASSES)
@@ -205,12 +208,14 @@ STAGES: tuple[Stage, ...] = (
         "Look up the Wikidata items of the classes by name.",
         reads=("landmarks", "images", "links"),
         when={**_FROM_ITEMS, "embed.compares_photos": False},
+        ignores=_OF_PHOTOS,
     ),
     _link(
         "hgld.evaluate.class_photos:link_with_photos",
         "Look up the Wikidata items of the classes by name and photos.",
         reads=("landmarks", "images", "links", "source"),
         when={**_FROM_ITEMS, "embed.compares_photos": True},
+        ignores=("embed.photos",),  # link.photos counts
     ),
     _scrape(
         "hgld.hierarchy.scrape.wikimedia:scrape",
@@ -273,6 +278,7 @@ STAGES: tuple[Stage, ...] = (
         reads=("values", "taxonomy"),
         writes=("label_vectors", "taxonomy_vectors"),
         when={**_FROM_WORDS, "cluster.on": "text"},
+        ignores=_OF_PHOTOS,
     ),
     Stage(
         "embed",

@@ -16,7 +16,7 @@ from PIL import Image
 
 from hgld.artifacts import ARTIFACTS, Vectors, columns_of
 from hgld.cli.review_actions import suggest_clusters, write_review_page
-from hgld.config import ClusterOptions, StageContext, load_pipeline
+from hgld.config import ClusterOptions, EmbedOptions, StageContext, load_pipeline
 from hgld.errors import (
     HgldError,
     InvalidData,
@@ -24,9 +24,11 @@ from hgld.errors import (
     UsageError,
     WaitingForReview,
 )
+from hgld.evaluate import class_photos
 from hgld.evaluate.class_photos import mean_photos
 from hgld.hierarchy.cluster_choice import measure_range
 from hgld.hierarchy.clustered_vectors import join_vectors
+from hgld.images import decode_rgb
 from hgld.pipeline.lock import Workspace
 from hgld.pipeline.run import Runner
 from hgld.review.suggestions import fit_model
@@ -63,6 +65,13 @@ from torch import nn
 
 def build():
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+class Short(nn.Module):
+    def forward(self, photos):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+def short():
+    return Short()
 """
 
 
@@ -146,6 +155,50 @@ def test_a_value_without_a_readable_photo_is_reported_and_has_those_of_the_neare
     (line,) = (line for line in said if "without photos" in line)
     assert line.startswith("1 value without photos: the photos of the value with the nearest text")
     assert len(vectors(folder).ids) == 3 and len(pd.read_csv(folder / "work/clusters.csv")) == 4
+
+
+def test_only_the_photos_beside_an_undecodable_one_are_decoded_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*REDS, *BLUES):
+        for j in range(3, 50):
+            shutil.copy(folder / "photos" / name / "0.png", folder / "photos" / name / f"{j}.png")
+    run(folder, until="clean")
+    for name in ("boat", "sofa"):
+        photo = folder / "photos" / name / "7.png"
+        photo.write_bytes(b"not a photo".ljust(photo.stat().st_size))
+    checked = []
+    monkeypatch.setattr(
+        class_photos, "decode_rgb", lambda data: checked.append(data) or decode_rgb(data)
+    )
+    assert "2 photos left out of the class vectors: undecodable" in run(folder, "embed.photos=50")
+    assert len(checked) == 64 + 7  # of 200, the parts of these two
+
+
+def test_memory_that_is_short_names_options_of_this_stage(folder: Path) -> None:
+    file = folder / "mine.toml"
+    file.write_text(file.read_text().replace(":build", ":short"))
+    with pytest.raises(HgldError, match=r'^embed: out of memory .*; set embed\.device = "cpu", or'):
+        run(folder)
+
+
+def test_an_image_encoder_that_belongs_to_the_text_encoder_is_named_by_that(folder: Path) -> None:
+    run(folder, "cluster.on=text", until="clean")
+    given = runner(folder)
+    images, landmarks = (given.read(name, given.stage("clean")) for name in ("images", "landmarks"))
+    options = EmbedOptions(encoder="ViT-B-32/nothing")
+    context = StageContext("", folder / "state", given.workspace.pipeline.source, folder)
+    with pytest.raises(MissingWeights, match=r"embed\.encoder") as error:
+        mean_photos(images, landmarks, folder / "photos", options=options, context=context)
+    assert "evaluate" not in str(error.value) and "embed.images" not in str(error.value)
+
+
+def test_options_of_photos_leave_links_and_vectors_of_texts_fresh(families: Path) -> None:
+    run(families)
+    files = [families / "work" / name for name in ("linked.csv", "label_vectors.npz")]
+    before = [path.stat().st_mtime_ns for path in files]
+    run(families, "embed.photos=3", "embed.images=timm:resnet18")
+    assert [path.stat().st_mtime_ns for path in files] == before
 
 
 def test_photos_that_are_gone_since_they_were_listed_are_reported(folder: Path) -> None:
