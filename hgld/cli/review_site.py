@@ -88,6 +88,7 @@ class _LinkSite(Site):
 
     def __init__(self, runner: Runner, state: Path, today: Callable[[], str]) -> None:
         self.runner, self.today, self._alone = runner, today, Lock()
+        self._sheet = _name_of(state)
         # rows before are in the sheet, since the stage has just written it
         self._before = len(runner.read("links", runner.stage("link")))
         self.decisions = LiveDecisions([runner.workspace.path("links")], self._read)
@@ -96,7 +97,7 @@ class _LinkSite(Site):
     def page(self) -> str:
         """Return the HTML; answers since the sheet was written come by its stream."""
         with self._alone:
-            return render_link_page(self.runner, {"at": ""})
+            return render_link_page(self.runner, {"at": "", "sheet": self._sheet})
 
     def photos(self, key: str) -> list[dict[str, str]]:
         """Return the photos of the class of that name."""
@@ -133,8 +134,7 @@ class _LiveSite(Site):
         self._files = [path(name) for name in {*self.stage.reads, *PAGE_READS} - GROWING]
         self._made: Sequence[object] = ()
         self._page, self._alone = "", Lock()
-        # decisions that wait in a browser belong to this folder, also after it was moved
-        self._sheet = sha256(_token(state / "token").encode()).hexdigest()[:16]
+        self._sheet = _name_of(state)
         self._photos: PhotoReader
         self._commons = self._open_commons(state / "commons")
         runner.keep_tables()  # a save reads five, of which it changes one
@@ -247,6 +247,11 @@ class _LiveSite(Site):
             "taxonomy": {"": taxonomy_facts(tables[1])},
             "renamed": list_renames(self.runner.read("taxonomy_edits", self.stage)),
         }
+
+
+def _name_of(state: Path) -> str:
+    """Return the name by which answers that wait in a browser belong to this folder, also moved."""
+    return sha256(_token(state / "token").encode()).hexdigest()[:16]
 
 
 def _token(path: Path) -> str:

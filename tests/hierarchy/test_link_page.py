@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import signal
 import subprocess
 import sys
@@ -98,6 +99,19 @@ def test_answers_outlive_a_reload(page: Curator) -> None:
     page.view.reload()
     assert page.text(".row:first-child .fate") == "Q1939"
     page.press("x")
+    assert page.text("#share") == "0 of 3 classes answered"
+
+
+def test_answers_belong_to_a_person_and_a_sheet(page: Curator, folder: Path) -> None:
+    page.press("1")
+    for name, answered in (("Ann", 1), ("Bob", 0), ("Ann", 1)):
+        page.view.click("#who")
+        page.view.fill("#name", name)
+        page.press("Enter", "Escape")
+        assert page.text("#share") == f"{answered} of 3 classes answered"
+    path = folder / "work" / "mine" / "link_review.html"
+    path.write_text(re.sub(r'"hash":"\w+"', '"hash":"0"', path.read_text("utf-8")), "utf-8")
+    page.view.reload()
     assert page.text("#share") == "0 of 3 classes answered"
 
 

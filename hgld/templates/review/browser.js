@@ -32,6 +32,13 @@ function remember(name, text) {
   }
 }
 
+const WHO = "hgld review name";
+let person = recall(WHO) || ""; // who decides: asked once, kept in this browser
+
+// Of this person on all versions of a sheet, wherever a copy of the page is.
+const storesOf = (kind) => `hgld ${kind} ${data.live?.sheet || data.series} ${encodeURIComponent(person)} `;
+const storeOf = (kind) => storesOf(kind) + (data.live ? "live" : data.hash); // a server's sheet changes
+
 function dialogOf(id, title, ...inside) {
   const dialog = byId(id);
   const close = button("primary", () => dialog.close(), "Close");

@@ -1,8 +1,7 @@
 // What the person has decided here: kept in this browser, undone step by step.
 
-// Of this person on all versions of this sheet, wherever a copy of the page is.
-const storePrefix = () => `hgld review ${data.live?.sheet || data.series} ${encodeURIComponent(person)} `;
-const storeName = () => storePrefix() + (data.live ? "live" : data.hash); // a server's sheet changes
+const storePrefix = () => storesOf("review");
+const storeName = () => storeOf("review");
 const STATUSES = ["conflict", "open", "unsure", "stale", "decided", "dropped"];
 const edits = new Map(); // value key -> its four editable cells
 const steps = []; // each a list of [key, the edit before or undefined]

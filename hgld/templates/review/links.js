@@ -1,7 +1,6 @@
 // Links of classes to items of Wikidata: an item of the candidates, none, or another one.
 
 const data = JSON.parse(byId("data").textContent);
-const WHO = "hgld review name"; // as on the review page
 const NONE = "none"; // there is no such item
 const OPEN = "open"; // an answer is taken back
 const AGAIN_MS = 3000; // between two attempts to reach the server
@@ -20,8 +19,7 @@ const rows = data.rows.map(readRow);
 const rowOf = new Map(rows.map((row) => [row.name, row]));
 const answers = new Map(); // name -> {qid, note}, not applied or not sent yet
 const steps = []; // [name, the answer before or undefined]
-const storeName = `hgld links ${data.series}`;
-let person = recall(WHO) || "";
+const storeName = () => storeOf("links");
 let selected = rows[0];
 let waits = 0; // of the next attempt to send
 let sending = false; // one request at a time, so that the last answer of a class is the last row
@@ -52,9 +50,11 @@ function put(row, wanted) {
   const same = !onItsWay && said.qid === row.base.qid && said.note === row.base.note;
   if (same) answers.delete(row.name);
   else answers.set(row.name, said);
-  remember(storeName, JSON.stringify([...answers]));
+  keep();
   if (data.live) send();
 }
+
+const keep = () => remember(storeName(), JSON.stringify([...answers]));
 
 function undo() {
   const [name, before] = steps.pop() || [];
@@ -180,7 +180,7 @@ async function send() {
     rowOf.get(name).base = { ...said, qid: said.qid === OPEN ? "" : said.qid };
     if (answers.get(name) === said) answers.delete(name);
   }
-  remember(storeName, JSON.stringify([...answers]));
+  keep();
   drawAll();
   send();
 }
@@ -196,12 +196,24 @@ function listen() {
   };
 }
 
+// Answers that were given before the name was known are the person's; those of another one are not.
+function signAs(name) {
+  const unsigned = person ? [] : [...answers];
+  if (!person) remember(storeName(), "[]");
+  person = name;
+  remember(WHO, name);
+  answers.clear();
+  steps.length = 0;
+  takeIn();
+  for (const [key, said] of unsigned) answers.set(key, said);
+  keep();
+}
+
 function askName() {
   const field = make("input", {
     id: "name", type: "text", maxlength: "80", value: person,
     onchange: () => {
-      person = clean(field.value);
-      remember(WHO, person);
+      signAs(clean(field.value));
       drawAll();
       if (data.live) send();
     },
@@ -249,15 +261,20 @@ function pressKey(event) {
   deed();
 }
 
-function start() {
+// Takes in what the browser has kept of this person.
+function takeIn() {
   try {
-    for (const [name, said] of JSON.parse(recall(storeName) || "[]")) {
+    for (const [name, said] of JSON.parse(recall(storeName()) || "[]")) {
       const fits = rowOf.has(name) && (said.qid in { "": 0, [NONE]: 0, [OPEN]: 0 } || itemIn(said.qid));
       if (fits) answers.set(name, { qid: said.qid, note: clean(String(said.note)) });
     }
   } catch {
     // not what this page wrote
   }
+}
+
+function start() {
+  takeIn();
   byId("undo").addEventListener("click", undo);
   byId("keys").addEventListener("click", showHelp);
   byId("who").addEventListener("click", askName);

@@ -1,7 +1,4 @@
-// Who decides: asked once, kept in this browser.
-
-const WHO = "hgld review name";
-let person = recall(WHO) || "";
+// Who decides, asked once.
 
 // Edits that were made before the name was known are the person's; those of another one are not.
 function signAs(name) {
