@@ -9,6 +9,7 @@ data set, or to the photos of the class in a CLIP, or none. Everything else is i
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -328,8 +329,14 @@ class Said:
 def _read_said(
     tables: Mapping[Path, pd.DataFrame], known: Collection[str], options: LinkOptions
 ) -> dict[str, Said]:
-    """Return what the last row of each class says, by its place in its file."""
+    """Return what the last row of each class says, by its place in its file.
+
+    Blanks count as one, since a spreadsheet or a form may join them.
+    """
     said, faults = dict[str, Said](), []
+    names_of = defaultdict[str, list[str]](list)
+    for name in known:
+        names_of[single_blanks(name)].append(name)
     for path, rows in tables.items():
         for number, row in zip(rows.index, records(rows), strict=True):
             column, qid = next((name for name in ITEM_IDS if row[name]), ""), _qid_of(row["qid"])
@@ -339,11 +346,12 @@ def _read_said(
                 faults.append(f"{found.place}: no name; write the name of a class")
             elif fault := _fault_of(qid):
                 faults.append(f"{found.place}: {row['name']}: {fault}")
-            elif row["name"] in known and column and qid != OPEN:
-                said[row["name"]] = found
-            else:  # the last row counts, also one that takes an answer back
-                said.pop(row["name"], None)
-        others = rows.loc[~rows["name"].isin(list(known)), "name"]
+            for name in names_of.get(single_blanks(row["name"]), ()):
+                if column and qid != OPEN:
+                    said[name] = found
+                else:  # the last row counts, also one that takes an answer back
+                    said.pop(name, None)
+        others = rows.loc[~rows["name"].map(single_blanks).isin(list(names_of)), "name"]
         if len(others):
             first = f"'{others.iloc[0]}' in row {row_in_file(path, others.index[0])}"
             say(f"{path.name}: {len(others):,} of {len(rows):,} rows name no class, first {first}")

@@ -179,6 +179,20 @@ def test_a_changed_id_in_the_cache_is_noticed(toy: StageContext) -> None:
     assert path.read_text("utf-8") == text
 
 
+def test_a_batch_that_was_cut_off_is_asked_for_again_and_the_others_are_kept(
+    toy: StageContext,
+) -> None:
+    first, path = ask_toy(toy, "Q108325"), toy.state / "superclasses.json"
+    lines = path.read_text("utf-8").split("\n")
+    assert len(lines) == 2
+    path.write_text("\n".join(lines)[:-5], "utf-8")
+    nowhere = toy.scrape.model_copy(update={"wikidata_api": "http://127.0.0.1:9/w/api.php"})
+    assert ask_toy(toy, "Q108325") == first
+    assert path.read_text("utf-8").split("\n") == lines
+    again = StageContext(toy.now, toy.state, toy.source, toy.labels, nowhere)
+    assert ask_toy(again, "Q108325") == first
+
+
 def test_a_root_of_another_name_is_left_out_and_that_is_said(toy: StageContext) -> None:
     roots = label_file("class_roots")
     labels = roots["label"].where(roots["class_id"] != "Q16970", "church")

@@ -425,6 +425,19 @@ def test_a_clip_compares_photos_with_candidates(tmp_path: Path) -> None:
     assert "edits that are not applied; run `hgld link mine.toml --work" in again.stderr
 
 
+def test_blanks_of_a_name_count_as_one(tmp_path: Path) -> None:
+    make(tmp_path / "labels")
+    (tmp_path / "labels" / "taxonomy.csv").write_text("supercategory,kind,definition\n")
+    (tmp_path / "labels" / "links.csv").write_text("name,qid\nred fox,Q8332\n")
+    for name in ("red  fox", "big   cat"):
+        Image.new("RGB", (8, 8), "red").save(make(tmp_path / "photos" / name) / "1.png")
+    (tmp_path / "mine.toml").write_text(PIPELINE)
+    (tmp_path / "labels.csv").write_text("name,qid\nbig cat,Q35694\n")
+    done = from_table(tmp_path, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert set(pd.read_csv(tmp_path / "linked.csv")["item_id"]) == {"Q8332", "Q35694"}
+
+
 def make(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder

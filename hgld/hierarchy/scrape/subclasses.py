@@ -7,13 +7,14 @@ run that was stopped goes on.
 """
 
 import json
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from hgld.artifacts import atomic_path
+from hgld.artifacts import named_in_errors
 from hgld.config import ScrapeOptions
 from hgld.hierarchy.ancestors import steps_up
 from hgld.hierarchy.scrape.answers import (
@@ -94,7 +95,7 @@ class Wikidata(Generic[Known]):
     """Facts of classes by id, asked for where they are not known yet.
 
     Args:
-        path: the JSON file in which they are kept.
+        path: the file in which they are kept, a line of JSON for each batch.
         ask: asks for some ids, or parameters of ``wbgetentities``.
         read: reader of its answer.
         kind: class of a fact.
@@ -118,7 +119,7 @@ class Wikidata(Generic[Known]):
         self.read = read
         self.batch_size = batch_size or options.batch_size
         self.server = "stand-in" if options.stand_in else options.wikidata_api
-        self.known = _load(path, self.server, kind)
+        self.known, self._length = _load(path, self.server, kind)
 
     def learn(self, class_ids: Iterable[str]) -> Mapping[str, Known]:
         """These classes, all of them.
@@ -129,12 +130,23 @@ class Wikidata(Generic[Known]):
         class_ids = set(class_ids)
         batches = list(in_parts(sorted(class_ids - self.known.keys()), self.batch_size))
         for batch in track(batches, "Asking Wikidata", len(batches)):
-            self.known |= self.client.fetch_batch(batch, self._ask, self.read)
-            classes = {class_id: asdict(facts) for class_id, facts in self.known.items()}
-            document = {"server": self.server, "sha256": _sha256(classes), "classes": classes}
-            with atomic_path(self.path) as temporary:
-                temporary.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+            new = self.client.fetch_batch(batch, self._ask, self.read)
+            self.known |= new
+            self._append({class_id: asdict(facts) for class_id, facts in new.items()})
         return {class_id: self.known[class_id] for class_id in class_ids}
+
+    def _append(self, classes: Mapping[str, Any]) -> None:
+        """Write a batch to the disk after the intact ones."""
+        document = {"server": self.server, "sha256": _sha256(classes), "classes": classes}
+        line = json.dumps(document, ensure_ascii=False).encode()
+        line = b"\n" + line if self._length else line
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with named_in_errors(self.path), self.path.open("ab") as file:
+            file.truncate(self._length)
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        self._length += len(line)
 
     def _ask(self, class_ids: Sequence[str]) -> Mapping[str, Any]:
         if callable(self.ask):
@@ -230,15 +242,26 @@ def read_superclasses(
     }
 
 
-def _load(path: Path, server: str, kind: type[Known]) -> dict[str, Known]:
-    """The kept answers of this server; a damaged file counts as none."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        same = document["server"] == server and document["sha256"] == _sha256(document["classes"])
-        known = document["classes"] if same else {}
-        return {class_id: kind(**cells) for class_id, cells in known.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+def _load(path: Path, server: str, kind: type[Known]) -> tuple[dict[str, Known], int]:
+    """Return the kept answers of this server, and the number of bytes that hold them.
+
+    Only a damaged last line, in which a run was killed, leaves the others.
+    """
+    known: dict[str, Known] = {}
+    length, lines = 0, path.read_bytes().split(b"\n") if path.is_file() else []
+    for number, line in enumerate(lines):
+        try:
+            document = json.loads(line)
+            intact = document["sha256"] == _sha256(document["classes"])
+            intact = intact and document["server"] == server
+            found = {key: kind(**cells) for key, cells in document["classes"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            intact, found = False, {}
+        if not intact:
+            return (known, length) if number == len(lines) - 1 else ({}, 0)
+        known |= found
+        length += len(line) + bool(number)
+    return known, length
 
 
 def _sha256(classes: Mapping[str, Any]) -> str:
