@@ -247,7 +247,7 @@ def require_classes(
     groups: np.ndarray, options: BatchOptions, classes: np.ndarray | None = None
 ) -> None:
     """Refuse labels that do not fill a single batch; with ``classes``, groups are of runs."""
-    eligible, there = np.count_nonzero(groups), len(groups)
+    eligible, there = int(np.count_nonzero(groups)), len(groups)
     if classes is not None:
         eligible, there = len(np.unique(classes[groups > 0])), len(np.unique(classes))
     if eligible >= options.classes_per_batch:
