@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from typer.main import get_command
 
+from hgld.__main__ import main as hgld_main
 from hgld.cli import app, guarded
 from hgld.cli.console import Printer, warnings_as_notes
 from hgld.cli.overview import print_plan
@@ -306,6 +307,21 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 RAISE = "raise KeyboardInterrupt"
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, "20000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
+)
+def test_threads_that_wait_leave_the_cores_to_others_unless_told(
+    given: dict[str, str], spins: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unset = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    environment = unset | given
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr("hgld.cli.main", lambda: None)
+    hgld_main()
+    assert environment.get("GOMP_SPINCOUNT") == spins
 
 
 @pytest.mark.parametrize("interrupt", [RAISE, f"exec({RAISE!r})"])
