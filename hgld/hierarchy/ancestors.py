@@ -1,4 +1,4 @@
-"""What Wikidata has above the classes of values, and which of it several values share."""
+"""Ancestors of the classes of values in Wikidata, and those that several values share."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
