@@ -37,7 +37,8 @@ docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Measure again what the pages show: quiet cores, and HGLD_REAL_DATA for the photos of Washington.
-record: install oml
+record: install
+	-$(MAKE) oml
 	PATH=$(CURDIR)/$(BIN):$$PATH python pipelines/record.py run \
 	  pipelines/quickstart.toml tests/real/washington.toml
 	-$(BIN)/python -m tests.benchmarks --out $(RESULTS)/bench.json

@@ -73,7 +73,7 @@ class EmbeddingStore:
             for split, own in tasks.items()
         }
         for side in sides:
-            whose = f"evaluate: model {model.name}, split {side.split}"
+            whose = f"{model.stage}: model {model.name}, split {side.split}"
             require_finite(mapped[side.split], whose, side.image_ids)
         return mapped
 
@@ -254,7 +254,7 @@ def _memory_told(task: EmbedTask) -> Iterator[None]:
     except RuntimeError as error:
         if not is_short_of_memory(error):
             raise
-        stage = task.model.option_name.partition(".")[0]
+        stage = task.model.stage
         helps = (
             f"lower evaluate.batch_size (it is {task.options.batch_size}, of a GPU) or "
             f"evaluate.processes (it is {task.options.processes}); finished shards are kept"

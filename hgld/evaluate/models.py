@@ -248,6 +248,11 @@ class Model:
         """The option that names the model."""
         return self.option or f"evaluate.models.{self.name}"
 
+    @property
+    def stage(self) -> str:
+        """The stage that embeds with the model."""
+        return self.option_name.partition(".")[0]
+
     @contextmanager
     def _in_its_option(self) -> Iterator[None]:
         """Name the option of this stage in an error of a pretrained model, instead of train's."""

@@ -126,10 +126,12 @@ def apply_links(
         [['jaguar', 'Q35694', 'Ann']]
     """
     known = {row["name"]: row for row in records(links)}
+    known = {single_blanks(name): row for name, row in known.items()} | known
     rows, faults = [], []
     for number, row in sheet:
         qid, why = _qid_of(row["qid"]), single_blanks(row.get("note", ""))
-        before = known.get(row["name"], {"qid": "", "why": ""})
+        name = row["name"] if row["name"] in known else single_blanks(row["name"])
+        before = known.get(name, {"qid": "", "why": ""})
         if fault := _fault_of(qid):
             faults.append(f"row {number}: {row['name']}: {fault}")
         elif qid and not row["name"]:
@@ -331,7 +333,8 @@ def _read_said(
 ) -> dict[str, Said]:
     """Return what the last row of each class says, by its place in its file.
 
-    Blanks count as one, since a spreadsheet or a form may join them.
+    If no class has exactly a row's name, several blanks count as one: a spreadsheet or a form may
+    have joined them.
     """
     said, faults = dict[str, Said](), []
     names_of = defaultdict[str, list[str]](list)
@@ -346,7 +349,8 @@ def _read_said(
                 faults.append(f"{found.place}: no name; write the name of a class")
             elif fault := _fault_of(qid):
                 faults.append(f"{found.place}: {row['name']}: {fault}")
-            for name in names_of.get(single_blanks(row["name"]), ()):
+            meant = names_of.get(single_blanks(row["name"]), ())
+            for name in [row["name"]] if row["name"] in meant else meant:
                 if column and qid != OPEN:
                     said[name] = found
                 else:  # the last row counts, also one that takes an answer back

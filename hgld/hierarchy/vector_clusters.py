@@ -49,6 +49,8 @@ def k_means(
         restarts: runs from other draws, of which that of least inertia counts.
         starts: (S, D) first centres, S at most ``clusters``; the others are drawn.
     """
+    import sklearn.cluster  # noqa: F401  before the limit, which holds for loaded libraries only
+
     # Sums in another order differ in the last bit, which can move a value between clusters.
     with threadpool_limits(limits=1):
         if starts is None or not len(starts):
@@ -129,9 +131,9 @@ def find_clusters(
         )
     if len(vectors) == clusters:  # scikit-learn refuses a single row
         return Clustered(np.arange(clusters), 0.0)
-    with threadpool_limits(limits=1):
-        from sklearn.cluster import AgglomerativeClustering
+    from sklearn.cluster import AgglomerativeClustering
 
+    with threadpool_limits(limits=1):
         model = AgglomerativeClustering(clusters, linkage=options.method)
         labels = model.fit_predict(vectors)
     centres = means_of(vectors, labels)

@@ -97,7 +97,7 @@ _link = partial(
     writes=("linked", "unlinked", "link_review"),
     uses=("embed", "scrape"),
     balance=Balance("landmarks", "linked", "unlinked"),
-    revision=2,
+    revision=3,
 )
 _scrape = partial(
     Stage,

@@ -395,6 +395,7 @@ def _ancestor_part(
         return [{} for _ in range(len(values))], np.empty((len(values) + len(names), 0))
     labels = dict(zip(ancestry["item_id"], ancestry["label"], strict=True))
     labels |= dict(zip(values["class_id"], values["instance_of"], strict=True))
+    labels.pop("", None)  # values without an item
     _, below = shared_ancestors(values["class_id"].tolist(), ancestry)
     ordered = sorted(labels, key=lambda item_id: (below[item_id], item_id))  # of a name, the widest
     item_of = {tuple(_words(labels[item_id])): item_id for item_id in ordered}
@@ -406,8 +407,8 @@ def _ancestor_part(
     weights = {item_id: np.log(total / count) ** 2 for item_id, count in below.items()}
     rows = [{item_id: weights[item_id] for item_id in found} for found in shared]
     above = [
-        {item_id: labels.get(item_id, item_id) for item_id, weight in row.items() if weight}
-        for row in rows[: len(values)]
+        {one: labels.get(one, one) for one, weight in row.items() if weight and one != class_id}
+        for class_id, row in zip(values["class_id"], rows, strict=False)  # then those of the texts
     ]
     hashed = FeatureHasher(ANCESTORS).transform(rows).toarray()
     return above, ANCESTOR_SHARE * normalize(hashed)

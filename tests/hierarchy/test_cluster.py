@@ -104,6 +104,34 @@ def test_the_order_of_the_rows_changes_nothing(context: StageContext) -> None:
     pd.testing.assert_frame_equal(table.reset_index(drop=True), first)
 
 
+COUNT_THREADS = """
+import sys
+import numpy as np
+from threadpoolctl import threadpool_info
+from hgld.config import ClusterOptions
+from hgld.hierarchy.vector_clusters import find_clusters
+
+threads = set()
+def count(frame, event, _):
+    if event == "call" and frame.f_code.co_name == "fit_predict":
+        threads.update(pool["num_threads"] for pool in threadpool_info())
+
+vectors = np.random.default_rng(0).normal(size=(40, 4))
+sys.setprofile(count)
+find_clusters(vectors, 3, ClusterOptions(method=sys.argv[1]))
+sys.setprofile(None)
+print(*threads)
+"""
+
+
+@pytest.mark.parametrize("method", ["k-means", "ward"])
+def test_the_first_clustering_of_a_process_has_one_thread(method: str) -> None:
+    command = [sys.executable, "-c", COUNT_THREADS, method]
+    environment = os.environ | {"OMP_NUM_THREADS": "2"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
+
+
 CLOUD = """
 import sys
 from pathlib import Path

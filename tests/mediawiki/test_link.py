@@ -425,6 +425,13 @@ def test_a_clip_compares_photos_with_candidates(tmp_path: Path) -> None:
     assert "edits that are not applied; run `hgld link mine.toml --work" in again.stderr
 
 
+def test_an_answer_of_a_name_with_joined_blanks_is_taken_back(tmp_path: Path) -> None:
+    links = table_of("links", [{"name": "red fox", "qid": "none"}])
+    rows = [(2, {"name": "red  fox", "qid": "open"})]
+    given = {"who": "Ann", "when": "", "path": tmp_path / "sheet.csv"}
+    assert apply_links(rows, links, **given)["qid"].tolist() == ["none", ""]
+
+
 def test_blanks_of_a_name_count_as_one(tmp_path: Path) -> None:
     make(tmp_path / "labels")
     (tmp_path / "labels" / "taxonomy.csv").write_text("supercategory,kind,definition\n")
