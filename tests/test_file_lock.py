@@ -49,7 +49,8 @@ def test_a_killed_owner_does_not_block(tmp_path: Path) -> None:
 
 def test_a_worker_that_outlives_a_killed_owner_does_not_block(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    fork = "    print(os.fork(), flush=True)\n    time.sleep(60)\n"
+    # one write each: the two processes print at once
+    fork = "    os.write(1, b'%d\\n' % os.fork())\n    time.sleep(60)\n"
     command = [sys.executable, "-c", HOLDER.replace("    time.sleep(60)\n", fork), str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
