@@ -11,9 +11,13 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+import pandas as pd
 import pytest
 from PIL import Image
 
+from hgld.artifacts import ARTIFACTS
+from hgld.config import ReviewOptions
+from hgld.review.page.links import render_links
 from tests.hierarchy.made_dump import write_dumps
 from tests.hierarchy.test_review_page import Curator
 from tests.mediawiki.test_link import PIPELINE, made_world
@@ -102,17 +106,88 @@ def test_answers_outlive_a_reload(page: Curator) -> None:
     assert page.text("#share") == "0 of 3 classes answered"
 
 
+def sign(view: Any, name: str) -> None:
+    if not view.is_visible("dialog"):
+        view.click("#who")
+    view.fill("#name", name)
+    for key in ("Enter", "Escape"):
+        view.keyboard.press(key)
+    view.wait_for_selector("dialog", state="hidden")
+
+
 def test_answers_belong_to_a_person_and_a_sheet(page: Curator, folder: Path) -> None:
     page.press("1")
-    for name, answered in (("Ann", 1), ("Bob", 0), ("Ann", 1)):
-        page.view.click("#who")
-        page.view.fill("#name", name)
-        page.press("Enter", "Escape")
+    for name, answered in (("Ann", 1), ("", 1), ("Bob", 0), ("Ann", 1)):
+        sign(page.view, name)
         assert page.text("#share") == f"{answered} of 3 classes answered"
     path = folder / "work" / "mine" / "link_review.html"
     path.write_text(re.sub(r'"hash":"\w+"', '"hash":"0"', path.read_text("utf-8")), "utf-8")
     page.view.reload()
     assert page.text("#share") == "0 of 3 classes answered"
+    assert "keeps 1 answer made on an earlier version" in page.text("#banner")
+    sign(page.view, "Bob")
+    assert page.view.is_hidden("#banner")
+    sign(page.view, "Ann")
+    page.view.click("text=Discard")
+    page.view.reload()
+    assert page.view.is_hidden("#banner")
+
+
+def test_answers_of_an_earlier_sheet_are_taken_over_for_open_classes(
+    page: Curator, folder: Path
+) -> None:
+    page.press("1", "d", "d")
+    (folder / "labels" / "links.csv").write_text("name,qid\nSaturn,Q193\n")
+    try:
+        assert hgld(folder, "link", "mine.toml", "--html").returncode == 0
+    finally:
+        (folder / "labels" / "links.csv").unlink()
+    page.view.reload()
+    assert page.listed() == list(NAMES[1:])
+    page.press("j", "i")
+    page.type("Q1")  # answered again: this answer holds
+    page.press("Enter")
+    page.view.reload()
+    assert page.text("#banner").startswith(
+        "This browser keeps 1 answer made on an earlier version of this sheet. Taking over drops "
+        "2 answers to classes that are no longer open."
+    )
+    page.view.click("text=Take over")
+    for _ in range(2):
+        assert page.view.locator(".row .fate").all_inner_texts() == ["none", "Q1"]
+        assert page.view.is_hidden("#banner")
+        page.view.reload()
+
+
+def test_answers_on_their_way_are_those_of_the_person_who_gave_them(
+    folder: Path, chromium: Any
+) -> None:
+    sheet = ARTIFACTS["link_review"].read(folder / "work" / "mine" / "link_review.csv")
+    photos = pd.DataFrame(columns=["key"])
+    html = render_links(
+        sheet, photos, options=ReviewOptions(), source=folder, title="", command="",
+        live={"at": "", "sheet": "a"},
+    )  # fmt: skip
+    waiting: list[Any] = []
+    tab = chromium.new_context().new_page()
+    tab.route("http://page.test/**", lambda route: route.fulfill(status=204))
+    tab.route("http://page.test/", lambda route: route.fulfill(body=html, content_type="text/html"))
+    tab.route("**/decisions", lambda route: waiting.append(route))
+    tab.goto("http://page.test/")
+    sign(tab, "Ann")
+    tab.click("text=None")
+    wait_for(lambda: tab.wait_for_timeout(50) or bool(waiting))
+    sign(tab, "Bob")
+    tab.click("text=None")
+    for number, who in enumerate(("Ann", "Bob")):
+        wait_for(lambda n=number: tab.wait_for_timeout(50) or len(waiting) > n)
+        assert [route.request.post_data_json["who"] for route in waiting[number:]] == [who]
+        waiting[number].fulfill(json={})
+    wait_for(lambda: tab.evaluate("Object.keys(localStorage)") == ["hgld review name"])
+    sign(tab, "Ann")
+    tab.wait_for_timeout(300)
+    assert len(waiting) == 2
+    tab.close()
 
 
 def test_a_server_saves_each_answer_and_takes_it_back(folder: Path, chromium: Any) -> None:

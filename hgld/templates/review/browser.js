@@ -32,12 +32,80 @@ function remember(name, text) {
   }
 }
 
+let stored = true;
+const NOTHING_KEPT = "This browser keeps nothing: download before you close the page.";
+
+// Keeps the entries under a name; without entries the name is removed.
+function keepAs(name, entries) {
+  try {
+    if (entries.length) localStorage.setItem(name, JSON.stringify(entries));
+    else localStorage.removeItem(name);
+    stored = true;
+  } catch {
+    stored = false; // a private window, or no room: the page says so
+  }
+}
+
+function forget(names) {
+  try {
+    names.forEach((name) => localStorage.removeItem(name));
+  } catch {
+    // nothing is kept, so nothing is left
+  }
+}
+
 const WHO = "hgld review name";
 let person = recall(WHO) || ""; // who decides: asked once, kept in this browser
 
 // Of this person on all versions of a sheet, wherever a copy of the page is.
 const storesOf = (kind) => `hgld ${kind} ${data.live?.sheet || data.series} ${encodeURIComponent(person)} `;
 const storeOf = (kind) => storesOf(kind) + (data.live ? "live" : data.hash); // a server's sheet changes
+
+// Names under which something that `read` still finds is kept of earlier versions of this sheet.
+function earlierStores(kind, read) {
+  try {
+    return Object.keys(localStorage).filter(
+      (name) => name.startsWith(storesOf(kind)) && name !== storeOf(kind) && read(name).length,
+    );
+  } catch {
+    return [];
+  }
+}
+
+// Offers to take over or discard what is kept of earlier versions of this sheet.
+function drawKept(kind, noun, read, take, besides = () => "") {
+  const earlier = earlierStores(kind, read);
+  const found = earlier.reduce((sum, name) => sum + read(name).length, 0);
+  const done = (text) => {
+    forget(earlier);
+    drawKept(kind, noun, read, take, besides);
+    say(text);
+  };
+  const takeOver = () => {
+    take(earlier);
+    done("Taken over");
+  };
+  const words = `This browser keeps ${counted(found, noun)} made on an earlier version of this sheet.`;
+  const offer = [
+    span(words, besides(earlier)),
+    button("", takeOver, "Take over"),
+    button("", () => done("Discarded"), "Discard"),
+  ];
+  byId("banner").replaceChildren(...(stored ? (found ? offer : []) : [span(NOTHING_KEPT)]));
+  byId("banner").hidden = stored && !found;
+}
+
+function nameField(taken = () => {}) {
+  const field = make("input", {
+    id: "name", type: "text", maxlength: "80", autocomplete: "name", value: person,
+    onchange: () => {
+      const name = clean(field.value);
+      if (name && name !== person) signAs(name);
+      taken();
+    },
+  });
+  return make("label", { class: "field" }, "Your name", field);
+}
 
 function dialogOf(id, title, ...inside) {
   const dialog = byId(id);

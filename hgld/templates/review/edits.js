@@ -6,7 +6,6 @@ const STATUSES = ["conflict", "open", "unsure", "stale", "decided", "dropped"];
 const edits = new Map(); // value key -> its four editable cells
 const steps = []; // each a list of [key, the edit before or undefined]
 const changed = []; // what is to be drawn anew after a change
-let stored = true;
 
 const now = (row) => edits.get(row.key) || row.base;
 
@@ -68,16 +67,7 @@ function undo() {
 }
 
 const tell = () => changed.forEach((redraw) => redraw());
-
-function keep() {
-  try {
-    if (edits.size) localStorage.setItem(storeName(), JSON.stringify([...edits]));
-    else localStorage.removeItem(storeName());
-    stored = true;
-  } catch {
-    stored = false; // a private window, or no room: the page says so
-  }
-}
+const keep = () => keepAs(storeName(), [...edits]);
 
 // Undo reaches edits from before a reload, too.
 function stepsOfEdits() {
@@ -110,23 +100,4 @@ function isDecision(cells) {
   const texts = EDITABLE.every((name) => typeof cells?.[name] === "string");
   if (!texts || !["keep", "move", "drop", "unsure", "open"].includes(cells.decision)) return false;
   return kindOf.has(cells.supercategory) || !cells.supercategory;
-}
-
-// Names under which edits of earlier versions of this sheet are kept.
-function earlierStores() {
-  try {
-    return Object.keys(localStorage).filter(
-      (name) => name.startsWith(storePrefix()) && name !== storeName() && readStore(name).length,
-    );
-  } catch {
-    return [];
-  }
-}
-
-function forget(names) {
-  try {
-    names.forEach((name) => localStorage.removeItem(name));
-  } catch {
-    // nothing is kept, so nothing is left
-  }
 }

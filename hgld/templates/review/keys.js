@@ -1,6 +1,5 @@
 // The keyboard, and the two dialogs.
 
-const NOTHING_KEPT = "This browser keeps nothing: download before you close the page.";
 const KEYS = [
   ["j  k", "next, previous value (or ↓ ↑)"],
   ["K", "keep it, with the chosen or the suggested supercategory"],

@@ -35,6 +35,7 @@ function readRow(cells, number) {
 
 const now = (row) => answers.get(row.name) || row.base;
 const isOpen = (row) => !now(row).qid || now(row).qid === OPEN;
+const sameAnswer = (one, other) => one?.qid === other?.qid && one?.note === other?.note;
 
 function answer(row, qid, note = now(row).note) {
   steps.push([row.name, answers.get(row.name) || { ...row.base }]);
@@ -47,14 +48,13 @@ function put(row, wanted) {
   const onItsWay = data.live && answers.has(row.name); // the base is about to change
   const taken = onItsWay || (data.live && row.base.qid) ? OPEN : "";
   const said = { ...wanted, qid: wanted.qid || taken };
-  const same = !onItsWay && said.qid === row.base.qid && said.note === row.base.note;
-  if (same) answers.delete(row.name);
+  if (!onItsWay && sameAnswer(said, row.base)) answers.delete(row.name);
   else answers.set(row.name, said);
   keep();
   if (data.live) send();
 }
 
-const keep = () => remember(storeName(), JSON.stringify([...answers]));
+const keep = () => keepAs(storeName(), [...answers]);
 
 function undo() {
   const [name, before] = steps.pop() || [];
@@ -165,22 +165,26 @@ async function send() {
   if (sending || !answers.size) return;
   if (!person) return askName();
   sending = true;
-  const sent = [...answers];
-  const body = { who: person, rows: sent.map(([name, said]) => ({ name, ...said })) };
+  const sender = storeName(); // another person may sign in before the reply
+  const sent = new Map(answers);
+  const body = { who: person, rows: [...sent].map(([name, said]) => ({ name, ...said })) };
   const facts = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   const reply = await fetch("decisions", facts).catch(() => null);
   sending = false;
   if (!reply?.ok) {
     const why = reply ? (await reply.json().catch(() => ({}))).error : "";
     say(why || "The server does not answer; your answers are kept in this browser");
-    if (!reply || reply.status >= 500) waits = setTimeout(send, AGAIN_MS);
+    if (!reply || reply.status >= 500 || sender !== storeName()) waits = setTimeout(send, AGAIN_MS);
     return;
   }
   for (const [name, said] of sent) {
     rowOf.get(name).base = { ...said, qid: said.qid === OPEN ? "" : said.qid };
-    if (answers.get(name) === said) answers.delete(name);
   }
-  keep();
+  const isSaved = ([name, said]) => sameAnswer(sent.get(name), said);
+  if (sender === storeName()) {
+    [...answers].filter(isSaved).forEach(([name]) => answers.delete(name));
+    keep();
+  } else keepAs(sender, entriesIn(sender).filter((entry) => !isSaved(entry)));
   drawAll();
   send();
 }
@@ -199,7 +203,7 @@ function listen() {
 // Answers that were given before the name was known are the person's; those of another one are not.
 function signAs(name) {
   const unsigned = person ? [] : [...answers];
-  if (!person) remember(storeName(), "[]");
+  if (!person) forget([storeName()]);
   person = name;
   remember(WHO, name);
   answers.clear();
@@ -207,19 +211,16 @@ function signAs(name) {
   takeIn();
   for (const [key, said] of unsigned) answers.set(key, said);
   keep();
+  drawBanner();
 }
 
 function askName() {
-  const field = make("input", {
-    id: "name", type: "text", maxlength: "80", value: person,
-    onchange: () => {
-      signAs(clean(field.value));
-      drawAll();
-      if (data.live) send();
-    },
-  });
-  dialogOf("help", "Who decides?", make("label", { class: "field" }, "Your name", field));
-  field.focus();
+  const taken = () => {
+    drawAll();
+    if (data.live && person) send();
+  };
+  dialogOf("help", "Who decides?", nameField(taken));
+  byId("name").focus();
 }
 
 function save() {
@@ -261,20 +262,45 @@ function pressKey(event) {
   deed();
 }
 
+// Entries [name, answer] of a store; what is no answer stays out.
+function entriesIn(store) {
+  try {
+    return JSON.parse(recall(store) || "[]")
+      .filter(([, { qid }]) => ["", NONE, OPEN].includes(qid) || itemIn(qid))
+      .map(([name, { qid, note }]) => [name, { qid, note: clean(String(note)) }]);
+  } catch {
+    return [];
+  }
+}
+
 // Takes in what the browser has kept of this person.
 function takeIn() {
-  try {
-    for (const [name, said] of JSON.parse(recall(storeName()) || "[]")) {
-      const fits = rowOf.has(name) && (said.qid in { "": 0, [NONE]: 0, [OPEN]: 0 } || itemIn(said.qid));
-      if (fits) answers.set(name, { qid: said.qid, note: clean(String(said.note)) });
-    }
-  } catch {
-    // not what this page wrote
-  }
+  for (const [name, said] of entriesIn(storeName())) if (rowOf.has(name)) answers.set(name, said);
+}
+
+// Answers of an earlier version of the sheet to classes that are open in this one.
+const openIn = (store) => entriesIn(store).filter(([name, said]) => {
+  const row = rowOf.get(name);
+  return row && isOpen(row) && !sameAnswer(said, now(row));
+});
+
+function drawBanner() {
+  if (data.live) return; // one store holds the answers of all versions
+  const take = (stores) => {
+    for (const [name, said] of stores.flatMap(openIn)) answers.set(name, said);
+    keep();
+    drawAll();
+  };
+  const gone = (stores) => {
+    const left = stores.flatMap(entriesIn).length - stores.flatMap(openIn).length;
+    return left ? ` Taking over drops ${counted(left, "answer")} to classes that are no longer open.` : "";
+  };
+  drawKept("links", "answer", openIn, take, gone);
 }
 
 function start() {
   takeIn();
+  if (!data.live) keep();
   byId("undo").addEventListener("click", undo);
   byId("keys").addEventListener("click", showHelp);
   byId("who").addEventListener("click", askName);
@@ -282,6 +308,7 @@ function start() {
   byId("save").hidden = Boolean(data.live);
   document.addEventListener("keydown", pressKey);
   drawAll();
+  drawBanner();
   if (!data.live) return;
   listen();
   if (person) send();

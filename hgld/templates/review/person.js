@@ -22,18 +22,6 @@ function signAs(name) {
   drawBanner();
 }
 
-function nameField(taken = () => {}) {
-  const field = make("input", {
-    id: "name", type: "text", maxlength: "80", autocomplete: "name", value: person,
-    onchange: () => {
-      const name = clean(field.value);
-      if (name && name !== person) signAs(name);
-      taken();
-    },
-  });
-  return make("label", { class: "field" }, "Your name", field);
-}
-
 function askName() {
   const words = "It signs your decisions, which are published with the labels. Your edits are kept "
     + "in this browser under this name; somebody else gives another one.";

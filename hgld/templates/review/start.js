@@ -57,26 +57,11 @@ function drawLegend() {
 }
 
 function drawBanner() {
-  const earlier = earlierStores();
-  const edited = earlier.reduce((sum, name) => sum + readStore(name).length, 0);
-  const done = (text) => {
-    forget(earlier);
-    drawBanner();
-    say(text);
-  };
-  const take = () => {
-    earlier.forEach(takeIn);
+  drawKept("review", "edit", readStore, (names) => {
+    names.forEach(takeIn);
     keep();
     tell();
-    done("Taken over");
-  };
-  const offer = [
-    span(`This browser keeps ${counted(edited, "edit")} made on an earlier version of this sheet.`),
-    button("", take, "Take over"),
-    button("", () => done("Discarded"), "Discard"),
-  ];
-  byId("banner").replaceChildren(...(stored ? (edited ? offer : []) : [span(NOTHING_KEPT)]));
-  byId("banner").hidden = stored && !edited;
+  });
 }
 
 function footing() {
