@@ -9,7 +9,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test rehearse lint bench docs record claims system install oml
+.PHONY: quickstart test rehearse alone lint bench docs record claims system install oml
 
 quickstart: install
 	$(BIN)/hgld run pipelines/quickstart.toml --now 2026-01-01
@@ -17,11 +17,15 @@ quickstart: install
 test: install lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-# Long drills, each a few minutes at most: full size, kills, storms, full disks; then each reader of
-# untrusted files fuzzed for a minute (in `make test` for a few seconds).
+# Long drills, before a release: full size, kills, storms, full disks (half an hour); then each reader
+# of untrusted files fuzzed for a minute (in `make test` for a few seconds).
 rehearse: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/rehearsal -m rehearsal -s
 	HGLD_FUZZ_SECONDS=60 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz -n auto
+
+# hgld.ranking from a wheel, in an environment that has nothing but torch, numpy and numba.
+alone: install
+	$(BIN)/python -m pytest tests/rehearsal/test_ranking_alone.py -m rehearsal
 
 lint: install
 	$(BIN)/ruff check .
