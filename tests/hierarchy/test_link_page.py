@@ -98,6 +98,17 @@ def test_keys_answer_each_class_and_the_file_is_applied(
     (folder / "labels" / "links.csv").unlink()
 
 
+def test_on_a_narrow_screen_a_class_opens_over_the_list(page: Curator) -> None:
+    page.view.set_viewport_size({"width": 400, "height": 800})
+    candidates = page.view.locator(".candidates")
+    for close in (lambda: page.view.click(".close-panel"), lambda: page.press("Escape")):
+        candidates.wait_for(state="hidden")
+        page.view.click(".row:first-child")
+        candidates.wait_for(state="visible")
+        close()
+    candidates.wait_for(state="hidden")
+
+
 def test_answers_outlive_a_reload(page: Curator) -> None:
     page.press("1", "k", "2")
     page.view.reload()

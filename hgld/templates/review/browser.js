@@ -126,3 +126,12 @@ function figureOf(photo) {
       make("span", { title: photo.byline }, photo.byline),
       span(link(photo.terms, photo.license_url))));
 }
+
+// On narrow screens the panel covers the list.
+const closePanel = () => byId("panel").classList.remove("shown");
+
+function closeButton() {
+  const node = button("close-panel", closePanel, "✕");
+  node.setAttribute("aria-label", "Close");
+  return node;
+}

@@ -77,7 +77,7 @@ function leave() {
   }
   const panel = byId("panel");
   const over = getComputedStyle(panel).position === "fixed" && panel.classList.contains("shown");
-  if (over) panel.classList.remove("shown");
+  if (over) closePanel();
   else if (filter.text) choose({ text: "" });
 }
 

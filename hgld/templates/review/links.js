@@ -108,6 +108,7 @@ function rowNode(row) {
 function show(row) {
   if (!row) return;
   selected = row;
+  byId("panel").classList.add("shown");
   drawAll();
 }
 
@@ -132,7 +133,7 @@ function drawPanel() {
     strip, make("ol", { class: "candidates" }, ...row.candidates.map((one, i) => candidateItem(row, one, i))),
     make("div", { class: "deeds" }, deedButton(row, NONE, "None", "d")),
     make("label", { class: "field" }, "Another item", other), make("p", { class: "fault", id: "fault", role: "alert" }),
-    make("label", { class: "field" }, "Note", note));
+    make("label", { class: "field" }, "Note", note), closeButton());
 }
 
 function candidateItem(row, { id, text, score, seen }, i) {
@@ -245,7 +246,7 @@ function showHelp() {
 const DEEDS = {
   j: () => go(1), ArrowDown: () => go(1), k: () => go(-1), ArrowUp: () => go(-1),
   d: () => choose(selected, NONE), i: () => byId("item").focus(), n: () => byId("note").focus(),
-  x: () => answer(selected, ""), z: undo, "?": showHelp,
+  x: () => answer(selected, ""), z: undo, "?": showHelp, Escape: closePanel,
   ...Object.fromEntries(Array.from({ length: 9 }, (_, i) => [i + 1, () => takeCandidate(i)])),
 };
 

@@ -18,11 +18,9 @@ function drawPanel() {
   const inside = panel.contains(document.activeElement);
   live.refresh = () => {};
   if (!row) return panel.replaceChildren(make("p", { class: "empty" }, "No value is chosen."));
-  const close = button("close-panel", () => panel.classList.remove("shown"), "✕");
-  close.setAttribute("aria-label", "Close");
   const parts = [
     ...headParts(row), conflictPart(row), photoStrip(row), exampleWords(row), ...decisionParts(row),
-    clusterPart(row), commentPart(row), historyPart(row), close,
+    clusterPart(row), commentPart(row), historyPart(row), closeButton(),
   ];
   panel.replaceChildren(...parts.filter(Boolean));
   panel.scrollTop = 0;
