@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from time import sleep
 from typing import BinaryIO
+from weakref import WeakSet
 
 from hgld.errors import HgldError, InvalidData
 from hgld.words import single_blanks
@@ -24,13 +25,12 @@ TRIES, BETWEEN_TRIES_S = 5, 0.02
 
 SHOWN_BYTES = 200  # of the text in the lock's file
 
-_open: set[BinaryIO] = set()  # lock files of this process
+_locks: WeakSet[BinaryIO] = WeakSet()  # lock files of this process
 
 
 def _close_copies() -> None:
-    for file in _open:
+    for file in _locks:
         file.close()
-    _open.clear()
 
 
 os.register_at_fork(after_in_child=_close_copies)
@@ -54,7 +54,8 @@ def hold(
     """
     if path.exists() and not path.is_file():
         raise InvalidData(f"{path}: not a file; move it away")
-    with path.open("a+b", buffering=0) as file, _closed_in_children(file):
+    with path.open("a+b", buffering=0) as file:
+        _locks.add(file)
         for _ in range(TRIES):  # retry: ``is_held`` of another process takes the lock briefly
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,15 +79,6 @@ def hold(
             yield
         finally:
             file.truncate(0)  # a folder that is shared must not name this machine
-
-
-@contextmanager
-def _closed_in_children(file: BinaryIO) -> Iterator[None]:
-    _open.add(file)
-    try:
-        yield
-    finally:
-        _open.discard(file)
 
 
 def is_held(path: Path) -> bool:
