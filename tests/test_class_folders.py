@@ -21,7 +21,7 @@ SMALL = {  # of what `hgld new` wrote: a run that takes seconds
     "steps = 100 ": "steps = 1 ",
     "[publish]": "[report]\ngrid_queries = 1\nvector_figures = []\n[publish]",
 }
-WAITS = ("run", "run", "review")  # these commands end with 20: values are open
+ENDS = (20, 20, 20, 0, 20)  # of run and review; 20: values are open
 GROUPS = {
     "arch bridge": "bridge",
     "bridge": "bridge",
@@ -50,8 +50,8 @@ def make_photos(folder: Path) -> None:
     work = folder / "work" / "quickstart"
     made = hgld(folder, "run", str(pipeline), "--work", str(work), "--until", "clean")
     assert made.returncode == 0, made.stderr
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S)
-    subprocess.run([sys.executable, "-c", example], cwd=folder, check=True)
+    for example in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S):
+        subprocess.run([sys.executable, "-c", example], cwd=folder, check=True)
 
 
 def draw_classes(folder: Path) -> None:
@@ -67,6 +67,15 @@ def shrink(file: Path) -> None:
         assert line in text
         text = text.replace(line, smaller)
     file.write_text(text)
+
+
+def ask_wikidata(file: Path) -> None:
+    """Write the options of the page into the file; without a network the contact has no effect."""
+    whole, dump = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+    line = 'source = "names"'
+    text = file.read_text()
+    assert line in text
+    file.write_text(text.replace(line, "#").replace("[scrape]\n", whole + dump))
 
 
 def edit(sheet: Path, rows: pd.DataFrame) -> None:
@@ -88,17 +97,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("person")
     make_photos(folder)
     text = PAGE.read_text("utf-8")
-    waits = list(WAITS)
+    ends = list(ENDS)
     for words in map(shlex.split, re.findall(r"^hgld (.*)$", text, re.M)):
         if "--apply" in words:
             decide(folder / "work" / "mine")
         done = hgld(folder, *words)
         if words[0] == "new":
-            assert done.stdout in text, done.stderr
-            shrink(folder / "mine.toml")
-        waiting = waits[:1] == words[:1] and "--apply" not in words
-        assert done.returncode == (20 if waiting else 0), (words, done.stderr)
-        del waits[:waiting]
+            assert done.stdout.replace("kinds", "mine") in text, done.stderr
+            shrink(folder / words[-1])
+            if words[-1] == "kinds.toml":
+                ask_wikidata(folder / words[-1])
+        waits = words[0] in ("run", "review") and "--apply" not in words
+        assert done.returncode == (ends.pop(0) if waits else 0), (words, done.stderr)
+    assert not ends
     return folder
 
 
@@ -120,6 +131,16 @@ def test_the_report_and_the_release_are_of_these_classes(folder: Path) -> None:
     assert labels["class"].tolist() == list(GROUPS)
     assert len(pd.read_csv(work / "release" / "images.csv")) == 561
     assert len(pd.read_csv(work / "release" / "decisions.csv")) == 14
+
+
+def test_items_of_the_classes_leave_the_values_of_the_page_to_decide(folder: Path) -> None:
+    work = folder / "work" / "kinds"
+    named = pd.read_csv(work / "landmarks.csv").merge(pd.read_csv(work / "landmark_values.csv"))
+    classes = named.query("order == 0").groupby("instance_of")["name"].agg(", ".join)
+    table = PAGE.read_text("utf-8").rpartition("| value | classes |\n|---|---|\n")[2]
+    rows = re.findall(r"^\| (.*) \| (.*) \|$", table, re.M)
+    assert dict(rows) == classes.to_dict()
+    assert [row[0] for row in rows] == pd.read_csv(work / "review.csv")["instance_of"].tolist()
 
 
 @pytest.mark.parametrize("file", ["README.md", "LICENSE-labels.md", "croissant.json"])

@@ -1,5 +1,6 @@
 """Look-ups read out of answers and of a dump."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,15 @@ def test_a_dump_is_searched_by_ids_and_names_with_other_letters(tmp_path: Path) 
     }  # fmt: skip
     assert lookups.items.learn(["Q8332"])["Q8332"].labels["en"] == "Red fox"
     assert lookups.items.learn(["Q9"])["Q9"].item_id == ""
+
+
+def test_a_slice_that_another_writer_made_is_searched_too(tmp_path: Path) -> None:
+    fox = entity("Q8332", text_claim("P846", "5219243"), en="Red fox")
+    dump = tmp_path / "slice.json"
+    dump.write_text("[\n" + json.dumps({"pageid": 9, **fox}) + "\n]\n")
+    lookups = DumpedLookUps(DumpedItems(dump, ("en",), (), ("P31",)))
+    answers = lookups.learn([GBIF, SEARCH])
+    assert [answers[key].item_ids for key in (GBIF, SEARCH)] == [["Q8332"], ["Q8332"]]
 
 
 def test_a_dump_is_searched_by_names_with_other_capitals_than_those_of_ascii(

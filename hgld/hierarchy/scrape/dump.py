@@ -9,6 +9,7 @@ dump again that it was at, and that for what is still wanted. Only the lines of 
 parsed; the id of all others is read off the start of the line.
 """
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import count
@@ -67,9 +68,9 @@ def read_entities(
             start = _ID.match(line)
             if start is None:
                 entity = _parse_odd(line, path)
-                if entity and entity["id"].encode() in ids:
+                if entity and (entity["id"].encode() in ids or (also and also(_as_dumped(entity)))):
                     yield entity["id"], entity
-            elif start[1] in ids or (also is not None and also(line)):
+            elif start[1] in ids or (also and also(line)):
                 yield start[1].decode(), _parse(line, path)
 
 
@@ -80,6 +81,11 @@ def _parse_odd(line: bytes, path: Path) -> Entity | None:
         return None
     entity = _parse(line, path)
     return entity if entity.get("type") == "item" and "id" in entity else None
+
+
+def _as_dumped(entity: Entity) -> bytes:
+    """The entity without the blanks that a line of another writer may have."""
+    return json.dumps(entity, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _parse(line: bytes, path: Path) -> Entity:
