@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from hgld.bootstrap import CONFIDENCE
 from hgld.report.plans import ChartData
@@ -182,7 +182,7 @@ def class_means(
         means = sums(by_unit, owner, count) / total
         rest = by_unit - np.nan_to_num(means)[owner] * counts
         error = np.sqrt(sums(rest**2, owner, count) * filled / (filled - 1)) / total
-        reach = t.ppf((1 + CONFIDENCE) / 2, filled - 1) * error
+        reach = stdtrit(filled - 1, (1 + CONFIDENCE) / 2) * error
     return means, np.clip(np.stack([means - reach, means + reach]), 0.0, 1.0)
 
 
