@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -347,9 +347,10 @@ def claims_text(result: dict[str, Any]) -> str:
         f"interval of {alone} excludes 0; of {len(claims)} differences that are none, "
         f"{0.05 * len(claims):.1f} would by chance.",
         "",
-        "| of | the paper has it that | by | the paper | here, 95 % interval | |",
-        "|---|---|---|---|---:|---|",
-        *(f"| {name} | {_claim_cells(claim)} |" for name, claim in claims),
+        *_at_the_ends(result),
+        "| of | the paper has it that | by | the paper | here, 95 % interval | | of its table |",
+        "|---|---|---|---|---:|---|---|",
+        *(f"| {name} | {_claim_cells(claim)} |" for name, claim in _judged_by_table(result)),
     ]
     for experiment in result["experiments"]:
         lines += ["", f"**{experiment['name']}**: {experiment['about']}.", ""]
@@ -363,10 +364,39 @@ def claims_text(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _judged_by_table(result: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each claim with its verdict among those of its table alone, at 5 %."""
+    from pipelines.claims.verdicts import judge_all
+
+    for experiment in result["experiments"]:
+        alone = [dict(claim) for claim in experiment["claims"]]
+        judge_all(alone, 0.05)
+        for claim, again in zip(experiment["claims"], alone, strict=True):
+            yield experiment["name"], {**claim, "of_table": again["verdict"]}
+
+
 def _claim_cells(claim: dict[str, Any]) -> str:
     found = f"{claim['difference']:+.2f} ({claim['low']:+.2f} to {claim['high']:+.2f})"
     names = f"{claim['claim']} | {claim['metric']} | {claim['paper']}"
-    return f"{names} | {found} | {claim['verdict']}"
+    return f"{names} | {found} | {claim['verdict']} | {claim['of_table']}"
+
+
+def _at_the_ends(result: dict[str, Any]) -> list[str]:
+    """Name the losses whose best rate is an end of the grid on all folds."""
+    folds, budget = [fold["chosen"] for fold in result["folds"]], result["budget"]
+    ends = {
+        "the lowest rate": (0, min(budget["rates"])),
+        "the highest rate": (0, max(budget["rates"])),
+        "the highest rate of proxies": (1, max(budget["proxy_rates"])),
+    }
+    found = {
+        text: [arm for arm in folds[0] if all(chosen[arm][which] == end for chosen in folds)]
+        for text, (which, end) in ends.items()
+    }
+    told = "; ".join(f"{text}: {', '.join(arms)}" for text, arms in found.items() if arms)
+    if not told:
+        return []
+    return [f"At an end of the grid on all folds, so perhaps better beyond it: {told}.", ""]
 
 
 def _claims_budget(result: dict[str, Any]) -> str:
