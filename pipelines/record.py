@@ -347,7 +347,6 @@ def claims_text(result: dict[str, Any]) -> str:
         f"interval of {alone} excludes 0; of {len(claims)} differences that are none, "
         f"{0.05 * len(claims):.1f} would by chance.",
         "",
-        *_at_the_ends(result),
         "| of | the paper has it that | by | the paper | here, 95 % interval | | of its table |",
         "|---|---|---|---|---:|---|---|",
         *(f"| {name} | {_claim_cells(claim)} |" for name, claim in _judged_by_table(result)),
@@ -381,24 +380,6 @@ def _claim_cells(claim: dict[str, Any]) -> str:
     return f"{names} | {found} | {claim['verdict']} | {claim['of_table']}"
 
 
-def _at_the_ends(result: dict[str, Any]) -> list[str]:
-    """Name the losses whose best rate is an end of the grid on all folds."""
-    folds, budget = [fold["chosen"] for fold in result["folds"]], result["budget"]
-    ends = {
-        "the lowest rate": (0, min(budget["rates"])),
-        "the highest rate": (0, max(budget["rates"])),
-        "the highest rate of proxies": (1, max(budget["proxy_rates"])),
-    }
-    found = {
-        text: [arm for arm in folds[0] if all(chosen[arm][which] == end for chosen in folds)]
-        for text, (which, end) in ends.items()
-    }
-    told = "; ".join(f"{text}: {', '.join(arms)}" for text, arms in found.items() if arms)
-    if not told:
-        return []
-    return [f"At an end of the grid on all folds, so perhaps better beyond it: {told}.", ""]
-
-
 def _claims_budget(result: dict[str, Any]) -> str:
     """Data, steps, rates and cost of a budget, in words."""
     budget, folds = result["budget"], result["folds"]
@@ -407,11 +388,16 @@ def _claims_budget(result: dict[str, Any]) -> str:
     rates = ", ".join(f"{rate:g}" for rate in budget["rates"])
     proxies = ", ".join(f"{rate:g}" for rate in budget["proxy_rates"])
     network = result["backbone"] + f" at {result['image_size']} px" * bool(result["image_size"])
+    steps, best = f"{budget['steps']:,} steps", "best of the grid"
+    if "batch" in budget:
+        best += ", widened where the best is at an end,"
+    if budget.get("batch"):
+        steps += f" (of {budget['batch']} samples; other batches see as many samples)"
     return (
         f"{parts}, {budget['seeds']} seeds each; in the first {fit:,} samples of {known} "
         f"classes to learn from, {test:,} of {others} others to measure on. {network}, "
-        f"{budget['steps']:,} steps. Rates ({rates}; with proxies each with {proxies} for them) "
-        f"are the best of the grid on a third of the fold's training classes, {budget['draws']} "
+        f"{steps}. Rates ({rates}; with proxies each with {proxies} for them) are the {best} "
+        f"on a third of the fold's training classes, {budget['draws']} "
         f"draw{'s' * (budget['draws'] > 1)}. `python -m pipelines.claims {result['claims']}`: "
         f"{result['runs']:,} runs, {result['cpu_s'] / 60:.0f} minutes of one core of "
         f"{result['machine']}, commit {result['commit']}, {result['date']}."

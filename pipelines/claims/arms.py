@@ -122,11 +122,13 @@ ARC_FACE, SUB_CENTER = Arm("ArcFace", "ArcFace"), Arm("Sub-center ArcFace", "Sub
 COS_FACE = Arm("CosFace", "CosFace")
 HIERARCHICAL_PROXIES = _hierarchical("hierarchical proxies", "HierarchicalProxies")
 
-# A batch of 64 is the usual one. On made data, which are cheap, each batch chooses its own rates.
+# A batch of 64 is the usual one. Each size chooses its own rates.
 SIZES, SIZES_MADE = (4, 16, 64), (4, 8, 16)
 BY_SIZE = {
     classes: tuple(
-        arm if classes == arm.classes else arm.of(f"{arm.name}, B {4 * classes}", classes)
+        arm
+        if classes == arm.classes
+        else replace(arm, name=f"{arm.name}, B {4 * classes}", classes=classes)
         for arm in (SUP_AP, ROADMAP)
     )
     for classes in SIZES
@@ -138,4 +140,4 @@ BY_SIZE_MADE = {
     )
     for classes in SIZES_MADE
 }
-WIDE = SMOOTH_AP.of("Smooth-AP, B 256", 64)
+WIDE = replace(SMOOTH_AP, name="Smooth-AP, B 256", classes=64)

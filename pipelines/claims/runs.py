@@ -27,6 +27,8 @@ from pipelines.claims.arms import Arm
 __all__ = ["Batches", "Bench", "Budget", "Labelled", "Ledger", "Rates", "leave_out"]
 
 Rates = tuple[float, float]  # of the network or its head, of the proxies
+RATES = (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+PROXY_RATES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 
 
 class Labelled(Protocol):
@@ -62,10 +64,12 @@ class Budget:
     Attributes:
         steps: of training.
         seeds: one run each, on each fold.
-        rates: of the head, and of the network below it if that is trained.
-        proxy_rates: of the proxies; each is tried with each of the rates.
+        rates: of the head, and of the network below it if that is trained; of ``RATES``.
+        proxy_rates: of the proxies; each is tried with each of the rates; of ``PROXY_RATES``.
         draws: of held-out training landmarks, a third of them, to choose rates by.
         head: rate of the head over that of the network.
+        batch: samples in a batch of an arm with these steps; one with others has as many steps as
+            let it see as many samples. 0: all have the same steps.
     """
 
     steps: int
@@ -74,6 +78,7 @@ class Budget:
     proxy_rates: tuple[float, ...]
     draws: int = 1
     head: float = 1.0
+    batch: int = 0
 
 
 @dataclass
@@ -163,12 +168,19 @@ class Bench(Generic[Data]):
         return [self._run(arm, rates, seed, self.fit, self.test) for seed in seeds]
 
     def choose(self, arm: Arm) -> Rates:
-        """The rates, of the whole grid, that are best on held-out training classes."""
+        """The rates, of the whole grid, that are best on held-out training classes.
+
+        Where the best is at an end of the grid, the grid is widened.
+        """
         if arm.rates_of:
             return self.choose(self.arms[arm.rates_of])
         proxies = self.budget.proxy_rates if self._has_proxies(arm) else self.budget.proxy_rates[:1]
-        grid = list(product(self.budget.rates, proxies))
-        return max(grid, key=lambda rates: fmean(self._held_out(arm, rates)))
+        grid, wider = (), (self.budget.rates, proxies)
+        while grid != wider:
+            grid = wider
+            best = max(product(*grid), key=lambda rates: fmean(self._held_out(arm, rates)))
+            wider = (_widen(grid[0], best[0], RATES), _widen(grid[1], best[1], PROXY_RATES))
+        return best
 
     @cached_property
     def _draws(self) -> list[tuple[Data, Data]]:
@@ -200,15 +212,29 @@ class Bench(Generic[Data]):
         return dict(self.used[key]["values"])
 
     def _options(self, arm: Arm, rates: Rates) -> RunOptions:
+        size = arm.classes * arm.images
         return RunOptions(
             loss=arm.loss,
             loss_options=dict(arm.options),
             memory=arm.memory,
-            steps=self.budget.steps,
+            steps=self.budget.steps * (self.budget.batch or size) // size,
             lr=rates[0],
             head_lr=rates[0] * self.budget.head,
             proxy_lr=rates[1],
         )
+
+
+def _widen(rates: tuple[float, ...], best: float, known: Sequence[float]) -> tuple[float, ...]:
+    """Add the rate beyond the best if that is an end; nothing to a single rate, which has no use.
+
+    Example:
+        >>> _widen((0.01, 0.1), 0.1, PROXY_RATES)
+        (0.01, 0.1, 1.0)
+    """
+    if len(rates) == 1 or best not in (min(rates), max(rates)):
+        return rates
+    place = known.index(best)
+    return tuple(sorted({*rates, *known[max(0, place - 1) : place + 2]}))
 
 
 def _means(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
