@@ -44,11 +44,13 @@ def read_csv(
     image id of digits only is not converted.
 
     Raises:
-        InvalidData: the file is missing or empty, a column is missing or occurs twice, the
-            delimiter is not a comma, a row has more or fewer cells than the header, or a cell
-            of a numeric column is not a number.
+        InvalidData: the file is missing or empty, a column is missing, has no name or occurs
+            twice, the delimiter is not a comma, a row has more or fewer cells than the header, or
+            a cell of a numeric column is not a number.
     """
     header = read_header(path, columns)
+    if "" in columns:  # those of the header
+        raise InvalidData(f"{path}: column {header.index('') + 1} has no name; name or remove it")
     twice = [name for name in columns if header.count(name) > 1]
     if twice:
         raise InvalidData(f"{path}: {header.count(twice[0])} columns are called '{twice[0]}'; "

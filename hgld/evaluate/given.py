@@ -6,12 +6,12 @@ Three formats:
 .npz       ``vectors`` (or ``embeddings``) (N, D); optional ``ids`` (N,) and ``labels`` (N,) or
            (N, L), coarse to fine
 .parquet   a column ``embedding`` (or ``vector``) of lists; optional ``image_id`` (or ``id``,
-           ``path``); all other columns are labels, coarse to fine
+           ``path``), also as the index of pandas; all other columns are labels, coarse to fine
 
 Pickles are never read, since they can run code.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,15 @@ from hgld.errors import InvalidData
 from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.model.weights import one_line
 
-__all__ = ["Given", "read_given", "read_labels", "require_finite", "require_same_dim", "unit_rows"]
+__all__ = [
+    "Given",
+    "name_row",
+    "read_given",
+    "read_labels",
+    "require_finite",
+    "require_same_dim",
+    "unit_rows",
+]
 
 IDS = ("image_id", "id", "ids", "key", "path")  # the first one present is used
 VECTORS = ("embedding", "embeddings", "vector", "vectors")
@@ -66,9 +74,7 @@ class Given:
                 f"{self.path}: has no ids, so nobody can tell which image a row is; give .npz with "
                 "ids, or .parquet with a column image_id"
             )
-        known = pd.Index(self.ids)
-        if known.has_duplicates:
-            raise InvalidData(f"{self.path}: id {known[known.duplicated()][0]} is there twice")
+        known = self.distinct_ids()
         place = known.get_indexer(pd.Index(ids))
         if (place < 0).any():
             lost = ids[place < 0]
@@ -77,6 +83,18 @@ class Given:
                 + (f"; its own ids are such as {known[0]}" if len(known) else "")
             )
         return np.asarray(place)
+
+    def distinct_ids(self) -> pd.Index:
+        """Return the ids, none if the file has none.
+
+        Raises:
+            InvalidData: an id is there twice; the image would be its own nearest neighbour.
+        """
+        known = pd.Index([] if self.ids is None else self.ids)
+        if known.has_duplicates:
+            first = known[known.duplicated()][0]
+            raise InvalidData(f"{self.path}: id {first} is there twice; keep one row of it")
+        return known
 
     def with_labels(self, table: pd.DataFrame, path: Path) -> "Given":
         """Return a copy with labels from a table: joined by id if both have ids, else by row.
@@ -126,6 +144,8 @@ def read_given(path: Path) -> Given:
 def read_labels(path: Path) -> pd.DataFrame:
     """Read the labels of a file, coarse to fine: .csv or .parquet with names, .npy or .npz without.
 
+    Ids are a column of the table; embeddings beside the labels are left out.
+
     Raises:
         InvalidData: the file is missing or not readable.
     """
@@ -135,9 +155,13 @@ def read_labels(path: Path) -> pd.DataFrame:
         return read_csv(path, dict.fromkeys(read_header(path, ()), "text"))
     try:
         if path.suffix == ".parquet":
-            return pd.read_parquet(path)
-        loaded = read_array(path) if path.suffix == ".npy" else read_arrays(path)["labels"]
-        return _label_table(loaded, path)
+            table = _read_table(path)
+            return table.drop(columns=[name for name in VECTORS if name in table])
+        if path.suffix == ".npy":
+            return _label_table(read_array(path), path)
+        data = read_arrays(path)
+        table, ids = _label_table(data["labels"], path), _ids_of(data)
+        return table if ids is None else table.assign(image_id=ids)
     except InvalidData:
         raise
     except Exception as error:  # numpy and pyarrow raise many types for damaged files
@@ -155,11 +179,21 @@ def require_finite(
     whole = [np.isfinite(block).all(axis=1) for block in MappedVectors.of(vectors).blocks()]
     wrong = np.flatnonzero(~np.concatenate(whole)) if whole else np.empty(0, int)
     if wrong.size:
-        first = f"row {wrong[0]}" if ids is None else f"{ids[wrong[0]]} (row {wrong[0]})"
         raise InvalidData(
-            f"{whose}: {wrong.size} of {len(vectors)} embeddings hold nan or inf, first {first}; "
-            "a model that trained to nan, or half precision that overflowed, does that"
+            f"{whose}: {wrong.size} of {len(vectors)} embeddings hold nan or inf, first "
+            f"{name_row(ids, wrong[0])}; a model that trained to nan, or half precision that "
+            "overflowed, does that"
         )
+
+
+def name_row(ids: Sequence[str] | np.ndarray | None, row: int) -> str:
+    """Return the id and the number of a row, for a message.
+
+    Example:
+        >>> name_row(["a", "b"], 1), name_row(None, 1)
+        ('b (row 1)', 'row 1')
+    """
+    return f"row {row}" if ids is None else f"{ids[row]} (row {row})"
 
 
 def require_same_dim(query: Given, gallery: Given) -> None:
@@ -204,13 +238,23 @@ def _read_npz(path: Path) -> Given:
     name = next((name for name in VECTORS if name in data), None)
     if name is None:
         raise InvalidData(f"{path}: has no array 'vectors' (it has {', '.join(data) or 'none'})")
-    ids = next((data[name].astype(str) for name in IDS if name in data), None)
     labels = _label_table(data["labels"], path) if "labels" in data else None
-    return Given(path, data[name], ids, labels)
+    return Given(path, data[name], _ids_of(data), labels)
+
+
+def _ids_of(data: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    return next((data[name].astype(str) for name in IDS if name in data), None)
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    """Read a .parquet; ids that pandas wrote as the index of its table become a column."""
+    table = pd.read_parquet(path)
+    is_index = table.index.name in IDS and not any(name in table for name in IDS)
+    return table.reset_index() if is_index else table
 
 
 def _read_parquet(path: Path) -> Given:
-    table = pd.read_parquet(path)
+    table = _read_table(path)
     vectors = next((str(name) for name in table if name in VECTORS), None)
     if vectors is None:
         names = ", ".join(map(str, table))

@@ -12,12 +12,13 @@ import torch
 
 from hgld.bootstrap import find_ends, resample_means
 from hgld.errors import InvalidData, UsageError
-from hgld.evaluate.given import Given, require_finite, require_same_dim, unit_rows
+from hgld.evaluate.given import Given, name_row, require_finite, require_same_dim, unit_rows
 from hgld.evaluate.protocol import CPCC
 from hgld.model.devices import choose_device
 from hgld.ranking.levels import coarser_column
 from hgld.ranking.metrics import Result, cpcc, evaluate, parse
 from hgld.sources.tables import level_columns
+from hgld.tasks import say
 
 __all__ = ["FileResult", "measure_files"]
 
@@ -89,6 +90,8 @@ def measure_files(
 ) -> FileResult:
     """Compute exact metrics of labelled embeddings.
 
+    Queries that are in a gallery of their own find themselves; a notice gives their number.
+
     Args:
         query: embeddings with labels.
         gallery: likewise; None: every query searches all others (open set).
@@ -99,8 +102,8 @@ def measure_files(
         cosine: normalise the vectors first; False: use the plain inner product.
 
     Raises:
-        InvalidData: the two sides do not fit together, or have no labels; a level is coarser than
-            the one before it.
+        InvalidData: the two sides do not fit together, or have no labels; a query lacks a label; an
+            image is there twice; a level is coarser than the one before it.
         UsageError: unknown metric or level.
     """
     other = gallery or query
@@ -112,6 +115,11 @@ def measure_files(
     for metric in chosen:
         parse(metric).at_level(names)
     sides = [query] if gallery is None else [query, gallery]
+    if gallery is not None and (inside := _count_inside(query, gallery)):
+        say(
+            f"{inside:,} of {len(query):,} queries are in the gallery, too, and find themselves; "
+            "give QUERY alone, or a gallery without them"
+        )
     vectors = [unit_rows(side.vectors) if cosine else _as_they_are(side) for side in sides]
     device = choose_device("auto")
     result = evaluate(
@@ -125,19 +133,29 @@ def measure_files(
     )
     ids = np.arange(len(query)).astype(str) if query.ids is None else query.ids
     unmatched = _unmatched(labels, names, gallery is None)
-    classes = tables[0].iloc[:, -1].astype(str).to_numpy(dtype=str)
+    classes = tables[0].iloc[:, -1].to_numpy(dtype=str)
     found = cpcc(*map(torch.from_numpy, (vectors[-1], labels[1]))) if CPCC in metrics else None
     return FileResult(result, ids, classes, names, gallery is None, unmatched, found)
 
 
 def _tables(query: Given, other: Given, levels: Sequence[str]) -> list[pd.DataFrame]:
-    """Return the label tables of both sides, after a check that labels and embeddings match."""
+    """Return the labels of both sides as text, after a check that they and embeddings match."""
     require_same_dim(query, other)
+    for side in (query, other):
+        side.distinct_ids()
     tables = [_levels_of(side, levels) for side in (query, other)]
     if tables[0].shape[1] != tables[1].shape[1]:
         raise InvalidData(
             f"{other.path}: labels of {tables[1].shape[1]} levels, but those of {query.path} have "
             f"{tables[0].shape[1]}; both sides need the same levels, coarse to fine"
+        )
+    empty = (tables[0] == "").to_numpy()
+    if empty.any():  # else all queries without a label would be of one class
+        row, column = np.argwhere(empty)[0]
+        raise InvalidData(
+            f"{query.path}: {empty.any(axis=1).sum():,} of {len(query):,} queries have an empty "
+            f"label, first {name_row(query.ids, row)}: no '{tables[0].columns[column]}'; label "
+            "them, or leave them out"
         )
     return tables
 
@@ -156,7 +174,11 @@ def _levels_of(side: Given, levels: Sequence[str]) -> pd.DataFrame:
         )
     if len(set(levels)) < len(levels):
         raise UsageError(f"--level: a level is there twice: {', '.join(levels)}")
-    return side.labels[list(levels) or _usual_levels(side.labels, side)]
+    chosen = side.labels[list(levels) or _usual_levels(side.labels, side)]
+    text = chosen.astype(str).mask(chosen.isna(), "")
+    # as the source of a folder reads them
+    stripped: pd.DataFrame = text.apply(lambda column: column.str.strip())
+    return stripped
 
 
 def _usual_levels(labels: pd.DataFrame, side: Given) -> list[str]:
@@ -184,12 +206,21 @@ def _require_coarse_to_fine(labels: np.ndarray, names: Sequence[str], side: Give
 
 def _number(tables: Sequence[pd.DataFrame]) -> list[np.ndarray]:
     """Return (N, L) class numbers of both sides; equal labels of a level get equal numbers."""
-    words = [table.astype(str).to_numpy() for table in tables]
+    words = [table.to_numpy() for table in tables]
     every = np.concatenate(words)
     # both sides are numbered together, so that equal labels get equal numbers
     columns = [pd.factorize(every[:, i])[0] for i in range(every.shape[1])]
     numbers = np.stack(columns, axis=1).astype(np.int64)
     return [numbers[: len(words[0])], numbers[len(words[0]) :]]
+
+
+def _count_inside(query: Given, gallery: Given) -> int:
+    """Count the queries that the gallery holds, too: same id and embedding, or the same file."""
+    if query.ids is None or gallery.ids is None:
+        return len(query) if query.path == gallery.path else 0
+    place = gallery.distinct_ids().get_indexer(query.distinct_ids())
+    inside = place >= 0
+    return int((query.vectors[inside] == gallery.vectors[place[inside]]).all(axis=1).sum())
 
 
 def _usual(names: Sequence[str]) -> tuple[str, ...]:

@@ -142,8 +142,6 @@ def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, li
         return _checked(rows, ["class"], source), ["class"]
     path = source / options.labels_csv
     header = read_header(path, ["path"])
-    if "" in header:
-        raise InvalidData(f"{path}: column {header.index('') + 1} has no name; name or remove it")
     levels = level_columns(header)
     rows = read_csv(path, dict.fromkeys(["path", *header], "text"))
     if not levels:

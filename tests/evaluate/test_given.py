@@ -11,6 +11,7 @@ from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.given import Given, read_given, read_labels, unit_rows
 from hgld.evaluate.measured_files import measure_files
 from hgld.ranking import metrics
+from hgld.tasks import watched_by
 
 VECTORS = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]], np.float32)
 LABELS = np.array([["nature", "lake"], ["nature", "lake"], ["built", "mill"], ["built", "dam"]])
@@ -56,6 +57,71 @@ def test_labels_join_by_id_or_by_row(tmp_path: Path) -> None:
     by_row = read_given(write(tmp_path, "npy")).with_labels(table, tmp_path / "labels.csv")
     assert by_row.labels is not None
     assert by_row.labels["place"].tolist() == ["dam", "lake", "lake", "mill"]
+
+
+def test_ids_are_found_in_the_index_of_pandas_and_in_npz_and_embeddings_are_no_level(
+    tmp_path: Path,
+) -> None:
+    given = read_given(write(tmp_path, "npz"))
+    table = pd.DataFrame({"image_id": ["p3", "p0", "p1", "p2"], "place": list("dabc")})
+    indexed, exported = tmp_path / "indexed.parquet", tmp_path / "exported.npz"
+    table.assign(embedding=list(VECTORS)).set_index("image_id").to_parquet(indexed)
+    assert read_given(indexed).ids is not None
+    np.savez(exported, vectors=VECTORS, ids=table["image_id"].to_numpy(str), labels=[4, 1, 2, 3])
+    for path, labels in ((indexed, list("abcd")), (exported, [1, 2, 3, 4])):
+        found = given.with_labels(read_labels(path), path).labels
+        assert found is not None and [column.tolist() for _, column in found.items()] == [labels]
+
+
+@pytest.mark.parametrize("nothing", ["", " ", None, np.nan])
+def test_queries_without_a_label_are_refused_and_may_be_in_the_gallery(nothing: object) -> None:
+    """Else they would be of one class, and each the right answer to the others."""
+    table = pd.DataFrame({"kind": ["n", "n", "b", "b"], "place": ["x", "x", nothing, nothing]})
+    ids = np.array(["p0", "p1", "p2", "p3"])
+    given = Given(Path("q.npz"), VECTORS, ids, table)
+    with pytest.raises(InvalidData, match=r"q.npz: 2 of 4 queries .* p2 \(row 2\): no 'place'"):
+        measure_files(given)
+    query = Given(Path("q.npz"), VECTORS[:2], ids[:2], table[:2])
+    assert measure_files(query, given).unmatched == {"kind": 0, "place": 0}
+
+
+def test_blanks_around_a_label_do_not_count() -> None:
+    sides = [
+        Given(Path("x"), VECTORS, None, pd.DataFrame({"place": words}))
+        for words in (["a", "a", "b", "c"], ["a ", "a", " b", "c"])
+    ]
+    found = measure_files(*sides, metrics=["AP"])
+    assert found.result.mean() == {"AP": 1.0} and found.classes.tolist() == ["a", "a", "b", "c"]
+
+
+def test_an_image_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    """Else it finds itself, e.g. after a sampler that fills up the last batch."""
+    labels = pd.DataFrame({"place": list("abca")})
+    given = Given(tmp_path / "q.npz", VECTORS, np.array(["p0", "p1", "p2", "p0"]), labels)
+    with pytest.raises(InvalidData, match="id p0 is there twice; keep one row of it"):
+        measure_files(given)
+
+
+def test_queries_that_are_in_the_gallery_too_are_told(tmp_path: Path) -> None:
+    given, said = read_given(write(tmp_path, "npz")), list[str]()
+    other = replace(given, vectors=np.where(np.arange(4)[:, None] < 3, VECTORS, 1 - VECTORS))
+    without = [
+        replace(side, ids=None, path=Path(name)) for side, name in ((given, "a"), (given, "b"))
+    ]
+    with watched_by(None, said.append):
+        measure_files(given, other, ["R@1"])
+        measure_files(without[0], without[0], ["R@1"])
+        measure_files(*without, ["R@1"])
+    assert [text.partition(" queries are in the gallery")[0] for text in said] == [
+        "3 of 4",
+        "4 of 4",
+    ]
+
+
+def test_the_row_numbers_of_pandas_are_no_level(tmp_path: Path) -> None:
+    pd.DataFrame({"image_id": list("abcd"), "place": list("abcd")}).to_csv(tmp_path / "labels.csv")
+    with pytest.raises(InvalidData, match=r"labels\.csv: column 1 has no name; name or remove it"):
+        read_labels(tmp_path / "labels.csv")
 
 
 FOLDER = """path,split,kind,place,author,url
