@@ -1181,6 +1181,7 @@ class EvaluateOptions(Options):
             self._names_fit()
         elif self.name_level is not None:
             raise ValueError('name_level is for queries = "names"')
+        self._is_each_split_once()
         if self.protocol.startswith("gldv2") and sides != ("test", "index"):
             found = " against ".join(sides)
             raise ValueError(f"{self.protocol} is test against index, not {found}")
@@ -1189,6 +1190,18 @@ class EvaluateOptions(Options):
         if self.protocol == "query-gallery" and self.query == self.gallery:
             raise ValueError("query-gallery needs two splits; one against itself is all-vs-all")
         return self
+
+    def _is_each_split_once(self) -> None:
+        """Refuse a query photo that is in the gallery, but not where it is left out."""
+        query, gallery = self.query.split("+"), self.gallery.split("+")
+        shared = 0 if self.queries == "names" else len({*query} & {*gallery})
+        is_unique = len({*query}) == len(query) and len({*gallery}) == len(gallery)
+        if query[:shared] != gallery[:shared] or not is_unique:
+            raise ValueError(
+                f"query '{self.query}' against gallery '{self.gallery}' has a split twice, so that "
+                "its images would find themselves; write each split once a side, those of both "
+                'sides first: query "A+B", gallery "A+C"'
+            )
 
     def _names_fit(self) -> None:
         if self.protocol != "auto":

@@ -68,3 +68,13 @@ def test_a_gallery_of_two_splits_has_the_queries_first(shards: Path) -> None:
     assert gallery.own_queries(queries) == len(queries.rows)
     assert gallery.image_ids[: len(queries.rows)].tolist() == queries.image_ids.tolist()
     assert found.side("index", "gallery").own_queries(queries) == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "gallery"), [("test+index", "index"), ("test", "index+test"), ("test", "test+test")]
+)
+def test_queries_that_would_find_themselves_are_refused(query: str, gallery: str) -> None:
+    with pytest.raises(ValueError, match="those of both sides first"):
+        EvaluateOptions(query=query, gallery=gallery)
+    clip = {"clip": "open_clip:ViT-B-32/a.pt"}  # texts are in no gallery
+    assert EvaluateOptions(query=query, gallery="index", queries="names", models=clip).models
