@@ -106,11 +106,11 @@ def size_text(size_bytes: float) -> str:
     """Return a size in three digits, with a decimal unit (1 kB = 1000 B).
 
     Example:
-        >>> size_text(1234567)
-        '1.23 MB'
+        >>> size_text(1234567), size_text(999_900)
+        ('1.23 MB', '1 MB')
     """
     for unit in ("B", "kB", "MB", "GB"):
-        if size_bytes < 1000:
+        if size_bytes < 999.5:  # above, three digits would be 1e+03
             return f"{size_bytes:.3g} {unit}"
         size_bytes /= 1000
     return f"{size_bytes:.3g} TB"

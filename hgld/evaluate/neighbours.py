@@ -155,5 +155,6 @@ def _pairs(
     """Yield for each split the training rows, the rows of the evaluated images, the cosines."""
     for side, vectors in others.values():
         rows, cosines = nearest(vectors, gallery, count, device)
-        query, rank = np.nonzero(cosines >= cosine)
+        # rounded, since that of two equal images may be just below 1
+        query, rank = np.nonzero(cosines.round(5) >= cosine)
         yield rows[query, rank], side.rows.iloc[query], cosines[query, rank]

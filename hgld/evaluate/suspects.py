@@ -53,7 +53,7 @@ def find_suspects(
         device: that ranks: auto, cpu or cuda.
 
     Raises:
-        UsageError: fewer than two classes or three points.
+        UsageError: fewer than two classes, or no class of two points.
 
     Example:
         >>> vectors = unit_rows(np.array([[9, 1], [9, 0], [9, 1], [1, 9], [0, 9], [1, 9.0]]))
@@ -64,10 +64,10 @@ def find_suspects(
     classes, first, own, sizes = np.unique(
         labels, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
-    if len(classes) < 2 or len(labels) < 3:
+    if len(classes) < 2 or sizes.max() < 2:
         raise UsageError(
             f"{len(labels)} images of {len(classes)} classes; expected at least three images of "
-            "two classes, since a label is judged by other images"
+            "two classes, two of them of one class, since a label is judged by other images"
         )
     pieces, own = MappedVectors.of(vectors), own.ravel()
     rows, _ = nearest(pieces, pieces, count + 1, device)
@@ -120,7 +120,8 @@ def suspect_tables(
     classes = images.iloc[first][["split", "landmark_id", "path"]].assign(
         images=sizes, score=score.round(4)
     )
-    if labels.shape[1] > 1 and len(np.unique(paths[:, -2])) > 1:
+    _, siblings = np.unique(paths[:, -2:-1], axis=0, return_counts=True)
+    if len(siblings) > 1 and siblings.max() > 1:
         # A class is judged by the levels above it, since its finest level is the class itself.
         above = find_suspects(unit_rows(means), paths[:, :-1], count, device)
         classes = classes.assign(

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from hgld.errors import InvalidData
@@ -144,13 +145,18 @@ def read_kaggle(lines: Iterable[str]) -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = {}
     # From 2, as the header is line 1.
-    for number, row in enumerate(csv.DictReader(lines), 2):
+    for number, row in enumerate(_rows(lines), 2):
         if row.get("id") is None or row.get("images") is None:
             raise InvalidData(f"submission line {number}: expected the columns id and images")
         if row["id"] in found:
             raise InvalidData(f"submission line {number}: query {row['id']} is there twice")
         found[row["id"]] = row["images"].split()
     return found
+
+
+def _rows(lines: Iterable[str]) -> Iterator[dict[str | Any, str | Any]]:
+    csv.field_size_limit(2**31 - 1)  # one cell holds all images of a query
+    return csv.DictReader(lines)
 
 
 @dataclass(frozen=True)
@@ -201,7 +207,7 @@ def kaggle_score(
     usages: dict[str, list[float]] = {}
     met: set[str] = set()
     missing, ignored = [], []
-    for number, row in enumerate(csv.DictReader(solution), 2):
+    for number, row in enumerate(_rows(solution), 2):
         query, images, usage = row.get("id"), row.get("images"), row.get("Usage")
         if query is None or images is None or usage is None:
             raise InvalidData(f"solution line {number}: expected the columns id, images and Usage")

@@ -158,10 +158,10 @@ def lower_is_better(name: str) -> bool:
     """Whether a metric is a distance, so that its least value is the best.
 
     Example:
-        >>> lower_is_better("AHD@5"), lower_is_better("H-AP")
-        (True, False)
+        >>> lower_is_better("AHD@5"), lower_is_better("MS over kind"), lower_is_better("H-AP")
+        (True, True, False)
     """
-    return name.partition("@")[0] in ("AHD", "MS")
+    return re.split("[@ ]", name)[0] in ("AHD", "MS")
 
 
 def parse(name: str) -> MetricName:

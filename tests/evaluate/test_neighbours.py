@@ -13,8 +13,9 @@ from hgld.errors import UsageError
 from hgld.evaluate import neighbours
 from hgld.evaluate.given import unit_rows
 from hgld.evaluate.mapped_vectors import MappedVectors
-from hgld.evaluate.neighbours import nearest
-from hgld.evaluate.suspects import find_suspects
+from hgld.evaluate.neighbours import find_duplicates, nearest
+from hgld.evaluate.sides import Side
+from hgld.evaluate.suspects import find_suspects, suspect_tables
 from hgld.report.examples import Images
 from hgld.shards.index import read_index
 from tests.made_shards import PLACES, make_shards
@@ -82,6 +83,36 @@ def test_an_image_alone_in_its_class_is_not_judged() -> None:
 def test_one_class_has_no_suspects() -> None:
     with pytest.raises(UsageError, match="expected at least three images of two classes"):
         find_suspects(random_units(5, 3, 0), np.zeros((5, 1), np.int64))
+
+
+def test_classes_of_one_image_each_have_no_suspects() -> None:
+    with pytest.raises(UsageError, match="two of them of one class"):
+        find_suspects(random_units(4, 3, 0), np.arange(4)[:, None])
+
+
+def test_classes_without_siblings_are_listed_with_the_score_of_their_images() -> None:
+    """Two classes of two parents: images are judged, but no class by a sibling."""
+    vectors, labels = random_units(4, 3, 0), np.array([[0, 0], [0, 0], [1, 1], [1, 1]])
+    rows = pd.DataFrame({"image_id": list("abcd"), "split": "train", "landmark_id": labels[:, 1]})
+    images, classes = suspect_tables(
+        rows, vectors, labels, pd.Series(["x > a"] * 2 + ["y > b"] * 2)
+    )
+    assert len(images) == 4 and images["score"].notna().all()
+    assert classes["images"].tolist() == [2, 2] and "elsewhere" not in classes
+
+
+def test_equal_images_have_a_cosine_of_one() -> None:
+    vectors = random_units(100, 64, 0)
+    assert (np.einsum("nd,nd->n", vectors, vectors) < 1).any()  # by rounding
+    rows = pd.DataFrame({"image_id": np.arange(100).astype(str), "landmark_id": 0})
+    splits = {
+        split: (Side(split, rows.assign(split=split), np.zeros((100, 1)), Path(), {}), pieces)
+        for split, pieces in (
+            ("train", MappedVectors((vectors,))),
+            ("test", MappedVectors((vectors,))),
+        )
+    }
+    assert len(find_duplicates(splits, 1.0, device="cpu")) == 100
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Rankings in other tools' formats, scored by a second route where one is at hand."""
 
+import csv
 from itertools import pairwise
 from urllib.parse import unquote
 
@@ -51,6 +52,17 @@ def test_a_submission_reads_back() -> None:
     with pytest.raises(InvalidData, match="twice"):
         interchange.read_kaggle(["id,images", "q,a", "q,b"])
     assert interchange.read_kaggle(interchange.kaggle_lines(rankings)) == rankings
+
+
+def test_a_submission_with_a_whole_gallery_reads_back() -> None:
+    limit = csv.field_size_limit(131_072)  # python's default, which another test may have raised
+    rankings = {"q": [f"{number:016x}" for number in range(10_000)]}
+    try:
+        assert interchange.read_kaggle(interchange.kaggle_lines(rankings, 10_000)) == rankings
+        solution = ["id,images,Usage", f"q,{' '.join(rankings['q'])},Public"]
+        assert interchange.kaggle_score(rankings, solution).mean == {"Public": 1.0}
+    finally:
+        csv.field_size_limit(limit)
 
 
 def test_a_query_that_is_not_in_the_solution_is_refused() -> None:
