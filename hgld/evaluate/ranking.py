@@ -338,8 +338,8 @@ def _reduced(
 
 
 def rank_sides(
-    query: tuple[MappedVectors | np.ndarray, np.ndarray],
-    *gallery: tuple[MappedVectors | np.ndarray, np.ndarray],
+    query: Embedded,
+    *gallery: Embedded,
     exclude_self: bool = False,
     start: int = 0,
     first: int = 0,

@@ -34,6 +34,7 @@ __all__ = [
     "check_compare",
     "check_levels",
     "check_pairs",
+    "check_relevance",
     "coarser_column",
     "count_levels",
     "finest_ids",
@@ -450,6 +451,18 @@ def _bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
 def _plain_bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
     low, high = (int(value) for value in torch.aminmax(levels))
     return low, high, all_finite(scores)
+
+
+def check_relevance(relevance: Tensor, levels: Tensor) -> None:
+    """Raise ShapeError unless each pair of the (Q, G) levels has a finite relevance >= 0."""
+    check_tensors(relevance=relevance)
+    if relevance.shape != levels.shape:
+        raise ShapeError(
+            f"relevance has shape {tuple(relevance.shape)}, levels {tuple(levels.shape)}; "
+            "expected one value for each pair"
+        )
+    if not bool((relevance >= 0).all()) or not bool(torch.isfinite(relevance).all()):
+        raise ShapeError("relevance holds negative values, nan or inf; expected values >= 0")
 
 
 @dataclass(frozen=True)

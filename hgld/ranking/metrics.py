@@ -22,7 +22,7 @@ from torch import Tensor
 from hgld.errors import ShapeError, UsageError
 from hgld.ranking import levels as grades
 from hgld.ranking import rankings
-from hgld.ranking.checks import check_count, check_tensors
+from hgld.ranking.checks import check_count
 from hgld.ranking.evaluation import evaluate, rank_gallery
 from hgld.ranking.rankings import MetricName, Ranking, Result, measure, parse
 from hgld.ranking.structure import cpcc, vote_paths
@@ -618,13 +618,7 @@ def _levels_of(relevance: Tensor, levels: Tensor) -> tuple[Tensor, Tensor, Tenso
     A relevance that does not depend on the level alone then becomes one, so metrics of levels apply
     to any relevance.
     """
-    check_tensors(relevance=relevance)
-    if relevance.shape != levels.shape:
-        raise ShapeError(
-            f"relevance has shape {tuple(relevance.shape)}, levels {tuple(levels.shape)}"
-        )
-    if not bool((relevance >= 0).all()) or not bool(torch.isfinite(relevance).all()):
-        raise ShapeError("relevance holds negative values, nan or inf; expected values >= 0")
+    grades.check_relevance(relevance, levels)
     # Relevance of an image outside the gallery counts as 0.
     rel = relevance.double() * (levels > 0)
     ordered, columns = rel.sort(dim=1)

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
-from hgld.ranking.checks import check_count, check_positive, check_tensors
+from hgld.ranking.checks import check_count, check_positive
 from hgld.ranking.kernels import loss_gpu
 from hgld.ranking.kernels.device import agrees, has_triton
 from hgld.ranking.steps import SigmoidStep, Step, chosen
@@ -302,23 +302,12 @@ def _ratio(
 ) -> Tensor:
     scores = grades.check_pairs(scores, levels, num_levels)
     if relevance is not None:
-        return _solve_pairs(scores, levels, _checked_relevance(relevance, levels), goal)
+        grades.check_relevance(relevance, levels)
+        return _solve_pairs(scores, levels, relevance.detach() * (levels > 0), goal)
     table = grades.relevance_table(grades.count_levels(levels, num_levels), alpha)
     if compare == "relevance":
         levels, table = grades.number_by_relevance(levels, table)
     return _solve(scores, levels, table, goal)
-
-
-def _checked_relevance(relevance: Tensor, levels: Tensor) -> Tensor:
-    check_tensors(relevance=relevance)
-    if relevance.shape != levels.shape:
-        raise ShapeError(
-            f"relevance has shape {tuple(relevance.shape)}, levels {tuple(levels.shape)}; "
-            "expected one value for each pair"
-        )
-    if not bool((relevance >= 0).all()) or not bool(torch.isfinite(relevance).all()):
-        raise ShapeError("relevance holds negative values, nan or inf; expected values >= 0")
-    return relevance.detach() * (levels > 0)
 
 
 def _solve(scores: Tensor, levels: Tensor, table: Tensor, goal: Goal) -> Tensor:
