@@ -19,6 +19,7 @@ from hgld.artifacts import (
     atomic_path,
     hash_file,
     read_csv,
+    read_header,
 )
 from hgld.errors import InvalidData
 
@@ -277,6 +278,11 @@ def test_a_complete_last_row_needs_no_line_end(tmp_path: Path) -> None:
 def test_a_cell_longer_than_the_csv_module_takes_by_default_is_read(tmp_path: Path) -> None:
     path = csv(tmp_path, "images,note\n" + "0123456789abcdef " * 10_000 + ",\n")
     assert len(read_csv(path, {"images": "text"})["images"].iloc[0]) == 170_000
+
+
+def test_a_header_above_such_a_cell_is_read(tmp_path: Path) -> None:
+    path = csv(tmp_path, "images,note\n" + "0123456789abcdef " * 10_000 + ",\n")
+    assert read_header(path, ["images"]) == ["images", "note"]
 
 
 def test_the_word_nan_is_no_number(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ __all__ = ["edit_csv", "parse_csv", "read_csv", "read_header", "row_in_file", "w
 PIECE_ROWS = 250_000  # rows parsed at a time
 MOST_COLUMNS = 1_000  # pandas needs minutes and gigabytes for a million
 LONGEST_HEADER = 1 << 20  # characters
+csv.field_size_limit(2**31 - 1)  # a class of GLDv2 names its images in one cell
 
 
 def read_csv(
@@ -256,7 +257,6 @@ def _converts(cell: str, convert: Callable[[str], int | float]) -> bool:
 
 def _rows_as_text(path: Path) -> Iterator[list[str]]:
     """Yield the cells of each row; an empty list for a blank line."""
-    csv.field_size_limit(2**31 - 1)  # a class of GLDv2 names its images in one cell
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         yield from csv.reader(file)
 
