@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead
 from itertools import islice
 from logging import CRITICAL, getLogger
 from pathlib import Path
@@ -40,6 +40,7 @@ __all__ = [
     "local_folder",
     "open_location",
     "read_ahead",
+    "require_end",
 ]
 
 Item = TypeVar("Item")
@@ -216,22 +217,19 @@ class RemoteFolder:
             )
         return data
 
-    def read_ranges(self, ranges: Iterable[Range], ahead: int = IN_FLIGHT) -> Generator[bytes]:
-        """Yield ranges in order; up to ``ahead`` of them are requested before they are taken."""
-        return read_ahead(lambda part: self.read_range(*part), ranges, ahead)
-
     def download(self, name: str, path: Path) -> None:
         """Copy a file to a path on this machine."""
         if is_web(self.url):
-            with open_location(join_location(self.url, name)) as there, path.open("wb") as file:
-                shutil.copyfileobj(there, file, LARGE)
+            self._call(name, lambda files, url: files.download(url, path))
             return
         found = self.stat(name)
         if found is None:
             raise _no_such_file(self.location(name))
-        pieces = [(name, at, min(8 * LARGE, found.size_bytes - at))
-                  for at in range(0, found.size_bytes, 8 * LARGE)]  # fmt: skip
-        with path.open("wb") as file, closing(self.read_ranges(pieces, 4)) as parts:
+        size, piece = found.size_bytes, 8 * LARGE
+        parts = read_ahead(
+            lambda at: self.read_range(name, at, min(piece, size - at)), range(0, size, piece), 4
+        )
+        with path.open("wb") as file, closing(parts):
             for part in parts:
                 file.write(part)
 
@@ -338,11 +336,29 @@ class _Web:
             if answer.status != HTTPStatus.PARTIAL_CONTENT:  # the whole file, from its start
                 for at in range(0, start, LARGE):
                     answer.read(min(LARGE, start - at))
-            return cast(bytes, answer.read(end - start))
+            data: bytes = answer.read(end - start)
+            if len(data) < end - start:
+                require_end(answer)
+            return data
+
+    def download(self, url: str, path: Path) -> None:
+        with self.open(url) as answer, path.open("wb") as file:
+            shutil.copyfileobj(answer, file, LARGE)
+            require_end(answer)
 
     def _answer(self, url: str, headers: dict[str, str] | None = None, method: str = "GET") -> Any:
         request = Request(quote(url, safe=KEPT), headers=headers or {}, method=method)
         return urlopen(request, timeout=TIMEOUT_S)
+
+
+def require_end(file: BinaryIO) -> None:
+    """Refuse an answer of a web server that broke off, of which ``read(size)`` makes a short one.
+
+    Raises:
+        IncompleteRead: fewer bytes came than the server stated.
+    """
+    if left := getattr(file, "length", None):  # other files have no such attribute
+        raise IncompleteRead(b"", left)
 
 
 def _connect(url: str) -> tuple[Any, str]:

@@ -74,10 +74,10 @@ class RangeCache:
                     found = [data[low : low + size] for low, size in parts]
                 yield found
 
-    def stream(self, ranges: Sequence[Range], ahead: int) -> Generator[memoryview]:
-        """Yield whole ranges in order, so many requested ahead; nothing is kept."""
+    def stream(self, ranges: Sequence[Range]) -> Generator[memoryview]:
+        """Yield whole ranges in order, some requested ahead; nothing is kept."""
         self._find_versions({shard for shard, _, _ in ranges})
-        return read_ahead(self._request, ranges, ahead)
+        return read_ahead(self._request, ranges, ahead=8)
 
     def require_unchanged(self, shard: str) -> None:
         """Refuse a shard that was replaced since its first range was read.

@@ -11,14 +11,13 @@ from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 from stat import S_ISREG
-from types import TracebackType
 from weakref import WeakSet
 from zlib import crc32
 
 from hgld.artifacts import Json
 from hgld.config import Pipeline
-from hgld.errors import DamagedImage, HgldError, InvalidData
-from hgld.storage import RemoteFolder, as_folder, open_location
+from hgld.errors import DamagedImage, HgldError, InvalidData, Resumable
+from hgld.storage import RemoteFolder, as_folder, is_web, open_location, require_end
 
 __all__ = [
     "LOCATION",
@@ -226,6 +225,7 @@ class SequentialFile:
 
         Raises:
             InvalidData: the file ends too early.
+            HgldError: reading fails; ``Resumable`` if it is at a web server.
         """
         # Read and discard, as a stream cannot seek.
         while self._place < offset:
@@ -237,10 +237,13 @@ class SequentialFile:
         while missing:
             try:
                 part = self._file.read(missing)
+                if not part:
+                    require_end(self._file)
             except (OSError, HTTPException) as error:
-                raise HgldError(
-                    f"{self.location}: reading failed at byte {self._place} ({error})"
-                ) from None
+                fault = f"{self.location}: reading failed at byte {self._place} ({error})"
+                if is_web(self.location):
+                    raise Resumable(f"{fault}; the same command resumes later") from None
+                raise HgldError(fault) from None
             if not part:
                 raise InvalidData(
                     f"{self.location}: ends at byte {self._place}, but its index has {size} bytes "
@@ -251,13 +254,6 @@ class SequentialFile:
             self._place += len(part)
         return b"".join(parts)
 
-    def __enter__(self) -> "SequentialFile":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()

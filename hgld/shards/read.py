@@ -203,7 +203,7 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
             (self._names[shards[first]], int(begin[first]), int(end[last - 1] - begin[first]))
             for first, last in parts
         ]
-        with closing(self._cache.stream(wanted, ahead=8)) as fetched:
+        with closing(self._cache.stream(wanted)) as fetched:
             for (first, last), data in zip(parts, fetched, strict=True):
                 start = int(begin[first])
                 for place in range(first, last):

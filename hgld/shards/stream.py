@@ -11,6 +11,7 @@ container /tmp may be in memory, and then the limit has no effect.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from tempfile import TemporaryFile, gettempdir
 from typing import IO
 
@@ -70,7 +71,7 @@ def _read_lane(
         return
     # A web server may not know ranges; the system reads its one answer ahead.
     for part in np.split(rows, np.flatnonzero(np.diff(images.shards[rows])) + 1):
-        with SequentialFile(images.location(int(images.shards[part[0]]))) as file:
+        with closing(SequentialFile(images.location(int(images.shards[part[0]])))) as file:
             for row in part.tolist():
                 yield row, file.take(*images.places[row].tolist())
 

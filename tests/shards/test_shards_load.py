@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -28,8 +28,10 @@ import webdataset
 from hgld.errors import HgldError, InvalidData, MissingInput, Resumable, UsageError
 from hgld.shards import index_shards, read_index, read_manifest, verify_shards
 from hgld.shards.batches import BatchOptions, plan_epoch
+from hgld.shards.files import SequentialFile
 from hgld.shards.load import BatchLoader, ImageLoader
 from hgld.shards.stream import HeldImages, reads_per_byte
+from hgld.storage import RemoteFolder
 from hgld.tasks import watched_by
 from tests.shards.shard_world import World, draw, make_world
 from tests.shards.walk_batches import noisy, walk_steps
@@ -71,20 +73,34 @@ def url(shards: Path) -> Iterator[str]:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[str]:
+def serving(folder: Path, kind: type[SimpleHTTPRequestHandler] | None = None) -> Iterator[str]:
     """A web server's address."""
-    handler = partial(_Quiet, directory=str(folder))
+    handler = partial(kind or _Quiet, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *arguments: object) -> None:
         """Print nothing."""
+
+
+class _Cutting(_Quiet):
+    """Sends a half of as many answers as ``cuts``."""
+
+    cuts = 0
+
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        data = source.read()
+        whole = type(self).cuts == 0
+        type(self).cuts -= not whole
+        outputfile.write(data if whole else data[: len(data) // 2])
 
 
 def walk(loader: BatchLoader, steps: int) -> list[tuple[torch.Tensor, ...]]:
@@ -340,6 +356,24 @@ def test_a_place_that_cannot_be_read_is_one_line(
 ) -> None:
     with pytest.raises(HgldError, match=f"^{folder}/[^\n]*{says}[^\n]*$"):
         first_batch(folder, rows, reader="stream")
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 20
+    (tmp_path / "a.tar").write_bytes(data)
+    with serving(tmp_path, _Cutting) as url:
+        folder = RemoteFolder(url)
+        _Cutting.cuts = 1
+        assert folder.read_range("a.tar", 3000, 1000) == data[3000:4000]
+        _Cutting.cuts = 1
+        folder.download("a.tar", tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == data
+        _Cutting.cuts = 1
+        with (
+            closing(SequentialFile(f"{url}/a.tar")) as file,
+            pytest.raises(Resumable, match="at byte 2560"),
+        ):
+            file.take(0, 5000)
 
 
 def test_names_with_blanks_and_letters_beyond_ascii_are_read_anywhere(tmp_path: Path) -> None:
