@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["UNKNOWN", "Credit", "name_license"]
+__all__ = ["CREDITS", "UNKNOWN", "Credit", "name_license"]
 
-UNKNOWN = "unknown"  # in the tables of images; never null or empty, so readers need no special case
+CREDITS = ("author", "license", "title", "url")  # columns of the tables of images
+UNKNOWN = "unknown"  # a value of them; never null or empty, so readers need no special case
 _CREATIVE_COMMONS = re.compile(
     r"https?://(?:www\.)?creativecommons\.org/(licenses|publicdomain)/([a-z+-]+)/?(\d\.\d)?"
 )

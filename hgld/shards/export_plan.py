@@ -154,8 +154,9 @@ def label_in_parts(
             at += len(rows)
     report_strange(why, list(strange))
     files.report_missing()
-    splits = {split: bounds[split] for split in sorted(bounds) if sizes[split]}
-    return LabelledImages(images, classes, np.concatenate(landmarks), splits, sizes, reasons)
+    found = np.concatenate(landmarks)
+    splits = {split: bounds[split] for split in sorted(bounds) if (found[bounds[split]] >= 0).any()}
+    return LabelledImages(images, classes, found, splits, sizes, reasons)
 
 
 class _SourceFiles:

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts import hash_file
+from hgld.credit import CREDITS, UNKNOWN
 from hgld.errors import InvalidData, UsageError
 from hgld.images import Undecodable, read_size
 from hgld.shards.classes import Classes, number_classes
@@ -29,9 +30,9 @@ from hgld.shards.tar import Member, padding, scan_tar
 from hgld.storage import local_folder
 from hgld.tasks import track
 
-__all__ = ["describe_tar", "index_shards", "number_rows"]
+__all__ = ["IMAGES", "describe_tar", "index_shards", "number_rows"]
 
-IMAGES = ("jpg", "jpeg", "png", "webp")
+IMAGES = ("jpg", "jpeg", "png", "webp")  # suffixes of members, the first one found counts
 PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|Z))")
 # would break a name over lines; U+FFFD is the decoder's mark for bytes that are not UTF-8
 CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufffd]")
@@ -145,6 +146,8 @@ def _group(tar: Path) -> Iterator[tuple[str, list[Member]]]:
                 f"{tar}: byte {member.start}: the member's name {member.name[:100]!r} is not UTF-8 "
                 "or has control characters; pack the tar with other names"
             )
+        if not member.stem:  # a hidden file, as macOS packs: webdataset's readers skip it, too
+            continue
         folder, slash, file = member.name.rpartition("/")
         own = folder + slash + file.partition(".")[0]
         if own != key and members:
@@ -185,6 +188,10 @@ def _describe_sample(
             else "a .cls member that is not empty, or keys of the JSON (--level)"
         )
         raise InvalidData(f"{name}: no class; expected {wanted}")
+    image_id = str(known.get("image_id") or key)
+    if min(image_id) < " ":
+        raise InvalidData(f"{name}: its image_id {image_id[:100]!r} has control characters; pack "
+                          "the tar with another one")  # fmt: skip
     start = members[0].start
     if image.size_bytes > MOST_IMAGE:
         raise InvalidData(f"{name}: its image has {image.size_bytes:,} bytes; {MOST_IMAGE:,} are "
@@ -194,10 +201,10 @@ def _describe_sample(
         width, height = read_size(data)
     except Undecodable as error:
         raise InvalidData(f"{name}: the image cannot be decoded ({error})") from None
-    credit = {name: str(known.get(name) or "unknown") for name in ("author", "license", "title")}
+    credit = {name: str(known.get(name) or UNKNOWN) for name in CREDITS}
     return {
         "key": key,
-        "image_id": str(known.get("image_id") or key),
+        "image_id": image_id,
         "split": split,
         "landmark_id": _whole_number(known.get("landmark_id")),
         "shard": tar.name,
@@ -209,7 +216,7 @@ def _describe_sample(
         "width": width,
         "height": height,
         **credit,
-        "url": str(known.get("source_url") or known.get("url") or "unknown"),
+        "url": str(known.get("source_url") or credit["url"]),
         "extent_start": start,
         "extent_bytes": stop - start,
         "crc32": reader.crc32(tar.name, start, stop - start),

@@ -30,7 +30,7 @@ from hgld.images import (
     upright_rgb,
 )
 
-__all__ = ["Encoded", "Encoding", "describe", "encode_image", "level_key", "sample_key"]
+__all__ = ["Encoded", "Encoding", "describe", "encode_image", "level_keys", "sample_key"]
 
 LONGEST_KEY = 90  # a name in a tar header has 100 bytes; the suffix needs some of them
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -160,8 +160,8 @@ def describe(
     Args:
         row: a planned sample: the columns of images, level_1 .., name_1 .., key, run, sha256.
         image: its JPEG.
-        levels: names of the levels, coarse to fine; a group's name and number are stored under the
-            level's name (prefixed with ``level_`` if that is one of the fixed keys).
+        levels: names of the levels, coarse to fine; a group's name and number are stored under its
+            key (``level_keys``).
         labels_version: first digits of the hash of the labels.
     """
     names = [str(row[f"name_{i + 1}"]) for i in range(len(levels))]
@@ -187,13 +187,24 @@ def describe(
         "changes": image.changes,
         "labels_version": labels_version,
     }
-    for i, (level, name) in enumerate(zip(levels[:-1], names[:-1], strict=True)):
-        known |= {level_key(level): name, level_key(level) + "_id": int(row[f"level_{i + 1}"])}
+    for i, (key, name) in enumerate(zip(level_keys(levels[:-1]), names[:-1], strict=True)):
+        known |= {key: name, f"{key}_id": int(row[f"level_{i + 1}"])}
     return _JSON.encode(known).encode()
 
 
-def level_key(level: str) -> str:
-    """JSON key of a level's class name; with ``_id`` appended, of its class number."""
-    # A level must not overwrite a fixed key of the same name.
-    taken = level in FIXED_KEYS or f"{level}_id" in FIXED_KEYS
-    return f"level_{level}" if taken else level
+def level_keys(levels: Sequence[str]) -> list[str]:
+    """JSON keys of the class names of some levels; with ``_id`` appended, of their class numbers.
+
+    A level is stored under its name; a name that is taken already is prefixed with ``level_``.
+
+    Example:
+        >>> level_keys(["kind", "split", "kind_id"])
+        ['kind', 'level_split', 'level_kind_id']
+    """
+    taken, keys = set(FIXED_KEYS), list[str]()
+    for key in levels:
+        while taken & {key, f"{key}_id"}:
+            key = f"level_{key}"
+        taken |= {key, f"{key}_id"}
+        keys.append(key)
+    return keys

@@ -15,10 +15,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hgld.credit import CREDITS
 from hgld.errors import InvalidData
 
 __all__ = [
-    "CREDITS",
     "IMAGE_CRC32",
     "INDEX_AGAIN",
     "MOST_BYTES",
@@ -33,7 +33,6 @@ __all__ = [
     "level_columns",
 ]
 
-CREDITS = ("author", "license", "title", "url")
 TEXTS = ("key", "image_id", "split", "shard", "sha256", *CREDITS)  # the others are numbers
 IN_ERRORS = ("key", "image_id", "split")  # printed in messages, so they must fit on one line
 IMAGE_CRC32 = "image_crc32"  # of the image's bytes; an index of another program may omit it

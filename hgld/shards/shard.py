@@ -322,19 +322,26 @@ def copy_samples(
         The rows with their new shards and offsets, and the manifest's entry of each shard.
 
     Raises:
-        InvalidData: there are no rows, ``out`` is not empty, or a sample is damaged (shard and key
-            are named).
+        InvalidData: there are no rows, ``out`` is not empty, a new shard would have a key twice, or
+            a sample is damaged (shard and key are named).
     """
     if out.exists() and any(out.iterdir()):
         raise InvalidData(f"{out}: is not empty; give a new folder")
     if rows.empty:
         raise InvalidData(f"{folder}: no samples to copy were given")
     read_manifest(folder)  # a folder without one is not complete
+    # Shard number of each sample, by the position of its last byte.
+    ends = rows.groupby("split")["extent_bytes"].cumsum().to_numpy()
+    number = (ends - 1) // int(shard_megabytes * 1e6)
+    twice = rows[rows[["split", "key"]].assign(number=number).duplicated().to_numpy()]
+    if len(twice):  # readers would take the two for one sample
+        raise InvalidData(
+            f"{join_location(folder, twice['shard'].iloc[0])}: key {twice['key'].iloc[0]}: would "
+            "stand twice in a new shard; leave one of the rows out, or copy them to other folders"
+        )
     reader, tables, facts = FileReader(tar_folder(folder)), [], []
-    for split, part in rows.groupby("split", sort=True):
-        # Shard number of each sample, by the position of its last byte.
-        number = (part["extent_bytes"].cumsum() - 1) // int(shard_megabytes * 1e6)
-        for i, (_, samples) in enumerate(part.groupby(number)):
+    for split, places in sorted(rows.groupby("split").indices.items()):
+        for i, (_, samples) in enumerate(rows.iloc[places].groupby(number[places])):
             table, fact = _copy_shard(reader, samples, out / shard_name(str(split), i))
             tables.append(table)
             facts.append({"file": shard_name(str(split), i), "split": str(split), **fact})

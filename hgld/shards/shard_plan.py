@@ -17,6 +17,7 @@ from math import ceil
 import numpy as np
 import pandas as pd
 
+from hgld.credit import UNKNOWN
 from hgld.tasks import say
 
 __all__ = [
@@ -34,7 +35,6 @@ __all__ = [
 
 MEMBER_OVERHEAD = 3 * 512 + 3 * 256 + 800  # three headers, three paddings, the JSON
 DROPPED = ["split", "image_id", "reason", "detail"]
-UNKNOWN = "unknown"
 
 
 def shard_name(split: str, number: int) -> str:
@@ -184,11 +184,15 @@ def split_permitted(
     removed = images["image_id"].isin(list(removals))
     # An image has one reason; a removal request has priority over its licence.
     closed = ~images["license"].isin(allowed) & ~removed
+    kept = ~removed & ~closed
+    # Readers refuse an index with such ids, which would break the lines of their messages.
+    odd = kept & images["image_id"].str.contains(r"[\x00-\x1f]")
     dropped = [
         images[removed].assign(reason="removed", detail=lambda t: t["image_id"].map(removals)),
         images[closed].assign(reason="licence", detail=lambda t: "licence: " + t["license"]),
+        images[odd].assign(reason="control character", detail="its id has one; rename the file"),
     ]
-    return images[~removed & ~closed], pd.concat(dropped)[DROPPED]
+    return images[kept & ~odd], pd.concat(dropped)[DROPPED]
 
 
 def count_reasons(counts: Mapping[str, int]) -> str:

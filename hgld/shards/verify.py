@@ -15,12 +15,13 @@ from typing import Any
 import pandas as pd
 
 from hgld.artifacts import hash_file
+from hgld.credit import CREDITS, UNKNOWN
 from hgld.errors import InvalidData
 from hgld.shards.files import FileReader, tar_folder
 from hgld.shards.foreign import describe_tar, number_rows
 from hgld.shards.index import REBUILD, local_copy, read_index, read_manifest
-from hgld.shards.sample import level_key
-from hgld.shards.schema import CREDITS, IMAGE_CRC32, INDEX_AGAIN, level_columns
+from hgld.shards.sample import level_keys
+from hgld.shards.schema import IMAGE_CRC32, INDEX_AGAIN, level_columns
 from hgld.shards.sidecars import SIDECARS, checksums, write_credits, write_descriptors
 from hgld.storage import RemoteFolder, as_folder, join_location
 from hgld.tasks import track
@@ -107,7 +108,7 @@ def _find_damage(folder: Path, rows: pd.DataFrame) -> str:
 def _level_keys(levels: Sequence[str], exported: bool) -> tuple[str, ...]:
     """JSON keys of a sample's classes, coarse to fine; empty for the .cls member."""
     if exported:
-        return (*(f"{level_key(level)}_id" for level in levels[:-1]), "label")
+        return (*(f"{key}_id" for key in level_keys(levels[:-1])), "label")
     return () if list(levels) == ["class"] else tuple(levels)
 
 
@@ -128,7 +129,7 @@ def _verify_rows(
     for name in FOUND:
         if name in rows:  # the index of another program may lack the images' checksums
             # describe_tar reports missing credits as unknown.
-            said = rows[name].replace("", "unknown") if name in CREDITS else rows[name]
+            said = rows[name].replace("", UNKNOWN) if name in CREDITS else rows[name]
             _require_same(folder, rows, name, said, found[name])
     return found[[*PLACE, "path"]]
 

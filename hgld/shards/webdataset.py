@@ -26,6 +26,7 @@ from webdataset.gopen import rewrite_url
 
 from hgld.errors import InvalidData, UsageError
 from hgld.shards.batches import BatchOptions, BatchPlan, Samples, part_of_rank, step_seed
+from hgld.shards.foreign import IMAGES
 from hgld.shards.index import labels_of
 from hgld.shards.read import Transform
 
@@ -33,7 +34,6 @@ __all__ = ["batches", "group_by_class", "write_shards"]
 
 Sample = dict[str, Any]
 Label = str | Callable[[Sample], Hashable]
-IMAGES = ("jpg", "jpeg", "png", "webp")
 
 
 def group_by_class(
@@ -112,11 +112,13 @@ def _class_of(sample: Sample, label: Label) -> Any:
         )
     if label not in sample:
         there = ", ".join(key for key in sample if not key.startswith("__"))
-        raise InvalidData(
-            f"{sample.get('__url__', '')}: key {sample.get('__key__')}: has no member {label!r}; "
-            f"it has {there}"
-        )
+        raise InvalidData(f"{_name_of(sample)}: has no member {label!r}; it has {there}")
     return sample[label]
+
+
+def _name_of(sample: Sample) -> str:
+    """Shard and key of a sample, for error messages."""
+    return f"{sample.get('__url__', '')}: key {sample.get('__key__')}"
 
 
 def batches(
@@ -160,7 +162,8 @@ def batches(
     Raises:
         UsageError: a URL runs a command and ``pipe`` is False; ranks do not divide the batch.
         InvalidData: a shard of the rows is not among the URLs; while iterating: a sample has no
-            image or class, its image is not decodable, or a shard is no whole tar.
+            image or class, its class is no number (without rows), its image is not decodable, or a
+            shard is no whole tar.
     """
     shards = webdataset.shardlists.expand_urls(urls) if isinstance(urls, str) else list(urls)
     _refuse_commands(shards, pipe)
@@ -250,8 +253,18 @@ class _Number:
 
     def __call__(self, found: Iterable[list[Sample]]) -> Iterator[Planned]:
         for batch in found:
-            yield self.step, batch, [int(_class_of(sample, self.label)) for sample in batch]
+            yield self.step, batch, [self._number(sample) for sample in batch]
             self.step += 1
+
+    def _number(self, sample: Sample) -> int:
+        found = _class_of(sample, self.label)
+        try:
+            return int(found)
+        except (TypeError, ValueError):
+            raise InvalidData(
+                f"{_name_of(sample)}: its class is {found!r}; expected a number: give rows of the "
+                "index (`hgld shards index`), which numbers classes, or a function as label"
+            ) from None
 
 
 @dataclass
@@ -333,11 +346,10 @@ class _Load:
     def _image(self, decode: Any, sample: Sample) -> Any:
         name = next((key for key in sample if key.rpartition(".")[2].lower() in IMAGES), None)
         if name is None:
-            raise InvalidData(f"{sample['__url__']}: key {sample['__key__']}: has no image")
+            raise InvalidData(f"{_name_of(sample)}: has no image")
         try:
             return decode({"__key__": sample["__key__"], name: sample[name]})[name]
         except DecodingError as error:  # without a message
             raise InvalidData(
-                f"{sample['__url__']}: key {sample['__key__']}: the {name} is not decodable; "
-                "get the shard again"
+                f"{_name_of(sample)}: the {name} is not decodable; get the shard again"
             ) from error

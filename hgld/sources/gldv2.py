@@ -39,12 +39,11 @@ from hgld.artifacts import (
     write_sealed,
 )
 from hgld.config import CollectOptions, StageContext
-from hgld.credit import UNKNOWN
+from hgld.credit import CREDITS, UNKNOWN
 from hgld.errors import InvalidData, UsageError
 from hgld.shards.tar import list_stems
 from hgld.sources.exclusion import LISTS, list_column
 from hgld.sources.open_set import describe_counts, split_classes
-from hgld.sources.tables import ABOUT
 from hgld.tasks import say, track
 
 if TYPE_CHECKING:
@@ -435,8 +434,8 @@ def _ids(tables: "DuckDBPyConnection", *splits: str) -> "pd.Series[int]":
 
 def _credit(tables: "DuckDBPyConnection", source: Path, options: CollectOptions) -> None:
     """Join the taken train images with author, license, title and url of the attribution CSV."""
-    columns: dict[str, ColumnType] = {"id": "text", **dict.fromkeys(ABOUT, "text")}
-    known = ", ".join(_first_filled(name, f"csv.{name}") for name in ABOUT[:-1])
+    columns: dict[str, ColumnType] = {"id": "text", **dict.fromkeys(CREDITS, "text")}
+    known = ", ".join(_first_filled(name, f"csv.{name}") for name in CREDITS[:-1])
     query = f"""CREATE TABLE images_train AS SELECT csv.n, image_id, landmark_id, tar, "offset",
             size_bytes, {known}, {_first_filled("url", "rows.url", "csv.url")}
         FROM {{csv}} AS csv JOIN located_train AS rows ON image_id = csv.id WHERE reason = ''"""
@@ -475,7 +474,7 @@ def _write_images(
         "splits", pa.table({"landmark_id": pa.array(ids), "split": pa.array(splits, pa.string())})
     )
     parts = [
-        f"""SELECT image_id, split, landmark_id, path, "offset", size_bytes, {", ".join(ABOUT)}
+        f"""SELECT image_id, split, landmark_id, path, "offset", size_bytes, {", ".join(CREDITS)}
         FROM images_train JOIN splits USING (landmark_id) JOIN tars USING (tar)"""
     ]
     parts += [

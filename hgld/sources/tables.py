@@ -7,18 +7,16 @@ from pathlib import Path
 import pandas as pd
 
 from hgld.artifacts import ITEM_IDS, list_tree
-from hgld.credit import UNKNOWN
+from hgld.credit import CREDITS, UNKNOWN
 
 __all__ = [
-    "ABOUT",
     "drop_unlisted",
     "join_repeats",
     "level_columns",
     "with_credits",
 ]
 
-ABOUT = ("author", "license", "title", "url")
-NO_LEVELS = ("path", "split", *ABOUT, *ITEM_IDS)
+NO_LEVELS = ("path", "split", *CREDITS, *ITEM_IDS)
 
 
 def level_columns(names: Iterable[object]) -> list[str]:
@@ -71,7 +69,7 @@ def with_credits(images: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
         known: the same rows, with some of the columns; an empty cell is unknown, too.
     """
     nothing = pd.Series(UNKNOWN, index=known.index, dtype="str")
-    about = {name: known.get(name, nothing).fillna("").replace("", UNKNOWN) for name in ABOUT}
+    about = {name: known.get(name, nothing).fillna("").replace("", UNKNOWN) for name in CREDITS}
     return images.assign(**about)
 
 

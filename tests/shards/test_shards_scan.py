@@ -204,6 +204,12 @@ def test_a_landmark_id_that_is_none_is_left_out(tmp_path: Path, number: str) -> 
     assert index_shards(tmp_path, ("g",))["landmark_id"].tolist() == [-1]
 
 
+def test_an_image_id_that_no_reader_accepts_is_named(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.json", b'{"g": 1, "image_id": "a\\nb"}')
+    with pytest.raises(InvalidData, match=r"key a: its image_id 'a\\nb' has control characters"):
+        index_shards(tmp_path, ("g",))
+
+
 def test_a_class_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     write_tar(tmp_path / "x-0.tar", "a.jpg a.cls", b"\xff")
     with pytest.raises(InvalidData, match=r"key a: its class b'\\xff' is not UTF-8"):
@@ -220,6 +226,12 @@ def test_a_tar_whose_name_cannot_be_printed_is_refused(tmp_path: Path) -> None:
     write_tar(tmp_path / "x\ny.tar", "a.jpg a.cls")
     with pytest.raises(InvalidData, match="has control characters; rename the tar"):
         index_shards(tmp_path)
+
+
+def test_hidden_files_of_a_tar_are_skipped_as_webdataset_does(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x-0.tar", ".DS_Store ._a.jpg a.jpg ._a.cls a.cls ._b.jpg b.jpg b.cls")
+    assert index_shards(tmp_path)["key"].tolist() == ["a", "b"]
+    verify_shards(tmp_path)
 
 
 def test_a_level_that_is_given_twice_is_named(foreign: Path) -> None:
@@ -274,6 +286,17 @@ def part(folder: Path, row: dict[str, Any]) -> tuple[bytes, bytes]:
     shard = (folder / row["shard"]).read_bytes()
     start, offset = row["extent_start"], row["offset"]
     return shard[start : start + row["extent_bytes"]], shard[offset : offset + row["size_bytes"]]
+
+
+def test_two_samples_of_one_key_are_not_copied_into_one_shard(tmp_path: Path) -> None:
+    for shard in ("x-0.tar", "x-1.tar"):
+        write_tar(tmp_path / shard, "a.jpg a.cls")
+    rows = index_shards(tmp_path)
+    with pytest.raises(InvalidData, match=r"x-1\.tar: key a: would stand twice in a new shard"):
+        copy_samples(tmp_path, rows, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    copied, facts = copy_samples(tmp_path, rows, tmp_path / "copy", shard_megabytes=0.001)
+    assert len(copied) == len(facts) == 2
 
 
 def test_a_folder_that_is_not_empty_is_not_copied_into(world: World) -> None:

@@ -141,6 +141,8 @@ def test_what_does_not_fit_is_one_line(folder: Path) -> None:
         batches(urls_of(folder), 0, 2, flipped)
     with pytest.raises(InvalidData, match="has no member 'label'; it has jpg, json, cls"):
         list(batches(urls_of(folder), 3, 2, flipped, label="label"))
+    with pytest.raises(InvalidData, match=r"tar: key train-\S+: its class is 'oak'; expected"):
+        list(batches(urls_of(folder), 1, 2, flipped, label=lambda _: "oak"))
 
 
 def test_a_json_member_is_no_class_and_a_function_reads_it(folder: Path) -> None:

@@ -567,6 +567,34 @@ def test_a_split_without_images_has_no_shard(world: World) -> None:
     assert not list(folder.glob("index*"))[1:]  # index.parquet alone
 
 
+def test_empty_files_are_dropped_although_they_are_all_of_a_split(world: World) -> None:
+    empty = world.images["split"] == "index"
+    world.images["size_bytes"] = world.images["size_bytes"].mask(empty, 0)
+    folder, dropped = world.export()
+    verify_shards(folder)
+    assert set(read_index(folder)["split"]) == {"train"}
+    assert dropped["reason"].tolist() == ["undecodable"] * empty.sum()
+
+
+def test_an_id_that_no_reader_accepts_is_dropped(world: World) -> None:
+    world.images.loc[0, "image_id"] = "a\tb"
+    folder, dropped = world.export()
+    assert len(read_index(folder)) == 106
+    assert dropped[["image_id", "reason"]].to_numpy().tolist() == [["a\tb", "control character"]]
+
+
+def test_a_level_named_as_the_number_of_another_keeps_its_names(world: World) -> None:
+    paths = [[*json.loads(path).values()] for path in world.hierarchy["path"]]
+    names = ("kind", "kind_id", "landmark")
+    world.hierarchy["path"] = [json.dumps(dict(zip(names, path, strict=True))) for path in paths]
+    folder, _ = world.export()
+    verify_shards(folder)
+    known = json.loads(samples(folder)[0]["json"])
+    assert (
+        isinstance(known["kind_id"], int) and known["level_kind_id"] in known["hierarchical_path"]
+    )
+
+
 def test_runs_of_one_image_and_one_class_alone_are_written(world: World) -> None:
     world.images = world.images.query("split == 'train' and landmark_id == 7")
     folder, _ = world.export(run_length=1)
