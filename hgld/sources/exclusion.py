@@ -12,8 +12,9 @@ import pandas as pd
 from hgld.artifacts import read_csv, read_header
 from hgld.config import CollectOptions
 from hgld.errors import InvalidData
+from hgld.tasks import say
 
-__all__ = ["LISTS", "leave_out", "list_column"]
+__all__ = ["LISTS", "leave_out", "list_column", "report_strange"]
 
 IMAGES = ("image_id", "id", "images")  # the first one present is used
 LISTS = (("exclude", "in"), ("only", "not in"))  # option, and how an image that it drops relates
@@ -36,6 +37,11 @@ def list_column(path: Path, landmarks: bool = False) -> str:
     return column
 
 
+def report_strange(path: Path) -> None:
+    """Send a notice of a list that fits no image: it would leave out none, or all, silently."""
+    say(f"{path}: names no training image of this data set; expected the ids of images.parquet")
+
+
 def leave_out(rows: pd.DataFrame, options: CollectOptions) -> pd.DataFrame:
     """Return the rows with the reason ``excluded`` at training images that a list leaves out.
 
@@ -52,8 +58,11 @@ def leave_out(rows: pd.DataFrame, options: CollectOptions) -> pd.DataFrame:
             column = list_column(path)
             listed = read_csv(path, {column: "text"})[column]
             listed = listed.str.split().explode() if column == "images" else listed
+            trained = rows["split"].isin(["train", "validation"])
+            if not ids[trained].isin(listed).any():
+                report_strange(path)
             drop = (ids.isin(listed) == (option == "exclude")) & (rows["reason"] == "")
-            drop &= rows["split"].isin(["train", "validation"])
+            drop &= trained
             rows = rows.assign(
                 reason=rows["reason"].mask(drop, "excluded"),
                 detail=rows["detail"].mask(drop, f"{relation} {path.name}"),

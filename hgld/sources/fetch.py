@@ -135,7 +135,8 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
             the folder is empty although files are expected.
         Resumable: the network failed for several tries; partial files are kept.
         HgldError: a server does not have the file.
-        UsageError: a URL with another placeholder than ``{number}``; numbers of no tar.
+        UsageError: a URL with another placeholder than ``{number}``; numbers of no tar; two files
+            of one path.
     """
     folder = context.source.folder
     assert folder is not None
@@ -331,7 +332,7 @@ def _wanted_as_of(
 
 
 def _plan(options: FetchOptions, folder: Path) -> Iterator[_Planned]:
-    chosen, found = _read_numbers(options.tars), False
+    chosen, found, urls = _read_numbers(options.tars), False, dict[Path, str]()
     for listed in options.downloads:
         for number in range(listed.count):
             if chosen is not None and listed.count > 1 and number not in chosen:
@@ -345,6 +346,12 @@ def _plan(options: FetchOptions, folder: Path) -> Iterator[_Planned]:
                 _join(options.base_url, md5_url) if md5_url else "",
                 listed.columns,
             )
+            if file.path in urls:
+                raise UsageError(
+                    f"fetch.downloads: '{urls[file.path]}' and '{file.url}' would both be "
+                    f"{file.path}; list a file once, and put {{number}} into the url of several"
+                )
+            urls[file.path] = file.url
             shrinks = options.short_side is not None and file.path.suffix == ".tar"
             yield _Planned(file, listed, shrinks)
     if chosen is not None and not found:

@@ -7,7 +7,7 @@ finest level takes the role of the landmark. Its classes are numbered by sorted 
 images on the index side has the same number in the index id space.
 
 Without a CSV (``source.labels_csv = ""``) the first folder of a path is the class. If all first
-folders are named as splits (train, val, test), they are the splits and the second is the class.
+folders are named as splits (train, Valid, test), they are the splits and the second is the class.
 """
 
 import json
@@ -45,7 +45,13 @@ __all__ = ["collect", "read_hierarchy"]
 INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # soft hyphens, zero-width characters
 SHOWN = 3  # faults of one kind named in an error
 FOLDER_SPLITS = ("train", "validation", "evaluation", "test", "index")  # other splits: DyML only
-SPLIT_FOLDERS = {**{name: name for name in FOLDER_SPLITS}, "val": "validation"}
+SPLIT_FOLDERS = {  # lower-case name of a folder -> split
+    **{name: name for name in FOLDER_SPLITS},
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "testing": "test",
+}
 
 Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
@@ -179,8 +185,10 @@ def _read_sub_folders(source: Path) -> pd.DataFrame:
             "source.labels_csv to the name of a CSV"
         )
     columns: dict[str, list[str]] = {"path": names}
-    if firsts <= SPLIT_FOLDERS.keys():
-        splits = {**SPLIT_FOLDERS, **({} if "index" in firsts else {"test": "evaluation"})}
+    splits = {first: SPLIT_FOLDERS.get(first.casefold(), "") for first in firsts}
+    if all(splits.values()):
+        if "index" not in splits.values():
+            splits = {name: split.replace("test", "evaluation") for name, split in splits.items()}
         columns["split"] = [splits[folders[0]] if folders else "" for folders in parts]
         parts = [folders[1:] for folders in parts]
     columns["class"] = [folders[0].strip() if folders else "" for folders in parts]

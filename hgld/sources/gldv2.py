@@ -42,7 +42,7 @@ from hgld.config import CollectOptions, StageContext
 from hgld.credit import CREDITS, UNKNOWN
 from hgld.errors import InvalidData, UsageError
 from hgld.shards.tar import list_stems
-from hgld.sources.exclusion import LISTS, list_column
+from hgld.sources.exclusion import LISTS, list_column, report_strange
 from hgld.sources.open_set import describe_counts, split_classes
 from hgld.tasks import say, track
 
@@ -118,8 +118,15 @@ def index_tars(folder: Path, pattern: str, state: Path) -> Iterator[pa.Table]:
 
     Raises:
         InvalidData: no tar matches; a tar is empty, truncated or not a tar.
+        UsageError: the pattern is absolute, or not one.
     """
-    tars = sorted(folder.glob(pattern)) if pattern else []
+    try:
+        tars = sorted(folder.glob(pattern)) if pattern else []
+    except (NotImplementedError, ValueError) as error:
+        raise UsageError(
+            f"'{pattern}' is no pattern below {folder} ({error}); expected one as "
+            "train/images_*.tar"
+        ) from None
     if pattern and not tars:
         raise InvalidData(
             f"{folder}: no tar matches '{pattern}'; mend the pattern, or set it to '' where this "
@@ -264,6 +271,9 @@ def _exclude(tables: "DuckDBPyConnection", options: CollectOptions) -> None:
             cell = f"unnest(string_split_regex(images, '[{BLANKS}]+'))"
             query = f"CREATE TABLE listed AS SELECT {cell if column == 'images' else column} AS key"
             query_csv(tables, query + " FROM {csv}", path, {column: kind}, numbered=False)
+            known = f"SELECT 1 FROM rows_train SEMI JOIN listed ON {key} = key LIMIT 1"
+            if not tables.execute(known).fetchall():
+                report_strange(path)
             tables.execute(
                 f"""UPDATE rows_train SET own = 'excluded', detail = $1 WHERE own = '' AND
                 ({key} IN (SELECT key FROM listed)) = {option == "exclude"}""",

@@ -353,6 +353,12 @@ def test_a_part_of_the_numbered_files_can_be_fetched(
     assert set(content(context)) == {"meta/train.csv", "train/images_001.tar"}
 
 
+def test_files_that_would_be_one_are_a_usage_error() -> None:
+    listed = options("https://a.example/", Download(url="x/images.tar", count=2, megabytes=1))
+    with pytest.raises(UsageError, match=r"'https://a.example/x/images.tar' would both be s/x/ima"):
+        plan_downloads(listed, Path("s"))
+
+
 @pytest.mark.parametrize("tars", ["x", "3-1", "0-", "-1", "0,,1", "0..9"])
 def test_numbers_that_are_none_are_a_usage_error(tars: str) -> None:
     listed = options("https://a.example/").model_copy(update={"tars": tars})

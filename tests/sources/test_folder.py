@@ -361,6 +361,14 @@ def test_first_folders_named_as_splits_are_the_splits(context: StageContext) -> 
     assert sorted(images["split"]) == ["evaluation", "train", "validation"]
 
 
+def test_splits_are_found_by_their_usual_names(context: StageContext) -> None:
+    files = ("Train/elk/a.jpg", "training/elk/b.jpg", "valid/fox/c.jpg", "Testing/cod/d.jpg")
+    context, folder = sub_folders(context, *files)
+    landmarks, images, *_ = collected(context, folder)
+    assert landmarks["name"].tolist() == ["cod", "elk", "fox"]
+    assert sorted(images["split"]) == ["evaluation", "train", "train", "validation"]
+
+
 def test_class_folders_whose_names_look_the_same_are_refused(context: StageContext) -> None:
     context, folder = sub_folders(context, "Caf\u00e9/a.jpg", "Cafe\u0301/b.jpg")
     with pytest.raises(InvalidData, match=r"class .* looks like .*; write each name in one way"):

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import cast
 
@@ -351,6 +352,25 @@ def test_a_list_leaves_training_images_out(
         ["0000000000000001", dropped_by],
         ["00000000000000a2", dropped_by],
     ]
+
+
+@pytest.mark.parametrize("content", ["landmark_id\n99\n", "id\n0/0/0/0000000000000001.jpg\n"])
+def test_a_list_of_no_image_is_reported(
+    content: str, context: StageContext, tmp_path: Path
+) -> None:
+    write_set(folder_of(context))
+    (tmp_path / "list.csv").write_text(content)
+    said: list[str] = []
+    with watched_by(None, said.append):
+        collected(context, options(exclude=(tmp_path / "list.csv",)))
+    assert "list.csv: names no training image of this data set" in said[0]
+
+
+@pytest.mark.parametrize("pattern", ["/data/train/*.tar", "train/**.tar"])
+def test_a_pattern_that_is_none_is_a_usage_error(pattern: str, context: StageContext) -> None:
+    write_set(folder_of(context))
+    with pytest.raises(UsageError, match=re.escape(f"'{pattern}' is no pattern below")):
+        collected(context, options(train_tars=pattern))
 
 
 def test_a_list_without_a_column_of_images_is_told(context: StageContext, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from hgld.config import (
 from hgld.errors import InvalidData, UsageError
 from hgld.sources.native import collect, read_hierarchy
 from hgld.sources.native.dyml import read_glued
+from hgld.tasks import watched_by
 from tests.sources.native_sets import (
     photo,
     write_cub,
@@ -568,6 +569,15 @@ def test_a_list_leaves_out_training_photos_but_none_of_the_evaluation(tmp_path: 
     _, images, _, dropped = collected(of("sop", folder), exclude=[str(tmp_path / "list.csv")])
     assert set(listed) & set(images["image_id"]) == {listed[1]}
     assert dropped.to_numpy().tolist() == [["train", listed[0], "excluded", "in list.csv"]]
+
+
+def test_a_list_of_no_training_photo_is_reported(tmp_path: Path) -> None:
+    folder = write_sop(tmp_path)
+    (tmp_path / "list.csv").write_text("image_id\ncoffee_maker_final/111085100005_0.JPG\n")
+    said: list[str] = []
+    with watched_by(None, said.append):
+        collected(of("sop", folder), exclude=[str(tmp_path / "list.csv")])
+    assert "list.csv: names no training image of this data set" in said[0]
 
 
 def test_objects_of_ilias_search_their_photos_among_distractors(tmp_path: Path) -> None:

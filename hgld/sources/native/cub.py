@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import read_csv
+from hgld.artifacts import read_csv, read_header
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData, UsageError
 from hgld.sources.native.listing import Listing, read_words
@@ -68,9 +68,8 @@ def _levels(options: SourceOptions) -> list[str]:
             "source.class_table is not set, so the species have no orders and families; set it to "
             "labels/cub/classes.csv, or to a CSV of class_id and one column a level"
         )
-    read_csv(options.class_table, {"class_id": "int"})  # raises a clear error for a wrong file
-    header = pd.read_csv(options.class_table, nrows=0, encoding="utf-8-sig")
-    return [*(str(name) for name in header.columns if name not in ("class_id", SPECIES)), SPECIES]
+    header = read_header(options.class_table, ["class_id"])
+    return [*(name for name in header if name not in ("class_id", SPECIES)), SPECIES]
 
 
 def _read_classes(source: Path, options: SourceOptions, levels: list[str]) -> pd.DataFrame:
