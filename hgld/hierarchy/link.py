@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -395,7 +396,7 @@ def _spoken(name: str) -> str:
 
 
 def _folded(name: str) -> str:
-    return _spoken(name).casefold()
+    return normalize("NFC", _spoken(name)).casefold()
 
 
 def _is_named(item: NamedItem, name: str) -> bool:

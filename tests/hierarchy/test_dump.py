@@ -228,11 +228,60 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
         list(read_rows(tmp_path / "t.sql", ("c",), "x"))
 
 
+def test_rows_on_lines_of_their_own_are_read_as_mariadb_writes_them(tmp_path: Path) -> None:
+    head = "CREATE TABLE `t` (\n  `b` int,\n  `a` text\n);\n"
+    rows = "INSERT INTO `t` VALUES\n(1,'x;'),\n(2,'O\\'Hara');\n"
+    (tmp_path / "t.sql").write_text(f"{head}{rows}UNLOCK TABLES;\n{rows}")
+    found = [(b"1", b"'x;'"), (b"2", rb"'O\'Hara'")]
+    assert list(read_rows(tmp_path / "t.sql", ("b", "a"), "x")) == found * 2
+    for cut in (rows[:23], rows[:27], rows[:32], rows[:-3], rows[:-5]):
+        (tmp_path / "t.sql").write_text(head + rows + cut)
+        with pytest.raises(InvalidData, match="an INSERT is cut"):
+            list(read_rows(tmp_path / "t.sql", ("b",), "x"))
+
+
+def test_newer_dumps_are_read_from_the_start(
+    document: Document, landmarks: pd.DataFrame, tmp_path: Path, context: StageContext
+) -> None:
+    files = write_dumps(document, tmp_path / "dumps")
+    bring(landmarks, context, files, "sitelinks")
+    left = {key: entity for key, entity in document["entities"].items() if key != "Q8502"}
+    files = write_dumps({**document, "entities": left}, tmp_path / "dumps")
+    notes: list[str] = []
+    with watched_by(None, notes.append):
+        values, _ = bring(landmarks, context, files, "sitelinks")
+    assert "the dumps are not those of before; they are read from the start" in notes[0]
+    assert set(values["instance_of"][values["class_id"] == "Q8502"]) == {"Q8502"}
+
+
 def test_lines_of_another_shape_are_read_too(tmp_path: Path) -> None:
     lines = ["[", '{"id":"Q1","type":"item"},', '{"type":"item","id":"Q2"}', "]"]
     (tmp_path / "a.json").write_text("\n".join(lines))
     found = dict(read_entities(tmp_path / "a.json", {"Q1", "Q2"}, "x"))
     assert set(found) == {"Q1", "Q2"}
+
+
+def test_an_item_is_known_by_its_id_where_a_filter_left_out_its_type(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text('{"id":"Q1","claims":{}}\n{"id":"P31","claims":{}}\n')
+    assert [key for key, _ in read_entities(tmp_path / "a.ndjson", {"Q1", "P31"}, "x")] == ["Q1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[\n{"type":"item","id":"Q1"},\n{"type":"item","id":"Q2","la', "a line is not an entity"),
+        ('{"entities":{"Q1":{"type":"item","id":"Q1"}}}', "a line is not an entity"),
+        ('[\n{"type":"lexeme","id":"L1"}\n]\n', "no item in it; expected a JSON dump"),
+        ("", "no item in it; expected a JSON dump"),
+        ('{"type":"item","id":"Q1","labels":{"en":"fox"}}\n', "its entities are simplified"),
+    ],
+)
+def test_a_file_in_which_items_would_be_missed_is_refused(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "all.json").write_text(text)
+    with pytest.raises(InvalidData, match=rf"all\.json: {message}"):
+        list(read_entities(tmp_path / "all.json", {"Q9"}, "x"))
 
 
 @pytest.mark.parametrize("ending", [".gz", ".bz2"])

@@ -1,13 +1,15 @@
 """Look-ups read out of answers and of a dump."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from hgld.config import LinkOptions, ScrapeOptions, SourceOptions, StageContext
+from hgld.config import EmbedOptions, LinkOptions, ScrapeOptions, SourceOptions, StageContext
+from hgld.errors import InvalidData
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.link import link_classes
 from hgld.hierarchy.scrape.answers import LookUp, read_found
@@ -79,6 +81,38 @@ def test_a_dump_is_searched_by_names_with_other_capitals_than_those_of_ascii(
     lookups = DumpedLookUps(DumpedItems(dump, ("en",), (), ()))
     key = lookup_key("search", "en", "\u00e9meu d'australie")
     assert lookups.learn([key])[key].item_ids == ["Q93208"]
+
+
+@pytest.mark.parametrize("writer", [str, lambda text: text.replace("/", r"\/")])
+def test_a_dump_is_searched_by_names_with_a_slash(
+    writer: Callable[[str], str], tmp_path: Path
+) -> None:
+    band = {"type": "item", **entity("Q27593", en="AC/DC")}
+    (tmp_path / "all.json").write_text(writer(json.dumps(band)))
+    lookups = DumpedLookUps(DumpedItems(tmp_path / "all.json", ("en",), (), ()))
+    key = lookup_key("search", "en", "ac/dc")
+    assert lookups.learn([key])[key].item_ids == ["Q27593"]
+
+
+def test_a_damaged_item_of_a_dump_is_not_a_missing_one(tmp_path: Path) -> None:
+    (tmp_path / "all.json").write_text('{"type":"item","id":"Q1","claims":{"P31":["Q5"]}}')
+    items = DumpedItems(tmp_path / "all.json", ("en",), (), ("P31",))
+    with pytest.raises(InvalidData, match=r"all\.json: entity Q1 is damaged"):
+        items.learn(["Q1"])
+
+
+def test_a_name_is_found_in_whichever_form_its_accents_are_written(tmp_path: Path) -> None:
+    wiki = {"pages": {"x": {}}, "redirects": {}, "entities": {"Q1": entity("Q1", en="caf\u00e9")}}
+    scrape = ScrapeOptions(dump_entities=write_dumps(wiki, tmp_path)["entities"])
+    linked, *_ = link_classes(
+        pd.DataFrame({"split": ["train"], "landmark_id": [0], "name": ["Cafe\u0301"]}),
+        pd.DataFrame({"split": ["train"], "landmark_id": [0]}),
+        table_of("links", []),
+        options=LinkOptions(),
+        context=StageContext("", tmp_path, SourceOptions(), tmp_path, scrape,
+                             embed=EmbedOptions(encoder="offline:minilm")),
+    )  # fmt: skip
+    assert linked[["name", "item_id"]].to_numpy().tolist() == [["Cafe\u0301", "Q1"]]
 
 
 def test_an_item_has_its_label_in_the_first_of_the_languages(tmp_path: Path) -> None:

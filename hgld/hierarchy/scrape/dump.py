@@ -24,6 +24,7 @@ from hgld.hierarchy.scrape.answers import (
     Item,
     Page,
     WikiClass,
+    is_item_id,
     parse_json,
     read_classes,
     read_items,
@@ -32,12 +33,12 @@ from hgld.hierarchy.scrape.crawl import AT_ONCE, in_parts
 from hgld.hierarchy.scrape.dump_pages import read_blocks, read_dumped_pages
 from hgld.hierarchy.scrape.endings import settle
 from hgld.hierarchy.scrape.route import NextQuestion, follow
-from hgld.hierarchy.scrape.store import Facts, FactStore, open_store
+from hgld.hierarchy.scrape.store import DUMPS, Facts, FactStore, open_store
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say
 from hgld.words import count_text
 
-__all__ = ["Entity", "read_dump", "read_entities"]
+__all__ = ["Entity", "read_dump", "read_entities", "require_read"]
 
 _ID = re.compile(rb'\s*\{"type":"item","id":"(Q\d+)"')
 
@@ -56,31 +57,46 @@ def read_entities(
     """Id and entity of the wanted items, and of those whose line ``also`` wants.
 
     Raises:
-        InvalidData: no such file, or no dump of entities, or one that is cut.
+        InvalidData: no such file, or no dump of items, or one that is cut.
     """
     ids = {item_id.encode() for item_id in wanted}
-    first = True
+    block, items = b"", 0
+    entity: Entity | None
     for block in read_blocks(path, label):
-        if first and not block.lstrip().startswith((b"[", b"{")):
+        if not items and not block.lstrip().startswith((b"[", b"{")):
             raise InvalidData(f"{path}: expected a JSON dump of Wikidata, one entity a line")
-        first = False
         for line in block.split(b"\n"):
-            start = _ID.match(line)
-            if start is None:
-                entity = _parse_odd(line, path)
-                if entity and (entity["id"].encode() in ids or (also and also(_as_dumped(entity)))):
-                    yield entity["id"], entity
-            elif start[1] in ids or (also and also(line)):
-                yield start[1].decode(), _parse(line, path)
+            entity = None
+            if start := _ID.match(line):
+                item_id = start[1]
+            elif entity := _parse_odd(line, path):
+                item_id = entity["id"].encode()
+            else:
+                continue
+            if not items:
+                _require_full_form(entity or _parse(line, path), path)
+            items += 1
+            if item_id in ids or (also and also(_as_dumped(entity) if entity else line)):
+                yield item_id.decode(), entity or _parse(line, path)
+    if not items:
+        raise InvalidData(f"{path}: no item in it; expected a JSON dump of Wikidata's items")
+    _parse_odd(block.rstrip().rpartition(b"\n")[2], path)  # a file that is cut ends within a line
 
 
 def _parse_odd(line: bytes, path: Path) -> Entity | None:
-    """An entity whose line does not start as most do; None for brackets and for other types."""
+    """An item whose line does not start as most do; None for brackets and for other types."""
     text = line.strip().rstrip(b",")
     if len(text) < 3 or b'"type":"property"' in text[:60]:
         return None
     entity = _parse(line, path)
-    return entity if entity.get("type") == "item" and "id" in entity else None
+    return entity if is_item_id(entity["id"]) else None
+
+
+def _require_full_form(entity: Entity, path: Path) -> None:
+    """Refuse entities that a filter has simplified, in which no name would be found."""
+    labels = entity.get("labels")
+    if isinstance(labels, dict) and any(isinstance(label, str) for label in labels.values()):
+        raise InvalidData(f"{path}: its entities are simplified; expected those of Wikidata's dump")
 
 
 def _as_dumped(entity: Entity) -> bytes:
@@ -91,12 +107,12 @@ def _as_dumped(entity: Entity) -> bytes:
 def _parse(line: bytes, path: Path) -> Entity:
     try:
         entity = parse_json(line.strip().rstrip(b","))
-        if not isinstance(entity, dict) or not isinstance(entity.get("id", ""), str):
+        if not isinstance(entity, dict) or not isinstance(entity.get("id"), str):
             raise ValueError
         return entity
     except ValueError:
         raise InvalidData(
-            f"{path}: a line is no JSON ({line[:60]!r}...); download the file again"
+            f"{path}: a line is not an entity in JSON ({line[:60]!r}...); download the file again"
         ) from None
 
 
@@ -138,14 +154,14 @@ def read_dump(
 
 
 def _which(options: ScrapeOptions) -> str:
-    """Key of the facts in the store: other files, or newer ones, start it over."""
+    """Key of the facts in the store; other files, or newer ones, are read from the start."""
     names = ("dump_items", "dump_pages", "dump_redirects", "dump_entities")
     paths: list[Path] = [path for name in names if (path := getattr(options, name)) is not None]
     for path in paths:
         if not path.is_file():
             raise InvalidData(f"{path}: no such file; see scrape.dump_* in the pipeline file")
     facts = [(path.name, path.stat()) for path in paths]
-    return "dump " + " ".join(f"{name}:{f.st_size}:{f.st_mtime_ns}" for name, f in facts)
+    return DUMPS + " ".join(f"{name}:{f.st_size}:{f.st_mtime_ns}" for name, f in facts)
 
 
 def _survey(
@@ -181,8 +197,8 @@ def _learn_entities(
         kept = read_items({"entities": wanted}, list(wanted))  # revision 0: the dump states none
         named = {key: e for key, e in found.items() if key not in items or key in classes}
         labelled = read_classes({"entities": named}, list(named))
-        _require_all(path, found.keys() & items, kept)
-        _require_all(path, found.keys() & classes, labelled)
+        require_read(path, found.keys() & items, kept)
+        require_read(path, found.keys() & classes, labelled)
         store.add(kept)
         store.add(labelled)
         left -= kept.keys()
@@ -193,8 +209,12 @@ def _learn_entities(
     store.add({key: WikiClass(key, key) for key in unnamed})
 
 
-def _require_all(path: Path, wanted: Collection[str], read: Collection[str]) -> None:
-    """Refuse a damaged entity, so that it does not count as a missing one."""
+def require_read(path: Path, wanted: Collection[str], read: Collection[str]) -> None:
+    """Refuse a damaged entity, so that it does not count as a missing one.
+
+    Raises:
+        InvalidData: a wanted one was not read.
+    """
     if damaged := sorted(set(wanted) - set(read)):
         raise InvalidData(f"{path}: entity {damaged[0]} is damaged; download the file again")
 

@@ -5,9 +5,10 @@ which names them by the ids in its ``page``. With ``page`` a missing page is dis
 without item; with ``redirect`` too, redirects are followed. Soft redirects are in texts, which
 these dumps do not hold: such pages end as no_item.
 
-An SQL dump is one CREATE TABLE and then INSERT lines of about a megabyte, each with thousands of
-rows. The columns are found by name in the CREATE TABLE, since they change over the years. Rows are
-matched as a unit, strings with escaped quotes too, so no text can be taken for a row.
+An SQL dump is one CREATE TABLE and then INSERTs of about a megabyte, each with thousands of rows:
+on one line, or with a line for each row, as MariaDB's newer programs write them. The columns are
+found by name in the CREATE TABLE, since they change over the years. Rows are matched as a unit,
+strings with escaped quotes too, so no text can be taken for a row.
 
 Dumps come as .gz or .bz2 and hold more than a disk when unpacked, so they are unpacked on the fly;
 the first bytes show the format of a file. Progress counts the bytes of the file itself.
@@ -156,13 +157,20 @@ def read_rows(path: Path, columns: Sequence[str], label: str) -> Iterator[tuple[
     groups = b"()" if len(columns) == 1 else b""  # a second one, so that findall gives tuples
     row = re.compile(rb"\(" + pattern + groups + rb"\)", re.DOTALL)
     order = [sorted(columns, key=there.index).index(name) for name in columns]
+    cut = InvalidData(f"{path}: an INSERT is cut; download the file again")
+    inside = False  # a statement that goes on in the next line
     for block in read_blocks(path, label):
-        for line in block.split(b"\n"):
-            if line.startswith(b"INSERT INTO"):
-                if b"(" not in line or not line.rstrip().endswith(b");"):
-                    raise InvalidData(f"{path}: an INSERT is cut; download the file again")
-                for cells in row.findall(line, line.index(b"(")):
-                    yield tuple(cells[place] for place in order)
+        for line in map(bytes.rstrip, block.split(b"\n")):
+            if not line or not (inside or line.startswith(b"INSERT INTO")):
+                continue
+            inside = not line.endswith(b");")
+            sound = line.endswith((b"),", b" VALUES")) if inside else b"(" in line
+            if not sound:
+                raise cut
+            for cells in row.findall(line, max(0, line.find(b"("))):
+                yield tuple(cells[place] for place in order)
+    if inside:
+        raise cut
 
 
 def text_of(cell: bytes) -> str:

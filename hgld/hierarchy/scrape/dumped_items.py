@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hgld.hierarchy.scrape.answers import PARTS, LookUp, NamedItem, read_named_items
-from hgld.hierarchy.scrape.dump import Entity, read_entities
+from hgld.hierarchy.scrape.dump import Entity, read_entities, require_read
 from hgld.words import single_blanks
 
 __all__ = ["DumpedItems", "DumpedLookUps"]
@@ -56,7 +56,9 @@ class DumpedItems:
             parts[name] = {code: t for code, t in parts[name].items() if code in self.languages}
         parts["sitelinks"] = {w: t for w, t in parts["sitelinks"].items() if w in self.wikis}
         whole = {"id": item_id, "lastrevid": 0, **entity, **parts}  # 0: the dump states none
-        self.known |= read_named_items({"entities": {item_id: whole}}, [item_id], self.properties)
+        read = read_named_items({"entities": {item_id: whole}}, [item_id], self.properties)
+        require_read(self.path, [item_id], read)
+        self.known |= read
 
 
 class DumpedLookUps:
@@ -86,11 +88,9 @@ def _may_hold(texts: Collection[str]) -> Callable[[bytes], bool]:
     """Return a check whether a line may hold one of the texts; it spares most lines a parser."""
     # Bytes know the capitals of ASCII alone, so other letters are looked up in their usual cases.
     forms = {f for t in texts for f in (t, t.lower(), t.upper(), t.title(), t.capitalize())}
-    wanted = {
-        json.dumps(form, ensure_ascii=escaped)[1:-1].encode().lower()
-        for form in forms
-        for escaped in (True, False)
-    }
+    written = {json.dumps(form, ensure_ascii=a)[1:-1] for form in forms for a in (True, False)}
+    written |= {text.replace("/", r"\/") for text in written}  # as PHP may write it
+    wanted = {text.encode().lower() for text in written}
     return lambda line: any(text.lower() in wanted for text in STRINGS.findall(line))
 
 

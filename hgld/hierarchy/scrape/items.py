@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import pandas as pd
 
@@ -44,7 +45,8 @@ def lookup_key(kind: str, where: str, text: str) -> str:
         >>> lookup_key("search", "de", "Rotfuchs").split(PARTS)
         ['search', 'de', 'Rotfuchs']
     """
-    return PARTS.join((kind, where, single_blanks(text)))
+    composed = normalize("NFC", text)  # as MediaWiki reads and stores texts
+    return PARTS.join((kind, where, single_blanks(composed)))
 
 
 def ask_lookups(

@@ -29,12 +29,13 @@ from hgld.hierarchy.scrape.route import Fact, Known, Redirect
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
 
-__all__ = ["MOST_AT_HAND", "FactStore", "Facts", "Trail", "open_store"]
+__all__ = ["DUMPS", "MOST_AT_HAND", "FactStore", "Facts", "Trail", "open_store"]
 
 SomeFact = TypeVar("SomeFact", bound=Fact)
 
 VERSION = 3  # of what a fact holds; a store of another version starts over
 DAY_S = 86400
+DUMPS = "dump "  # begins the name of a server that is files
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (server TEXT NOT NULL, digest TEXT NOT NULL);
@@ -109,10 +110,10 @@ class FactStore:
             self._connection.execute("DELETE FROM facts WHERE outdated")
 
     def start_over_unless(self, server: str) -> None:
-        """Forget what another server on this machine said; what others said took hours to get.
+        """Forget what other dumps or another server on this machine said.
 
         Raises:
-            UsageError: it holds what another server said that is not on this machine.
+            UsageError: it holds what a server elsewhere said, which took hours to get.
             HgldError: the server's name is damaged; to start over would lose hours of answers.
         """
         about = f"{server} (version {VERSION})"
@@ -130,8 +131,11 @@ class FactStore:
                 )
 
     def _require_no_other(self, known: str, server: str) -> None:
-        here = any(on_this_machine(f"//{host}") for host in known.split())
-        if known not in ("", server) and not here:
+        if known in ("", server):
+            return
+        if known.startswith(DUMPS):
+            say(f"{self._path}: the dumps are not those of before; they are read from the start")
+        elif not any(on_this_machine(f"//{host}") for host in known.split()):
             raise UsageError(
                 f"{self._path}: holds what {known} said, and now {server} is to be asked; give "
                 "--work another folder, or delete the file to start the scrape over"
