@@ -14,6 +14,7 @@ import networkx as nx
 import pandas as pd
 from networkx import DiGraph as Tree
 
+from hgld.artifacts import ID_SPACES
 from hgld.config import KIND_SEPARATOR
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
@@ -153,7 +154,8 @@ def paths_of_tree(tree: Tree, levels: Sequence[str] = ()) -> pd.DataFrame:
         facts = tree.nodes[leaf]
         text = dict(zip(names, (tree.nodes[one]["name"] for one in path), strict=True))
         split, own = facts["name"].partition(":")[::2]
-        known = {"split": split, "landmark_id": own} if own.isdecimal() else {}
+        is_landmark = split in ID_SPACES and own.isdecimal()  # not a class such as "16:9"
+        known = {"split": split, "landmark_id": own} if is_landmark else {}
         row = {"split": "train", "landmark_id": number, **known, **facts}
         rows.append(
             {"split": row["split"], "landmark_id": int(row["landmark_id"]),

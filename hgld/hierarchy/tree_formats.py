@@ -53,9 +53,9 @@ def read_tree(path: Path) -> Tree:
         if path.name == "data.noun":
             return _first_parents(_wordnet(path), path)
         if path.suffix == ".json":
-            return _read_json(json.loads(path.read_text(encoding="utf-8")), path)
+            return _read_json(json.loads(path.read_text(encoding="utf-8-sig")), path)
         if path.suffix in (".nwk", ".newick", ".tree", ".tre"):
-            return build_tree(_newick(path.read_text(encoding="utf-8")))[0]
+            return build_tree(_newick(path.read_text(encoding="utf-8-sig")))[0]
         if path.suffix == ".csv":
             return _read_csv(path)
         with path.open(encoding="utf-8-sig") as file:
@@ -310,10 +310,11 @@ def _imagenet(path: Path) -> Iterator[ClassNode]:
     words = path.with_name("words.txt")
     names: dict[str, str] = {}
     if words.is_file():
-        for line in words.read_text(encoding="utf-8").splitlines():
+        for line in words.read_text(encoding="utf-8-sig").splitlines():
             one, _, text = line.partition("\t")
             names[one] = text.split(",")[0]
-    pairs = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    pairs = [line.split() for line in lines if line.strip()]
     for number, pair in enumerate(pairs, 1):
         if len(pair) != 2:
             raise InvalidData(f"line {number}: expected a parent and a child")

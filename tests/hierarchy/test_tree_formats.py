@@ -67,6 +67,23 @@ def test_newick_of_other_programs_is_read(tmp_path: Path) -> None:
     assert names == {("animal", "dog", "pug"), ("animal", "dog", "Great Dane")}
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("x.nwk", "(pug,cat)animal;"), ("x.txt", "animal pug\nanimal cat\n"),
+     ("x.json", '{"name": "animal", "children": [{"name": "pug"}, {"name": "cat"}]}')],
+)  # fmt: skip
+def test_a_byte_order_mark_is_no_part_of_a_name(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    names = dict(read_tree(tmp_path / name).nodes(data="name"))
+    assert sorted(names.values()) == ["animal", "cat", "pug"]
+
+
+def test_a_class_with_a_colon_in_its_name_is_no_id_of_a_landmark(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("parent,child\nratio,4:3\nratio,16:9\n")
+    found = paths_of_tree(read_tree(tmp_path / "e.csv"))
+    assert found["split"].tolist() == ["train", "train"] and found["landmark_id"].tolist() == [0, 1]
+
+
 def test_only_the_first_of_several_newick_trees_is_read_and_that_is_reported(
     tmp_path: Path,
 ) -> None:
