@@ -602,8 +602,11 @@ class EmbedOptions(Options):
         return self.image_encoder.startswith("open_clip:")
 
     def brought_paths(self) -> dict[str, Path]:
-        """The folder or file of the image encoder, if it is none of a package."""
-        return _files_of_models({"images": self.images} if self.images else {})
+        """The folder or file of each encoder, if it is none of a package."""
+        folder = self.encoder.removeprefix("local-dir:")
+        weights = folder if folder != self.encoder else self.encoder.partition("/")[2]
+        text = {"encoder": Path(weights)} if weights and Path(weights).exists() else {}
+        return text | _files_of_models({"images": self.images} if self.images else {})
 
 
 class ClusterOptions(Options):

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from hgld.config import ScrapeOptions, default_work, load_pipeline
+from hgld.config import EmbedOptions, ScrapeOptions, default_work, load_pipeline
 from hgld.errors import UsageError
 from hgld.words import nearest
 
@@ -211,6 +211,17 @@ def test_a_model_is_a_text_or_a_table_and_its_code_is_relative_to_the_file(tmp_p
     assert found.models["a"] == own
     net = tmp_path / "net.py"
     assert found.brought_paths() == {"models.a": net, "models.c": net}
+
+
+def test_the_files_of_a_text_encoder_are_the_users(tmp_path: Path) -> None:
+    (tmp_path / "w.pt").touch()
+    for name, path in (
+        (f"local-dir:{tmp_path}", tmp_path),
+        (f"RN50/{tmp_path}/w.pt", tmp_path / "w.pt"),
+    ):
+        assert EmbedOptions(encoder=name).brought_paths() == {"encoder": path}
+    for name in ("offline:minilm", "ViT-L-14/laion2b_s32b_b82k"):
+        assert EmbedOptions(encoder=name).brought_paths() == {}
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def embed_texts(
 ) -> tuple[Vectors, Vectors]:
     """Embed the values, and the names and definitions of the supercategories.
 
-    Vectors of the same values by the same encoder are taken from ``context.state``, so that an edit
+    Vectors of the same values by the same weights are taken from ``context.state``, so that an edit
     of the taxonomy does not embed thousands of values again.
 
     Returns:
@@ -48,22 +48,24 @@ def embed_texts(
     Raises:
         InvalidData, MissingWeights, UsageError: as ``embed_values``.
     """
-    labels = [value_keys(values).tolist(), values["instance_of"].tolist()]
-    made_from = json.dumps([options.encoder, options.prompt, labels])
-    digest = sha256(made_from.encode()).hexdigest()
-    kept, path = VectorFile("values.npz"), context.state / "values.npz"
-    found = kept.read(path) if path.is_file() else None
-    if found is None or found.made_by.pop("digest") != digest:
-        found = embed_values(values, options=options, context=context)
-        kept.write(replace(found, made_by={**found.made_by, "digest": digest}), path)
     rows = sorted(records(taxonomy), key=lambda row: single_blanks(row["supercategory"]))
     names = [single_blanks(row["supercategory"]) for row in rows]
-    if not names:
-        return found, Vectors([], found.vectors[:0], found.made_by)
     prompted = [options.prompt.replace(LABEL, name) for name in names]
     defined = [f"{name}: {row['definition']}" for name, row in zip(names, rows, strict=True)]
-    with _one_thread():
-        vectors, _ = _embed([*prompted, *defined], options)
+    vectors, made_by = np.empty((0, 0)), dict[str, str]()
+    if names:
+        with _one_thread():
+            vectors, made_by = _embed([*prompted, *defined], options)
+    labels = [value_keys(values).tolist(), values["instance_of"].tolist()]
+    digest = sha256(json.dumps(labels).encode()).hexdigest()
+    wanted = {**made_by, "prompt": options.prompt, "digest": digest}
+    kept, path = VectorFile("values.npz"), context.state / "values.npz"
+    found = kept.read(path) if path.is_file() else None
+    if found is None or found.made_by != wanted:  # the encoder's files may have changed, too
+        found = embed_values(values, options=options, context=context)
+        kept.write(replace(found, made_by={**found.made_by, "digest": digest}), path)
+    found.made_by.pop("digest", None)
+    vectors = vectors if names else found.vectors[:0]
     return found, Vectors([*names, *defined], vectors, found.made_by)
 
 

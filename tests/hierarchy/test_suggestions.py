@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from hgld.artifacts import Vectors, columns_of
+from hgld.artifacts import VectorFile, Vectors, columns_of
 from hgld.config import EmbedOptions, StageContext
 from hgld.hierarchy import embed
 from hgld.hierarchy.columns import table_of
@@ -152,3 +152,17 @@ def test_an_edited_taxonomy_embeds_only_its_own_texts_again(
     np.testing.assert_array_equal(before.vectors, after.vectors)
     assert texts.ids == ["lake", "mine", "lake: Water.", "mine: Water."]
     assert before.made_by == after.made_by
+
+
+def test_changed_weights_of_an_encoder_of_the_same_name_embed_the_values_again(
+    context: StageContext, tmp_path: Path
+) -> None:
+    context = replace(context, state=tmp_path)
+    options = EmbedOptions(encoder="offline:minilm", device="cpu")
+    before, _ = embed.embed_texts(VALUES, TAXONOMY, options=options, context=context)
+    kept, path = VectorFile("values.npz"), tmp_path / "values.npz"
+    old = kept.read(path)
+    made_by = {**old.made_by, "weights_sha256": "0" * 64}
+    kept.write(Vectors(old.ids, old.vectors[::-1], made_by), path)
+    after, _ = embed.embed_texts(VALUES, TAXONOMY, options=options, context=context)
+    np.testing.assert_array_equal(before.vectors, after.vectors)
