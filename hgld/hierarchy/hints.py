@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS
+from hgld.artifacts import ARTIFACTS, row_in_file
 from hgld.config import HintOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
@@ -148,8 +148,8 @@ def _read_roots(class_roots: pd.DataFrame, taxonomy: pd.DataFrame, path: Path) -
     kinds = kinds_of(taxonomy)
     rows = [{k: single_blanks(v) for k, v in row.items()} for row in records(class_roots)]
     faults = [
-        f"row {number}: {fault}"
-        for number, row in enumerate(rows, 2)
+        f"row {row_in_file(path, place)}: {fault}"
+        for place, row in enumerate(rows)
         if (name := row["supercategory"])
         if (fault := fault_of_place(name, row["kind"] or "nothing", kinds))  # a root has a kind
     ]

@@ -11,12 +11,21 @@ they replace scrape, review and decisions.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import KINDS, ColumnType, atomic_path, columns_of, read_csv, read_header
+from hgld.artifacts import (
+    KINDS,
+    ColumnType,
+    atomic_path,
+    columns_of,
+    read_csv,
+    read_header,
+    row_in_file,
+)
 from hgld.artifacts.table_checks import require_unique
 from hgld.config import KIND_SEPARATOR, LEVEL_NAMES, LabelOptions, StageContext
 from hgld.errors import InvalidData, UsageError
@@ -146,22 +155,22 @@ def _check(table: pd.DataFrame, path: Path) -> None:
     if wrong.any():
         kind = kinds[wrong].iloc[0]
         expected = f"natural_or_human_made is {kind!r}; expected {' or '.join(KINDS)}"
-        raise InvalidData(f"{path} row {_row(wrong)}: {expected}{nearest(kind, KINDS)}")
-    require_unique(table, ("landmark_id",), path)
+        raise InvalidData(f"{path} row {_row(path, wrong)}: {expected}{nearest(kind, KINDS)}")
+    require_unique(table, ("landmark_id",), path, partial(row_in_file, path))
     filled = (kinds != "") & (names != "")
     # Each row is compared with the first row of its label.
     first = kinds[filled].groupby(names[filled]).transform("first").reindex(kinds.index)
     torn = filled & (kinds != first)
     if torn.any():
         raise InvalidData(
-            f"{path} row {_row(torn)}: '{names[torn].iloc[0]}' is {kinds[torn].iloc[0]} here and "
-            f"{first[torn].iloc[0]} above; a label has one kind"
+            f"{path} row {_row(path, torn)}: '{names[torn].iloc[0]}' is {kinds[torn].iloc[0]} here "
+            f"and {first[torn].iloc[0]} above; a label has one kind"
         )
 
 
-def _row(faulty: "pd.Series[bool]") -> int:
+def _row(path: Path, faulty: "pd.Series[bool]") -> int:
     """Number of the first such row as a spreadsheet counts."""
-    return int(faulty.to_numpy().argmax()) + 2
+    return row_in_file(path, int(faulty.to_numpy().argmax()))
 
 
 def read_published(

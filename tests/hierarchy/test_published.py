@@ -89,6 +89,8 @@ def test_the_stage_says_what_it_read(tmp_path: Path, context: StageContext) -> N
     [
         ("1,lake,Natural\n", r"row 2: natural_or_human_made is 'Natural'.*did you mean 'natural'"),
         ("1,lake,natural\n1,lake,natural\n", "row 3: landmark_id 1 stands there twice"),
+        ("1,lake,natural\n\n1,lake,natural\n", "row 4: landmark_id 1 stands there twice"),
+        ("\n1,lake,Natural\n", "row 3: natural_or_human_made is 'Natural'"),
         (
             "1,lake,natural\n2,,\n3,lake,human-made\n",
             "row 4: 'lake' is human-made here and natural",
