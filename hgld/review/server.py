@@ -17,7 +17,7 @@ from ipaddress import ip_address
 from socketserver import TCPServer
 from threading import Event, Thread
 from typing import Any, Protocol, TypeGuard
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from hgld.errors import DISK_FULL, HgldError, InvalidData, UsageError
 from hgld.review.live_decisions import LiveDecisions
@@ -204,7 +204,7 @@ class _Connection(BaseHTTPRequestHandler):
         self._send_json(self.server.site.photos(self.query.get("key", "")))
 
     def _photo(self) -> None:
-        jpeg = self.server.site.photo(self.name.removeprefix("photos/"))
+        jpeg = self.server.site.photo(unquote(self.name.removeprefix("photos/")))
         if jpeg is None:
             self._unknown()
         else:

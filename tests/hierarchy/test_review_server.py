@@ -7,11 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
+import pandas as pd
 import pytest
+from PIL import Image
 
 from hgld.errors import InvalidData, UsageError
 from hgld.review.live_decisions import LiveDecisions
+from hgld.review.page.links import photos_of_classes
+from hgld.review.page.photos import PhotoReader
 from hgld.review.server import LARGEST_BODY, ReviewServer, Site
 
 TOKEN = "secret-token"
@@ -237,6 +242,23 @@ def test_photos_are_listed_by_key_and_sent_by_name(server: ReviewServer) -> None
     assert (status, jpeg, headers["Content-Type"]) == (200, b"jpeg", "image/jpeg")
     assert ask(server, f"/{TOKEN}/photos/8")[0] == 404
     assert ask(server, f"/{TOKEN}/photos/../7")[0] == 404
+
+
+@pytest.mark.parametrize("image_id", ["7", "arch bridge/0#1.jpg", "Brücke?/50%41.jpg", "a'b&c.jpg"])
+def test_a_photo_is_sent_whatever_characters_its_path_has(
+    server: ReviewServer, tmp_path: Path, image_id: str
+) -> None:
+    (tmp_path / image_id).parent.mkdir(exist_ok=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / image_id, "JPEG")
+    landmarks = pd.DataFrame({"split": ["train"], "landmark_id": [1], "name": ["bridge"]})
+    image = {"image_id": image_id, "split": "train", "landmark_id": 1, "path": image_id}
+    image |= {"offset": 0, "size_bytes": (tmp_path / image_id).stat().st_size}
+    image |= dict.fromkeys(("author", "license", "title", "url"), "unknown")
+    photos = PhotoReader(photos_of_classes(landmarks, pd.DataFrame([image]), per_class=1), tmp_path)
+    server.site.photo = photos.read  # type: ignore[method-assign]
+    (shown,) = photos.list("bridge")
+    path = urlsplit(urljoin(server.url, shown["src"])).path
+    assert ask(server, path)[0] == 200
 
 
 def listen(server: ReviewServer, who: str, since: str = "") -> Iterator[dict[str, Any]]:

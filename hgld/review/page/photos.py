@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
 from PIL import Image
@@ -97,7 +98,7 @@ class PhotoReader:
     def list(self, key: str) -> list[dict[str, str]]:
         """Return the photos of a value that can be read: captions, and ``src`` for ``read``."""
         return [
-            {"src": f"photos/{row['image_id']}", **captions_of(row["name"], Credit.of(row))}
+            {"src": f"photos/{quote(row['image_id'])}", **captions_of(row["name"], Credit.of(row))}
             for row in self._rows.get(key, [])
             if self.read(row["image_id"])
         ]
