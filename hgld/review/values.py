@@ -53,10 +53,6 @@ class Value:
     heads: Sequence[Decision]
     cells: Mapping[str, object]
 
-    def is_current(self, ids: Sequence[str]) -> bool:
-        """Whether these are the ids of the heads, apart from edits of the taxonomy since."""
-        return set(followed(ids, self.history)) == {head.id for head in self.heads}
-
     @cached_property
     def in_force(self) -> Decision | None:
         """The decision in force, with its rivals; None if there is none."""

@@ -9,6 +9,7 @@ import pandas as pd
 
 from hgld.artifacts import Vectors
 from hgld.hierarchy.clean import value_keys
+from hgld.hierarchy.vector_clusters import means_of
 
 __all__ = ["find_next_clusters"]
 
@@ -34,15 +35,8 @@ def find_next_clusters(clusters: pd.DataFrame, label_vectors: Vectors) -> dict[s
     if len(numbers) < 2:
         return {}
     vectors = label_vectors.vectors[[row_of[key] for key in keyed["key"]]].astype(np.float64)
-    centres = _means(vectors, own, len(numbers))
+    centres = means_of(vectors, own)
     # (N, K) squared distances without |v|^2, which is constant in a row and leaves argmin unchanged
     squares = (centres**2).sum(axis=1) - 2 * vectors @ centres.T
     squares[np.arange(len(own)), own] = np.inf
     return dict(zip(keyed["key"], numbers[squares.argmin(axis=1)].tolist(), strict=True))
-
-
-def _means(vectors: np.ndarray, own: np.ndarray, count: int) -> np.ndarray:
-    """Mean (count, D) of each cluster's vectors."""
-    sums = np.zeros((count, vectors.shape[1]))
-    np.add.at(sums, own, vectors)
-    return np.asarray(sums / np.bincount(own, minlength=count)[:, None])
