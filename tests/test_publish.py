@@ -2,6 +2,7 @@ import csv
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 import yaml
 
 from hgld.artifacts import ARTIFACTS, Table
-from hgld.config import PublishOptions
+from hgld.config import PublishOptions, ScrapeOptions
 from hgld.errors import InvalidData
-from hgld.publish import release_folder, release_published, write_release
+from hgld.publish import release_folder, release_published, release_reviewed, write_release
 from hgld.storage import RemoteFolder
 from tests.made_run import CC, PLACES, MadeRun, context, make_run
 
@@ -426,6 +427,23 @@ def release_products(run: MadeRun, folder: Path, *held: Any, **options: Any) -> 
         out=out,
     )
     return out
+
+
+def test_the_card_of_a_reviewed_folder_says_that_its_values_are_of_a_table(
+    run: MadeRun, tmp_path: Path
+) -> None:
+    out, given = run.folder / "release", tables()
+    release_reviewed(
+        run.hierarchy,
+        table("label_dropped"),
+        images_of(run),
+        *(given[name] for name in ("lineage", "taxonomy", "decisions")),
+        {},
+        options=PublishOptions(),
+        context=replace(context(tmp_path, "folder"), scrape=ScrapeOptions(source="table")),
+        out=out,
+    )
+    assert "brought in from a table" in card(out)[1]
 
 
 def test_a_release_of_a_folder_says_in_which_splits_each_class_is(

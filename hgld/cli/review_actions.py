@@ -167,7 +167,7 @@ def apply_link_sheet(runner: Runner, who: str, path: Path | None = None) -> int:
     own = workspace.path("link_review")
     with runner.alone():
         before = runner.lock.hashes(stage.writes, workspace)
-        (sheet,) = read_sheets(path or own)
+        sheet, *_ = read_sheets(path or own)  # a workbook may have empty ones behind it
         sheet.require(("name", "qid"))
         rows = [(row.number, row.cells) for row in sheet.rows]
         added = save_links(runner, rows, who, path or own)

@@ -98,6 +98,16 @@ def test_keys_answer_each_class_and_the_file_is_applied(
     (folder / "labels" / "links.csv").unlink()
 
 
+def test_a_workbook_with_further_sheets_is_applied(folder: Path, tmp_path: Path) -> None:
+    with pd.ExcelWriter(tmp_path / "sheet.xlsx") as book:
+        answers = pd.DataFrame({"name": ["Saturn"], "qid": ["Q193"]})
+        answers.to_excel(book, sheet_name="answers", index=False)
+        pd.DataFrame({"to do": ["ask Ben"]}).to_excel(book, sheet_name="notes", index=False)
+    done = hgld(folder, "link", "mine.toml", str(tmp_path / "sheet.xlsx"), "--apply")
+    assert done.returncode == 0 and ("Saturn", "Q193", "Ann") in links(folder), done.stderr
+    (folder / "labels" / "links.csv").unlink()
+
+
 def test_on_a_narrow_screen_a_class_opens_over_the_list(page: Curator) -> None:
     page.view.set_viewport_size({"width": 400, "height": 800})
     candidates = page.view.locator(".candidates")
