@@ -150,6 +150,12 @@ def test_a_release_with_shards_holds_them_and_who_made_each_photo(run: MadeRun) 
         assert (out / "shards" / name).read_bytes() == (run.shards / name).read_bytes()
 
 
+def test_a_readme_in_the_folder_of_shards_stays_as_it_is(run: MadeRun) -> None:
+    (run.shards / "README.md").write_text("mine")
+    assert "mine" not in (release(run) / "shards" / "README.md").read_text()
+    assert (run.shards / "README.md").read_text() == "mine"
+
+
 def test_the_removal_list_names_images_but_not_why(run: MadeRun) -> None:
     out = release(run)
     assert (out / "removals.csv").read_text() == "image_id\nbeef\n"
@@ -253,6 +259,8 @@ def test_the_card_counts_the_decisions_in_force_and_names_who_made_them(run: Mad
     _, body = card(release(run))
     assert "1 drop, 2 keep.\n   Decided by: ann; bob \\| co." in body
     assert "but for 1 that were decided one by one" in body
+    unsigned = tables()["decisions"].assign(who=["", "ann", "", "ann"])
+    assert "Decided by: ann.\n" in card(release(run, tables_too={"decisions": unsigned}))[1]
 
 
 def test_the_card_tells_scraped_values_from_a_table_at_hand(run: MadeRun) -> None:

@@ -134,7 +134,7 @@ class Release:
     def reviewers(self) -> list[str]:
         """Names of the people who decided."""
         found = [sheet.rows["who"] for sheet in self.sheets if sheet.name == "decisions"]
-        return sorted(set(found[0])) if found else []
+        return sorted(set(found[0]) - {""}) if found else []
 
     @property
     def spaces(self) -> list[str]:

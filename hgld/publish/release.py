@@ -238,7 +238,8 @@ def _add_shards(photos: Photos, folder: Path) -> dict[str, str]:
     """Put in the shards, their sidecars and the removal list; the hashes of the tars."""
     (folder / SHARDS).mkdir()
     for file in sorted(photos.folder.iterdir()):
-        if file.is_file() and not file.name.startswith("."):
+        is_card = file.name == "README.md"  # the release has its own, written through a link
+        if file.is_file() and not file.name.startswith(".") and not is_card:
             copied = folder / SHARDS / file.name
             try:
                 os.link(file, copied)
