@@ -1,13 +1,14 @@
 """Hints from Wikidata's classes, asked from the made world's server and worked out by hand."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Json, Table, columns_of
+from hgld.artifacts import ARTIFACTS, Json, Table, columns_of, declared_table
 from hgld.config import HintOptions, ScrapeOptions, SourceOptions, StageContext, ToyOptions
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import table_of
@@ -249,6 +250,17 @@ def test_roots_that_do_not_fit_the_taxonomy_are_told_all_at_once(context: StageC
     ):
         hint_classes(values_of("Q8502"), label_file("taxonomy"), roots,
                      options=HintOptions(), context=context)  # fmt: skip
+
+
+def test_a_root_is_named_by_its_row_in_a_file_with_blank_lines(
+    context: StageContext, tmp_path: Path
+) -> None:
+    header = "class_id,label,kind,supercategory"
+    (tmp_path / "class_roots.csv").write_text(f"{header}\n\nQ1,x,natural,lakes\n")
+    roots = declared_table("class_roots").read(tmp_path / "class_roots.csv")
+    with pytest.raises(InvalidData, match=r"class_roots\.csv row 3: "):
+        hint_classes(values_of("Q8502"), label_file("taxonomy"), roots, options=HintOptions(),
+                     context=replace(context, labels=tmp_path))  # fmt: skip
 
 
 @pytest.mark.parametrize("labels", ["toy", "gldv2"])
