@@ -138,6 +138,26 @@ def test_a_product_under_two_super_classes_is_told(tmp_path: Path) -> None:
         collected(of("sop", tmp_path))
 
 
+def test_a_product_in_both_files_is_told(tmp_path: Path) -> None:
+    folder = write_sop(tmp_path)
+    trained = (folder / "Ebay_train.txt").read_text("utf-8").splitlines()[1]
+    with (folder / "Ebay_test.txt").open("a", encoding="utf-8") as file:
+        file.write(f"{trained}\n")
+    says = r"Ebay_test\.txt line \d+: product 1 is searched for, but Ebay_train\.txt line 2 trains"
+    with pytest.raises(InvalidData, match=says):
+        collected(of("sop", tmp_path))
+
+
+def test_a_species_in_both_lists_is_told(tmp_path: Path) -> None:
+    splits = write_inaturalist(tmp_path) / "Inat_dataset_splits"
+    trained, tested = (splits / f"Inaturalist_{name}_set1.txt" for name in ("train", "test"))
+    with tested.open("a", encoding="utf-8") as file:
+        file.write(trained.read_text("utf-8").splitlines()[0] + "\n")
+    says = r"test_set1\.txt line \d+: category 11 is searched for, but .*train_set1\.txt line 1 "
+    with pytest.raises(InvalidData, match=says):
+        collected(of("inaturalist", tmp_path))
+
+
 def test_what_is_listed_and_not_there_or_there_and_not_listed_is_dropped(tmp_path: Path) -> None:
     folder = write_sop(tmp_path)
     (folder / "bicycle_final/111085100002_0.JPG").unlink()

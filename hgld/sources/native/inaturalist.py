@@ -16,7 +16,7 @@ import pandas as pd
 from hgld.config import SourceOptions
 from hgld.credit import UNKNOWN
 from hgld.errors import InvalidData
-from hgld.sources.native.listing import Listing, read_words, require_file
+from hgld.sources.native.listing import Listing, read_words, require_apart, require_file
 
 __all__ = ["RANKS", "read"]
 
@@ -28,7 +28,8 @@ def read(source: Path, options: SourceOptions) -> Listing:
     """Read the species and photos of both lists.
 
     Raises:
-        InvalidData: a file is missing or has another form; a path does not name a category.
+        InvalidData: a file is missing or has another form; a path does not name a category; a
+            category is in both lists.
     """
     own = options.inaturalist
     documents = [_read_json(source / name) for name in own.annotations]
@@ -46,6 +47,7 @@ def read(source: Path, options: SourceOptions) -> Listing:
         ignore_index=True,
     )
     images["landmark_id"] = _categories(images, classes)
+    require_apart(images, "category")
     credit = pd.concat(_credit_of(document) for document in documents)
     credit = credit[~credit.index.duplicated()]
     return Listing(images.join(credit, on="path"), classes, levels)

@@ -105,8 +105,8 @@ def require_apart(lines: pd.DataFrame, noun: str) -> None:
     first = lines[trained & (lines["landmark_id"] == second["landmark_id"])].iloc[0]
     raise InvalidData(
         f"{second['file']} line {second['line']}: {noun} {second['landmark_id']} is searched for, "
-        f"but {first['file']} line {first['line']} trains on it; expected different {noun}s on the "
-        f"two sides ({both['landmark_id'].nunique()} are on both); get the lists again"
+        f"but {first['file']} line {first['line']} trains on it; expected no {noun} on both "
+        f"sides ({both['landmark_id'].nunique()} are on both); get the lists again"
     )
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from hgld.artifacts import ColumnType
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
-from hgld.sources.native.listing import Listing, read_words
+from hgld.sources.native.listing import Listing, read_words, require_apart
 
 __all__ = ["LEVELS", "read"]
 
@@ -29,7 +29,8 @@ def read(source: Path, _: SourceOptions) -> Listing:
     """Read the products and photos of both files.
 
     Raises:
-        InvalidData: a file is missing or has another form, a super class has two folders.
+        InvalidData: a file is missing or has another form, a super class has two folders, a product
+            is in both files.
     """
     lines = pd.concat(
         read_words(source / name, COLUMNS, "the lines of a split", header=True).assign(
@@ -37,6 +38,7 @@ def read(source: Path, _: SourceOptions) -> Listing:
         )
         for name, split in FILES.items()
     )
+    require_apart(lines.assign(landmark_id=lines["class_id"]), "product")
     names = _name_super_classes(lines)
     return Listing.of_lines(
         pd.DataFrame(
