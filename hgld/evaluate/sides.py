@@ -59,8 +59,13 @@ class Side:
 
     def own_queries(self, query: "Side") -> int:
         """Number of queries, from the first on, that are the gallery's own first images."""
-        both = zip(self.split.split("+"), query.split.split("+"), strict=False)
+        names = query.split.split("+")
+        both = zip(self.split.split("+"), names, strict=False)
         shared = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
+        if len(shared) == len(names):
+            return len(query.rows)
+        if not shared:
+            return 0
         return int(query.rows["split"].isin(shared).sum())
 
     def parts(self) -> Iterator[Part]:
