@@ -63,7 +63,7 @@ def test_a_corrected_estimate_makes_no_fetch_stale_and_another_list_does(tmp_pat
         return Workspace(tmp_path / "p.toml", pipeline, tmp_path)
 
     lock = Lock(tmp_path / "lock.json")
-    lock.finish(stage, workspace(), {}, 0.0)
+    lock.finish(stage, workspace(), {}, stage_options(stage, workspace(), lock), 0.0)
     sizes = {"megabytes": 2.0, "kept_megabytes": 3.0, "shards_megabytes": 4.0}
     assert judge(stage, lock, workspace(**sizes)).state == "fresh"
     assert judge(stage, lock, workspace()).state == "fresh"
@@ -83,7 +83,7 @@ def test_a_stage_that_was_stopped_names_the_options_that_changed_since(tmp_path:
         return Workspace(tmp_path / "p.toml", pipeline, tmp_path)
 
     lock = Lock(tmp_path / "lock.json")
-    lock.finish(stage, workspace(), {}, 0.0)
+    lock.finish(stage, workspace(), {}, stage_options(stage, workspace(), lock), 0.0)
     lock.start(stage)
     assert judge(stage, lock, workspace()).reasons == (STOPPED,)
     found = judge(stage, lock, workspace(short_side=256))

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,9 +16,9 @@ from hgld.cli.accept import accept_edits
 from hgld.config import load_pipeline
 from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
 from hgld.pipeline.counting import count_balance
-from hgld.pipeline.lock import Lock, Workspace, judge
+from hgld.pipeline.lock import Lock, Workspace, judge, stage_options
 from hgld.pipeline.run import Runner
-from hgld.pipeline.stages import STAGES
+from hgld.pipeline.stages import STAGES, Stage
 from tests.listening import Notes
 
 CLASSES = {"oak": "tree", "elm": "tree", "carp": "fish", "pike": "fish"}
@@ -159,6 +160,31 @@ def test_a_removal_list_makes_a_new_export_without_the_image(run, pipeline: Path
     assert run().ran == []
     (pipeline.parent / "labels" / "removals.csv").unlink()
     assert run().summaries["export"].dropped == 0
+
+
+class Meanwhile(Runner):
+    """A person changes files as soon as a stage has read its inputs."""
+
+    changes: dict[str, Path]
+
+    def _read_inputs(self, stage: Stage) -> list[Any]:
+        inputs = super()._read_inputs(stage)
+        if stage.name in self.changes:
+            self.changes[stage.name].write_text("image_id,why\noak/0.jpg,asked\n")
+        return inputs
+
+
+def test_a_file_that_changes_while_its_stage_runs_makes_the_stage_stale(pipeline: Path) -> None:
+    removals, excluded = (pipeline.parent / name for name in ("labels/removals.csv", "list.csv"))
+    removals.parent.mkdir()
+    for path in (removals, excluded):
+        path.write_text("image_id,why\n")
+    workspace = runner_of(pipeline, Notes(), f'collect.exclude=["{excluded}"]').workspace
+    runner = Meanwhile(workspace, "2026-01-01", Notes())
+    runner.changes = {"collect": excluded, "export": removals}
+    runner.run("export")
+    states = {stage.name: now.state for stage, now in runner.judge_all()}
+    assert [states[name] for name in ("collect", "label", "export")] == ["stale", "fresh", "stale"]
 
 
 def test_every_row_is_accounted_for(run: Callable[..., Notes]) -> None:
@@ -487,7 +513,8 @@ def test_an_option_of_each_training_run_may_be_new_too_but_a_new_run_is_named(
     lock = Lock(tmp_path / "lock.json")
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "runs.json").write_text('{"runs": ["a"]}')
-    lock.finish(stage, then, lock.hashes(stage.reads, then), 0.0)
+    options = stage_options(stage, then, lock)
+    lock.finish(stage, then, lock.hashes(stage.reads, then), options, 0.0)
     del lock.stages["train"]["options"]["train.runs.a.memory"]
     assert judge(stage, lock, then).state == "fresh"
     more = load_pipeline(tmp_path / "p.toml", ["train.runs.b.steps=3"])

@@ -143,6 +143,7 @@ class Lock:
         stage: Stage,
         workspace: Workspace,
         inputs: Mapping[str, str],
+        options: Mapping[str, Any],
         seconds: float,
         others: Collection[Path] = (),
     ) -> None:
@@ -151,14 +152,15 @@ class Lock:
         Args:
             stage: the stage that has just run.
             workspace: of its pipeline.
-            inputs: hashes of its inputs, taken before it ran.
+            inputs: hashes of its inputs, taken before it read them.
+            options: those that decide its output, likewise.
             seconds: its duration.
             others: files and folders in its output folders that hgld did not write.
         """
         self.stages[stage.name] = {
             "function": stage.function,
             "revision": stage.revision,
-            "options": stage_options(stage, workspace, self),
+            "options": dict(options),
             "inputs": dict(inputs),
             "files": self._list_files(stage, workspace, others),
             "seconds": round(seconds, 1),
@@ -334,8 +336,10 @@ def _reasons(
     stage: Stage, record: Mapping[str, Any], lock: Lock, workspace: Workspace
 ) -> list[str]:
     reasons = []
-    if (record["function"], record["revision"]) != (stage.function, stage.revision):
-        reasons.append("its code makes something else than before")
+    if record["function"] != stage.function:
+        reasons.append(f"function: {record['function']} -> {stage.function}")
+    elif record["revision"] != stage.revision:
+        reasons.append("the code of this stage changed")
     before, now = (
         _options_then(stage, record, workspace, lock),
         stage_options(stage, workspace, lock),

@@ -34,7 +34,7 @@ from hgld.errors import (
 from hgld.file_lock import hold
 from hgld.pipeline.counting import Imbalance, Summary, count_balance
 from hgld.pipeline.edits import ReturnedFiles, copy_beside, is_same_file, keep_others
-from hgld.pipeline.lock import Freshness, Lock, Workspace, judge
+from hgld.pipeline.lock import Freshness, Lock, Workspace, judge, stage_options
 from hgld.pipeline.running import record_running
 from hgld.pipeline.stages import Stage, active_stages, left_out, load_function
 from hgld.words import nearest
@@ -338,9 +338,10 @@ class Runner:
 
     def _execute(self, stage: Stage, force: bool, begins: Callable[[], None]) -> None:
         start = perf_counter()
-        inputs = self._read_inputs(stage)
-        # Hashed before the stage: an input that changes while it runs makes it stale again.
+        # Hashed before they are read: what changes from then on makes the stage stale again.
         hashes = self.lock.hashes(stage.reads, self.workspace)
+        options = stage_options(stage, self.workspace, self.lock)
+        inputs = self._read_inputs(stage)
         # From here on a kill leaves the stage unfinished in the lock.
         self.lock.start(stage)
         load_function(stage.function)  # the import takes seconds and belongs to the start
@@ -351,7 +352,7 @@ class Runner:
         written = self._write_outputs(stage, outputs)
         self._tell_copies(copies)
         summary = self._count(stage, written, perf_counter() - start)
-        self.lock.finish(stage, self.workspace, hashes, summary.seconds, kept.returned)
+        self.lock.finish(stage, self.workspace, hashes, options, summary.seconds, kept.returned)
         self.listener.finished(summary)
 
     @contextmanager
