@@ -3,7 +3,7 @@
 Defaults are set here only, each with its meaning and source in the docstring below it. A pipeline
 file overrides them, and ``--set stage.option=value`` overrides the file. Paths in a pipeline file
 are relative to that file, paths on the command line (also in ``--set``) to the current folder. Both
-may hold ``${NAME:-default}``.
+may begin with ``~/`` and hold ``${NAME:-default}``.
 """
 
 import os
@@ -126,6 +126,8 @@ def _resolve(path: Any, info: ValidationInfo) -> Any:
         return path
     expanded = re.sub(r"\$\{(\w+)(?::-([^}]*))?\}", _fill_in, str(path))
     folder = path.folder if isinstance(path, _TextFrom) else (info.context or {}).get("folder")
+    if expanded.startswith("~/"):
+        return Path(os.path.normpath(Path(expanded).expanduser()))
     return Path(os.path.normpath((folder or Path.cwd()) / expanded))
 
 
@@ -158,6 +160,12 @@ def _resolve_shards(folder: Any, info: ValidationInfo) -> Any:
     if isinstance(folder, str) and "://" in folder:
         return _require_shard_url(folder)
     return str(_resolve(folder, info))
+
+
+def _require_rising(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] > ends[1]:
+        raise ValueError("expected the least, then the largest")
+    return ends
 
 
 def _require_web_address(url: str) -> str:
@@ -869,7 +877,10 @@ class SamplingOptions(Options):
 
 
 Size = Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
-Range = tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
+Range = Annotated[
+    tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]],
+    AfterValidator(_require_rising),
+]
 
 
 class AugmentationOptions(Options):
@@ -1271,7 +1282,7 @@ class Pipeline(Options):
     """Everything in a pipeline file."""
 
     title: str = ""
-    """Title of report and release; empty: the name of the work folder."""
+    """Title of the pages; empty: the name of the work folder."""
     labels: LocalPath
     """Folder of the decisions, taxonomy and removals, kept in git."""
     source: SourceOptions = SourceOptions()

@@ -42,6 +42,15 @@ def test_a_variable_in_a_path_is_filled_in(tmp_path: Path, monkeypatch: pytest.M
     assert load_pipeline(path).source.folder == Path("/data/x")
 
 
+def test_a_path_may_begin_with_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    path = write(tmp_path, '[source]\nfolder = "~/x"')
+    assert load_pipeline(path).source.folder == Path("/home/me/x")
+    assert load_pipeline(path, ["source.folder=~/y"]).source.folder == Path("/home/me/y")
+
+
 def test_a_pipeline_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     path = write(tmp_path, "[cluster]\nclusters = 5")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
@@ -89,6 +98,7 @@ def test_runs_take_what_they_do_not_say_from_the_defaults(tmp_path: Path) -> Non
         ("cluster = 3", "cluster: expected a table (found 3)"),
         ("[evaluate]\nmetrics = 3", "evaluate.metrics: expected a list (found 3)"),
         ("[source]\nfolder = 3", "source.folder: expected a path (found 3)"),
+        ("[train.augmentation]\ncrop_scale = [1.0, 0.2]", "expected the least, then the largest"),
         ("[source]\nfolder = '${NOPE}/x'", "source.folder: the variable NOPE is not set"),
         ("[", "not a TOML file"),
     ],

@@ -134,15 +134,15 @@ def _level(options: dict[str, Any], recipe: _Recipe, levels: int) -> int | None:
     """The level that the options ask for, 1 the coarsest; removed if the loss does not take it."""
     if "level" not in options or "level" not in recipe.own:
         return None
-    level = int(options["level"])
-    if level != options["level"] or not 1 <= level <= levels:
+    level = options["level"]
+    if level not in range(1, levels + 1):
         raise UsageError(
-            f"train.runs: {recipe.name}: level is {options['level']:g}; the labels have levels "
-            f"1 (coarsest) to {levels}"
+            f"train.runs: {recipe.name}: level is {level}; the labels have levels 1 (coarsest) to "
+            f"{levels}"
         )
     if "level" not in recipe.parameters:
         del options["level"]
-    return level
+    return int(level)
 
 
 def _make(

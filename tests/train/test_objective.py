@@ -1,4 +1,4 @@
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -74,8 +74,8 @@ def test_a_loss_at_one_level_sees_no_finer_one(name: str) -> None:
         assert [p.shape for p in loss.parameters()] == [(2, 8)]
 
 
-@pytest.mark.parametrize("level", [0, 4, 1.5])
-def test_a_level_that_the_labels_do_not_have_is_named(level: float) -> None:
+@pytest.mark.parametrize("level", [0, 4, 1.5, "fine", (1.0, 2.0)])
+def test_a_level_that_the_labels_do_not_have_is_named(level: Any) -> None:
     with pytest.raises(
         UsageError, match=r"level is .*; the labels have levels 1 \(coarsest\) to 3"
     ):
