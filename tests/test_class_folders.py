@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hgld.config import load_pipeline
-from hgld.pipeline.draft import Draft, write_draft
+from hgld.config import Pipeline, load_pipeline
+from hgld.pipeline.draft import Draft, draft_pipeline, write_draft
 
 PAGE = Path("docs/from-class-names.md")
 SMALL = {  # of what `hgld new` wrote: a run that takes seconds
@@ -217,6 +217,34 @@ def test_a_line_break_in_a_name_ends_no_comment(tmp_path: Path) -> None:
     draw_classes(tmp_path / "two\nlines")
     assert hgld(tmp_path, "new", "two\nlines").returncode == 0
     assert load_pipeline(tmp_path / "two\nlines.toml").title == "two\nlines"
+
+
+def load_draft(photos: Path, file: Path, *sizes: int) -> Pipeline:
+    """Draft a pipeline file for classes of so many images, and load it."""
+    for number, size in enumerate(sizes):
+        (photos / f"c{number}").mkdir(parents=True)
+        for i in range(size):
+            Image.new("RGB", (8, 8), (number, i, 0)).save(photos / f"c{number}" / f"{i}.png")
+    (photos / "._labels.csv").write_bytes(b"\x00\x05\xff")  # macOS leaves such files
+    write_draft(draft_pipeline(photos, file), file)
+    return load_pipeline(file)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch"), [((1, 3, 3), (2, 2)), ((5,), (2, 4)), ((1, *[5] * 20), (15, 2))]
+)
+def test_a_draft_can_be_run_with_classes_of_any_size(
+    tmp_path: Path, sizes: tuple[int, ...], batch: tuple[int, int]
+) -> None:
+    train = load_draft(tmp_path / "photos", tmp_path / "x.toml", *sizes).train
+    assert (train.classes_per_batch, train.images_per_class) == batch
+
+
+def test_a_draft_in_a_linked_folder_finds_the_images(tmp_path: Path) -> None:
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
+    photos = tmp_path / "photos"
+    assert load_draft(photos, tmp_path / "link" / "x.toml", 3, 3).source.folder == photos
 
 
 def test_a_loop_of_links_is_no_folder(tmp_path: Path) -> None:

