@@ -547,6 +547,11 @@ class ScrapeOptions(Options):
     dump_entities: LocalPath | None = None
     """With source = "dump", and with "items" in place of the API: all.json of Wikidata."""
 
+    @property
+    def gives_hints(self) -> bool:
+        """Whether Wikidata may be asked for hints: the values are its own, or a contact is set."""
+        return self.source == "wikimedia" or bool(self.contact)
+
 
 class CleanOptions(Options):
     """Choice of the values that count for a landmark."""

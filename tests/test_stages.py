@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 
 from hgld.artifacts import ARTIFACTS, Folder
 from hgld.config import Pipeline
+from hgld.pipeline.lock import Lock, Workspace, stage_options
 from hgld.pipeline.stages import STAGES, Stage, active_stages, left_out, load_function, stage_names
 
 PEOPLE_WRITE = {
@@ -74,6 +77,31 @@ def test_a_pipeline_has_each_stage_once() -> None:
     pipeline = Pipeline.model_validate({"labels": "x", **options})
     names = [stage.name for stage in active_stages(pipeline)]
     assert names == stage_names()
+
+
+@pytest.mark.parametrize(
+    ("scrape", "function"),
+    [
+        ({}, "hint_classes"),
+        ({"source": "dump"}, "hint_nothing"),
+        ({"source": "dump", "contact": "me@example.org"}, "hint_classes"),
+    ],
+)
+def test_a_contact_makes_the_hints_of_other_sources_stale(
+    scrape: dict[str, str], function: str
+) -> None:
+    pipeline = Pipeline.model_validate({"labels": "x", "scrape": scrape})
+    (stage,) = (stage for stage in active_stages(pipeline) if stage.name == "hint")
+    assert stage.function == f"hgld.hierarchy.hints:{function}"
+
+
+def test_another_name_of_a_level_makes_the_release_stale(tmp_path: Path) -> None:
+    options = {"labels": "x", "publish": {"name": "Mine"}, "cluster": {"levels": ["a", "b"]}}
+    pipeline = Pipeline.model_validate(options)
+    (stage,) = (stage for stage in active_stages(pipeline) if stage.name == "publish")
+    workspace = Workspace(tmp_path / "p.toml", pipeline, tmp_path)
+    found = stage_options(stage, workspace, Lock(tmp_path / "lock.json"))
+    assert found["cluster.levels"] == ["a", "b"]
 
 
 def test_without_a_name_nothing_is_published() -> None:

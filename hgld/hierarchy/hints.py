@@ -28,7 +28,7 @@ from hgld.hierarchy.scrape.subclasses import (
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
 
-__all__ = ["Root", "hint_classes", "hints_above"]
+__all__ = ["Root", "hint_classes", "hint_nothing", "hints_above"]
 
 SHOWN = 3  # renamed classes in a note
 ASK = "ask"  # the kind of a class that is as near to natural as to human-made roots
@@ -54,9 +54,9 @@ def hint_classes(
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """One row a value before; after, one row a class that has a known class above it.
 
-    Nothing is asked where ``hint.ask`` is off, no value has a class id, or roots are missing and
-    ``hint.languages``, too, nor on the roads without network, unless ``scrape.contact`` is set. A
-    root whose label in Wikidata is another than in the file is left out, and that is said.
+    Nothing is asked if ``hint.ask`` is off, no value has a class id, or roots are missing and
+    ``hint.languages``, too. A root whose label in Wikidata is another than in the file is left out,
+    and that is said.
 
     Returns:
         ``class_hints``; ``superclasses`` with the classes that were met on the way; and
@@ -69,16 +69,9 @@ def hint_classes(
     """
     roots = _read_roots(class_roots, taxonomy, context.labels / ARTIFACTS["class_roots"].file)
     labels = {row["class_id"]: row["instance_of"] for row in records(values) if row["class_id"]}
-    ask, wanted = context.scrape, options.ask and (roots or options.languages)
-    offline = ask.source != "wikimedia" and not ask.contact
-    if offline and labels and options.ask:
-        say("no hints: Wikidata is not asked without scrape.contact")
-    if offline or not labels or not wanted:
-        return (
-            table_of("class_hints", []),
-            table_of("superclasses", []),
-            table_of("class_labels", []),
-        )
+    if not (labels and options.ask and (roots or options.languages)):
+        return _no_hints()
+    ask = context.scrape
     with ApiClient(ask.contact, ask.requests_per_second, ask.maxlag, ask.answer_timeout) as client:
         learn = ask_superclasses(client, ask, context.state).learn
         known = learn(root.class_id for root in roots)
@@ -100,6 +93,29 @@ def hint_classes(
         table_of("superclasses", _rows(graph)),
         table_of("class_labels", rows),
     )
+
+
+def hint_nothing(
+    values: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    class_roots: pd.DataFrame,
+    *,
+    options: HintOptions,
+    context: StageContext,
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return empty tables, for a pipeline that does not ask Wikidata: ``scrape.gives_hints``.
+
+    Raises:
+        InvalidData: as ``hint_classes``.
+    """
+    _read_roots(class_roots, taxonomy, context.labels / ARTIFACTS["class_roots"].file)
+    if options.ask and (values["class_id"] != "").any():
+        say("no hints: Wikidata is not asked without scrape.contact")
+    return _no_hints()
+
+
+def _no_hints() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    return table_of("class_hints", []), table_of("superclasses", []), table_of("class_labels", [])
 
 
 def hints_above(

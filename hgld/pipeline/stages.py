@@ -106,10 +106,23 @@ _scrape = partial(
     writes=("instance_of", "misses"),
     balance=Balance("landmarks", "instance_of", "misses"),
 )
+_hint = partial(
+    Stage,
+    "hint",
+    help="Ask Wikidata which known classes the values are kinds of.",
+    reads=("values", "taxonomy", "class_roots"),
+    writes=("class_hints", "superclasses", "class_labels"),
+    uses=("cluster",),  # the names of the levels
+    unit="classes met",
+)
 
 
 def _release(
-    function: str, source: str, *reads: str, kinds: tuple[str, ...] = _KINDS
+    function: str,
+    source: str,
+    *reads: str,
+    kinds: tuple[str, ...] = _KINDS,
+    uses: tuple[str, ...] = (),
 ) -> tuple[Stage, Stage]:
     """Return the two release stages of a source: labels alone, and labels with shards."""
     row = partial(
@@ -117,6 +130,7 @@ def _release(
         "publish",
         function,
         "Write the release folder; nothing is uploaded.",
+        uses=uses,
         needs="publish.name",
         revision=3,
     )
@@ -260,16 +274,14 @@ STAGES: tuple[Stage, ...] = (
         when=_FROM_WORDS,
         balance=Balance("instance_of", "landmark_values", "clean_dropped"),
     ),
-    Stage(
-        "hint",
+    _hint(
         "hgld.hierarchy.hints:hint_classes",
-        "Ask Wikidata which known classes the values are kinds of.",
-        reads=("values", "taxonomy", "class_roots"),
-        writes=("class_hints", "superclasses", "class_labels"),
-        when=_FROM_WORDS,
-        uses=("cluster",),  # the names of the levels
+        when={**_FROM_WORDS, "scrape.gives_hints": True},
         served_by="hgld.hierarchy.scrape.stand_in:stand_in",
-        unit="classes met",
+    ),
+    _hint(
+        "hgld.hierarchy.hints:hint_nothing",
+        when={**_FROM_WORDS, "scrape.gives_hints": False},
     ),
     Stage(
         "embed",
@@ -449,6 +461,7 @@ STAGES: tuple[Stage, ...] = (
         "decisions",
         "agreement",
         kinds=_LANDMARKS,
+        uses=("cluster",),  # the names of the levels
     ),
     *_release(
         "hgld.publish:release_reviewed",

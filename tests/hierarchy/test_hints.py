@@ -12,7 +12,7 @@ from hgld.artifacts import ARTIFACTS, Json, Table, columns_of, declared_table
 from hgld.config import HintOptions, ScrapeOptions, SourceOptions, StageContext, ToyOptions
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import table_of
-from hgld.hierarchy.hints import Root, hint_classes, hints_above
+from hgld.hierarchy.hints import Root, hint_classes, hint_nothing, hints_above
 from hgld.hierarchy.scrape.stand_in import stand_in
 from hgld.hierarchy.scrape.subclasses import SuperClasses, read_superclasses, walk_up
 from hgld.sources.toy.wiki import describe_wiki
@@ -217,12 +217,12 @@ def test_nothing_is_asked_where_no_value_has_an_id(context: StageContext) -> Non
     assert ask_toy(context, "") == []
 
 
-def test_the_roads_without_network_ask_nothing_without_a_contact(context: StageContext) -> None:
-    scrape = ScrapeOptions(source="dump")
-    offline = StageContext(context.now, context.state, context.source, context.labels, scrape)
+def test_other_sources_give_no_hints_without_a_contact(context: StageContext) -> None:
+    tables = values_of("Q108325"), label_file("taxonomy"), label_file("class_roots")
     notes: list[str] = []
     with watched_by(None, notes.append):
-        assert ask_toy(offline, "Q108325") == []
+        found = hint_nothing(*tables, options=HintOptions(), context=context)
+    assert all(table.empty for table in found)
     assert notes == ["no hints: Wikidata is not asked without scrape.contact"]
 
 
