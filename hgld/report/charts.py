@@ -149,7 +149,8 @@ def _plan_levels(measured: ChartData) -> Iterator[ChartPlan]:
     about += f"; lines are 95% intervals over the {measured.intervals.unit}." if ends else "."
     draw = partial(draw_level_bars, values, ends)
     none = np.nan, np.nan
-    table: dict[str, list[Any]] = {"model": list(values)}
+    head = "run" if "model" in shown else "model"  # of cars, a level is called model
+    table: dict[str, list[Any]] = {head: list(values)}
     for level in shown:
         found = [ends.get((run, level), none) for run in values]
         table[level] = [values[run][level] for run in values]

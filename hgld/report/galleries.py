@@ -19,6 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 from hgld.config import ReportOptions
 from hgld.errors import UsageError
 from hgld.figures import COMPRESSION, Theme
+from hgld.ranking.rankings import lower_is_better
 from hgld.report.examples import (
     Example,
     ExampleGroup,
@@ -142,6 +143,7 @@ def find_galleries(
     rows = per_query[per_query["metric"] == metric]
     values = rows.pivot(index="image_id", columns="model", values="value")
     groups = measured.queries.groups()
+    sign = -1 if lower_is_better(metric) else 1
 
     def find(chosen: Mapping[str, Sequence[str]], models: Sequence[str]) -> list[ExampleGroup]:
         rankings = {model: measured.rankings[model] for model in models}
@@ -152,16 +154,16 @@ def find_galleries(
         yield Gallery(
             "retrieval",
             f"What {best} finds",
-            f"Queries of the model with the highest {metric}, each with its first images in order "
-            "of rank.",
+            f"Queries of the model with the best {metric}, each with its first images in order of "
+            "rank.",
             {"best": "Best queries", "worst": "Worst queries", "random": "Random queries"},
-            find(choose_queries(values[best], groups, options.grid_queries), [best]),
+            find(choose_queries(sign * values[best], groups, options.grid_queries), [best]),
         )
     _require_models(options.compared, measured.evaluation)
     pair = options.compared or _two_best(measured, run, metric)
     if pair is not None and {*pair} <= {*values} and options.compared_queries:
         a, b = pair
-        difference = values[a] - values[b]
+        difference = sign * (values[a] - values[b])
         yield Gallery(
             "comparison",
             f"The same queries under {a} and {b}",
@@ -179,7 +181,8 @@ def _two_best(measured: ChartData, best: str | None, metric: str) -> tuple[str, 
     if best is None or not known:
         return None
     first = measured.first_models
-    return first[best], first[max(known, key=lambda run: known[run])]
+    choose = min if lower_is_better(metric) else max
+    return first[best], first[choose(known, key=lambda run: known[run])]
 
 
 def _require_models(names: Sequence[str] | None, evaluation: Mapping[str, Any]) -> None:

@@ -50,7 +50,7 @@ class ChartData:
 
     def is_surely_best(self, run: str, metric: str) -> bool:
         """True if all other runs are significantly worse."""
-        return self.intervals.ties.get(metric, frozenset({run})) == {run}
+        return self.intervals.ties.get(metric, frozenset()) == {run}
 
 
 @dataclass(frozen=True)

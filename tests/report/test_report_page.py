@@ -10,13 +10,18 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from hgld.artifacts.ranking_file import RankingFile
 from hgld.config import ReportOptions
 from hgld.credit import name_license
 from hgld.errors import InvalidData, UsageError
 from hgld.figures import DARK, LIGHT, Bar, draw_groups, draw_shares, draw_sunburst
-from hgld.report import write_report
-from hgld.report.examples import choose_queries
+from hgld.report import charts, write_report
+from hgld.report.counts import Counts
+from hgld.report.examples import Images, choose_queries
 from hgld.report.figures import draw_class_sizes, draw_level_bars, draw_lines
+from hgld.report.galleries import find_galleries
+from hgld.report.intervals import Intervals
+from hgld.report.plans import ChartData
 from tests.made_run import MadeRun, context, make_run
 from tests.report.reading import CHARTS, page, parse, text, write
 
@@ -204,6 +209,43 @@ def test_a_person_chooses_the_two_models(run: MadeRun) -> None:
     assert text(document.xpath("//main/section[last()]/h2")[0]).endswith("under plain and good")
     with pytest.raises(UsageError, match=r"report\.compared: no model 'god' .*did you mean 'good'"):
         page(run, compared=("plain", "god"))
+
+
+def charted(run: MadeRun, *levels: str) -> ChartData:
+    paths = Counts(run.hierarchy, run.index, run.levels).paths
+    images = Images(run.shards, run.index, "evaluation", paths, {})
+    rankings = {
+        name: RankingFile.load(run.ranked_levels / f"{name}.npz") for name in ("good", "plain")
+    }
+    return ChartData(run.evaluation, levels, Intervals(), rankings, images, images)
+
+
+def test_of_a_distance_the_least_value_is_the_best(run: MadeRun) -> None:
+    both_measured(run)
+    run.per_query["metric"] = "AHD@5"
+    run.evaluation["metrics"] = ["AHD@5"]
+    for name, mean in (("plain", 0.4), ("good", 0.2)):
+        run.evaluation["runs"][name]["mean"] = {"AHD@5": mean}
+    options = ReportOptions(grid_queries=2, grid_images=1, compared_queries=2)
+    galleries = list(find_galleries(run.per_query, charted(run, *run.levels), options))
+    shown = {
+        group.name: [result.value for result in group.examples[0].results]
+        for gallery in galleries
+        for group in gallery.groups
+    }
+    assert galleries[0].about.startswith("Queries of the model with the best AHD@5,")
+    assert shown["best"] == [0.05] and shown["worst"] == [0.95]
+    assert shown["gain"] == pytest.approx([0.05, 0.95])
+    assert shown["loss"] == pytest.approx([0.95, 0.05])
+
+
+def test_the_models_are_named_beside_a_level_called_model(run: MadeRun) -> None:
+    for model in run.evaluation["runs"].values():
+        model["mean"]["AP:model"] = 0.5
+    run.evaluation["metrics"] = ["AP:make", "AP:model"]
+    (plan,) = charts._plan_levels(charted(run, "make", "model"))
+    assert plan.table is not None
+    assert plan.table[["run", "model"]].to_numpy().tolist() == [["good", 0.5], ["plain", 0.5]]
 
 
 def both_measured(run: MadeRun) -> None:
