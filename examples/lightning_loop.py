@@ -30,14 +30,16 @@ class Model(lightning.LightningModule):
         self.loss, self.metric, self.losses = HiMulCon(num_levels=3), MutualRetrieval(["H-AP"]), []
 
     def training_step(self, batch):
-        images, labels, _ = batch
-        loss = self.loss(self.net(images), labels)
+        loss = self.loss(self.net(batch[0]), batch[1])
         self.losses.append(loss.item())
         return loss
 
     def validation_step(self, batch):
         self.metric.update(nn.functional.normalize(self.net(batch[0])), batch[1])
+
+    def on_validation_epoch_end(self):
         self.log("H-AP", self.metric.compute()["H-AP"])
+        self.metric.reset()  # Lightning resets only a metric that is logged as an object
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.net.parameters(), 0.1)
@@ -45,14 +47,12 @@ class Model(lightning.LightningModule):
 
 def main(folder, checkpoint=None, steps=6):
     rows = read_index(folder).query("split == 'train'").reset_index(drop=True)
-    # Lightning saves and restores the loader's state with its checkpoints.
     loader = BatchLoader(folder, rows, to_input, BatchOptions(2, 2), seed=0)
     images = ImageLoader(folder, rows, to_input, batch_size=64)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = lightning.Trainer(max_steps=steps, enable_checkpointing=False, **quiet)
-    model = Model()
-    trainer.fit(model, loader, images, ckpt_path=checkpoint)
-    return model, trainer
+    trainer.fit(Model(), loader, images, ckpt_path=checkpoint)  # has the loader's state, too
+    return trainer.lightning_module, trainer
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from torch.utils.data import DataLoader
 
 from hgld.errors import UsageError
 from hgld.ranking.losses import HiMulCon
-from hgld.shards import BatchLoader, BatchOptions, read_index
+from hgld.ranking.torchmetrics import MutualRetrieval
+from hgld.shards import BatchLoader, BatchOptions, ImageLoader, read_index
+from tests.made_shards import make_shards
 
 EXAMPLES = sorted(Path("examples").glob("*.py"))
 STEPS = 6
@@ -77,6 +79,17 @@ def test_lightning_resumes_in_the_middle_of_an_epoch(folder, expected, tmp_path:
     trainer.save_checkpoint(tmp_path / "model.ckpt")
     model, _ = main("lightning_loop", folder, tmp_path / "model.ckpt")
     assert model.losses == pytest.approx(expected[2:])
+
+
+def test_lightning_logs_the_exact_metric_of_each_epoch(tmp_path: Path) -> None:
+    folder = make_shards(tmp_path)
+    model, trainer = main("lightning_loop", folder, steps=2 * len(loader_of(folder)))
+    metric = MutualRetrieval(["H-AP"])
+    rows = read_index(folder).query("split == 'train'").reset_index(drop=True)
+    with torch.inference_mode():
+        for images, labels, _ in ImageLoader(folder, rows, to_input, batch_size=64):
+            metric.update(nn.functional.normalize(model.net(images)), labels)
+    assert trainer.callback_metrics["H-AP"] == pytest.approx(metric.compute()["H-AP"])
 
 
 def test_accelerate_resumes_in_the_middle_of_an_epoch(folder, expected, tmp_path: Path) -> None:
