@@ -201,7 +201,12 @@ def _files_of_models(sources: Mapping[str, str]) -> dict[str, Path]:
     paths = {}
     for name, source in sources.items():
         kind, _, rest = source.partition(":")
-        paths[name] = Path(rest.rpartition(":")[0] if kind == "python" else source)
+        if kind in ("timm", "open_clip"):  # MODEL/FILE, MODEL/PRETRAINED or local-dir:FOLDER
+            inner, _, folder = rest.partition(":")
+            file = folder if inner == "local-dir" else rest.partition("/")[2]
+            paths[name] = Path(file).absolute() if file and Path(file).exists() else Path()
+        else:
+            paths[name] = Path(rest.rpartition(":")[0] if kind == "python" else source)
     return {name: path for name, path in paths.items() if path.is_absolute()}
 
 
@@ -616,10 +621,8 @@ class EmbedOptions(Options):
 
     def brought_paths(self) -> dict[str, Path]:
         """The folder or file of each encoder, if it is none of a package."""
-        folder = self.encoder.removeprefix("local-dir:")
-        weights = folder if folder != self.encoder else self.encoder.partition("/")[2]
-        text = {"encoder": Path(weights)} if weights and Path(weights).exists() else {}
-        return text | _files_of_models({"images": self.images} if self.images else {})
+        images = {"images": self.images} if self.images else {}
+        return _files_of_models({"encoder": f"open_clip:{self.encoder}", **images})
 
 
 class ClusterOptions(Options):
@@ -1008,6 +1011,10 @@ class TrainOptions(Options):
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"two models would be called {twice[0]}; rename the run of that name")
         return self
+
+    def brought_paths(self) -> dict[str, Path]:
+        """The file of the pretrained weights, if the backbone names one."""
+        return _files_of_models({"backbone": f"timm:{self.backbone}"} if self.pretrained else {})
 
     def models(self) -> dict[str, dict[str, int]]:
         """Return the models of each run and their seeds.

@@ -234,6 +234,17 @@ def test_the_files_of_a_text_encoder_are_the_users(tmp_path: Path) -> None:
         assert EmbedOptions(encoder=name).brought_paths() == {}
 
 
+def test_files_of_weights_count_by_their_content(tmp_path: Path) -> None:
+    weights = tmp_path / "weights.pt"
+    weights.touch()
+    settings = [f"embed.encoder=ViT-B-32/{weights}", f"train.backbone=resnet50/{weights}"]
+    settings.append(f"evaluate.models.a=open_clip:local-dir:{tmp_path}")
+    found = load_pipeline(write(tmp_path, ""), settings)
+    assert found.embed.brought_paths() == {"encoder": weights}
+    assert found.train.brought_paths() == {"backbone": weights}
+    assert found.evaluate.brought_paths() == {"models.a": tmp_path}
+
+
 @pytest.mark.parametrize(
     ("model", "says"),
     [

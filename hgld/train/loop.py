@@ -14,7 +14,7 @@ from time import perf_counter
 
 import torch
 
-from hgld.artifacts import Json
+from hgld.artifacts import Json, hash_file
 from hgld.config import RunOptions, StageContext, TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model import ImageModel, build_image_model, save_model
@@ -64,8 +64,10 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
     """
     ranks = current()
     data = TrainingData.read(shards, options)
+    given = options.brought_paths().get("backbone")
+    weights = hash_file(given) if given else ""
     models = {
-        model: _Model.of(data, options, run, seed, out / model)
+        model: _Model.of(data, options, run, seed, out / model, weights)
         for run, models in options.models().items()
         for model, seed in models.items()
     }
@@ -88,11 +90,18 @@ class _Model:
 
     @classmethod
     def of(
-        cls, data: TrainingData, options: TrainOptions, run: str, seed: int, path: Path
+        cls,
+        data: TrainingData,
+        options: TrainOptions,
+        run: str,
+        seed: int,
+        path: Path,
+        weights: str,
     ) -> "_Model":
         own = options.model_copy(update={"seed": seed})
         fingerprint = data.fingerprint(own, options.runs[run])
-        return cls(own, options.runs[run], RunFolder(path, fingerprint, data.count_whole))
+        folder = RunFolder(path, fingerprint, data.count_whole, weights)
+        return cls(own, options.runs[run], folder)
 
 
 def _open_runs(

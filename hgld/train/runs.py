@@ -107,11 +107,13 @@ class RunFolder:
         fingerprint: hash of everything that decides the run's model.
         count_whole: counts how many of some images, by key or row number, are intact. A model that
             was trained without images that are intact now has to be trained again.
+        weights: SHA-256 of the file of pretrained weights; empty: they have a name.
     """
 
     path: Path
     fingerprint: str
     count_whole: Callable[[Collection[str | int]], int] = len
+    weights: str = ""
 
     @staticmethod
     def report_others(out: Path, names: Iterable[str], option: str = "train.runs") -> None:
@@ -133,6 +135,8 @@ class RunFolder:
         try:
             config = _verify_run(self.path)
         except InvalidData:
+            return False
+        if self.weights and config.get("pretrained_sha256") != self.weights:
             return False
         replaced = config.get(UNDECODABLE, {}).get("keys", [])
         return config.get("made_from") == self.fingerprint and not self.count_whole(replaced)
@@ -161,6 +165,8 @@ class RunFolder:
         done = int(found["step"])
         if found["made_from"] != self.fingerprint:
             return f"its checkpoint at step {done} is of other options or shards"
+        if found.get("weights", self.weights) != self.weights:
+            return f"its checkpoint at step {done} is of other pretrained weights"
         healed = self.count_whole(found[UNDECODABLE]["rows"])
         if not healed:
             return ""
@@ -274,8 +280,8 @@ class Checkpoints:
         """Write the state after ``done`` steps, atomically."""
         state = {name: part.state_dict() for name, part in self.parts.items()}
         buffer = io.BytesIO()
-        facts = {"step": done, "made_from": self.folder.fingerprint, LOSSES: self._losses(done)}
-        torch.save({**facts, **state}, buffer)
+        made_from = {"made_from": self.folder.fingerprint, "weights": self.folder.weights}
+        torch.save({"step": done, **made_from, LOSSES: self._losses(done), **state}, buffer)
         with atomic_path(self._path) as temporary:
             temporary.write_bytes(buffer.getvalue())
 

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 
 from hgld.config import RunOptions
@@ -137,6 +138,21 @@ def test_what_cannot_be_gone_on_from_begins_again_and_is_told(
     harm(run)
     assert f"run: {why}; it begins again" in said_by(train, options)
     assert visible(run) == visible(train({"run": options}, out=tmp_path / "fresh") / "run")
+
+
+def test_other_weights_in_the_same_file_are_trained_from(train, tmp_path: Path) -> None:
+    file = tmp_path / "weights.pth"
+    given = {"pretrained": True, "backbone": f"test_resnet/{file}"}
+    models, said = [], list[str]()
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        torch.save(timm.create_model("test_resnet").state_dict(), file)
+        with watched_by(None, said.append):
+            run = train({"run": SHORT}, **given) / "run"
+        models.append((run / "model.safetensors").read_bytes())
+    assert models[0] == models[1] != models[2]
+    again = "run: its checkpoint at step 2 is of other pretrained weights; it begins again"
+    assert said.count(again) == 1
 
 
 @pytest.mark.parametrize("cut", [True, False])
