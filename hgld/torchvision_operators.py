@@ -14,8 +14,8 @@ __all__ = ["declare_missing_operators", "install_hook"]
 
 _REGISTRATIONS = {"torchvision._autograd_registrations", "torchvision._meta_registrations"}
 _SCHEMAS = {
-    "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 }
 
 
@@ -32,7 +32,7 @@ def declare_missing_operators() -> None:
 
     for name, schema in _SCHEMAS.items():
         if not hasattr(torch.ops.torchvision, name):
-            torch.library.define(f"torchvision::{name}", schema.removeprefix(name))
+            torch.library.define(f"torchvision::{name}", schema)
 
 
 def install_hook() -> None:

@@ -1,6 +1,5 @@
 """Print the state, the plan, the download estimate and the outcome of a whole pipeline."""
 
-import json
 import re
 import shutil
 import textwrap
@@ -12,7 +11,7 @@ from rich.table import Table
 
 from hgld.artifacts import ARTIFACTS, Folder
 from hgld.cli.console import to_stderr, to_stdout
-from hgld.cli.output import print_wrapped
+from hgld.cli.output import print_json, print_wrapped
 from hgld.errors import HgldError, Resumable
 from hgld.pipeline.lock import Freshness
 from hgld.pipeline.plan import Plan, estimate_fetch, find_disks, foresee
@@ -29,7 +28,7 @@ def print_status(runner: Runner, as_json: bool) -> None:
     foreseen = list(_judge_now(runner))
     if as_json:
         rows = {s.name: {"state": f.state, "reasons": list(f.reasons)} for s, f in foreseen}
-        print(json.dumps(rows, indent=1))
+        print_json(rows)
         return
     for stage, freshness in foreseen:
         reasons = "; ".join(freshness.reasons)

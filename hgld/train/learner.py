@@ -187,7 +187,9 @@ class Learner:
 
         def pull(embeddings: Tensor) -> Tensor:
             """(B / ranks, D) gradient of the loss by the embeddings; also sets that of proxies."""
-            gradient, loss = self._timed_gradient(embeddings, *given)
+            began = self._clock()
+            gradient, loss = self._gradient(embeddings, *given)
+            self.loss_s = self._clock() - began
             found.append(loss)
             return gradient
 
@@ -201,14 +203,6 @@ class Learner:
                 self.network, parts, lambda e: (e * pull(e)).sum(), autocast=self._autocast
             )
         return found[0]
-
-    def _timed_gradient(
-        self, embeddings: Tensor, labels: Tensor, rows: Tensor
-    ) -> tuple[Tensor, float]:
-        began = self._clock()
-        found = self._gradient(embeddings, labels, rows)
-        self.loss_s = self._clock() - began
-        return found
 
     def _gradient(self, embeddings: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, float]:
         half = embeddings.dtype in PRECISIONS.values()
