@@ -247,6 +247,13 @@ def test_a_draft_in_a_linked_folder_finds_the_images(tmp_path: Path) -> None:
     assert load_draft(photos, tmp_path / "link" / "x.toml", 3, 3).source.folder == photos
 
 
+def test_a_draft_among_the_images_is_refused(tmp_path: Path) -> None:
+    draw_classes(tmp_path / "photos")
+    done = hgld(tmp_path / "photos", "new", ".")
+    assert done.returncode == 2 and "such as --out ../photos.toml" in done.stderr
+    assert sorted(path.name for path in (tmp_path / "photos").iterdir()) == ["apple pie", "red fox"]
+
+
 def test_a_loop_of_links_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     done = hgld(tmp_path, "new", "loop")

@@ -583,6 +583,14 @@ def test_two_runs_in_one_folder_do_not_meet(pipeline: Path) -> None:
         runner_of(pipeline, Notes()).run("collect")
 
 
+def test_a_work_folder_among_the_folders_of_classes_is_refused(pipeline: Path) -> None:
+    by_folders = "source.labels_csv=''", "label.source=decisions", "scrape.source=names"
+    settings = *by_folders, f"source.folder={pipeline.parent}"
+    with pytest.raises(UsageError, match="its pictures would become a class; give --work"):
+        runner_of(pipeline, Notes(), *settings).run("collect")
+    assert not (pipeline.parent / "work").exists()
+
+
 def test_a_row_that_vanishes_is_noticed(run: Callable[..., Notes], pipeline: Path) -> None:
     run()
     runner = runner_of(pipeline, Notes())

@@ -53,7 +53,7 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
 
     Raises:
         InvalidData: no image of a class, several CSVs, or labels that ``collect`` refuses.
-        UsageError: there is no such folder.
+        UsageError: there is no such folder, or the pipeline file would be in it.
     """
     if folder.is_file():
         raise UsageError(f"{folder}: a file; name the folder of the images, with the CSV in it")
@@ -70,6 +70,12 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
             f"{folder}: none of its images is of a class ({first['image_id']}: {first['reason']}, "
             f"{first['detail']}); expected one sub-folder a class, or a CSV with the columns path "
             "and class"
+        )
+    if file.parent.resolve().is_relative_to(folder.resolve()):
+        outside = os.path.relpath(folder.resolve().parent / file.name)
+        raise UsageError(
+            f"{file}: would be among the images, and the results too; name a file outside, such as "
+            f"--out {outside}"
         )
     counts, splits = images.groupby("landmark_id").size(), set(images["split"])
     held_out = 0.0 if len(splits) > 1 or len(counts) < 4 else 0.25 if len(counts) >= MANY else 0.5

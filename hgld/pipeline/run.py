@@ -485,6 +485,7 @@ class Runner:
     def alone(self) -> Iterator[None]:
         """Hold the lock of the work folder, which excludes a second process."""
         work = self.workspace.work
+        self._require_outside_classes()
         _require_writable(work)
         taken = f"{work}: another hgld is at work here"
         with hold(work / ".lock", taken, "or give --work another folder"):
@@ -493,6 +494,19 @@ class Runner:
             self._clear_half_written()
             yield
             self.lock.save()  # keeps the cache of file hashes, even if no stage ran
+
+    def _require_outside_classes(self) -> None:
+        """Refuse a work folder that would become a class: below the folder of class sub-folders."""
+        options, source = self.workspace.pipeline.source, self.workspace.source.resolve()
+        work = self.workspace.work.resolve()
+        by_name = options.kind == "folder" and not options.labels_csv
+        if not by_name or not work.is_relative_to(source):
+            return
+        if not any(part.startswith(".") for part in work.relative_to(source).parts):
+            raise UsageError(
+                f"{self.workspace.work}: is in {source}, whose sub-folders are the classes: "
+                "its pictures would become a class; give --work a folder outside"
+            )
 
     def _tell_other_pipeline(self) -> None:
         """Send a notice if the folder belonged to another pipeline so far."""
