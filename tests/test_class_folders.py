@@ -170,6 +170,24 @@ def test_a_csv_with_levels_keeps_its_hierarchy(tmp_path: Path) -> None:
     assert pipeline.label.source == "folder" and pipeline.source.labels_csv == "labels.csv"
 
 
+def test_a_draft_for_a_class_with_one_photo_is_trained(tmp_path: Path) -> None:
+    classes = ["oak", "fox", "fox", "fox", "cat", "cat"]
+    done = draft(tmp_path, "path,group,class\n" + rows(*[f"{name[0]},{name}" for name in classes]))
+    assert done.returncode == 0, done.stderr
+    shrink(tmp_path / "photos.toml")
+    assert 'batches.small_classes = "repeat"' in (tmp_path / "photos.toml").read_text()
+    done = hgld(tmp_path, "run", "photos.toml", "--until", "train")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "work" / "photos" / "models").exists()
+
+
+def test_a_draft_names_classes_without_photos(tmp_path: Path) -> None:
+    draw_classes(tmp_path / "photos")
+    (tmp_path / "photos" / "lynx").mkdir()
+    done = hgld(tmp_path, "new", "photos")
+    assert done.returncode == 0 and "no image of 1 class: 'lynx'" in done.stderr
+
+
 def test_ids_of_a_csv_become_links(tmp_path: Path) -> None:
     done = draft(tmp_path, "path,class,qid,gbif\n" + rows(*["fox,Q8332,", "cat,,2435099"] * 3))
     assert done.returncode == 0, done.stderr

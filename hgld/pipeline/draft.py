@@ -109,6 +109,7 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
         clusters=min(len(counts), 2 * isqrt(len(counts))),
         classes_per_batch=max(2, min(MANY, enough)),
         images_per_class=per_class,
+        repeats=bool((trained == 1).any()),
         query="test" if searched else split,
         gallery="index" if searched else split,
     )

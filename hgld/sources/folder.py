@@ -14,7 +14,7 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
@@ -38,7 +38,7 @@ from hgld.sources.exclusion import leave_out
 from hgld.sources.open_set import describe_splits, split_classes
 from hgld.sources.tables import drop_unlisted, join_repeats, level_columns, with_credits
 from hgld.tasks import say
-from hgld.words import nearest
+from hgld.words import count_text, nearest
 
 __all__ = ["collect", "read_hierarchy"]
 
@@ -65,7 +65,9 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
 
     Dropped, with a reason: ``empty label`` (no finest class), ``duplicate`` (the first row is
     kept), ``not in folder``, ``excluded`` (see ``hgld.sources.exclusion``), ``not in csv`` (an
-    image file that no row names), ``hidden`` (without a CSV), and what ``drop_unlisted`` lists.
+    image file that no row names), ``hidden`` and ``no image`` (without a CSV: a file whose name
+    begins with a dot, a class folder without images), and what ``drop_unlisted`` lists. A notice
+    names the classes that are left without images.
 
     Returns:
         landmarks, images, queries (none), images_dropped.
@@ -96,7 +98,11 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         say(describe_splits(images))
     why = ("not in csv", f"no row in {file}") if file else ("hidden", "a dot begins its name")
     unlisted = drop_unlisted(source, set(rows["path"]), IMAGE_ENDINGS, *why)
-    dropped = pd.concat([_hint_at_twins(judged[~is_taken], unlisted), unlisted])
+    empty = _empty_folders(source, rows["path"], has_splits) if not file else unlisted[:0]
+    if len(images):
+        named = {*rows[levels[-1]], *(PurePosixPath(path).name.strip() for path in empty["path"])}
+        _report_lost(named - {""} - set(taken[levels[-1]]))
+    dropped = pd.concat([_hint_at_twins(judged[~is_taken], unlisted), unlisted, empty])
     dropped = join_repeats(dropped.rename(columns={"path": "image_id"}))
     return (
         _landmarks(images, taken, levels[-1]),
@@ -193,6 +199,35 @@ def _read_sub_folders(source: Path) -> pd.DataFrame:
         parts = [folders[1:] for folders in parts]
     columns["class"] = [folders[0].strip() if folders else "" for folders in parts]
     return pd.DataFrame(columns, index=[f"file {name}" for name in names], dtype="str")
+
+
+def _empty_folders(source: Path, paths: Iterable[str], has_splits: bool) -> pd.DataFrame:
+    """List the class folders that no image is in, as ``drop_unlisted`` lists files."""
+    depth = 2 if has_splits else 1
+    full = {PurePosixPath(path).parts[:depth] for path in paths}
+    why = f"no file in it ends in {', '.join(sorted(IMAGE_ENDINGS))}"
+    found = []
+    for folder in sorted(source.glob("*/" * depth)):
+        name = folder.relative_to(source).as_posix()
+        parts = PurePosixPath(name).parts
+        hidden = any(part.startswith(".") for part in parts)
+        # Files in a folder whose name is not UTF-8 are listed themselves.
+        readable = os.fsencode(name).decode("utf-8", "replace") == name
+        is_class = not has_splits or parts[0].casefold() in SPLIT_FOLDERS
+        if is_class and readable and not hidden and parts not in full:
+            found.append((name, "train", "no image", why))
+    return pd.DataFrame(found, columns=["path", "split", "reason", "detail"], dtype="str")
+
+
+def _report_lost(classes: Collection[str]) -> None:
+    """Send a notice of classes without images."""
+    if classes:
+        shown = [repr(name) for name in sorted(classes)[:SHOWN]]
+        shown += [f"{len(classes) - SHOWN:,} more"] if len(classes) > SHOWN else []
+        say(
+            f"no image of {count_text(len(classes), 'class')}: {', '.join(shown)}; "
+            "the reasons are in the images_dropped.parquet of `hgld collect`"
+        )
 
 
 def _checked(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:

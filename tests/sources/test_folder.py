@@ -369,6 +369,39 @@ def test_splits_are_found_by_their_usual_names(context: StageContext) -> None:
     assert sorted(images["split"]) == ["evaluation", "train", "train", "validation"]
 
 
+@pytest.mark.parametrize(
+    ("files", "empty"),
+    [
+        (("elk/a.jpg", "lynx/b.heic"), ["lynx", "puma"]),
+        (("train/elk/a.jpg", "val/elk/b.jpg", "val/lynx/b.txt", "notes/puma/c.txt"), ["val/lynx"]),
+    ],
+)
+def test_class_folders_without_an_image_are_listed_and_named(
+    files: tuple[str, ...], empty: list[str], context: StageContext
+) -> None:
+    context, folder = sub_folders(context, *files)
+    (folder / "puma").mkdir()
+    (folder / ".cache").mkdir()
+    notes = list[str]()
+    with watched_by(None, notes.append):
+        landmarks, _, _, dropped = collected(context, folder)
+    assert set(landmarks["name"]) == {"elk"}
+    rows = dropped[["image_id", "reason"]].to_numpy().tolist()
+    assert rows == [[name, "no image"] for name in empty]
+    classes = "1 class: 'lynx'" if len(empty) == 1 else "2 classes: 'lynx', 'puma'"
+    assert any(note.startswith(f"no image of {classes}; ") for note in notes)
+
+
+def test_classes_whose_files_are_all_missing_are_named(context: StageContext) -> None:
+    rows = "".join(f"birds/{name}.jpg,O,F,{name},train,\n" for name in "abcde")
+    folder = write_folder(context, LABELS + rows, extra="e")
+    notes = list[str]()
+    with watched_by(None, notes.append):
+        *_, dropped = collected(context, folder)
+    assert len(dropped) == 4
+    assert any("no image of 4 classes: 'a', 'b', 'c', 1 more; " in note for note in notes)
+
+
 def test_class_folders_whose_names_look_the_same_are_refused(context: StageContext) -> None:
     context, folder = sub_folders(context, "Caf\u00e9/a.jpg", "Cafe\u0301/b.jpg")
     with pytest.raises(InvalidData, match=r"class .* looks like .*; write each name in one way"):
