@@ -94,6 +94,7 @@ class StageContext:
         title: of the pipeline, for pages.
         levels: names of the levels above the landmarks, coarse to fine.
         embed: the text encoder, for all stages that compare texts.
+        languages: of the names of classes, the best first.
     """
 
     now: str
@@ -105,6 +106,7 @@ class StageContext:
     title: str = ""
     levels: tuple[str, ...] = LEVEL_NAMES[:-1]
     embed: "EmbedOptions" = field(default_factory=lambda: EmbedOptions())
+    languages: tuple[str, ...] = ("en",)
 
 
 def _fill_in(variable: re.Match[str]) -> str:
@@ -460,17 +462,21 @@ class LinkOptions(Options):
     """Column of the table with the names."""
     languages: tuple[LanguageCode, ...] = Field(("en",), min_length=1)
     """Languages of the names, such as de or pt-br; each next one is asked for names that fit no
-    label, alias or page title in those before."""
+    label, alias or page title in those before. Values have their labels in the first of these that
+    has one, else in English."""
     candidates: int = Field(7, ge=1, le=50)
     """Most items that a search returns for a name."""
     about: str = ""
-    """Topic of the classes, such as "animals", which tells items of one name apart."""
+    """Topic of the classes, such as "animals", which tells items of one name apart. An item found
+    by name is linked only if its description, if it has one, is nearer to the topic than two thirds
+    of 30 descriptions of all sorts."""
     margin: float = Field(0.1, ge=0, le=2)
     """Of several items of exactly that name the best is linked if its score (cosine between the
     texts, in [-1, 1]) exceeds that of the next by this; else a person decides."""
     photos: int = Field(5, ge=0)
     """If the image encoder is a CLIP (embed.images): most photos of a class whose mean is compared
-    with the texts of its candidates; 0: none."""
+    with the texts of its candidates; 0: none. A single item is linked only if they are nearer to
+    its text than to two thirds of its label with descriptions of all sorts."""
     sure: float = Field(0.9, gt=0.5, le=1)
     """Of several items of exactly that name the photos choose the one that has at least this
     probability, softmax(100 cos), as in CLIP; if photos and texts choose differently, a person

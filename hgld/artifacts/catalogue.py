@@ -121,11 +121,14 @@ ARTIFACTS: dict[str, Artifact] = {
             "revision": "int",
             "label": "text",
             "description": "text",
-            "by": "text",  # qid, wikipedia, ..., or the name in a language
+            "by": "text",  # qid, wikipedia, ..., or the name or page in a language
+            "score": "text",  # of the texts; empty if not by name
+            "photo_score": "text",  # likewise; also empty without a CLIP or photos
         },
         _KEY,
         _ID_SPACE,
         editable=True,
+        may_lack=("score", "photo_score"),
     ),
     "unlinked": Table("unlinked.csv", _DROPPED, _KEY, _ID_SPACE),
     "link_review": Table(

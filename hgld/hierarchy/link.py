@@ -4,8 +4,9 @@ A class is looked up by what people say of it in ``links.csv`` beside the decisi
 ``link.table`` (an id, a page), else by its name. Of the items that a search returns, those count
 whose label, alias or page title is exactly the name. One such item is linked; of several
 ("Mercury") the one whose label and description are clearly nearest to the name and the topic of the
-data set, or to the photos of the class in a CLIP, or none. Everything else is in
-``link_review.csv`` with its candidates, and goes on by its name.
+data set, or to the photos of the class in a CLIP, or none. Also a single one may be wrong: it is
+linked only if its description is of the topic and the photos do not contradict it. Everything else
+is in ``link_review.csv`` with its candidates, and goes on by its name.
 """
 
 import re
@@ -29,8 +30,15 @@ from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.embed import embed_sentences
 from hgld.hierarchy.link_table import read_links
-from hgld.hierarchy.scrape.answers import CATEGORY_CLASS, LookUp, NamedItem, is_item_id
-from hgld.hierarchy.scrape.items import lookup_key, open_items, wiki_of
+from hgld.hierarchy.scrape.answers import (
+    CATEGORY_CLASS,
+    LookUp,
+    NamedItem,
+    is_item_id,
+    lookup_key,
+    wiki_of,
+)
+from hgld.hierarchy.scrape.items import open_items
 from hgld.hierarchy.scrape.subclasses import Knowledge
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say
@@ -45,6 +53,16 @@ PROPERTIES = ("P31", "P301")  # what an item is; what a category is about
 SHOWN = 5  # candidates of a class in the sheet
 NO_ITEM = NamedItem("")
 CLIP_SCALE = 100  # of the cosines in CLIP's softmax, where its training ends
+SORTS = (  # descriptions of common items; of a topic, few are near to it
+    "human settlement in Germany", "village in Poland", "street in Amsterdam", "church in France",
+    "family name", "male given name", "Canadian politician", "association football club",
+    "scientific article", "novel", "2011 film", "television series episode", "song",
+    "album by an American band", "painting by a Dutch artist", "musical instrument",
+    "British manufacturer of cars", "American technology company", "computer program",
+    "ship of the navy", "clothing", "dish", "species of insect", "species of plant", "disease",
+    "chemical compound", "protein-coding gene", "galaxy", "asteroid", "concept in mathematics",
+)  # fmt: skip
+FAR = 2 / 3  # share of them that has to be farther from the topic, or from the photos
 Look = Callable[[Mapping[str, Mapping[str, str]]], Mapping[tuple[str, str], float]]
 
 
@@ -58,6 +76,8 @@ class Link:
     detail: str = ""
     candidates: str = ""
     photo_scores: str = ""
+    score: str = ""
+    photo_score: str = ""
 
 
 def link_classes(
@@ -74,8 +94,10 @@ def link_classes(
     ``look`` compares photos with texts: from the texts of candidates by class name and item id it
     makes cosines by both, of the classes with photos.
 
-    Reasons: ``not_found`` (a search returns nothing), ``no_exact_name``, ``ambiguous``, ``gone`` (a
-    given item, page or id does not exist), ``none`` (a person found no item), ``no_name``.
+    Reasons: ``not_found`` (no search and no page has such a name), ``no_exact_name``,
+    ``ambiguous``, ``off_topic`` (the description of the only item, or the photos, contradict it),
+    ``gone`` (a given item, page or id does not exist), ``none`` (a person found no item),
+    ``no_name``.
 
     Returns:
         ``linked``, ``unlinked`` and ``link_review``, the sheet of those that a person may link.
@@ -182,17 +204,23 @@ class Linker:
         left = [name for name in names if name not in found]
         candidates: dict[str, dict[str, NamedItem]] = {name: {} for name in left}
         by: dict[str, str] = {}
-        for language in self.options.languages:
+        ways = [("search", "name", language, language) for language in self.options.languages]
+        # A page may have a name that its item lacks.
+        ways += [("page", "page", wiki_of(one), one) for one in self.options.languages]
+        for kind, word, where, language in ways:
             open_names = [name for name in left if name not in by]
-            found_here = self._search(open_names, language)
+            found_here = self._look_up(open_names, kind, where)
             for name in open_names:
                 candidates[name] |= found_here[name]
                 if any(_is_named(item, name) for item in found_here[name].values()):
-                    by[name] = f"name ({language})"
+                    by[name] = f"{word} ({language})"
         scores = self._score({name: list(some.values()) for name, some in candidates.items()})
         seen = self._see({name: some.values() for name, some in candidates.items()})
+        far = self._off_topic(
+            {item.item_id: item for c in candidates.values() for item in c.values()}
+        )
         for name in left:
-            found[name] = self._choose(name, candidates[name], scores, seen, by.get(name, ""))
+            found[name] = self._choose(name, candidates[name], scores, seen, far, by.get(name, ""))
         return found
 
     def _link_given(self, given: Mapping[str, "Said"]) -> dict[str, Link]:
@@ -216,9 +244,11 @@ class Linker:
                 links[name] = Link(item, one.column)
         return links
 
-    def _search(self, names: Sequence[str], language: str) -> dict[str, dict[str, NamedItem]]:
-        """Return the items that a search for each name returns, but for excluded ones."""
-        keys = {name: lookup_key("search", language, _spoken(name)) for name in names}
+    def _look_up(
+        self, names: Sequence[str], kind: str, where: str
+    ) -> dict[str, dict[str, NamedItem]]:
+        """Return the items that a look-up of each name returns, but for excluded ones."""
+        keys = {name: lookup_key(kind, where, _spoken(name)) for name in names}
         answers = self.lookups.learn(keys.values())
         ids = {name: answers[key].item_ids for name, key in keys.items()}
         known = self.items.learn(item_id for some in ids.values() for item_id in some)
@@ -252,13 +282,29 @@ class Linker:
     def _see(
         self, candidates: Mapping[str, Collection[NamedItem]]
     ) -> Mapping[tuple[str, str], float]:
-        """Return what ``look`` sees of the classes that their names alone do not link."""
+        """Return what ``look`` sees of candidates; of a single one, also of ``SORTS``."""
         texts = {
             name: {item.item_id: self._text(item) for item in some}
             for name, some in candidates.items()
-            if some and sum(_is_named(item, name) for item in some) != 1
+            if some
         }
+        for name, shown in texts.items():
+            exact = [item for item in candidates[name] if _is_named(item, name)]
+            if len(exact) == 1:
+                label = exact[0].named((*self.options.languages, "mul"))
+                shown |= {sort: f"{label}: {sort}" for sort in SORTS}
         return self.look(texts) if self.look and texts else {}
+
+    def _off_topic(self, items: Mapping[str, NamedItem]) -> set[str]:
+        """Return the ids of the items whose description is not of the topic."""
+        languages = (*self.options.languages, "mul")
+        abouts = {key: about for key, item in items.items() if (about := item.described(languages))}
+        if not self.options.about or not abouts:
+            return set()
+        vectors = embed_sentences([self.options.about, *SORTS, *abouts.values()], self.encoder)
+        sorts, cosines = np.split(vectors[1:] @ vectors[0], [len(SORTS)])
+        limit = np.quantile(sorts, FAR)
+        return {key for key, cosine in zip(abouts, cosines, strict=True) if cosine < limit}
 
     def _text(self, item: NamedItem) -> str:
         languages = (*self.options.languages, "mul")
@@ -271,11 +317,13 @@ class Linker:
         candidates: Mapping[str, NamedItem],
         scores: Mapping[tuple[str, str], float],
         seen: Mapping[tuple[str, str], float],
+        far: Collection[str],
         by: str,
     ) -> Link:
         """Choose the item of exactly that name, if there is one or one is clearly the best.
 
         Texts choose by ``margin``, photos by ``sure``; if both choose, it has to be the same item.
+        None of ``far`` is chosen, nor a single one that the photos contradict.
         """
         ordered = sorted(
             candidates.values(),
@@ -297,19 +345,29 @@ class Linker:
             return Link(reason="not_found", detail=f"no item of that name in {tried}")
         if not exact:
             return undecided(reason="no_exact_name")
-        if len(exact) == 1:
-            return Link(ordered[0], by)
-        first, second = (scores[name, item_id] for item_id in exact[:2])
-        chosen = {exact[0]: by} if first - second >= self.options.margin else {}
-        cosines = [seen[name, item_id] for item_id in exact if (name, item_id) in seen]
-        if len(cosines) == len(exact):
-            shares = softmax(CLIP_SCALE * np.array(cosines))
-            if shares.max() >= self.options.sure:
-                chosen[exact[int(shares.argmax())]] = f"{by}, photos"
+        chosen = {exact[0]: by} if len(exact) == 1 else {}
+        if len(exact) > 1:
+            first, second = (scores[name, item_id] for item_id in exact[:2])
+            chosen = {exact[0]: by} if first - second >= self.options.margin else {}
+            cosines = [seen[name, item_id] for item_id in exact if (name, item_id) in seen]
+            if len(cosines) == len(exact):
+                shares = softmax(CLIP_SCALE * np.array(cosines))
+                if shares.max() >= self.options.sure:
+                    chosen[exact[int(shares.argmax())]] = f"{by}, photos"
         if len(chosen) != 1:
             return undecided(reason="ambiguous")
         (item_id,) = chosen
-        return Link(candidates[item_id], chosen[item_id])
+        key = (name, item_id)
+        others = [seen[name, sort] for sort in SORTS if (name, sort) in seen]
+        if item_id in far or (others and seen[key] < np.quantile(others, FAR)):
+            return undecided(reason="off_topic")
+        photo_score = f"{seen[key]:.3f}" if key in seen else ""
+        return Link(
+            candidates[item_id],
+            chosen[item_id],
+            score=f"{scores[key]:.3f}",
+            photo_score=photo_score,
+        )
 
 
 @dataclass(frozen=True)
@@ -348,7 +406,9 @@ def _read_said(
             found = Said(column, row[column] if column else "", qid, key, path, number)
             if not row["name"]:
                 faults.append(f"{found.place}: no name; write the name of a class")
-            elif fault := _fault_of(qid):
+            elif fault := _fault_of(qid) or (
+                _fault_of_synset(found.text) if column == "wordnet" else ""
+            ):
                 faults.append(f"{found.place}: {row['name']}: {fault}")
             meant = names_of.get(single_blanks(row["name"]), ())
             for name in [row["name"]] if row["name"] in meant else meant:
@@ -389,6 +449,15 @@ def _fault_of(qid: str) -> str:
         return ""
     what = "is a property, not an item" if re.fullmatch(r"P\d+", qid) else "is not an item"
     return f"qid {qid!r} {what}; expected one such as Q35694, or none"
+
+
+def _fault_of_synset(text: str) -> str:
+    if re.fullmatch(r"\d{8}-[nvars]", text):
+        return ""
+    what = (
+        "has the form of ImageNet's, of WordNet 3.0" if re.fullmatch(r"n\d{8}", text) else "is none"
+    )
+    return f"wordnet {text!r} {what}; expected a synset of WordNet 3.1, such as 02086723-n"
 
 
 def _spoken(name: str) -> str:
@@ -439,6 +508,8 @@ def _tables(
                 "label": item.named(languages),
                 "description": item.described(languages),
                 "by": link.by,
+                "score": link.score,
+                "photo_score": link.photo_score,
             }
         )
     spaces = images[["landmark_id"]].assign(split=images["split"].map(SPACE_OF_SPLIT))

@@ -416,6 +416,7 @@ class Runner:
             title,
             pipeline.cluster.levels,
             pipeline.embed,
+            pipeline.link.languages,
         )
 
     def _out(self, stage: Stage) -> dict[str, Path]:

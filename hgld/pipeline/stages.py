@@ -97,7 +97,7 @@ _link = partial(
     writes=("linked", "unlinked", "link_review"),
     uses=("embed", "scrape"),
     balance=Balance("landmarks", "linked", "unlinked"),
-    revision=3,
+    revision=4,
 )
 _scrape = partial(
     Stage,
@@ -264,6 +264,7 @@ STAGES: tuple[Stage, ...] = (
         reads=("landmarks", "linked"),
         writes=("instance_of", "misses", "ancestry"),
         when=_FROM_ITEMS,
+        uses=("link",),  # the languages
     ),
     Stage(
         "clean",

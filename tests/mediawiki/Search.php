@@ -1,7 +1,8 @@
 <?php
 /**
  * action=wbsearchentities for a test wiki: labels and aliases that begin with the text, in the asked
- * language and what the wiki falls back to, as the real module answers.
+ * language and what the wiki falls back to, as the real module answers. And list=search for
+ * "haswbstatement:P846=5219243", the one keyword of WikibaseCirrusSearch that is asked.
  *
  * Copyright (C) 2026 hgld contributors
  *
@@ -100,6 +101,48 @@ class HgldSearchEntities extends ApiBase {
 				IntegerDef::PARAM_MAX2 => 50,
 			],
 			'continue' => [ ParamValidator::PARAM_TYPE => 'integer', ParamValidator::PARAM_DEFAULT => 0 ],
+		];
+	}
+}
+
+class HgldSearchStatements extends ApiQueryBase {
+	public function __construct( ApiQuery $query, string $name ) {
+		parent::__construct( $query, $name, 'sr' );
+	}
+
+	public function execute() {
+		$params = $this->extractRequestParams();
+		if ( !preg_match( '/^haswbstatement:(P\d+)=(.+)$/', $params['search'], $asked ) ) {
+			$this->dieWithError( 'apierror-search-notsupported' );
+		}
+		[ , $property, $value ] = $asked;
+		$found = array_filter(
+			HgldHooks::allEntities(),
+			static fn ( $entity ) => in_array( $value, array_map(
+				static fn ( $claim ) => $claim['mainsnak']['datavalue']['value'] ?? null,
+				$entity['claims'][$property] ?? []
+			), true )
+		);
+		$shown = array_map(
+			static fn ( $entity ) => [ 'ns' => 0, 'title' => $entity['id'] ],
+			array_slice( $found, 0, $params['limit'] )
+		);
+		ApiResult::setIndexedTagName( $shown, 'p' );
+		$result = $this->getResult();
+		$result->addValue( [ 'query', 'searchinfo' ], 'totalhits', count( $found ) );
+		$result->addValue( 'query', $this->getModuleName(), $shown );
+	}
+
+	protected function getAllowedParams() {
+		return [
+			'search' => [ ParamValidator::PARAM_TYPE => 'string', ParamValidator::PARAM_REQUIRED => true ],
+			'limit' => [
+				ParamValidator::PARAM_TYPE => 'limit',
+				ParamValidator::PARAM_DEFAULT => 10,
+				IntegerDef::PARAM_MIN => 1,
+				IntegerDef::PARAM_MAX => 500,
+				IntegerDef::PARAM_MAX2 => 5000,
+			],
 		];
 	}
 }

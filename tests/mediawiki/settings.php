@@ -37,6 +37,7 @@ require_once __DIR__ . '/Hooks.php';
 require_once __DIR__ . '/Search.php';
 $wgAPIModules['wbgetentities'] = HgldGetEntities::class;
 $wgAPIModules['wbsearchentities'] = HgldSearchEntities::class;
+$wgAPIListModules['search'] = HgldSearchStatements::class;
 $wgHooks['ParserAfterParse'][] = 'HgldHooks::onParserAfterParse';
 $wgHooks['ApiMaxLagInfo'][] = 'HgldHooks::onApiMaxLagInfo';
 

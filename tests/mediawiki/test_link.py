@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from tests.hierarchy.made_dump import write_dumps
 from tests.listening import Notes
 from tests.made_clip import save_clip
 from tests.mediawiki.wiki import Wiki, serve_world
-from tests.mediawiki.world import World, is_a
+from tests.mediawiki.world import World, is_a, text_claim
 
 PIPELINE = """
 labels = "labels"
@@ -98,7 +98,27 @@ def made_world() -> World:
     add(world, "Q25265", is_a("Q25324", **up), en="Felidae")
     add(world, "Q173651", is_a("Q25324", **up), en="Chrysocyon", fr="loup|maned wolf")
     add(world, "Q500", en="grey thing of the north")
+    add_found_otherwise(world)
     return world
+
+
+def add_found_otherwise(world: World) -> None:
+    """Items found by an id, by a category of Commons, or by the title of a page alone."""
+    rose, dog, horse = (
+        {"P846": "3000001"}, {"P8814": "02086723-n"}, {"P8814": "02374451-n"},
+    )  # fmt: skip
+    for item_id, ids, label in (("Q34687", rose, "R."), ("Q144", dog, "C."), ("Q726", horse, "E.")):
+        claims = [text_claim(name, text) for name, text in ids.items()]
+        add(world, item_id, *claims, is_a("Q14660", prop="P171"), en=label)
+    add(world, "Q14660", is_a("Q756", prop="P171"), en="Rosoideae", de="Rosenartige")
+    add(world, "Q756", is_a("Q19088", prop="P171"), en="Plantae")
+    add(world, "Q19088", is_a("Q1", prop="P171"), en="Eukaryota")
+    category = [is_a("Q4167836"), is_a("Q46360", prop="P301")]
+    add(world, "Q9000", *category, en="Category:Ladies")
+    world.page("Ladies", "Q9000")
+    add(world, "Q46360", is_a("Q756", prop="P171"), about="species of insect", en="V. cardui")
+    link = {"site": "dewiki", "title": "Distelfalter", "badges": []}
+    world.entities["Q46360"]["sitelinks"] = {"dewiki": link}
 
 
 def command(wiki: Wiki, *words: str) -> list[str]:
@@ -188,6 +208,80 @@ def test_the_way_up_ends_at_the_roots_and_passes_circles_once(folder: Path) -> N
     assert fox["statement"].startswith("Q8332$")
     assert {"Q25324", "Q42430"} <= set(ancestry["item_id"])
     assert "Q729" not in set(ancestry["item_id"])  # a root: nothing above it is asked for
+
+
+FOUND_OTHERWISE = """name,wordnet,gbif,commons_url
+hound,02086723-n,,
+rosa,,3000001,
+lady,,,https://commons.wikimedia.org/wiki/Category:Ladies
+nag,02374451-n,,
+gone,,99,
+"""
+
+
+@pytest.fixture(scope="module")
+def found_otherwise(wiki: Wiki, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose classes have ids, or the name of a page; with values in German."""
+    folder = tmp_path_factory.mktemp("ids")
+    for name in ("hound", "rosa", "lady", "nag", "gone", "Distelfalter"):
+        (make(folder / "photos" / name) / "1.jpg").write_bytes(b"jpeg")
+    (make(folder / "labels") / "taxonomy.csv").write_text("supercategory,kind,definition\n")
+    (folder / "labels" / "links.csv").write_text(FOUND_OTHERWISE)
+    text = PIPELINE.replace('["en", "de", "fr"]', '["fr", "de"]').replace('roots = ["Q729"]', "")
+    text = text.replace("animals and planets", "insects").replace("most_hops = 5", "most_hops = 1")
+    (folder / "mine.toml").write_text(text)
+    done = hgld(folder, wiki, "run", "mine.toml", "--until", "scrape")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_ids_categories_and_pages_lead_to_their_items(found_otherwise: Path) -> None:
+    linked = table(found_otherwise, "linked.csv")
+    assert linked[["name", "item_id", "by"]].to_numpy().tolist() == [
+        ["Distelfalter", "Q46360", "page (de)"],
+        ["hound", "Q144", "wordnet"],
+        ["lady", "Q46360", "commons_url"],  # the topic of the category
+        ["nag", "Q726", "wordnet"],
+        ["rosa", "Q34687", "gbif"],
+    ]
+    unlinked = table(found_otherwise, "unlinked.csv")
+    assert unlinked[["reason", "detail"]].to_numpy().tolist() == [
+        ["gone", "links.csv row 6: 99 does not exist"]
+    ]
+    assert linked["score"].map(bool).tolist() == [True, False, False, False, False]
+
+
+def test_values_have_labels_in_the_languages_of_the_names_else_in_english(
+    found_otherwise: Path,
+) -> None:
+    values = set(table(found_otherwise, "instance_of.csv")["instance_of"])
+    assert values == {"Rosenartige", "Plantae", "gone"}
+
+
+def test_the_way_up_ends_after_the_most_hops(found_otherwise: Path) -> None:
+    ancestry = table(found_otherwise, "ancestry.csv")
+    above = ancestry.groupby("item_id")["above"].agg(list).to_dict()
+    assert above == {
+        **{key: ["Q14660"] for key in ("Q144", "Q34687", "Q726")},
+        **{key: ["Q756"] for key in ("Q46360", "Q14660")},
+        "Q756": ["Q19088"],
+    }  # "Q19088" is two steps above the value of "rosa"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("n02084071", "has the form of ImageNet's, of WordNet 3.0"), ("dog.n.01", "is none")],
+)
+def test_a_synset_of_another_wordnet_is_refused(
+    found_otherwise: Path, wiki: Wiki, text: str, said: str
+) -> None:
+    path = found_otherwise / "labels" / "links.csv"
+    path.write_text(FOUND_OTHERWISE.replace("02086723-n", text))
+    done = hgld(found_otherwise, wiki, "link", "mine.toml")
+    path.write_text(FOUND_OTHERWISE)
+    assert done.returncode == 3
+    expected = "expected a synset of WordNet 3.1, such as 02086723-n"
+    assert f"links.csv row 2: hound: wordnet '{text}' {said}; {expected}" in done.stderr
 
 
 def test_a_killed_link_resumes_to_the_same_bytes_and_asks_nothing_twice(
@@ -354,8 +448,11 @@ class NothingFound:
 
 
 ITEMS = {
-    item_id: NamedItem(item_id, labels={"en": label}, descriptions={"en": about})
+    item_id: NamedItem(item_id, labels={"en": label}, descriptions={"en": about} if about else {})
     for item_id, label, about in (
+        ("Q26742231", "Apple", "American multinational technology company"),
+        ("Q12897", "puma", "species of mammal, a wild cat"),
+        ("Q1", "Rover", ""),
         ("Q193", "Saturn", "planet"),
         ("Q1939", "Saturn", "planet"),
         ("Q35694", "Jaguar", "species of big cat, a wild animal"),
@@ -402,6 +499,38 @@ def test_photos_choose_among_items_of_one_name_unless_texts_choose_another(
     assert (link.item.item_id, link.by, link.reason) == expected
     if link.reason:
         assert link.photo_scores == f"{ids[0]} ({first:.3f}); {ids[1]} ({second:.3f})"
+
+
+@pytest.mark.parametrize(
+    ("name", "about", "expected"),
+    [
+        ("Apple", "fruit", ("", "", "off_topic")),
+        ("Apple", "companies", ("Q26742231", "name (en)", "")),
+        ("Apple", "", ("Q26742231", "name (en)", "")),
+        ("puma", "animals", ("Q12897", "name (en)", "")),
+        ("Rover", "animals", ("Q1", "name (en)", "")),  # no description contradicts
+    ],
+)
+def test_a_single_item_is_linked_unless_its_description_is_off_the_topic(
+    name: str, about: str, expected: tuple[str, str, str]
+) -> None:
+    options, encoder = LinkOptions(about=about), EmbedOptions(encoder="offline:minilm")
+    link = Linker(Search(), Items(), options, encoder).link([name], {})[name]
+    assert (link.item.item_id, link.by, link.reason) == expected
+    assert re.fullmatch(r"0\.\d{3}|1\.000", link.score) if link.item.item_id else not link.score
+    assert link.item.item_id or link.candidates.startswith("Q26742231 Apple: American multi")
+
+
+@pytest.mark.parametrize(("seen", "reason"), [(0.29, ""), (0.25, "off_topic")])
+def test_photos_may_contradict_a_single_item(seen: float, reason: str) -> None:
+    def look(texts: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], float]:
+        assert texts["puma"]["Q12897"] == "puma: species of mammal, a wild cat"
+        assert texts["puma"]["2011 film"] == "puma: 2011 film"
+        return {("puma", key): seen if key == "Q12897" else 0.27 for key in texts["puma"]}
+
+    encoder = EmbedOptions(encoder="offline:minilm")
+    link = Linker(Search(), Items(), LinkOptions(), encoder, look).link(["puma"], {})["puma"]
+    assert (link.reason, link.photo_score) == (reason, "" if reason else "0.290")
 
 
 def test_a_clip_compares_photos_with_candidates(tmp_path: Path) -> None:

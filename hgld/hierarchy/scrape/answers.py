@@ -9,12 +9,14 @@ it has the expected type. A key without such a part is asked for again and never
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
+from unicodedata import normalize
 from urllib.parse import unquote
 
 from hgld.hierarchy.scrape.titles import as_stored
+from hgld.words import single_blanks
 
 __all__ = [
     "CATEGORY_CLASS",
@@ -30,6 +32,7 @@ __all__ = [
     "answered_pages",
     "is_item_id",
     "judge_item",
+    "lookup_key",
     "parse_json",
     "read_classes",
     "read_found",
@@ -37,6 +40,7 @@ __all__ = [
     "read_labels",
     "read_named_items",
     "read_pages",
+    "wiki_of",
 ]
 
 CATEGORY_CLASS = "Q4167836"  # "Wikimedia category": the item describes the page, not its topic
@@ -137,12 +141,12 @@ class NamedItem:
         """Ids of the classes that its statements name, each once."""
         return list(dict.fromkeys(class_id for _, class_id, _ in self.statements))
 
-    def named(self, languages: Sequence[str]) -> str:
+    def named(self, languages: Iterable[str]) -> str:
         """Its label in the first of these languages that has one, else its id."""
         found = (self.labels[language] for language in languages if language in self.labels)
         return next(found, self.item_id)
 
-    def described(self, languages: Sequence[str]) -> str:
+    def described(self, languages: Iterable[str]) -> str:
         """Its description in the first of these languages that has one, else nothing."""
         return next((self.descriptions[one] for one in languages if one in self.descriptions), "")
 
@@ -260,6 +264,33 @@ def is_item_id(text: str) -> bool:
         (True, False)
     """
     return bool(_ITEM_ID.fullmatch(text))
+
+
+def lookup_key(kind: str, where: str, text: str) -> str:
+    """The key of a look-up.
+
+    Args:
+        kind: "search", "page" or "statement".
+        where: language, wiki or property.
+        text: name, title or value.
+
+    Example:
+        >>> lookup_key("search", "de", "Rotfuchs").split(PARTS)
+        ['search', 'de', 'Rotfuchs']
+    """
+    composed = normalize("NFC", text)  # as MediaWiki reads and stores texts
+    return PARTS.join((kind, where, single_blanks(composed)))
+
+
+def wiki_of(language: str) -> str:
+    """The id of a language's Wikipedia.
+
+    Example:
+        >>> wiki_of("pt-br"), wiki_of("zh-min-nan")
+        ('ptwiki', 'zh_min_nanwiki')
+    """
+    plain = {"pt-br": "pt", "en-gb": "en", "de-at": "de", "de-ch": "de"}.get(language, language)
+    return plain.replace("-", "_") + "wiki"
 
 
 def judge_item(item: Item) -> str:

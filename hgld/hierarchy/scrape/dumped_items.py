@@ -11,7 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hgld.hierarchy.scrape.answers import PARTS, LookUp, NamedItem, read_named_items
+from hgld.hierarchy.scrape.answers import (
+    PARTS,
+    LookUp,
+    NamedItem,
+    lookup_key,
+    read_named_items,
+    wiki_of,
+)
 from hgld.hierarchy.scrape.dump import Entity, read_entities, require_read
 from hgld.words import single_blanks
 
@@ -71,7 +78,11 @@ class DumpedLookUps:
     def learn(self, keys: Iterable[str]) -> Mapping[str, LookUp]:
         """Return the ids of each key."""
         keys = list(keys)
-        new = {key: key.split(PARTS) for key in keys if key not in self.known}
+        asked = {key: key.split(PARTS) for key in keys if key not in self.known}
+        # A name that no item has may be the title of a page; it is looked up in the same pass.
+        pages = [(wiki_of(where), text) for kind, where, text in asked.values() if kind == "search"]
+        asked |= {lookup_key("page", *page): ["page", *page] for page in pages}
+        new = {key: parts for key, parts in asked.items() if key not in self.known}
         if new:
             self.known |= {key: [] for key in new}
             may_lead = _may_hold([text for _, _, text in new.values()])

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 import pandas as pd
 
@@ -22,31 +21,16 @@ from hgld.hierarchy.scrape.answers import (
     NamedItem,
     read_found,
     read_named_items,
+    wiki_of,
 )
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.dumped_items import DumpedItems, DumpedLookUps
 from hgld.hierarchy.scrape.saved import UNKNOWN, read_names
 from hgld.hierarchy.scrape.subclasses import Knowledge, Wikidata, walk_up
 from hgld.tasks import say
-from hgld.words import count_text, single_blanks
+from hgld.words import count_text
 
-__all__ = ["lookup_key", "open_items", "scrape_items", "wiki_of"]
-
-
-def lookup_key(kind: str, where: str, text: str) -> str:
-    """The key of a look-up.
-
-    Args:
-        kind: "search", "page" or "statement".
-        where: language, wiki or property.
-        text: name, title or value.
-
-    Example:
-        >>> lookup_key("search", "de", "Rotfuchs").split(PARTS)
-        ['search', 'de', 'Rotfuchs']
-    """
-    composed = normalize("NFC", text)  # as MediaWiki reads and stores texts
-    return PARTS.join((kind, where, single_blanks(composed)))
+__all__ = ["open_items", "scrape_items"]
 
 
 def ask_lookups(
@@ -148,7 +132,8 @@ def scrape_items(
     """One row a class before; one row a statement of its item after, or one with its name.
 
     A class without an item, or whose item has no such statement, goes on by its name. The way up
-    ends at ``scrape.roots``, after ``scrape.most_hops``, and never passes an item twice.
+    ends at ``scrape.roots``, after ``scrape.most_hops``, and never passes an item twice. Values and
+    what is above them have their labels in the languages of the names, else in English.
 
     Returns:
         ``instance_of``; ``misses``, the classes without a name; and ``ancestry``, the statements
@@ -159,9 +144,11 @@ def scrape_items(
         Resumable: Wikidata cannot be reached now; finished batches are kept.
     """
     items = {row["item_id"] for row in records(linked)}
+    languages = tuple(dict.fromkeys((*context.languages, "en")))
+    best_first = dict.fromkeys((*context.languages, *LANGUAGES))
     graph: dict[str, NamedItem] = {}
     if items:
-        with open_items(options, context.state, ("en",), options.properties) as (_, known):
+        with open_items(options, context.state, languages, options.properties) as (_, known):
             # One hop more than asked for: the values are the first above the items.
             graph = walk_up(items, set(options.roots) - items, options.most_hops + 1, known.learn)
     rows = [
@@ -171,7 +158,7 @@ def scrape_items(
             "revision": graph[row["item_id"]].revision,
             "order": order,
             "class_id": graph[above].item_id or above,
-            "instance_of": graph[above].named(LANGUAGES) or above,
+            "instance_of": graph[above].named(best_first) or above,
         }
         for row in records(linked)
         for order, above in enumerate(graph[row["item_id"]].above)
@@ -188,7 +175,7 @@ def scrape_items(
     ancestry = [
         {
             "item_id": item_id,
-            "label": item.named(LANGUAGES),
+            "label": item.named(best_first),
             "property": name,
             "above": above,
             "statement": statement,
@@ -199,14 +186,3 @@ def scrape_items(
         if above in graph
     ]
     return pd.concat([found, named]), misses, table_of("ancestry", ancestry)
-
-
-def wiki_of(language: str) -> str:
-    """The id of a language's Wikipedia.
-
-    Example:
-        >>> wiki_of("pt-br"), wiki_of("zh-min-nan")
-        ('ptwiki', 'zh_min_nanwiki')
-    """
-    plain = {"pt-br": "pt", "en-gb": "en", "de-at": "de", "de-ch": "de"}.get(language, language)
-    return plain.replace("-", "_") + "wiki"
