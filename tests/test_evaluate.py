@@ -16,7 +16,7 @@ from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.evaluate import evaluate_models
 from hgld.evaluate.ranking import rank_sides
 from hgld.model import load_model
-from hgld.model.image import evaluation_transform
+from hgld.model.transforms import evaluation_transform
 from hgld.ranking.metrics import cpcc
 from hgld.shards.index import labels_of, read_index
 from hgld.shards.read import read_image

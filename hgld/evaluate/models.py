@@ -26,7 +26,6 @@ from hgld.model import TextEncoder, build_image_model, load_model, load_text_enc
 from hgld.model.backbones import find_backbone, pretrained_view
 from hgld.model.clip import LOCAL, find_clip, load_clip_tower
 from hgld.model.custom import CustomNetwork, build_custom, custom_digest, custom_file
-from hgld.model.image import evaluation_transform
 from hgld.model.model_folder import (
     CONFIG,
     LOSSES,
@@ -36,6 +35,7 @@ from hgld.model.model_folder import (
     models_by_run,
 )
 from hgld.model.own_size import MultiScale, own_size_transform
+from hgld.model.transforms import evaluation_transform
 from hgld.model.weights import split_name
 from hgld.tasks import say
 from hgld.words import nearest

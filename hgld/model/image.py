@@ -24,21 +24,17 @@ from hgld.config import TrainOptions
 from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model.backbones import LITE0, create_backbone, find_backbone
 from hgld.model.model_folder import CONFIG, WEIGHTS, ImageConfig, check_model, write_config
-from hgld.model.transforms import ImageTransform, evaluation_transform, training_transform
 from hgld.model.weights import one_line
 
 __all__ = [
     "GeM",
     "ImageConfig",
     "ImageModel",
-    "ImageTransform",
     "Pooling",
     "build_image_model",
-    "evaluation_transform",
     "load_model",
     "normalise",
     "save_model",
-    "training_transform",
 ]
 
 LEAST = 1e-6  # 0 to a power has no gradient

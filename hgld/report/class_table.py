@@ -56,7 +56,7 @@ class ClassTable:
         queries = measured.queries
         values = per_query.pivot(index="image_id", columns=["metric", "model"], values="value")
         # The official protocol has queries that are not among the shards.
-        values = values[values.index.isin(list(queries.groups()))]
+        values = values[values.index.isin(list(queries.landmarks))]
         paths = [queries.path(str(image)) for image in values.index]
         names = [(m, run) for m in measured.evaluation["metrics"] for run in measured.runs]
         columns = [_mean_of_seeds(values, m, measured.runs[run]["models"]) for m, run in names]

@@ -267,10 +267,6 @@ class Images:
         """Place of the tars; at a URL it takes a request, which is not for every photo."""
         return tar_folder(self.shards)
 
-    def groups(self) -> dict[str, tuple[str, ...]]:
-        """image_id -> the classes above its finest one, or that one if it is the only one."""
-        return {i: self.path(i)[:-1] or self.path(i) for i in self.landmarks}
-
     def paths_by_labels(self) -> dict[tuple[int, ...], tuple[str, ...]]:
         """Numbers of the classes, coarse to fine -> their names."""
         columns = level_columns(self.rows)
@@ -319,10 +315,6 @@ class NameQueries:
         draw.multiline_text(middle, lines, "black", anchor="mm", align="center", font_size=20)
         credit = Credit(text, UNKNOWN, UNKNOWN, "", "")
         return ExamplePhoto(card, (self.names.get(name, name), *above[::-1]), credit)
-
-    def groups(self) -> dict[str, tuple[str, ...]]:
-        """image_id -> the classes above its finest one, or that one if it is the only one."""
-        return {i: self.path(i)[:-1] or self.path(i) for i in self.landmarks}
 
     def path(self, image_id: str) -> tuple[str, ...]:
         """Names of the query's classes, coarse to fine."""

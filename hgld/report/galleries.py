@@ -142,12 +142,14 @@ def find_galleries(
     best = None if run is None else measured.first_models[run]
     rows = per_query[per_query["metric"] == metric]
     values = rows.pivot(index="image_id", columns="model", values="value")
-    groups = measured.queries.groups()
+    queries = measured.queries
+    # the classes above the finest one, or that one if it is the only one
+    groups = {i: queries.path(i)[:-1] or queries.path(i) for i in queries.landmarks}
     sign = -1 if lower_is_better(metric) else 1
 
     def find(chosen: Mapping[str, Sequence[str]], models: Sequence[str]) -> list[ExampleGroup]:
         rankings = {model: measured.rankings[model] for model in models}
-        sides = measured.queries, measured.gallery
+        sides = queries, measured.gallery
         return find_examples(chosen, rankings, values, *sides, options.grid_images)
 
     if best is not None and best in values and options.grid_queries:

@@ -22,7 +22,7 @@ from hgld.evaluate import evaluate_models
 from hgld.evaluate.models import find_models
 from hgld.model import load_model
 from hgld.model.custom import build_custom, custom_digest
-from hgld.model.image import evaluation_transform
+from hgld.model.transforms import evaluation_transform
 from hgld.shards.index import read_index
 from hgld.shards.read import read_image
 from hgld.train import train_models

@@ -14,7 +14,7 @@ from hgld.config import EvaluateOptions, ExportOptions, RunOptions
 from hgld.errors import InvalidData
 from hgld.evaluate import evaluate_models, evaluate_officially
 from hgld.model import load_model
-from hgld.model.image import evaluation_transform
+from hgld.model.transforms import evaluation_transform
 from hgld.shards.index import read_index
 from hgld.shards.write import export_shards
 from hgld.tasks import watched_by

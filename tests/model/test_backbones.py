@@ -17,7 +17,7 @@ from hgld.config import TrainOptions
 from hgld.errors import MissingWeights, UsageError
 from hgld.model import build_image_model
 from hgld.model.backbones import create_backbone, find_backbone, name_lite0_weights
-from hgld.model.image import evaluation_transform
+from hgld.model.transforms import evaluation_transform
 
 LITE0 = TrainOptions(backbone="offline:efficientnet-lite0")
 STAGES = [  # kernel, stride, expansion, channels, blocks (Tan & Le 2019, Table 1, without SE)

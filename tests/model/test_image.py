@@ -11,7 +11,7 @@ from hgld.artifacts import hash_file
 from hgld.config import TrainOptions
 from hgld.errors import InvalidData
 from hgld.model import ImageModel, build_image_model, load_model, save_model
-from hgld.model.image import evaluation_transform, training_transform
+from hgld.model.transforms import evaluation_transform, training_transform
 
 SMALL = TrainOptions(backbone="test_resnet", pretrained=False, dim=8, image_size=64)
 
