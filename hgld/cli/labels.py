@@ -152,7 +152,7 @@ def tree(
     from hgld.artifacts import read_csv, read_header
     from hgld.errors import UsageError
     from hgld.hierarchy.class_tree import cut_tree, describe_tree
-    from hgld.hierarchy.tree_formats import FORMATS, read_tree, write_tree
+    from hgld.hierarchy.tree_formats import FORMATS, read_names, read_tree, write_tree
 
     if form is not None and form not in FORMATS:
         raise UsageError(f"--to {form}: expected {', '.join(FORMATS)}{nearest(form, FORMATS)}")
@@ -165,11 +165,12 @@ def tree(
         raise UsageError("--classes needs --depths with numbers from coarse to fine, such as 2,4")
     with progress():
         found, left = read_tree(file), dict[str, str]()
-    if classes is not None:
-        names = ["class", *({"id"} & {*read_header(classes, ["class"])})]
-        table = read_csv(classes, dict.fromkeys(names, "text"))
-        ids = table["id"].tolist() if "id" in table else []
-        found, left = cut_tree(found, table["class"].tolist(), numbers, ids)
+        if classes is not None:
+            names = ["class", *({"id"} & {*read_header(classes, ["class"])})]
+            table = read_csv(classes, dict.fromkeys(names, "text"))
+            ids = table["id"].tolist() if "id" in table else []
+            wanted = table["class"].tolist()
+            found, left = cut_tree(found, wanted, numbers, ids, *read_names(file))
     if form is not None and out is not None:
         require_other(out, file)
         write_tree(found, form, out)

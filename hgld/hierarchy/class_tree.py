@@ -19,6 +19,7 @@ from hgld.config import KIND_SEPARATOR
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
 from hgld.shards.classes import number_classes
+from hgld.tasks import say
 from hgld.words import count_text, nearest
 
 __all__ = [
@@ -165,7 +166,12 @@ def paths_of_tree(tree: Tree, levels: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def cut_tree(
-    tree: Tree, classes: Sequence[str], depths: Sequence[int], ids: Sequence[str] = ()
+    tree: Tree,
+    classes: Sequence[str],
+    depths: Sequence[int],
+    ids: Sequence[str] = (),
+    names: Mapping[str, Sequence[str]] | None = None,
+    by_frequency: bool = False,
 ) -> tuple[Tree, dict[str, str]]:
     """Give classes their ancestors at fixed depths, as coarse labels.
 
@@ -174,6 +180,9 @@ def cut_tree(
         classes: names of the classes; a name counts without regard to capitals and "_".
         depths: of the ancestors, 1 is a root; a class that is less deep has its own parent there.
         ids: of the classes in the tree, if names are ambiguous; empty ones are found by name.
+        names: further names in the tree with the ids that have them.
+        by_frequency: the first of several ids of a name is the usual one and counts; else the name
+            is ambiguous, and its class left out.
 
     Returns:
         A tree with the levels of the depths and the classes as leaves; class -> why it is left out.
@@ -188,11 +197,18 @@ def cut_tree(
     found: dict[str, list[str]] = {}
     for one, name in tree.nodes(data="name"):
         found.setdefault(_folded(name), []).append(one)
+    for name, meant in (names or {}).items():
+        known = found.get(_folded(name), [])
+        found[_folded(name)] = [one for one in dict.fromkeys([*meant, *known]) if one in tree]
+    several: list[str] = []
     left: dict[str, str] = {}
     nodes: dict[str, ClassNode] = {}
     for number, name in enumerate(classes):
         given = ids[number] if ids else ""
         candidates = [given] if given in tree else [] if given else found.get(_folded(name), [])
+        if by_frequency and len(candidates) > 1:
+            several.append(f"'{name}' ({candidates[0]})")
+            candidates = candidates[:1]
         if not name.strip():
             left[f"row {number + 2}"] = "an empty name; name it or remove the row"
         elif f"class {name}" in nodes:
@@ -213,6 +229,11 @@ def cut_tree(
                 nodes[key] = ClassNode(key, parent, tree.nodes[own]["name"], name)
                 parent = key
             nodes[f"class {name}"] = ClassNode(f"class {name}", parent, name, name)
+    if several:
+        say(
+            f"{len(several):,} of {count_text(len(classes), 'class')} have several senses; the "
+            f"most frequent one counts, as for {', '.join(several[:SHOWN])}; ids choose others"
+        )
     levels = (*(f"level {i}" for i in range(1, len(depths) + 1)), "class")
     return build_tree(nodes.values(), levels)[0], left
 

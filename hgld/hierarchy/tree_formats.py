@@ -30,7 +30,7 @@ from hgld.hierarchy.class_tree import (
 from hgld.shards.classes import number_classes
 from hgld.tasks import say
 
-__all__ = ["FORMATS", "read_tree", "write_tree"]
+__all__ = ["FORMATS", "read_names", "read_tree", "write_tree"]
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")  # of GBIF
 FACTS = ("split", "landmark_id")  # of leaves
@@ -68,6 +68,28 @@ def read_tree(path: Path) -> Tree:
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise InvalidData(f"{path}: not a readable hierarchy ({reason})") from None
+
+
+def read_names(path: Path) -> tuple[dict[str, list[str]], bool]:
+    """Read all names of the classes of WordNet or ImageNet with their ids; none of other formats.
+
+    Returns:
+        The ids of each name; whether the most frequent sense is first, as in ``index.noun``.
+    """
+    folder = path if path.is_dir() else path.parent
+    index, words = folder / "index.noun", folder / "words.txt"
+    names: dict[str, list[str]] = {}
+    if (folder / "data.noun").is_file() and index.is_file():
+        for line in index.read_text(encoding="latin-1").splitlines():
+            if not line.startswith("  "):  # the licence
+                cells = line.split()
+                names[cells[0]] = [f"n{offset}" for offset in cells[-int(cells[2]) :]]
+        return names, True
+    if words.is_file() and path.is_file():
+        for one, text in _imagenet_words(words).items():
+            for name in text.split(","):
+                names.setdefault(name.strip(), []).append(one)
+    return names, False
 
 
 def write_tree(tree: Tree, form: str, path: Path) -> None:
@@ -308,11 +330,8 @@ def _wordnet(path: Path) -> Iterator[ClassNode]:
 def _imagenet(path: Path) -> Iterator[ClassNode]:
     """Yield the pairs "parent child" of a file, with names from ``words.txt`` beside it."""
     words = path.with_name("words.txt")
-    names: dict[str, str] = {}
-    if words.is_file():
-        for line in words.read_text(encoding="utf-8-sig").splitlines():
-            one, _, text = line.partition("\t")
-            names[one] = text.split(",")[0]
+    texts = _imagenet_words(words) if words.is_file() else {}
+    names = {one: text.split(",")[0] for one, text in texts.items()}
     lines = path.read_text(encoding="utf-8-sig").splitlines()
     pairs = [line.split() for line in lines if line.strip()]
     for number, pair in enumerate(pairs, 1):
@@ -323,6 +342,12 @@ def _imagenet(path: Path) -> Iterator[ClassNode]:
         yield ClassNode(root, "", names.get(root, root), "line 1")
     for number, (parent, child) in enumerate(pairs, 1):
         yield ClassNode(child, parent, names.get(child, child), f"line {number}")
+
+
+def _imagenet_words(path: Path) -> dict[str, str]:
+    """Return the words of each synset, between commas."""
+    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    return {one: text for one, _, text in (line.partition("\t") for line in lines)}
 
 
 def _gbif(path: Path) -> Tree:

@@ -43,7 +43,7 @@ from hgld.hierarchy.cluster import propose_clusters
 from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.decisions import Decided
 from hgld.hierarchy.embed import embed_texts, embed_values
-from hgld.hierarchy.tree_formats import read_tree
+from hgld.hierarchy.tree_formats import read_names, read_tree
 from hgld.model.weights import package_folder
 from hgld.pipeline.lock import Workspace
 from hgld.pipeline.run import Runner
@@ -109,12 +109,8 @@ class Nouns:
     @classmethod
     def read(cls, folder: Path) -> "Nouns":
         """Read ``data.noun`` and ``index.noun``."""
-        senses = {}
-        for line in (folder / "index.noun").read_text("latin-1").splitlines():
-            if not line.startswith("  "):
-                cells = line.split()
-                senses[cells[0]] = f"n{cells[-int(cells[2])]}"
-        return cls(read_tree(folder), senses)
+        names, _ = read_names(folder)
+        return cls(read_tree(folder), {name: senses[0] for name, senses in names.items()})
 
     @property
     def labels(self) -> dict[str, str]:

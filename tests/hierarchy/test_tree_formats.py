@@ -11,7 +11,7 @@ from hgld.artifacts import declared_table
 from hgld.cli import app, guarded
 from hgld.errors import InvalidData
 from hgld.hierarchy.class_tree import cut_tree, paths_of_tree, taxonomy_of_tree
-from hgld.hierarchy.tree_formats import FORMATS, read_tree, write_tree
+from hgld.hierarchy.tree_formats import FORMATS, read_names, read_tree, write_tree
 from hgld.shards.classes import number_classes
 from hgld.tasks import watched_by
 
@@ -210,6 +210,34 @@ def test_classes_get_wordnets_hypernyms_at_stated_depths(
     assert rows[["supercategory", "kind"]].to_numpy().tolist() == [
         ["animal", "animal"], ["dog", "animal"],
     ]  # fmt: skip
+
+
+def test_all_names_of_wordnet_count_and_the_most_frequent_sense_of_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data.noun").write_text(WORDNET)
+    index = (
+        "  1 licence\ncat n 2 1 @ 2 1 02127808 02121620  \ndomestic_dog n 1 1 @ 1 0 02084071  \n"
+    )
+    (tmp_path / "index.noun").write_text(index)
+    (tmp_path / "classes.csv").write_text("class\ncat\nDomestic dog\npug\n")
+    words = [tmp_path, "--classes", tmp_path / "classes.csv", "--depths", "1"]
+    assert tree(*words, "--to", "paths", "--out", tmp_path / "p.csv") == 0
+    said = capsys.readouterr().err
+    assert "left out" not in said.replace("classes are left out", "")
+    assert (
+        "1 of 3 classes have several senses; the most frequent one counts, as for 'cat' (n02127"
+        in said
+    )
+
+
+def test_names_of_imagenet_behind_the_first_count_too(tmp_path: Path) -> None:
+    (tmp_path / "wordnet.is_a.txt").write_text("n1 n2\nn1 n3\nn1 n4\n")
+    (tmp_path / "words.txt").write_text("n1\tanimal\nn2\tcar, automobile\nn3\tcrane\nn4\tcrane\n")
+    path = tmp_path / "wordnet.is_a.txt"
+    cut, left = cut_tree(read_tree(path), ["automobile", "crane"], [1], (), *read_names(path))
+    assert taxonomy_of_tree(cut)[1] == {"automobile": "animal"}
+    assert left == {"crane": "ambiguous, name its id: n3, n4"}
 
 
 def test_imagenets_pairs_are_read_with_their_words(tmp_path: Path) -> None:
