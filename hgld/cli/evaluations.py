@@ -392,7 +392,10 @@ def _write_page(
         f"95% intervals of the difference over {found.units:,} {found.unit}"
     )
     if found.seeds > 1:
-        about += f" and {found.seeds} seeds, of which the photos show the first"
+        about += (
+            f" and {found.seeds} seeds, of which the photos show the first; t and p are of the "
+            "paired t-test over the seeds"
+        )
     queries, gallery = Images.of_work(sides[0].folder, protocol["query"], protocol["gallery"])
     return write_comparison(
         out,
@@ -499,15 +502,19 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
         f"only in B {found.only[1]:,}"
     )
     head = f"{'A':>7}{'B':>7}{'B - A':>8}  {'95 % interval':<18}{'better/worse':>13}"
+    head += f"{'p':>8}" * (found.seeds > 1)
     yield f"\n{'metric':<{METRIC}}{head}"
     for row in found.differences:
         ends = f"{100 * row.low:+.1f} to {100 * row.high:+.1f}" + " *" * row.is_sure
         interval = "-" if math.isnan(row.low) else ends
         numbers = f"{_percent(row.a):>7}{_percent(row.b):>7}{100 * row.difference:>+8.1f}"
         counts = f"{row.gained:,}/{row.lost:,}"
-        yield f"{row.metric:<{METRIC}}{numbers}  {interval:<18}{counts:>13}"
+        p = "" if row.p is None else f"{row.p:>8.2g}"
+        yield f"{row.metric:<{METRIC}}{numbers}  {interval:<18}{counts:>13}{p}"
     over = f" and {found.seeds} seeds" if found.seeds > 1 else ""
     yield f"95 % intervals over {found.units:,} {found.unit}{over}; * leaves out 0"
+    if found.seeds > 1:
+        yield f"p: paired t-test of the means of {found.seeds} seeds alone"
     gained = found.by_query[found.by_query["difference"] > 0].head(rows)
     lost = found.by_query[found.by_query["difference"] < 0].iloc[::-1].head(rows)
     for title, part in (("gained most", gained), ("lost most", lost)):

@@ -3,6 +3,7 @@
 Both evaluations share queries, so the difference is taken per query and per training seed that both
 have. The bootstrap of these differences (``hgld.bootstrap``) gives the interval of their mean;
 separate intervals of the two models would be wider, since they contain the spread between queries.
+Beside it is the paired t-test over the seeds, as the papers report it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hgld.bootstrap import DRAWS, bootstrap_unit, find_ends, pair_seeds, resample_means
+from hgld.bootstrap import (
+    DRAWS,
+    bootstrap_unit,
+    find_ends,
+    pair_seeds,
+    paired_t_test,
+    resample_means,
+)
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.results import MeasuredRun
 from hgld.ranking.rankings import lower_is_better
@@ -40,6 +48,8 @@ class Difference:
         gained: queries that are better in B.
         lost: queries that are worse in B.
         by_chance: A and B differ in their seeds only, so no difference is significant.
+        t: of the paired t-test over the seeds; None for one seed.
+        p: its two-sided p-value.
     """
 
     metric: str
@@ -52,6 +62,8 @@ class Difference:
     gained: int
     lost: int
     by_chance: bool = False
+    t: float | None = None
+    p: float | None = None
 
     @property
     def is_sure(self) -> bool:
@@ -98,6 +110,7 @@ class Comparison:
                 "metric": row.metric, a: row.a, b: row.b, "difference": row.difference,
                 "difference low": row.low, "difference high": row.high,
                 "better": row.gained, "worse": row.lost,
+                **({"t": f"{row.t:+.2f}", "p": f"{row.p:.2g}"} if row.t is not None else {}),
             }
             for row in self.differences
         ]  # fmt: skip
@@ -226,6 +239,7 @@ def _differ(
         means = [np.where(known, side, 0).sum(axis=1) / count for side in (a, b)]  # (S, M)
     by_seed = means[1] - means[0]
     ends = find_ends(resample_means(gain, classes, seed=seed, draws=draws), by_seed)
+    tested = paired_t_test(*means)
     for i, metric in enumerate(metrics):
         better, worse = int((gain[:, i] > 0).sum()), int((gain[:, i] < 0).sum())
         yield Difference(
@@ -237,6 +251,8 @@ def _differ(
             float(ends[0, i]),
             float(ends[1, i]),
             *((worse, better) if lower_is_better(metric) else (better, worse)),
+            t=None if tested is None else float(tested[0][i]),
+            p=None if tested is None else float(tested[1][i]),
         )
 
 

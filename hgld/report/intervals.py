@@ -4,7 +4,7 @@ All models and metrics share the resampled queries, so a difference of two runs 
 is fixed, so the same values give the same intervals.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from hgld.bootstrap import (
     find_ends,
     name_classes,
     pair_seeds,
+    paired_t_test,
     resample_means,
 )
 from hgld.errors import InvalidData
@@ -38,6 +39,8 @@ class Intervals:
         ties: metric -> the best run and those whose paired difference from it is not significant:
             its interval includes 0, or there is none.
         draws: number of resamples.
+        tests: (run, metric) -> p of the paired t-test against the best run, over the seeds that
+            both have; without runs of one seed.
     """
 
     unit: str = "queries"
@@ -45,6 +48,7 @@ class Intervals:
     ends: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     ties: Mapping[str, frozenset[str]] = field(default_factory=dict)
     draws: int = DRAWS
+    tests: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 def measure_intervals(
@@ -101,6 +105,11 @@ def measure_intervals(
         ends,
         {metric: _ties(drawn, evaluation, metric) for metric in evaluation["metrics"]},
         draws,
+        {
+            (run, metric): p
+            for metric in evaluation["metrics"]
+            for run, p in _test_against_best(evaluation, metric)
+        },
     )
 
 
@@ -131,19 +140,15 @@ class _Drawn:
 
 def _ties(drawn: _Drawn, evaluation: Mapping[str, Any], metric: str) -> frozenset[str]:
     """Return the best run of a metric, and those that are not significantly worse."""
-    runs, facts = evaluation["runs"], evaluation["models"]
-    means = {run: found["mean"].get(metric) for run, found in runs.items()}
-    known = {run: mean for run, mean in means.items() if mean is not None}
+    known = _known_means(evaluation, metric)
     if not known:
         return frozenset()
-    choose = min if lower_is_better(metric) else max
-    best = choose(known, key=lambda run: known[run])
+    best = _best_of(known, metric)
 
     def may_tie(run: str) -> bool:
         if known[run] == known[best]:
             return True
-        sides = [{name: facts[name] for name in runs[one]["models"]} for one in (best, run)]
-        pairs = pair_seeds(*sides)
+        pairs = _pairs_of(evaluation, best, run)
         if any((name, metric) not in drawn.columns for pair in pairs for name in pair):
             return False  # a metric without values of single queries
         found = drawn.interval(
@@ -152,3 +157,32 @@ def _ties(drawn: _Drawn, evaluation: Mapping[str, Any], metric: str) -> frozense
         return found is None or found[0] <= 0 <= found[1]
 
     return frozenset(run for run in known if may_tie(run))
+
+
+def _test_against_best(evaluation: Mapping[str, Any], metric: str) -> Iterator[tuple[str, float]]:
+    """Yield each run but the best, and p of the paired t-test over the seeds that both have."""
+    known, models = _known_means(evaluation, metric), evaluation["models"]
+    best = _best_of(known, metric) if known else ""
+    for run in known.keys() - {best}:
+        pairs = _pairs_of(evaluation, best, run)
+        means = [[[models[name]["mean"][metric] for name in pair]] for pair in pairs]
+        sides = np.array(means, np.float64).reshape(-1, 1, 2)  # (S, 1, 2)
+        tested = paired_t_test(sides[..., 0], sides[..., 1])
+        if tested is not None and not np.isnan(tested[1][0]):
+            yield run, float(tested[1][0])
+
+
+def _known_means(evaluation: Mapping[str, Any], metric: str) -> dict[str, float]:
+    means = {run: found["mean"].get(metric) for run, found in evaluation["runs"].items()}
+    return {run: mean for run, mean in means.items() if mean is not None}
+
+
+def _best_of(known: Mapping[str, float], metric: str) -> str:
+    choose = min if lower_is_better(metric) else max
+    return choose(known, key=lambda run: known[run])
+
+
+def _pairs_of(evaluation: Mapping[str, Any], best: str, run: str) -> list[tuple[str, str]]:
+    """Pair the models of the best run and of another by their seeds."""
+    runs, facts = evaluation["runs"], evaluation["models"]
+    return pair_seeds(*({name: facts[name] for name in runs[one]["models"]} for one in (best, run)))

@@ -79,6 +79,7 @@ class MetricRow:
         deviations: their standard deviations over the seeds; None for one seed.
         intervals: ends of the 95 % intervals; None if unknown.
         best: whether it is the best, or not significantly worse.
+        tests: p of the paired t-test over the seeds against the best run; None if there is none.
     """
 
     model: str
@@ -88,6 +89,7 @@ class MetricRow:
     deviations: tuple[float | None, ...]
     intervals: tuple[tuple[float, float] | None, ...]
     best: tuple[bool, ...]
+    tests: tuple[float | None, ...] = ()
 
     @property
     def has_deviation(self) -> bool:
@@ -112,6 +114,7 @@ def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[Met
                 tuple(run.get("std", {}).get(metric) for metric in metrics),
                 tuple(intervals.ends.get((name, metric)) for metric in metrics),
                 tuple(name in best for best in marked),
+                tuple(intervals.tests.get((name, metric)) for metric in metrics),
             )
         )
     return rows
@@ -184,7 +187,7 @@ def mean_of(run: Mapping[str, Any], metric: str) -> float:
 
 
 def metrics_table(metrics: Sequence[str], rows: Sequence[MetricRow]) -> pd.DataFrame:
-    """Return one row for each run: mean in [0, 1], deviation and interval of each metric."""
+    """Return one row for each run: mean in [0, 1], deviation, interval and p of each metric."""
     columns: dict[str, list[object]] = {
         "model": [row.model for row in rows],
         "about": [row.about for row in rows],
@@ -196,6 +199,8 @@ def metrics_table(metrics: Sequence[str], rows: Sequence[MetricRow]) -> pd.DataF
             columns[f"{metric} std"] = [row.deviations[number] for row in rows]
         columns[f"{metric} low"] = [low for low, _ in ends]
         columns[f"{metric} high"] = [high for _, high in ends]
+        if any(p is not None for row in rows for p in row.tests):
+            columns[f"{metric} p"] = [row.tests[number] for row in rows]
     return pd.DataFrame(columns)
 
 

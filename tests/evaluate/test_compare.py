@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import ttest_rel
 
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.errors import InvalidData, MissingInput, UsageError
@@ -167,6 +168,31 @@ def test_the_spread_of_seeds_is_in_the_interval(tmp_path: Path) -> None:
     without = compare(*opened(seeded(tmp_path / "none", (0, 0, 0)))).differences[0]
     assert with_spread.low < 0.2 / 3 - 4 * 0.058 < without.low < without.high
     assert without.high < 0.2 / 3 + 4 * 0.058 < with_spread.high
+
+
+def test_the_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
+    a, b = opened(seeded(tmp_path))
+    found = compare(a, b)
+    means = [[table["H-AP"].mean() for table in side.values().values()] for side in (b, a)]
+    expected = ttest_rel(*means)
+    (row,) = found.differences
+    assert (row.t, row.p) == pytest.approx((expected.statistic, expected.pvalue))
+    assert row.p == pytest.approx(0.367, abs=0.001)  # t = 0.0667 / 0.0577 with two degrees
+    shown = found.tables("A", "B")["metrics"].iloc[0]
+    assert (shown["t"], shown["p"]) == ("+1.15", "0.37")
+    assert found.facts()["differences"][0]["p"] == row.p
+
+
+def test_one_seed_each_is_not_tested(place: Path) -> None:
+    found = compare(*both(place))
+    assert {(row.t, row.p) for row in found.differences} == {(None, None)}
+    assert "p" not in found.tables("A", "B")["metrics"]
+
+
+def test_seeds_of_one_difference_are_tested_without_a_warning(tmp_path: Path) -> None:
+    a, _ = opened(seeded(tmp_path))
+    (row,) = compare(a, a).differences
+    assert np.isnan([row.t, row.p]).all()
 
 
 def test_classes_that_no_model_was_trained_on_are_drawn_as_a_whole(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import ttest_rel
 
 from hgld.errors import InvalidData
 from hgld.report.intervals import Intervals, measure_intervals
-from hgld.report.metrics_table import best_run, metric_rows
+from hgld.report.metrics_table import best_run, metric_rows, metrics_table
 from hgld.report.page import describe_seeds
 
 OPEN, CLOSED = ({"classes": {"queries": 3, "trained_on": n}} for n in (0, 1))
@@ -146,6 +147,21 @@ def test_a_run_is_marked_if_its_paired_difference_is_sure() -> None:
         for given in (chance, sure)
     ]
     assert marks == [[(False,), (False,)], [(True,), (False,)]]
+
+
+def test_runs_of_several_seeds_are_tested_in_pairs_against_the_best() -> None:
+    given = seeded([0.4, 0.5, 0.6], [0.45, 0.35, 0.55])
+    found = measure_intervals(**given)
+    expected = ttest_rel([0.4, 0.5, 0.6], [0.45, 0.35, 0.55]).pvalue
+    assert found.tests == {("B", "AP"): pytest.approx(expected)}
+    rows = metric_rows(given["evaluation"], found)
+    assert metrics_table(["AP"], rows)["AP p"].tolist()[1] == pytest.approx(expected)
+    assert [row.tests for row in rows] == [(None,), (pytest.approx(expected),)]
+
+
+def test_runs_of_one_seed_are_not_tested() -> None:
+    rows = table({"a": [0.5, 0.7], "b": [0.6, 0.5]})
+    assert not measure(rows).tests
 
 
 def test_the_mark_is_shared_by_all_that_may_be_as_good_as_the_best() -> None:
