@@ -2,10 +2,10 @@
 
 ``paper`` has the values in the texts of Ramzi et al. (2024, or 2021 if that gives none), and the
 authors' configuration if neither text has a value; ``suprank_sop`` and ``suprank_inat`` are the two
-sets in the authors' configuration files, which differ from the text. The defaults of the losses are
-those of ``paper``. ``text`` is ``paper`` with each choice of the code as the papers' texts have it:
-relevances compared instead of levels, calibration by pairs, and the blackbox losses without the
-query and without dividing ranks.
+sets in the authors' configuration files, with the choices of their code, which differ from the
+text. The defaults of the losses are those of ``paper``. ``text`` is ``paper`` with each choice of
+the code as the papers' texts have it: relevances compared instead of levels, calibration by pairs,
+and the blackbox losses without the query and without dividing ranks.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,8 @@ class Preset:
         pair_alpha: similarity that positive pairs should reach (Eq. 7).
         pair_beta: similarity that negative pairs should stay below (Eq. 7).
         others: hyper-parameters of the baseline losses, by loss and name.
-        bounds: whether Sup-AP, Sup-H-AP and Sup-NDCG are upper bounds of the exact losses.
+        bounds: whether Sup-AP, Sup-H-AP and Sup-NDCG are upper bounds of the exact losses, ties
+            included.
         sources: source of each value.
     """
 
@@ -141,8 +142,35 @@ PRINTED = {
     "ROADMAP.calibration": "Ramzi et al. 2021, Eq. 7, per query (Eq. 7 in 2024, too)",
     "SupHAP.compare": "Ramzi et al. 2024, Eq. 3 and 5: lower by relevance",
 }
+# The query is among its own positives in all rank losses of the authors' code, and what ranks lower
+# has a coarser shared level.
+AUTHORS: Mapping[str, Mapping[str, Option]] = MappingProxyType(
+    {
+        **OTHERS,
+        **{loss: {"include_self": True} for loss in ("RODNDCG", "SupAP", "SupNDCG", "SupRecall")},
+        **{loss: {"compare": "level", "include_self": True} for loss in ("HAPPIER", "SupHAP")},
+        **{
+            loss: {"calibration": "proxy", "include_self": True}
+            for loss in ("RODRecall", "ROADMAP")
+        },
+        **{
+            loss: {**OTHERS[loss], "include_self": True}
+            for loss in ("BlackBoxAP", "SmoothAP", "SmoothHAP", "SmoothRecall", "SoftBinAP")
+        },
+    }
+)
+CALIBRATED = "the authors' files ROADMAP_pp, ROADRatk_pp; their ROADMAP, ROADRatk have pair-pooled"
 CODE = {
     **TEXT,
+    **{
+        f"{loss}.{name}": {
+            "include_self": "the authors' code: the query is among its own positives",
+            "compare": "the authors' code: images of a coarser shared level rank lower",
+            "calibration": CALIBRATED,
+        }[name]
+        for loss, options in AUTHORS.items()
+        for name in options.keys() - OTHERS.get(loss, {}).keys()
+    },
     "recall_lam": "the authors' configuration files leave it out: halves, 0.5",
     "fine_alpha": "the authors' configuration files keep alpha at 1 and raise lambda to 0.5",
 }
@@ -158,10 +186,14 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             AS_PRINTED,
         ),
         "suprank_sop": Preset(
-            UpperStep(offset=1.44),
-            0.1, 0.5, 1.0, 1.0, 0.05, (1, 2, 4, 8, 16), 1.0, 0.9, 0.6, True,
-            {**CODE, "step.offset": "the authors' files for SOP, CUB, DyML, landmarks: 1.44"},
-            OTHERS,
+            UpperStep(offset=1.44, tie=0.5),
+            0.1, 0.5, 1.0, 1.0, 0.05, (1, 2, 4, 8, 16), 1.0, 0.9, 0.6, False,
+            {
+                **CODE,
+                "step.offset": "the authors' files for SOP, CUB, DyML, landmarks: 1.44",
+                "step.tie": "the authors' code: sigma(0) = 0.5 at a tie, so no bound there",
+            },
+            AUTHORS,
         ),
         "suprank_inat": Preset(
             UpperStep(start=0.0, offset=1.0),
@@ -171,7 +203,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 "step.start": "the authors' files for iNaturalist: 0, no upper bound",
                 "step.offset": "the authors' files for iNaturalist: 1",
             },
-            OTHERS,
+            AUTHORS,
         ),
     }
 )  # fmt: skip

@@ -60,6 +60,23 @@ def test_sup_losses_bound_the_true_loss_ties_included(seed, kind, ties, name) ->
     assert gap.min() >= -ROUNDING
 
 
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), kind=st.sampled_from(sorted(LOSSES)))
+def test_the_authors_losses_bound_the_true_loss_without_ties(seed, kind) -> None:
+    scores, levels = random_pairs(seed, queries=60, gallery=12, ties=False)
+    scores = scores * (0.1 if seed % 2 else 1.0)
+    step = presets.preset("suprank_sop").step
+    gap = LOSSES[kind](scores, levels, step) - true_loss(scores, levels, kind)
+    assert gap.min() >= -ROUNDING
+
+
+@pytest.mark.parametrize("kind", sorted(LOSSES))
+def test_the_authors_losses_are_no_bound_at_a_tie(kind) -> None:
+    scores, levels = torch.tensor([[0.5, 0.5]]).double(), torch.tensor([[3, 0]])
+    found = LOSSES[kind](scores, levels, presets.preset("suprank_sop").step)
+    assert found.item() < true_loss(scores, levels, kind).item() - 0.05
+
+
 @pytest.mark.parametrize("kind", sorted(LOSSES))
 def test_the_inat_preset_is_no_bound(kind) -> None:
     # a negative just above the positive counts sigma(0.001 / 0.01) = 0.52 instead of 1

@@ -362,6 +362,7 @@ def test_a_level_sum_gives_each_level_its_own_labels() -> None:
 def test_every_value_of_a_preset_says_where_it_stands() -> None:
     for preset in presets.PRESETS.values():
         values = {f"step.{name}" for name in ("tau", "rho", "delta", "start", "offset")}
+        values |= {"step.tie"} if preset.step.tie is not None else set()
         values |= set(vars(preset)) - {"step", "sources", "bounds", "others"}
         values |= {f"{loss}.{name}" for loss, found in preset.others.items() for name in found}
         assert set(preset.sources) == values

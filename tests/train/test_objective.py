@@ -58,6 +58,12 @@ def test_a_preset_fills_in_what_is_not_given() -> None:
     assert loss_of("BlackBoxAP", preset="paper").lam == 4.0  # not the weight of a calibration
     assert loss_of("HAPPIER", preset="text").rank.compare == "relevance"
     assert loss_of("BlackBoxAP", preset="text").ranks == "count"
+    for name in ("suprank_sop", "suprank_inat"):
+        loss = loss_of("HAPPIER", preset=name).rank
+        assert loss.compare == "level" and loss.include_self
+        assert loss.step(torch.zeros(1)) == 0.5  # the authors' H-minus(0)
+        assert loss_of("SmoothRecall", preset=name).include_self
+        assert loss_of("ROADMAP", preset=name).calibration == "proxy"
     with pytest.raises(UsageError, match=r"no preset 'sop'; there are paper"):
         loss_of("HAPPIER", preset="sop")
 
