@@ -22,6 +22,7 @@ from typing import Any
 from hgld.config import load_pipeline
 from hgld.figures import LIGHT, Drawing, add_axes, add_legend, open_figure
 from hgld.pipeline.cost import QUERIES
+from hgld.report.metrics_table import inverted_queries
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "pipelines" / "results"
@@ -134,7 +135,7 @@ def result_text(result: dict[str, Any]) -> str:
         name: {metric: f"{100 * model['mean'][metric]:.1f}" for metric in metrics}
         for name, model in models.items()
     }
-    about = f"{_protocol(evaluation['protocol'])} {_provenance(result)}"
+    about = f"{_protocol(evaluation['protocol'])}{_inverted(evaluation)} {_provenance(result)}"
     return f"{_table('%', rows.items())}\n\n{about}\n"
 
 
@@ -409,6 +410,14 @@ def _protocol(protocol: dict[str, Any]) -> str:
         f"{protocol['queries']:,} queries ({protocol['query']}), gallery of "
         f"{protocol['gallery_images']:,} images ({protocol['gallery']})."
     )
+
+
+def _inverted(evaluation: dict[str, Any]) -> str:
+    """For how many queries the order by level has not the highest H-AP; older files do not say."""
+    if not all("inverted" in model for model in evaluation["models"].values()):
+        return ""
+    inverted, queries = inverted_queries(evaluation), evaluation["protocol"]["queries"]
+    return f" H-AP: {inverted:,} of {queries:,} queries are inverted (Eq. 20)." if inverted else ""
 
 
 def _provenance(result: dict[str, Any]) -> str:

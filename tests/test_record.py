@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipelines.record import bench_text, libraries_text
+from pipelines.record import bench_text, libraries_text, result_text
 
 
 def bench(*rows: dict[str, Any], **about: Any) -> dict[str, Any]:
@@ -17,6 +17,27 @@ def bench(*rows: dict[str, Any], **about: Any) -> dict[str, Any]:
         "versions": {"torch": "2.13.0"},
         "rows": [empty | row for row in rows],
     } | about
+
+
+def run_of(**model: Any) -> dict[str, Any]:
+    """A recorded run of a pipeline with one model."""
+    protocol = {"queries": 1494, "gallery_images": 1494, "query": "test", "gallery": "test"}
+    models = {"plain": {"mean": {"H-AP": 0.5}, **model}}
+    return {
+        "pipeline": "pipelines/quickstart.toml",
+        "commit": "abc1234",
+        "date": "2026-01-01",
+        "machine": "2 cores of A",
+        "seconds": {"train": 60.0},
+        "evaluation": {"protocol": protocol, "metrics": ["H-AP"], "models": models},
+    }
+
+
+def test_inverted_queries_are_beside_the_figures_of_a_run() -> None:
+    said = "H-AP: 100 of 1,494 queries are inverted (Eq. 20)."
+    assert said in result_text(run_of(inverted=100))
+    assert "inverted" not in result_text(run_of(inverted=0))
+    assert "inverted" not in result_text(run_of())  # recorded before they were counted
 
 
 AP = {"what": "AP, of ranx", "value": 3.04, "seconds": 0.05}

@@ -363,9 +363,13 @@ class Pace:
     def __init__(self, folder: RunFolder, start: int, steps: int) -> None:
         self.folder, self.steps = folder, steps
         self.told, self.epoch = start, -1
+        # where the last epoch begins, and the steps of one: unknown if resumed in the middle of it
+        self.begun, self.length = (None if start else 0), 0
 
     def tell(self, done: int, epoch: int, images: int) -> None:
         """Report the pace of an epoch, at the first step of the next or the last of the run.
+
+        Minutes an epoch are those of its whole length, as Table 2 of ROADMAP 2021 states them.
 
         Args:
             done: steps done.
@@ -373,6 +377,8 @@ class Pace:
             images: of a step.
         """
         if self.epoch not in (-1, epoch):
+            self.length = self.length if self.begun is None else done - 1 - self.begun
+            self.begun = done - 1
             self._tell(done - 1, images)
         self.epoch = epoch
         if done == self.steps:
@@ -382,13 +388,17 @@ class Pace:
         seconds = self.folder.seconds(self.told, until)
         if seconds["all"] < WORTH_TELLING_S and until < self.steps:
             return
-        speed = images * (until - self.told) / max(seconds["all"], 1e-9)
+        steps = until - self.told
+        speed = images * steps / max(seconds["all"], 1e-9)
         shares = ", ".join(
             f"{part} {100 * seconds[part] / max(seconds['all'], 1e-9):.0f} %"
             for part in ("data", "model", "loss")
         )
+        minutes = ""
+        if self.length and seconds["all"] >= WORTH_TELLING_S:
+            minutes = f"; {seconds['all'] / steps * self.length / 60:.3g} minutes an epoch"
         say(
             f"{self.folder.path.name}: epoch {self.epoch + 1}, step {until} of {self.steps}: "
-            f"{speed:.3g} images/s; of the time {shares}"
+            f"{speed:.3g} images/s; of the time {shares}{minutes}"
         )
         self.told = until

@@ -104,6 +104,15 @@ def test_queries_without_a_value_are_counted(report: Path) -> None:
     assert "AP:landmark: 10" in text(parse(report).xpath("//section")[0])
 
 
+def test_inverted_queries_are_counted_below_the_figures(report: Path, run: MadeRun) -> None:
+    assert [text(one) for one in parse(report).xpath("//p[starts-with(., 'H-AP: for')]")] == [
+        "H-AP: for 7 of 10 queries, so many images share a finer class that each counts less than "
+        "one of a coarser class; the order by class is then not the best one."
+    ]
+    run.evaluation["metrics"] = ["AP:landmark"]  # not by relevance
+    assert not page(run, grid_queries=1).xpath("//p[starts-with(., 'H-AP: for')]")
+
+
 def test_frames_tell_how_much_query_and_image_share(run: MadeRun) -> None:
     # Worst is image 0, of landmark 1; the others come in their own order: its second photo, the
     # other church, the bridge, the lakes. The query itself is not among them.

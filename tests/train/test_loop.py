@@ -235,7 +235,7 @@ def test_the_pace_is_told_at_the_end_of_each_epoch_that_took_a_while(train, monk
     found = [
         re.fullmatch(
             r"run: epoch (\d), step (\d) of 5: (\S+) images/s; of the time data "
-            r"(\d+) %, model (\d+) %, loss (\d+) %",
+            r"(\d+) %, model (\d+) %, loss (\d+) %; (\S+) minutes an epoch",
             line,
         )
         for line in said[1:]
@@ -245,6 +245,9 @@ def test_the_pace_is_told_at_the_end_of_each_epoch_that_took_a_while(train, monk
     lines = [json.loads(line) for line in (run / ".timings.jsonl").read_text().splitlines()]
     first = sum(sum(line[f"{part}_s"] for part in ("data", "model", "loss")) for line in lines[:2])
     assert float(found[0][3]) == pytest.approx(2 * 6 / first, rel=0.01)
+    assert float(found[0][7]) == pytest.approx(first / 60, rel=0.01)
+    last = sum(lines[4][f"{part}_s"] for part in ("data", "model", "loss"))
+    assert float(found[2][7]) == pytest.approx(2 * last / 60, rel=0.01)  # of two steps
 
 
 @pytest.mark.parametrize("workers", [0, 2])
