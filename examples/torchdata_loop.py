@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -23,14 +24,14 @@ def main(folder, steps=6, resume_at=None):
     rows = read_index(folder).query("split == 'train'").reset_index(drop=True)
     torch.manual_seed(0)
     model = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 16))
-    optimizer, criterion, losses = (
-        torch.optim.SGD(model.parameters(), 0.1),
-        HiMulCon(num_levels=3),
-        [],
-    )
+    optimizer, losses = torch.optim.SGD(model.parameters(), 0.1), []
+    criterion = HiMulCon(num_levels=3)
+    joined = dist.is_initialized()
+    process = {"rank": dist.get_rank() if joined else 0}
+    process["world_size"] = dist.get_world_size() if joined else 1
 
     def new_loader():
-        batches = BatchLoader(folder, rows, to_input, BatchOptions(2, 2), seed=0)
+        batches = BatchLoader(folder, rows, to_input, BatchOptions(2, 2), seed=0, **process)
         return StatefulDataLoader(batches, batch_size=None)
 
     loader = new_loader()

@@ -39,13 +39,14 @@ class RetrievalTrainer(Trainer):
 
 def main(folder, steps=6):
     rows = read_index(folder).query("split == 'train'").reset_index(drop=True)
-    loader = BatchLoader(folder, rows, to_input, BatchOptions(2, 2), seed=0)
     torch.manual_seed(0)
     model = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 16))
     arguments = TrainingArguments(
         max_steps=steps, learning_rate=0.1, lr_scheduler_type="constant", optim="sgd",
         max_grad_norm=0.0, save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True,
     )  # fmt: skip
+    process = {"rank": arguments.process_index, "world_size": arguments.world_size}
+    loader = BatchLoader(folder, rows, to_input, BatchOptions(2, 2), seed=0, **process)
     trainer = RetrievalTrainer(loader, model=model, args=arguments)
     trainer.train()
     return trainer.losses

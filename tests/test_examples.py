@@ -1,8 +1,10 @@
 """The scripts of examples/ run on the quickstart's shards and see the same batches."""
 
+import json
 import runpy
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +38,9 @@ def to_input(image: Any) -> torch.Tensor:
     return torch.from_numpy(np.array(image.resize((32, 32)))).permute(2, 0, 1) / 255
 
 
-def loader_of(folder: Path) -> BatchLoader:
+def loader_of(folder: Path, **options: Any) -> BatchLoader:
     rows = read_index(folder).query("split == 'train'").reset_index(drop=True)
-    return BatchLoader(folder, rows, to_input, BatchOptions(2, 2), seed=0)
+    return BatchLoader(folder, rows, to_input, BatchOptions(2, 2), seed=0, **options)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,35 @@ def test_an_example_trains_as_a_plain_loop_does(name, folder, expected) -> None:
     assert found.returncode == 0, found.stderr
     printed = [line.split() for line in found.stdout.splitlines()[-STEPS:]]
     assert [float(loss) for _, loss in printed] == pytest.approx(expected)
+
+
+def test_two_processes_of_an_example_share_the_batches_of_one(folder: Path, tmp_path: Path) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    script = ["tests/example_processes.py", str(folder), str(tmp_path)]
+    ran = subprocess.run([*launch, *script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    one = [rows.tolist() for (*_, rows), _ in zip(loader_of(folder), range(STEPS), strict=False)]
+    for name in ("torchdata_loop", "trainer_loop", "lightning_loop"):
+        halves = [found[name]["BatchLoader"][:STEPS] for found in ranks]
+        assert [left + right for left, right in zip(*halves, strict=True)] == one
+    seen = [
+        {row for rows in found["lightning_loop"]["ImageLoader"] for row in rows} for found in ranks
+    ]
+    assert not seen[0] & seen[1] and len(seen[0] | seen[1]) == len(
+        read_index(folder).query("split == 'train'")
+    )
+    assert ranks[0]["H-AP"] == ranks[1]["H-AP"]
+
+
+def test_processes_without_ranks_are_warned_of(folder: Path, monkeypatch) -> None:
+    for name, value in (("is_initialized", True), ("get_world_size", 2), ("get_rank", 0)):
+        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
+    with pytest.warns(UserWarning, match="each of 2 processes loads all images of each batch"):
+        loader_of(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loader_of(folder, world_size=1)
 
 
 def test_an_example_has_at_most_60_lines() -> None:

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 import pandas as pd
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
@@ -91,7 +92,8 @@ class BatchLoader(IterableDataset[Batch]):
         seed: of the training run.
         reader: "indexed" for both orders, "stream" for the order "shards".
         rank: of this process.
-        world_size: processes that share each global batch.
+        world_size: processes that share each global batch; default: 1, with a warning if
+            torch.distributed has several processes, which would all train on the same images.
         workers: processes that read and decode for this rank; 0: the calling process.
         undecodable_budget: damaged images that this rank tolerates, over all its workers and
             epochs; each is reported once, by a warning outside of a command. It is replaced by
@@ -120,7 +122,7 @@ class BatchLoader(IterableDataset[Batch]):
         seed: int,
         reader: Reader = "indexed",
         rank: int = 0,
-        world_size: int = 1,
+        world_size: int | None = None,
         workers: int = 0,
         undecodable_budget: int = 0,
         damaged: DamagedImages | None = None,
@@ -136,6 +138,14 @@ class BatchLoader(IterableDataset[Batch]):
         self.plan = BatchPlan(
             Samples.of_index(rows), options, seed=seed, manifest_sha256=_hash_manifest(folder)
         )
+        if world_size is None:
+            world_size = 1
+            joined = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+            if joined > 1 and dist.get_rank() == 0:
+                say_or_warn(
+                    f"each of {joined} processes loads all images of each batch; give BatchLoader "
+                    "rank and world_size (world_size=1 if this is meant)"
+                )
         self._part = part_of_rank(self.plan.batch_size, rank, world_size)
         times = reads_per_byte(options, world_size, workers) if reader == "stream" else 1
         if times > 1 and rank == 0:
