@@ -33,8 +33,10 @@ lint: install
 	$(BIN)/mypy
 
 bench: install
+	-$(MAKE) oml
 	$(BIN)/python -m tests.benchmarks
 	$(BIN)/python -m tests.benchmarks --part keys --part hierarchies --out bench-classes.json
+	$(BIN)/python -m tests.benchmarks --part libraries --out bench-libraries.json
 
 # The documentation site, into build/site; a broken link or cross-reference is an error.
 docs: install

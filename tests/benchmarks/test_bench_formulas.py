@@ -1,10 +1,13 @@
 """What kernels are timed against computes the same."""
 
+from importlib.metadata import version
+
 import pytest
 import torch
 
 from hgld.ranking import metrics
 from hgld.ranking.levels import count_levels, look_up, relevance_table, shared_levels
+from tests.benchmarks import __main__ as bench
 from tests.benchmarks.cases import embeddings_of, labels_of
 from tests.benchmarks.formulas import metric_stack, metrics_by_cumsum
 from tests.benchmarks.measures import SUITE, Row, agree
@@ -34,3 +37,10 @@ def test_slow_metrics_and_evaluate_agree() -> None:
 
 def test_a_row_keeps_its_bound_or_says_so() -> None:
     assert Row("x", 2.0, "x", least=1.5).holds and not Row("x", 2.0, "x", most=1.5).holds
+
+
+def test_a_record_names_the_version_of_each_library() -> None:
+    versions: dict[str, str] = bench.report(["webdataset"], [])["versions"]  # type: ignore[assignment]
+    assert {
+        name: version(name) for name in ("torch", "numpy", "webdataset")
+    }.items() <= versions.items()
