@@ -376,6 +376,7 @@ class HierarchicalProxies(nn.Module):
     Sum over levels of w_l times the cross-entropy of cosines over eta with the proxies of that
     level (Yang et al. 2022). They find the coarse classes by clustering the fine proxies; here the
     label paths are given, and a coarse proxy is the mean of the unit proxies of its fine classes.
+    The defaults are not theirs: no published values were at hand.
 
     Args:
         num_classes: C fine classes; labels[:, -1] are 0..C-1.
