@@ -203,8 +203,8 @@ def suspects(
 ) -> None:
     """List images and classes that their embedding contradicts.
 
-    The most suspect come first. Delete the rows of images that are right after all: the others are
-    a list that collect.exclude accepts. Nothing is changed here.
+    The most suspect come first. In the file of --out write drop into the column decision of wrong
+    ones: collect.exclude leaves these out, and only these. Nothing is changed here.
     """
     from hgld.evaluate.neighbours import embed_splits
     from hgld.evaluate.suspects import suspect_tables
@@ -220,7 +220,11 @@ def suspects(
             side.rows, vectors, side.labels, names, neighbours, options.device
         )
     if out is not None:
-        write_sheets({"images": images, "classes": classes}, out)
+        sheets = {
+            title: table.assign(decision="")[["decision", *table.columns]]
+            for title, table in (("images", images), ("classes", classes))
+        }
+        write_sheets(sheets, out)
     if page is not None:
         lead = "The most suspect images, each beside typical photos of both classes."
         write_photo_rows(page, "Suspect labels", lead, _photo_rows(images, rows), photos)

@@ -2,30 +2,45 @@
 
 A model trained on the landmarks of an evaluation set is measured too high. Such overlaps are
 published as lists of images, RGLDv2-clean as the list of those that stay; `hgld evaluations
-duplicates` writes a list of the former kind.
+duplicates` and `hgld labels suspects` write lists of the former kind. A list with a column
+``decision`` leaves out the rows whose decision is "drop".
 """
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import read_csv, read_header
+from hgld.artifacts import ColumnType, read_csv, read_header, row_in_file
 from hgld.config import CollectOptions
 from hgld.errors import InvalidData
 from hgld.tasks import say
 
-__all__ = ["LISTS", "leave_out", "list_column", "report_strange"]
+__all__ = ["DECISION", "LISTS", "leave_out", "list_columns", "report_strange"]
 
 IMAGES = ("image_id", "id", "images")  # the first one present is used
 LISTS = (("exclude", "in"), ("only", "not in"))  # option, and how an image that it drops relates
+DECISION = "decision"
 
 
-def list_column(path: Path, landmarks: bool = False) -> str:
-    """Return the column that names the images of a list, or ``landmark_id`` if there is none.
+def list_columns(path: Path, option: str, landmarks: bool = False) -> dict[str, ColumnType]:
+    """Return the columns to read from a list and their types.
+
+    Args:
+        path: the list.
+        option: "exclude" or "only".
+        landmarks: whether the list may name landmarks.
+
+    Returns:
+        First the column that names the images, or ``landmark_id`` if there is none; then
+        ``decision``, if a list of ``exclude`` has one.
 
     Raises:
-        InvalidData: the file is missing or has no such column.
+        InvalidData: the file is missing, a workbook or without such a column, or a decision is
+            another word.
     """
+    if path.suffix in (".xlsx", ".ods"):
+        raise InvalidData(f"{path}: a workbook; save its first sheet as CSV")
     names = IMAGES + ("landmark_id",) * landmarks
     header = read_header(path, IMAGES)
     column = next((name for name in names if name in header), None)
@@ -34,12 +49,29 @@ def list_column(path: Path, landmarks: bool = False) -> str:
             f"{path}: its columns are {', '.join(header) or 'none'}; expected a list of images "
             f"with one of {', '.join(names)}"
         )
-    return column
+    columns: dict[str, ColumnType] = {column: "int" if column == "landmark_id" else "text"}
+    if option == "exclude" and DECISION in header:
+        _require_decisions(path)
+        columns[DECISION] = "text"
+    return columns
 
 
-def report_strange(path: Path) -> None:
+def _require_decisions(path: Path) -> None:
+    words = read_csv(path, {DECISION: "text"})[DECISION].str.strip().str.lower()
+    wrong = ~words.isin(["", "keep", "drop"])
+    if wrong.any():
+        place = int(wrong.argmax())
+        raise InvalidData(
+            f"{path} row {row_in_file(path, place)}: the decision is {words[place]!r}; expected "
+            "drop (leave the image out), keep or nothing"
+        )
+
+
+def report_strange(path: Path, columns: Collection[str]) -> None:
     """Send a notice of a list that fits no image: it would leave out none, or all, silently."""
-    say(f"{path}: names no training image of this data set; expected the ids of images.parquet")
+    dropped = f" with drop in the column {DECISION}" if DECISION in columns else ""
+    say(f"{path}: names no training image of this data set{dropped}; expected the ids of "
+        "images.parquet")  # fmt: skip
 
 
 def leave_out(rows: pd.DataFrame, options: CollectOptions) -> pd.DataFrame:
@@ -55,12 +87,15 @@ def leave_out(rows: pd.DataFrame, options: CollectOptions) -> pd.DataFrame:
     ids = rows["image_id" if "image_id" in rows else "path"]
     for option, relation in LISTS:
         for path in getattr(options, option):
-            column = list_column(path)
-            listed = read_csv(path, {column: "text"})[column]
+            columns = list_columns(path, option)
+            table, column = read_csv(path, columns), next(iter(columns))
+            if DECISION in columns:
+                table = table[table[DECISION].str.strip().str.lower() == "drop"]
+            listed = table[column]
             listed = listed.str.split().explode() if column == "images" else listed
             trained = rows["split"].isin(["train", "validation"])
             if not ids[trained].isin(listed).any():
-                report_strange(path)
+                report_strange(path, columns)
             drop = (ids.isin(listed) == (option == "exclude")) & (rows["reason"] == "")
             drop &= trained
             rows = rows.assign(

@@ -42,7 +42,7 @@ from hgld.config import CollectOptions, StageContext
 from hgld.credit import CREDITS, UNKNOWN
 from hgld.errors import InvalidData, UsageError
 from hgld.shards.tar import list_stems
-from hgld.sources.exclusion import LISTS, list_column, report_strange
+from hgld.sources.exclusion import DECISION, LISTS, list_columns, report_strange
 from hgld.sources.open_set import describe_counts, split_classes
 from hgld.tasks import say, track
 
@@ -265,15 +265,16 @@ def _exclude(tables: "DuckDBPyConnection", options: CollectOptions) -> None:
     """Give the train rows that a list leaves out their reason."""
     for option, relation in LISTS:
         for path in getattr(options, option):
-            column = list_column(path, landmarks=True)
-            kind: ColumnType = "int" if column == "landmark_id" else "text"
-            key = "landmark_id" if kind == "int" else "image_id"
+            columns = list_columns(path, option, landmarks=True)
+            column = next(iter(columns))
+            key = "landmark_id" if column == "landmark_id" else "image_id"
             cell = f"unnest(string_split_regex(images, '[{BLANKS}]+'))"
             query = f"CREATE TABLE listed AS SELECT {cell if column == 'images' else column} AS key"
-            query_csv(tables, query + " FROM {csv}", path, {column: kind}, numbered=False)
+            where = f" WHERE lower(trim({DECISION})) = 'drop'" if DECISION in columns else ""
+            query_csv(tables, query + " FROM {csv}" + where, path, columns, numbered=False)
             known = f"SELECT 1 FROM rows_train SEMI JOIN listed ON {key} = key LIMIT 1"
             if not tables.execute(known).fetchall():
-                report_strange(path)
+                report_strange(path, columns)
             tables.execute(
                 f"""UPDATE rows_train SET own = 'excluded', detail = $1 WHERE own = '' AND
                 ({key} IN (SELECT key FROM listed)) = {option == "exclude"}""",

@@ -173,7 +173,9 @@ def test_a_label_that_its_photo_contradicts_comes_first(pipeline: Path, capsys) 
     assert hgld("labels", "suspects", pipeline, *words, "--out", out) == 0
     printed = capsys.readouterr().out
     assert printed.splitlines()[1].startswith("tr40") and max(map(len, printed.split("\n"))) <= 80
-    first = pd.read_csv(out).iloc[0]
+    sheet = pd.read_csv(out)
+    first = sheet.iloc[0]
+    assert sheet.columns[0] == "decision" and sheet["decision"].isna().all()
     assert (first["image_id"], first["path"]) == ("tr40", "natural > lake > Place 4")
     assert first["elsewhere"] == "human-made > bridge > Place 3"
     classes = pd.read_csv(out.with_name("suspects-classes.csv"))

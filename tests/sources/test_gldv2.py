@@ -335,6 +335,11 @@ def test_tars_without_members_change_no_image(context: StageContext) -> None:
     [
         ("exclude", "landmark_id\n5\n", "in list.csv"),
         ("exclude", "image_id,cosine\n0000000000000001,0.9\n00000000000000a2,1\n", "in list.csv"),
+        (
+            "exclude",
+            "decision,image_id\nDrop ,0000000000000001\n,0000000000000002\ndrop,00000000000000a2\n",
+            "in list.csv",
+        ),
         ("only", "landmark_id,images\n7,00000000000000a3 00000000000000a4\n", "not in list.csv"),
     ],
 )

@@ -600,6 +600,27 @@ def test_a_list_of_no_training_photo_is_reported(tmp_path: Path) -> None:
     assert "list.csv: names no training image of this data set" in said[0]
 
 
+def test_a_sheet_with_decisions_leaves_out_what_a_person_drops(tmp_path: Path) -> None:
+    folder, sheet, said = write_sop(tmp_path), tmp_path / "suspects.csv", []
+    first, second = sorted(collected(of("sop", folder))[1].query("split == 'train'")["image_id"])[
+        :2
+    ]
+
+    def dropped(decision: str) -> list[str]:
+        sheet.write_text(f"decision,image_id\n{decision},{first}\n,{second}\n")
+        with watched_by(None, said.append):
+            return list(collected(of("sop", folder), exclude=[str(sheet)])[3]["image_id"])
+
+    assert dropped("") == [] and "no training image of this data set with drop in" in said[0]
+    assert dropped("Drop") == [first]
+    with pytest.raises(
+        InvalidData, match=r"suspects\.csv row 2: the decision is 'wrong'; expected dr"
+    ):
+        dropped("wrong")
+    with pytest.raises(InvalidData, match="s.xlsx: a workbook; save its first sheet as CSV"):
+        collected(of("sop", folder), exclude=[str(tmp_path / "s.xlsx")])
+
+
 def test_objects_of_ilias_search_their_photos_among_distractors(tmp_path: Path) -> None:
     context = of("ilias", write_ilias(tmp_path))
     assert splits_of(context) == {"index": [0, 52, 225, 999, 1_000_000], "test": [0, 52, 225, 999]}
