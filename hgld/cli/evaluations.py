@@ -326,13 +326,13 @@ def revisited(
     anything but data is refused, since it could run any code.
 
     GLDv2 contains landmarks of both sets: a warning says so, unless --trained-on names a training
-    set from which lists (collect.only, collect.exclude) left images out.
+    set that was reduced to a list of images without them (collect.only).
     """
     from hgld.evaluate.given import read_given
-    from hgld.evaluate.revisited import Answers, overlap_warning, score_revisited
+    from hgld.evaluate.revisited import Answers, describe_overlap, score_revisited
 
-    if warning := overlap_warning(trained_on):
-        typer.echo(f"warning: {warning}", err=True)
+    if line := describe_overlap(trained_on):
+        typer.echo(line, err=True)
     found = score_revisited(read_given(query), read_given(gallery), Answers.read(answers))
     if as_json:
         print_json({n: {"mAP": s.mean, "mP": s.precision} for n, s in found.items()})
@@ -417,6 +417,15 @@ def duplicates(
     cosine: Annotated[
         float, typer.Option("--cosine", min=-1, max=1, help="Least similarity of a pair.")
     ] = 0.95,
+    between: Annotated[
+        str,
+        typer.Option(
+            "--between", metavar="A,B", help="Compare the images of these splits instead."
+        ),
+    ] = "",
+    count: Annotated[
+        int, typer.Option("--count", min=1, help="Pairs of each image at most, the nearest.")
+    ] = 10,
     model: Model = "",
     rows: Annotated[int, typer.Option("--rows", min=0, help="Pairs to show.")] = 20,
     out: Annotated[Path | None, out_option("Write all pairs: .csv or .xlsx.")] = None,
@@ -427,17 +436,22 @@ def duplicates(
 ) -> None:
     """List training images that almost equal evaluation images.
 
-    Each image of the other splits is compared with all images of train and validation; its nearest
-    10 at most are listed. Nothing is dropped: the list is one that collect.exclude accepts.
+    Each image of the other splits is compared with all images of train and validation, or each
+    image of B with those of A (--between index,test; train,train compares within a split). Nothing
+    is dropped: the list is one that collect.exclude accepts.
     """
+    from hgld.errors import UsageError
     from hgld.evaluate.neighbours import embed_splits, find_duplicates
     from hgld.report.photo_rows import PhotoRow, write_photo_rows
 
     workspace = open_workspace(pipeline, settings, work)
     options, shards = workspace.pipeline.evaluate, workspace.path("shards")
+    pair = [name.strip() for name in between.split(",")] if between else []
+    if between and len(pair) != 2:
+        raise UsageError(f"--between {between}: expected two splits, as in index,test")
     with progress("duplicates"):
-        splits = embed_splits(workspace.work, shards, model, options)
-        found = find_duplicates(splits, cosine, device=options.device)
+        splits = embed_splits(workspace.work, shards, model, options, sorted(set(pair)))
+        found = find_duplicates(splits, cosine, count, options.device, pair)
     if out is not None:
         write_sheets({"duplicates": found}, out)
     shown = found.head(rows).to_dict("records")
@@ -446,7 +460,11 @@ def duplicates(
             PhotoRow(
                 f"cosine {row['cosine']:.4f}",
                 [
-                    (f"trained on: {row['split']}", row["split"], row["image_id"]),
+                    (
+                        row["split"] if pair else f"trained on: {row['split']}",
+                        row["split"],
+                        row["image_id"],
+                    ),
                     (row["evaluated_split"], row["evaluated_split"], row["evaluated_id"]),
                 ],
             )
@@ -460,7 +478,8 @@ def duplicates(
     for row in shown:
         evaluated = f"{row['evaluated_split']}/{row['evaluated_id']}"
         typer.echo(f"{row['cosine']:.4f}  {evaluated}  =  {row['split']}/{row['image_id']}")
-    images = count_text(found["evaluated_id"].nunique(), "evaluation image", "evaluation images")
+    kind = f"{pair[1]} image" if pair else "evaluation image"
+    images = count_text(found["evaluated_id"].nunique(), kind)
     typer.echo(f"{count_text(len(found), 'pair', 'pairs')} of {images}, cosine {cosine:g} or more")
 
 

@@ -103,6 +103,7 @@ def find_duplicates(
     cosine: float,
     count: int = 10,
     device: str = "auto",
+    between: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Pair the images of evaluation splits with the training images that are almost equal.
 
@@ -111,6 +112,8 @@ def find_duplicates(
         cosine: least similarity of a pair.
         count: training images at most for each evaluated one, the nearest.
         device: that ranks.
+        between: two splits in the place of training and evaluation; twice the same split gives its
+            pairs, each once.
 
     Returns:
         image_id, split and landmark_id of the training image; evaluated_id, evaluated_split and
@@ -119,8 +122,8 @@ def find_duplicates(
     Raises:
         UsageError: training images or evaluation images are missing.
     """
-    trained = [part for name, part in splits.items() if name in TRAINED]
-    others = {name: part for name, part in splits.items() if name not in TRAINED}
+    sides = [between[:1], between[1:]] if between else [TRAINED, set(splits).difference(TRAINED)]
+    trained, others = ([part for name, part in splits.items() if name in side] for side in sides)
     if not trained or not others:
         raise UsageError(
             f"the shards have {', '.join(splits)}; expected training images (train) and images to "
@@ -128,7 +131,8 @@ def find_duplicates(
         )
     rows = pd.concat([side.rows for side, _ in trained], ignore_index=True)
     gallery = MappedVectors(tuple(p for _, v in trained for p in v.pieces))
-    pairs = list(_pairs(others, gallery, cosine, count, device))
+    within = len(set(between)) == 1
+    pairs = list(_pairs(others, gallery, cosine, count, device, within))
     columns = ["image_id", "split", "landmark_id"]
     found = rows[columns].iloc[np.concatenate([near for near, _, _ in pairs])]
     evaluated = pd.concat([other for _, other, _ in pairs])[columns]
@@ -146,15 +150,22 @@ def find_duplicates(
 
 
 def _pairs(
-    others: dict[str, tuple[Side, MappedVectors]],
+    others: Sequence[tuple[Side, MappedVectors]],
     gallery: MappedVectors,
     cosine: float,
     count: int,
     device: str,
+    within: bool,
 ) -> Iterator[tuple[np.ndarray, pd.DataFrame, np.ndarray]]:
     """Yield for each split the training rows, the rows of the evaluated images, the cosines."""
-    for side, vectors in others.values():
-        rows, cosines = nearest(vectors, gallery, count, device)
+    for side, vectors in others:
+        rows, cosines = nearest(vectors, gallery, count + within, device)
         # rounded, since that of two equal images may be just below 1
         query, rank = np.nonzero(cosines.round(5) >= cosine)
-        yield rows[query, rank], side.rows.iloc[query], cosines[query, rank]
+        near, values = rows[query, rank], cosines[query, rank]
+        if within:  # each image finds itself, and each pair may be found from both sides
+            ends = np.sort(np.stack([near, query], axis=1), axis=1)
+            _, first = np.unique(ends, axis=0, return_index=True)
+            first = first[ends[first, 0] < ends[first, 1]]
+            near, query, values = ends[first, 0], ends[first, 1], values[first]
+        yield near, side.rows.iloc[query], values

@@ -30,12 +30,13 @@ from hgld.config import default_work
 from hgld.errors import InvalidData, MissingInput
 from hgld.evaluate.given import Given, require_same_dim, unit_rows
 from hgld.shards.read import BOX
+from hgld.words import count_text
 
 __all__ = [
     "PROTOCOLS",
     "Answers",
     "RevisitedScore",
-    "overlap_warning",
+    "describe_overlap",
     "ranks_of",
     "revisited_ap",
     "score_revisited",
@@ -181,21 +182,22 @@ def score_revisited(
     return {name: _summarise(found, ks) for name, found in ranks.items()}
 
 
-def overlap_warning(trained_on: Path | None) -> str:
-    """Return a warning if the training images may show the landmarks of the queries.
+def describe_overlap(trained_on: Path | None) -> str:
+    """Report whether the training images may show the landmarks of the queries.
 
     Args:
         trained_on: work folder or pipeline file of the training set; None: it is not known.
 
     Returns:
-        One line; empty if lists of ``collect.exclude`` or ``collect.only`` left images out, or the
-        classes are not landmarks of Wikimedia Commons.
+        One line: a note of the images that a list of those that stay (``collect.only``) left out,
+        else a warning, with those that lists of ``collect.exclude`` left out: whether these were
+        all is not known. Empty if the classes are not landmarks of Wikimedia Commons.
 
     Raises:
         MissingInput: the place has no collected images.
     """
     if trained_on is None:
-        return f"{OVERLAP}; --trained-on PIPELINE checks whether they were left out"
+        return f"warning: {OVERLAP}; --trained-on PIPELINE checks whether they were left out"
     folder = default_work(trained_on) if trained_on.suffix == ".toml" else trained_on
     landmarks, dropped = (declared_table(name) for name in ("landmarks", "images_dropped"))
     for table in (landmarks, dropped):
@@ -203,9 +205,13 @@ def overlap_warning(trained_on: Path | None) -> str:
             raise MissingInput(f"{folder / table.file}: missing; run `hgld collect PIPELINE` first")
     if (landmarks.read(folder / landmarks.file)["commons_url"] == "").all():
         return ""
-    if (dropped.read(folder / dropped.file)["reason"] == "excluded").any():
-        return ""
-    return f"{trained_on}: no list left training images out, and {OVERLAP}; set collect.only"
+    rows = dropped.read(folder / dropped.file)
+    counts = rows.loc[rows["reason"] == "excluded", "detail"].value_counts(sort=False)
+    left_out = [f"{count_text(n, 'image')} {detail}" for detail, n in counts.sort_index().items()]
+    lists = f"lists left out {', '.join(left_out)}" if left_out else "no list left images out"
+    if any(detail.startswith("not in ") for detail in counts.index):
+        return f"note: {trained_on}: {lists}"
+    return f"warning: {trained_on}: {lists}, and {OVERLAP}; set collect.only to RGLDv2-clean.csv"
 
 
 def ranks_of(scores: np.ndarray, relevant: np.ndarray, junk: np.ndarray) -> np.ndarray:

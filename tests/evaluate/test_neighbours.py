@@ -167,6 +167,29 @@ def test_a_training_photo_that_is_also_evaluated_is_listed(pipeline: Path, capsy
     assert page.read_text().count("<figure>") == 2
 
 
+def test_any_two_splits_are_compared_and_a_split_with_itself(pipeline: Path, capsys) -> None:
+    def pairs(*words: object) -> list[list[str]]:
+        work = ("--work", pipeline.parent / "work", "--json")
+        assert hgld("evaluations", "duplicates", pipeline, *work, *words) == 0
+        keys = ("split", "image_id", "evaluated_split", "evaluated_id")
+        return [[row[key] for key in keys] for row in json.loads(capsys.readouterr().out)]
+
+    equal = pairs("--between", "train,train", "--cosine", 0.99999)
+    assert ["train", "tr31", "train", "tr40"] in equal and len(equal) <= 2
+    near = pairs("--between", "train,test", "--cosine", -1, "--count", 2)
+    queries = [row[3] for row in near]
+    assert {row[0] for row in near} == {"train"} and {row[2] for row in near} == {"test"}
+    assert ["train", "tr11", "test", "te10"] in near
+    assert [queries.count(image) for image in sorted(set(queries))] == [2] * len(set(queries))
+    assert len(pairs("--between", "train, train", "--cosine", -1, "--count", 99)) == 16 * 15 / 2
+
+
+def test_splits_to_compare_are_two(pipeline: Path, capsys) -> None:
+    words = ("--work", pipeline.parent / "work", "--between", "train")
+    assert hgld("evaluations", "duplicates", pipeline, *words) == 2
+    assert "--between train: expected two splits, as in index,test" in capsys.readouterr().err
+
+
 def test_a_label_that_its_photo_contradicts_comes_first(pipeline: Path, capsys) -> None:
     out, page = pipeline.parent / "suspects.csv", pipeline.parent / "suspects.html"
     words = ("--work", pipeline.parent / "work", "--neighbours", 3, "--rows", 1, "--page", page)

@@ -16,7 +16,7 @@ from hgld.errors import InvalidData, MissingInput
 from hgld.evaluate.given import Given
 from hgld.evaluate.revisited import (
     Answers,
-    overlap_warning,
+    describe_overlap,
     ranks_of,
     revisited_ap,
     score_revisited,
@@ -188,26 +188,36 @@ def test_another_number_of_images_is_refused(tmp_path: Path) -> None:
         score_revisited(QUERY, GALLERY, answers)
 
 
+URL = "http://commons.wikimedia.org/wiki/Category:X"
+
+
 @pytest.mark.parametrize(
-    ("commons_url", "reason", "says"),
+    ("commons_url", "dropped", "says"),
     [
-        ("http://commons.wikimedia.org/wiki/Category:X", "not clean", "no list left training im"),
-        ("http://commons.wikimedia.org/wiki/Category:X", "excluded", ""),
-        ("", "not clean", ""),
+        (URL, [("not clean", "")], "warning: {}: no list left images out, and GLDv2"),
+        (URL, [("excluded", "in b.csv")] * 2 + [("excluded", "in a.csv")],
+         "warning: {}: lists left out 1 image in a.csv, 2 images in b.csv, and GLDv2"),
+        (URL, [("excluded", "in b.csv"), ("excluded", "not in RGLDv2-clean.csv")],
+         "note: {}: lists left out 1 image in b.csv, 1 image not in RGLDv2-clean.csv"),
+        ("", [("not clean", "")], ""),
     ],
-)
-def test_a_training_set_that_no_list_filtered_gives_a_warning(
-    commons_url: str, reason: str, says: str, tmp_path: Path
+)  # fmt: skip
+def test_a_training_set_that_no_list_of_those_that_stay_reduced_gives_a_warning(
+    commons_url: str, dropped: list[tuple[str, str]], says: str, tmp_path: Path
 ) -> None:
     landmark = {"split": "train", "landmark_id": 1, "name": "x", "commons_url": commons_url}
-    dropped = {"split": "train", "image_id": "a", "reason": reason, "detail": ""}
-    for name, row in (("landmarks", landmark), ("images_dropped", dropped)):
-        table = declared_table(name)
-        table.write(pd.DataFrame([row]), tmp_path / table.file)
-    assert (says in overlap_warning(tmp_path)) if says else overlap_warning(tmp_path) == ""
+    rows = [
+        {"split": "train", "image_id": f"i{n}", "reason": reason, "detail": detail}
+        for n, (reason, detail) in enumerate(dropped)
+    ]
+    for name, table in (("landmarks", [landmark]), ("images_dropped", rows)):
+        declared = declared_table(name)
+        declared.write(pd.DataFrame(table), tmp_path / declared.file)
+    found = describe_overlap(tmp_path)
+    assert found.startswith(says.format(tmp_path)) and (bool(says) or not found)
 
 
 def test_an_unknown_training_set_gives_a_warning_and_a_wrong_place_an_error(tmp_path: Path) -> None:
-    assert "--trained-on" in overlap_warning(None)
+    assert "--trained-on" in describe_overlap(None)
     with pytest.raises(MissingInput, match=r"landmarks\.csv: missing"):
-        overlap_warning(tmp_path)
+        describe_overlap(tmp_path)

@@ -617,7 +617,7 @@ def test_a_sheet_with_decisions_leaves_out_what_a_person_drops(tmp_path: Path) -
         InvalidData, match=r"suspects\.csv row 2: the decision is 'wrong'; expected dr"
     ):
         dropped("wrong")
-    with pytest.raises(InvalidData, match="s.xlsx: a workbook; save its first sheet as CSV"):
+    with pytest.raises(InvalidData, match=r"s\.xlsx: a workbook; save its first sheet as CSV"):
         collected(of("sop", folder), exclude=[str(tmp_path / "s.xlsx")])
 
 
