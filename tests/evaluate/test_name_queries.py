@@ -1,6 +1,7 @@
 """Class names that search for photos: with a small CLIP, a network of a file, given vectors."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from hgld.shards.read import read_image
 from hgld.tasks import watched_by
 from tests.made_clip import save_clip
 from tests.made_shards import PLACES, make_context, make_shards
+from tests.ranking import ranking_oracles as oracle
 
 METRICS = ("H-AP", "AP:kind", "AP:supercategory", "CPCC")
 HIERARCHY = pd.DataFrame(
@@ -123,6 +125,36 @@ def test_names_of_a_level_find_photos_by_the_mean_of_the_prompts(
     assert report["protocol"]["names"] == {"level": "supercategory", "prompts": list(prompts)}
     assert report["protocol"]["unmatched"] == {"queries": 0, "classes": 0}
     assert "CPCC" in report["models"]["m"]["mean"]
+
+
+@pytest.mark.parametrize("level", ["supercategory", None])
+def test_names_have_metrics_of_distances_and_votes(work: Path, tmp_path: Path, level) -> None:
+    (tmp_path / "net.py").write_text(NETWORK)
+    names = ("MS", "AHD@4", "HOPS", "hF@4", "HC@3")
+    wanted = {"name_level": level, "metrics": names}
+    report, values = measure(work, f"python:{tmp_path}/net.py:build", **wanted)
+    write_tables(work, report, values)
+    made = open_embedded(open_measured(str(work)))
+    query, gallery = (np.asarray(made.vectors[s.split]) for s in (made.query, made.gallery))
+    sides = [torch.from_numpy(side.labels) for side in (made.query, made.gallery)]
+    found = {name: dict.fromkeys(made.query.image_ids, math.nan) for name in names}
+    for row in values.to_dict("records"):
+        found[row["metric"]][row["image_id"]] = row["value"]
+    for i, one in enumerate(made.query.image_ids):
+        scores, levels = query[i] @ gallery.T, grades.shared_levels(*sides)[i].numpy()
+        order = sorted(range(len(scores)), key=lambda j, s=scores, x=levels: (-s[j], x[j]))
+        ranked, first = levels[order].tolist(), sides[1][order[:3]].tolist()
+        paths = oracle.of_paths(ranked, 3, 4)
+        expected = {
+            "MS": 1 - ranked[0] / 3 if 3 in ranked and ranked[0] < 3 else math.nan,
+            "AHD@4": paths["ahd_at_4"], "hF@4": paths["hf_at_4"],
+            "HOPS": oracle.hops_of(ranked),
+            "HC@3": oracle.votes_of(first, sides[0][i].tolist())[0],
+        }  # fmt: skip
+        for name, value in expected.items():
+            assert found[name][one] == pytest.approx(value, abs=1e-12, nan_ok=True), name
+    has_own = level is None  # a name above the finest level has no image at distance 0
+    assert (report["models"]["m"]["skipped"]["MS"] < len(sides[0])) == has_own
 
 
 def test_the_finest_classes_are_called_as_landmarks_are_and_those_without_a_name_are_counted(

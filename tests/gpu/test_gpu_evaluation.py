@@ -24,6 +24,7 @@ from tests.ranking.ranking_oracles import (
     ap_of,
     asi_of,
     h_ap_of,
+    hops_of,
     ndcg_of,
     of_paths,
     ranking_of,
@@ -38,7 +39,7 @@ pytestmark = [
 ]
 NAMES = [
     "H-AP", "NDCG", "ASI", "AP:1", "AP:3", "mAP@R:2", "mAP@5:1", "R@1:2", "R@3", "TR@4:1", "AHD@4",
-    "hF@4",
+    "hF@4", "hP@4", "hR@4", "MS", "HOPS", "P@4:2", "mMP@5",
 ]  # fmt: skip
 
 
@@ -50,7 +51,11 @@ def by_hand(name, ranked):
         return h_ap_of(ranked, dict(zip(ranked, rel_of(ranked, 3), strict=True)))
     if name in ("NDCG", "ASI"):
         return ndcg_of(ranked) if name == "NDCG" else asi_of(ranked)
-    if parse(name).metric in ("AHD", "hF"):
+    if name == "HOPS":
+        return hops_of(ranked)
+    if name == "MS":
+        return 1 - ranked[0] / 3 if 3 in ranked and ranked[0] < 3 else math.nan
+    if parse(name).metric in ("AHD", "hF", "hP", "hR"):
         found = of_paths(ranked, 3, k) if any(ranked) else {}
         return found.get(f"{parse(name).metric.lower()}_at_{k}", math.nan)
     if parse(name).metric in ("AP", "mAP"):
@@ -59,6 +64,9 @@ def by_hand(name, ranked):
         return math.nan
     if parse(name).metric == "TR":
         return sum(hits[:k]) / min(k, sum(hits))
+    if parse(name).metric in ("mMP", "P"):
+        cut = k if parse(name).metric == "P" else min(k, sum(hits))
+        return sum(hits[:cut]) / cut
     return float(any(hits[:k]))
 
 

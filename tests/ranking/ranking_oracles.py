@@ -131,6 +131,40 @@ def of_paths(ranked, num_levels, cut):
     }
 
 
+def of_path_sets(ranked, query, cut):
+    """hP, hR and hF of the label paths of a ranked gallery, by sets of labels."""
+
+    def nodes(path):
+        return {tuple(path[: depth + 1]) for depth in range(len(path))}
+
+    of_query = nodes(query)
+    first, every = (sum(len(nodes(p) & of_query) for p in part) for part in (ranked[:cut], ranked))
+    precision = first / sum(len(nodes(path)) for path in ranked[:cut])
+    recall = first / every
+    return precision, recall, 2 * precision * recall / (precision + recall) if first else 0.0
+
+
+def hi_mul_con_of_authors(cosines, paths, temperature, constraint):
+    """Loss of each level in the algorithm of Zhang et al.'s code, finest first.
+
+    After each level the first image of each of its classes remains for the coarser ones.
+    """
+    remaining, found = list(range(len(paths))), []
+    for level in range(len(paths[0]), 0, -1):
+        means = []
+        for i in remaining:
+            others = [j for j in remaining if j != i]
+            total = sum(math.exp(cosines[i][j] / temperature) for j in others)
+            own = [j for j in others if paths[j][:level] == paths[i][:level]]
+            shares = [math.exp(cosines[i][j] / temperature) / total for j in own]
+            means.append(-sum(map(math.log, shares)) / len(shares))
+        mean = sum(means) / len(means)
+        found.append(max([mean, *found]) if constraint else mean)
+        first = {tuple(paths[i][:level]): i for i in reversed(remaining)}
+        remaining = sorted(first.values())
+    return found
+
+
 def hops_of(ranked, cut=None):
     """HOPS of a ranked list of levels, rank by rank."""
     order = sorted(set(ranked), reverse=True)

@@ -4,7 +4,9 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from scipy.stats import pearsonr
+from sklearn.metrics import average_precision_score
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
@@ -92,6 +94,34 @@ def test_every_metric_is_its_loop(seed, ties) -> None:
         assert set(expected) == set(found)
         for name, value in expected.items():
             assert found[name][i].item() == pytest.approx(value, abs=1e-12, nan_ok=True), name
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("k", [1, 4, 30])
+def test_ap_at_k_is_that_of_scikit_learn_by_the_positives_that_are_found(seed, k) -> None:
+    scores, levels = oracle.random_pairs(seed)
+    found = metrics.ap_at_k(scores, levels, 2, k)
+    for i, (s, x) in enumerate(oracle.rows(scores, levels)):
+        first = [j for j in (-s).argsort() if x[j] >= 0][:k]
+        right = x[first] >= 2
+        precision = average_precision_score(right, s[first]) if right.any() else 0.0
+        positives = int((x >= 2).sum())
+        expected = precision * right.sum() / min(k, positives) if positives else math.nan
+        assert found[i].item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+@pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
+@pytest.mark.parametrize("k", [1, 5, 15])
+def test_overlap_of_paths_is_that_of_sets_of_labels(k) -> None:
+    make = torch.Generator().manual_seed(k)
+    labels = torch.randint(0, 2, (20, L), generator=make)  # ids start at 0 below each parent
+    vectors = torch.randn(20, 6, generator=make, dtype=torch.float64)
+    names = [f"hP@{k}", f"hR@{k}", f"hF@{k}"]
+    found = metrics.evaluate(vectors[:5], labels[:5], vectors[5:], labels[5:], names).per_query
+    order = (vectors[:5] @ vectors[5:].T).argsort(1, descending=True)
+    for i, row in enumerate(order):
+        expected = oracle.of_path_sets(labels[5:][row].tolist(), labels[i].tolist(), k)
+        assert [found[name][i].item() for name in names] == pytest.approx(expected, abs=1e-12)
 
 
 def test_ties_rank_the_less_relevant_first() -> None:
@@ -253,6 +283,23 @@ def test_cpcc_of_many_classes_is_found_in_blocks(monkeypatch) -> None:
     whole = metrics.cpcc(vectors, labels)
     monkeypatch.setattr(structure, "ROWS", 7)
     assert metrics.cpcc(vectors, labels) == pytest.approx(whole, abs=1e-12)
+
+
+def test_cpcc_is_that_of_its_authors_code() -> None:
+    """Pairs of class means by pdist, and 2, 4 or 6 edges between classes of three levels."""
+    make = torch.Generator().manual_seed(1)
+    paths = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3], [1, 3, 4], [1, 3, 5]])
+    numbers = torch.randint(0, 6, (40,), generator=make)
+    vectors = torch.randn(40, 4, generator=make, dtype=torch.float64)
+    means = torch.stack([vectors[numbers == number].mean(0) for number in range(6)])
+    edges = [
+        2 if paths[i, 1] == paths[j, 1] else 4 if paths[i, 0] == paths[j, 0] else 6
+        for i in range(6)
+        for j in range(i + 1, 6)
+    ]
+    both = torch.stack([F.pdist(means), torch.tensor(edges).double()])
+    expected = torch.corrcoef(both)[0, 1].item()
+    assert metrics.cpcc(vectors, paths[numbers]) == pytest.approx(expected, abs=1e-12)
 
 
 def test_votes_are_counted_level_by_level_and_the_nearest_settles_ties() -> None:

@@ -1,6 +1,7 @@
 """Losses of embeddings and labels: mean of the functions over the batch's own scores."""
 
 import copy
+import math
 import pickle
 from itertools import combinations
 
@@ -147,6 +148,21 @@ def test_csl_by_hand() -> None:
     log = torch.tensor([2.0, 3.0]).log()
     expected = F.softplus(log - 2.0 + 2.0 * torch.tensor([0.5, 0.25])).sum()
     torch.testing.assert_close(found, expected)
+
+
+def test_csl_is_its_loop() -> None:
+    paths = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 0, 3], [1, 1, 4], [1, 1, 5]])
+    torch.manual_seed(0)
+    module = losses.CSL(6, 5, paths, margins=(0.45, 0.35, 0.25), scale=4.0).double()
+    embeddings, classes = torch.randn(9, 5, dtype=torch.float64), torch.arange(9) * 5 % 6
+    cosines = F.normalize(embeddings, dim=1) @ F.normalize(module.proxies, dim=1).T
+    total = 0.0
+    for row, own in zip(cosines.tolist(), classes.tolist(), strict=True):
+        for level, margin in enumerate((0.45, 0.35, 0.25)):
+            outside = [z for z in range(6) if (paths[z] != paths[own])[: level + 1].any()]
+            terms = [math.exp(4.0 * (row[z] - row[own] + margin)) for z in outside]
+            total += math.log(1.0 + sum(terms)) / 9
+    assert module(embeddings, paths[classes]).item() == pytest.approx(total, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if not name.startswith("BlackBox")])

@@ -17,6 +17,7 @@ from hgld.errors import ShapeError, UsageError
 from hgld.ranking import baselines, losses, presets
 from hgld.ranking.memory import MemoryBank
 from hgld.ranking.multistage import backward_in_parts
+from tests.ranking.ranking_oracles import hi_mul_con_of_authors
 
 LABELS = torch.tensor([[0, 0], [0, 0], [0, 1], [0, 1], [1, 2], [1, 2], [1, 3], [1, 3]])
 
@@ -232,6 +233,17 @@ def test_proxy_nca_is_the_librarys() -> None:
     torch.testing.assert_close(own(batch, LABELS), other(batch, LABELS[:, 1]))
 
 
+def test_proxy_nca_is_its_loop() -> None:
+    torch.manual_seed(0)
+    loss = baselines.ProxyNCA(4, 5).double()
+    unit, proxies = F.normalize(images(), dim=1), F.normalize(loss.proxies.detach(), dim=1)
+    total = 0.0
+    for vector, own in zip(unit, LABELS[:, 1].tolist(), strict=True):
+        shares = [math.exp(-9.0 * float((vector - proxy).square().sum())) for proxy in proxies]
+        total -= math.log(shares[own] / sum(shares))
+    assert loss(images(), LABELS).item() == pytest.approx(total / 8, abs=1e-9)
+
+
 def test_triplets_by_hand() -> None:
     # anchor e0 and its positive at 60 degrees (cos 0.5); negative e1 at 30 degrees from that one
     half = torch.tensor([[1.0, 0.0], [0.5, 0.75**0.5], [0.0, 1.0]])
@@ -260,6 +272,25 @@ def test_mined_triplets_are_those_of_a_loop(mining: str) -> None:
 def test_fast_ap_is_zero_for_perfect_embeddings() -> None:
     labels = torch.tensor([[0], [0], [1], [1]])
     assert baselines.FastAP()(torch.eye(2)[[0, 0, 1, 1]], labels).item() == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("bins", [4, 10])
+def test_fast_ap_is_its_loop_over_histograms(bins) -> None:
+    unit, classes = F.normalize(images(), dim=1).tolist(), [0, 0, 0, 1, 1, 2, 2, 3]
+    width, losses_of = 4.0 / bins, []
+    for i in range(7):  # the last image has no positive
+        near, every, total, positives = 0.0, 0.0, 0.0, classes.count(classes[i]) - 1
+        for edge in range(bins + 1):
+            in_bin = {True: 0.0, False: 0.0}
+            for j in set(range(8)) - {i}:
+                squared = sum((a - b) ** 2 for a, b in zip(unit[i], unit[j], strict=True))
+                share = max(0.0, 1.0 - abs(squared - edge * width) / width)
+                in_bin[classes[i] == classes[j]] += share
+            near, every = near + in_bin[True], every + in_bin[True] + in_bin[False]
+            total += in_bin[True] * near / every if in_bin[True] else 0.0
+        losses_of.append(1.0 - total / positives)
+    found = baselines.FastAP(bins)(images(), torch.tensor(classes)[:, None])
+    assert found.item() == pytest.approx(sum(losses_of) / 7, abs=1e-12)
 
 
 def test_sup_con_is_the_librarys_but_also_learns_from_a_batch_of_one_class() -> None:
@@ -291,6 +322,24 @@ def test_hi_mul_con_is_its_loop(constraint) -> None:
         worst = max(pair(i, p) for i, of in pairs.items() for p in of)
     found = losses.HiMulCon(2, weights, t, constraint)(images(), LABELS)
     assert found.item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_hi_mul_con_differs_from_its_authors_code_as_its_docstring_says() -> None:
+    unit, t, first = F.normalize(images(), dim=1), 0.3, [0, 2, 4, 6]
+    given = (unit @ unit.T).tolist(), LABELS.tolist(), t
+    fine, coarse = hi_mul_con_of_authors(*given, constraint=False)
+
+    def of_level(level, rows, constraint=False):
+        weights = (1.0, 0.0) if level == 1 else (0.0, 1.0)
+        return 2 * losses.HiMulCon(2, weights, t, constraint)(images()[rows], LABELS[rows]).item()
+
+    assert losses.HiMulCon(2).weights == pytest.approx((2**0.5, 2.0))
+    assert of_level(2, range(8)) == pytest.approx(fine, abs=1e-12)
+    assert of_level(1, first) == pytest.approx(coarse, abs=1e-12)  # one image of a class
+    assert of_level(1, range(8)) != pytest.approx(coarse, abs=0.1)
+    bounded = hi_mul_con_of_authors(*given, constraint=True)
+    assert bounded == [fine, max(fine, coarse)]  # by means, not by pairs
+    assert of_level(1, range(8), constraint=True) > bounded[1] + 0.1
 
 
 def test_hi_mul_con_of_one_level_is_sup_con() -> None:
@@ -349,6 +398,22 @@ def test_hierarchical_proxies_are_a_softmax_over_the_means_of_each_level() -> No
     torch.testing.assert_close(loss(images(), LABELS), 0.5 * parts[0] + 2.0 * parts[1])
     with pytest.raises(ShapeError, match="expected the same path"):
         loss(images(), LABELS * torch.tensor([0, 1]))
+
+
+def test_hierarchical_proxies_are_their_loop() -> None:
+    torch.manual_seed(1)
+    paths = torch.tensor([[0, 0], [0, 1], [1, 2], [1, 3]])
+    loss = losses.HierarchicalProxies(4, 5, paths, weights=(0.5, 2.0), eta=0.2).double()
+    fine = F.normalize(loss.proxies, dim=1).tolist()
+    mean = [[sum(pair) / 2 for pair in zip(a, b, strict=True)] for a, b in (fine[:2], fine[2:])]
+    total = 0.0
+    for vector, path in zip(F.normalize(images(), dim=1).tolist(), LABELS.tolist(), strict=True):
+        for level, proxies, weight in ((0, mean, 0.5), (1, fine, 2.0)):
+            products = [sum(a * b for a, b in zip(vector, p, strict=True)) for p in proxies]
+            cosines = [x / math.hypot(*p) for x, p in zip(products, proxies, strict=True)]
+            exps = [math.exp(cosine / 0.2) for cosine in cosines]
+            total -= weight * math.log(exps[path[level]] / sum(exps)) / 8
+    assert loss(images(), LABELS).item() == pytest.approx(total, abs=1e-12)
 
 
 def test_a_level_sum_gives_each_level_its_own_labels() -> None:
