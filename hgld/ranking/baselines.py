@@ -383,7 +383,8 @@ class HierarchicalProxies(nn.Module):
         dim: D of the embeddings.
         class_labels: (C, L) label path of each fine class, coarse to fine.
         weights: (L,) of the levels, coarse to fine; default: 1 each.
-        eta: temperature in cosine units.
+        eta: temperature in cosine units; that of ``ProxyCalibration``, as no value of the paper is
+            at hand (nor of the weights).
 
     Example:
         >>> paths = torch.tensor([[0, 0], [0, 1], [1, 2]])
