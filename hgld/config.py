@@ -1170,8 +1170,8 @@ class EvaluateOptions(Options):
     preparation of photos. Default: all runs. Without any run here and without a section [train],
     nothing is trained."""
     metrics: tuple[str, ...] | None = None
-    """Metrics by name, also CPCC; default: H-AP, NDCG, ASI, AP of each level, R@1 and mAP@100 of
-    the finest level."""
+    """Metrics by name; default: H-AP, NDCG, ASI, AP of each level, R@1 and mAP@100 of the finest
+    level."""
     mean_over: str | None = None
     """Level whose classes count equally in a second mean of each metric, as `R@1 over domain`
     (UnED's mean over its domains)."""

@@ -502,12 +502,11 @@ def _print_measures(found: "FileResult") -> None:
             typer.echo(f"{count:,} {have} not {what} of their {level} in the gallery")
     typer.echo(f"\n{'metric':<{NAME}}{'mean':>7}{'queries':>10}   95 % interval")
     for name, mean in result.mean().items():
-        counted = result.queries - result.skipped[name]
-        interval = found.intervals[name]
+        of_queries = name in result.skipped
+        counted = f"{result.queries - result.skipped[name]:,}" if of_queries else "-"
+        interval = found.intervals.get(name)
         ends = "-" if interval is None else " to ".join(map(_percent, interval))
-        typer.echo(f"{name:<{NAME}}{_percent(mean):>7}{counted:>10,}   {ends}")
-    if found.cpcc is not None:
-        typer.echo(f"{'CPCC':<{NAME}}{_percent(found.cpcc):>7}{'-':>10}   -")
+        typer.echo(f"{name:<{NAME}}{_percent(mean):>7}{counted:>10}   {ends}")
     typer.echo(f"intervals over {count_text(len(set(found.classes)), 'class')}")
 
 

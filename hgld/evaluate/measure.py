@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.config import EvaluateOptions, StageContext
@@ -25,11 +24,10 @@ from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.models import Model, find_models
 from hgld.evaluate.name_queries import level_number, name_queries
 from hgld.evaluate.official import PAPER, Official
-from hgld.evaluate.protocol import CPCC, choose_metrics, require_classes, require_level
-from hgld.evaluate.ranking import mean_classes, measure_and_write
+from hgld.evaluate.protocol import choose_metrics, require_classes, require_level
+from hgld.evaluate.ranking import measure_and_write
 from hgld.evaluate.results import record_models
 from hgld.evaluate.sides import Shards, Side
-from hgld.ranking.metrics import cpcc
 from hgld.ranking.rankings import Result
 from hgld.tasks import say
 
@@ -256,11 +254,6 @@ class _Evaluation:
         result = self._result(out / f"{model.name}.npz", vectors)
         means = {name: float(value) for name, value in result.mean().items()}
         means |= self._means_over(result)
-        if CPCC in self.metrics:
-            # class means suffice, and a gallery of millions is read part by part
-            labels = self.gallery.labels
-            paths, centres = mean_classes(vectors[self.gallery.split], labels, limit=len(labels))
-            means[CPCC] = cpcc(torch.from_numpy(centres), torch.from_numpy(paths))
         tables = [
             _value_table(model.name, name, self.query.image_ids, values.numpy())
             for name, values in result.per_query.items()
@@ -292,14 +285,17 @@ class _Evaluation:
         return {f"{name} over {level}": float(value) for name, value in means.items()}
 
     def _result(self, path: Path, vectors: Mapping[str, MappedVectors]) -> Result:
-        """Return the metrics of each query; GLDv2's protocols rename the papers' mAP@100."""
-        names = {name: name for name in self.metrics if name != CPCC}
+        """Return the metrics; GLDv2's protocols rename the papers' mAP@100."""
+        names = {name: name for name in self.metrics}
         if self._name.startswith("gldv2"):
             names[PAPER] = f"mAP@100:{self.levels[-1]}"
         wanted = list(dict.fromkeys(names.values()))
         given = vectors, self.query, self.gallery, wanted, self.levels
         found = measure_and_write(path, *given, self.options)
-        return replace(found, per_query={new: found.per_query[name] for new, name in names.items()})
+        values = found.per_query
+        return replace(
+            found, per_query={n: values[old] for n, old in names.items() if old in values}
+        )
 
 
 def _by_run(

@@ -13,10 +13,9 @@ import torch
 from hgld.bootstrap import find_ends, resample_means
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.given import Given, name_row, require_finite, require_same_dim, unit_rows
-from hgld.evaluate.protocol import CPCC
 from hgld.model.devices import choose_device
 from hgld.ranking.levels import coarser_column
-from hgld.ranking.metrics import Result, cpcc, evaluate, parse
+from hgld.ranking.metrics import Result, evaluate, parse
 from hgld.sources.tables import level_columns
 from hgld.tasks import say
 
@@ -34,7 +33,6 @@ class FileResult:
         levels: names, coarse to fine.
         open_set: the gallery is the queries; each query is excluded from its own ranking.
         unmatched: level -> number of queries without another image of their class in the gallery.
-        cpcc: of the gallery, if it was requested.
     """
 
     result: Result
@@ -43,14 +41,15 @@ class FileResult:
     levels: tuple[str, ...]
     open_set: bool
     unmatched: dict[str, int]
-    cpcc: float | None = None
 
     @cached_property
     def intervals(self) -> dict[str, tuple[float, float] | None]:
         """Return the 95 % confidence interval of each mean; the bootstrap draws whole classes.
 
-        None for a metric with values in one class only.
+        None for a metric with values in one class only; CPCC has none.
         """
+        if not self.result.per_query:
+            return {}
         values = np.stack([v.numpy() for v in self.result.per_query.values()], axis=1)
         low, high = find_ends(resample_means(values, self.classes)).tolist()
         ends = zip(self.result.per_query, low, high, strict=True)
@@ -58,7 +57,6 @@ class FileResult:
 
     def facts(self) -> dict[str, Any]:
         """Return protocol, means with intervals, skipped and inverted queries, to print as JSON."""
-        means = self.result.mean() | ({} if self.cpcc is None else {CPCC: self.cpcc})
         return {
             "protocol": {
                 "name": "all-vs-all" if self.open_set else "query-gallery",
@@ -67,7 +65,7 @@ class FileResult:
                 "levels": list(self.levels),
                 "unmatched": self.unmatched,
             },
-            "mean": {n: None if v != v else v for n, v in means.items()},
+            "mean": {n: None if v != v else v for n, v in self.result.mean().items()},
             "interval": self.intervals,
             "bootstrap": {"unit": "classes", "units": len(np.unique(self.classes))},
             "skipped": self.result.skipped,
@@ -95,8 +93,7 @@ def measure_files(
     Args:
         query: embeddings with labels.
         gallery: likewise; None: every query searches all others (open set).
-        metrics: names, also CPCC; none: H-AP, NDCG, ASI, and AP at each level, R@1, mAP@R at the
-            finest.
+        metrics: names; none: H-AP, NDCG, ASI, and AP at each level, R@1, mAP@R at the finest.
         levels: label columns to use, coarse to fine; none: all columns that the CSV of a folder
             source would use as levels, so neither ``split`` nor ``author``.
         cosine: normalise the vectors first; False: use the plain inner product.
@@ -111,7 +108,7 @@ def measure_files(
     names = tuple(levels) or tuple(map(str, tables[0].columns))
     labels = _number(tables)
     _require_coarse_to_fine(np.concatenate(labels), names, other)
-    chosen = tuple(name for name in metrics if name != CPCC) or _usual(names)
+    chosen = tuple(str(parse(name)) for name in metrics) or _usual(names)
     for metric in chosen:
         parse(metric).at_level(names)
     sides = [query] if gallery is None else [query, gallery]
@@ -134,8 +131,7 @@ def measure_files(
     ids = np.arange(len(query)).astype(str) if query.ids is None else query.ids
     unmatched = _unmatched(labels, names, gallery is None)
     classes = tables[0].iloc[:, -1].to_numpy(dtype=str)
-    found = cpcc(*map(torch.from_numpy, (vectors[-1], labels[1]))) if CPCC in metrics else None
-    return FileResult(result, ids, classes, names, gallery is None, unmatched, found)
+    return FileResult(result, ids, classes, names, gallery is None, unmatched)
 
 
 def _tables(query: Given, other: Given, levels: Sequence[str]) -> list[pd.DataFrame]:

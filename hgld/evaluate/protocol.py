@@ -13,18 +13,16 @@ from hgld.errors import UsageError
 from hgld.evaluate.models import find_given
 from hgld.evaluate.name_queries import level_number
 from hgld.ranking.metrics import parse
+from hgld.ranking.rankings import of_queries
 from hgld.shards.classes import label_images, number_classes
 from hgld.sources.open_set import describe_splits
 
 __all__ = [
-    "CPCC",
     "check_evaluation",
     "choose_metrics",
     "require_classes",
     "require_level",
 ]
-
-CPCC = "CPCC"  # of the classes of the gallery, so that no query has a value
 
 
 def check_evaluation(
@@ -65,6 +63,8 @@ def check_evaluation(
 def choose_metrics(names: Sequence[str] | None, levels: tuple[str, ...]) -> tuple[str, ...]:
     """Return the metrics to measure; default: some over all levels, of each, and of the finest.
 
+    Names are returned as results print them: ``mAP@1k`` as ``mAP@1000``.
+
     Raises:
         UsageError: no name of a metric of queries, an unknown metric or level, or weights that do
             not fit the levels.
@@ -76,18 +76,16 @@ def choose_metrics(names: Sequence[str] | None, levels: tuple[str, ...]) -> tupl
     if names is None:
         each = (f"AP:{level}" for level in levels)
         return ("H-AP", "NDCG", "ASI", *each, f"R@1:{levels[-1]}", f"mAP@100:{levels[-1]}")
-    if not set(names) - {CPCC}:
+    if not of_queries(names):
         what = "names no metric of queries; add one" if names else "is empty; name at least one"
         raise UsageError(f"evaluate.metrics {what}, e.g. H-AP")
     for name in names:
-        if name == CPCC:
-            continue
         try:
             parse(name).at_level(levels)
             parse(name).relevance_key(len(levels))  # checks the weights of wAP
         except UsageError as error:
             raise UsageError(f"evaluate.metrics: {error}") from None
-    return tuple(names)
+    return tuple(str(parse(name)) for name in names)
 
 
 def require_level(mean_over: str | None, levels: Sequence[str]) -> None:

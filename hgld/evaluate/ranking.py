@@ -22,7 +22,16 @@ from hgld.ranking.curves import CurveValues, by_chance, queries_to_measure
 from hgld.ranking.evaluation import rank_blocks
 from hgld.ranking.kernels.device import LEAST_ROWS
 from hgld.ranking.levels import RelevanceWarning
-from hgld.ranking.rankings import BlockValues, Ranking, Result, first_ranks
+from hgld.ranking.rankings import (
+    CPCC,
+    BlockValues,
+    Ranking,
+    Result,
+    first_ranks,
+    of_gallery,
+    of_queries,
+)
+from hgld.ranking.structure import ClassSums
 from hgld.ray_tasks import FileRange
 from hgld.tasks import map_tasks, track
 
@@ -67,11 +76,12 @@ def measure_and_write(
             written.
 
     Returns:
-        The metrics of each query.
+        The metrics of each query, and of the gallery.
 
     Raises:
         HgldError: the gallery does not fit the device's memory.
     """
+    whole, names = of_gallery(names, _sums(names, vectors, gallery)), of_queries(names)
     own = gallery.own_queries(query)
     classes = mean_classes(vectors[gallery.split], gallery.labels)
     images = len(gallery.image_ids)
@@ -98,7 +108,17 @@ def measure_and_write(
                 last = done == len(query.image_ids)
                 curves = vars(CurveValues.of(of_drawn, len(levels))) if last else {}
                 add(block.levels, block.first, block.counts, **curves)
-    return BlockValues.join(values, names)
+    return replace(BlockValues.join(values, names), of_gallery=whole)
+
+
+def _sums(
+    names: Sequence[str], vectors: Mapping[str, MappedVectors | np.ndarray], gallery: Side
+) -> ClassSums | None:
+    """Return the sums of the gallery's classes if a metric needs them, read file by file."""
+    if CPCC not in names:
+        return None
+    pieces = MappedVectors.of(vectors[gallery.split]).tensors()
+    return ClassSums.of(pieces, torch.from_numpy(gallery.labels))
 
 
 def own_parts(own: int, query: Embedded) -> Iterator[tuple[bool, slice, Embedded]]:

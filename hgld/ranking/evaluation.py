@@ -23,6 +23,7 @@ from hgld.ranking.external_sort import MOST_PART, largest_part, rank_in_parts, r
 from hgld.ranking.kernels.device import agrees, has_triton, whole_products
 from hgld.ranking.levels import ClassRanges
 from hgld.ranking.rankings import (
+    CPCC,
     Ranking,
     Result,
     first_ranks,
@@ -30,6 +31,7 @@ from hgld.ranking.rankings import (
     parse,
     rank_columns,
 )
+from hgld.ranking.structure import ClassSums
 
 __all__ = ["evaluate", "rank_blocks", "rank_gallery"]
 
@@ -62,7 +64,8 @@ def evaluate(
         exclude_self: the gallery begins with the queries; each is removed from it, by index.
 
     Returns:
-        Values of each query under the given names; queries without relevant images are counted.
+        Values of each query under the given names, and CPCC of the gallery; queries without
+        relevant images are counted.
 
     Raises:
         ShapeError: the arguments do not fit together, or a score is nan or inf.
@@ -84,7 +87,8 @@ def evaluate(
     for name in parsed:
         name.at_level(level_names)
         name.relevance_key(len(level_names))
-    found = measure(blocks, names, level_names, gallery_labels, stacklevel=3)
+    sums = ClassSums.of(gallery, gallery_labels) if CPCC in names else None
+    found = measure(blocks, names, level_names, gallery_labels, sums, stacklevel=3)
     return replace(found, gallery=len(gallery))
 
 

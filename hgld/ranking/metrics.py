@@ -25,9 +25,10 @@ from hgld.ranking import rankings
 from hgld.ranking.checks import check_count
 from hgld.ranking.evaluation import evaluate, rank_gallery
 from hgld.ranking.rankings import MetricName, Ranking, Result, measure, parse
-from hgld.ranking.structure import cpcc, vote_paths
+from hgld.ranking.structure import ClassSums, cpcc, vote_paths
 
 __all__ = [
+    "ClassSums",
     "MetricName",
     "Ranking",
     "Result",

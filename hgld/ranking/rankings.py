@@ -6,7 +6,7 @@ gallery is ranked once, and other cut-offs, alphas or levels are computed from t
 
 A metric is identified by its name: ``mAP@100:landmark`` is parsed, computed, and the result's key.
 NAME[(option=value)][@k][:level]. The level is one of the data set's level names or its number, 1
-for the coarsest; the default is the finest.
+for the coarsest; the default is the finest. ``@1k`` is ``@1000``.
 """
 
 import difflib
@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal
 
@@ -25,19 +25,22 @@ from torch import Tensor
 from hgld.errors import ShapeError, UsageError
 from hgld.ranking import levels as grades
 from hgld.ranking.external_sort import new_array
+from hgld.ranking.structure import ClassSums, find_winners
 
 __all__ = [
+    "CPCC",
     "FORMS",
     "KINDS",
     "BlockValues",
     "MetricName",
     "Ranking",
     "Result",
-    "find_winners",
     "first_ranks",
     "h_rank_plus",
     "lower_is_better",
     "measure",
+    "of_gallery",
+    "of_queries",
     "parse",
     "rank_columns",
     "values_of",
@@ -50,6 +53,7 @@ FORMS: dict[str, tuple[str | None, Literal["no", "may", "must"], bool]] = {
     "AHD": (None, "must", False),
     "AP": (None, "no", True),
     "ASI": (None, "no", True),
+    "CPCC": (None, "no", False),
     "H-AP": ("alpha", "no", False),
     "H-P": ("alpha", "must", False),
     "H-R": ("alpha", "must", False),
@@ -73,9 +77,10 @@ KINDS = {  # numbers of the metrics in the kernels; those up to ASI: are of one 
     "ASI": 9, "H-AP": 10, "wAP": 10, "H-R": 11, "H-P": 12, "MS": 13, "AHD": 14, "hP": 15, "hR": 16,
     "hF": 17, "HOPS": 18, "HC": 19, "HCA": 20,
 }  # fmt: skip
+CPCC = "CPCC"  # of the classes of the gallery: no query has a value
 VOTES = ("HC", "HCA")  # the only ones that need to know which wrong class an image has
 PATTERN = re.compile(
-    r"(?P<metric>[A-Za-z-]+)(\((?P<option>\w+)=(?P<value>[^()]*)\))?(@(?P<k>R|[0-9]+))?"
+    r"(?P<metric>[A-Za-z-]+)(\((?P<option>\w+)=(?P<value>[^()]*)\))?(@(?P<k>R|[0-9]+k?))?"
     r"(:(?P<level>[^:@()]+))?"
 )
 EXAMPLES = "H-AP, NDCG, ASI, AP:landmark, mAP@R:landmark, mAP@100:landmark, R@1:kind"
@@ -87,7 +92,7 @@ class MetricName:
 
     Args:
         metric: H-AP, NDCG, ASI, AP, mAP, R, TR, P, mMP, H-R, H-P, wAP, MS, AHD, hP, hR, hF, HOPS,
-            HC or HCA.
+            HC, HCA or CPCC.
         alpha: of Eq. 20; None: 1.
         weights: of wAP, one per level, coarse to fine; empty: equal weights.
         k: cut-off; 0: R, the query's number of positives; None: the whole list.
@@ -175,6 +180,8 @@ def parse(name: str) -> MetricName:
         MetricName(metric='mAP', alpha=None, weights=(), k=0, level='landmark', query=False)
         >>> str(parse("H-AP(alpha=2)"))
         'H-AP(alpha=2)'
+        >>> str(parse("mAP@1k"))
+        'mAP@1000'
     """
     match = PATTERN.fullmatch(name)
     if match is None or match["metric"] not in FORMS:
@@ -205,19 +212,21 @@ def parse(name: str) -> MetricName:
 
 @dataclass(frozen=True)
 class Result:
-    """Values of each query, under the requested names.
+    """Values of each query and of the gallery, under the requested names.
 
     Args:
         per_query: name -> (Q,) float64; nan if the query has no relevant image.
         queries: Q.
         gallery: G.
         inverted: queries for which Eq. 20 gives a finer level less relevance than a coarser one.
+        of_gallery: name -> value of a metric of the gallery, CPCC; nan if it has none.
     """
 
     per_query: dict[str, Tensor]
     queries: int
     gallery: int
     inverted: int = 0
+    of_gallery: dict[str, float] = field(default_factory=dict)
     skipped: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -226,8 +235,12 @@ class Result:
         object.__setattr__(self, "skipped", missing)
 
     def mean(self) -> dict[str, float]:
-        """Mean of each metric over the queries that have a value; nan if none has one."""
-        return {name: float(values.nanmean()) for name, values in self.per_query.items()}
+        """Mean of each metric over the queries that have a value; nan if none has one.
+
+        Metrics of the gallery follow, as they are.
+        """
+        means = {name: float(values.nanmean()) for name, values in self.per_query.items()}
+        return means | self.of_gallery
 
     def to_json(self) -> str:
         """Means, skipped queries and sizes, as JSON with sorted keys; a mean of none is null."""
@@ -281,6 +294,7 @@ class Ranking:
         names: Sequence[str],
         level_names: Sequence[str] | None = None,
         gallery_labels: Tensor | None = None,
+        class_sums: ClassSums | None = None,
     ) -> Result:
         """Compute any metrics of this ranking, as ``metrics.evaluate`` does.
 
@@ -288,15 +302,16 @@ class Ranking:
             names: metrics by name; HC@k and HCA@k need the gallery rows of the first k ranks.
             level_names: (L,) names of the levels, coarse to fine; default: 1..L.
             gallery_labels: (G, L) label paths, for HC@k and HCA@k.
+            class_sums: of the gallery's embeddings, for CPCC.
 
         Returns:
             Values of each query; the gallery size excludes a query that is left out of it.
 
         Raises:
-            ShapeError: there are not L level names.
+            ShapeError: there are not L level names; labels or sums that a metric needs are missing.
             UsageError: a name is not that of a metric, or of a level.
         """
-        return measure([self], names, level_names, gallery_labels, stacklevel=3)
+        return measure([self], names, level_names, gallery_labels, class_sums, stacklevel=3)
 
     def to_arrays(self) -> dict[str, Array]:
         """Return the arrays to save, e.g. with ``numpy.savez_compressed``."""
@@ -340,6 +355,7 @@ def measure(
     names: Sequence[str],
     level_names: Sequence[str] | None = None,
     gallery_labels: Tensor | None = None,
+    class_sums: ClassSums | None = None,
     *,
     stacklevel: int = 2,
 ) -> Result:
@@ -350,10 +366,11 @@ def measure(
         names: metrics by name.
         level_names: (L,) names of the levels, coarse to fine; default: 1..L.
         gallery_labels: (G, L) label paths, for HC@k and HCA@k.
+        class_sums: of the gallery's embeddings, for CPCC.
         stacklevel: of the warning that a finer level weighs less than a coarser one.
 
     Raises:
-        ShapeError: there are not L level names.
+        ShapeError: there are not L level names; labels or sums that a metric needs are missing.
         UsageError: a name is not that of a metric, or of a level.
 
     Example:
@@ -361,12 +378,13 @@ def measure(
         >>> measure(halves, ["AP"]).per_query["AP"].tolist()
         [1.0, 0.5]
     """
+    whole, names = of_gallery(names, class_sums), of_queries(names)
     # map releases each ranking before the next one is computed
     values_of_block = partial(
         BlockValues.of, names=names, level_names=level_names, gallery_labels=gallery_labels
     )
     blocks = map(values_of_block, rankings)
-    return BlockValues.join(blocks, names, stacklevel=stacklevel + 1)
+    return replace(BlockValues.join(blocks, names, stacklevel=stacklevel + 1), of_gallery=whole)
 
 
 @dataclass(frozen=True)
@@ -391,7 +409,7 @@ class BlockValues:
         level_names: Sequence[str] | None = None,
         gallery_labels: Tensor | None = None,
     ) -> "BlockValues":
-        """Compute metrics of the ranking of a block; arguments and errors as in ``measure``."""
+        """Compute metrics of queries of a block; arguments and errors as in ``measure``."""
         num_levels = ranking.counts.shape[1] - 1
         level_names = tuple(level_names or map(str, range(1, num_levels + 1)))
         if len(level_names) != num_levels:
@@ -417,6 +435,24 @@ class BlockValues:
             grades.warn_of_inverted(inverted, len(table), stacklevel + 1)
         per_query = {name: table[:, i].clone() for i, name in enumerate(names)}
         return Result(per_query, len(table), max(block.gallery for block in found), inverted)
+
+
+def of_queries(names: Sequence[str]) -> list[str]:
+    """Return the names of the metrics that have a value for each query: all but CPCC."""
+    return [name for name in names if name != CPCC]
+
+
+def of_gallery(names: Sequence[str], class_sums: ClassSums | None) -> dict[str, float]:
+    """Return the values of the metrics of the gallery: of CPCC, if it is among the names.
+
+    Raises:
+        ShapeError: it is, and there are no sums.
+    """
+    if CPCC not in names:
+        return {}
+    if class_sums is None:
+        raise ShapeError("metric CPCC needs the embeddings of the gallery: give class_sums")
+    return {CPCC: class_sums.cpcc()}
 
 
 def first_ranks(names: Sequence[str]) -> int:
@@ -449,23 +485,6 @@ def _of_votes(ranking: Ranking, name: MetricName, gallery_labels: Tensor | None)
     # a class is a path from the root, so ids may be numbered within each parent
     same = (paths == paths[:, -1:]).cumprod(2).diagonal(axis1=1, axis2=2)
     return np.where(ranking.counts[:, 1:].any(1), same.all(1), np.nan)
-
-
-def find_winners(paths: Array, images: Array) -> Array:
-    """(Q, L) rank, from 0, of the first image of the class that most images vote for.
-
-    Among classes with equally many votes the one whose image ranks first wins.
-
-    Args:
-        paths: (Q, K, L) int64 label paths of the first ranks.
-        images: (Q,) int64 number of ranks that have an image; the others do not vote.
-    """
-    from hgld.ranking.kernels.device import over_rows
-    from hgld.ranking.kernels.metrics_cpu import vote_rows
-
-    winners = np.zeros((paths.shape[0], paths.shape[2]), np.int64)
-    over_rows(lambda part: vote_rows(paths[part], images[part], winners[part]), len(paths))
-    return winners
 
 
 def values_of(levels: Array, counts: Array, specs: Array, tables: Array) -> Array:
@@ -577,6 +596,7 @@ def _numbers(name: str, text: str | None) -> tuple[float, ...]:
 def _cut(name: str, text: str | None) -> int | None:
     if text is None or text == "R":
         return None if text is None else 0
-    if int(text) < 1:
+    cut = int(text.removesuffix("k")) * (1000 if text.endswith("k") else 1)
+    if cut < 1:
         raise UsageError(f"metric {name!r}: @{text}; expected 1 or more")
-    return int(text)
+    return cut

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from hgld.errors import HgldError
 from hgld.ranking.evaluation import evaluate
-from hgld.ranking.rankings import parse
+from hgld.ranking.rankings import CPCC, of_queries, parse
+from hgld.ranking.structure import cpcc
 from hgld.torchvision_operators import install_hook
 
 install_hook()  # torchmetrics imports torchvision
@@ -64,21 +65,26 @@ class RetrievalFromGallery(Metric):
         self.names, self.level_names = tuple(map(str, map(parse, names))), level_names
         self.register_buffer("gallery", gallery, persistent=False)
         self.register_buffer("gallery_labels", gallery_labels, persistent=False)
-        zeros = torch.zeros(len(self.names), dtype=torch.float64)
+        zeros = torch.zeros(len(of_queries(self.names)), dtype=torch.float64)
         self.add_state("sums", zeros, dist_reduce_fx="sum")
         self.add_state("counts", zeros.long(), dist_reduce_fx="sum")
 
     def update(self, query: Tensor, query_labels: Tensor) -> None:
         """Add a batch: (Q, D) embeddings, (Q, L) label paths."""
-        gallery = self.gallery, self.gallery_labels
-        found = evaluate(query, query_labels, *gallery, self.names, self.level_names)
-        values = torch.stack([found.per_query[name] for name in self.names]).to(self.sums.device)
+        if not len(self.sums):  # CPCC alone is of the gallery
+            return
+        gallery, names = (self.gallery, self.gallery_labels), of_queries(self.names)
+        found = evaluate(query, query_labels, *gallery, names, self.level_names)
+        values = torch.stack([found.per_query[name] for name in names]).to(self.sums.device)
         self.sums += values.nansum(1)
         self.counts += (~values.isnan()).sum(1)
 
     def compute(self) -> dict[str, Tensor]:
         """Mean of each metric over the queries with a value; nan if none has one."""
-        return dict(zip(self.names, self.sums / self.counts, strict=True))
+        found = dict(zip(of_queries(self.names), self.sums / self.counts, strict=True))
+        if CPCC in self.names:
+            found[CPCC] = self.sums.new_tensor(cpcc(self.gallery, self.gallery_labels))
+        return found
 
 
 class MutualRetrieval(Metric):

@@ -92,6 +92,14 @@ def test_measure_as_data_and_query_by_query(embeddings: Path, capsys) -> None:
     assert [row["class"] for row in rows] == ["lake", "lake", "mill", "dam"]
 
 
+def test_measure_prints_a_metric_of_the_gallery_without_queries(embeddings: Path, capsys) -> None:
+    given = embeddings / "vectors.npy", "--labels", embeddings / "labels.csv", "--metric", "CPCC"
+    for words, names in (((), ["CPCC"]), (("--metric", "mAP@1k:kind"), ["mAP@1000:kind", "CPCC"])):
+        assert hgld("evaluations", "measure", *given, *words) == 0
+        rows = [line.split() for line in capsys.readouterr().out.splitlines()[4:-1]]
+        assert [row[0] for row in rows] == names and rows[-1][2:] == ["-", "-"]
+
+
 @pytest.mark.parametrize("out", ["vectors.npy", "labels.csv", "link.csv"])
 def test_measure_writes_over_no_file_that_it_reads(
     out: str, embeddings: Path, capsys, monkeypatch

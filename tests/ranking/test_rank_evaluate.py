@@ -10,7 +10,7 @@ from hgld.errors import ShapeError, UsageError
 from hgld.ranking import metrics
 from hgld.ranking.kernels import rank_cpu
 from hgld.ranking.levels import at_least, shared_levels
-from hgld.ranking.rankings import parse
+from hgld.ranking.rankings import first_ranks, parse
 from tests.ranking.ranking_oracles import h_ap_of, ranking_of, rows, votes_of
 
 NAMES = [
@@ -120,6 +120,7 @@ def test_a_name_parses_back(name) -> None:
     ("name", "text"),
     [
         ("MAP@R", "nearest is 'mAP'"), ("R", "needs @k"), ("AP@5", "takes no @k"),
+        ("cpcc", "nearest is 'CPCC'"), ("CPCC@5", "takes no @k"), ("R@0k", "@0k; expected 1"),
         ("NDCG:kind", "takes no level"), ("R@0", "1 or more"), ("NDCG(alpha=1)", "takes no option"),
         ("R@R", "only mAP"), ("H-AP(query=2)", "query is 1"), ("wAP(query=1)", "takes weights"),
         ("H-AP(alpha=x)", "not a number"),
@@ -129,6 +130,11 @@ def test_a_name_parses_back(name) -> None:
 def test_a_name_that_says_no_metric_is_refused(name, text) -> None:
     with pytest.raises(UsageError, match=text):
         parse(name)
+
+
+def test_a_thousand_ranks_are_written_1k_and_named_1000() -> None:
+    assert str(parse("mAP@1k:2")) == "mAP@1000:2" and parse("R@20k").k == 20_000
+    assert first_ranks(["HC@1k"]) == 1000
 
 
 def test_h_ap_with_the_query_counted_is_its_loop() -> None:

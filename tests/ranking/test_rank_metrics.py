@@ -1,5 +1,6 @@
 """Metrics: the papers' worked figures, hand-made cases, and a second route by sorting in python."""
 
+import json
 import math
 
 import pytest
@@ -300,6 +301,24 @@ def test_cpcc_is_that_of_its_authors_code() -> None:
     both = torch.stack([F.pdist(means), torch.tensor(edges).double()])
     expected = torch.corrcoef(both)[0, 1].item()
     assert metrics.cpcc(vectors, paths[numbers]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_cpcc_by_its_name_is_a_value_of_the_gallery() -> None:
+    vectors = F.normalize(torch.randn(30, 4, generator=torch.Generator().manual_seed(0)))
+    labels = torch.arange(30)[:, None] % 10 // torch.tensor([5, 1])
+    given, whole = (vectors[:6], labels[:6], vectors, labels), metrics.cpcc(vectors, labels)
+    found = metrics.evaluate(*given, ["CPCC", "R@1"])
+    assert found.of_gallery == {"CPCC": whole} and list(found.per_query) == ["R@1"]
+    assert found.mean() == {"R@1": 1.0, "CPCC": whole} and found.skipped == {"R@1": 0}
+    assert json.loads(found.to_json())["mean"]["CPCC"] == whole
+    parts = [metrics.ClassSums.of(vectors[cut], labels[cut]) for cut in (slice(13), slice(13, 30))]
+    ranking, sums = metrics.rank_gallery(*given), metrics.ClassSums.join(parts)
+    of_parts = ranking.evaluate(["CPCC"], class_sums=sums).mean()
+    assert of_parts == {"CPCC": pytest.approx(whole, abs=1e-12)}
+    pieces = metrics.ClassSums.of(vectors.split(7), labels)
+    assert pieces.cpcc() == whole
+    with pytest.raises(ShapeError, match="CPCC needs the embeddings of the gallery"):
+        ranking.evaluate(["CPCC"])
 
 
 def test_votes_are_counted_level_by_level_and_the_nearest_settles_ties() -> None:

@@ -12,7 +12,7 @@ from hgld.ranking import losses, metrics
 from hgld.ranking.metric_learning import MetricLearningLoss
 from hgld.ranking.torchmetrics import MutualRetrieval, RetrievalFromGallery
 
-NAMES = ["H-AP", "NDCG", "AP:1", "R@1", "MS"]
+NAMES = ["H-AP", "CPCC", "NDCG", "AP:1", "R@1", "MS"]
 pytestmark = pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
 
 
@@ -41,6 +41,12 @@ def test_all_against_all_leaves_each_query_out() -> None:
         metric.update(vectors[part], labels[part])
     expected = metrics.evaluate(vectors, labels, vectors, labels, NAMES, exclude_self=True).mean()
     assert {n: float(v) for n, v in metric.compute().items()} == pytest.approx(expected)
+
+
+def test_cpcc_alone_ranks_nothing() -> None:
+    metric = RetrievalFromGallery(["CPCC"], *images(40, 1))
+    metric.update(*images())
+    assert metric.compute()["CPCC"].item() == metrics.cpcc(*images(40, 1))
 
 
 def of_two_processes(rank: int, folder: str) -> None:

@@ -93,7 +93,7 @@ def h_rank_plus_rows(levels: Array, tables: Array, shared: Array) -> None:
 
 @kernel
 def vote_rows(paths: Array, images: Array, winners: Array) -> None:
-    """Write the winner of each level; arguments as ``rankings.find_winners``."""
+    """Write the winner of each level; arguments as ``structure.find_winners``."""
     size, num_levels = paths.shape[1], paths.shape[2]
     for q in range(paths.shape[0]):
         most = np.zeros(num_levels, np.int64)
