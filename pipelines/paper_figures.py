@@ -1,6 +1,6 @@
 """Measures and draws the small figures of the papers on made scores.
 
-    python -m pipelines.paper_figures          measures for half a minute, and draws
+    python -m pipelines.paper_figures          measures for half a minute, records, and draws
     python -m pipelines.paper_figures draw     docs/images/paper-*.svg of what is recorded
 
 The scores are made, so the figures show how the functions behave, not how a model ranks. The sweep
@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from hgld.ranking import losses, metrics
 from hgld.ranking.blackbox import interpolated_loss
 from hgld.ranking.curves import gaps_by_batch
 from hgld.ranking.steps import UpperStep, operating_region
+from pipelines.record import commit, machine
 
 __all__ = ["RESULTS", "draw_paper_figures", "measure_paper_figures"]
 
@@ -44,7 +46,16 @@ def measure_paper_figures() -> dict[str, Any]:
     levels = (torch.rand(100, 400, generator=chance) < 0.05).long()
     # the positives score higher by one deviation: AP is near 0.3
     scores = 0.15 * torch.randn(100, 400, generator=chance).double() + 0.15 * levels
-    found: dict[str, Any] = {"ap-error": {}, "region": {}, "blackbox": {}, "gap": {}}
+    found: dict[str, Any] = {
+        "ap-error": {},
+        "region": {},
+        "blackbox": {},
+        "gap": {},
+        "quantised-ap": {},
+    }
+    for spread in (0.12, 0.04, 0.02):
+        name = f"scores of a class ± {spread:g}"
+        found["quantised-ap"][name] = _quantised_against_exact_ap(spread)
     approximations: dict[str, Callable[[float], torch.Tensor]] = {
         "Smooth-AP": lambda tau: losses.smooth_ap(scores, levels, tau),
         "Sup-AP": lambda tau: losses.sup_ap(scores, levels, UpperStep(tau=tau)),
@@ -81,10 +92,26 @@ def measure_paper_figures() -> dict[str, Any]:
     }
 
 
+def _quantised_against_exact_ap(spread: float) -> list[list[float]]:
+    """AP and quantised AP of 200 queries of unequal difficulty (Revaud et al., Fig. 1).
+
+    Args:
+        spread: standard deviation of the scores of a class, in cosine units; a bin has 0.04.
+    """
+    chance = torch.Generator().manual_seed(0)
+    levels = (torch.rand(200, 600, generator=chance) < 0.05).long()
+    gap = 0.4 + 4.2 * torch.rand(200, 1, generator=chance)  # of the positives, in deviations
+    noise = torch.randn(200, 600, generator=chance)
+    scores = (spread * (noise + levels * gap)).clamp(-1, 1).double()
+    quantised = 1 - losses.soft_bin_ap(scores, levels, 25, 0.0, 1.0)
+    return [metrics.average_precision(scores, levels, 1).tolist(), quantised.tolist()]
+
+
 def draw_paper_figures() -> dict[Path, str]:
     """Return each file -> SVG, from the recorded results of this script, claims and bench."""
     texts = [(RESULTS / f"{name}.json").read_text("utf-8") for name in ("paper-figures", "bench")]
-    measured, bench = map(json.loads, texts)
+    recorded, bench = map(json.loads, texts)
+    measured = recorded["figures"]
     claims = RESULTS / "claims-head.json"
     times = _loss_times(bench["rows"])
     epochs = {
@@ -98,6 +125,7 @@ def draw_paper_figures() -> dict[Path, str]:
         "region": _draw(measured["region"], (batch, "share of pairs with a gradient"), "log"),
         "blackbox": _draw(measured["blackbox"], ("score of one image", "loss"), dots=False),
         "gap": _draw(measured["gap"], (batch, "decomposability gap (points of AP)"), "log"),
+        "quantised-ap": _draw_correlation(measured["quantised-ap"]),
         "loss-times": _draw(milliseconds, (batch, "loss and gradient (ms)"), "log", "log"),
         "epoch-times": _draw(epochs, (batch, "seconds of an epoch in the loss"), "log", "log"),
     }
@@ -128,6 +156,18 @@ def _loss_times(rows: Sequence[Mapping[str, Any]]) -> Lines:
     return found
 
 
+def _draw_correlation(points: Lines) -> str:
+    with open_figure(LIGHT, 5.2, 3.4) as figure:
+        axes = add_axes(figure, LIGHT, grid_axis="both")
+        for number, (name, (x, y)) in enumerate(points.items()):
+            label = f"{name}, r = {np.corrcoef(x, y)[0, 1]:.3f}"
+            axes.scatter(x, y, s=12, color=LIGHT.series[number], label=label, linewidths=0)
+        axes.axline((0, 0), slope=1, color=LIGHT.ink, linewidth=0.8)
+        axes.set(xlabel="AP of a query", ylabel="quantised AP", xlim=(0, 1), ylim=(0, 1))
+        add_legend(axes, LIGHT, columns=1, inside="best")
+    return Drawing(figure, LIGHT).vector("svg").decode("utf-8")
+
+
 def _draw(
     lines: Lines,
     axis: tuple[str, str],
@@ -154,7 +194,9 @@ def _draw(
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["draw"]:
-        text = json.dumps(measure_paper_figures()) + "\n"
+        about = {"commit": commit(), "date": datetime.now(UTC).date().isoformat()}
+        about["machine"] = machine()
+        text = json.dumps({**about, "figures": measure_paper_figures()}) + "\n"
         (RESULTS / "paper-figures.json").write_text(text, encoding="utf-8")
     for path, text in draw_paper_figures().items():
         path.write_text(text, encoding="utf-8")

@@ -64,6 +64,7 @@ def pages() -> dict[Path, str]:
     blocks["agreement gldv2"] = agreement_text(AGREEMENT)
     blocks["recipes"] = recipes_text()
     blocks["tables"] = tables_text()
+    blocks["small figures"] = figures_text(files["paper-figures"])
     blocks |= papers_texts()
     blocks |= {
         f"claims {n}": f"Not recorded yet: `python -m pipelines.claims {n}`.\n" for n in CLAIMS
@@ -197,6 +198,12 @@ def papers_texts() -> dict[str, str]:
         lines.append(f"| {entry['paper']} | {items} | {names} | {entry['about']} |")
     blocks["not here"] = "\n".join(lines) + "\n"
     return blocks
+
+
+def figures_text(result: dict[str, Any]) -> str:
+    """The provenance of the figures that are measured on made scores."""
+    about = f"{result['machine']}, commit {result['commit']}, {result['date']}"
+    return f"The first five: `python -m pipelines.paper_figures`, {about}.\n"
 
 
 def output_text(result: dict[str, Any]) -> str:

@@ -74,6 +74,12 @@ def test_every_number_of_a_paper_is_listed_once(paper: str) -> None:
     assert sorted(found) == sorted(wanted)
 
 
+def test_a_table_and_a_step_of_a_long_proof_have_an_entry_each() -> None:
+    entries = [entry["item"] for entries in PAPERS.values() for entry in entries]
+    assert all(len(numbers(item)) == 1 for item in entries if item.startswith("Table"))
+    assert max(len(numbers(item)) for item in entries) <= 7  # the gradient of quantised AP
+
+
 def test_a_table_of_results_is_in_the_list_of_rows() -> None:
     path = "pipelines/papers/tables.toml"
     tables = tomllib.loads(Path(path).read_text("utf-8"))["table"]
