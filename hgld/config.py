@@ -26,6 +26,7 @@ from pydantic import (
     Tag,
     ValidationError,
     ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -850,6 +851,20 @@ class RunOptions(Options):
     """"joint": one loss over batch and memory. "mean": the mean of that and of the loss over the
     batch alone (authors' code)."""
 
+    def scaled(self, times: float) -> Self:
+        """Return these options with all counts of steps multiplied; a run keeps one step or more.
+
+        Example:
+            >>> run = RunOptions(steps=66_000, milestones=(19_800, 46_200)).scaled(128 / 384)
+            >>> run.steps, run.milestones
+            (22000, (6600, 15400))
+        """
+        counts = ("steps", "warmup_steps", "memory_start")
+        changes: dict[str, Any] = {name: round(getattr(self, name) * times) for name in counts}
+        changes["steps"] = max(changes["steps"], min(self.steps, 1))
+        changes["milestones"] = tuple(round(step * times) for step in self.milestones)
+        return self.model_copy(update=changes)
+
 
 class SamplingOptions(Options):
     """The classes and images of a training batch, and how they are read."""
@@ -917,11 +932,19 @@ class AugmentationOptions(Options):
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
+def _times_as_many_batches(info: ValidationInfo) -> float:
+    """Batches that show as many images as one of ``steps_at_batch``; 1 if that is not given."""
+    found = info.data  # an option with a fault is missing
+    batch = found.get("classes_per_batch", 1) * found.get("images_per_class", 1)
+    return float((found.get("steps_at_batch") or batch) / batch)
+
+
 class TrainOptions(Options):
     """The model, its batches and the runs that train it."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
         {"workers", "undecodable_budget", "device", "checkpoint_steps", "tensorboard", "only"}
+        | {"steps_at_batch"}  # the counts of steps themselves decide
     )
     backbone: str = "resnet50"
     """A timm model, or offline:efficientnet-lite0."""
@@ -959,6 +982,10 @@ class TrainOptions(Options):
     """Number P of classes in a batch of P x K images; the paper has 256 images."""
     images_per_class: int = Field(4, ge=2)
     """Number K of images of each class in a batch; the paper has 4."""
+    steps_at_batch: int | None = Field(None, ge=1)
+    """Images of the batch that the runs' steps, warmup_steps, milestones, memory_start and
+    batches_per_combination are given for. With another batch they are scaled, so that a run sees as
+    many images and the rates fall after as many. Default: they are used as they are."""
     batches: SamplingOptions = SamplingOptions()
     split: str = "train"
     """Split to train on."""
@@ -986,6 +1013,23 @@ class TrainOptions(Options):
     run, model."""
     only: tuple[RunName, ...] = ()
     """Train and evaluate these runs only; empty: all. Models of other runs stay where they are."""
+
+    @field_validator("batches")
+    @classmethod
+    def _scale_sampling(cls, batches: SamplingOptions, info: ValidationInfo) -> SamplingOptions:
+        each = batches.batches_per_combination
+        if each is None:
+            return batches
+        scaled = max(1, round(each * _times_as_many_batches(info)))
+        return batches.model_copy(update={"batches_per_combination": scaled})
+
+    @field_validator("runs")
+    @classmethod
+    def _scale_runs(
+        cls, runs: dict[str, RunOptions], info: ValidationInfo
+    ) -> dict[str, RunOptions]:
+        times = _times_as_many_batches(info)
+        return {name: run.scaled(times) for name, run in runs.items()}
 
     @model_validator(mode="before")
     @classmethod

@@ -78,6 +78,50 @@ def test_runs_take_what_they_do_not_say_from_the_defaults(tmp_path: Path) -> Non
     assert (runs["a"].steps, runs["a"].lr, runs["b"].steps) == (3, 0.5, 4)
 
 
+STEPS_AT_BATCH = """
+[train]
+classes_per_batch = 32
+images_per_class = 4
+steps_at_batch = 128
+batches = { groups_per_batch = 2, batches_per_combination = 10 }
+[train.defaults]
+steps = 66_000
+warmup_steps = 3_300
+milestones = [19_800, 46_200]
+memory_start = 660
+[train.runs.a]
+[train.runs.pretrained]
+steps = 0
+"""
+
+
+def test_another_batch_sees_as_many_images_in_fewer_steps(tmp_path: Path) -> None:
+    train = load_pipeline(write(tmp_path, STEPS_AT_BATCH), ["train.classes_per_batch=96"]).train
+    run = train.runs["a"]
+    assert (run.steps, run.warmup_steps, run.memory_start) == (22_000, 1_100, 220)
+    assert run.milestones == (6_600, 15_400) and train.runs["pretrained"].steps == 0
+    assert train.batches.batches_per_combination == 3
+
+
+@pytest.mark.parametrize(
+    "settings", [[], ["train.classes_per_batch=96", "train.steps_at_batch=384"]]
+)
+def test_the_batch_that_steps_are_given_for_leaves_them(
+    tmp_path: Path, settings: list[str]
+) -> None:
+    train = load_pipeline(write(tmp_path, STEPS_AT_BATCH), settings).train
+    assert train.runs["a"].steps == 66_000 and train.runs["a"].milestones == (19_800, 46_200)
+    assert train.batches.batches_per_combination == 10
+
+
+def test_a_scaled_run_keeps_a_step_and_a_wrong_batch_is_one_error(tmp_path: Path) -> None:
+    path = write(tmp_path, STEPS_AT_BATCH)
+    few = load_pipeline(path, ["train.classes_per_batch=96", "train.defaults.steps=1"])
+    assert few.train.runs["a"].steps == 1
+    with pytest.raises(UsageError, match="images_per_class: input should be a valid integer"):
+        load_pipeline(path, ["train.images_per_class=x"])
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
