@@ -63,7 +63,9 @@ def pages() -> dict[Path, str]:
     blocks |= {f"output {Path(r['pipeline']).stem}": output_text(r) for r in results}
     blocks["agreement gldv2"] = agreement_text(AGREEMENT)
     blocks["recipes"] = recipes_text()
-    blocks["tables"] = tables_text()
+    tables = tomllib.loads((ROOT / "pipelines" / "papers" / "tables.toml").read_text("utf-8"))
+    blocks["tables"] = tables_text(tables["table"], files)
+    blocks["epochs"] = epochs_text(tables["epochs"])
     blocks["small figures"] = figures_text(files["paper-figures"])
     blocks |= papers_texts()
     blocks |= {
@@ -160,11 +162,15 @@ def recipes_text() -> str:
     return "\n".join(lines) + "\n"
 
 
-def tables_text() -> str:
-    """The rows of the papers' tables: figures of the paper, and the runs that train them."""
-    found = tomllib.loads((ROOT / "pipelines" / "papers" / "tables.toml").read_text("utf-8"))
+def tables_text(tables: list[dict[str, Any]], results: dict[str, dict[str, Any]]) -> str:
+    """The rows of the papers' tables: figures of the paper, the runs that train them, and ours.
+
+    Args:
+        tables: those of ``papers/tables.toml``.
+        results: recorded results by the name of their file.
+    """
     lines = []
-    for table in found["table"]:
+    for table in tables:
         columns = table["columns"].split(", ")
         lines += [f"### {table['paper']}, {table['name']}: {table['about']}", ""]
         lines += [f"| row | {' | '.join(columns)} | runs | ours |"]
@@ -173,9 +179,34 @@ def tables_text() -> str:
             runs = ", ".join(f"`{run}`" for run in row["runs"])
             runs += f" with `{row['set']}`" if "set" in row else ""
             figures = " | ".join(row["figures"].split())
-            lines.append(f"| {row['row']} | {figures} | {runs} | |")
+            ours = "".join(f" {_ours(name, results)}" for name in row.get("ours", []))
+            lines.append(f"| {row['row']} | {figures} | {runs} |{ours} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def _ours(name: str, results: dict[str, dict[str, Any]]) -> str:
+    """Metrics in percent of a recorded model, "NAME:MODEL", and their commit."""
+    file, _, model = name.partition(":")
+    models = results.get(file, {}).get("evaluation", {}).get("models", {})
+    if model not in models:
+        sys.exit(
+            f"pipelines/papers/tables.toml: ours = {name!r}, but pipelines/results/{file}.json "
+            f"{'has no such model' if models else 'has no models'}; record it with "
+            f"`python pipelines/record.py run pipelines/{file}.toml`"
+        )
+    means = models[model]["mean"].items()
+    figures = ", ".join(f"{metric} {100 * value:.1f}" for metric, value in means)
+    return f"`{name}`: {figures} ({results[file]['commit']})."
+
+
+def epochs_text(recipes: list[dict[str, Any]]) -> str:
+    """How long the recipes of the rows train, as a table."""
+    lines = ["| pipelines | epochs | photos an epoch | said by |", "|---|---:|---:|---|"]
+    for recipe in recipes:
+        names = ", ".join(f"`{name}`" for name in recipe["pipelines"])
+        lines.append(f"| {names} | {recipe['epochs']} | {recipe['photos']:,} | {recipe['by']} |")
+    return "\n".join(lines) + "\n"
 
 
 def papers_texts() -> dict[str, str]:

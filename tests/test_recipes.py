@@ -87,7 +87,10 @@ DERIVED = [
     if base_of(path.stem) != path.stem
 ]
 FOUR = [f"{of}-{net}" for of in ("sop", "inat-base", "cub") for net in ("deit", "vit")]
-TABLES = tomllib.loads(Path("pipelines/papers/tables.toml").read_text("utf-8"))["table"]
+LIST = tomllib.loads(Path("pipelines/papers/tables.toml").read_text("utf-8"))
+TABLES = LIST["table"]
+EPOCHS = {name: recipe for recipe in LIST["epochs"] for name in recipe["pipelines"]}
+BATCH = ("train.classes_per_batch=", "train.images_per_class=")
 
 
 @pytest.fixture(autouse=True)
@@ -194,17 +197,117 @@ def test_transformers_take_two_steps(name: str, load: Load) -> None:
     assert take_steps(pipeline, data, list(pipeline.train.runs.values())[-1]) == 4
 
 
+def settings_of(row: dict[str, Any]) -> list[str]:
+    """The row's own options."""
+    return list(row.get("set", "").split())
+
+
+def beside_the_batch(row: dict[str, Any]) -> str:
+    """The row's own options without the size of its batch, for which small copies are too small."""
+    return " ".join(option for option in settings_of(row) if not option.startswith(BATCH))
+
+
+@cache
+def resolved(name: str, options: str = "") -> Pipeline:
+    settings = [*options.split(), "train.only=[]"]
+    return load_pipeline(Path(f"pipelines/{name}.toml"), settings)
+
+
+def seen(pipeline: Pipeline, run: str) -> int:
+    """Photos that a run sees."""
+    train = pipeline.train
+    return train.runs[run].steps * train.classes_per_batch * train.images_per_class
+
+
 @pytest.mark.parametrize(
-    "name", sorted({run for t in TABLES for row in t["rows"] for run in row["runs"]})
+    ("name", "options"),
+    sorted(
+        {(run, beside_the_batch(row)) for t in TABLES for row in t["rows"] for run in row["runs"]}
+    ),
 )
-def test_a_row_of_a_table_takes_two_steps(name: str, load: Load) -> None:
+def test_a_row_of_a_table_takes_two_steps(name: str, options: str, load: Load) -> None:
     """A small network for all rows; the recipes' own ones take steps in the tests above."""
     file, run = name.split(":")
     small = ["train.backbone=resnet18", "train.image_size=32", "train.dim=16", "train.pooling=avg"]
     # Of two classes, a blackbox loss with a small lambda would have no gradient.
     four = ["train.classes_per_batch=4", "train.images_per_class=2"]
-    pipeline, data = load(file, [*CNN, *small, *four, "train.only=[]"])
+    pipeline, data = load(file, [*CNN, *small, *options.split(), *four, "train.only=[]"])
     assert take_steps(pipeline, data, pipeline.train.runs[run]) == 8
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table["name"])
+def test_a_row_trains_for_the_epochs_of_its_recipe(table: dict[str, Any]) -> None:
+    """Also with another batch size, and with its rates falling at the same epochs."""
+    for row in table["rows"]:
+        for name in row["runs"]:
+            file, run = name.split(":")
+            pipeline, plain = resolved(file, row.get("set", "")), resolved(file)
+            assert EPOCHS[file]["by"]
+            epochs = seen(pipeline, run) / EPOCHS[file]["photos"]
+            assert epochs == pytest.approx(EPOCHS[file]["epochs"], rel=0.05), row["row"]
+            now, then = pipeline.train.runs[run], plain.train.runs[run]
+            assert len(now.milestones) == len(then.milestones)
+            for counts in zip(now.milestones, then.milestones, strict=True):
+                assert counts[0] * then.steps == pytest.approx(counts[1] * now.steps, rel=1e-3)
+            assert now.warmup_steps * then.steps == pytest.approx(then.warmup_steps * now.steps)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table["name"])
+def test_the_options_of_a_row_are_in_its_pipelines(table: dict[str, Any]) -> None:
+    for row in table["rows"]:
+        for setting in settings_of(row):
+            path, _, text = setting.partition("=")
+            for name in row["runs"]:
+                found: Any = resolved(name.split(":")[0], row["set"])
+                for part in path.split("."):
+                    found = found[part] if isinstance(found, dict) else getattr(found, part)
+                try:
+                    wanted = tomllib.loads(f"value = {text}")["value"]
+                except tomllib.TOMLDecodeError:
+                    wanted = text
+                assert found == wanted, (row["row"], setting)
+
+
+def preparation(name: str) -> tuple[Any, ...]:
+    train = resolved(name).train
+    return train.image_size, train.eval_resize, train.eval_crop, train.pooling, train.head_norm
+
+
+def test_photos_of_256_px_and_max_pooling_belong_to_the_comparison_with_other_methods() -> None:
+    """ROADMAP of 2021, section 4.2: its Tables 4 and 8; max pooling and layer norm on CUB alone."""
+    assert preparation("roadmap-2021-cub-256") == (256, 288, 256, "max", "layer_norm")
+    assert preparation("roadmap-2021-sop-256") == (256, 288, 256, "avg", "none")
+    for name in ("cub", "sop", "inat-base"):
+        assert preparation(f"roadmap-2021-{name}") == (224, 256, 224, "avg", "none")
+    tables = {t["name"]: t["rows"] for t in TABLES if t["paper"] == "Ramzi et al. 2021"}
+    large = {
+        name
+        for name, rows in tables.items()
+        if any("-256:" in run for row in rows for run in row["runs"])
+    }
+    assert large == {"Table 4", "Table 8"}
+    for row in tables["Table 8"]:
+        assert [run.split(":")[0] for run in row["runs"]] == [
+            "roadmap-2021-cub-256",
+            "roadmap-2021-sop-256",
+            "roadmap-2021-inat-base",
+        ]
+
+
+def test_an_ablation_differs_from_its_full_run_in_one_option() -> None:
+    """Table 7 of RaMBO."""
+    rows = {t["name"]: t["rows"] for t in TABLES if t["paper"] == "Rolinek et al. 2020"}["Table 7"]
+    full, *parts = [
+        [resolved(file).train.runs[run] for file, run in (name.split(":") for name in row["runs"])]
+        for row in rows
+    ]
+    names = []
+    for part in parts:
+        for run, whole in zip(part, full, strict=True):
+            own, others = ({**r.decisive(), **r.loss_options} for r in (run, whole))
+            different = {n for n in own | others if own.get(n) != others.get(n)}
+            names.append(different - {"loss_options"})
+    assert names == [{"memory"}] * 3 + [{"margin"}] * 3
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table["name"])
@@ -215,8 +318,7 @@ def test_a_table_has_a_figure_for_each_column(table: dict[str, Any]) -> None:
         assert all(figure == "-" or 0.0 <= float(figure) <= 100.0 for figure in figures)
         for run in row["runs"]:
             file, name = run.split(":")
-            settings = [*row.get("set", "").split(), "train.only=[]"]
-            assert name in load_pipeline(Path(f"pipelines/{file}.toml"), settings).train.runs
+            assert name in resolved(file, row.get("set", "")).train.runs
 
 
 @pytest.mark.parametrize("name", SETS | TO_COPY)

@@ -2,7 +2,15 @@
 
 from typing import Any
 
-from pipelines.record import bench_text, libraries_text, result_text
+import pytest
+
+from pipelines.record import (
+    bench_text,
+    epochs_text,
+    libraries_text,
+    result_text,
+    tables_text,
+)
 
 
 def bench(*rows: dict[str, Any], **about: Any) -> dict[str, Any]:
@@ -79,3 +87,36 @@ def test_losses_by_batch_size_are_one_table_and_a_missed_bound_is_bold() -> None
     assert "| sup_ap, layout 2 | 2.5 | 1.50 | **2.60** |\n" in text
     assert "| rest | 5 x |\n" in text
     assert "1 of 2 miss their bound." in text
+
+
+ROW = {"row": "HAPPIER", "runs": ["sop:happier"], "figures": "81.0 60.4"}
+RECORDED = {
+    "sop": {
+        "commit": "abc1234",
+        "evaluation": {"models": {"happier": {"mean": {"R@1:product": 0.805, "H-AP": 0.6}}}},
+    }
+}
+
+
+def table(**row: Any) -> list[dict[str, Any]]:
+    return [{"paper": "P", "name": "T", "about": "a", "columns": "R@1, AP", "rows": [ROW | row]}]
+
+
+def test_a_row_has_the_figures_of_the_recorded_models_that_it_names() -> None:
+    line = tables_text(table(ours=["sop:happier"]), RECORDED).splitlines()[-1]
+    assert line == (
+        "| HAPPIER | 81.0 | 60.4 | `sop:happier` | `sop:happier`: R@1:product 80.5, H-AP 60.0 "
+        "(abc1234). |"
+    )
+    assert tables_text(table(), RECORDED).splitlines()[-1].endswith("| `sop:happier` | |")
+
+
+@pytest.mark.parametrize("name", ["cub:happier", "sop:nsm"])
+def test_a_row_that_names_what_is_not_recorded_is_an_error(name: str) -> None:
+    with pytest.raises(SystemExit, match=f"ours = '{name}', but pipelines/results/"):
+        tables_text(table(ours=[name]), RECORDED)
+
+
+def test_epochs_say_who_gives_them() -> None:
+    recipe = {"pipelines": ["a", "b"], "epochs": 90, "photos": 325_846, "by": "the paper"}
+    assert epochs_text([recipe]).endswith("| `a`, `b` | 90 | 325,846 | the paper |\n")

@@ -2,7 +2,7 @@
 
 Functions take (Q, G) scores and levels and return (Q,) losses; modules take embeddings and label
 paths and return one number to train on. Each docstring gives the equation. Losses whose figures the
-papers only quote are not here: MS, SEC, HORDE, Triplet SCT, ProxyGML, IRT.
+papers only quote are not here: MS, SEC, HORDE, Triplet SCT, ProxyGML.
 """
 
 from hgld.ranking.baselines import (
