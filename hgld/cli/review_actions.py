@@ -54,6 +54,7 @@ from hgld.words import nearest, single_blanks
 if TYPE_CHECKING:
     from hgld.artifacts import Vectors
     from hgld.review.apply import Applied
+    from hgld.review.suggestions import ValueModel
 
 __all__ = [
     "PAGE_READS",
@@ -67,6 +68,7 @@ __all__ = [
     "link_photos",
     "list_decided",
     "list_entries",
+    "list_sure",
     "preview_review",
     "proposed_edits",
     "read_taxonomy",
@@ -316,6 +318,20 @@ def save_choices(
         )
         _append(runner, "decisions", inputs[2], applied.decisions)
     return applied
+
+
+def list_sure(runner: Runner, least: float) -> list[dict[str, str]]:
+    """Return the choices that accept the suggestions of at least a probability (0 to 1).
+
+    Raises:
+        UsageError: a sheet holds edits that are not applied; they would contradict these.
+    """
+    from hgld.review.sheets import sure_choices
+
+    with runner.alone():
+        for path in _edited_sheets(runner, runner.stage("review")):
+            raise UsageError(f"{path}: holds edits that are not applied; add --apply")
+        return sure_choices(_suggested_sheet(runner)[0], least)
 
 
 def add_comment(runner: Runner, key: str, text: str, who: str) -> None:
@@ -722,6 +738,21 @@ def render_review(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
         live: facts for the page of a server (``render_page``).
     """
     from hgld.artifacts.cells import guard_columns
+
+    sheet, model = _suggested_sheet(runner)
+    return _render(
+        runner,
+        guard_columns(sheet),
+        command=f"hgld review {runner.workspace.words} --apply review.csv",
+        decisions=runner.read("decisions", runner.stage("review")),
+        model=model,
+        threads=read_threads(runner),
+        live=live,
+    )
+
+
+def _suggested_sheet(runner: Runner) -> "tuple[pd.DataFrame, ValueModel | None]":
+    """Return the rows of the review sheet from its inputs, and the model of their suggestions."""
     from hgld.review.sheets import fit_decisions, list_values
 
     stage = runner.stage("review")
@@ -730,16 +761,8 @@ def render_review(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
     also = {name: read[name] for name in ("image_vectors", "ancestry") if name in read}
     model = fit_decisions(*(read[name] for name in fitted_to), **also)
     shown = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
-    sheet = list_values(**{name: read[name] for name in (*shown, "class_labels")}, model=model)
-    return _render(
-        runner,
-        guard_columns(sheet),
-        command=f"hgld review {runner.workspace.words} --apply review.csv",
-        decisions=read["decisions"],
-        model=model,
-        threads=read_threads(runner),
-        live=live,
-    )
+    columns = {name: read[name] for name in (*shown, "class_labels")}
+    return list_values(**columns, model=model), model
 
 
 def _render(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:

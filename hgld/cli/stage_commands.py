@@ -272,6 +272,14 @@ def _review(
         bool,
         typer.Option("--dry-run", help="With --apply: print what would change, write nothing."),
     ] = False,
+    accept_sure: Annotated[
+        float | None,
+        typer.Option(
+            "--accept-sure",
+            metavar="P",
+            help="Accept the suggestions of at least this probability, as an entry of their own.",
+        ),
+    ] = None,
     xlsx: Annotated[
         bool, typer.Option("--xlsx", help="Write the sheets as a workbook too: review.xlsx.")
     ] = False,
@@ -288,10 +296,13 @@ def _review(
     if not apply and (sheets or dry_run):
         given = f"{sheets[0]}: a sheet is" if sheets else "--dry-run: sheets are"
         raise UsageError(f"{given} only read with --apply")
+    if accept_sure is not None and (dry_run or not 0 < accept_sure <= 1):
+        wanted = "expected a probability above 0 and at most 1, as 0.95, without --dry-run"
+        raise UsageError(f"--accept-sure {accept_sure:g}: {wanted}")
     _require_server(serve, host, port)
     from hgld.cli import review_actions
 
-    who = name_to_sign(runner.workspace) if apply else ""
+    who = name_to_sign(runner.workspace) if apply or accept_sure is not None else ""
     if dry_run:
         with progress():
             lines, refused = review_actions.preview_review(runner, who, sheets or (), yes)
@@ -314,6 +325,10 @@ def _review(
                     f"`hgld reviews conflicts {runner.workspace.words}` shows both sides",
                     err=True,
                 )
+        if accept_sure is not None:
+            choices = review_actions.list_sure(runner, accept_sure)
+            review_actions.save_choices(runner, choices, who, "sure")
+            typer.echo(f"{count_text(len(choices), 'suggestion')} accepted", err=True)
         if xlsx:
             typer.echo(f"workbook: {review_actions.write_workbook(runner)}")
         if html:

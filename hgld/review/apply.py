@@ -142,7 +142,8 @@ def apply_choices(
     """Append a row to ``decisions`` for each of some rows of ``review.csv``, given as cells.
 
     Args:
-        choices: key, decision, supercategory, kind, note and base of each, each key once.
+        choices: key, decision, supercategory, kind, note and base of each, each key once. Those
+            with the same ``block`` are an entry of their own, as in a sheet.
         clusters: the values.
         taxonomy: the supercategories.
         decisions: all rows.
@@ -160,7 +161,11 @@ def apply_choices(
     kinds = kinds_of(taxonomy)
     names = ["key", *EDITABLE, "base"]
     rows = [
-        SheetRow(number, {name: single_blanks(choice.get(name, "")) for name in names})
+        SheetRow(
+            number,
+            {name: single_blanks(choice.get(name, "")) for name in names}
+            | ({"block": single_blanks(choice["block"])} if "block" in choice else {}),
+        )
         for number, choice in enumerate(choices, 1)
     ]
     found = read_values(Sheet(source, names, rows), values, kinds)
@@ -311,11 +316,18 @@ def _new_decisions(
             "evidence": values[change.key].evidence,
             "undoes": "",
             **signed,
+            **_own_entry(change.after.block, signed),
         }
         for change in changes
         if change.kind != "unchanged"
     ]
     return table_of("decisions", rows)
+
+
+def _own_entry(block: str, signed: Mapping[str, str]) -> dict[str, str]:
+    """Return the entry of a block that the page accepted; nothing without a block."""
+    source = block.partition(" ")[0]
+    return {"entry": entry_of([block], signed["who"], signed["when"], source)} if block else {}
 
 
 def _kind(now: WantedDecision, value: Value, kinds: Mapping[str, str], who: str) -> ChangeKind:

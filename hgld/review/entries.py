@@ -1,10 +1,10 @@
-"""Entries of the labels: the rows of one apply, one undo, or one person's sitting at a page.
+"""Entries of the labels: the rows of one apply, undo, accepted block, or sitting at a page.
 
 The column ``entry`` of decisions.csv, cluster_edits.csv and taxonomy_edits.csv holds the id of the
-entry and, after a blank, the name of its source (a file, ``page``, ``taxonomy``, ``undo``,
-``redo``). Rows without one, of older files or written by hand, form an entry for each person and
-day. Rows have a day but no time: the decisions of a day are in the order of their file, and edits
-name in ``follows`` the entry that they come after.
+entry and, after a blank, the name of its source (a file, ``page``, ``sure``, ``rule``,
+``taxonomy``, ``undo``, ``redo``). Rows without one, of older files or written by hand, form an
+entry for each person and day. Rows have a day but no time: the decisions of a day are in the order
+of their file, and edits name in ``follows`` the entry that they come after.
 """
 
 from collections import Counter, defaultdict
@@ -25,11 +25,12 @@ __all__ = ["Entry", "entry_of", "find_entry", "is_taken_back", "list_entries"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One apply, undo, or sitting at a page.
+    """One apply, undo, accepted block, or sitting at a page.
 
     Attributes:
         number: its place in the log, from 1 on; it may change if branches are merged.
-        source: name of the file that was applied, or ``page``, ``taxonomy``, ``undo``, ``redo``.
+        source: name of the file that was applied, or ``page``, ``sure`` or ``rule`` (a block of
+            suggestions or values that end in a noun), ``taxonomy``, ``undo``, ``redo``.
         rows: its decisions.
         edits: its rows of cluster_edits.csv.
         cells: its rows of taxonomy_edits.csv.

@@ -36,6 +36,7 @@ __all__ = [
     "list_history",
     "list_values",
     "require_decisions",
+    "sure_choices",
     "write_sheets",
 ]
 
@@ -220,6 +221,26 @@ def in_review_order(sheet: pd.DataFrame) -> pd.DataFrame:
         ["_gone", "_status", "_weight", "key"], ascending=[True, True, False, True], kind="stable"
     )
     return ordered[list(sheet.columns)].reset_index(drop=True)
+
+
+def sure_choices(sheet: pd.DataFrame, least: float) -> list[dict[str, str]]:
+    """Return the cells that accept the suggestions of open values from a probability on.
+
+    Args:
+        sheet: the rows of ``list_values``.
+        least: probability in (0, 1], compared with the column ``probability``.
+    """
+    sure = sheet[(sheet["status"] == "open") & (sheet["probability"] >= least)]
+    return [
+        {
+            "key": row["key"],
+            "decision": "drop" if row["suggestion"] == "drop" else "keep",
+            "supercategory": "" if row["suggestion"] == "drop" else row["suggestion"],
+            "note": f"accepted at {row['probability']:.0%}: {row['reason']}".replace("%", " %", 1),
+            "base": row["base"],
+        }
+        for row in records(sure)
+    ]
 
 
 def hints_of(class_hints: pd.DataFrame) -> dict[str, str]:

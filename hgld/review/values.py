@@ -34,6 +34,7 @@ ORDERED = ("key", "instance_of", "landmarks", "images")  # columns by which rows
 COMPARED = ("landmarks", "images", "cluster")  # read-only cells; a notice reports differences
 MOVED_FROM = 6  # changed rows; fewer may be ordinary corrections
 MOVED_SHARE = 0.75  # of changed rows with another row's decision; 1 if columns were sorted
+BLOCK = re.compile(r"(sure|rule) \w+")  # a block that the page accepted: its source and id
 BY_CHANCE = Fraction(1, 100_000)  # largest chance probability for an order to count as sorted
 
 
@@ -81,6 +82,7 @@ class WantedDecision:
     Attributes:
         confirmed: it repeats the decision in force although the value changed.
         supersedes: ids of the decisions that the row was made from.
+        block: source and id of the block with which the page accepted it, or empty.
     """
 
     decision: str
@@ -89,6 +91,7 @@ class WantedDecision:
     why: str
     confirmed: bool = field(default=False, compare=False)
     supersedes: tuple[str, ...] = field(default=(), compare=False)
+    block: str = field(default="", compare=False)
 
 
 @dataclass
@@ -122,9 +125,11 @@ def read_values(sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, s
             made_from = base.heads if base else _made_from(found, value, kinds)
             made_from = followed(made_from, value.history) if value else made_from
             made_from = value.renamed_heads(made_from) if value else made_from
-            reading.wanted[row["key"]] = replace(found, supersedes=made_from)
+            reading.wanted[row["key"]] = replace(found, supersedes=made_from, block=row["block"])
         elif found:
             spoilt.append(found)
+        if row["block"] and not BLOCK.fullmatch(row["block"]):
+            spoilt.append(row.fault("block", "nothing, or the cell that the review page wrote"))
         reading.faults += [(row.number, fault) for fault in spoilt]
     reading.moved = _moved(rows, values)
     _say_differences(replace(sheet, rows=rows), values, outdated)

@@ -1,6 +1,7 @@
 """Conflicts, log, undo and redo of decisions, through the command line and a merge in git."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,42 @@ def test_each_apply_is_an_entry_that_is_undone_and_redone_whole(
     assert hgld(folder, "reviews", "redo") == 0
     assert decided(folder) == {"inn": "restaurant", "pub": "restaurant", "chapel": "church"}
     assert [entry["source"] for entry in log(folder, capsys)][2:] == ["undo", "redo"]
+
+
+def test_sure_suggestions_are_accepted_as_an_entry_that_is_undone_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apply(folder, inn="drop")
+    before = decided(folder)
+    names = folder / "labels" / "taxonomy.csv"
+    names.write_text(names.read_text("utf-8") + "pub,human-made,\n", "utf-8")
+    assert hgld(folder, "review", "--accept-sure", "0.9") == 20
+    entry = log(folder, capsys)[-1]
+    _, *accepted = rows_of(folder / "labels" / "decisions.csv")
+    assert (entry["source"], entry["counts"]) == ("sure", {"keep": len(accepted)})
+    assert "pub" in [row["key"] for row in accepted if row["key"] == row["supercategory"]]
+    assert all(re.fullmatch(r"accepted at 9\d %: its own name", row["why"]) for row in accepted)
+    assert hgld(folder, "reviews", "undo", "--apply", "2") == 0
+    assert decided(folder) == before | {row["key"]: "open" for row in accepted}
+
+
+def test_suggestions_are_accepted_only_beside_applied_sheets(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(folder / "work" / "review.csv", {"church": "drop"})
+    assert hgld(folder, "review", "--accept-sure", "0.9") == 2
+    assert "review.csv: holds edits that are not applied; add --apply" in capsys.readouterr().err
+    assert hgld(folder, "review", "--apply", "--accept-sure", "0.9") == 20
+    assert decided(folder)["church"] == "drop"
+    assert [entry["source"] for entry in log(folder, capsys)] == ["review.csv", "sure"]
+
+
+@pytest.mark.parametrize("words", [["2"], ["0"], ["0.9", "--dry-run", "--apply"]])
+def test_accepting_needs_a_probability(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert hgld(folder, "review", "--accept-sure", *words) == 2
+    assert "expected a probability above 0" in capsys.readouterr().err
 
 
 def test_only_what_is_still_in_force_is_taken_back_and_the_rest_is_named(

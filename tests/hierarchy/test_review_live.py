@@ -3,6 +3,7 @@
 import csv
 import http.client
 import json
+import re
 import shutil
 import signal
 import socket
@@ -187,6 +188,30 @@ def test_the_saves_of_one_sitting_are_one_entry_that_is_undone_whole(
     ben.saw("#row-1 .dot.dropped")
     ben.saw("#row-2 .dot.open")
     assert ann.stayed_here() and ben.stayed_here(), (ann.said, ben.said)
+
+
+def test_a_block_of_sure_ones_is_an_entry_that_is_undone_alone(chromium: Any, fresh: Road) -> None:
+    with serving(fresh, 0, "--set", "review.sure=0.2") as server:
+        ann = Colleague(chromium, server.url, "Ann")
+        ann.press("d", "u")
+        ann.saved()
+        ann.saw("#sure-ones:visible")
+        ann.press("S")
+        ann.view.wait_for_selector("#bulk[open]")
+        ann.press("Enter")
+        ann.saved()
+        log = hgld_without_date("reviews", "log", *fresh.at, "--json").stdout
+        single, block = json.loads(log)
+        assert (single["source"], single["counts"]) == ("page", {"drop": 1, "unsure": 1})
+        assert (block["source"], block["who"]) == ("sure", "Ann")
+        accepted = [row for row in rows_of(fresh) if row["entry"].endswith(" sure")]
+        assert len(accepted) == sum(block["counts"].values()) > 2
+        assert all(re.match(r"accepted at \d+ %: .+", row["why"]) for row in accepted)
+        done = hgld("reviews", "undo", *fresh.at, "--apply", "2", "--set", 'review.who="Ben"')
+        assert done.returncode == 0, done.stderr
+        ann.saw("#row-2 .dot.open")
+        taken = {row["key"]: row["decision"] for row in rows_of(fresh)}
+        assert sorted(filter("open".__ne__, taken.values())) == ["drop", "unsure"]
 
 
 def test_a_note_is_sent_when_its_field_is_left(chromium: Any, fresh: Road, server: Server) -> None:

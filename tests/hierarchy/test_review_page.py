@@ -997,6 +997,33 @@ def test_decisions_made_in_the_page_are_applied_by_the_command_that_it_shows(
     assert labels[said["move"]["key"]] == first and said["drop"]["when"] == "2026-01-01"
 
 
+def test_a_block_goes_with_the_sheet_as_an_entry_of_its_own(
+    chromium: Any, road: Road, tmp_path: Path
+) -> None:
+    fresh = Road(Path(shutil.copytree(road.folder, tmp_path / "road")))
+    hgld("review", *fresh.at, "--html", "--set", "review.sure=0.2")
+    person = Curator(chromium, fresh.page)
+    person.press("d")
+    person.view.wait_for_selector("#sure-ones:visible")
+    person.press("S", "Enter")
+    sheet = tmp_path / "review.csv"
+    sheet.write_bytes(person.download())
+    person.tab.close()
+    done = hgld("review", *fresh.at, "--apply", str(sheet), "--set", 'review.who="Ann"')
+    assert done.returncode in (0, 20), done.stderr
+    log = json.loads(hgld_without_date("reviews", "log", *fresh.at, "--json").stdout)
+    assert {"review.csv", "sure"} <= {entry["source"] for entry in log}
+    (block,) = (entry for entry in log if entry["source"] == "sure")
+    again = hgld("review", *fresh.at, "--apply", str(sheet), "--set", 'review.who="Ann"')
+    assert "0 decisions added" in again.stderr, again.stderr
+    text = sheet.read_text("utf-8-sig")
+    sheet.write_text(text.replace(",sure ", ",surely ", 1), "utf-8")
+    wrong = hgld("review", *fresh.at, "--apply", str(sheet), "--set", 'review.who="Ann"')
+    assert wrong.returncode == 3 and "column block: found 'surely " in wrong.stderr
+    back = hgld("reviews", "undo", *fresh.at, "--apply", str(block["number"]))
+    assert back.returncode == 0, back.stderr
+
+
 def terms_of(page: Path) -> set[str]:
     """The licences under which photos are shown."""
     photos = facts_of(page.read_text("utf-8"))["photos"].values()

@@ -12,10 +12,14 @@ function sureRows() {
 function showSure() {
   const offers = sureRows().map((row) => ({
     rows: [row], name: adviceOf(row).name, words: [bold(row.label), ` → ${adviceWord(adviceOf(row))}`],
+    note: sureNote(adviceOf(row)),
   }));
   const about = `Suggestions with a probability of at least ${100 * model?.sure}\u00a0%, the least sure first.`;
-  openBulk("Sure ones", about, offers, true);
+  openBulk("Sure ones", "sure", about, offers);
 }
+
+// As sure_choices in hgld/review/sheets.py.
+const sureNote = ({ probability, reason }) => `accepted at ${Math.floor(100 * probability)} %: ${reason}`;
 
 // The noun that says what a value is, in the singular, as head_noun in hgld/review/suggestions.py.
 function headNoun(label) {
@@ -36,22 +40,24 @@ function rules() {
     const fits = name && answers.every((answer) => answer === name);
     if (!noun || !fits || open.length < FEWEST_OF_RULE) continue;
     const labels = open.map((row) => row.label).join(", ");
-    found.push({ rows: open, name, words: [`Ends in “${noun}”: `, bold(name), ` for ${labels}`] });
+    const words = [`Ends in “${noun}”: `, bold(name), ` for ${labels}`];
+    found.push({ rows: open, name, words, note: `accepted by a rule: ends in “${noun}”` });
   }
   return found.sort((one, other) => other.rows.length - one.rows.length);
 }
 
 function showRules() {
-  openBulk("Rules", "Decides all open values whose label ends in a noun. None contradicts a decision.", rules(), false);
+  openBulk("Rules", "rule", "Decides all open values whose label ends in a noun. None contradicts a decision.", rules());
 }
 
-// A list of offers, each with a box; digits turn the first nine, Enter accepts those with a mark.
-function openBulk(title, about, offers, checked) {
+// A list of offers, each with a box, marked for sure ones; digits turn the first nine, Enter accepts
+// those with a mark.
+function openBulk(title, source, about, offers) {
   if (!offers.length) return say(`${title}: nothing to accept`);
-  const boxes = offers.map(() => make("input", { type: "checkbox", checked }));
+  const boxes = offers.map(() => make("input", { type: "checkbox", checked: source === "sure" }));
   const lines = offers.map(({ words }, i) =>
     make("li", {}, make("label", {}, boxes[i], i < LIKELY ? make("kbd", {}, String(i + 1)) : null, span(...words))));
-  const accept = () => acceptBulk(offers, boxes);
+  const accept = () => acceptBulk(source, offers, boxes);
   const buttons = make("p", { class: "near" }, button("primary", accept, "Accept", make("kbd", {}, "Enter")));
   const list = make("ul", { class: "bulk" }, ...lines);
   list.addEventListener("keydown", (event) => bulkKey(event, boxes, accept));
@@ -70,16 +76,17 @@ function bulkKey(event, boxes, accept) {
   event.preventDefault();
 }
 
-// One step of the undo for all that is accepted; what was left out counts as a wrong suggestion.
-function acceptBulk(offers, boxes) {
+// One step of the undo and one entry of the log for all that is accepted; what was left out counts
+// as a wrong suggestion.
+function acceptBulk(source, offers, boxes) {
   const accepted = offers.filter((_, i) => boxes[i].checked);
   offers.forEach((offer, i) => boxes[i].checked || offer.rows.forEach((row) => judge(row, false)));
-  const decided = accepted.flatMap(({ rows: some, name }) =>
-    some.map((row) => [row, complete(name === DROP ? DROP : "keep", name, now(row).note)]));
+  const decided = accepted.flatMap(({ rows: some, name, note: why }) =>
+    some.map((row) => [row, complete(name === DROP ? DROP : "keep", name, why)]));
   byId("bulk").close();
   byId("list").focus({ preventScroll: true });
   if (!decided.length) return;
-  edit(decided);
+  edit(decided, source);
   say(`${counted(decided.length, "value")} accepted; z takes it back`);
   if (selected && isSettled(selected)) advance();
 }

@@ -38,11 +38,13 @@ function renew(row, decision, supercategory) {
   return { ...wanted, note: [wanted.note, "still so"].filter(Boolean).join("; ") };
 }
 
-// The wanted edits as one step; undefined takes a row's edit back.
-function edit(wanted) {
+// The wanted edits as one step; undefined takes a row's edit back. A source makes the step a block:
+// an entry of its own in the log.
+function edit(wanted, source) {
   const id = newStep();
+  const block = source ? { block: `${source} ${id}` } : {};
   steps.push(Object.assign(wanted.map(([row]) => [row.key, edits.get(row.key)]), { id }));
-  for (const [row, cells] of wanted) put(row, cells && { ...cells, step: id });
+  for (const [row, cells] of wanted) put(row, cells && { ...cells, ...block, step: id });
   keep();
   tell();
 }
@@ -94,7 +96,7 @@ function readStore(name) {
 }
 
 const madeFrom = (kept) =>
-  Object.fromEntries(["from", "step"].filter((name) => typeof kept[name] === "string").map((name) => [name, kept[name]]));
+  Object.fromEntries(["from", "step", "block"].filter((name) => typeof kept[name] === "string").map((name) => [name, kept[name]]));
 
 function isDecision(cells) {
   const texts = EDITABLE.every((name) => typeof cells?.[name] === "string");

@@ -189,8 +189,8 @@ const nextStep = () => [...edits.values()].find(({ step }) => !session.refused.h
 
 async function sendStep(id) {
   const sent = [...edits].filter(([, cells]) => cells.step === id);
-  const asRow = ([key, { decision, supercategory, kind, note: why, from }]) =>
-    ({ key, decision, supercategory, kind, note: why, base: from });
+  const asRow = ([key, { decision, supercategory, kind, note: why, from, block }]) =>
+    ({ key, decision, supercategory, kind, note: why, base: from, ...(block && { block }) });
   let found;
   try {
     found = await ask("decisions", { rows: sent.map(asRow), sitting: sitting() });

@@ -54,9 +54,11 @@ function readRow(cells, number) {
 // The CSV with the edited cells in place of the old ones; without edits the same bytes as the file.
 function writeSheet(wantedOf) {
   const more = remarks.size ? ["comment"] : [];
+  if (rows.some((row) => wantedOf(row)?.block)) more.push("block");
   const lines = rows.map((row) => {
     const wanted = wantedOf(row);
-    const cells = [...row.cells, ...more.map(() => guard(remarks.get(row.key) || ""))];
+    const added = { comment: remarks.get(row.key), block: wanted?.block };
+    const cells = [...row.cells, ...more.map((name) => guard(added[name] || ""))];
     if (!wanted) return cells;
     for (const name of EDITABLE) cells[place[name]] = guard(wanted[name]);
     cells[place.base] = wanted.from;
