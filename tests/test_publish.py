@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import ARTIFACTS, Table, declared_table
 from hgld.config import PublishOptions, ScrapeOptions
 from hgld.errors import InvalidData
 from hgld.publish import release_folder, release_published, release_reviewed, write_release
@@ -452,6 +452,60 @@ def test_the_card_of_a_reviewed_folder_says_that_its_values_are_of_a_table(
         out=out,
     )
     assert "brought in from a table" in card(out)[1]
+
+
+def row_of(name: str, /, **cells: object) -> pd.DataFrame:
+    """A row of a table; the other cells are empty or 0."""
+    columns = declared_table(name).columns
+    empty = {column: "" if kind == "text" else 0 for column, kind in columns.items()}
+    return pd.DataFrame([{**empty, **cells}])
+
+
+def test_how_classes_got_their_items_is_released_with_a_reviewed_folder(
+    run: MadeRun, tmp_path: Path
+) -> None:
+    out, given = run.folder / "release", tables()
+    linking = {
+        "linked": row_of("linked", split="train", landmark_id=1, item_id="Q1", by="name (en)"),
+        "links": row_of("links", name="nobody", qid="none", who="bob"),
+        "ancestry": row_of("ancestry", item_id="Q1", property="P279", above="Q2"),
+    }
+    release_reviewed(
+        run.hierarchy,
+        table("label_dropped"),
+        images_of(run),
+        *(given[name] for name in ("lineage", "taxonomy", "decisions")),
+        {},
+        options=PublishOptions(),
+        context=replace(context(tmp_path, "folder"), scrape=ScrapeOptions(source="items")),
+        out=out,
+        **linking,
+    )
+    header, body = card(out)
+    names = {one["config_name"] for one in header["configs"]}
+    assert names >= {"linked", "links", "ancestry"}
+    assert "1 class got a Wikidata item: 1 by name (en);" in body and "`links.csv`" in body
+    assert "nobody,none" in (out / "links.csv").read_text("utf-8")
+    document = json.loads((out / "croissant.json").read_text("utf-8"))
+    assert document["prov:wasDerivedFrom"] == [{"@id": "https://www.wikidata.org/"}]
+    assert {"linked", "links", "ancestry"} <= {one["name"] for one in document["recordSet"]}
+
+
+def test_tables_of_links_without_rows_are_left_out(run: MadeRun, tmp_path: Path) -> None:
+    given = tables()
+    write_release(
+        *(given[name] for name in READS),
+        {},
+        options=PublishOptions(),
+        context=context(run.folder),
+        out=run.folder / "release",
+        linked=row_of("linked", split="train", landmark_id=1, item_id="Q1", by="qid"),
+        links=table("links"),
+        ancestry=table("ancestry"),
+    )
+    assert {"linked.csv"} == files(run.folder / "release") & {
+        "linked.csv", "links.csv", "ancestry.csv"
+    }  # fmt: skip
 
 
 def test_a_release_of_a_folder_says_in_which_splits_each_class_is(

@@ -1,9 +1,9 @@
 """Explain the path of a landmark, or why it has none, from the tables of a run.
 
-Each step of the flow adds what it did with the landmark, in the order of the flow: its page, its
-item and statements, the values that count, their cluster and hint, the decision in force, an
-override. The last line is the path or the reason why there is none. Steps that have not been run,
-or that a pipeline does not have, say nothing.
+Each step of the flow adds what it did with the landmark, in the order of the flow: its page, how it
+got its item, its statements, the values that count, their cluster and hint, the decision in force,
+an override. The last line is the path or the reason why there is none. Steps that have not been
+run, or that a pipeline does not have, say nothing.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, ID_SPACES, row_in_file
+from hgld.artifacts import ARTIFACTS, ID_SPACES, ITEM_IDS, row_in_file
 from hgld.errors import UsageError
 from hgld.hierarchy.columns import records
 from hgld.hierarchy.decisions import Decided, Decision
@@ -26,6 +26,9 @@ __all__ = ["TABLES", "Step", "explain", "find_landmark"]
 
 TABLES = (
     "landmarks",
+    "links",
+    "linked",
+    "unlinked",
     "instance_of",
     "misses",
     "landmark_values",
@@ -102,7 +105,7 @@ def explain(landmark: Row, tables: Tables, labels: Path, noun: str = "landmark")
     of = {name: _rows_of(key, table) for name, table in tables.items() if name in tables}
     text = f"{landmark['split']}:{landmark['landmark_id']} {landmark['name']}"
     first = Step(noun, f"{text}\n{landmark['commons_url']}", landmark)
-    steps = [first, *_scraped(of), *_cleaned(of)]
+    steps = [first, *_linked(of, tables, labels), *_scraped(of), *_cleaned(of)]
     steps += _reviewed(of, tables, labels, noun)
     steps += _labelled(of, key)
     steps += _outdated(of, tables)
@@ -115,6 +118,37 @@ def _rows_of(key: tuple[str, int], table: pd.DataFrame) -> list[Row]:
         return []
     rows = table[table["landmark_id"] == key[1]]
     return records(rows[rows["split"] == key[0]] if "split" in rows else rows)
+
+
+def _linked(of: Mapping[str, Sequence[Row]], tables: Tables, labels: Path) -> Iterator[Step]:
+    """Say by what the class got its item, and who said so; or why it has none."""
+    for row in of.get("unlinked", ()):
+        answered = row["reason"] in ("none", "gone")
+        name = of["landmarks"][0]["name"]
+        said = _answer(name, tables, labels) if answered else ""
+        yield Step("link", f"no item: {_because(row)}{said}", row)
+    for row in of.get("linked", ()):
+        found = f"{row['item_id']} {row['label']}, by {row['by']}"
+        about = f"\n{row['description']}" if row["description"] else ""
+        said = _answer(row["name"], tables, labels) if row["by"] in ITEM_IDS else ""
+        yield Step("link", found + about + said, row)
+
+
+def _answer(name: str, tables: Tables, labels: Path) -> str:
+    """Return who answered in links.csv what the class is; empty if link.table says it."""
+    links = tables.get("links")
+    if links is None:
+        return ""
+    places = [
+        place
+        for place, known in enumerate(links["name"].map(single_blanks))
+        if known == single_blanks(name)
+    ]
+    if not places:
+        return ""
+    file = labels / ARTIFACTS["links"].file
+    number = row_in_file(file, places[-1])
+    return f"{_signed(records(links)[places[-1]])}\nrow {number} of {file.name}"
 
 
 def _scraped(of: Mapping[str, Sequence[Row]]) -> Iterator[Step]:

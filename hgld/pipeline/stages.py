@@ -90,6 +90,7 @@ _OF_PHOTOS = ("embed.images", "embed.photos")
 _LANDMARKS = ("gldv2", "toy")  # with two id spaces, and pages of Wikimedia Commons
 _CLASSES = ("folder", "native")
 _KINDS = (*_LANDMARKS, *_CLASSES)
+LINKING = ("linked", "links", "ancestry")  # how classes got their items, in a release
 
 _link = partial(
     Stage,
@@ -132,6 +133,7 @@ def _release(
         "Write the release folder; nothing is uploaded.",
         uses=uses,
         needs="publish.name",
+        also=dict.fromkeys(LINKING, _FROM_ITEMS) if source == "decisions" else {},
         revision=3,
     )
     with_shards = (*reads, "shards", "evaluation", "export_dropped", "removals")

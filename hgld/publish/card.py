@@ -43,7 +43,7 @@ def write_card(release: Release, folder: Path, pictures: Sequence[tuple[str, str
     Shards get a second card: Hugging Face reads a folder as CSV or as WebDataset, not both.
     """
     decisions = release.sheet("decisions")
-    lineage = release.sheet("lineage")
+    lineage, linked = release.sheet("lineage"), release.sheet("linked")
     in_force = Decided(decisions.rows).all() if decisions else []
     decided = Counter("conflict" if one.rivals else one.decision for one in in_force)
     facts: dict[str, Any] = {
@@ -54,6 +54,7 @@ def write_card(release: Release, folder: Path, pictures: Sequence[tuple[str, str
         "groups": release.groups,
         "decided": sorted(decided.items()),
         "scraped": lineage is not None and bool((lineage.rows["item_id"] != "").any()),
+        "linked": sorted(Counter(linked.rows["by"]).items()) if linked else [],
         "overrides": int((lineage.rows["decided_by"] == "override").sum()) if lineage else 0,
         "agreement": release.agreement,
         "evaluation": release.photos.evaluation if release.photos else {},

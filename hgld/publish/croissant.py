@@ -157,6 +157,8 @@ def _provenance(release: Release) -> Json:
     scraped = [WIKIDATA] if release.road == "decisions" else []
     sources = [GLDV2, *scraped]
     known = not release.made and release.road != "folder"
+    if release.sheet("linked") and not known:
+        sources, known = [WIKIDATA], True
     agents = [{"@type": "prov:Agent", "prov:label": who} for who in release.reviewers]
     return {
         **({"prov:wasDerivedFrom": [{"@id": url} for url in sources]} if known else {}),

@@ -54,6 +54,7 @@ def write_release(
     options: PublishOptions,
     context: StageContext,
     out: Path,
+    **linking: pd.DataFrame,
 ) -> None:
     """Release labels that were built from reviewed decisions.
 
@@ -69,6 +70,8 @@ def write_release(
         options: name, version and parts of the release.
         context: gives the date and the kind of source.
         out: the release folder; it is replaced as a whole.
+        linking: of ``scrape.source = "items"``, how the classes got their items: linked, links and
+            ancestry.
 
     Raises:
         InvalidData: the shards have no ``attribution.csv``, or hold an image that was to go.
@@ -83,7 +86,7 @@ def write_release(
     levels = (*context.levels, LEVEL_NAMES[-1])
     if levels != LEVEL_NAMES:  # the published columns name the levels of H-GLDv2
         tables["hierarchy"] = hierarchy_of(lineage, context.levels)
-    sheets = [ReleaseTable(name, declared_table(name), rows) for name, rows in tables.items()]
+    sheets = _sheets({**tables, **_filled(linking)})
     classes = classes_of_labels({"train": train_labels, "index": index_labels})
     held = Photos(*photos) if photos else None
     release = Release(
@@ -104,7 +107,7 @@ def release_published(
     """Release labels that were published before, as this run used them (see ``write_release``)."""
     labels = {"train": train_labels, "index": index_labels}
     tables = {f"{space}_labels": rows for space, rows in labels.items()}
-    sheets = [ReleaseTable(name, declared_table(name), rows) for name, rows in tables.items()]
+    sheets = _sheets(tables)
     classes = classes_of_labels(labels)
     held = Photos(*photos) if photos else None
     _write(Release(options, context, "published", sheets, classes, label_dropped, {}, held), out)
@@ -142,14 +145,17 @@ def release_reviewed(
     options: PublishOptions,
     context: StageContext,
     out: Path,
+    **linking: pd.DataFrame,
 ) -> None:
     """Release a folder's hierarchy that was built from reviewed decisions, with these.
+
+    ``linking`` is as in ``write_release``.
 
     Raises:
         InvalidData: no class has a label.
     """
     judged = {"lineage": lineage, "taxonomy": taxonomy, "decisions": decisions}
-    more = {**judged, "agreement": agreement}
+    more = {**judged, **_filled(linking), "agreement": agreement}
     _release_classes(hierarchy, label_dropped, images, more, photos, options, context, out)
 
 
@@ -163,7 +169,7 @@ def _release_classes(
     context: StageContext,
     out: Path,
 ) -> None:
-    """Release classes by name; ``judged`` are lineage, taxonomy, decisions and agreement."""
+    """Release classes by name; ``judged`` are tables of the review and the links, and agreement."""
     if hierarchy.empty:
         raise InvalidData("no class has a label, so that there is nothing to release")
     held = Photos(*photos) if photos else None
@@ -171,11 +177,7 @@ def _release_classes(
     sheets = [
         sheet_of_paths(hierarchy, splits),
         sheet_of_images(hierarchy, images, held.index if held else None),
-        *(
-            ReleaseTable(name, declared_table(name), rows)
-            for name, rows in judged.items()
-            if name != "agreement"
-        ),
+        *_sheets({name: rows for name, rows in judged.items() if name != "agreement"}),
     ]
     counts = count_levels(hierarchy, splits)
     release = Release(
@@ -193,6 +195,15 @@ def _release_classes(
         counts,
     )
     _write(release, out)
+
+
+def _sheets(tables: Mapping[str, pd.DataFrame]) -> list[ReleaseTable]:
+    return [ReleaseTable(name, declared_table(name), rows) for name, rows in tables.items()]
+
+
+def _filled(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return the tables with rows; nobody may have answered about a class."""
+    return {name: rows for name, rows in tables.items() if len(rows)}
 
 
 def _write(release: Release, out: Path) -> None:

@@ -90,6 +90,41 @@ def test_every_step_of_the_way_is_told_in_order() -> None:
     ]  # fmt: skip
 
 
+def linking(**cells: str) -> dict[str, pd.DataFrame]:
+    key = {"split": "train", "landmark_id": 7}
+    name = "St Agnes (Norfeld)"
+    item = {"item_id": "Q100", "label": "St Agnes", "description": "church", "by": "qid", **cells}
+    said = [
+        {"name": name, "qid": "Q9", "who": "ann", "when": "2026-01-01", "why": ""},
+        {"name": "other", "qid": "Q1", "who": "ann", "when": "2026-01-01", "why": ""},
+        {"name": name, "qid": "Q100", "who": "bob", "when": "2026-02-02", "why": "seen"},
+    ]
+    return {"linked": pd.DataFrame([{**key, "name": name, **item}]), "links": pd.DataFrame(said)}
+
+
+@pytest.mark.parametrize(
+    ("by", "says"),
+    [
+        ("qid", '\nby bob, 2026-02-02: "seen"\nrow 4 of links.csv'),
+        ("name (en), photos", ""),
+    ],
+)
+def test_a_class_that_is_linked_says_by_what_and_by_whom(by: str, says: str) -> None:
+    found = texts(steps(**linking(by=by)))["link"]
+    assert found == f"Q100 St Agnes, by {by}\nchurch{says}"
+
+
+def test_an_item_of_a_table_of_the_pipeline_is_nobodys_answer() -> None:
+    found = steps(**{**linking(), "links": linking()["links"].iloc[1:2]})
+    assert texts(found)["link"] == "Q100 St Agnes, by qid\nchurch"
+
+
+def test_a_class_without_an_item_says_who_found_none() -> None:
+    unlinked = table("unlinked", ("train", 7, "none", "links.csv row 4"))
+    found = texts(steps(links=linking()["links"].replace("Q100", "none"), unlinked=unlinked))
+    assert found["link"].startswith("no item: none: links.csv row 4\nby bob, 2026-02-02")
+
+
 def test_a_landmark_without_an_item_says_why() -> None:
     key = ("train", 8)
     found = steps(

@@ -33,7 +33,8 @@ function complete(decision, supercategory, note) {
 
 // As complete; said again of a stale value it needs a word more, or it would be no news.
 function renew(row, decision, supercategory) {
-  const wanted = complete(decision, supercategory, now(row).note);
+  const same = complete(decision, supercategory, "").supercategory === now(row).supercategory;
+  const wanted = complete(decision, supercategory, same ? now(row).note : now(row).note.replace(ACCEPTED, ""));
   if (statusOf(row) !== "stale" || !sameCells(wanted, row.base)) return wanted;
   return { ...wanted, note: [wanted.note, "still so"].filter(Boolean).join("; ") };
 }
@@ -67,6 +68,8 @@ function undo() {
   tell();
   return rowOf.get(step[0][0]);
 }
+
+const ACCEPTED = /^accepted (at \d+ %|by a rule): .*/; // the note of a block, of its answer alone
 
 const tell = () => changed.forEach((redraw) => redraw());
 const keep = () => keepAs(storeName(), [...edits]);
