@@ -46,8 +46,10 @@ from hgld.review.taxonomy import (
     EDITED,
     Taxonomy,
     TaxonomyEdit,
+    distinct_names,
     present_names,
     read_taxonomy_edits,
+    rename_above,
 )
 from hgld.words import nearest, single_blanks
 
@@ -73,6 +75,7 @@ __all__ = [
     "proposed_edits",
     "read_taxonomy",
     "read_threads",
+    "renamed_above",
     "render_link_page",
     "render_review",
     "save_choices",
@@ -523,10 +526,16 @@ def edit_taxonomy(runner: Runner, edits: Sequence[TaxonomyEdit], who: str) -> di
         return _write_taxonomy(runner, taxonomy, who)
 
 
+def renamed_above(runner: Runner, level: str, old: str, new: str) -> list[TaxonomyEdit]:
+    """Return the edits that rename a class of a level above the supercategories."""
+    taxonomy = runner.read("taxonomy", runner.stage("review"))
+    return rename_above(taxonomy, runner.workspace.pipeline.cluster.levels, level, old, new)
+
+
 def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
     """Return an edit for each cluster whose name is no supercategory yet: add it.
 
-    Its kind is the path of its clusters in the levels above.
+    Its kind is the path of its clusters in the levels above (``distinct_names``).
 
     Raises:
         UsageError: the levels above are not clustered.
@@ -543,10 +552,13 @@ def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
         )
     known = {name.casefold() for name in kinds_of(runner.read("taxonomy", stage))}
     edits = dict[str, TaxonomyEdit]()
-    for row in summary[summary["values"] > 0].to_dict("records"):
-        name = single_blanks(row["cluster_name"])
-        kind = KIND_SEPARATOR.join(single_blanks(row[column]) for column in columns)
-        edits.setdefault(name.casefold(), TaxonomyEdit("add", name, kind=kind))
+    filled = summary[summary["values"] > 0]
+    names = filled[[*columns, "cluster_name"]].map(single_blanks)
+    largest = names.loc[filled.sort_values("values", ascending=False, kind="stable").index]
+    above = distinct_names(largest.to_numpy().tolist(), options.levels)
+    for name in names["cluster_name"]:
+        edit = TaxonomyEdit("add", name, kind=KIND_SEPARATOR.join(above[name]))
+        edits.setdefault(name.casefold(), edit)
     return [edit for name, edit in edits.items() if name not in known]
 
 

@@ -3,6 +3,7 @@
 Each command is one entry of the log and is taken back by ``hgld reviews undo``.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from hgld.errors import UsageError
 
 if TYPE_CHECKING:
     from hgld.pipeline.run import Runner
+    from hgld.review.taxonomy import TaxonomyEdit
 
 __all__ = ["app"]
 
@@ -71,25 +73,35 @@ def propose(
     pipeline: PipelineFile, settings: Settings = None, work: Work = None, now: Now = None
 ) -> None:
     """Add each cluster as a supercategory, with its levels above."""
-    from hgld.cli.review_actions import edit_taxonomy, edited_words, proposed_edits
+    from hgld.cli.review_actions import proposed_edits
 
     runner = open_runner(pipeline, settings, work, now)
-    with progress():
-        counts = edit_taxonomy(runner, proposed_edits(runner), name_to_sign(runner.workspace))
-    typer.echo(edited_words(counts), err=True)
+    _make(runner, proposed_edits(runner))
 
 
 @app.command("rename")
 def rename(
     pipeline: PipelineFile,
-    name: Name,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A supercategory or its class above.")
+    ],
     new: New,
+    level: Annotated[
+        str | None,
+        typer.Option("--level", metavar="LEVEL", help="Rename the class of this level above."),
+    ] = None,
     settings: Settings = None,
     work: Work = None,
     now: Now = None,
 ) -> None:
-    """Rename a supercategory and all that names it."""
-    _edit(open_runner(pipeline, settings, work, now), "rename", name, into=new)
+    """Rename a supercategory or a class above it; decisions follow."""
+    from hgld.cli.review_actions import renamed_above
+
+    runner = open_runner(pipeline, settings, work, now)
+    if level is None:
+        _edit(runner, "rename", name, into=new)
+    else:
+        _make(runner, renamed_above(runner, level, name, new))
 
 
 @app.command("merge")
@@ -172,10 +184,14 @@ def remove(
 
 
 def _edit(runner: "Runner", action: str, name: str, **more: Any) -> None:
-    from hgld.cli.review_actions import edit_taxonomy, edited_words
     from hgld.review.taxonomy import TaxonomyEdit
 
+    _make(runner, [TaxonomyEdit(action, name, **more)])
+
+
+def _make(runner: "Runner", edits: "Sequence[TaxonomyEdit]") -> None:
+    from hgld.cli.review_actions import edit_taxonomy, edited_words
+
     with progress():
-        edits = [TaxonomyEdit(action, name, **more)]
         counts = edit_taxonomy(runner, edits, name_to_sign(runner.workspace))
     typer.echo(edited_words(counts), err=True)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from hgld.artifacts import DECISIONS, declared_table
-from hgld.config import LEVEL_NAMES
-from hgld.errors import InvalidData
+from hgld.config import KIND_SEPARATOR, LEVEL_NAMES
+from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import PLACING, Decided, Decision, kinds_of, row_id, short_hash
-from hgld.hierarchy.kinds import kinds_to_choose, read_kind, tree_faults
+from hgld.hierarchy.kinds import classes_above, kinds_to_choose, read_kind, tree_faults
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.words import count_text, nearest, single_blanks
 
@@ -25,11 +25,13 @@ __all__ = [
     "EDITED",
     "Taxonomy",
     "TaxonomyEdit",
+    "distinct_names",
     "is_taxonomy_sheet",
     "list_renames",
     "list_taxonomy",
     "present_names",
     "read_taxonomy_edits",
+    "rename_above",
 ]
 
 ACTIONS = ("add", "rename", "merge", "split", "describe", "remove")
@@ -391,6 +393,85 @@ class Taxonomy:
                 f"'{name}' is in use by {', '.join(used)}; merge it into another one, or decide "
                 "these again"
             )
+
+
+def distinct_names(paths: Sequence[Sequence[str]], levels: Sequence[str]) -> dict[str, list[str]]:
+    """Return supercategory -> its classes above, with names that no class below them has.
+
+    A class that has the name of one below it gets those of its largest supercategories: two, or as
+    many as make a new name. One with too few of them is told apart by its level.
+
+    Args:
+        paths: names of the clusters from coarse to fine, ending in a supercategory; the largest
+            supercategories first. Equal beginnings are the same class.
+        levels: names of the levels, coarse to fine.
+
+    Example:
+        >>> distinct_names([["lion", "lion", "lion"], ["lion", "lion", "tiger"],
+        ...     ["lion", "wolf", "wolf"]], ("order", "family", "group"))["tiger"]
+        ['lion, tiger, wolf', 'lion, tiger']
+        >>> distinct_names([["wolf", "wolf"]], ("family", "group"))
+        {'wolf': ['wolf (family)']}
+    """
+    names = {tuple(path): path[-1] for path in paths}
+    for depth in range(len(levels) - 1, 0, -1):  # fine to coarse
+        for above in dict.fromkeys(tuple(path[:depth]) for path in paths):
+            below = [path for path in names if path[:depth] == above and len(path) > depth]
+            members = [path[-1] for path in below if len(path) == len(levels)]
+            taken = {names[path].casefold() for path in below}
+            joined = (", ".join(members[:count]) for count in range(2, len(members) + 1))
+            told = f"{above[-1]} ({levels[depth - 1]})"
+            free = (name for name in (above[-1], *joined) if name.casefold() not in taken)
+            names[above] = next(free, told)
+    return {
+        path[-1]: [names[tuple(path[:depth])] for depth in range(1, len(levels))] for path in paths
+    }
+
+
+def rename_above(
+    taxonomy: pd.DataFrame, levels: Sequence[str], level: str, old: str, new: str
+) -> list[TaxonomyEdit]:
+    """Return the edits that rename a class above the supercategories; decisions follow.
+
+    Args:
+        taxonomy: its table.
+        levels: names of the levels above the landmarks, coarse to fine.
+        level: that of the class.
+        old: its name; capitals are ignored.
+        new: its new name, which no other class of the level may have.
+
+    Raises:
+        InvalidData: there is no such class, or the new name is taken or cannot be a name.
+        UsageError: there is no such level above the supercategories.
+
+    Example:
+        >>> taxonomy = pd.DataFrame({"supercategory": ["bread"], "kind": ["food > bakery"]})
+        >>> edits = rename_above(taxonomy, ("section", "aisle", "shelf"), "aisle", "bakery", "oven")
+        >>> [(edit.name, edit.kind) for edit in edits]
+        [('bread', 'food > oven')]
+    """
+    above = list(levels[:-1])
+    if level not in above:
+        expected = f"one of {', '.join(above)}" if above else "none, since there is no level above"
+        raise UsageError(f"--level {level}: expected {expected}{nearest(level, above)}")
+    place, wanted, name = above.index(level), single_blanks(old).casefold(), single_blanks(new)
+    paths = {row[NAME]: classes_above(row["kind"]) for row in records(taxonomy)}
+    known = {path[place].casefold(): path[place] for path in paths.values() if place < len(path)}
+    if wanted not in known:
+        raise InvalidData(f"no {level} '{single_blanks(old)}'{nearest(wanted, known.values())}")
+    if not name.isprintable() or not name or KIND_SEPARATOR.strip() in name:
+        raise InvalidData(f"{level} {new!r}: expected a name without '{KIND_SEPARATOR.strip()}'")
+    if name.casefold() != wanted and name.casefold() in known:
+        raise InvalidData(
+            f"{level} '{known[name.casefold()]}' is there already; `hgld taxonomy describe NAME "
+            "--kind` moves a supercategory to it"
+        )
+    edits = []
+    for supercategory, path in paths.items():
+        if place < len(path) and path[place].casefold() == wanted:
+            kind = KIND_SEPARATOR.join([*path[:place], name, *path[place + 1 :]])
+            edits.append(TaxonomyEdit("describe", supercategory, kind=read_kind(kind, levels)))
+    return edits
 
 
 def list_taxonomy(sheet: pd.DataFrame, taxonomy: pd.DataFrame) -> pd.DataFrame:

@@ -141,6 +141,40 @@ def test_taxonomy_edits_follow_the_levels(
     assert kinds["lake"] == "grown > water" and kinds["sea"] == "grown > water"
 
 
+def test_a_class_above_is_renamed_in_one_entry_and_taken_back(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = deepen(made, 3, tmp_path / "deep")
+    decide_all(folder)
+    decisions = len(rows_of(folder / "labels" / "decisions.csv"))
+    where = ["--work", str(folder / "work"), "--now", "2026-11-22"]
+
+    def rename(*words: str) -> int:
+        pipeline = str(folder / "pipeline.toml")
+        return guarded(lambda: app(["taxonomy", "rename", pipeline, *words, *where]))
+
+    def kinds() -> list[str]:
+        return [row["kind"] for row in rows_of(folder / "labels" / "taxonomy.csv")]
+
+    assert rename("Made", "built by people", "--level", "level 1") == 0
+    moved = ["built by people > house", "grown > water", "built by people > house"]
+    assert kinds() == moved
+    rows = rows_of(folder / "labels" / "decisions.csv")[decisions:]
+    assert {row["kind"] for row in rows} == {moved[0]} and len(rows) == 4
+    assert {row["decision"] for row in rows} == {"keep"}
+    assert hgld(folder, "reviews", "undo", "--apply", "2") == 0
+    assert kinds() == ["made > house", "grown > water", "made > house"]
+    capsys.readouterr()
+    for words, rc, says in (
+        (("made", "built", "--level", "level 3"), 2, "expected one of level 1, level 2"),
+        (("sky", "air", "--level", "level 1"), 3, "no level 1 'sky'"),
+        (("made", "Grown", "--level", "level 1"), 3, "level 1 'grown' is there already"),
+        (("made", "a > b", "--level", "level 1"), 3, "expected a name without '>'"),
+    ):
+        assert rename(*words) == rc
+        assert says in " ".join(capsys.readouterr().err.split())
+
+
 def test_kills_at_five_levels_lose_nothing_and_change_no_byte(made: Path, tmp_path: Path) -> None:
     whole, killed = (deepen(made, 4, tmp_path / name) for name in ("whole", "killed"))
     for folder in (whole, killed):
@@ -175,6 +209,8 @@ def test_a_taxonomy_is_proposed_from_the_clusters_and_taken_back(
         rows = rows_of(taxonomy)
         assert len(rows) == 3 and all(row["kind"].count(" > ") == 1 for row in rows)
         assert len({row["kind"].partition(" > ")[0] for row in rows}) == 2
+        paths = [[*row["kind"].split(" > "), row["supercategory"]] for row in rows]
+        assert all(len(set(path)) == len(path) for path in paths)
     assert hgld(folder, "reviews", "undo", "--apply", "1") == 0
     assert rows_of(taxonomy) == []
     assert guarded(lambda: app([*words, "--set", "cluster.above=[]"])) == 0
