@@ -695,6 +695,10 @@ class ReviewOptions(Options):
     )
     min_coverage: float = Field(1.0, ge=0, le=1)
     """Share of labelled landmarks whose value must be decided before the run goes on."""
+    order: Literal["images", "gain"] = "images"
+    """Which open values come first: "images" by images x (1 - margin of their cluster), "gain" by
+    images x (1 - probability of their suggestion), for fewer decisions until most images are
+    right."""
     who: str = ""
     """Name that signs decisions; default: git's user.name, else it is asked for once."""
     largest_change: float = Field(0.2, ge=0, le=1)

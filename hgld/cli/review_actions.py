@@ -774,7 +774,8 @@ def _suggested_sheet(runner: Runner) -> "tuple[pd.DataFrame, ValueModel | None]"
     model = fit_decisions(*(read[name] for name in fitted_to), **also)
     shown = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
     columns = {name: read[name] for name in (*shown, "class_labels")}
-    return list_values(**columns, model=model), model
+    order = runner.workspace.pipeline.review.order
+    return list_values(**columns, model=model, order=order), model
 
 
 def _render(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:

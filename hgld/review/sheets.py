@@ -2,14 +2,15 @@
 
 ``review.csv`` has one row for each value: four columns to edit come first (decision, supercategory,
 kind, note), the others are evidence. Rows are sorted by how much a decision gains: open values by
-their images and the uncertainty of their cluster. Decisions that no longer fit stay visible.
+their images and the uncertainty of their cluster or suggestion (``review.order``). Decisions that
+no longer fit stay visible.
 ``review_clusters.csv`` has one row for each cluster, to decide many values at once (see
 ``hgld.review.clusters``). Both are read back by ``hgld review PIPELINE --apply``.
 """
 
 from collections.abc import Mapping, Sequence
 from math import nan
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -75,7 +76,7 @@ def write_sheets(
     ):
         nearness = label_vectors, taxonomy_vectors, image_vectors, ancestry
         model = fit_decisions(clusters, taxonomy, decisions, *nearness)
-    sheet = list_values(*of_values, class_labels, model)
+    sheet = list_values(*of_values, class_labels, model, options.order)
     return (
         guard_columns(sheet),
         guard_columns(list_clusters(sheet, cluster_summary)),
@@ -109,6 +110,7 @@ def list_values(
     class_hints: pd.DataFrame,
     class_labels: pd.DataFrame | None = None,
     model: ValueModel | None = None,
+    order: Literal["images", "gain"] = "images",
 ) -> pd.DataFrame:
     """Return the sorted rows of ``review.csv``, each with the decision in force or a suggestion.
 
@@ -142,7 +144,8 @@ def list_values(
     examples = _examples(landmark_values, landmarks)
     sheet = sheet.assign(examples=[examples.get(key, "") for key in sheet["key"]], base="")
     sheet = sheet[columns_of("review")]
-    sheet = in_review_order(pd.concat([sheet, _gone(decided, clusters)], ignore_index=True))
+    rows = pd.concat([sheet, _gone(decided, clusters)], ignore_index=True)
+    sheet = in_review_order(rows, order)
     bases = (
         base_of(row["key"], decided.heads(row["key"] * (row["key_type"] == "qid"), label), number)
         for number, row in enumerate(records(sheet), 1)
@@ -205,18 +208,22 @@ def list_history(decided: Decided, class_id: str, instance_of: str) -> list[list
     ]
 
 
-def in_review_order(sheet: pd.DataFrame) -> pd.DataFrame:
+def in_review_order(
+    sheet: pd.DataFrame, order: Literal["images", "gain"] = "images"
+) -> pd.DataFrame:
     """Return the rows of ``review.csv`` in the order of the review.
 
     Conflicts first, then open and unsure values, stale ones, decided ones, and decisions without a
     value; among them by impact x uncertainty: the images (or landmarks, if more) that a decision
-    reaches, times 1 - margin, which is 1 halfway between two clusters.
+    reaches, times 1 - margin, which is 1 halfway between two clusters. With the order ``gain`` it
+    is times 1 - probability of the suggestion; without a suggestion it is 1.
     """
     impact = np.maximum(sheet["images"], sheet["landmarks"])
+    sure = sheet["margin"] if order == "images" else sheet["probability"].astype(float).fillna(0)
     ordered = sheet.assign(
         _gone=sheet["cluster"] == GONE,
         _status=sheet["status"].map(FIRST_TO_LAST),
-        _weight=impact * (1 - sheet["margin"].clip(0, 1)),
+        _weight=impact * (1 - sure.clip(0, 1)),
     ).sort_values(
         ["_gone", "_status", "_weight", "key"], ascending=[True, True, False, True], kind="stable"
     )

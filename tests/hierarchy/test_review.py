@@ -118,6 +118,21 @@ def test_open_and_unsure_values_come_first_by_images_and_by_doubt(context: Stage
     assert sheet["status"].tolist() == ["open", "unsure", "open", "decided"]
 
 
+def test_the_order_of_gain_puts_images_first_whose_suggestion_is_likely_wrong(
+    context: StageContext,
+) -> None:
+    table = VALUES.assign(images=[100, 90, 300, 10], margin=[0.0, 0.9, 0.0, 0.0])
+    values, places = landmarks_of(table)
+    sheet, _, _ = write_sheets(
+        table, summary_of(table), values, places, TAXONOMY, decisions(), NO_HINTS,
+        options=ReviewOptions(order="gain"), context=context,
+    )  # fmt: skip
+    # lake has the name of a supercategory: 300 x 0.1 at most; the others have no suggestion
+    assert sheet["instance_of"].tolist() == ["chapel", "basilica", "pond", "lake"]
+    by_images = sheet_of(table, decisions(), context)
+    assert by_images["instance_of"].tolist() == ["lake", "chapel", "pond", "basilica"]
+
+
 def test_landmarks_count_where_no_images_are_at_hand(context: StageContext) -> None:
     sheet = sheet_of(VALUES.assign(images=0), decisions(), context)
     assert sheet["instance_of"].tolist() == ["basilica", "lake", "chapel", "pond"]
