@@ -1,10 +1,13 @@
 """Class sub-folders without labels become a reviewed hierarchy by the commands of a page alone."""
 
 import json
+import random
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from errno import ENOSPC
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from hgld.artifacts import declared_table
 from hgld.config import Pipeline, load_pipeline
 from hgld.pipeline.draft import Draft, draft_pipeline, write_draft
 
@@ -235,6 +239,77 @@ def test_a_line_break_in_a_name_ends_no_comment(tmp_path: Path) -> None:
     draw_classes(tmp_path / "two\nlines")
     assert hgld(tmp_path, "new", "two\nlines").returncode == 0
     assert load_pipeline(tmp_path / "two\nlines.toml").title == "two\nlines"
+
+
+DEEP = {  # class -> its path of four levels above, coarse to fine
+    "bread": ("world", "made", "food", "bakery"),
+    "pie": ("world", "made", "food", "bakery"),
+    "fox": ("world", "grown", "animal", "canid"),
+    "wolf": ("world", "grown", "animal", "canid"),
+    "oak": ("world", "grown", "plant", "tree"),
+    "pine": ("world", "grown", "plant", "tree"),
+}
+KILLED_AFTER = ("collect", "hint", "label", "export", "train", "evaluate")  # in the stage after it
+
+
+def draft_deep(folder: Path) -> Path:
+    """A drafted pipeline of five levels whose classes are decided."""
+    for number, name in enumerate(DEEP):
+        (folder / "photos" / name).mkdir(parents=True)
+        for i in range(4):
+            color = (40 * number, 60 * i, 90)
+            Image.new("RGB", (40, 32), color).save(folder / "photos" / name / f"{i}.png")
+    file = folder / "deep.toml"
+    assert hgld(folder, "new", "photos", "--out", file.name).returncode == 0
+    shrink(file)
+    levels = 'levels = ["root", "realm", "group", "supercategory"]'
+    file.write_text(file.read_text().replace('levels = ["supercategory"]', levels))
+    tables = {name: declared_table(name) for name in ("taxonomy", "decisions")}
+    places = {path[-1]: " > ".join(path[:-1]) for path in DEEP.values()}
+    rows: dict[str, list[dict[str, str]]] = {
+        "taxonomy": [{"supercategory": name, "kind": kind} for name, kind in places.items()],
+        "decisions": [
+            {"key": name, "key_type": "label", "decision": "keep", "supercategory": path[-1],
+             "kind": places[path[-1]], "who": "ann", "when": "2026-01-01"}
+            for name, path in DEEP.items()
+        ],
+    }  # fmt: skip
+    for name, table in tables.items():
+        found = pd.DataFrame(rows[name]).reindex(columns=[*table.columns], fill_value="")
+        table.write(found, folder / "labels" / "deep" / table.file)
+    return file
+
+
+def test_a_run_of_five_levels_is_killed_in_each_stage_and_ends_with_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    file = draft_deep(tmp_path)
+    run = ["run", file.name, "--now", "2026-01-01"]
+    draw = random.Random(19)
+    for stage in KILLED_AFTER:
+        command = [sys.executable, "-m", "hgld", *run, "--work", "killed"]
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert any(line.startswith(f"{stage} ") for line in process.stderr), stage
+            time.sleep(draw.uniform(0, 1))
+            process.kill()
+            process.stderr.read()
+        assert process.returncode == -signal.SIGKILL, stage
+    for work in ("killed", "whole"):
+        done = hgld(tmp_path, *run, "--work", work)
+        assert done.returncode == 0, done.stderr
+    killed, whole = (
+        {
+            str(path.relative_to(work)): path.read_bytes()
+            for path in work.rglob("*")
+            if path.is_file() and path.relative_to(work).parts[0] != ".state"
+        }
+        for work in (tmp_path / "killed", tmp_path / "whole")
+    )
+    differ = {name for name in {*killed, *whole} if killed.get(name) != whole.get(name)}
+    assert differ <= {"lock.json", "models/happier/.timings.jsonl"} and len(whole) > 50
+    paths = pd.read_csv(tmp_path / "whole" / "hierarchy.csv")["path"].map(json.loads)
+    assert {tuple(path.values()) for path in paths} == {(*p, n) for n, p in DEEP.items()}
 
 
 def load_draft(photos: Path, file: Path, *sizes: int) -> Pipeline:
