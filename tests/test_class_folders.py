@@ -20,6 +20,7 @@ from hgld.config import Pipeline, load_pipeline
 from hgld.pipeline.draft import Draft, draft_pipeline, write_draft
 
 PAGE = Path("docs/from-class-names.md")
+TWO, THREE = PAGE.read_text("utf-8").split("## 6. Three levels")  # levels of their pipelines
 SMALL = {  # of what `hgld new` wrote: a run that takes seconds
     "image_size = 96": "image_size = 32",
     "steps = 100 ": "steps = 1 ",
@@ -75,7 +76,7 @@ def shrink(file: Path) -> None:
 
 def ask_wikidata(file: Path) -> None:
     """Write the options of the page into the file; without a network the contact has no effect."""
-    whole, dump = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+    whole, dump = re.findall(r"```toml\n(.*?)```", TWO, re.S)
     line = 'source = "names"'
     text = file.read_text()
     assert line in text
@@ -96,18 +97,42 @@ def decide(work: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a person after the commands of the page."""
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a person with photos of the page's classes."""
     folder = tmp_path_factory.mktemp("person")
     make_photos(folder)
-    text = PAGE.read_text("utf-8")
+    return folder
+
+
+def test_three_levels_are_made_by_the_commands_of_the_page(photos: Path) -> None:
+    ends = [20, 20, 0]  # of run
+    (levels,) = re.findall(r"```toml\n\[cluster\]\n(.*?)```", THREE, re.S)
+    for words in map(shlex.split, re.findall(r"^hgld (.*)$", THREE, re.M)):
+        if "--apply" in words:
+            decide(photos / "work" / "deep")
+        done = hgld(photos, *words)
+        assert done.returncode == (ends.pop(0) if words[0] == "run" else 0), (words, done.stderr)
+        if words[0] == "new":
+            file = photos / words[-1]
+            file.write_text(file.read_text().replace('levels = ["supercategory"]', levels.strip()))
+    rows = pd.read_csv(photos / "work" / "deep" / "hierarchy.csv")["path"].map(json.loads)
+    assert list(rows[0]) == ["realm", "group", "class"]
+    assert {"realm": "natural", "group": "hill", "class": "mountain"} in rows.tolist()
+    realms = {path["realm"] for path in rows}
+    assert realms == {"built", "crossing", "sacred", "natural"} and len(rows) == 13
+
+
+@pytest.fixture(scope="module")
+def folder(photos: Path) -> Path:
+    """The folder of a person after the commands of the page, up to two levels."""
+    folder = photos
     ends = list(ENDS)
-    for words in map(shlex.split, re.findall(r"^hgld (.*)$", text, re.M)):
+    for words in map(shlex.split, re.findall(r"^hgld (.*)$", TWO, re.M)):
         if "--apply" in words:
             decide(folder / "work" / "mine")
         done = hgld(folder, *words)
         if words[0] == "new":
-            assert done.stdout.replace("kinds", "mine") in text, done.stderr
+            assert done.stdout.replace("kinds", "mine") in TWO, done.stderr
             shrink(folder / words[-1])
             if words[-1] == "kinds.toml":
                 ask_wikidata(folder / words[-1])
@@ -141,7 +166,7 @@ def test_items_of_the_classes_leave_the_values_of_the_page_to_decide(folder: Pat
     work = folder / "work" / "kinds"
     named = pd.read_csv(work / "landmarks.csv").merge(pd.read_csv(work / "landmark_values.csv"))
     classes = named.query("order == 0").groupby("instance_of")["name"].agg(", ".join)
-    table = PAGE.read_text("utf-8").rpartition("| value | classes |\n|---|---|\n")[2]
+    table = TWO.rpartition("| value | classes |\n|---|---|\n")[2]
     rows = re.findall(r"^\| (.*) \| (.*) \|$", table, re.M)
     assert dict(rows) == classes.to_dict()
     assert [row[0] for row in rows] == pd.read_csv(work / "review.csv")["instance_of"].tolist()
