@@ -5,10 +5,12 @@ By default numba checks each division for zero, which prevents vectorised loops 
 that runs once per score: a call costs as much as its work.
 
 A compiled kernel includes the kernels of other files that it calls, but numba recompiles it only
-if its own file changes. Here it is recompiled if any file with kernels has changed. If neither the
-package nor the home folder is writable, each process compiles its kernels.
+if its own file changes. Here it is recompiled if any file with kernels, or one that these import,
+has changed. If neither the package nor the home folder is writable, each process compiles its
+kernels.
 """
 
+import re
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -22,6 +24,7 @@ import numpy as np
 __all__ = ["Array", "fast", "kernel", "part"]
 
 Array = np.ndarray[Any, Any]
+IMPORTED = re.compile(rb"^from hgld\.([\w.]+) import", re.M)
 ANY_ORDER = {"reassoc", "contract", "arcp", "nsz", "nnan"}  # no "ninf": scores may be infinite
 
 
@@ -67,10 +70,14 @@ def _warn_uncached() -> None:
 
 
 def _stamp() -> str:
-    """Hash of the files of this package that hold kernels."""
-    sources = (file.read_bytes() for file in sorted(Path(__file__).parent.rglob("*.py")))
-    kernels = (source for source in sources if b"hgld.compiled" in source)
-    return sha256(b"".join(kernels)).hexdigest()
+    """Hash of the files that hold kernels, and of those whose constants a kernel may contain."""
+    package = Path(__file__).parent
+    sources = {file: file.read_bytes() for file in package.rglob("*.py")}
+    kernels = {file for file, source in sources.items() if b"hgld.compiled" in source}
+    names = {name.decode() for file in kernels for name in IMPORTED.findall(sources[file])}
+    imported = {package.joinpath(*name.split(".")).with_suffix(".py") for name in names}
+    files = sorted(kernels | imported & sources.keys())
+    return sha256(b"".join(sources[file] for file in files)).hexdigest()
 
 
 STAMP = _stamp()

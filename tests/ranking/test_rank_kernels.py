@@ -205,6 +205,10 @@ def test_a_kernel_is_compiled_anew_when_any_file_with_kernels_changes(
     assert compiled._stamp() == before
     (tmp_path / "one.py").write_text("from hgld.compiled import fast\n")
     assert compiled._stamp() != before
+    (tmp_path / "one.py").write_text("from hgld.compiled import kernel\nfrom hgld.other import X\n")
+    before = compiled._stamp()
+    (tmp_path / "other.py").write_text("X = 3\n")  # a kernel holds the value of a constant
+    assert compiled._stamp() != before
 
 
 def test_kept_kernels_that_know_a_class_of_another_name_are_compiled_anew(tmp_path) -> None:
