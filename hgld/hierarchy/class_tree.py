@@ -187,6 +187,9 @@ def cut_tree(
     Returns:
         A tree with the levels of the depths and the classes as leaves; class -> why it is left out.
 
+    Raises:
+        InvalidData: all classes are left out; with each one's reason.
+
     Example:
         >>> rows = [("a", "", "animal"), ("d", "a", "dog"), ("p", "d", "pug"), ("c", "a", "cat")]
         >>> tree, _ = build_tree(ClassNode(*row, "") for row in rows)
@@ -199,7 +202,9 @@ def cut_tree(
         found.setdefault(_folded(name), []).append(one)
     for name, meant in (names or {}).items():
         known = found.get(_folded(name), [])
-        found[_folded(name)] = [one for one in dict.fromkeys([*meant, *known]) if one in tree]
+        # Without an order of senses the first word of a synset counts before further ones.
+        ones = [*meant, *known] if by_frequency else known or meant
+        found[_folded(name)] = [one for one in dict.fromkeys(ones) if one in tree]
     several: list[str] = []
     left: dict[str, str] = {}
     nodes: dict[str, ClassNode] = {}
@@ -234,6 +239,9 @@ def cut_tree(
             f"{len(several):,} of {count_text(len(classes), 'class')} have several senses; the "
             f"most frequent one counts, as for {', '.join(several[:SHOWN])}; ids choose others"
         )
+    if not nodes:
+        reasons = (f"  {name}: {why}" for name, why in left.items())
+        raise InvalidData(f"none of {count_text(len(classes), 'class')} is in the tree", *reasons)
     levels = (*(f"level {i}" for i in range(1, len(depths) + 1)), "class")
     return build_tree(nodes.values(), levels)[0], left
 

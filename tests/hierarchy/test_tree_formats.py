@@ -240,6 +240,25 @@ def test_names_of_imagenet_behind_the_first_count_too(tmp_path: Path) -> None:
     assert left == {"crane": "ambiguous, name its id: n3, n4"}
 
 
+def test_the_first_word_of_a_synset_counts_before_further_ones(tmp_path: Path) -> None:
+    (tmp_path / "wordnet.is_a.txt").write_text("n1 n2\nn1 n3\nn2 n4\n")
+    (tmp_path / "words.txt").write_text("n1\tanimal\nn2\tbird\nn3\tcrane\nn4\tstork, crane\n")
+    path = tmp_path / "wordnet.is_a.txt"
+    cut, left = cut_tree(read_tree(path), ["crane"], [2], (), *read_names(path))
+    assert not left and taxonomy_of_tree(cut)[1] == {"crane": "animal"}
+
+
+def test_if_no_class_is_found_each_reason_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data.noun").write_text(WORDNET)
+    (tmp_path / "classes.csv").write_text("class\ncar\ncat\n")
+    assert tree(tmp_path, "--classes", tmp_path / "classes.csv", "--depths", "2") == 3
+    said = capsys.readouterr().err
+    assert "none of 2 classes is in the tree" in said and "car: not in the tree" in said
+    assert "cat: ambiguous, name its id: n02121620, n02127808" in said
+
+
 def test_imagenets_pairs_are_read_with_their_words(tmp_path: Path) -> None:
     (tmp_path / "wordnet.is_a.txt").write_text("n1 n2\nn2 n3\nn1 n4\nn4 n3\n")
     (tmp_path / "words.txt").write_text("n1\tanimal, beast\nn2\tdog\nn3\tpug, pug-dog\nn4\tcat\n")
