@@ -1377,6 +1377,17 @@ class Pipeline(Options):
         return not given or "train" in self.model_fields_set
 
     @model_validator(mode="after")
+    def _has_levels(self) -> Self:
+        of_files = self.source.kind == "cub" and self.label.source == "native"
+        if of_files and self.source.class_table is None:
+            raise ValueError(
+                "source.class_table is not set, so the species have no orders and families; set it "
+                "to labels/cub/classes.csv, or to a CSV of class_id and one column a level; or "
+                'build them: label.source = "decisions"'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _has_items(self) -> Self:
         if self.link.table is not None and self.scrape.source != "items":
             raise ValueError(

@@ -15,11 +15,15 @@ from hgld.config import (
     LabelOptions,
     SourceOptions,
     StageContext,
+    load_pipeline,
 )
 from hgld.errors import InvalidData, UsageError
+from hgld.pipeline.lock import Workspace
+from hgld.pipeline.run import Runner
 from hgld.sources.native import collect, read_hierarchy
 from hgld.sources.native.dyml import read_glued
 from hgld.tasks import watched_by
+from tests.listening import Notes
 from tests.sources.native_sets import (
     photo,
     write_cub,
@@ -237,10 +241,55 @@ def test_text_files_that_do_not_fit_together_are_told(
         collected(of("cub", tmp_path))
 
 
+PIPELINE = """
+labels = "labels"
+[source]
+kind = "{kind}"
+folder = "files"
+[scrape]
+source = "names"
+[embed]
+encoder = "offline:minilm"
+[cluster]
+levels = ["supercategory"]
+clusters = 2
+"""
+
+
 def test_birds_without_a_table_are_refused_with_what_to_do(tmp_path: Path) -> None:
-    context = of("cub", write_cub(tmp_path), class_table=None)
+    path = tmp_path / "birds.toml"
+    path.write_text(PIPELINE.format(kind="cub") + '[label]\nsource = "native"\n')
     with pytest.raises(UsageError, match=r"set it to labels/cub/classes\.csv"):
-        collected(context)
+        load_pipeline(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("cub", "Sooty Albatross"), ("sop", "product 3"), ("in_shop", "id 00000003")],
+)
+def test_classes_of_a_native_set_become_a_reviewed_hierarchy(
+    kind: str, name: str, tmp_path: Path
+) -> None:
+    WRITERS[kind](tmp_path / "files")
+    path = tmp_path / "mine.toml"
+    path.write_text(PIPELINE.format(kind=kind))
+    (tmp_path / "labels").mkdir()
+    taxonomy = "supercategory,kind,definition\nfirst,,\nother,,\n"
+    (tmp_path / "labels" / "taxonomy.csv").write_text(taxonomy)
+    runner = Runner(Workspace(path, load_pipeline(path), tmp_path / "work"), "2026-01-01", Notes())
+    runner.run("clean")
+    values = pd.read_csv(tmp_path / "work" / "values.csv")["instance_of"]
+    assert len(values) == 8
+    rows = [
+        f"{value},label,keep,{'first' if value == name else 'other'},,Ann,2026-01-01,,,"
+        for value in values
+    ]
+    columns = "key,key_type,decision,supercategory,kind,who,when,why,supersedes,evidence"
+    (tmp_path / "labels" / "decisions.csv").write_text("\n".join([columns, *rows, ""]))
+    runner.run("label")
+    paths = pd.read_csv(tmp_path / "work" / "hierarchy.csv")["path"].map(json.loads)
+    found = {(path["supercategory"], path["class"].replace("_", " ")) for path in paths}
+    assert found == {("first" if value == name else "other", value) for value in values}
 
 
 def test_species_of_the_two_lists_are_the_two_sides(tmp_path: Path) -> None:

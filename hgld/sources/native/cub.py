@@ -3,7 +3,7 @@
 ``images.txt`` has the path of each image, ``image_class_labels.txt`` its species, ``classes.txt``
 the names of the species. Retrieval trains on the first half of the species and evaluates on the
 others; ``train_test_split.txt`` is the classification split, in which both halves have all species.
-The data set has no hierarchy; ``source.class_table`` names the file with it.
+The data set has no hierarchy; ``source.class_table`` names the file with it, if there is one.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ import pandas as pd
 
 from hgld.artifacts import read_csv, read_header
 from hgld.config import SourceOptions
-from hgld.errors import InvalidData, UsageError
+from hgld.errors import InvalidData
 from hgld.sources.native.listing import Listing, read_words
 
 __all__ = ["read"]
@@ -25,7 +25,6 @@ def read(source: Path, options: SourceOptions) -> Listing:
 
     Raises:
         InvalidData: a file is missing or has another form, or lacks an image or a species.
-        UsageError: no table of classes is named.
     """
     images = read_words(source / "images.txt", {"id": "int", "path": "text"}, "id and path")
     images["class_id"] = _look_up(source / "image_class_labels.txt", "class_id", images)
@@ -64,20 +63,25 @@ def _look_up(path: Path, column: str, images: pd.DataFrame) -> "pd.Series[int]":
 
 def _levels(options: SourceOptions) -> list[str]:
     if options.class_table is None:
-        raise UsageError(
-            "source.class_table is not set, so the species have no orders and families; set it to "
-            "labels/cub/classes.csv, or to a CSV of class_id and one column a level"
-        )
+        return [SPECIES]
     header = read_header(options.class_table, ["class_id"])
     return [*(name for name in header if name not in ("class_id", SPECIES)), SPECIES]
 
 
 def _read_classes(source: Path, options: SourceOptions, levels: list[str]) -> pd.DataFrame:
     """Read all species with their path: names from the data set, coarser levels from the table."""
-    path = options.class_table
-    assert path is not None
     names = read_words(source / "classes.txt", {"class_id": "int", "name": "text"}, "id and name")
-    table = read_csv(path, {"class_id": "int", **dict.fromkeys(levels[:-1], "text")})
+    above = _read_above(options.class_table, names, levels[:-1]) if options.class_table else names
+    species = names["name"].str.partition(".")[2].str.replace("_", " ", regex=False)
+    named = species.where(species != "", names["name"])
+    return above[levels[:-1]].assign(
+        space="train", landmark_id=names["class_id"], name=named, **{SPECIES: named}
+    )
+
+
+def _read_above(path: Path, names: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
+    """Read the coarser levels of each species from the table."""
+    table = read_csv(path, {"class_id": "int", **dict.fromkeys(levels, "text")})
     table = table.drop_duplicates("class_id").set_index("class_id")
     lost = names[~names["class_id"].isin(table.index)]
     if not lost.empty:
@@ -85,12 +89,7 @@ def _read_classes(source: Path, options: SourceOptions, levels: list[str]) -> pd
             f"{path}: no row for class {lost['class_id'].iloc[0]} ({lost['name'].iloc[0]}; "
             f"{len(lost)} of {len(names)} such classes)"
         )
-    above = table.loc[names["class_id"]].reset_index(drop=True)
-    species = names["name"].str.partition(".")[2].str.replace("_", " ", regex=False)
-    named = species.where(species != "", names["name"])
-    return above.assign(
-        space="train", landmark_id=names["class_id"], name=named, **{SPECIES: named}
-    )
+    return table.loc[names["class_id"]].reset_index(drop=True)
 
 
 def _splits(
