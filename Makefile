@@ -74,11 +74,11 @@ claims: install
 	$(BIN)/python pipelines/record.py pages
 	$(BIN)/python -m pipelines.paper_figures draw
 
-# Debian packages that the tests need: a browser that opens the report, a spreadsheet that opens
-# the review, and a MediaWiki to scrape; of npm, servers of object stores. Does nothing where they
-# are there.
+# Debian packages that tests and benchmarks need: a browser that opens the report, a spreadsheet that
+# opens the review, a MediaWiki to scrape, and WordNet; of npm, servers of object stores. Does nothing
+# where they are there.
 PACKAGES := chromium libreoffice-calc-nogui \
-  iproute2 mediawiki php-cli php-intl php-mbstring php-sqlite3 php-xml
+  iproute2 mediawiki php-cli php-intl php-mbstring php-sqlite3 php-xml wordnet-base
 SERVERS := azurite@3.37.0 s3rver@3.7.1
 
 system:

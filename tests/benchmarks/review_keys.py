@@ -248,23 +248,37 @@ def _case(values: pd.DataFrame, clusters: int) -> Case:
     return Case(sheet, wanted, model)
 
 
+def shipped() -> Case:
+    """The values of the shipped decisions, each counted once."""
+    table = declared_table("decisions")
+    keys = table.read(LABELS / table.file)["key"].drop_duplicates()
+    values = pd.DataFrame({"instance_of": keys.map(single_blanks), "landmarks": 1, "images": 0})
+    return _case(values, 250)
+
+
 def rows() -> list[Row]:
-    """The figures with their aims; none without the real data (``HGLD_REAL_DATA``)."""
+    """The figures with their aims.
+
+    Without the real data (``HGLD_REAL_DATA``) those of the shipped decisions, each counted once.
+    """
     data = os.environ.get("HGLD_REAL_DATA")
-    if not data:
-        return []
-    aims = {"Washington": (240, 180), "all": (1150, 640)}
+    if data:
+        found_cases = cases(Path(data))
+    else:
+        print("skipped: Washington, all with their counts: HGLD_REAL_DATA names no folder")
+        found_cases = {"shipped decisions": shipped()}
+    aims = {"Washington": (240, 180, 15), "all": (1150, 640, 40)}
     found = []
-    for name, case in cases(Path(data)).items():
+    for name, case in found_cases.items():
         done = case.replay()
-        keys, right = aims[name]
+        keys, right, changes = aims.get(name, (None, None, None))
         what = f"review, {name} ({len(case.sheet):,} values):"
         share = 100 * sum(done.sure.values()) / max(1, len(done.sure))
         found += [
             Row(f"{what} keystrokes", float(done.keys), "", most=keys),
             Row(f"{what} suggestions right", float(done.right), "", least=right),
             Row(f"{what} sure ones offered", len(done.sure), ""),
-            Row(f"{what} sure ones right", float(share), "%", least=98),
+            Row(f"{what} sure ones right", float(share), "%", least=98 if keys else None),
             *_reliability(what, done.offered),
         ]
         for way in WAYS:
@@ -272,7 +286,9 @@ def rows() -> list[Row]:
             for share in SHARES:
                 made, changed, _ = next(p for p in points if 100 * p[2] >= share)
                 table = f"{what[:-1]}, decisions changed until so many images are right"
-                found.append(Row(f"{table}: {way}: {share}%", changed, ""))
+                bounded = way == WAYS[1] and share == SHARES[-2]
+                most = changes if bounded else None
+                found.append(Row(f"{table}: {way}: {share}%", changed, "", most=most))
                 if share == SHARES[-2]:
                     found.append(Row(f"{table}: {way}: all until {share}%", made, ""))
     return found
