@@ -1,4 +1,4 @@
-"""The tool group ``hgld shards``: list, show and check a folder of shards, index a foreign one.
+"""The tool group ``hgld shards``: list, show, check and copy shards, index a foreign folder.
 
 The commands only print what ``hgld.shards`` finds. Tables fit 80 columns; ``--json`` gives all of
 it as data. Nothing heavy is imported before a command runs.
@@ -21,7 +21,7 @@ HEAD = 12  # columns of the heads before a text
 
 app = typer.Typer(
     name="shards",
-    help="List, show, check and index a folder of shards.",
+    help="List, show, check, index and copy a folder of shards.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -118,6 +118,41 @@ def index(
     with progress():
         rows = index_shards(folder, level or (), replace_export=force)
     typer.echo(f"{_amounts(rows['shard'].nunique(), len(rows))} indexed")
+
+
+@app.command("copy")
+def copy(
+    folder: Folder,
+    url: Annotated[
+        str,
+        typer.Argument(metavar="URL", help="Of the copies, with their number, as in a-%06d.tar."),
+    ],
+    split: Annotated[
+        str, typer.Option("--split", metavar="SPLIT", help="Of the shards.")
+    ] = "train",
+    start: Annotated[int, typer.Option("--start", min=0, help="Number of the first copy.")] = 0,
+    pipe: Annotated[
+        bool, typer.Option("--pipe", help="Run the command of a pipe: URL, which you trust.")
+    ] = False,
+) -> None:
+    """Write copies of shards through webdataset, to any of its URLs.
+
+    The copies have the bytes of the shards; index and other sidecars are not copied. For s3://,
+    gs:// and other stores use export.out. Example: hgld shards copy work/shards --pipe
+    "pipe:ssh host 'cat > train-%06d.tar'".
+    """
+    from hgld import shards
+    from hgld.errors import UsageError
+    from hgld.shards.webdataset import write_shards
+
+    there = shards.list_shards(folder)
+    files = there.loc[there["split"] == split, "file"]
+    if files.empty:
+        names = ", ".join(sorted(set(there["split"])))
+        raise UsageError(f"--split {split}: {folder} has no such shards; it has {names}")
+    with progress():
+        written = write_shards([f"{folder}/{file}" for file in files], url, pipe=pipe, start=start)
+    typer.echo(f"{count_text(len(written), 'shard')} copied, the last to {written[-1]}")
 
 
 def _amounts(shards: int, samples: int) -> str:

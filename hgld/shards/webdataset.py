@@ -13,6 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlparse
 
@@ -29,6 +30,7 @@ from hgld.shards.batches import BatchOptions, BatchPlan, Samples, part_of_rank, 
 from hgld.shards.foreign import IMAGES
 from hgld.shards.index import labels_of
 from hgld.shards.read import Transform
+from hgld.tasks import track
 
 __all__ = ["batches", "group_by_class", "write_shards"]
 
@@ -199,7 +201,8 @@ def write_shards(
         The URLs of the new shards.
 
     Raises:
-        UsageError: a URL runs a command and ``pipe`` is False; the pattern has no number.
+        UsageError: a URL runs a command and ``pipe`` is False; the pattern has no number, or would
+            write over a shard that is read.
         InvalidData: a shard is no whole tar.
         OSError: a shard cannot be written.
     """
@@ -209,12 +212,15 @@ def write_shards(
         written = [pattern % number for number in range(start, start + len(shards))]
     except (TypeError, ValueError):
         raise UsageError(f"{pattern}: expected one number, as in train-%06d.tar") from None
+    own = {Path(url).resolve() for url in shards} & {Path(url).resolve() for url in written}
+    if own:
+        raise UsageError(f"{min(own)}: would be written while it is read; give another URL")
     if not shards:
         return written
     options = {"encoder": False, "mtime": 0, "user": "hgld", "group": "hgld", "mode": 0o444}
     endless = {"maxcount": sys.maxsize, "maxsize": float("inf"), "verbose": 0}
     with webdataset.ShardWriter(pattern, start_shard=start, **endless, **options) as writer:
-        for number, shard in enumerate(shards):
+        for number, shard in enumerate(track(shards, "Copying shards", len(shards))):
             if number:
                 writer.next_stream()
             for sample in _read_tars([{"url": shard}]):
@@ -229,7 +235,8 @@ def _refuse_commands(urls: Iterable[str], pipe: bool) -> None:
     commands = [url for url in urls if urlparse(rewrite_url(url)).scheme == "pipe"]
     if commands and not pipe:
         raise UsageError(
-            f"{commands[0]}: runs a command; give pipe=True if you trust the author of the URL"
+            f"{commands[0]}: runs a command; give pipe=True (--pipe) if you trust the author of "
+            "the URL"
         )
 
 

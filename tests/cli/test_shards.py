@@ -161,3 +161,31 @@ def test_every_tool_has_help_within_80_columns(capsys) -> None:
         assert f"  {command} " in text
         assert hgld("shards", command, "--help") == 0
     assert max(map(len, (text + capsys.readouterr().out).splitlines())) <= 80
+
+
+@pytest.mark.filterwarnings("ignore")  # webdataset 1.0.2 leaves files to the garbage collector
+def test_copy_writes_the_shards_of_a_split_through_webdataset(
+    shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pattern, own = f"pipe:cat > {tmp_path}/copy-%02d.tar", sorted(shards.glob("train-*.tar"))
+    assert hgld("shards", "copy", shards, pattern) == 2
+    assert "runs a command; give pipe=True (--pipe) if you trust" in capsys.readouterr().err
+    assert hgld("shards", "copy", shards, pattern, "--pipe", "--start", 5) == 0
+    last = f"copy-{4 + len(own):02d}.tar"
+    assert capsys.readouterr().out == (
+        f"{len(own)} shards copied, the last to pipe:cat > {tmp_path}/{last}\n"
+    )
+    copies = sorted(tmp_path.glob("copy-*.tar"))
+    assert [copy.read_bytes() for copy in copies] == [shard.read_bytes() for shard in own]
+    assert copies[0].name == "copy-05.tar"
+
+
+def test_copy_refuses_an_absent_split_and_to_write_over_its_source(
+    shards: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (shards / "train-000000.tar").read_bytes()
+    assert hgld("shards", "copy", shards, f"{shards}/train-%06d.tar") == 2
+    assert "train-000000.tar: would be written while it is read" in capsys.readouterr().err
+    assert (shards / "train-000000.tar").read_bytes() == before
+    assert hgld("shards", "copy", shards, "x-%d.tar", "--split", "test") == 2
+    assert "has no such shards; it has index, train" in capsys.readouterr().err

@@ -91,6 +91,23 @@ def test_the_stage_composes_into_any_pipeline(folder: Path, window: int) -> None
         assert len(set(classes)) == 2 and len({s["__key__"] for s in batch}) == 6
 
 
+def test_the_stage_groups_shards_of_another_program(tmp_path: Path) -> None:
+    pattern, image = str(tmp_path / "photos-%06d.tar"), np.zeros((8, 8, 3), np.uint8)
+    with webdataset.ShardWriter(pattern, maxcount=9, verbose=0) as sink:
+        for number in range(24):
+            sink.write({"__key__": f"s{number:03d}", "png": image, "json": {"genus": number % 4}})
+    urls = sorted(map(str, tmp_path.glob("*.tar")))
+    assert len(urls) == 3
+    group = group_by_class(2, 3, lambda sample: sample["json"]["genus"])
+    pipeline = webdataset.WebDataset(urls, shardshuffle=False, empty_check=False).decode("rgb8")
+    found = list(pipeline.compose(group))
+    assert [[sample["json"]["genus"] for sample in batch] for batch in found] == [
+        [a, a, a, b, b, b] for a, b in ((0, 1), (2, 3)) * 2
+    ]
+    keys = [sample["__key__"] for batch in found for sample in batch]
+    assert len(set(keys)) == 24 and found[0][0]["png"].shape == (8, 8, 3)
+
+
 def test_a_class_may_be_a_function_of_the_sample() -> None:
     samples = [{"json": {"genus": f"g{n % 2}"}} for n in range(8)]
     found = list(group_by_class(2, 2, lambda sample: sample["json"]["genus"])(samples))
