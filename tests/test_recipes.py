@@ -31,7 +31,7 @@ from hgld.shards import read_index
 from hgld.train.data import TrainingData
 from hgld.train.learner import Learner
 from hgld.train.objective import build_loss, takes_references
-from tests.made_shards import feed_batches
+from tests.made_shards import feed_batches, make_context
 from tests.sources.made_set import in_memory
 from tests.sources.native_sets import (
     write_cub,
@@ -444,8 +444,38 @@ def test_uned_is_the_mean_over_domains_of_all_queries_in_one_gallery(
     assert (ranking.levels(ranking.query_ids.tolist())[:, -1] < 0).sum() == 9  # the own images
 
 
+def ap_of_first(scores: np.ndarray, right: np.ndarray, k: int) -> float:
+    """AP of the first k images over min(k, relevant images), as ILIAS defines mAP@k."""
+    found, total = 0, 0.0
+    for rank, image in enumerate(np.argsort(-scores)[:k], start=1):
+        if right[image]:
+            found += 1
+            total += found / rank
+    return total / min(k, right.sum())
+
+
 def test_ilias_is_measured_by_its_pipeline(data_folder: Path, tmp_path: Path) -> None:
-    index = read_index(export("ilias", data_folder))
+    shards = export("ilias", data_folder)
+    index = read_index(shards)
     assert index.groupby("split").size().to_dict() == {"index": 14, "test": 4}
     pipeline = load_pipeline(Path("pipelines/ilias.toml"), ["evaluate.queries=names"])
     assert [stage.name for stage in active_stages(pipeline)][-2:] == ["evaluate", "report"]
+    given = tmp_path / "given.npz"
+    vectors = np.random.default_rng(0).normal(size=(len(index), 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.savez(given, ids=index["image_id"].to_numpy(str), vectors=vectors)
+    names = ("mAP@1000", "mAP@2", "R@1")
+    options = load_pipeline(Path("pipelines/ilias.toml")).evaluate.model_copy(
+        update={"models": {"given": str(given)}, "metrics": names}
+    )
+    parts = {"options": options, "context": make_context(tmp_path), "out": tmp_path / "out"}
+    report, _ = evaluate_models(shards, tmp_path, **parts)
+    objects, gallery = index["level_4"].to_numpy(), (index["split"] == "index").to_numpy()
+    expected = {
+        name: np.mean([
+            ap_of_first(vectors[gallery] @ vectors[row], objects[gallery] == objects[row], k)
+            for row in np.flatnonzero(~gallery)
+        ])
+        for name, k in (("mAP@1000", 1000), ("mAP@2", 2), ("R@1", 1))
+    }  # fmt: skip
+    assert report["models"]["given"]["mean"] == pytest.approx(expected)

@@ -289,6 +289,19 @@ def test_a_function_may_bring_its_transform(
     np.testing.assert_allclose(embeddings_of(tmp_path), np.full((4, 12), 12**-0.5), atol=1e-6)
 
 
+def test_a_function_of_an_installed_module_gives_a_network(
+    one_shard: Path, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site" / "own_networks"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "small.py").write_text(BUILDERS.replace("from sizes", "from own_networks.sizes"))
+    (package / "sizes.py").write_text("SIDE = 5\n")
+    monkeypatch.syspath_prepend(package.parent)
+    evaluate_one(one_shard, runs, tmp_path, "python:own_networks.small:with_transform")
+    np.testing.assert_allclose(embeddings_of(tmp_path), np.full((4, 12), 12**-0.5), atol=1e-6)
+
+
 def test_code_beside_the_file_and_weights_decide_whether_embeddings_are_kept(
     builders: str, tmp_path: Path
 ) -> None:
