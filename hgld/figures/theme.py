@@ -1,9 +1,10 @@
 """Theme of all figures: colours for light and dark pages, axes, legends and file formats.
 
 Figures use matplotlib's own font and ignore the user's settings, and the files (PNG, SVG, PDF) have
-neither date nor version, so that the same numbers give the same bytes. Class colours are those of
-Okabe and Ito, which are distinguishable with red-green colour blindness. Colour is never the only
-cue: each line also has its dashes, each point its mark, each bar its label.
+neither date nor version, so that the same numbers give the same bytes. The colours of a palette
+differ with each kind of colour blindness and from the page; ``tests/report/test_colours.py``
+measures both. Colour is never the only cue: each line also has its dashes, each point its mark,
+each bar its label.
 """
 
 import io
@@ -49,7 +50,7 @@ class Theme:
     Attributes:
         series: of models.
         groups: of splits and coarse classes.
-        classes: of many classes at once, by Okabe and Ito.
+        classes: of many classes at once, after those of Okabe and Ito.
     """
 
     name: str
@@ -68,16 +69,16 @@ LIGHT = Theme(
     ink="#1d2330",
     muted="#5f6b7d",
     grid="#e4e7ec",
-    series=("#3565c9", "#dd8a16", "#8d4fb8", "#1597a5", "#b5476b", "#7a6a58"),
-    groups=("#a8744f", "#23907f", "#5b5fa8", "#8a8f3a", "#a0527e", "#6b7480"),
+    series=("#3569d1", "#d28105", "#8a4bb0", "#1597a5", "#b74a71", "#796752"),
+    groups=("#a8744f", "#2c9482", "#5b5fa8", "#8a8f3a", "#96476f", "#6e7b8c"),
     classes=(
         "#0072b2",
-        "#e69f00",
+        "#c88600",
         "#009e73",
         "#cc79a7",
-        "#56b4e9",
-        "#d55e00",
-        "#b3a300",
+        "#379dd0",
+        "#cc5700",
+        "#a49438",
         "#4d4d4d",
     ),
 )
@@ -87,17 +88,17 @@ DARK = Theme(
     ink="#e9ecf2",
     muted="#9ba6b8",
     grid="#323a4a",
-    series=("#7ba2f5", "#f0ae4e", "#c393e8", "#4fc4d0", "#e888a6", "#b9a68f"),
-    groups=("#d6a27c", "#52c2af", "#9a9ee8", "#c2c76a", "#d98bb4", "#a3adba"),
+    series=("#79a4fb", "#f0ae4e", "#c18fde", "#4fc4d0", "#e888a6", "#b9a68f"),
+    groups=("#d6a27c", "#5fc7af", "#989de8", "#c2c76a", "#ca7ea7", "#abb6c7"),
     classes=(
         "#3d9fdb",
         "#f0b440",
         "#2bc498",
-        "#e3a0c5",
+        "#e09ec3",
         "#8dd0f7",
         "#f5843a",
         "#efe45a",
-        "#c9ced8",
+        "#ccd0da",
     ),
 )
 

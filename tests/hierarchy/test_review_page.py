@@ -1,7 +1,6 @@
 import csv
 import io
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from hgld.review.page import render_page
 from hgld.review.page.nearest import find_next_clusters
 from hgld.review.page.photos import choose_images
 from tests.benchmarks.review_page import make_page, make_tables
+from tests.colours import colours, contrast
 
 TEMPLATES = Path("hgld/templates")
 CC = "https://creativecommons.org/licenses/by-sa/3.0/"
@@ -204,29 +204,6 @@ def test_the_next_cluster_is_the_one_whose_mean_is_nearest_but_the_own() -> None
 def test_one_cluster_has_no_next() -> None:
     clusters = pd.DataFrame({"class_id": ["Q1"], "instance_of": ["a"], "cluster": [0]})
     assert find_next_clusters(clusters, Vectors(["Q1"], np.ones((1, 1), np.float32), {})) == {}
-
-
-def colours(scheme: str) -> dict[str, str]:
-    """The colours of a scheme by name."""
-    found: dict[str, str] = {}
-    for name in ("palette.css", "review/page.css"):
-        style = (TEMPLATES / name).read_text("utf-8")
-        light, dark = style.split("@media (prefers-color-scheme: dark)", 1)
-        for part in (light, dark if scheme == "dark" else ""):
-            found |= dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part))
-    return found
-
-
-def contrast(one: str, other: str) -> float:
-    """Contrast ratio of WCAG 2 (relative luminance)."""
-
-    def luminance(colour: str) -> float:
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-        return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
-
-    dim, bright = sorted((luminance(one), luminance(other)))
-    return (bright + 0.05) / (dim + 0.05)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
