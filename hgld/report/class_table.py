@@ -97,15 +97,6 @@ class ClassTable:
             ignore_index=True,
         )  # fmt: skip
 
-    def wide_table(self, metric: str) -> pd.DataFrame:
-        """Return one row for each class, with a column and an interval for each run."""
-        columns: dict[str, Any] = dict(self._labels)
-        for i, (name, run) in enumerate(self.names):
-            if name == metric:
-                columns[run] = self.means[:, i].tolist()
-                columns |= {f"{run} low": self.ends[0, :, i], f"{run} high": self.ends[1, :, i]}
-        return pd.DataFrame(columns)
-
     def page_data(self) -> dict[str, Any]:
         """Return the rows for the page, in percent; of large tables the first metrics only."""
         runs = len({run for _, run in self.names})

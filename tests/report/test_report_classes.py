@@ -16,6 +16,8 @@ from hgld.report.latex import frame_cells, frame_latex
 from tests.made_run import MadeRun
 from tests.report.reading import parse, text, write
 
+ENDS = ("mean", "low", "high")
+
 
 def test_a_class_has_the_mean_and_the_t_interval_of_its_queries() -> None:
     values = np.array([[0.2], [0.3], [0.7], [0.9], [np.nan]])
@@ -55,7 +57,14 @@ def test_the_files_of_the_classes_have_every_level_metric_and_run(report: Path) 
     assert float(church["mean"]) == pytest.approx((0.05 + 0.15 + 0.25 + 0.35) / 4)
     assert float(church["low"]) < 0.2 < float(church["high"])
     latex = (report / "classes.tex").read_text()
-    assert r"landmark & Landmark 5 & natural > lake & 2 & 90.0" in latex
+    assert r"landmark & Landmark 5 & natural > lake & 2 & H-AP & good & 90.0" in latex
+    cells = [line.removesuffix(r" \\").split(" & ") for line in latex.splitlines() if "&" in line]
+    assert cells[0] == ["level", "class", "within", "queries", "metric", "model", "mean"]
+    assert len(cells) == 1 + len(rows)
+    for cell, row in zip(cells[1:], rows, strict=True):
+        assert cell[:6] == [row[name] for name in cells[0][:6]]
+        mean, low, high = (row[name] and f"{100 * float(row[name]):.1f}" for name in ENDS)
+        assert cell[6] == (f"{mean} ({low}--{high})" if low else mean)
 
 
 def test_latex_breaks_a_long_table_and_escapes_what_people_wrote() -> None:
