@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from hgld.evaluate.suspects import find_suspects, suspect_tables
 from hgld.report.examples import Images
 from hgld.shards.index import read_index
 from tests.made_shards import PLACES, make_shards
+from tests.report.reading import look
 
 
 def random_units(count: int, dim: int, seed: int) -> np.ndarray:
@@ -218,3 +220,15 @@ def test_a_gallery_of_splits_with_different_id_spaces_has_the_paths_of_both(pipe
     (found,) = Images.of_work(pipeline.parent / "work", "evaluation+index")
     assert found.path("ev50") == ("natural", "lake", "train:5")
     assert found.path("in20") == ("human-made", "church", "index:2")
+
+
+@pytest.mark.parametrize("command", [("labels", "suspects"), ("evaluations", "duplicates")])
+def test_rows_of_photos_are_readable_on_a_phone(
+    pipeline: Path, command: tuple[str, str], chromium: Any
+) -> None:
+    page = pipeline.parent / "phone.html"
+    assert hgld(*command, pipeline, "--work", pipeline.parent / "work", "--page", page) == 0
+    found = look(chromium, page)
+    assert found["beyond"] == [] and found["cut"] == [] and found["silent"] == []
+    assert found["page"] <= 0 and found["blank"] == 0 and found["said"] == []
+    assert min(found["widths"]) >= 140  # pixels of a photo: two side by side

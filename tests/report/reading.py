@@ -35,3 +35,54 @@ def parse(report: Path) -> Any:
 
 def text(element: Any) -> str:
     return " ".join(" ".join(element.itertext()).split())
+
+
+def look(browser: Any, page: Path, width: int = 400, scheme: str = "light") -> dict[str, Any]:
+    """Open a page and find what a reader cannot read.
+
+    Returns:
+        page: pixels by which it is wider than the window. beyond: elements that leave their card.
+        cut: elements that hide a part of their text. scrollers: classes of the boxes that scroll
+        sideways. silent: those without a hint. blank: number of images without pixels. widths:
+        of the photos. said: messages of the browser.
+    """
+    view = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    said: list[str] = []
+    view.on("console", lambda message: said.append(message.text))
+    view.on("pageerror", lambda error: said.append(str(error)))
+    view.goto(page.resolve().as_uri())
+    found: dict[str, Any] = view.evaluate(LOOK)
+    view.close()
+    return found | {"said": said}
+
+
+LOOK = """() => {
+  const found = {beyond: [], cut: [], silent: [], scrollers: [],
+                 blank: [...document.images].filter(image => !image.naturalWidth).length,
+                 widths: [...document.querySelectorAll('main figure img')].map(e => e.width),
+                 page: document.documentElement.scrollWidth - innerWidth};
+  const name = e => `${e.tagName} ${e.className} ${e.textContent.trim().slice(0, 30)}`;
+  const scrolls = e => getComputedStyle(e).overflowX === 'auto';
+  const all = [...document.querySelectorAll('main *')];
+  for (const e of all) {
+    const box = e.getBoundingClientRect();
+    if (!box.width) continue;
+    if (scrolls(e)) {
+      if (e.scrollWidth <= e.clientWidth) continue;
+      found.scrollers.push(e.className);
+      const hint = e.previousElementSibling;
+      if (!hint.matches('.hint') || !hint.offsetHeight) found.silent.push(name(e));
+      continue;
+    }
+    let outside = e.parentElement.closest('.card, figure, main'), inside = e.parentElement;
+    while (inside && !scrolls(inside)) inside = inside.parentElement;
+    if (inside) continue;
+    const edge = outside.getBoundingClientRect();
+    if (box.right > edge.right + 1 || box.left < edge.left - 1) found.beyond.push(name(e));
+    const style = getComputedStyle(e);
+    if (style.overflowX !== 'visible' && e.scrollWidth > e.clientWidth + 1) found.cut.push(name(e));
+    if (style.overflowY !== 'visible' && e.scrollHeight > e.clientHeight + 1)
+      found.cut.push(name(e));
+  }
+  return found;
+}"""

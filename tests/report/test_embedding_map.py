@@ -146,3 +146,37 @@ def test_the_map_is_searched_and_moved_with_the_keyboard(
     assert tip.startswith("Landmark 5\nlake · natural · evaluation\n0000000000000008")
     assert moved and second.splitlines()[-1] == "0000000000000009"
     assert (pressed, shown) == ("true", 1) and overflow <= 0 and said == []
+
+
+def test_a_map_of_many_points_is_painted_searched_and_moved(
+    run: MadeRun, chromium: Any, monkeypatch
+) -> None:
+    chance, copies = np.random.default_rng(0), 2_000
+    plane = chance.normal(size=(10 * copies, 2))
+    monkeypatch.setattr("hgld.report.embedding_map.project", lambda *_, **__: plane)
+    monkeypatch.setattr("hgld.report.embedding_map._thumbnail", lambda *_: b"")
+    one = side(run)
+    vectors = chance.normal(size=(10 * copies, 8)).astype(np.float32)
+    many = MapSide(one.images, np.tile(one.ids, copies), vectors)
+    page, table = write_map(run.folder / "map", [many], LEVELS, title="many")
+    assert pq.read_metadata(table).num_rows == 20_000
+    assert page.stat().st_size < 4_000_000  # names, but no thumbnails
+    view = chromium.new_page(viewport={"width": 400, "height": 900})
+    said: list[str] = []
+    view.on("console", lambda message: said.append(message.text))
+    view.on("pageerror", lambda error: said.append(str(error)))
+    view.goto(page.resolve().as_uri())
+    painted = "document.querySelector('canvas').getContext('2d').getImageData(0, 0, 400, 400).data"
+    assert view.evaluate(f"{painted}.filter((value) => value > 0).length") > 10_000
+    view.locator("input").focus()
+    view.keyboard.type("lake 5")
+    assert view.inner_text("[role=status]") == "4,000 of 20,000 images found"
+    view.keyboard.press("Enter")
+    assert view.inner_text(".tip").startswith("Landmark 5\nlake · natural · evaluation")
+    before = view.evaluate("left")
+    view.locator("canvas").focus()
+    view.keyboard.press("ArrowLeft")
+    moved = view.evaluate("left") != before
+    overflow = view.evaluate("document.documentElement.scrollWidth - innerWidth")
+    view.close()
+    assert moved and overflow <= 0 and said == []

@@ -9,7 +9,7 @@ import pytest
 from hgld.artifacts import ARTIFACTS
 from hgld.cli import app, guarded
 from tests.made_run import MadeRun
-from tests.report.reading import text
+from tests.report.reading import look, text
 
 
 def compare(*words: object) -> int:
@@ -92,3 +92,18 @@ def test_a_lower_distance_is_a_gain(work: Path) -> None:
     assert compare(f"{work}:good", f"{work}:plain", "--rows", 1, "--out", out) == 0
     heads = [text(title) for title in open_page(out).xpath("//h4")]
     assert heads[:2] == ["good: AHD@1 95.0", "plain: AHD@1 5.0"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_comparison_is_readable_on_a_phone(
+    run: MadeRun, work: Path, scheme: str, chromium: Any
+) -> None:
+    run.index["title"] = [f"photos/{'0123456789' * 9}/{i}.jpg" for i in range(len(run.index))]
+    run.index["author"] = "Somebody_with_a_name_that_nobody_would_break_into_two_lines " * 2
+    run.write_index()
+    out = work.parent / "page"
+    assert compare(f"{work}:good", f"{work}:plain", "--rows", 2, "--out", out) == 0
+    found = look(chromium, out / "comparison.html", scheme=scheme)
+    assert found["beyond"] == [] and found["cut"] == [] and found["silent"] == []
+    assert found["page"] <= 0 and found["blank"] == 0 and found["said"] == []
+    assert min(found["widths"]) >= 90  # pixels of a photo

@@ -23,7 +23,7 @@ from hgld.report.galleries import find_galleries
 from hgld.report.intervals import Intervals
 from hgld.report.plans import ChartData
 from tests.made_run import MadeRun, context, make_run
-from tests.report.reading import CHARTS, page, parse, text, write
+from tests.report.reading import CHARTS, look, page, parse, text, write
 
 
 def frames(figures: list[Any]) -> list[str]:
@@ -403,40 +403,7 @@ def test_a_browser_shows_the_report_offline(
 def test_nothing_is_cut_and_what_scrolls_says_so(
     long_report: Path, width: int, scheme: Any, chromium: Any
 ) -> None:
-    view = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    view.goto((long_report / "report.html").resolve().as_uri())
-    found = view.evaluate(LOOK)
-    view.close()
+    found = look(chromium, long_report / "report.html", width, scheme)
     assert found["beyond"] == [] and found["cut"] == [] and found["silent"] == []
     assert found["page"] <= 0
     assert width > 1000 or "scroll" in found["scrollers"]
-
-
-LOOK = """() => {
-  const found = {beyond: [], cut: [], silent: [], scrollers: [],
-                 page: document.documentElement.scrollWidth - innerWidth};
-  const name = e => `${e.tagName} ${e.className} ${e.textContent.trim().slice(0, 30)}`;
-  const scrolls = e => getComputedStyle(e).overflowX === 'auto';
-  const all = [...document.querySelectorAll('main *')];
-  for (const e of all) {
-    const box = e.getBoundingClientRect();
-    if (!box.width) continue;
-    if (scrolls(e)) {
-      if (e.scrollWidth <= e.clientWidth) continue;
-      found.scrollers.push(e.className);
-      const hint = e.previousElementSibling;
-      if (!hint.matches('.hint') || !hint.offsetHeight) found.silent.push(name(e));
-      continue;
-    }
-    let outside = e.parentElement.closest('.card, figure, main'), inside = e.parentElement;
-    while (inside && !scrolls(inside)) inside = inside.parentElement;
-    if (inside) continue;
-    const edge = outside.getBoundingClientRect();
-    if (box.right > edge.right + 1 || box.left < edge.left - 1) found.beyond.push(name(e));
-    const style = getComputedStyle(e);
-    if (style.overflowX !== 'visible' && e.scrollWidth > e.clientWidth + 1) found.cut.push(name(e));
-    if (style.overflowY !== 'visible' && e.scrollHeight > e.clientHeight + 1)
-      found.cut.push(name(e));
-  }
-  return found;
-}"""
