@@ -176,7 +176,8 @@ def tables_text(tables: list[dict[str, Any]], results: dict[str, dict[str, Any]]
         lines += [f"| row | {' | '.join(columns)} | runs | ours |"]
         lines += ["|---|" + "---:|" * len(columns) + "---|---|"]
         for row in table["rows"]:
-            runs = ", ".join(f"`{run}`" for run in row["runs"])
+            commands = [row["command"]] if "command" in row else []
+            runs = ", ".join(f"`{name}`" for name in (*row["runs"], *commands))
             runs += f" with `{row['set']}`" if "set" in row else ""
             figures = " | ".join(row["figures"].split())
             ours = "".join(f" {_ours(name, results)}" for name in row.get("ours", []))

@@ -1,4 +1,4 @@
-"""Boxes of Pascal VOC in its published layout, for detection (``hgld.ranking.detection``).
+"""Boxes of Pascal VOC in its published layout, and the AP of detections of them.
 
 ``ImageSets/Main/SPLIT.txt`` names the images, ``Annotations/IMAGE.xml`` has their boxes: corners in
 pixels, counted from 1, both inside the box.
@@ -6,14 +6,16 @@ pixels, counted from 1, both inside the box.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 from xml.etree import ElementTree
 
 import numpy as np
 
-from hgld.errors import InvalidData
+from hgld.errors import InvalidData, ShapeError
+from hgld.ranking.detection import match_boxes, voc_average_precision
 from hgld.sources.native.listing import read_words, require_file
 
-__all__ = ["TrueBoxes", "read_voc"]
+__all__ = ["TrueBoxes", "measure_detections", "read_voc"]
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
@@ -58,6 +60,61 @@ def read_voc(folder: Path, split: str = "test") -> TrueBoxes:
         np.array(corners, np.float64).reshape(-1, 4),
         np.array(difficult, bool),
     )
+
+
+def measure_detections(
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    classes: np.ndarray,
+    images: np.ndarray,
+    truth: TrueBoxes,
+    overlap: float = 0.5,
+    protocol: Literal["2007", "2012"] = "2007",
+) -> dict[str, float]:
+    """Return the AP of each class of a split; their mean is the challenge's mAP, or AP50.
+
+    Args:
+        boxes: (N, 4) detections: xmin, ymin, xmax, ymax in pixels from 1.
+        scores: (N,) confidences; of equal ones, the first counts first.
+        classes: (N,) names.
+        images: (N,) row of ``truth.images``.
+        truth: the annotated boxes.
+        overlap: intersection over union from which on a box is found.
+        protocol: the year whose rule holds; see ``voc_average_precision``.
+
+    Returns:
+        Class to AP in [0, 1]; nan if all boxes of the class are difficult.
+
+    Raises:
+        ShapeError: other shapes, an image or class that the split does not have, or another
+            protocol.
+
+    Example:
+        >>> box, here = np.array([[1.0, 1.0, 10.0, 10.0]]), np.array([0])
+        >>> truth = TrueBoxes(("000001",), here, np.array(["dog"]), box, np.array([False]))
+        >>> measure_detections(box, np.array([0.9]), np.array(["dog"]), here, truth)
+        {'dog': 1.0}
+    """
+    shapes = boxes.shape, scores.shape, classes.shape, images.shape
+    if shapes != ((len(boxes), 4), *[(len(boxes),)] * 3):
+        raise ShapeError(
+            f"boxes, scores, classes and images are {shapes}; expected (N, 4) and (N,)"
+        )
+    if len(images) and not 0 <= images.min() <= images.max() < len(truth.images):
+        raise ShapeError(
+            f"images are {images.min()} to {images.max()}; expected rows of {len(truth.images)}"
+        )
+    names = np.unique(truth.classes)
+    if strange := sorted(set(classes.tolist()) - set(names.tolist())):
+        raise ShapeError(f"'{strange[0]}' is not a class of the split; it has {', '.join(names)}")
+    found = {}
+    for name in names.tolist():
+        own, here = classes == name, truth.classes == name
+        given = boxes[own], scores[own], images[own], truth.boxes[here], truth.image_of[here]
+        right = match_boxes(*given, truth.difficult[here], overlap)
+        positives = int((~truth.difficult[here]).sum())
+        found[name] = voc_average_precision(scores[own], right, positives, protocol)
+    return found
 
 
 def _boxes_of(file: Path) -> list[tuple[str, list[float], bool]]:

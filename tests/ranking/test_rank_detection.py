@@ -1,16 +1,20 @@
 """The loss of RaMBO's detector and VOC's AP, against plain loops over the paper's definitions."""
 
 import runpy
+import shlex
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from hgld.errors import InvalidData, ShapeError
 from hgld.ranking.blackbox import blackbox_ap
 from hgld.ranking.detection import DetectionAP, match_boxes, overlaps, voc_average_precision
-from hgld.sources.pascal_voc import read_voc
+from hgld.sources.pascal_voc import TrueBoxes, measure_detections, read_voc
 
 
 def loop_ap(scores: np.ndarray, right: np.ndarray, positives: int, year: str) -> float:
@@ -170,14 +174,128 @@ def test_an_image_without_its_file_is_told(tmp_path: Path) -> None:
         read_voc(tmp_path)
 
 
-def test_the_example_trains_the_classifier_by_ap_and_the_boxes_as_before() -> None:
+@pytest.mark.parametrize(
+    ("rule", "dog"), [("2012", 2 / 3 * 0.5 + 0.5), ("2007", (6 + 5 * 2 / 3) / 11)]
+)
+def test_each_class_has_its_ap_over_all_images(rule: Any, dog: float) -> None:
+    """Two dogs in two photos: found at rank 1 and 3; a cat is missed, a difficult one is no cat."""
+    box, far = [1.0, 1.0, 10.0, 10.0], [31.0, 1.0, 40.0, 10.0]
+    names = np.array(["dog", "dog", "cat", "cat"])
+    boxes, hard = np.array([box, box, far, box]), np.array([False, False, False, True])
+    truth = TrueBoxes(("a", "b", "c"), np.array([0, 1, 0, 2]), names, boxes, hard)
+    images, scores = np.array([1, 2, 0, 2, 1]), np.array([0.9, 0.8, 0.7, 0.6, 0.5])
+    classes = np.array(["dog", "dog", "dog", "cat", "cat"])
+    found = measure_detections(np.array([box] * 5), scores, classes, images, truth, protocol=rule)
+    assert found == {"cat": 0.0, "dog": pytest.approx(dog)}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"boxes": np.ones((1, 5))}, r"\(1, 5\).*expected \(N, 4\)"),
+        ({"images": np.array([1])}, "images are 1 to 1; expected rows of 1"),
+        ({"classes": np.array(["cow"])}, "'cow' is not a class of the split; it has dog"),
+        ({"protocol": "2010"}, "protocol is '2010'"),
+    ],
+)
+def test_detections_that_do_not_fit_the_split_are_refused(change: Any, says: str) -> None:
+    box, here, dog = np.ones((1, 4)), np.array([0]), np.array(["dog"])
+    truth = TrueBoxes(("a",), here, dog, box, np.array([False]))
+    given = {"boxes": box, "scores": np.ones(1), "classes": dog, "images": here, "truth": truth}
+    with pytest.raises(ShapeError, match=says):
+        measure_detections(**(given | change))
+
+
+@pytest.fixture
+def example() -> dict[str, Any]:
     import hgld.model  # noqa: F401  its import hook has to precede torchvision
 
-    main = runpy.run_path("examples/detection/faster_rcnn.py")
-    heads, before = main["roi_heads"], main["cross_entropy"]
+    return runpy.run_path("examples/detection/faster_rcnn.py")
+
+
+def test_a_row_of_detection_is_a_command_of_the_example(example: dict[str, Any]) -> None:
+    tables = tomllib.loads(Path("pipelines/papers/tables.toml").read_text("utf-8"))["table"]
+    commands = [row["command"] for table in tables for row in table["rows"] if "command" in row]
+    assert len(commands) == 11
+    for script, *words in map(shlex.split, commands):
+        assert script == "examples/detection/faster_rcnn.py"
+        example["parser"]().parse_args(words)
+
+
+def write_photo(folder: Path, image: str, box: list[int], name: str, difficult: int = 0) -> None:
+    """A black photo of 50 x 40 px with a white box; trainval is test."""
+    write_voc(folder, image, BOX.format(name, difficult, corners(*box)))
+    (folder / "JPEGImages").mkdir(exist_ok=True)
+    photo, (left, top, right, bottom) = np.zeros((40, 50, 3), np.uint8), box
+    photo[top - 1 : bottom, left - 1 : right] = 255
+    Image.fromarray(photo).save(folder / "JPEGImages" / f"{image}.jpg", quality=100)
+    lists = folder / "ImageSets/Main"
+    (lists / "trainval.txt").write_text((lists / "test.txt").read_text())
+
+
+def test_the_example_trains_on_all_folders_and_mirrors_a_box_with_its_photo(
+    example: dict[str, Any], tmp_path: Path
+) -> None:
+    write_photo(tmp_path / "VOC2007", "1", [1, 1, 20, 16], "dog")
+    write_photo(tmp_path / "VOC2007", "2", [1, 1, 20, 16], "dog", difficult=1)
+    write_photo(tmp_path / "VOC2012", "1", [9, 5, 28, 40], "cat")
+    photos, names = example["read_photos"]([tmp_path / "VOC2007", tmp_path / "VOC2012"])
+    assert names == ["cat", "dog"]
+    assert [labels.tolist() for _, _, labels in photos] == [[2], [1]]
+    torch.manual_seed(0)
+    lefts = set()
+    for _ in range(9):
+        image, target = example["take_example"](*photos[1], "cpu")
+        left, top, right, bottom = target["boxes"][0].int().tolist()
+        inside = image[:, top:bottom, left:right]
+        assert inside.min() > 0.9 and inside.sum() > 0.99 * image.sum()
+        lefts.add(left)
+    assert lefts == {8, 22}
+
+
+def test_the_example_measures_what_a_model_detects(example: dict[str, Any], tmp_path: Path) -> None:
+    """A model that returns the white pixels, as torchvision counts them, is right everywhere."""
+
+    class Model(torch.nn.Module):
+        def forward(self, images: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+            rows, columns = (images[0][0] > 0.5).nonzero().T
+            box = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+            given = {"boxes": torch.stack(box)[None].float(), "scores": torch.ones(1)}
+            return [given | {"labels": torch.ones(1, dtype=torch.long)}]
+
+    write_photo(tmp_path, "1", [1, 1, 20, 16], "dog")
+    write_photo(tmp_path, "2", [9, 5, 28, 40], "dog")
+    truth = read_voc(tmp_path)
+    boxes, scores, labels, images = example["detect"](Model(), tmp_path, truth, "cpu")
+    assert boxes.tolist() == truth.boxes.tolist()
+    names = np.array(["dog"])[labels - 1]
+    assert measure_detections(boxes, scores, names, images, truth) == {"dog": 1.0}
+
+
+def test_the_example_ranks_boxes_by_the_logits_of_the_loss(
+    example: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchvision.models.detection.roi_heads import RoIHeads
+
+    def best_first(boxes: Any, scores: torch.Tensor, classes: Any, threshold: float) -> Any:
+        return scores.argsort(descending=True)
+
+    monkeypatch.setattr(example["box_operators"], "batched_nms", best_first)
+    head = RoIHeads(*[None] * 3, 0.5, 0.5, 8, 0.25, None, 0.05, 0.5, 3)  # keeps 3 of an image
+    logits = torch.tensor([[9.0, 0.3, 0.1], [-9.0, 0.2, -0.4], [0.0, 5.0, 4.0]])
+    boxes = [torch.tensor([[0.0, 0, 8, 8], [2, 2, 9, 9]]), torch.tensor([[1.0, 1, 5, 5]])]
+    given = logits, torch.zeros(3, 12), boxes, [(40, 50), (40, 50)]
+    found, scores, classes = example["detect_by_logits"](head, *given)
+    assert [own.tolist() for own in scores] == [pytest.approx([0.3, 0.2, 0.1]), [5.0, 4.0]]
+    assert [own.tolist() for own in classes] == [[1, 1, 2], [1, 2]]
+    assert found[0].tolist() == [[0, 0, 8, 8], [2, 2, 9, 9], [0, 0, 8, 8]]
+
+
+def test_the_example_trains_the_classifier_by_ap_and_the_boxes_as_before(example) -> None:
+    heads, before = example["roi_heads"], example["cross_entropy"]
     logits, regression = torch.randn(6, 4), torch.randn(6, 16)
     labels, targets = [torch.tensor([0, 1, 2]), torch.tensor([3, 0, 1])], [torch.randn(3, 4)] * 2
-    main["use_ap"](DetectionAP(3))
+    example["use_ap"](DetectionAP(3))
     try:
         found, boxes = heads.fastrcnn_loss(logits, regression, labels, targets)
     finally:
