@@ -23,7 +23,7 @@ from hgld.words import count_text, percent_text
 if TYPE_CHECKING:
     from hgld.evaluate.compare import Comparison
     from hgld.evaluate.given import Given
-    from hgld.evaluate.measured_files import FileResult
+    from hgld.evaluate.measured_files import DrawnResult, FileResult
     from hgld.evaluate.results import MeasuredRun
 
 __all__ = ["app"]
@@ -83,6 +83,10 @@ def measure(
         typer.Option("--metric", metavar="NAME", help="H-AP, NDCG, AP:NAME, R@1 ...; repeatable."),
     ] = None,
     dot: Annotated[bool, typer.Option("--dot", help="Inner product instead of cosine.")] = False,
+    draws: Annotated[
+        int | None,
+        typer.Option("--draws", metavar="N", min=1, help="Draw one image a class as gallery."),
+    ] = None,
     out: Annotated[Path | None, out_option("Write a CSV with a row for each query.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -91,10 +95,28 @@ def measure(
     .npz: vectors, and ids and labels (images, levels) where there are any. .parquet: embedding (a
     list), image_id, and a column a level, coarse to fine. .npy: embeddings alone; labels then come
     from another file, in the same order, or with a column image_id or path.
+
+    With --draws N, one image of each class is the gallery and all others query it, N times (for
+    VehicleID 10): mean and standard deviation of each metric; --out has a row for each draw.
     """
-    from hgld.evaluate.measured_files import measure_files
+    from hgld.errors import UsageError
+    from hgld.evaluate.measured_files import measure_draws, measure_files
 
     require_other(out, query, gallery, labels, gallery_labels)
+    if draws is not None:
+        if gallery is not None:
+            raise UsageError(f"--draws takes the galleries from {query}; leave out {gallery}")
+        with progress("measure"):
+            drawn = measure_draws(
+                _read_side(query, labels), draws, metric or (), level or (), cosine=not dot
+            )
+        if out is not None:
+            write_table(drawn.draws.reset_index(), out)
+        if as_json:
+            print_json(drawn.facts())
+        else:
+            _print_draws(drawn)
+        return
     with progress("measure"):
         other = None if gallery is None else _read_side(gallery, gallery_labels or labels)
         found = measure_files(
@@ -508,6 +530,19 @@ def _print_measures(found: "FileResult") -> None:
         ends = "-" if interval is None else " to ".join(map(_percent, interval))
         typer.echo(f"{name:<{NAME}}{_percent(mean):>7}{counted:>10}   {ends}")
     typer.echo(f"intervals over {count_text(len(set(found.classes)), 'class')}")
+
+
+def _print_draws(found: "DrawnResult") -> None:
+    queries = count_text(found.queries, "query", "queries")
+    images = count_text(found.gallery, "gallery image")
+    typer.echo(f"{queries} against {images}, one a class; {' > '.join(found.levels)}")
+    facts = found.facts()
+    typer.echo(f"\n{'metric':<{NAME}}{'mean':>7}{'deviation':>11}")
+    for name, mean in facts["mean"].items():
+        numbers = (math.nan if v is None else v for v in (mean, facts["deviation"][name]))
+        mean_text, deviation = map(_percent, numbers)
+        typer.echo(f"{name:<{NAME}}{mean_text:>7}{deviation:>11}")
+    typer.echo(f"over {count_text(len(found.draws), 'draw')}")
 
 
 def _describe(found: "Comparison", rows: int) -> Iterator[str]:

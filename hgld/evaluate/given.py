@@ -67,6 +67,12 @@ class Given:
         """
         return np.asarray(self.vectors[self.places(ids, "embedding")])
 
+    def rows(self, chosen: np.ndarray) -> "Given":
+        """Return a copy of some rows, where ``chosen``, (N,), is true."""
+        ids = None if self.ids is None else self.ids[chosen]
+        labels = None if self.labels is None else self.labels[chosen].reset_index(drop=True)
+        return replace(self, vectors=np.asarray(self.vectors[chosen]), ids=ids, labels=labels)
+
     def places(self, ids: np.ndarray, what: str) -> np.ndarray:
         """Return the (n,) rows of these images."""
         if self.ids is None:

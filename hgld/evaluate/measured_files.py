@@ -19,7 +19,7 @@ from hgld.ranking.metrics import Result, evaluate, parse
 from hgld.sources.tables import level_columns
 from hgld.tasks import say
 
-__all__ = ["FileResult", "measure_files"]
+__all__ = ["DrawnResult", "FileResult", "measure_draws", "measure_files"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,89 @@ class FileResult:
         """Return one row for each query: id, class, and a column for each metric."""
         columns = {name: values.numpy() for name, values in self.result.per_query.items()}
         return pd.DataFrame({"image_id": self.ids, "class": self.classes, **columns})
+
+
+@dataclass(frozen=True)
+class DrawnResult:
+    """Metrics of galleries with one image of each class, drawn several times.
+
+    Attributes:
+        draws: a row for each draw, a column for each metric: its mean over the queries.
+        queries: number of them in each draw.
+        gallery: number of images in the gallery of each draw.
+        levels: names, coarse to fine.
+    """
+
+    draws: pd.DataFrame
+    queries: int
+    gallery: int
+    levels: tuple[str, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """Return protocol, and mean and standard deviation over the draws, to print as JSON."""
+        numbers = {"mean": self.draws.mean(), "deviation": self.draws.std()}
+        return {
+            "protocol": {
+                "name": "one-of-each",
+                "draws": len(self.draws),
+                "queries": self.queries,
+                "gallery_images": self.gallery,
+                "levels": list(self.levels),
+            },
+            **{what: {n: None if v != v else float(v) for n, v in of.items()}
+               for what, of in numbers.items()},
+        }  # fmt: skip
+
+
+def measure_draws(
+    query: Given,
+    draws: int,
+    metrics: Sequence[str] = (),
+    levels: Sequence[str] = (),
+    *,
+    cosine: bool = True,
+    seed: int = 0,
+) -> DrawnResult:
+    """Let one image of each class be the gallery and all others query it; draw several times.
+
+    This is the protocol of VehicleID's test sets (Liu et al. 2016), with ten draws. A class with
+    one image is in each gallery and does not query.
+
+    Args:
+        query: embeddings with labels.
+        draws: number of galleries.
+        metrics: as ``measure_files``.
+        levels: as ``measure_files``; a class is a value of the finest one.
+        cosine: as ``measure_files``.
+        seed: of the draws.
+
+    Raises:
+        InvalidData: every class has one image; otherwise as ``measure_files``.
+        UsageError: unknown metric or level.
+
+    Example:
+        >>> from pathlib import Path
+        >>> labels = pd.DataFrame({"vehicle": ["a", "a", "b", "b"]})
+        >>> given = Given(Path("x.npz"), np.eye(2)[[0, 0, 1, 1]], None, labels)
+        >>> measure_draws(given, 10, ["R@1"]).facts()["mean"]
+        {'R@1': 1.0}
+    """
+    table = _tables(query, query, levels)[0]
+    classes = pd.factorize(pd.MultiIndex.from_frame(table))[0]
+    if classes.max() + 1 == len(query):
+        raise InvalidData(
+            f"{query.path}: each of the {len(query):,} classes has one image, so that none is left "
+            "to query the gallery; label images of a class alike, or choose coarser levels"
+        )
+    chance, means = np.random.default_rng(seed), []
+    for _ in range(draws):
+        order = chance.permutation(len(query))
+        drawn = np.zeros(len(query), bool)
+        drawn[order[np.unique(classes[order], return_index=True)[1]]] = True
+        found = measure_files(query.rows(~drawn), query.rows(drawn), metrics, levels, cosine=cosine)
+        means.append(found.result.mean())
+    table = pd.DataFrame(means, index=pd.RangeIndex(1, draws + 1, name="draw"))
+    return DrawnResult(table, found.result.queries, found.result.gallery, found.levels)
 
 
 def measure_files(

@@ -113,6 +113,24 @@ def test_measure_writes_over_no_file_that_it_reads(
     assert {path.name: path.read_bytes() for path in embeddings.iterdir()} == before
 
 
+def test_measure_draws_galleries_of_one_image_a_class(embeddings: Path, capsys) -> None:
+    words = ("--labels", embeddings / "labels.csv", "--draws", "10", "--metric", "R@1:place")
+    words += ("--out", embeddings / "draws.csv")
+    assert hgld("evaluations", "measure", embeddings / "vectors.npy", *words) == 0
+    head, _, columns, row, last = capsys.readouterr().out.splitlines()
+    assert head == "1 query against 3 gallery images, one a class; kind > place"
+    assert (columns.split(), row.split()) == (
+        ["metric", "mean", "deviation"],
+        ["R@1:place", "100.0", "0.0"],
+    )
+    assert last == "over 10 draws"
+    rows = (embeddings / "draws.csv").read_text().splitlines()
+    assert rows[:2] == ["draw,R@1:place", "1,1.0"] and len(rows) == 11
+    both = (embeddings / "vectors.npy",) * 2
+    assert hgld("evaluations", "measure", *both, *words) == 2
+    assert "--draws takes the galleries from" in capsys.readouterr().err
+
+
 def test_measure_by_chosen_levels(embeddings: Path, capsys) -> None:
     words = ("--labels", embeddings / "labels.csv", "--level", "place", "--json")
     assert hgld("evaluations", "measure", embeddings / "vectors.npy", *words) == 0

@@ -9,7 +9,7 @@ import torch
 
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.given import Given, read_given, read_labels, unit_rows
-from hgld.evaluate.measured_files import measure_files
+from hgld.evaluate.measured_files import measure_draws, measure_files
 from hgld.ranking import metrics
 from hgld.tasks import watched_by
 
@@ -326,3 +326,30 @@ def test_levels_from_fine_to_coarse_are_refused_with_the_right_order(tmp_path: P
     with pytest.raises(InvalidData, match="coarse to fine: --level group --level species"):
         measure_files(given)
     assert measure_files(given, levels=["group", "species"]).levels == ("group", "species")
+
+
+def test_one_image_of_each_class_is_drawn_as_the_gallery_and_the_others_query_it() -> None:
+    """One of three images of a is like b: 2 of 3 queries are right, or none if it is drawn."""
+    vectors = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [0, 1]], np.float32)
+    given = Given(Path("x.npz"), vectors, None, pd.DataFrame({"vehicle": list("aaabb")}))
+    found = measure_draws(given, 100, ["R@1"])
+    values = found.draws["R@1"].to_numpy()
+    assert {float(round(value, 6)) for value in values} == {0.0, 0.666667}
+    assert values.mean() == pytest.approx(2 / 3 * 2 / 3, abs=0.12)  # each is drawn as often
+    facts = found.facts()
+    assert facts["protocol"] == {
+        "name": "one-of-each",
+        "draws": 100,
+        "queries": 3,
+        "gallery_images": 2,
+        "levels": ["vehicle"],
+    }
+    assert facts["mean"]["R@1"] == pytest.approx(values.mean())
+    assert facts["deviation"]["R@1"] == pytest.approx(np.std(values, ddof=1))
+    assert measure_draws(given, 100, ["R@1"]).draws.equals(found.draws)
+
+
+def test_draws_without_a_query_are_refused() -> None:
+    given = Given(Path("x.npz"), VECTORS, None, pd.DataFrame({"vehicle": list("abcd")}))
+    with pytest.raises(InvalidData, match=r"x.npz: each of the 4 classes has one image"):
+        measure_draws(given, 10)
