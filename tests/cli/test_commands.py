@@ -40,7 +40,8 @@ def parse(words: list[str]) -> dict[str, Any]:
     "command", sorted({command for page in PAGES for command in commands(page)})
 )
 def test_a_command_in_a_page_is_one(command: str) -> None:
-    words = shlex.split(re.sub(r"\bPIPELINE\b|\bmine\.toml\b", QUICKSTART, command), comments=True)
+    named = re.sub(r"\bPIPELINE\b|\b(mine|kinds|deep)\.toml\b", QUICKSTART, command)
+    words = shlex.split(named, comments=True)
     words = [word.strip("[]") for word in words[1:]]
     parse(words)
     sets = [after for word, after in itertools.pairwise(words) if word == "--set"]
