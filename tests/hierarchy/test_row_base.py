@@ -8,6 +8,7 @@ import pytest
 
 from hgld.artifacts import ARTIFACTS, Table, Vectors
 from hgld.artifacts.cells import unguard
+from hgld.config import ReviewOptions
 from hgld.errors import InvalidData
 from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import row_id
@@ -54,7 +55,7 @@ def written(decided: pd.DataFrame, taxonomy: pd.DataFrame = TAXONOMY) -> pd.Data
     values, places = landmarks_of(VALUES)
     sheet, _, _ = write_sheets(
         VALUES, summary_of(VALUES), values, places, taxonomy, decided, NO_HINTS,
-        options=None, context=None,  # type: ignore[arg-type]
+        options=ReviewOptions(), context=None,  # type: ignore[arg-type]
     )  # fmt: skip
     return sheet.set_index("key", drop=False)
 
