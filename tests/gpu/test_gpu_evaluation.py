@@ -138,7 +138,8 @@ def test_autocast_leaves_the_scores_whole() -> None:
     with torch.autocast(DEVICE.type, torch.bfloat16):
         found = metrics.evaluate(*given, exclude_self=True)
     for name in NAMES:
-        assert torch.equal(found.per_query[name], plain.per_query[name]), name
+        same = {"rtol": 0, "atol": 0, "equal_nan": True}  # MS of a query without a wrong image
+        torch.testing.assert_close(found.per_query[name], plain.per_query[name], **same)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="no GPU: too many images for the interpreter")
