@@ -214,11 +214,11 @@ class Linker:
                 candidates[name] |= found_here[name]
                 if any(_is_named(item, name) for item in found_here[name].values()):
                     by[name] = f"{word} ({language})"
-        scores = self._score({name: list(some.values()) for name, some in candidates.items()})
-        seen = self._see({name: some.values() for name, some in candidates.items()})
-        far = self._off_topic(
-            {item.item_id: item for c in candidates.values() for item in c.values()}
-        )
+        shown = {name: list(some.values()) for name, some in candidates.items()}
+        vectors = self._embed(shown)
+        scores = self._score(shown, vectors)
+        seen = self._see(shown)
+        far = self._off_topic([item for some in shown.values() for item in some], vectors)
         for name in left:
             found[name] = self._choose(name, candidates[name], scores, seen, far, by.get(name, ""))
         return found
@@ -262,21 +262,29 @@ class Linker:
             for name, some in ids.items()
         }
 
-    def _score(self, candidates: Mapping[str, Sequence[NamedItem]]) -> dict[tuple[str, str], float]:
-        """Return the cosine of each name, with the topic, and the text of each candidate."""
-        names = {name: f"{_spoken(name)}, {self.options.about}".rstrip(", ") for name in candidates}
-        pairs = [(name, item) for name, some in candidates.items() for item in some]
-        if not pairs:
+    def _embed(self, candidates: Mapping[str, Sequence[NamedItem]]) -> dict[str, np.ndarray]:
+        """Return the vector of each text that is compared, all at once: the encoder is large."""
+        items = [item for some in candidates.values() for item in some]
+        if not items:
             return {}
-        items = {item.item_id: self._text(item) for _, item in pairs}
-        texts = sorted({*names.values(), *items.values()})
-        vectors = embed_sentences(texts, self.encoder)
-        row = {text: place for place, text in enumerate(texts)}
+        texts = {*map(self._asked, candidates), *map(self._text, items)}
+        if self.options.about:
+            texts |= {self.options.about, *SORTS, *filter(None, map(self._about, items))}
+        ordered = sorted(texts)
+        return dict(zip(ordered, embed_sentences(ordered, self.encoder), strict=True))
+
+    def _score(
+        self,
+        candidates: Mapping[str, Sequence[NamedItem]],
+        vectors: Mapping[str, np.ndarray],
+    ) -> dict[tuple[str, str], float]:
+        """Return the cosine of each name, with the topic, and the text of each candidate."""
         return {
             (name, item.item_id): round(
-                float(vectors[row[names[name]]] @ vectors[row[items[item.item_id]]]), 3
+                float(vectors[self._asked(name)] @ vectors[self._text(item)]), 3
             )
-            for name, item in pairs
+            for name, some in candidates.items()
+            for item in some
         }
 
     def _see(
@@ -295,21 +303,27 @@ class Linker:
                 shown |= {sort: f"{label}: {sort}" for sort in SORTS}
         return self.look(texts) if self.look and texts else {}
 
-    def _off_topic(self, items: Mapping[str, NamedItem]) -> set[str]:
+    def _off_topic(self, items: Sequence[NamedItem], vectors: Mapping[str, np.ndarray]) -> set[str]:
         """Return the ids of the items whose description is not of the topic."""
-        languages = (*self.options.languages, "mul")
-        abouts = {key: about for key, item in items.items() if (about := item.described(languages))}
-        if not self.options.about or not abouts:
+        topic = vectors.get(self.options.about)
+        if topic is None:
             return set()
-        vectors = embed_sentences([self.options.about, *SORTS, *abouts.values()], self.encoder)
-        sorts, cosines = np.split(vectors[1:] @ vectors[0], [len(SORTS)])
-        limit = np.quantile(sorts, FAR)
-        return {key for key, cosine in zip(abouts, cosines, strict=True) if cosine < limit}
+        limit = np.quantile([vectors[sort] @ topic for sort in SORTS], FAR)
+        return {
+            item.item_id
+            for item in items
+            if (about := self._about(item)) and vectors[about] @ topic < limit
+        }
+
+    def _asked(self, name: str) -> str:
+        return f"{_spoken(name)}, {self.options.about}".rstrip(", ")
+
+    def _about(self, item: NamedItem) -> str:
+        return item.described((*self.options.languages, "mul"))
 
     def _text(self, item: NamedItem) -> str:
-        languages = (*self.options.languages, "mul")
-        about = item.described(languages)
-        return f"{item.named(languages)}: {about}" if about else item.named(languages)
+        label, about = item.named((*self.options.languages, "mul")), self._about(item)
+        return f"{label}: {about}" if about else label
 
     def _choose(
         self,
