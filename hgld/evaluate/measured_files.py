@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -143,6 +143,8 @@ def measure_draws(
         >>> measure_draws(given, 10, ["R@1"]).facts()["mean"]
         {'R@1': 1.0}
     """
+    if query.ids is None:  # rows of one file are distinct images
+        query = replace(query, ids=np.arange(len(query)).astype(str))
     table = _tables(query, query, levels)[0]
     classes = pd.factorize(pd.MultiIndex.from_frame(table))[0]
     if classes.max() + 1 == len(query):

@@ -47,7 +47,7 @@ PIXELS_PER_INCH = 150
 SIDE, GAP, FRAME = 216, 18, 6  # of a photo, between photos, around a photo; in pixels
 HEADING, CREDIT = 34, 114  # above and below the photos of a row
 LINE = 12  # pixels from a line of credits to the next
-FRAMES = {"same": "#42a75b", "near": "#d08215", "far": "#a55d5b"}  # also in report.html
+FRAMES = {"same": "#42a75b", "near": "#d08215", "far": "#a55d5b"}  # also in report.css
 QUERY_FRAME = "#3565c9"
 LONGEST = 44  # letters of a photo's title or author
 

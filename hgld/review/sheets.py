@@ -243,7 +243,7 @@ def sure_choices(sheet: pd.DataFrame, least: float) -> list[dict[str, str]]:
             "key": row["key"],
             "decision": "drop" if row["suggestion"] == "drop" else "keep",
             "supercategory": "" if row["suggestion"] == "drop" else row["suggestion"],
-            "note": f"accepted at {row['probability']:.0%}: {row['reason']}".replace("%", " %", 1),
+            "note": f"accepted at {100 * row['probability']:.0f} %: {row['reason']}",
             "base": row["base"],
         }
         for row in records(sure)

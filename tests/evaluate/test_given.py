@@ -349,6 +349,14 @@ def test_one_image_of_each_class_is_drawn_as_the_gallery_and_the_others_query_it
     assert measure_draws(given, 100, ["R@1"]).draws.equals(found.draws)
 
 
+def test_drawn_queries_without_ids_are_in_no_gallery() -> None:
+    given = Given(Path("x.npz"), VECTORS, None, pd.DataFrame({"vehicle": list("aabb")}))
+    notices: list[str] = []
+    with watched_by(None, notices.append):
+        measure_draws(given, 2, ["R@1"])
+    assert not notices  # none says that queries find themselves
+
+
 def test_draws_without_a_query_are_refused() -> None:
     given = Given(Path("x.npz"), VECTORS, None, pd.DataFrame({"vehicle": list("abcd")}))
     with pytest.raises(InvalidData, match=r"x.npz: each of the 4 classes has one image"):
