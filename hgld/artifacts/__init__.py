@@ -39,6 +39,7 @@ from hgld.artifacts.csv_files import (
     read_csv,
     read_header,
     row_in_file,
+    rows_in_file,
     write_csv,
 )
 from hgld.artifacts.formats import (
@@ -105,6 +106,7 @@ __all__ = [
     "require_file",
     "require_folder",
     "row_in_file",
+    "rows_in_file",
     "size_of_file",
     "sql_text",
     "write_csv",

@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 else:
     np, pd = lazy_module("numpy"), lazy_module("pandas")
 
-__all__ = ["edit_csv", "parse_csv", "read_csv", "read_header", "row_in_file", "write_csv"]
+__all__ = [
+    "edit_csv",
+    "parse_csv",
+    "read_csv",
+    "read_header",
+    "row_in_file",
+    "rows_in_file",
+    "write_csv",
+]
 
 PIECE_ROWS = 250_000  # rows parsed at a time
 MOST_COLUMNS = 1_000  # pandas needs minutes and gigabytes for a million
@@ -192,9 +200,15 @@ def row_in_file(path: Path, place: int) -> int:
         path: the CSV; if it is missing, the file is assumed to have no blank lines.
         place: index of the row below the header, from 0.
     """
+    return rows_in_file(path, place + 1)[-1]
+
+
+def rows_in_file(path: Path, count: int) -> list[int]:
+    """Return ``row_in_file`` of the first ``count`` rows below the header, read in one pass."""
     rows = enumerate(_rows_as_text(path), 1) if path.is_file() else ()
     filled = (number for number, cells in rows if not _is_blank(cells))
-    return next(islice(filled, place + 1, None), in_table(place))
+    found = list(islice(filled, 1, count + 1))
+    return [*found, *map(in_table, range(len(found), count))]
 
 
 def parse_csv(path: Path, columns: Mapping[str, ColumnType]) -> Iterator[pd.DataFrame]:
@@ -262,13 +276,14 @@ def _rows_as_text(path: Path) -> Iterator[list[str]]:
 
 
 def _is_blank(cells: Sequence[str]) -> bool:
-    """Whether pandas skips the row: it is empty or has blanks only."""
-    return not cells or (len(cells) == 1 and cells[0].isspace())
+    """Whether pandas skips the row: it is empty or has blanks and tabs only."""
+    return not cells or (len(cells) == 1 and cells[0] != "" and not cells[0].strip(" \t"))
 
 
 def _require_even_rows(path: Path) -> None:
     """Require each row to have as many cells as the header; blank lines are skipped."""
-    lengths = np.fromiter(map(len, _rows_as_text(path)), np.int64)
+    rows_of_cells = _rows_as_text(path)
+    lengths = np.fromiter((0 if _is_blank(row) else len(row) for row in rows_of_cells), np.int64)
     rows = np.flatnonzero(lengths)
     uneven = rows[lengths[rows] != lengths[rows[0]]]
     if uneven.size:

@@ -18,7 +18,15 @@ import networkx as nx
 import pandas as pd
 from networkx import DiGraph as Tree
 
-from hgld.artifacts import ARTIFACTS, atomic_path, declared_table, parse_csv, read_header, write_csv
+from hgld.artifacts import (
+    ARTIFACTS,
+    atomic_path,
+    declared_table,
+    parse_csv,
+    read_header,
+    rows_in_file,
+    write_csv,
+)
 from hgld.errors import InvalidData
 from hgld.hierarchy.class_tree import (
     ClassNode,
@@ -127,7 +135,7 @@ def _read_csv(path: Path) -> Tree:
         raise InvalidData("expected the columns parent and child, or parent, id and name")
     name, levels = columns.get("name", child), list[str]()
     nodes = []
-    for number, row in enumerate(rows, 2):
+    for number, row in zip(rows_in_file(path, len(rows)), rows, strict=True):
         facts = {fact: row[fact] for fact in FACTS if row.get(fact)}
         facts |= {"landmark_id": int(facts["landmark_id"])} if "landmark_id" in facts else {}
         place = f"row {number}"

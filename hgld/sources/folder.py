@@ -29,6 +29,7 @@ from hgld.artifacts import (
     list_tree,
     read_csv,
     read_header,
+    rows_in_file,
     size_of_file,
 )
 from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
@@ -162,9 +163,8 @@ def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, li
         )
     if rows.empty:
         raise InvalidData(f"{path}: no rows below the header; expected one row an image")
-    # Row numbers as a spreadsheet counts: from 1, below the header.
     rows = rows.apply(lambda column: column.str.strip()).set_axis(
-        [f"row {number}" for number in range(2, len(rows) + 2)]
+        [f"row {number}" for number in rows_in_file(path, len(rows))]
     )
     # A CSV from Windows has backslashes.
     rows["path"] = rows["path"].str.replace("\\", "/", regex=False).map(os.path.normpath)

@@ -128,6 +128,7 @@ def test_names_under_two_parents_stay_apart_in_features(tmp_path: Path) -> None:
         ("parent,child\na,b\nb,c\nc,b\n", "row 4: 'b' has the parent 'c' here and 'a' in row 2"),
         ("parent,child\nb,a\nc,b\na,c\n", "row 2: a class is above itself: "),
         ("parent,child\na,b\na,\n", "row 3: a class has an empty name"),
+        ("parent,child\n\na,b\n \na,\n", "row 5: a class has an empty name"),
         ("id,parent,name\na,,x\nb,aa,y\n", "row 3: the parent 'aa' is no class of the file"),
         ("mother,child\na,b\n", "expected the columns parent and child, or parent, id and name"),
     ],

@@ -124,6 +124,19 @@ def test_a_class_with_an_empty_coarser_level_is_left_unlabelled(context: StageCo
     ]
 
 
+def test_row_numbers_count_blank_lines(context: StageContext) -> None:
+    lines = LABELS.replace("Corvidae", "").splitlines(keepends=True)
+    labels = "".join(["\n", lines[0], "\n", *lines[1:4], "  \n\n", *lines[4:]])
+    folder = write_folder(context, labels + "\nbirds/r1.jpg,,,raven,,\n")
+    landmarks, *_, dropped = collected(context, folder)
+    assert dropped["detail"].tolist() == ["again in labels.csv, first in row 9"]
+    _, dropped = read_hierarchy(folder, landmarks, options=LabelOptions(), context=context)
+    assert dropped["detail"].tolist() == ["no family in labels.csv row 9"]
+    (folder / "labels.csv").write_text(labels.replace("index", "indx"), encoding="utf-8")
+    with pytest.raises(InvalidData, match="row 5: split is 'indx'"):
+        collected(context, folder)
+
+
 def test_a_class_that_the_csv_lost_is_told(context: StageContext) -> None:
     folder = write_folder(context)
     landmarks, *_ = collected(context, folder)
