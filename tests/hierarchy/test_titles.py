@@ -45,6 +45,12 @@ def test_outer_blanks_are_no_part_of_it() -> None:
     assert title_of_url(f"  {WIKI}Category:A \n") == "Category:A"
 
 
+def test_a_query_is_no_part_of_it_but_other_question_marks_are() -> None:
+    assert title("Category:Caf%C3%A9?uselang=de&from=A#History") == "Category:Café#History"
+    assert title("Category:Quo_vadis%3Fuselang=de?uselang=de") == "Category:Quo vadis?uselang=de"
+    assert title("Category:Quo_vadis?") == "Category:Quo vadis?"
+
+
 def test_no_break_and_double_blanks_are_left_to_commons() -> None:
     assert title("Category:Eiffel%C2%A0Tower") == "Category:Eiffel\u00a0Tower"
     assert title("Category:Eiffel__Tower") == "Category:Eiffel  Tower"

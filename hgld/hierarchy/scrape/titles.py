@@ -1,8 +1,10 @@
 """From the URL of a Wikimedia Commons category to the title that the API is asked for.
 
 The URL is decoded exactly once and its plus signs are pluses: a forgotten decoding, or a second
-one, turns every accented landmark into a silent "no such page". Letter case, double blanks and the
-like are left unchanged, since Commons' own API normalises those and reports it.
+one, turns every accented landmark into a silent "no such page". A query (``?uselang=de``) is cut
+off before that; a question mark of the title is ``%3F`` or has no ``name=`` after it. Letter case,
+double blanks and the like are left unchanged, since Commons' own API normalises those and reports
+it.
 """
 
 import re
@@ -13,6 +15,7 @@ from urllib.parse import unquote
 __all__ = ["as_stored", "title_of_url"]
 
 _PAGE = re.compile(r"https?://commons\.(?:m\.)?wikimedia\.org/wiki/(.+)", re.DOTALL)
+_QUERY = re.compile(r"\?\w+=[^#]*")
 _IMPOSSIBLE = re.compile(r"[\x00-\x1f\x7f|]")  # would also break a batch of titles apart
 _DIRECTIONS = re.compile("[\u200e\u200f\u202a-\u202e]")  # unseen marks of where text runs to
 
@@ -29,7 +32,7 @@ def title_of_url(url: str) -> str | None:
     found = _PAGE.fullmatch(url.strip())
     if found is None:
         return None
-    title = normalize("NFC", _decode(found[1]).replace("_", " ")).strip()
+    title = normalize("NFC", _decode(_QUERY.sub("", found[1])).replace("_", " ")).strip()
     return None if not title or _IMPOSSIBLE.search(title) else title
 
 
