@@ -68,6 +68,7 @@ __all__ = [
     "default_work",
     "load_pipeline",
     "model_options",
+    "without_folders",
 ]
 
 # pydantic's kinds of faults whose own words name Python types
@@ -153,7 +154,40 @@ def _resolve_model(name: Any, info: ValidationInfo) -> Any:
             return name
         marked = _mark(place, name.folder) if isinstance(name, _TextFrom) else place
         return f"python:{_resolve(marked, info)}:{function}"
-    return name if kind in ("run", "timm", "open_clip", "offline") else str(_resolve(name, info))
+    if kind in ("timm", "open_clip"):
+        return f"{kind}:{_resolve_weights(rest, name, info, tags=kind == 'open_clip')}"
+    return name if kind in ("run", "offline") else str(_resolve(name, info))
+
+
+def _resolve_weights(source: str, name: str, info: ValidationInfo, tags: bool) -> str:
+    """Return MODEL/FILE or local-dir:FOLDER with an absolute path; other sources unchanged.
+
+    With ``tags``, MODEL/PRETRAINED has no file: a FILE has a dot or a slash.
+    """
+    start, mark, path = source.partition(":" if source.startswith("local-dir:") else "/")
+    if not path or (tags and mark == "/" and not {*path} & {*"./"}):
+        return source
+    marked = _mark(path, name.folder) if isinstance(name, _TextFrom) else path
+    return f"{start}{mark}{_resolve(marked, info)}"
+
+
+def _resolve_encoder(name: Any, info: ValidationInfo) -> Any:
+    return _resolve_weights(name, name, info, tags=True) if isinstance(name, str) else name
+
+
+def _resolve_backbone(name: Any, info: ValidationInfo) -> Any:
+    return _resolve_weights(name, name, info, tags=False) if isinstance(name, str) else name
+
+
+def without_folders(source: str) -> str:
+    """Return MODEL/FILE or local-dir:FOLDER without its path, which other machines do not have.
+
+    Example:
+        >>> without_folders("open_clip:ViT-B-32//data/w.pt"), without_folders("timm:resnet50")
+        ('open_clip:ViT-B-32/w.pt', 'timm:resnet50')
+    """
+    found = re.fullmatch(r"((?:timm:|open_clip:)?(?:local-dir:|[^/:]+/))(/.*)", source)
+    return f"{found[1]}{Path(found[2]).name}" if found else source
 
 
 def _resolve_shards(folder: Any, info: ValidationInfo) -> Any:
@@ -216,6 +250,8 @@ def _files_of_models(sources: Mapping[str, str]) -> dict[str, Path]:
 LocalPath = Annotated[Path, BeforeValidator(_resolve)]
 WebAddress = Annotated[str, AfterValidator(_require_web_address)]
 ModelName = Annotated[str, BeforeValidator(_resolve_model)]
+TextEncoderName = Annotated[str, BeforeValidator(_resolve_encoder)]
+BackboneName = Annotated[str, BeforeValidator(_resolve_backbone)]
 ShardUrl = Annotated[str, AfterValidator(_require_shard_url)]
 ShardFolder = Annotated[str | None, BeforeValidator(_resolve_shards)]
 RunName = Annotated[str, AfterValidator(_refuse_odd_name)]
@@ -597,9 +633,9 @@ class EmbedOptions(Options):
     """The text encoder of the "instance of" values."""
 
     operational: ClassVar[frozenset[str]] = frozenset({"batch_size", "device"})
-    encoder: str = "ViT-L-14/laion2b_s32b_b82k"
-    """Text encoder: MODEL/PRETRAINED or MODEL/FILE of open_clip, local-dir:FOLDER, or
-    offline:minilm. The default is that of the authors' code."""
+    encoder: TextEncoderName = "ViT-L-14/laion2b_s32b_b82k"
+    """Text encoder: MODEL/PRETRAINED or MODEL/FILE of open_clip (with a dot or a slash in FILE),
+    local-dir:FOLDER, or offline:minilm. The default is that of the authors' code."""
     prompt: str = "A picture of a {label}"
     """Text that is encoded for a value (authors' code)."""
     images: ModelName | None = None
@@ -950,8 +986,8 @@ class TrainOptions(Options):
         {"workers", "undecodable_budget", "device", "checkpoint_steps", "tensorboard", "only"}
         | {"steps_at_batch"}  # the counts of steps themselves decide
     )
-    backbone: str = "resnet50"
-    """A timm model, or offline:efficientnet-lite0."""
+    backbone: BackboneName = "resnet50"
+    """A timm model, MODEL/FILE with a file of its weights, or offline:efficientnet-lite0."""
     pretrained: bool = True
     """Start from pretrained weights; false: from random ones."""
     dim: int = Field(512, ge=2, lt=2**31)
@@ -1096,9 +1132,10 @@ class ModelOptions(Options):
     """
 
     source: ModelName
-    """"run:NAME" of train, "timm:MODEL", "open_clip:MODEL/PRETRAINED",
-    "offline:efficientnet-lite0", a model's folder, a file of embeddings with image ids (.npz,
-    .parquet), or "python:FILE.py:FUNCTION" or "python:MODULE:FUNCTION", whose code is run."""
+    """"run:NAME" of train, "timm:MODEL", "timm:MODEL/FILE", "open_clip:MODEL/PRETRAINED",
+    "open_clip:MODEL/FILE", "offline:efficientnet-lite0", a model's folder, a file of embeddings
+    with image ids (.npz, .parquet), or "python:FILE.py:FUNCTION" or "python:MODULE:FUNCTION", whose
+    code is run."""
     image_size: int | None = Field(None, ge=1, le=16384)
     """Side in pixels of the photos; default: that of the pretrained model, 224 for python."""
     pooling: Literal["default", "avg", "max", "gem", "token"] | None = None

@@ -254,6 +254,30 @@ def test_a_path_in_the_file_is_relative_to_it_and_one_of_the_command_line_to_the
     assert pipeline.evaluate.models == {"b": str(here / "b.npz"), "c": "timm:resnet50"}
 
 
+def test_a_file_of_weights_is_relative_to_the_file_like_other_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, here = tmp_path / "exp" / "p.toml", tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    file.parent.mkdir()
+    clips = 'a = "open_clip:RN50/w.pt"\nb = "open_clip:RN50/openai"\nc = "timm:resnet50/w"\n'
+    file.write_text(
+        'labels = "l"\n[embed]\nencoder = "local-dir:clip"\nimages = "open_clip:local-dir:clip"\n'
+        f'[train]\nbackbone = "resnet50/../w.pth"\n[evaluate.models]\n{clips}'
+    )
+    found, folder = load_pipeline(file), file.parent
+    assert found.embed.encoder == f"local-dir:{folder}/clip"
+    assert found.embed.image_encoder == f"open_clip:local-dir:{folder}/clip"
+    assert found.train.backbone == f"resnet50/{tmp_path}/w.pth"
+    models = [f"open_clip:RN50/{folder}/w.pt", "open_clip:RN50/openai", f"timm:resnet50/{folder}/w"]
+    assert list(found.evaluate.sources.values()) == models
+    settings = ["embed.encoder=ViT-B-32/a/b", "train.backbone=resnet50/w.pth"]
+    found = load_pipeline(file, settings)
+    assert found.embed.encoder == f"ViT-B-32/{here}/a/b"
+    assert found.train.backbone == f"resnet50/{here}/w.pth"
+
+
 def test_a_model_is_a_text_or_a_table_and_its_code_is_relative_to_the_file(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     models = 'a = "python:net.py:build"\nb = "python:nets.small:build"\n'

@@ -27,6 +27,19 @@ def test_a_changed_file_that_a_person_brought_makes_its_stage_stale(tmp_path: Pa
     assert changed == {"what scrape.table holds", "what scrape.html_folder holds"}
 
 
+def test_a_moved_file_of_weights_is_the_same_option(tmp_path: Path) -> None:
+    def options_in(folder: Path) -> dict[str, object]:
+        folder.mkdir()
+        (folder / "w.pt").write_bytes(b"weights")
+        embed = {"encoder": f"RN50/{folder}/w.pt", "images": f"open_clip:RN50/{folder}/w.pt"}
+        pipeline = Pipeline.model_validate({"labels": folder, "embed": embed})
+        stage = next(stage for stage in active_stages(pipeline) if stage.name == "embed")
+        workspace = Workspace(folder / "p.toml", pipeline, folder)
+        return stage_options(stage, workspace, Lock(folder / "lock.json"))
+
+    assert options_in(tmp_path / "here") == options_in(tmp_path / "there")
+
+
 def test_what_is_not_there_yet_is_said_to_be_absent(tmp_path: Path) -> None:
     scrape = {"source": "table", "table": tmp_path / "none"}
     pipeline = Pipeline.model_validate({"labels": tmp_path, "scrape": scrape})

@@ -12,7 +12,13 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts import SPACE_OF_SPLIT, Vectors, size_of_file
-from hgld.config import EmbedOptions, EvaluateOptions, LinkOptions, StageContext
+from hgld.config import (
+    EmbedOptions,
+    EvaluateOptions,
+    LinkOptions,
+    StageContext,
+    without_folders,
+)
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.given import unit_rows
@@ -147,7 +153,7 @@ def mean_photos(
     store = EmbeddingStore(context.state, EvaluateOptions(device=options.device))
     names, means = _means(store, model, photos, source)
     store.keep_only([model])
-    return Vectors(names, means, {"encoder": model.source, "model": model.key()})
+    return Vectors(names, means, {"encoder": without_folders(model.source), "model": model.key()})
 
 
 def _choose(images: pd.DataFrame, landmarks: pd.DataFrame, source: Path, most: int) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 
 from hgld.artifacts import hash_file
-from hgld.config import ModelOptions, TrainOptions
+from hgld.config import ModelOptions, TrainOptions, without_folders
 from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model import TextEncoder, build_image_model, load_model, load_text_encoder
 from hgld.model.backbones import find_backbone, pretrained_view
@@ -119,7 +119,7 @@ class Model:
         return {
             "loss": "given embeddings" if given else "pretrained",
             "steps": 0,
-            "backbone": file.name if given else f"{self.kind}:{self.source}",
+            "backbone": file.name if given else without_folders(f"{self.kind}:{self.source}"),
             "weights_sha256": hash_file(file),
             **self._shown(),
         }

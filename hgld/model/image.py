@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision.transforms import v2
 
 from hgld.artifacts import atomic_path, hash_file
-from hgld.config import TrainOptions
+from hgld.config import TrainOptions, without_folders
 from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model.backbones import LITE0, create_backbone, find_backbone
 from hgld.model.model_folder import CONFIG, WEIGHTS, ImageConfig, check_model, write_config
@@ -227,7 +227,7 @@ def _describe(
     data: Any = backbone.pretrained_cfg
     frozen = options.freeze_batch_norm
     return ImageConfig(
-        backbone=options.backbone,
+        backbone=without_folders(options.backbone),
         architecture=architecture,
         dim=options.dim if head else None,
         image_size=options.image_size,

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from hgld.artifacts import hash_file
+from hgld.config import without_folders
 from hgld.errors import MissingWeights, UsageError
 from hgld.model.clip import architecture_of, create_clip, find_clip
 from hgld.model.devices import choose_device
@@ -130,7 +131,7 @@ def _require_tower(model: str) -> None:
 
 def _made_by(name: str, weights: Path) -> dict[str, str]:
     return {
-        "encoder": name,
+        "encoder": without_folders(name),
         "weights_sha256": hash_file(weights),
         "open_clip": open_clip.__version__,
         "torch": torch.__version__,

@@ -23,7 +23,7 @@ from hgld.artifacts import (
     list_tree,
     require_file,
 )
-from hgld.config import Pipeline, default_work
+from hgld.config import Pipeline, default_work, without_folders
 from hgld.errors import Resumable
 from hgld.pipeline.stages import Stage, load_function
 from hgld.words import count_text, single_blanks
@@ -328,8 +328,9 @@ def _from_folder(value: Any, folder: Path) -> Any:
     """Return paths relative to the folder, since a moved checkout must stay fresh."""
     if isinstance(value, list):
         return [_from_folder(inner, folder) for inner in value]
-    is_path = isinstance(value, str) and value.startswith("/")
-    return os.path.relpath(value, folder) if is_path else value
+    if not isinstance(value, str):
+        return value
+    return os.path.relpath(value, folder) if value.startswith("/") else without_folders(value)
 
 
 def _reasons(

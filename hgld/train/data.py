@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from hgld.artifacts import hash_file
-from hgld.config import Options, RunOptions, TrainOptions
+from hgld.config import Options, RunOptions, TrainOptions, without_folders
 from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
 from hgld.model.model_folder import ImageConfig
 from hgld.model.transforms import training_transform
@@ -82,6 +82,7 @@ class TrainingData:
 
     def fingerprint(self, options: TrainOptions, run: RunOptions) -> str:
         """Hash of everything that decides a run's model: shards, options, trainer revision."""
+        options = options.model_copy(update={"backbone": without_folders(options.backbone)})
         facts = {
             "shards": hash_file(self.folder / "manifest.json"),
             "options": _decisive(options, FIRST_OPTIONS, {"defaults", "runs", "seeds"}),

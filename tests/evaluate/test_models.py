@@ -93,7 +93,7 @@ def test_an_open_clip_model_embeds_as_open_clip_itself_does(
     np.testing.assert_allclose(embeddings_of(tmp_path), expected, atol=1e-6)
     found = report["models"]["m"]
     assert (found["loss"], found["steps"]) == ("pretrained", 0)
-    assert found["backbone"] == f"open_clip:local-dir:{folder}"
+    assert found["backbone"] == f"open_clip:local-dir:{folder.name}"
     assert found["weights_sha256"] == hash_file(folder / "open_clip_model.safetensors")
 
 
