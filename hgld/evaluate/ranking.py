@@ -30,6 +30,7 @@ from hgld.ranking.rankings import (
     first_ranks,
     of_gallery,
     of_queries,
+    warn_if_concerned,
 )
 from hgld.ranking.structure import ClassSums
 from hgld.ray_tasks import FileRange
@@ -108,7 +109,9 @@ def measure_and_write(
                 last = done == len(query.image_ids)
                 curves = vars(CurveValues.of(of_drawn, len(levels))) if last else {}
                 add(block.levels, block.first, block.counts, **curves)
-    return replace(BlockValues.join(values, names), of_gallery=whole)
+    found = BlockValues.join(values, names)
+    warn_if_concerned(names, found.inverted, found.queries)
+    return replace(found, of_gallery=whole)
 
 
 def _sums(

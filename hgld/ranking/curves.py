@@ -4,7 +4,6 @@ All three need the level at every rank, so they are measured while the gallery i
 large gallery on some of the queries, the same for every model.
 """
 
-import warnings
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -12,8 +11,8 @@ from hashlib import sha256
 import numpy as np
 import torch
 
-from hgld.ranking.levels import RelevanceWarning, look_up, relevance_table
-from hgld.ranking.rankings import Ranking, h_rank_plus, measure
+from hgld.ranking.levels import look_up, relevance_table
+from hgld.ranking.rankings import BlockValues, Ranking, h_rank_plus
 
 __all__ = [
     "ALPHAS",
@@ -64,9 +63,9 @@ class CurveValues:
                 yield Ranking.of(rows, num_levels)
 
         precision = torch.cat([_precision_at_recalls(block) for block in blocks()])
-        with warnings.catch_warnings():  # the evaluation has already warned of these relevances
-            warnings.simplefilter("ignore", RelevanceWarning)
-            found = measure(blocks(), [f"H-AP(alpha={alpha:g})" for alpha in ALPHAS])
+        names = [f"H-AP(alpha={alpha:g})" for alpha in ALPHAS]
+        # without a warning: the evaluation has already warned of these relevances
+        found = BlockValues.join((BlockValues.of(block, names) for block in blocks()), names)
         by_alpha = torch.stack([*found.per_query.values()], 1)
         sizes = batch_sizes(levels.shape[1])
         gaps = _gaps(levels, num_levels, sizes)

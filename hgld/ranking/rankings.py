@@ -44,6 +44,7 @@ __all__ = [
     "parse",
     "rank_columns",
     "values_of",
+    "warn_if_concerned",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -384,7 +385,17 @@ def measure(
         BlockValues.of, names=names, level_names=level_names, gallery_labels=gallery_labels
     )
     blocks = map(values_of_block, rankings)
-    return replace(BlockValues.join(blocks, names, stacklevel=stacklevel + 1), of_gallery=whole)
+    found = BlockValues.join(blocks, names)
+    warn_if_concerned(names, found.inverted, found.queries, stacklevel + 1)
+    return replace(found, of_gallery=whole)
+
+
+def warn_if_concerned(
+    names: Sequence[str], inverted: int, queries: int, stacklevel: int = 2
+) -> None:
+    """Warn of inverted queries if a metric is by Eq. 20: H-AP, H-P or H-R."""
+    if inverted and any(name.startswith("H-") for name in names):
+        grades.warn_of_inverted(inverted, queries, stacklevel + 1)
 
 
 @dataclass(frozen=True)
@@ -425,14 +436,11 @@ class BlockValues:
         return cls(values, inverted, int(counts.sum(1).max()))
 
     @staticmethod
-    def join(
-        blocks: Iterable["BlockValues"], names: Sequence[str], *, stacklevel: int = 2
-    ) -> Result:
+    def join(blocks: Iterable["BlockValues"], names: Sequence[str]) -> Result:
         """Return the result of consecutive blocks of queries, for the names of their metrics."""
         found = list(blocks)
         table = torch.from_numpy(np.concatenate([block.values for block in found]))
-        if inverted := sum(block.inverted for block in found):
-            grades.warn_of_inverted(inverted, len(table), stacklevel + 1)
+        inverted = sum(block.inverted for block in found)
         per_query = {name: table[:, i].clone() for i, name in enumerate(names)}
         return Result(per_query, len(table), max(block.gallery for block in found), inverted)
 

@@ -12,8 +12,15 @@ import torch
 from torch import Tensor
 
 from hgld.errors import HgldError
-from hgld.ranking.evaluation import evaluate
-from hgld.ranking.rankings import CPCC, of_queries, parse
+from hgld.ranking.evaluation import evaluate, rank_blocks
+from hgld.ranking.rankings import (
+    CPCC,
+    BlockValues,
+    first_ranks,
+    of_queries,
+    parse,
+    warn_if_concerned,
+)
 from hgld.ranking.structure import cpcc
 from hgld.torchvision_operators import install_hook
 
@@ -52,6 +59,7 @@ class RetrievalFromGallery(Metric):
     gallery_labels: Tensor
     sums: Tensor
     counts: Tensor
+    inverted: Tensor  # (2,) inverted queries, and all
 
     def __init__(
         self,
@@ -68,19 +76,25 @@ class RetrievalFromGallery(Metric):
         zeros = torch.zeros(len(of_queries(self.names)), dtype=torch.float64)
         self.add_state("sums", zeros, dist_reduce_fx="sum")
         self.add_state("counts", zeros.long(), dist_reduce_fx="sum")
+        self.add_state("inverted", torch.zeros(2).long(), dist_reduce_fx="sum")
 
     def update(self, query: Tensor, query_labels: Tensor) -> None:
         """Add a batch: (Q, D) embeddings, (Q, L) label paths."""
         if not len(self.sums):  # CPCC alone is of the gallery
             return
         gallery, names = (self.gallery, self.gallery_labels), of_queries(self.names)
-        found = evaluate(query, query_labels, *gallery, names, self.level_names)
-        values = torch.stack([found.per_query[name] for name in names]).to(self.sums.device)
-        self.sums += values.nansum(1)
-        self.counts += (~values.isnan()).sum(1)
+        sides = query, query_labels, *gallery
+        first, levels = first_ranks(names), self.level_names
+        for block in rank_blocks(*sides, first=first, level_names=levels, stacklevel=3):
+            found = BlockValues.of(block, names, levels, self.gallery_labels)
+            values = torch.from_numpy(found.values).to(self.sums.device)
+            self.sums += values.nansum(0)
+            self.counts += (~values.isnan()).sum(0)
+            self.inverted += self.inverted.new_tensor([found.inverted, len(values)])
 
     def compute(self) -> dict[str, Tensor]:
         """Mean of each metric over the queries with a value; nan if none has one."""
+        warn_if_concerned(self.names, *self.inverted.tolist())
         found = dict(zip(of_queries(self.names), self.sums / self.counts, strict=True))
         if CPCC in self.names:
             found[CPCC] = self.sums.new_tensor(cpcc(self.gallery, self.gallery_labels))

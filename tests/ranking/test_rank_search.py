@@ -1,5 +1,7 @@
 """Ranking whole galleries by the kernel: exact ranks against sorting in torch."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -173,6 +175,16 @@ def test_finer_levels_that_weigh_less_are_counted_and_warned_about() -> None:
         with pytest.warns(UserWarning, match="1 of 1 queries") as seen:
             assert run().inverted == 1
         assert seen[0].filename == __file__
+
+
+def test_levels_that_weigh_less_do_not_concern_metrics_of_one_level(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    labels = torch.tensor([[0, 0]] * 9 + [[0, 1]])
+    sides = torch.randn(1, 4), labels[:1], torch.randn(10, 4), labels
+    warnings.simplefilter("always")
+    assert metrics.evaluate(*sides, ["AP:1", "NDCG", "wAP"]).inverted == 1
+    assert not recwarn
 
 
 def test_nan_embeddings_are_refused(world) -> None:

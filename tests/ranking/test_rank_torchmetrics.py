@@ -1,5 +1,6 @@
 """Metrics for torchmetrics, and losses with the call of pytorch-metric-learning."""
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,16 @@ def test_queries_that_come_in_batches_have_the_means_of_all() -> None:
     assert {n: float(v) for n, v in metric.compute().items()} == pytest.approx(expected)
     metric.reset()
     assert not metric.counts.any()
+
+
+def test_levels_that_weigh_less_are_warned_of_once(recwarn: pytest.WarningsRecorder) -> None:
+    labels = torch.tensor([[0, 0]] * 9 + [[0, 1]])
+    warnings.simplefilter("always")
+    metric = RetrievalFromGallery(["H-AP"], torch.randn(10, 4), labels)
+    for size in (1, 2):
+        metric.update(torch.randn(size, 4), labels[:size])
+    metric.compute()
+    assert [str(found.message)[:20] for found in recwarn] == ["3 of 3 queries have "]
 
 
 def test_all_against_all_leaves_each_query_out() -> None:
