@@ -465,7 +465,7 @@ ARTIFACTS: dict[str, Artifact] = {
         {
             "model": "text",
             "image_id": "text",
-            "class": "text",  # finest class of the query, its landmark_id
+            "class": "text",  # of the query: landmark_id; of queries of two id spaces level_L
             "metric": "text",
             "value": "float",
         },

@@ -264,9 +264,8 @@ class _Evaluation:
             means |= score.means
             tables.append(_value_table(model.name, score.name, score.ids, score.values))
         table = pd.concat(tables, ignore_index=True)
-        class_of = dict(
-            zip(self.query.image_ids, self.query.rows["landmark_id"].astype(str), strict=True)
-        )
+        classes = name_finest(self.query.rows, self.depth)
+        class_of = dict(zip(self.query.image_ids, classes, strict=True))
         # an official query that is not in the shards has no label: an empty class
         table["class"] = [class_of.get(image_id, "") for image_id in table["image_id"]]
         shown = {name: None if math.isnan(value) else value for name, value in means.items()}
@@ -315,6 +314,19 @@ def _by_run(
             spread = {m: float(np.std(known[m], ddof=1)) if m in known else None for m in metrics}
             runs[run]["std"] = spread
     return runs
+
+
+def name_finest(rows: pd.DataFrame, depth: int) -> list[str]:
+    """Return the class of each query: its landmark_id, of two id spaces its number in the shards.
+
+    Example:
+        >>> rows = pd.DataFrame({"split": ["train", "index"], "landmark_id": 7, "level_2": [2, 3]})
+        >>> name_finest(rows, 2), name_finest(rows[:1], 2)
+        (['2', '3'], ['7'])
+    """
+    spaces = rows["split"].map(SPACE_OF_SPLIT).nunique()
+    column = "landmark_id" if spaces == 1 else f"level_{depth}"
+    return rows[column].astype(str).tolist()
 
 
 def _class_keys(rows: pd.DataFrame) -> set[tuple[str, int]]:
