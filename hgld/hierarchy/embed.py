@@ -52,10 +52,8 @@ def embed_texts(
     names = [single_blanks(row["supercategory"]) for row in rows]
     prompted = [options.prompt.replace(LABEL, name) for name in names]
     defined = [f"{name}: {row['definition']}" for name, row in zip(names, rows, strict=True)]
-    vectors, made_by = np.empty((0, 0)), dict[str, str]()
-    if names:
-        with _one_thread():
-            vectors, made_by = _embed([*prompted, *defined], options)
+    with _one_thread():
+        vectors, made_by = _embed([*prompted, *defined], options)
     labels = [value_keys(values).tolist(), values["instance_of"].tolist()]
     digest = sha256(json.dumps(labels).encode()).hexdigest()
     wanted = {**made_by, "prompt": options.prompt, "digest": digest}
@@ -109,7 +107,8 @@ def _embed(texts: list[str], options: EmbedOptions) -> tuple[np.ndarray, dict[st
         encoder.encode(texts[start : start + options.batch_size])
         for start in track(starts, "Embedding values", len(starts))
     ]
-    return np.concatenate(batches).round(DECIMALS), encoder.made_by
+    vectors = np.concatenate(batches) if batches else np.empty((0, 0), np.float32)
+    return vectors.round(DECIMALS), encoder.made_by
 
 
 @contextmanager

@@ -152,6 +152,8 @@ def test_an_edited_taxonomy_embeds_only_its_own_texts_again(
     np.testing.assert_array_equal(before.vectors, after.vectors)
     assert texts.ids == ["lake", "mine", "lake: Water.", "mine: Water."]
     assert before.made_by == after.made_by
+    after, none = embed.embed_texts(VALUES, TAXONOMY[:0], options=options, context=context)
+    assert before.made_by == after.made_by and none.ids == [] and none.vectors.shape[0] == 0
 
 
 def test_changed_weights_of_an_encoder_of_the_same_name_embed_the_values_again(
