@@ -16,6 +16,8 @@ SPINS = "20000"
 
 def main() -> None:
     """Import the command line and run a command."""
+    if sys.platform == "win32":  # it has neither the locks (fcntl) nor SIGHUP
+        sys.exit("hgld: needs Linux, found Windows; install it in WSL (wsl --install)")
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:

@@ -234,6 +234,25 @@ def test_doctor_knows_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert int(facts["cores"]) >= 1 and facts["offline text encoder"] == "installed"
 
 
+def test_doctor_works_on_macos(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    assert hgld("doctor", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert int(facts["cores"]) >= 1
+    assert facts["system"] == "Darwin: not tested; hgld is made for Linux"
+
+
+def test_windows_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hgld.__main__ import main
+
+    monkeypatch.setattr("sys.platform", "win32")
+    with pytest.raises(SystemExit, match=r"^hgld: needs Linux, found Windows; install it in WSL"):
+        main()
+
+
 def compare_kernels_on_a_small_size(monkeypatch: pytest.MonkeyPatch) -> None:
     from hgld.ranking import kernel_comparison
 
