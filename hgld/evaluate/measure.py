@@ -152,7 +152,7 @@ class _Evaluation:
         else:
             query = name_queries(found, options.query, options.name_level, *names)
         gallery = found.side(options.gallery, "gallery")
-        metrics = choose_metrics(options.metrics, found.levels[:depth])
+        metrics = choose_metrics(options.metrics, found.levels, depth)
         require_level(options.mean_over, found.levels[:depth])
         if gallery.own_queries(query) == len(gallery.rows) == 1:
             raise UsageError(

@@ -5,6 +5,7 @@ from which the shards will be made, so that a typo stops a run before hours of t
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -13,7 +14,7 @@ from hgld.errors import UsageError
 from hgld.evaluate.models import find_given
 from hgld.evaluate.name_queries import level_number
 from hgld.ranking.metrics import parse
-from hgld.ranking.rankings import of_queries
+from hgld.ranking.rankings import FORMS, of_queries
 from hgld.shards.classes import label_images, number_classes
 from hgld.sources.open_set import describe_splits
 
@@ -41,7 +42,7 @@ def check_evaluation(
     """
     classes = number_classes(hierarchy)
     depth = level_number(options.name_level, classes.levels)
-    choose_metrics(options.metrics, classes.levels[:depth])
+    choose_metrics(options.metrics, classes.levels, depth)
     require_level(options.mean_over, classes.levels[:depth])
     finest = f"name_{len(classes.levels)}"
     labelled = label_images(images[["split", "landmark_id"]], classes).dropna(subset=finest)
@@ -60,10 +61,18 @@ def check_evaluation(
         model.require()
 
 
-def choose_metrics(names: Sequence[str] | None, levels: tuple[str, ...]) -> tuple[str, ...]:
+def choose_metrics(
+    names: Sequence[str] | None, levels: tuple[str, ...], depth: int | None = None
+) -> tuple[str, ...]:
     """Return the metrics to measure; default: some over all levels, of each, and of the finest.
 
     Names are returned as results print them: ``mAP@1k`` as ``mAP@1000``.
+
+    Args:
+        names: of metrics.
+        levels: names, coarse to fine.
+        depth: number of the queries' level; above the finest one, a metric without a level is of
+            this level. None: the finest.
 
     Raises:
         UsageError: no name of a metric of queries, an unknown metric or level, or weights that do
@@ -72,7 +81,10 @@ def choose_metrics(names: Sequence[str] | None, levels: tuple[str, ...]) -> tupl
     Example:
         >>> choose_metrics(None, ("group", "species"))[3:]
         ('AP:group', 'AP:species', 'R@1:species', 'mAP@100:species')
+        >>> choose_metrics(["R@1", "ASI"], ("group", "species"), depth=1)
+        ('R@1:group', 'ASI')
     """
+    is_above, levels = depth not in (None, len(levels)), levels[:depth]
     if names is None:
         each = (f"AP:{level}" for level in levels)
         return ("H-AP", "NDCG", "ASI", *each, f"R@1:{levels[-1]}", f"mAP@100:{levels[-1]}")
@@ -85,7 +97,15 @@ def choose_metrics(names: Sequence[str] | None, levels: tuple[str, ...]) -> tupl
             parse(name).relevance_key(len(levels))  # checks the weights of wAP
         except UsageError as error:
             raise UsageError(f"evaluate.metrics: {error}") from None
-    return tuple(str(parse(name)) for name in names)
+    chosen = [parse(name) for name in names]
+    if is_above:
+        chosen = [
+            replace(name, level=levels[-1])
+            if name.level is None and FORMS[name.metric][2] and name.metric != "ASI"
+            else name
+            for name in chosen
+        ]
+    return tuple(dict.fromkeys(map(str, chosen)))
 
 
 def require_level(mean_over: str | None, levels: Sequence[str]) -> None:

@@ -157,6 +157,14 @@ def test_names_have_metrics_of_distances_and_votes(work: Path, tmp_path: Path, l
     assert (report["models"]["m"]["skipped"]["MS"] < len(sides[0])) == has_own
 
 
+def test_a_metric_without_a_level_is_of_the_level_of_the_names(work: Path, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NETWORK)
+    wanted = {"name_level": "supercategory", "metrics": ("R@1", "AP:kind")}
+    report, _ = measure(work, f"python:{tmp_path}/net.py:build", **wanted)
+    assert list(report["models"]["m"]["mean"]) == ["R@1:supercategory", "AP:kind"]
+    assert report["models"]["m"]["mean"]["R@1:supercategory"] is not None
+
+
 def test_the_finest_classes_are_called_as_landmarks_are_and_those_without_a_name_are_counted(
     work: Path, clip: tuple[str, CLIP]
 ) -> None:
