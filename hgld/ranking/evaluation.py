@@ -9,6 +9,7 @@ CPU and GPU; other scores are sorted by torch.
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import starmap
 from typing import Any
 
@@ -19,8 +20,8 @@ from torch import Tensor
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking.checks import FLOATS, check_scores, check_tensors
-from hgld.ranking.external_sort import MOST_PART, largest_part, rank_in_parts, rows_of
-from hgld.ranking.kernels.device import agrees, has_triton, whole_products
+from hgld.ranking.external_sort import rank_in_parts
+from hgld.ranking.kernels.device import MOST_PART, agrees, has_triton, largest_part, whole_products
 from hgld.ranking.levels import ClassRanges
 from hgld.ranking.rankings import (
     CPCC,
@@ -205,9 +206,10 @@ def _rank(query: Tensor, *given: Any) -> Iterator[Fields]:
         watch: Watch,
         part: int,
     ) -> Iterator[Fields]:
+        rows = partial(_rows_of, gallery, query)
         if len(labels[1]) > part:
-            return rank_in_parts(query, gallery, labels, exclude_self, start, first, watch, part)
-        whole = rows_of(gallery, 0, len(labels[1]), query)
+            return rank_in_parts(query, rows, labels, exclude_self, start, first, watch, part)
+        whole = rows(0, len(labels[1]))
         query_labels, gallery_labels = (side.to(query.device) for side in labels)
         classes = ClassRanges.of(query_labels, gallery_labels, exclude_self, start)
         if on_gpu:
@@ -231,6 +233,17 @@ def _rank(query: Tensor, *given: Any) -> Iterator[Fields]:
 
     agree = agrees(query.device, "ranks", compare)
     return (by_kernel if agree else _rank_by_sorting)(query, *given)
+
+
+def _rows_of(gallery: Sequence[Tensor], like: Tensor, first: int, stop: int) -> Tensor:
+    """Rows of a gallery in pieces as one tensor, on the device and in the dtype of ``like``."""
+    found, start = [], 0
+    for piece in gallery:
+        a, b = max(first - start, 0), min(stop - start, len(piece))
+        if a < b:
+            found.append(piece[a:b].detach().to(like.device, like.dtype))
+        start += len(piece)
+    return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def _rank_by_sorting(

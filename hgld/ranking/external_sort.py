@@ -4,12 +4,9 @@ Memory holds one part of the gallery and a block of queries. Every part is score
 itself; its scores and levels by rank are the runs that ``merge_rows`` merges. A score has the same
 bits in every part, so the ranking does not depend on where the gallery is cut.
 
-Large arrays live in temporary files without a name, which the system writes to disk when memory is
-short: the disk limits the size of a gallery.
+Large arrays are in temporary files (``new_array``): the disk limits the size of a gallery.
 """
 
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -18,54 +15,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hgld.errors import HgldError
-from hgld.ranking.kernels.device import COLUMN_BITS, over_rows
+from hgld.ranking.kernels.device import MOST_PART, new_array, over_rows
 from hgld.ranking.levels import ClassRanges
 
-__all__ = ["MOST_PART", "largest_part", "new_array", "part_sorter", "rank_in_parts", "rows_of"]
+__all__ = ["part_sorter", "rank_in_parts"]
 
 Array = np.ndarray[Any, Any]
-IN_MEMORY = 1 << 24  # bytes of an array
-MOST_PART = (1 << COLUMN_BITS) - 1  # the kernels number the images of a part
-PART_IMAGES = 1 << 20  # on a CPU: 2 GB of 512 dimensions
 RUN_CELLS = 1 << 28  # of a block of queries: 2 GB of keys
 LEAST_PART = 256  # for fewer images, BLAS adds the products of a pair in another order
 LEAST_ROWS, MOST_ROWS = 16, 256  # queries at a time; fewer would read the gallery too often
 
 
-def largest_part(device: torch.device, dim: int) -> int:
-    """Return the number of gallery images that are ranked at once on a device.
-
-    On a GPU the part and its copy by class take at most half of the free memory.
-
-    Example:
-        >>> largest_part(torch.device("cpu"), 512)
-        1048576
-    """
-    if device.type != "cuda":
-        return PART_IMAGES
-    return max(1, min(MOST_PART, torch.cuda.mem_get_info(device)[0] // (16 * dim)))
-
-
-def rows_of(gallery: Sequence[Tensor], first: int, stop: int, like: Tensor) -> Tensor:
-    """Return rows of a gallery in pieces as one tensor, on the device and in the dtype of ``like``.
-
-    Example:
-        >>> rows_of([torch.zeros(2, 1), torch.ones(2, 1)], 1, 3, torch.zeros(0)).tolist()
-        [[0.0], [1.0]]
-    """
-    found, start = [], 0
-    for piece in gallery:
-        a, b = max(first - start, 0), min(stop - start, len(piece))
-        if a < b:
-            found.append(piece[a:b].detach().to(like.device, like.dtype))
-        start += len(piece)
-    return found[0] if len(found) == 1 else torch.cat(found)
-
-
 def rank_in_parts(
     query: Tensor,
-    gallery: Sequence[Tensor],
+    rows_of: Callable[[int, int], Tensor],
     labels: tuple[Tensor, Tensor],
     exclude_self: bool,
     start: int,
@@ -77,7 +40,8 @@ def rank_in_parts(
 
     Args:
         query: (Q, D) embeddings; their device scores and sorts.
-        gallery: (G, D) embeddings, in pieces; on any device, or mapped files.
+        rows_of: returns gallery rows a to b - 1, (b - a, D), on the device and in the dtype of
+            ``query``.
         labels: (Q, L) and (G, L) label paths.
         exclude_self: the queries are in the gallery.
         start: gallery row of the first of them.
@@ -116,7 +80,7 @@ def rank_in_parts(
             own[(own >= b - a) | (not exclude_self)] = -1
             sides = places[a:b], *bounds[number, :, block], np.maximum(own, -1)
             order = np.empty((len(here), min(first, b - a)), np.int32)
-            sort_part(here, rows_of(gallery, a, b, query), sides, runs[:, a:b], order)
+            sort_part(here, rows_of(a, b), sides, runs[:, a:b], order)
             tops.append(runs[:, a : a + order.shape[1]])
             columns.append(order + np.int32(a))
         levels = new_array((len(here), size), np.int8)
@@ -140,28 +104,3 @@ def part_sorter(device: torch.device) -> Callable[..., None]:
     else:
         from hgld.ranking.kernels.rank_gpu import sort_part
     return sort_part
-
-
-def new_array(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray[Any, Any]:
-    """Return an array of arbitrary content, in a file below ``TMPDIR`` if it is large.
-
-    Raises:
-        HgldError: the disk is full.
-
-    Example:
-        >>> new_array((2, 3), np.int8).shape
-        (2, 3)
-    """
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    if size <= IN_MEMORY:
-        return np.empty(shape, dtype)
-    with tempfile.TemporaryFile() as file:
-        try:
-            # reserved at once: a full disk would otherwise end the process by a signal
-            os.posix_fallocate(file.fileno(), 0, size)
-        except OSError as error:
-            raise HgldError(
-                f"{tempfile.gettempdir()}: no room for {size / 1e9:.1f} GB while ranking "
-                f"({error.strerror}); set TMPDIR to a folder on a larger disk"
-            ) from None
-        return np.memmap(file, dtype, "r+", shape=shape)

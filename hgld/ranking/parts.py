@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.external_sort import MOST_PART, part_sorter
-from hgld.ranking.kernels.device import over_rows
+from hgld.ranking.external_sort import part_sorter
+from hgld.ranking.kernels.device import MOST_PART, over_rows
 from hgld.ranking.levels import ClassRanges, as_ids
 from hgld.ranking.rankings import Ranking
 

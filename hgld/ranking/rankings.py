@@ -24,7 +24,7 @@ from torch import Tensor
 
 from hgld.errors import ShapeError, UsageError
 from hgld.ranking import levels as grades
-from hgld.ranking.external_sort import new_array
+from hgld.ranking.kernels.device import new_array, over_rows
 from hgld.ranking.structure import ClassSums, find_winners
 
 __all__ = [
@@ -504,7 +504,6 @@ def values_of(levels: Array, counts: Array, specs: Array, tables: Array) -> Arra
         specs: (M, 4) int64 of each metric: kind, level, cut-off (0 none), table.
         tables: (Q, T, L + 1) float64 relevance of each level for each query.
     """
-    from hgld.ranking.kernels.device import over_rows
     from hgld.ranking.kernels.metrics_cpu import measure_rows
 
     values = np.empty((len(levels), len(specs)))
@@ -573,7 +572,6 @@ def h_rank_plus(levels: Array, tables: Array) -> Array:
         levels: (Q, G) integers by rank.
         tables: (Q, L + 1) float64 relevance by level.
     """
-    from hgld.ranking.kernels.device import over_rows
     from hgld.ranking.kernels.metrics_cpu import h_rank_plus_rows
 
     shared = np.empty(levels.shape)

@@ -11,7 +11,7 @@ from hgld.evaluate import ranking
 from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.ranking import RankJob, measure_and_write, rank_and_reduce
 from hgld.evaluate.sides import Side
-from hgld.ranking import external_sort
+from hgld.ranking.kernels import device
 from hgld.ranking.levels import RelevanceWarning
 
 IMAGES, DIM = 700, 24
@@ -57,7 +57,7 @@ def test_processes_write_the_bytes_of_one(part, tmp_path: Path, monkeypatch) -> 
     sides = make_sides(tmp_path, 90)
     truth = written(tmp_path, sides)
     if part is not None:
-        monkeypatch.setattr(external_sort, "PART_IMAGES", part)
+        monkeypatch.setattr(device, "PART_IMAGES", part)
     found = [written(tmp_path, sides)] if part else []
     # tasks in this process: workers would not see the patch
     monkeypatch.setattr(ranking, "map_tasks", lambda do, tasks, *_, **__: [*map(do, tasks)])

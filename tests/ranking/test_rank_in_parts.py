@@ -6,6 +6,7 @@ import torch
 
 from hgld.errors import HgldError, ShapeError
 from hgld.ranking import evaluation, external_sort
+from hgld.ranking.kernels import device
 from hgld.ranking.rankings import Ranking
 
 GALLERY, DIM = 3000, 24
@@ -84,7 +85,7 @@ def test_chunks_and_temporary_files_change_nothing(monkeypatch) -> None:
     paths = torch.randint(0, 3, (400_000, 1), generator=make)
     given = gallery[:6], paths[:6], gallery, paths
     truth = ranked(given, exclude_self=True, first=100)
-    monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
+    monkeypatch.setattr(device, "IN_MEMORY", 1000)
     monkeypatch.setattr(external_sort, "LEAST_ROWS", 2)
     monkeypatch.setattr(external_sort, "RUN_CELLS", 1)
     same(ranked(given, 90_000, exclude_self=True, first=100), truth)
@@ -96,7 +97,7 @@ def test_a_full_disk_is_one_line(monkeypatch) -> None:
 
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(HgldError, match=r"no room for 0\.1 GB .*No space left.*; set TMPDIR"):
-        external_sort.new_array((100_000_000,), np.int8)
+        device.new_array((100_000_000,), np.int8)
 
 
 def test_a_score_that_is_not_finite_is_found_in_any_part() -> None:

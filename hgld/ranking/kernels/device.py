@@ -1,4 +1,4 @@
-"""Decide whether kernels may run on a device, and split their rows among threads.
+"""Decide whether kernels may run on a device, and give them threads and memory.
 
 A kernel is checked before its first use on a device in a process: a small case is computed by the
 kernel and by plain torch (``agrees``). If the two differ, or the kernel cannot be compiled, plain
@@ -11,9 +11,13 @@ Triton comes with torch's GPU builds. Its kernels run on a GPU, or on a CPU in i
 A caller may have autocast or TF32 on for the model. Both round the factors of a product, which
 similarities must avoid (``whole_products``). TF32 is a setting of the process, so it is off while
 any thread needs it off.
+
+Large arrays are in temporary files without a name, which the system writes to disk when memory is
+short.
 """
 
 import os
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator
@@ -27,6 +31,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,11 +41,14 @@ from hgld.words import single_blanks
 __all__ = [
     "COLUMN_BITS",
     "LEAST_ROWS",
+    "MOST_PART",
     "KernelWarning",
     "agrees",
     "describe",
     "has_triton",
     "largest_difference",
+    "largest_part",
+    "new_array",
     "over_rows",
     "using",
     "wanted",
@@ -49,6 +57,9 @@ __all__ = [
 
 Compare = Callable[[], tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]
 COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one integer: 33 million images
+MOST_PART = (1 << COLUMN_BITS) - 1  # the kernels number the images of a part
+PART_IMAGES = 1 << 20  # on a CPU: 2 GB of 512 dimensions
+IN_MEMORY = 1 << 24  # bytes of an array
 LEAST_ROWS = 16  # for fewer queries, BLAS adds the products of a pair in another order
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}  # relative to the largest value
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -203,6 +214,45 @@ def over_rows(work: Callable[[slice], None], rows: int) -> None:
     cuts = [rows * i // threads for i in range(threads + 1)]
     parts = [slice(a, b) for a, b in pairwise(cuts)]
     list(_pool(threads).map(work, parts))
+
+
+def largest_part(device: torch.device, dim: int) -> int:
+    """Return the number of gallery images that are ranked at once on a device.
+
+    On a GPU the part and its copy by class take at most half of the free memory.
+
+    Example:
+        >>> largest_part(torch.device("cpu"), 512)
+        1048576
+    """
+    if device.type != "cuda":
+        return PART_IMAGES
+    return max(1, min(MOST_PART, torch.cuda.mem_get_info(device)[0] // (16 * dim)))
+
+
+def new_array(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray[Any, Any]:
+    """Return an array of arbitrary content, in a file below ``TMPDIR`` if it is large.
+
+    Raises:
+        HgldError: the disk is full.
+
+    Example:
+        >>> new_array((2, 3), np.int8).shape
+        (2, 3)
+    """
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if size <= IN_MEMORY:
+        return np.empty(shape, dtype)
+    with tempfile.TemporaryFile() as file:
+        try:
+            # reserved at once: a full disk would otherwise end the process by a signal
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            raise HgldError(
+                f"{tempfile.gettempdir()}: no room for {size / 1e9:.1f} GB while ranking "
+                f"({error.strerror}); set TMPDIR to a folder on a larger disk"
+            ) from None
+        return np.memmap(file, dtype, "r+", shape=shape)
 
 
 class _Rounding:
