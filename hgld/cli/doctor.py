@@ -50,7 +50,8 @@ def print_comparison(as_json: bool) -> None:
         rows.append(row)
         if not as_json:
             size = f"{row.queries} x {row.gallery}"
-            apart = f"{row.value:.1e}", "" if row.name == "evaluation" else f"{row.gradient:.1e}"
+            no_gradient = row.name in ("evaluation", "in parts")
+            apart = f"{row.value:.1e}", "" if no_gradient else f"{row.gradient:.1e}"
             times = f"{row.kernel_ms:.1f} ms", f"{row.plain_ms:.1f} ms"
             verdict = "same" if row.same else "DIFFERS"
             print(line(row.name, row.dtype, size, *apart, *times, verdict), flush=True)

@@ -15,14 +15,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from hgld.ranking import losses, metrics
+from hgld.ranking import losses
+from hgld.ranking.evaluation import rank_blocks
 from hgld.ranking.kernels.device import largest_difference, using
 from hgld.ranking.levels import RelevanceWarning
+from hgld.ranking.rankings import measure
 from hgld.words import single_blanks
 
 __all__ = ["KernelComparison", "compare_kernels"]
 
 SIZES = (64, 64), (50, 1000), (8, 5000)  # a full tile, one that is not, and wider than one
+PART = 256  # gallery images of a part, the fewest
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float32: 1e-4, torch.float64: 1e-9}
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sup_ap": losses.sup_ap,
@@ -38,7 +41,7 @@ class KernelComparison:
     """A computation by kernels and in plain torch.
 
     Args:
-        name: of the loss, or "evaluation".
+        name: of the loss, "evaluation", or "in parts": the evaluation of a gallery in parts.
         dtype: of the scores or embeddings.
         queries: rows of scores.
         gallery: columns of scores.
@@ -80,6 +83,8 @@ def compare_kernels(device: torch.device) -> Iterator[KernelComparison]:
         labels = labels.to(device)
         given = gallery[: size[0]], labels[: size[0]], gallery, labels
         yield _compare("evaluation", torch.float32, size, partial(_metrics, given))
+        if size[1] > PART:
+            yield _compare("in parts", torch.float32, size, partial(_metrics, given, PART))
 
 
 def _both_ways(
@@ -89,8 +94,10 @@ def _both_ways(
     return value.detach(), *torch.autograd.grad(value.sum(), leaf)
 
 
-def _metrics(given: tuple[Tensor, Tensor, Tensor, Tensor]) -> tuple[Tensor, ...]:
-    found = metrics.evaluate(*given, METRICS, exclude_self=True)
+def _metrics(
+    given: tuple[Tensor, Tensor, Tensor, Tensor], part: int | None = None
+) -> tuple[Tensor, ...]:
+    found = measure(rank_blocks(*given, exclude_self=True, part=part), METRICS)
     return (torch.stack([found.per_query[name] for name in METRICS]),)
 
 

@@ -10,6 +10,7 @@ import torch
 
 from hgld.errors import UsageError
 from hgld.ranking import losses, metrics
+from hgld.ranking.evaluation import rank_blocks
 from hgld.ranking.kernels import device, loss_cpu, rank_cpu
 from hgld.ranking.levels import count_levels
 from tests.ranking.ranking_oracles import random_pairs
@@ -94,6 +95,35 @@ def test_a_wrong_kernel_ranks_no_gallery(monkeypatch) -> None:
         found = metrics.rank_gallery(*sides, first=3)
     for name, array in truth.to_arrays().items():
         assert (found.to_arrays()[name] == array).all()
+
+
+def test_a_kernel_that_is_wrong_beyond_the_first_part_ranks_no_gallery_in_parts(
+    monkeypatch,
+) -> None:
+    make = torch.Generator().manual_seed(0)
+    vectors = torch.randint(-8, 9, (700, 4), generator=make) / 8
+    labels = torch.arange(700)[:, None] % 7
+    sides = vectors[300:320], labels[300:320], vectors, labels
+    calls, sort_part = [], rank_cpu.sort_part
+
+    def wrong(query, gallery, given, runs, order) -> None:
+        sort_part(query, gallery, given, runs, order)
+        calls.append(len(gallery))
+        if len(calls) > 1:
+            order[:] = order[:, ::-1].copy()
+
+    def rank():
+        blocks = list(rank_blocks(*sides, exclude_self=True, first=3, start=300, part=300))
+        return [array for block in blocks for array in block.to_arrays().values()]
+
+    truth = rank()
+    assert device._verdicts[CPU, "ranks in parts"]
+    monkeypatch.setattr(device, "_verdicts", {})
+    monkeypatch.setattr(rank_cpu, "sort_part", wrong)
+    with pytest.warns(device.KernelWarning, match="the kernel for ranks in parts is not used"):
+        found = rank()
+    assert calls == [256, 344]
+    assert all((one == two).all() for one, two in zip(found, truth, strict=True))
 
 
 def test_a_refused_device_uses_no_other_kernel(monkeypatch) -> None:
