@@ -1,10 +1,10 @@
 """Locate the files of any tar, and write tars of samples with reproducible bytes.
 
 Python's tarfile takes several times as long for both. The reader seeks from header to header and
-reads no data; a compiled loop takes plain headers in a fifth of the time. A tar may come from an
-untrusted source: each header must have the right checksum and a size that fits into the file. The
-writer gives the bytes of webdataset's TarWriter with a fixed time, owner and mode (a test compares
-them), so they depend on nothing but the samples.
+reads no data; a compiled loop parses the headers, and stops at one that changes what follows or is
+damaged. A tar may come from an untrusted source: each header must have the right checksum and a
+size that fits into the file. The writer gives the bytes of webdataset's TarWriter with a fixed
+time, owner and mode (a test compares them), so they depend on nothing but the samples.
 """
 
 import os
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
-from zlib import adler32, crc32
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -26,19 +26,20 @@ from hgld.errors import InvalidData
 __all__ = ["BLOCK", "Member", "ShardFile", "Span", "list_stems", "padding", "scan_tar"]
 
 BLOCK = 512  # size of a header, and the unit that data are padded to
-END = bytes(BLOCK)
 LONGEST_NAME = 100
-FILES = (b"0", b"\0", b"7")
-LONG_NAME, EXTENDED, SPARSE = b"L", b"x", b"S"
-ADLER = 65_521  # the modulus of Adler-32
+FILES = (ord("0"), 0, ord("7"))
+LONG_NAME, EXTENDED, SPARSE = ord("L"), ord("x"), ord("S")
 LONGEST_HEADER = 1 << 20  # bytes of an extended header; a name needs a few hundred
 AGAIN = "fetch it again (delete it first)"
-OCTAL = re.compile(rb"[0-7]*")
 RECORD = re.compile(rb"([1-9]\d{0,6}) ([^=]+)=")  # of an extended header: LENGTH KEY=VALUE
 _SIZE, _CHECKSUM, _REST = 124, 148, 156
 READ = 1 << 20  # bytes read at a time if files are small
 SMALL = 16 << 10  # mean bytes of such files
 MORE, ENDED, ODD = 0, 1, 2
+HUGE = 1 << 62  # a size that no file has
+# Columns of a header: kind, -1 if the checksum is wrong; start in the tar, of the first header of a
+# file that has several; offset and size of the data; bounds of name and stem in the bytes read.
+KIND, START, OFFSET, SIZE, NAME, NAME_END, STEM, STEM_END = range(8)
 
 
 def padding(size: int) -> int:
@@ -80,16 +81,10 @@ def scan_tar(path: Path, *, end_mark: bool = True) -> Iterator[Member]:
     Raises:
         InvalidData: the file is empty, cut short, compressed, damaged or not a tar; a sparse file.
     """
-    total, fault = size_of_file(path)
-    if fault:
-        raise InvalidData(f"{path}: {fault}; expected a tar")
-    if total == 0:
-        raise InvalidData(f"{path}: the file is empty; expected a tar; {AGAIN}")
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        yield from _scan(handle, path, total, end_mark)
-    finally:
-        os.close(handle)
+    for data, rows, name in _scan(path, end_mark):
+        for _, start, offset, size, first, stop, _, _ in rows.tolist():
+            text = data[first:stop].decode("ascii") if name is None else name
+            yield Member(text, start, offset, size)
 
 
 def list_stems(path: Path) -> pa.Table:
@@ -98,46 +93,102 @@ def list_stems(path: Path) -> pa.Table:
     Raises:
         InvalidData: as ``scan_tar``.
     """
-    found = _list_plain(path)
-    if found is None:  # long names, sparse files, damage
-        members = list(scan_tar(path))
-        stems = [member.stem for member in members]
-        places = np.array([(m.offset, m.size_bytes) for m in members], np.int64).reshape(-1, 2)
-        return pa.table({"stem": pa.array(stems, pa.string()), "offset": places[:, 0],
-                         "size_bytes": places[:, 1]})  # fmt: skip
-    return found
+    texts, lengths = list[bytes](), [np.zeros(1, np.int64)]
+    places = [np.empty((0, 2), np.int64)]
+    for data, rows, name in _scan(path, end_mark=True):
+        places.append(rows[:, OFFSET : SIZE + 1].copy())
+        if name is not None:
+            texts.append(Member(name, 0, 0, 0).stem.encode())
+            lengths.append(np.array([len(texts[-1])]))
+            continue
+        size = rows[:, STEM_END] - rows[:, STEM]
+        ends = size.cumsum()
+        # the bytes of all stems, one after the other
+        chosen = np.arange(ends[-1]) + np.repeat(rows[:, STEM] - (ends - size), size)
+        texts.append(np.frombuffer(data, np.uint8)[chosen].tobytes())
+        lengths.append(size)
+    found, bounds = np.concatenate(places), np.concatenate(lengths).cumsum().astype(np.int32)
+    buffers = pa.py_buffer(bounds), pa.py_buffer(b"".join(texts))
+    stems = pa.StringArray.from_buffers(len(found), *buffers)
+    return pa.table({"stem": stems, "offset": found[:, 0], "size_bytes": found[:, 1]})
 
 
-def _list_plain(path: Path) -> pa.Table | None:
-    """``list_stems`` of a tar whose headers are all plain; None for any other tar."""
+def _scan(path: Path, end_mark: bool) -> Iterator[tuple[bytes, np.ndarray, str | None]]:
+    """Yield bytes of a tar with the headers of regular files in them, as rows of ``_walk``.
+
+    The rows are valid until the next are requested. A name that is not ASCII, or not in one field
+    of the header, is given, and there is one row.
+    """
     total, fault = size_of_file(path)
-    if fault or not total:
-        return None
-    places, names = np.empty((READ // BLOCK, 2), np.int64), np.empty((READ // BLOCK, 2), np.int64)
-    parts: list[pa.Table] = []
-    position, count = 0, 0
+    if fault:
+        raise InvalidData(f"{path}: {fault}; expected a tar")
+    if total == 0:
+        raise InvalidData(f"{path}: the file is empty; expected a tar; {AGAIN}")
+    rows = np.empty((READ // BLOCK, STEM_END + 1), np.int64)
+    data, base, position, count = b"", 0, 0, 0
+    # Extended headers apply to the next file alone.
+    records: dict[bytes, bytes] = {}
+    start: int | None = None  # of the first of them
     with path.open("rb", buffering=0) as file:
         while True:
-            # Small files are read together, large ones are skipped over.
-            together = position < count * SMALL
-            data = np.frombuffer(os.pread(file.fileno(), READ if together else BLOCK, position),
-                                 np.uint8)  # fmt: skip
+            if position + BLOCK > base + len(data):
+                # Small files are read together, large ones are skipped over.
+                size, base = READ if position < count * SMALL else BLOCK, position
+                data = os.pread(file.fileno(), size, position)
+            if not data and not end_mark:
+                return
             if len(data) < BLOCK:
-                return None
-            number, position, state = _walk(data, position, total, places, names)
-            if state == ODD:
-                return None
-            starts, lengths = names[:number, 0], names[:number, 1]
-            ends = np.r_[0, np.cumsum(lengths)].astype(np.int32)
-            # The bytes of all stems, one after the other.
-            chosen = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths)
-            text = pa.py_buffer(data[chosen].tobytes())
-            stems = pa.StringArray.from_buffers(number, pa.py_buffer(ends), text)
-            parts.append(pa.table({"stem": stems, "offset": places[:number, 0].copy(),
-                                   "size_bytes": places[:number, 1].copy()}))  # fmt: skip
-            count += number
+                raise InvalidData(
+                    f"{path}: the tar is cut short at byte {total} (no end mark); {AGAIN}"
+                )
+            view = np.frombuffer(data, np.uint8)
+            alone = start is not None
+            number, position, state = _walk(view, base, position, total, alone, rows)
+            if number:
+                yield data, rows[:number], None
+                count += number
             if state == ENDED:
-                return pa.concat_tables(parts).combine_chunks()
+                return
+            if state == MORE:
+                continue
+
+            header = data[position - base : position - base + BLOCK]
+            kind, size = int(rows[number, KIND]), int(rows[number, SIZE])
+            start = position if start is None else start
+            if kind < 0 and header[:2] == b"\x1f\x8b":
+                raise InvalidData(f"{path}: compressed; images are read in place, so gunzip it")
+            if kind < 0:
+                raise InvalidData(f"{path}: not a tar header at byte {position}; {AGAIN}")
+            name, offset = _name(header, records), position + BLOCK
+            if kind in FILES:
+                size = int(records.get(b"size", size))
+            if size < 0:
+                raise InvalidData(f"{path}: no size in the tar header at byte {position}; {AGAIN}")
+            if offset + size > total:
+                raise InvalidData(
+                    f"{path}: the tar is cut short at byte {total}, inside '{name}' that ends at "
+                    f"byte {offset + size}; {AGAIN}"
+                )
+            if kind in (LONG_NAME, EXTENDED) and size > LONGEST_HEADER:
+                raise InvalidData(f"{path}: a name of {size} bytes at byte {position}; {AGAIN}")
+            if kind == LONG_NAME:
+                records[b"path"] = os.pread(file.fileno(), size, offset).partition(b"\0")[0]
+            elif kind == EXTENDED:
+                found = _read_records(os.pread(file.fileno(), size, offset))
+                if found is None:
+                    raise InvalidData(f"{path}: not a PAX header at byte {position}; {AGAIN}")
+                records |= found
+            elif kind == SPARSE or any(key.startswith(b"GNU.sparse") for key in records):
+                raise InvalidData(
+                    f"{path}: a sparse file at byte {position}; pack the tar without it"
+                )
+            elif kind in FILES:
+                rows[0, START : SIZE + 1] = start, offset, size
+                yield data, rows[:1], name
+                count += 1
+            position = offset + size + padding(size)
+            if kind not in (LONG_NAME, EXTENDED):
+                records, start = {}, None
 
 
 @kernel
@@ -156,115 +207,68 @@ def _number(data: np.ndarray, start: int, stop: int) -> int:
 
 
 @kernel
-def _walk(
-    data: np.ndarray, base: int, total: int, places: np.ndarray, names: np.ndarray
-) -> tuple[int, int, int]:
-    """Read the headers in ``data`` from its start, at byte ``base`` of the tar.
+def _size(data: np.ndarray, start: int) -> int:
+    """Size in a header: octal digits, or base 256 if the first bit is set; -1 if it is neither."""
+    octal: int = _number(data, start, start + 12)
+    if data[start] != 0x80:
+        return octal
+    value = 0
+    for place in range(start + 1, start + 12):
+        if value >= HUGE >> 8:
+            return HUGE
+        value = 256 * value + data[place]
+    return value
 
-    Fills the offset and size of each regular file, and start and length of its stem in ``data``.
+
+@kernel
+def _walk(
+    data: np.ndarray, base: int, position: int, total: int, alone: bool, rows: np.ndarray
+) -> tuple[int, int, int]:
+    """Parse headers of a tar, of which ``data`` are the bytes from ``base`` on.
+
+    Stops before an odd header, whose row is written, too: one with another name or size, one that
+    changes what follows, or a damaged one; the first if it is ``alone``.
 
     Returns:
-        Files found, position of the next header in the tar, and state (MORE, ENDED or ODD).
+        Rows of regular files, position of the next header in the tar, and state (MORE, ENDED, ODD).
     """
-    number, at = 0, 0
+    number, at = 0, position - base
     while at + BLOCK <= len(data):
-        stated = _number(data, at + 148, at + 156)
-        size = _number(data, at + 124, at + 136)
-        summed = 256  # the checksum's own field counts as blanks
+        stated, size = _number(data, at + 148, at + 156), _size(data, at + 124)
+        summed, high = 8 * 32, 0  # the checksum's own field counts as blanks
         for place in range(BLOCK):
             if place < 148 or place >= 156:
                 summed += data[at + place]
-        if summed == 256 and stated == 0:
-            return number, base + at, ENDED if not data[at + 148 : at + 156].any() else ODD
-        kind = data[at + 156]
-        end = base + at + BLOCK + size
-        if stated != summed or size < 0 or end > total or data[at + 345] != 0:
+                high += data[at + place] > 127
+        if summed == 256 and not data[at + 148 : at + 156].any():
+            return number, base + at, ENDED
+        # old writers summed signed bytes
+        right = stated == summed or (stated >= 0 and stated + 256 * high == summed)
+        kind = np.int64(data[at + 156]) if right else -1
+        is_file = kind in FILES
+        odd = alone or kind < 0 or size < 0 or base + at + BLOCK + size > total
+        odd = odd or kind in (LONG_NAME, EXTENDED, SPARSE)
+        start, stop = at, at + LONGEST_NAME
+        for place in range(at, at + LONGEST_NAME):
+            if data[place] == 0:
+                stop = place
+                break
+            odd = odd or (is_file and data[place] > 127)
+            if data[place] == 47:
+                start = place + 1
+        end = stop
+        for place in range(start, stop):
+            if data[place] == 46:
+                end = place
+                break
+        row = rows[number]
+        row[KIND], row[START], row[OFFSET] = kind, base + at, base + at + BLOCK
+        row[SIZE], row[NAME], row[NAME_END], row[STEM], row[STEM_END] = size, at, stop, start, end
+        if odd or (is_file and data[at + 345] != 0):
             return number, base + at, ODD
-        if kind == 76 or kind == 120 or kind == 83:  # L, x, S: they change what follows
-            return number, base + at, ODD
-        if kind == 48 or kind == 0 or kind == 55:
-            start, stop = at, at + LONGEST_NAME
-            for place in range(at, at + LONGEST_NAME):
-                if data[place] == 0:
-                    stop = place
-                    break
-                if data[place] > 127:
-                    return number, base + at, ODD
-                if data[place] == 47:
-                    start = place + 1
-            for place in range(start, stop):
-                if data[place] == 46:
-                    stop = place
-                    break
-            places[number, 0], places[number, 1] = base + at + BLOCK, size
-            names[number, 0], names[number, 1] = start, stop - start
-            number += 1
+        number += is_file
         at += BLOCK + size + -size % BLOCK
     return number, base + at, MORE
-
-
-def _scan(handle: int, path: Path, total: int, end_mark: bool) -> Iterator[Member]:
-    position, start = 0, 0
-    records: dict[bytes, bytes] = {}  # extended headers, which apply to the next file
-    while (header := os.pread(handle, BLOCK, position)) != END:
-        if not header and not end_mark:
-            return
-        if len(header) < BLOCK:
-            raise InvalidData(
-                f"{path}: the tar is cut short at byte {total} (no end mark); {AGAIN}"
-            )
-        _check(header, path, position)
-        kind, data = header[156:157], position + BLOCK
-        name, field = _name(header, records), header[124:136]
-        if b"size" in records and kind in FILES:
-            size: int | None = int(records[b"size"])
-        else:  # octal digits, or base 256 if the first bit is set
-            size = int.from_bytes(field[1:], "big") if field[0] == 0x80 else _octal(field)
-        if size is None:
-            raise InvalidData(f"{path}: no size in the tar header at byte {position}; {AGAIN}")
-        if data + size > total:
-            raise InvalidData(
-                f"{path}: the tar is cut short at byte {total}, inside '{name}' that ends at byte "
-                f"{data + size}; {AGAIN}"
-            )
-        if kind in (LONG_NAME, EXTENDED) and size > LONGEST_HEADER:
-            raise InvalidData(f"{path}: a name of {size} bytes at byte {position}; {AGAIN}")
-        if kind == LONG_NAME:
-            records[b"path"] = os.pread(handle, size, data).partition(b"\0")[0]
-        elif kind == EXTENDED:
-            found = _read_records(os.pread(handle, size, data))
-            if found is None:
-                raise InvalidData(f"{path}: not a PAX header at byte {position}; {AGAIN}")
-            records |= found
-        elif kind == SPARSE or any(key.startswith(b"GNU.sparse") for key in records):
-            raise InvalidData(f"{path}: a sparse file at byte {position}; pack the tar without it")
-        elif kind in FILES:
-            yield Member(name, start, data, size)
-        position = data + size + padding(size)
-        if kind not in (LONG_NAME, EXTENDED):
-            # Extended headers apply to one file only.
-            records, start = {}, position
-
-
-def _check(header: bytes, path: Path, position: int) -> None:
-    """Check the header's checksum; old writers summed signed bytes, so both sums are accepted."""
-    digits = header[148:156]  # the checksum is computed with blanks in its own field
-    stated = _octal(digits)
-    found = adler32(header) & 0xFFFF  # 1 + the sum of all bytes, in a tenth of the time of sum()
-    if stated is not None:
-        expected = 1 + stated + sum(digits) - 8 * ord(" ")
-        if found == expected % ADLER:
-            return
-        if found == (expected + 256 * sum(byte > 127 for byte in header)) % ADLER:
-            return
-    if header[:2] == b"\x1f\x8b":
-        raise InvalidData(f"{path}: compressed; images are read in place, so gunzip it")
-    raise InvalidData(f"{path}: not a tar header at byte {position}; {AGAIN}")
-
-
-def _octal(field: bytes) -> int | None:
-    digits = field.strip(b" \0")
-    return int(digits or b"0", 8) if OCTAL.fullmatch(digits) else None
 
 
 def _name(header: bytes, records: dict[bytes, bytes]) -> str:
