@@ -8,7 +8,6 @@ its limit, the ranges that were not used for the longest time are deleted.
 A process checks the hash of a range once; later it reads only the parts that it needs.
 """
 
-import fcntl
 import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from hgld.artifacts import left_behind, read_sealed, write_sealed
 from hgld.errors import InvalidData
+from hgld.file_lock import hold
 from hgld.storage import Range, RemoteFolder, StoredFile, read_ahead
 
 __all__ = ["CACHE_GB", "RangeCache", "cache_folder", "evict"]
@@ -174,8 +174,7 @@ def _alone(place: Path) -> Iterator[None]:
         with suppress(OSError):
             place.parent.mkdir(parents=True, exist_ok=True)
             lock = place.with_name(f".{place.name}.lock")
-            file = stack.enter_context(lock.open("wb"))
-            fcntl.flock(file, fcntl.LOCK_EX)
+            stack.enter_context(hold(lock, waiting=lambda _: None))
             stack.callback(lock.unlink, missing_ok=True)
         yield
 
