@@ -351,6 +351,7 @@ def check(
         Path,
         typer.Argument(metavar="FILE|PIPELINE", help="decisions.csv, or a pipeline that has one."),
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Check decisions for conflicts and unknown names.
 
@@ -370,11 +371,16 @@ def check(
         for name, file in zip(("decisions", "taxonomy"), tables, strict=True)
     )
     faults = check_decisions(decisions, taxonomy)
+    shown = faults if as_json else faults[:SHOWN_FAULTS]
+    rows = [{"row": row_in_file(path, at), "fault": fault} for at, fault in shown]
+    if as_json:
+        print_json({"file": str(path), "rows": len(decisions), "faults": rows})
     if faults:
-        first = [f"row {row_in_file(path, at)}: {fault}" for at, fault in faults[:SHOWN_FAULTS]]
+        first = [f"row {row['row']}: {row['fault']}" for row in rows[:SHOWN_FAULTS]]
         more = [f"and {len(faults) - len(first):,} more"] if len(faults) > len(first) else []
         raise InvalidData(f"{path}: {count_text(len(faults), 'fault')}", *first, *more)
-    typer.echo(f"{path}: {count_text(len(decisions), 'row')}, no conflict", err=True)
+    if not as_json:
+        typer.echo(f"{path}: {count_text(len(decisions), 'row')}, no conflict", err=True)
 
 
 @app.command("comments")

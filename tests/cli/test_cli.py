@@ -105,7 +105,7 @@ INSPECT = {
     "": "run status doctor options",
     "evaluations": "measure compare score revisited ijb-c",
     "labels": "compare explain check",
-    "reviews": "diff agree",
+    "reviews": "diff agree log conflicts check comments",
     "shards": "ls stats verify",
 }
 

@@ -250,6 +250,25 @@ def test_a_conflict_is_shown_with_both_sides_and_settled_by_its_sheet(
     assert tool("check", folder / "pipeline.toml") == 0
 
 
+def test_faults_of_decisions_are_printed_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, row = tmp_path / "decisions.csv", "label,drop,,,a,2026-01-01,,\n"
+    head = "key,key_type,decision,supercategory,kind,who,when,why,supersedes\n"
+    (tmp_path / "taxonomy.csv").write_text("supercategory,kind,definition\n")
+    path.write_text(f"{head}inn,{row}pub,{row}\ninn,{UNSURE}")
+    assert tool("check", path, "--json") == 3
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    (fault,) = found.pop("faults")
+    assert found == {"file": str(path), "rows": 3}
+    assert fault["row"] == 5 and fault["fault"].startswith("'inn' is in conflict: ")
+    assert f"row 5: {fault['fault']}" in said.err
+    path.write_text(f"{head}inn,{row}pub,{row}")
+    assert tool("check", path, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"file": str(path), "rows": 2, "faults": []}
+
+
 def test_one_side_of_a_conflict_is_taken_back_by_its_entry(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
