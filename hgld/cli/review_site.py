@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any
 
 from hgld.artifacts import atomic_path, file_stamp
+from hgld.artifacts.columns import records
 from hgld.cli.review_actions import (
     PAGE_READS,
     add_comment,
@@ -29,15 +30,14 @@ from hgld.cli.review_actions import (
 )
 from hgld.errors import HgldError, InvalidData
 from hgld.file_lock import hold
-from hgld.hierarchy.columns import records
 from hgld.hierarchy.decisions import row_id
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import load_function
 from hgld.review.commons_photos import CommonsPhotos
 from hgld.review.live_decisions import LiveDecisions, State
-from hgld.review.page.photos import PhotoReader, choose_images
 from hgld.review.page.render import taxonomy_facts
+from hgld.review.photos import PhotoReader, choose_images
 from hgld.review.server import ReviewServer, Site
 from hgld.review.sheets import list_decisions
 from hgld.review.taxonomy import ACTIONS, TaxonomyEdit, list_renames

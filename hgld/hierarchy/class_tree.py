@@ -15,9 +15,9 @@ import pandas as pd
 from networkx import DiGraph as Tree
 
 from hgld.artifacts import ID_SPACES
+from hgld.artifacts.columns import records, table_of
 from hgld.config import KIND_SEPARATOR
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import records, table_of
 from hgld.shards.classes import number_classes
 from hgld.tasks import say
 from hgld.words import count_text, nearest

@@ -22,9 +22,9 @@ from typing import Any
 import pandas as pd
 
 from hgld.artifacts import ID_SPACES, SPACE_OF_SPLIT, columns_of
+from hgld.artifacts.columns import single_blanks_all
 from hgld.config import CleanOptions, StageContext
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import single_blanks_all
 from hgld.tasks import say
 from hgld.words import plural_text, single_blanks
 

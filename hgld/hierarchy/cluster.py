@@ -16,13 +16,13 @@ import pandas as pd
 from scipy.spatial.distance import cdist
 
 from hgld.artifacts import CHANGES, Vectors, columns_of
+from hgld.artifacts.columns import table_of
 from hgld.config import ClusterOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.cluster_edits import anchors_of, regroup
 from hgld.hierarchy.cluster_ids import Change, keep_ids, load_before, save_ids, tell_changes
 from hgld.hierarchy.clustered_vectors import ancestor_groups, join_vectors
-from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.decisions import Decided
 from hgld.hierarchy.vector_clusters import (
     count_different,

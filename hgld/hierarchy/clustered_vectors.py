@@ -8,8 +8,8 @@ import pandas as pd
 
 from hgld.artifacts import Vectors
 from hgld.config import ClusterOptions
-from hgld.hierarchy.ancestors import shared_ancestors
 from hgld.hierarchy.clean import value_keys
+from hgld.hierarchy.scrape.ancestors import shared_ancestors
 from hgld.hierarchy.vector_clusters import means_of
 
 __all__ = ["ancestor_groups", "hold_together", "join_vectors"]

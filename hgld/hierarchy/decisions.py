@@ -18,7 +18,7 @@ from hashlib import sha256
 
 import pandas as pd
 
-from hgld.hierarchy.columns import records
+from hgld.artifacts.columns import records
 from hgld.words import nearest, single_blanks
 
 __all__ = [

@@ -19,10 +19,10 @@ import pandas as pd
 import torch
 
 from hgld.artifacts import VectorFile, Vectors
+from hgld.artifacts.columns import records
 from hgld.config import EmbedOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.columns import records
 from hgld.model import load_text_encoder
 from hgld.tasks import track
 from hgld.words import single_blanks

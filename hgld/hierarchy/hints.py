@@ -13,9 +13,9 @@ from typing import Any
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, row_in_file
+from hgld.artifacts.columns import records, table_of
 from hgld.config import HintOptions, StageContext
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import fault_of_place, kinds_of
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.subclasses import (

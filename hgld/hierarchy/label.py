@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, ID_SPACES, columns_of, row_in_file
+from hgld.artifacts.columns import records, table_of
 from hgld.config import LabelOptions, StageContext
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import Decided, Decision, fault_of_place, kinds_of
 from hgld.hierarchy.label_file import hierarchy_of, read_published
 from hgld.tasks import say

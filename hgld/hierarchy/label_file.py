@@ -26,10 +26,10 @@ from hgld.artifacts import (
     read_header,
     row_in_file,
 )
+from hgld.artifacts.columns import single_blanks_all, table_of
 from hgld.artifacts.table_checks import require_unique
 from hgld.config import KIND_SEPARATOR, LEVEL_NAMES, LabelOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.columns import single_blanks_all, table_of
 from hgld.hierarchy.kinds import classes_above
 from hgld.tasks import say
 from hgld.words import nearest

@@ -25,9 +25,9 @@ from scipy.special import softmax
 
 from hgld.artifacts import ARTIFACTS, ITEM_IDS, SPACE_OF_SPLIT, row_in_file
 from hgld.artifacts.cells import guard_columns
+from hgld.artifacts.columns import records, table_of
 from hgld.config import EmbedOptions, LinkOptions, StageContext
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.embed import embed_sentences
 from hgld.hierarchy.link_table import read_links
 from hgld.hierarchy.scrape.answers import (

@@ -14,9 +14,9 @@ from pathlib import Path
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, ITEM_IDS, Table, atomic_path, read_header
+from hgld.artifacts.columns import table_of
 from hgld.config import CollectOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.link_table import read_links
 from hgld.sources.folder import collect
 from hgld.sources.tables import level_columns

@@ -12,8 +12,8 @@ from pathlib import Path
 import pandas as pd
 
 from hgld.artifacts import DECISIONS, columns_of
+from hgld.artifacts.columns import table_of
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.decisions import PLACING, Decided, kinds_of
 from hgld.review.spreadsheet import Sheet, SheetRow, read_sheets
 from hgld.words import count_text, nearest

@@ -16,9 +16,9 @@ from typing import Literal, get_args
 import pandas as pd
 
 from hgld.artifacts import Vectors, hash_file
+from hgld.artifacts.columns import records, table_of
 from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import Decided, Decision, answer_of, key_types_of, kinds_of
 from hgld.review.clusters import Bulk, Fault, read_bulk
 from hgld.review.entries import entry_of

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
-from hgld.hierarchy.columns import table_of
+from hgld.artifacts.columns import table_of
 from hgld.hierarchy.decisions import short_hash
 from hgld.review.suggestions import DROP
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from hgld.hierarchy.columns import records, table_of
+from hgld.artifacts.columns import records, table_of
 from hgld.review.spreadsheet import Sheet
 from hgld.review.values import keyed
 from hgld.words import single_blanks

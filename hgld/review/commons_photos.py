@@ -17,14 +17,14 @@ import lxml.html
 import pandas as pd
 
 from hgld.artifacts import atomic_path
+from hgld.artifacts.columns import records
 from hgld.credit import UNKNOWN, Credit
 from hgld.errors import Resumable
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.columns import records
 from hgld.hierarchy.scrape.client import ApiClient, on_this_machine
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.images import Undecodable
-from hgld.review.page.photos import captions_of, shrink
+from hgld.review.photos import captions_of, shrink
 from hgld.shards.shard_plan import permits
 from hgld.words import single_blanks
 

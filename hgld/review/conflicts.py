@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from hgld.hierarchy.columns import records
+from hgld.artifacts.columns import records
 from hgld.hierarchy.decisions import Decided, fault_of_place, kinds_of
 
 __all__ = ["check_decisions", "sides_of"]

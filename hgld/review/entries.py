@@ -15,8 +15,8 @@ from typing import Any
 
 import pandas as pd
 
+from hgld.artifacts.columns import records
 from hgld.errors import UsageError
-from hgld.hierarchy.columns import records
 from hgld.hierarchy.decisions import ID_LENGTH, Decided, Decision, short_hash
 from hgld.words import count_text, nearest, single_blanks
 

@@ -17,10 +17,10 @@ import pandas as pd
 
 from hgld.artifacts import Vectors, columns_of
 from hgld.artifacts.cells import guard_columns
+from hgld.artifacts.columns import records, single_blanks_all, table_of
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.columns import records, single_blanks_all, table_of
 from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of
 from hgld.review.cluster_list import list_clusters
 from hgld.review.evidence import evidence_of, has_changed

@@ -26,10 +26,10 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.preprocessing import normalize
 
 from hgld.artifacts import Vectors
-from hgld.hierarchy.ancestors import shared_ancestors
+from hgld.artifacts.columns import records
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.columns import records
 from hgld.hierarchy.decisions import Decision
+from hgld.hierarchy.scrape.ancestors import shared_ancestors
 from hgld.words import single_blanks
 
 __all__ = [

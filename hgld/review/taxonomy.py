@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from hgld.artifacts import DECISIONS, declared_table
+from hgld.artifacts.columns import records, table_of
 from hgld.config import KIND_SEPARATOR, LEVEL_NAMES
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import PLACING, Decided, Decision, kinds_of, row_id, short_hash
 from hgld.hierarchy.kinds import classes_above, kinds_to_choose, read_kind, tree_faults
 from hgld.review.spreadsheet import Sheet, SheetRow

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from hgld.artifacts.columns import records, table_of
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import Decided, Decision, in_force, replaced_rows, row_id
 from hgld.review.entries import Entry, entry_of
 from hgld.words import nearest, single_blanks

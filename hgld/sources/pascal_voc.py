@@ -13,7 +13,7 @@ import numpy as np
 
 from hgld.errors import InvalidData, ShapeError
 from hgld.ranking.detection import match_boxes, voc_average_precision
-from hgld.sources.native.listing import read_words, require_file
+from hgld.sources.listing import read_words, require_file
 
 __all__ = ["TrueBoxes", "measure_detections", "read_voc"]
 

@@ -37,10 +37,10 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix, pair_confusion_matrix
 
 from hgld.artifacts import Vectors, declared_table, read_csv
+from hgld.artifacts.columns import table_of
 from hgld.config import ClusterOptions, EmbedOptions, SourceOptions, StageContext, load_pipeline
 from hgld.evaluate.class_photos import embed_with_photos
 from hgld.hierarchy.cluster import propose_clusters
-from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.decisions import Decided
 from hgld.hierarchy.embed import embed_texts, embed_values
 from hgld.hierarchy.tree_formats import read_names, read_tree

@@ -24,8 +24,8 @@ from sklearn.cluster import KMeans
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors, columns_of
+from hgld.artifacts.columns import records, table_of
 from hgld.config import ReviewOptions
-from hgld.hierarchy.columns import records, table_of
 from hgld.review.page import render_page
 from hgld.review.suggestions import DROP, fit_model
 from tests.benchmarks.shards import draw_photo

@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import columns_of
+from hgld.artifacts.columns import table_of
 from hgld.config import CleanOptions, SourceOptions, StageContext
 from hgld.hierarchy.clean import clean_values
-from hgld.hierarchy.columns import table_of
 from hgld.tasks import watched_by
 
 Rows = list[list[Any]]

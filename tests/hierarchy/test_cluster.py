@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.artifacts import Vectors, columns_of
+from hgld.artifacts.columns import table_of
 from hgld.config import ClusterOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.cluster import propose_clusters
 from hgld.hierarchy.clustered_vectors import ancestor_groups
-from hgld.hierarchy.columns import table_of
 
 DEGREES = {"lake": 0, "pond": 10, "sea": -10, "church": 90, "chapel": 96, "pub": 200}
 NO_EDITS = table_of("cluster_edits", [])
@@ -139,7 +139,7 @@ import numpy as np
 from hgld.artifacts import ARTIFACTS, Vectors
 from hgld.config import ClusterOptions, SourceOptions, StageContext
 from hgld.hierarchy.cluster import propose_clusters
-from hgld.hierarchy.columns import table_of
+from hgld.artifacts.columns import table_of
 
 out = Path(sys.argv[1])
 cloud = np.random.default_rng(0).normal(size=(600, 48))

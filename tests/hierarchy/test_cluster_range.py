@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from hgld.artifacts import Vectors
+from hgld.artifacts.columns import table_of
 from hgld.config import ClusterOptions
 from hgld.errors import UsageError
 from hgld.hierarchy.cluster_choice import (
@@ -15,7 +16,6 @@ from hgld.hierarchy.cluster_choice import (
     measure_range,
     suggested,
 )
-from hgld.hierarchy.columns import table_of
 
 OPTIONS = ClusterOptions(clusters=2, restarts=3)
 DEGREES = [0, 4, 8, 90, 94, 98, 200, 204, 208]  # three clusters, plain to see

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import Vectors, write_csv
+from hgld.artifacts.columns import table_of
 from hgld.config import ClusterOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.cluster import propose_clusters
-from hgld.hierarchy.columns import table_of
 from hgld.review.apply import apply_sheets
 from hgld.review.cluster_list import list_clusters
 from hgld.review.sheets import list_values

@@ -11,8 +11,8 @@ from urllib.parse import parse_qs
 import pytest
 from PIL import Image
 
+from hgld.artifacts.columns import table_of
 from hgld.errors import Resumable
-from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.review.commons_photos import CommonsPhotos
 

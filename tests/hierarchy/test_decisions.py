@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from hgld.artifacts import ARTIFACTS, Table, columns_of
-from hgld.hierarchy.columns import table_of
+from hgld.artifacts.columns import table_of
 from hgld.hierarchy.decisions import Decided, row_id
 
 ROOT = Path(__file__).parents[2]

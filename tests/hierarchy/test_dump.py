@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from hgld.artifacts.columns import table_of
 from hgld.config import ScrapeOptions, SourceOptions, StageContext, ToyOptions
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.scrape import dump_pages
 from hgld.hierarchy.scrape.dump import read_dump, read_entities
 from hgld.hierarchy.scrape.dump_pages import read_rows, table_name, text_of

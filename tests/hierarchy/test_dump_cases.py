@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from hgld.artifacts.columns import records, table_of
 from hgld.config import ScrapeOptions, StageContext
-from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.scrape.dump import read_dump
 from hgld.tasks import watched_by
 from tests.hierarchy.made_dump import Document, write_dumps

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import columns_of
+from hgld.artifacts.columns import records, table_of
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.scrape.saved import read_given, read_names
 from hgld.tasks import watched_by
 

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import ARTIFACTS, Json, Table, columns_of, declared_table
+from hgld.artifacts.columns import table_of
 from hgld.config import HintOptions, ScrapeOptions, SourceOptions, StageContext, ToyOptions
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.hints import Root, hint_classes, hint_nothing, hints_above
 from hgld.hierarchy.scrape.stand_in import stand_in
 from hgld.hierarchy.scrape.subclasses import SuperClasses, read_superclasses, walk_up

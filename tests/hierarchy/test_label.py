@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import columns_of
+from hgld.artifacts.columns import records, table_of
 from hgld.config import LabelOptions, StageContext
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.label import build_labels
 
 URL = "http://commons.wikimedia.org/wiki/Category:"

@@ -13,7 +13,7 @@ import pytest
 
 from hgld.artifacts import ARTIFACTS, Table, Vectors
 from hgld.artifacts.cells import guard_columns
-from hgld.hierarchy.columns import table_of
+from hgld.artifacts.columns import table_of
 from hgld.review.apply import apply_sheets
 from hgld.review.sheets import list_values
 from hgld.review.spreadsheet import read_files

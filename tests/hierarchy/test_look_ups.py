@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from hgld.artifacts.columns import table_of
 from hgld.config import EmbedOptions, LinkOptions, ScrapeOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.link import link_classes
 from hgld.hierarchy.scrape.answers import LookUp, lookup_key, read_found
 from hgld.hierarchy.scrape.dumped_items import DumpedItems, DumpedLookUps

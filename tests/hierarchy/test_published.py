@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import columns_of
+from hgld.artifacts.columns import table_of
 from hgld.config import LabelOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.label import read_published
 from hgld.tasks import watched_by
 

@@ -7,9 +7,9 @@ import pytest
 
 from hgld.artifacts import ARTIFACTS, Table, columns_of, declared_table
 from hgld.artifacts.cells import unguard
+from hgld.artifacts.columns import records, table_of
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
-from hgld.hierarchy.columns import records, table_of
 from hgld.review.blind import blind_sheet
 from hgld.review.sheets import in_review_order, list_values, require_decisions, write_sheets
 from tests.hierarchy.test_decisions import in_a_row

@@ -17,11 +17,11 @@ import pytest
 from PIL import Image
 
 from hgld.artifacts import ARTIFACTS, Table, Vectors, columns_of
+from hgld.artifacts.columns import table_of
 from hgld.config import ReviewOptions
-from hgld.hierarchy.columns import table_of
 from hgld.review.page import render_page
 from hgld.review.page.nearest import find_next_clusters
-from hgld.review.page.photos import choose_images
+from hgld.review.photos import choose_images
 from tests.benchmarks.review_page import make_page, make_tables
 from tests.colours import colours, contrast
 

@@ -8,9 +8,9 @@ import pytest
 
 from hgld.artifacts import ARTIFACTS, Table, Vectors
 from hgld.artifacts.cells import unguard
+from hgld.artifacts.columns import records, table_of
 from hgld.config import ReviewOptions
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import row_id
 from hgld.review.apply import apply_sheets, require_few_changes
 from hgld.review.sheets import write_sheets

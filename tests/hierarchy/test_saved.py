@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import columns_of
+from hgld.artifacts.columns import table_of
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.scrape.infobox import SavedPage, read_page
 from hgld.hierarchy.scrape.saved import read_saved
 

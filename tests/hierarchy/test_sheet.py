@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from hgld.artifacts import Vectors
 from hgld.artifacts.cells import guard, unguard
+from hgld.artifacts.columns import records, table_of
 from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import row_id
 from hgld.review.apply import apply_sheets
 from hgld.review.evidence import evidence_of

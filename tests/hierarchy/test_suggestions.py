@@ -7,9 +7,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from hgld.artifacts import VectorFile, Vectors, columns_of
+from hgld.artifacts.columns import table_of
 from hgld.config import EmbedOptions, StageContext
 from hgld.hierarchy import embed
-from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.decisions import Decided, Decision
 from hgld.review import suggestions
 from hgld.review.suggestions import (

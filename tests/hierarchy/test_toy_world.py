@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import ARTIFACTS, Json, Table, Vectors
+from hgld.artifacts.columns import table_of
 from hgld.config import (
     CleanOptions,
     ClusterOptions,
@@ -20,7 +21,6 @@ from hgld.config import (
 )
 from hgld.hierarchy.clean import clean_values, value_keys
 from hgld.hierarchy.cluster import propose_clusters
-from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.label import build_labels
 from hgld.hierarchy.scrape.stand_in import stand_in
 from hgld.hierarchy.scrape.wikimedia import scrape

@@ -1,8 +1,8 @@
 import pandas as pd
 import pytest
 
+from hgld.artifacts.columns import records, table_of
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.decisions import row_id
 from hgld.review.undo import undo_decisions
 from tests.hierarchy.test_decisions import in_a_row

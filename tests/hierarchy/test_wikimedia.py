@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import columns_of
+from hgld.artifacts.columns import records
 from hgld.config import StageContext
 from hgld.errors import UsageError
-from hgld.hierarchy.columns import records
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.store import open_store
 from hgld.hierarchy.scrape.wikimedia import Scraper, scrape

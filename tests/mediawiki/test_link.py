@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 from hgld.artifacts import ARTIFACTS
+from hgld.artifacts.columns import table_of
 from hgld.cli.review_actions import link_photos
 from hgld.config import EmbedOptions, LinkOptions, load_pipeline
 from hgld.errors import InvalidData
-from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.link import Linker, Said, apply_links
 from hgld.hierarchy.scrape.answers import PARTS, LookUp, NamedItem
 from hgld.pipeline.lock import Workspace

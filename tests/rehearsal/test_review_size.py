@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import ARTIFACTS, Table, read_csv
+from hgld.artifacts.columns import table_of
 from hgld.cli import app, guarded
-from hgld.hierarchy.columns import table_of
 from tests.made_clip import save_clip
 
 VALUES = 5_700

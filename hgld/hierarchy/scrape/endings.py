@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
+from hgld.artifacts.columns import table_of
 from hgld.errors import HgldError
-from hgld.hierarchy.columns import table_of
 from hgld.hierarchy.scrape.answers import Statement, WikiClass
 from hgld.hierarchy.scrape.crawl import AT_ONCE, in_parts
 from hgld.hierarchy.scrape.route import Ending, follow

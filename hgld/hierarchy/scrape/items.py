@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
+from hgld.artifacts.columns import records, table_of
 from hgld.config import ScrapeOptions, StageContext
-from hgld.hierarchy.columns import records, table_of
 from hgld.hierarchy.scrape.answers import (
     LANGUAGES,
     PARTS,

@@ -17,9 +17,9 @@ from typing import Any
 import pandas as pd
 
 from hgld.artifacts import ColumnType, columns_of, read_csv, row_in_file
+from hgld.artifacts.columns import records, single_blanks_all, table_of
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.columns import records, single_blanks_all, table_of
 from hgld.hierarchy.scrape.endings import tell_reasons
 from hgld.hierarchy.scrape.infobox import SavedPage, read_page
 from hgld.hierarchy.scrape.route import MOST_HOPS

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from hgld.artifacts import named_in_errors
 from hgld.config import ScrapeOptions
-from hgld.hierarchy.ancestors import steps_up
+from hgld.hierarchy.scrape.ancestors import steps_up
 from hgld.hierarchy.scrape.answers import (
     LANGUAGES,
     LookUp,

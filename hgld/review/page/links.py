@@ -13,7 +13,6 @@ from typing import Any
 import pandas as pd
 
 from hgld.config import ReviewOptions
-from hgld.review.page.photos import choose_images, read_photos
 from hgld.review.page.render import (
     MEGABYTE,
     cells_in,
@@ -22,6 +21,7 @@ from hgld.review.page.render import (
     photo_facts,
     sheet_facts,
 )
+from hgld.review.photos import choose_images, read_photos
 
 __all__ = ["photos_of_classes", "render_links"]
 

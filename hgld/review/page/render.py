@@ -22,12 +22,12 @@ from markupsafe import Markup
 
 from hgld.artifacts import Vectors, declared_table
 from hgld.artifacts.cells import unguard
+from hgld.artifacts.columns import records
 from hgld.config import LEVEL_NAMES, ReviewOptions
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.columns import records
 from hgld.hierarchy.decisions import Decided
 from hgld.review.page.nearest import find_next_clusters
-from hgld.review.page.photos import ReviewPhoto, captions_of, choose_images, read_photos
+from hgld.review.photos import ReviewPhoto, captions_of, choose_images, read_photos
 from hgld.review.sheets import list_history
 from hgld.review.suggestions import ValueModel
 from hgld.tasks import say

@@ -17,6 +17,7 @@ from hgld.artifacts import SPACE_OF_SPLIT, columns_of, declared_table, size_of_f
 from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
 from hgld.errors import UsageError
 from hgld.sources.exclusion import leave_out
+from hgld.sources.listing import CLASS, Listing
 from hgld.sources.native import (
     cub,
     dyml,
@@ -29,7 +30,6 @@ from hgld.sources.native import (
     vehicle_id,
     vggface2,
 )
-from hgld.sources.native.listing import CLASS, Listing
 from hgld.sources.open_set import describe_splits, split_classes
 from hgld.sources.tables import drop_unlisted, join_repeats, with_credits
 from hgld.tasks import say

@@ -13,7 +13,7 @@ import pandas as pd
 from hgld.artifacts import read_csv, read_header
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
-from hgld.sources.native.listing import Listing, read_words
+from hgld.sources.listing import Listing, read_words
 
 __all__ = ["read"]
 

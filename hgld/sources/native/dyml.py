@@ -23,7 +23,7 @@ import pandas as pd
 from hgld.artifacts import hash_file
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
-from hgld.sources.native.listing import Listing, read_text
+from hgld.sources.listing import Listing, read_text
 
 __all__ = ["LEVELS", "read", "read_glued"]
 

@@ -21,7 +21,7 @@ import pandas as pd
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
 from hgld.shards.tar import list_stems
-from hgld.sources.native.listing import Listing, read_text
+from hgld.sources.listing import Listing, read_text
 from hgld.words import single_blanks
 
 __all__ = ["LEVELS", "read"]

@@ -16,7 +16,7 @@ import pandas as pd
 from hgld.config import SourceOptions
 from hgld.credit import UNKNOWN
 from hgld.errors import InvalidData
-from hgld.sources.native.listing import Listing, read_words, require_apart, require_file
+from hgld.sources.listing import Listing, read_words, require_apart, require_file
 
 __all__ = ["RANKS", "read"]
 

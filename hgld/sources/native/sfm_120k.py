@@ -15,7 +15,7 @@ import pandas as pd
 from hgld.artifacts import read_plain_pickle
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
-from hgld.sources.native.listing import Listing, require_file
+from hgld.sources.listing import Listing, require_file
 
 __all__ = ["LEVELS", "read"]
 

@@ -11,7 +11,7 @@ import pandas as pd
 from hgld.artifacts import ColumnType
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
-from hgld.sources.native.listing import Listing, read_words, require_apart
+from hgld.sources.listing import Listing, read_words, require_apart
 
 __all__ = ["LEVELS", "read"]
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
-from hgld.sources.native.listing import Listing, read_text
+from hgld.sources.listing import Listing, read_text
 
 __all__ = ["DOMAINS", "LEVELS", "read"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import columns_of, declared_table
+from hgld.artifacts.catalogue import columns_of, declared_table
 from hgld.words import single_blanks
 
 __all__ = ["records", "single_blanks_all", "table_of"]

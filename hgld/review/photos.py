@@ -20,10 +20,10 @@ import pandas as pd
 from PIL import Image
 
 from hgld.artifacts import SPACE_OF_SPLIT
+from hgld.artifacts.columns import records
 from hgld.credit import Credit
 from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.columns import records
 from hgld.images import Undecodable, decode_rgb
 from hgld.shards.files import FileReader
 from hgld.tasks import track
