@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,33 @@ def shown() -> set[str]:
         for alias in node.names
         for module in source_of(node.module, alias.name)
     }
+
+
+def folder(module: str) -> str:
+    """The folder that holds a module; a package's own code is in the package's."""
+    is_package = (PACKAGE.parent / module.replace(".", "/")).is_dir()
+    return module if is_package else module.rpartition(".")[0]
+
+
+def run_time(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that only type checkers read."""
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield child
+            yield from run_time(child)
+
+
+def test_folders_make_no_circle() -> None:
+    uses: dict[str, set[str]] = {}
+    for user, module in MODULE.items():
+        for node in run_time(module):
+            if isinstance(node, ast.ImportFrom) and node.module in MODULE:
+                names = (f"{node.module}.{alias.name}" for alias in node.names)
+                found = {folder(n if n in MODULE else node.module) for n in names}
+                # the layers hold for modules at the root, each by itself
+                uses.setdefault(folder(user), set()).update(found - {folder(user), "hgld"})
+    uses.pop("hgld")
+    TopologicalSorter(uses).prepare()  # raises CycleError, which names the folders
 
 
 def test_every_module_is_reached_by_a_command_or_shown_in_a_page_and_tested() -> None:

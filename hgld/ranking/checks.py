@@ -18,15 +18,12 @@ from hgld.errors import ShapeError
 __all__ = [
     "FLOATS",
     "NO_PARTNER",
-    "all_finite",
     "check_count",
     "check_finite",
     "check_not_negative",
     "check_positive",
-    "check_scores",
     "check_tensors",
     "check_weights",
-    "not_finite",
     "widen",
 ]
 
@@ -136,20 +133,3 @@ def widen(numbers: Tensor) -> Tensor:
         torch.float32
     """
     return numbers.float() if numbers.dtype in HALVES else numbers
-
-
-def all_finite(numbers: Tensor) -> bool:
-    """Whether no number is nan or inf; tests their sum first, which needs no temporary table."""
-    # A sum of finite numbers can overflow, so a bad sum is checked number by number.
-    return bool(torch.isfinite(numbers.sum())) or bool(torch.isfinite(numbers).all())
-
-
-def check_scores(scores: Tensor) -> None:
-    """Raise ShapeError if a score is nan or inf."""
-    if not all_finite(scores):
-        raise not_finite()
-
-
-def not_finite() -> ShapeError:
-    """The error for scores that are nan or inf."""
-    return ShapeError("scores hold nan or inf; expected finite embeddings")

@@ -19,9 +19,16 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
-from hgld.ranking.checks import FLOATS, check_scores, check_tensors
+from hgld.ranking.checks import FLOATS, check_tensors
 from hgld.ranking.external_sort import rank_in_parts
-from hgld.ranking.kernels.device import MOST_PART, agrees, has_triton, largest_part, whole_products
+from hgld.ranking.kernels.device import (
+    MOST_PART,
+    agrees,
+    check_scores,
+    has_triton,
+    largest_part,
+    whole_products,
+)
 from hgld.ranking.levels import ClassRanges
 from hgld.ranking.rankings import (
     CPCC,

@@ -16,14 +16,13 @@ from torch import Tensor
 from hgld.errors import ShapeError
 from hgld.ranking.checks import (
     FLOATS,
-    all_finite,
     check_count,
     check_not_negative,
     check_tensors,
     widen,
 )
 from hgld.ranking.kernels import loss_gpu
-from hgld.ranking.kernels.device import agrees, has_triton
+from hgld.ranking.kernels.device import agrees, all_finite, has_triton
 
 __all__ = [
     "ClassRanges",

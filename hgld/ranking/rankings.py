@@ -30,7 +30,6 @@ from hgld.ranking.structure import ClassSums, find_winners
 __all__ = [
     "CPCC",
     "FORMS",
-    "KINDS",
     "BlockValues",
     "MetricName",
     "Ranking",
@@ -73,11 +72,6 @@ FORMS: dict[str, tuple[str | None, Literal["no", "may", "must"], bool]] = {
     "mMP": (None, "must", True),
     "wAP": ("weights", "no", False),
 }
-KINDS = {  # numbers of the metrics in the kernels; those up to ASI: are of one level
-    "AP": 0, "mAP@R": 1, "mAP": 2, "R": 3, "TR": 4, "P": 5, "mMP": 6, "ASI:": 7, "NDCG": 8,
-    "ASI": 9, "H-AP": 10, "wAP": 10, "H-R": 11, "H-P": 12, "MS": 13, "AHD": 14, "hP": 15, "hR": 16,
-    "hF": 17, "HOPS": 18, "HC": 19, "HCA": 20,
-}  # fmt: skip
 CPCC = "CPCC"  # of the classes of the gallery: no query has a value
 VOTES = ("HC", "HCA")  # the only ones that need to know which wrong class an image has
 PATTERN = re.compile(
@@ -119,6 +113,8 @@ class MetricName:
     @property
     def kind(self) -> int:
         """Number of the metric in the kernels."""
+        from hgld.ranking.kernels.metrics_cpu import KINDS
+
         if self.metric == "ASI" and self.level is not None:
             return KINDS["ASI:"]
         return KINDS["mAP@R" if self.metric == "mAP" and not self.k else self.metric]

@@ -6,6 +6,7 @@ an upper bound of the step, so its losses bound the exact ones; ``SigmoidStep`` 
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -55,6 +56,11 @@ class UpperStep:
             check_not_negative(tie=self.tie)
 
     @property
+    def straight(self) -> tuple[float, float, float, float]:
+        """rho, delta, start and end: what a kernel adds to the sigmoid."""
+        return self.rho, self.delta, self.start, self.end
+
+    @property
     def end(self) -> float:
         """Value just beyond delta."""
         if self.offset is not None:
@@ -83,6 +89,7 @@ class SigmoidStep:
     """
 
     tau: float = 0.01
+    straight: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         check_positive(tau=self.tau)

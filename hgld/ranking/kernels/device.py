@@ -1,4 +1,4 @@
-"""Decide whether kernels may run on a device, and give them threads and memory.
+"""Decide whether kernels may run on a device; give them threads, memory and exact products.
 
 A kernel is checked before its first use on a device in a process: a small case is computed by the
 kernel and by plain torch (``agrees``). If the two differ, or the kernel cannot be compiled, plain
@@ -35,7 +35,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hgld.errors import HgldError, UsageError
+from hgld.errors import HgldError, ShapeError, UsageError
 from hgld.words import single_blanks
 
 __all__ = [
@@ -44,11 +44,14 @@ __all__ = [
     "MOST_PART",
     "KernelWarning",
     "agrees",
+    "all_finite",
+    "check_scores",
     "describe",
     "has_triton",
     "largest_difference",
     "largest_part",
     "new_array",
+    "not_finite",
     "over_rows",
     "using",
     "wanted",
@@ -294,3 +297,20 @@ def whole_products(device: torch.device) -> Iterator[None]:
             yield
         finally:
             rounding.leave()
+
+
+def all_finite(numbers: Tensor) -> bool:
+    """Whether no number is nan or inf; tests their sum first, which needs no temporary table."""
+    # A sum of finite numbers can overflow, so a bad sum is checked number by number.
+    return bool(torch.isfinite(numbers.sum())) or bool(torch.isfinite(numbers).all())
+
+
+def check_scores(scores: Tensor) -> None:
+    """Raise ShapeError if a score is nan or inf."""
+    if not all_finite(scores):
+        raise not_finite()
+
+
+def not_finite() -> ShapeError:
+    """The error for scores that are nan or inf."""
+    return ShapeError("scores hold nan or inf; expected finite embeddings")

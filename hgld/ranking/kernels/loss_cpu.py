@@ -6,7 +6,7 @@ and no pair is stored. Rows are independent, so they are split among threads.
 """
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -40,8 +40,9 @@ from hgld.ranking.kernels.step_sums import (
     prepare_sums,
     pull_all,
 )
-from hgld.ranking.steps import UpperStep
-from hgld.ranking.surrogates import Goal
+
+if TYPE_CHECKING:
+    from hgld.ranking.surrogates import Goal
 
 __all__ = ["count_rows", "grid_span", "loss_rows", "rule_of", "run_rows", "solve_rows"]
 
@@ -101,7 +102,9 @@ class Case(NamedTuple):
     single: bool
 
 
-def solve_rows(scores: Tensor, levels: Tensor, table: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
+def solve_rows(
+    scores: Tensor, levels: Tensor, table: Tensor, goal: "Goal"
+) -> tuple[Tensor, Tensor]:
     """Losses (Q,) and gradients (Q, G) of CPU scores, with relevance by level."""
     s = scores.detach().contiguous()
     compact = levels.to(torch.int8).contiguous()
@@ -120,17 +123,15 @@ def solve_rows(scores: Tensor, levels: Tensor, table: Tensor, goal: Goal) -> tup
     return torch.from_numpy(losses).to(s.dtype), gradient
 
 
-def rule_of(goal: Goal, size: int) -> Rule:
+def rule_of(goal: "Goal", size: int) -> Rule:
     """Convert the goal to numbers, for rows of this many scores."""
     step = goal.step
-    straight = 0.0, 0.0, 0.0, 1.0  # a sigmoid has no slope, edge or jump
-    if isinstance(step, UpperStep):
-        straight = step.rho, step.delta, step.start, step.end
-    rho, delta, jump, end = map(float, straight)
+    # a sigmoid has no slope, edge or jump
+    rho, delta, jump, end = map(float, step.straight or (0.0, 0.0, 0.0, 1.0))
     return Rule(
         kind=goal.number,
         smooth=goal.smooth,
-        soft=not isinstance(step, UpperStep),
+        soft=step.straight is None,
         tau=float(step.tau),
         rho=rho,
         delta=delta,

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from hgld.ranking.kernels.device import has_triton
-from hgld.ranking.steps import UpperStep
 
 if TYPE_CHECKING:
     from hgld.ranking.surrogates import Goal
@@ -172,9 +171,9 @@ def _targets(cells: int, sources: int, scores: Tensor) -> int:
 def _numbers(goal: "Goal", dtype: torch.dtype) -> dict[str, float]:
     """Parameters of H-minus for the kernels; RHO -1 means the plain sigmoid."""
     step = goal.step
-    if isinstance(step, UpperStep):
-        line = step.end - step.rho * step.delta
-        numbers = step.tau, step.rho, _not_above(step.delta, dtype), step.start, line
+    if step.straight:
+        rho, delta, start, end = step.straight
+        numbers = step.tau, rho, _not_above(delta, dtype), start, end - rho * delta
     else:
         numbers = step.tau, -1.0, 0.0, 0.0, 0.0
     return dict(zip(STEP, map(float, numbers), strict=True))

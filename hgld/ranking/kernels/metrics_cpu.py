@@ -8,10 +8,14 @@ and y reach. One pass over nested lists therefore gives all metrics of all level
 import numpy as np
 
 from hgld.compiled import Array, fast, kernel
-from hgld.ranking.rankings import KINDS
 
-__all__ = ["h_rank_plus_rows", "measure_rows", "metric_row", "vote_rows"]
+__all__ = ["KINDS", "h_rank_plus_rows", "measure_rows", "metric_row", "vote_rows"]
 
+KINDS = {  # number of each metric; those up to ASI: are of one level
+    "AP": 0, "mAP@R": 1, "mAP": 2, "R": 3, "TR": 4, "P": 5, "mMP": 6, "ASI:": 7, "NDCG": 8,
+    "ASI": 9, "H-AP": 10, "wAP": 10, "H-R": 11, "H-P": 12, "MS": 13, "AHD": 14, "hP": 15, "hR": 16,
+    "hF": 17, "HOPS": 18, "HC": 19, "HCA": 20,
+}  # fmt: skip
 AP, AP_AT_R, AP_AT_K, RECALL, TRUE_RECALL, PRECISION, MODIFIED_PRECISION, ASI_AT_LEVEL = (
     KINDS[name] for name in ("AP", "mAP@R", "mAP", "R", "TR", "P", "mMP", "ASI:")
 )

@@ -14,8 +14,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from hgld.compiled import Array, fast, kernel, part
-from hgld.ranking.checks import not_finite
-from hgld.ranking.kernels.device import COLUMN_BITS, LEAST_ROWS, over_rows, whole_products
+from hgld.ranking.kernels.device import (
+    COLUMN_BITS,
+    LEAST_ROWS,
+    not_finite,
+    over_rows,
+    whole_products,
+)
 from hgld.ranking.kernels.sort import BELOW, BITS, sort_keys
 
 if TYPE_CHECKING:

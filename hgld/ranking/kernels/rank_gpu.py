@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hgld.ranking.checks import check_scores, not_finite
-from hgld.ranking.kernels.device import COLUMN_BITS, whole_products
+from hgld.ranking.kernels.device import COLUMN_BITS, check_scores, not_finite, whole_products
 from hgld.ranking.kernels.loss_gpu import on
 
 if TYPE_CHECKING:
