@@ -16,6 +16,7 @@ __all__ = [
     "plural_text",
     "progress_text",
     "shared_text",
+    "shortened",
     "single_blanks",
     "size_text",
 ]
@@ -48,6 +49,16 @@ def plural_text(noun: str) -> str:
         ('landmarks', 'classes')
     """
     return noun + ("es" if noun.endswith("s") else "s")
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return the text, with "…" for its end if it has more than ``longest`` characters.
+
+    Example:
+        >>> shortened("church", 6), shortened("church", 5)
+        ('church', 'chur…')
+    """
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def duration_text(seconds: float) -> str:

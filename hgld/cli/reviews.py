@@ -14,7 +14,7 @@ from hgld.cli.arguments import AsJson, Now, PipelineFile, Settings, Work, out_op
 from hgld.cli.output import print_json, print_rows, progress, write_table
 from hgld.cli.runners import name_to_sign, open_runner
 from hgld.errors import UsageError
-from hgld.words import count_text
+from hgld.words import count_text, shortened
 
 if TYPE_CHECKING:
     from hgld.pipeline.run import Runner
@@ -199,7 +199,7 @@ def _show_alpha(
     disputed = [row for row in by_value if row["agreement"] < 1]
     typer.echo("\nmost disputed" if disputed else "\nnothing is disputed")
     for row in disputed[:SHOWN]:
-        typer.echo(_cut(f"{row['agreement']:>6.0%}  {row['label']}: {row['answers']}"))
+        typer.echo(shortened(f"{row['agreement']:>6.0%}  {row['label']}: {row['answers']}", WIDTH))
 
 
 def _read_annotators(
@@ -437,7 +437,8 @@ def _describe(found: Mapping[str, Any]) -> Iterator[str]:
         yield line + (f"\n  {row['note']}" if row["note"] else "")
     yield "\nmost confused" if found["confused"] else "\nnothing is confused"
     for row in found["confused"][:SHOWN]:
-        yield _cut(f"{row['values']:>5}  {' or '.join(row['pair'])}: {', '.join(row['examples'])}")
+        pair, examples = " or ".join(row["pair"]), ", ".join(row["examples"])
+        yield shortened(f"{row['values']:>5}  {pair}: {examples}", WIDTH)
     yield f"\n{'supercategory':<34}{'a':>7}{'b':>7}{'both':>7}{'both of either':>17}"
     for row in found["supercategories"]:
         counts = "".join(f"{row[name]:>7}" for name in ("a", "b", "both"))
@@ -450,11 +451,6 @@ def _number(value: float | None) -> str:
 
 def _interval(row: Mapping[str, Any]) -> str:
     return NOTHING if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
-
-
-def _cut(text: str) -> str:
-    """Return the text cut to one line of a terminal."""
-    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
 
 
 def _names(files: "Sequence[Path]") -> list[str]:

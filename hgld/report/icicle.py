@@ -16,6 +16,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
 
 from hgld.figures import WIDE, WIDTH, Drawing, Theme, open_figure
 from hgld.report.class_table import class_columns
+from hgld.words import shortened
 
 __all__ = ["confusion_by_class", "draw_icicle"]
 
@@ -85,7 +86,7 @@ def draw_icicle(table: pd.DataFrame, levels: Sequence[str], theme: Theme) -> Dra
                 axes.bar(column, share, 1.0, bottom=top, **style)
                 if share * (HEIGHT - 0.7) >= LINE:
                     percent = f" {100 * confused:.0f}%"
-                    name = _cut(row["class"], int(column_inches / LETTER) - len(percent) - 1)
+                    name = shortened(row["class"], int(column_inches / LETTER) - len(percent) - 1)
                     ink = _readable(ramp(confused / most), theme)
                     words: dict[str, Any] = {"va": "center", "fontsize": 7.5, "color": ink}
                     axes.text(column - 0.47, top + share / 2, name + percent, **words)
@@ -100,10 +101,6 @@ def draw_icicle(table: pd.DataFrame, levels: Sequence[str], theme: Theme) -> Dra
         bar.set_label("first image of another class (% of queries)", color=theme.muted)
         bar.outline.set_visible(False)
         return Drawing(figure, theme)
-
-
-def _cut(name: str, longest: int) -> str:
-    return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
 def _readable(fill: Any, theme: Theme) -> str:

@@ -28,7 +28,7 @@ def list_clusters(sheet: pd.DataFrame, cluster_summary: pd.DataFrame) -> pd.Data
     impact = np.maximum(here["images"], here["landmarks"])
     groups = here.assign(impact=impact, waits=here["status"].isin(["open", "unsure", "conflict"]))
     rows = [
-        (_waiting(rows), i, _row(rows, i, names, str(near.get(i, ""))))
+        (int(rows["impact"][rows["waits"]].sum()), i, _row(rows, i, names, str(near.get(i, ""))))
         for i, rows in groups.groupby("cluster")
     ]
     ordered = sorted(rows, key=lambda row: (-row[0], row[1]))
@@ -45,10 +45,6 @@ def members_hash(keys: Iterable[str]) -> str:
         True
     """
     return short_hash("\n".join(sorted(keys)))
-
-
-def _waiting(rows: pd.DataFrame) -> int:
-    return int(rows.loc[rows["waits"], "impact"].sum())
 
 
 def _row(

@@ -129,7 +129,8 @@ def read_saved(
         if page.reason:
             misses.append({**key, "reason": page.reason, "detail": page.detail})
         for order, value in enumerate(page.values):
-            values.append({**key, **_statement(page, order, value)})
+            known = {"item_id": page.item_id, "order": order, "instance_of": value}
+            values.append({**key, **UNKNOWN, **known})
     tell_reasons(
         len(landmarks),
         context.source.class_noun,
@@ -189,8 +190,3 @@ def _find(url: str, pages: Mapping[str, SavedPage]) -> SavedPage:
         way.append(page.redirect)
         if again or len(way) > MOST_HOPS + 1:
             return SavedPage(reason="redirect_loop", detail=" > ".join(way))
-
-
-def _statement(page: SavedPage, order: int, value: str) -> dict[str, object]:
-    """Facts of a statement that a saved page does not have, as unknown."""
-    return {**UNKNOWN, "item_id": page.item_id, "order": order, "instance_of": value}

@@ -80,7 +80,8 @@ def _solve(
 ) -> tuple[Tensor, Tensor]:
     s, compact = scores.detach().contiguous(), levels.to(torch.int8).contiguous()
     losses, gradient = s.new_empty(len(s)), torch.empty_like(s)
-    given = s, compact, rel, *_positives(s, compact, rel, goal, num_levels), _cuts(goal, s.device)
+    cuts = _cuts(goal.ks or (1,), s.device)
+    given = s, compact, rel, *_positives(s, compact, rel, goal, num_levels), cuts
     sizes = s.shape[1], rel.stride(0), len(goal.ks)
     numbers = {
         **_kind(goal, num_levels),
@@ -194,10 +195,6 @@ def _discounts(size: int, device: torch.device) -> Tensor:
     return torch.cat([places.new_zeros(1), places.log2().reciprocal().cumsum(0)])
 
 
-def _cuts(goal: "Goal", device: torch.device) -> Tensor:
-    return _numbers_on(goal.ks or (1,), device)
-
-
 @lru_cache(maxsize=8)
-def _numbers_on(numbers: tuple[int, ...], device: torch.device) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.float32, device=device)
+def _cuts(ks: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(ks, dtype=torch.float32, device=device)
