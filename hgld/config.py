@@ -135,8 +135,12 @@ def _resolve(path: Any, info: ValidationInfo) -> Any:
     return Path(os.path.normpath((folder or Path.cwd()) / expanded))
 
 
+def _is_run_name(name: object) -> bool:
+    return isinstance(name, str) and bool(re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name))
+
+
 def _refuse_odd_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name):
+    if not _is_run_name(name):
         raise ValueError("a run's name is a folder's; use letters, digits, '_', '-' and inner '.'")
     return name
 
@@ -188,6 +192,11 @@ def without_folders(source: str) -> str:
     """
     found = re.fullmatch(r"((?:timm:|open_clip:)?(?:local-dir:|[^/:]+/))(/.*)", source)
     return f"{found[1]}{Path(found[2]).name}" if found else source
+
+
+def _resolve_start(name: Any, info: ValidationInfo) -> Any:
+    """Return the name of a run unchanged, and any other text as an absolute path."""
+    return str(_resolve(name, info)) if name and not _is_run_name(name) else name
 
 
 def _resolve_shards(folder: Any, info: ValidationInfo) -> Any:
@@ -252,6 +261,7 @@ WebAddress = Annotated[str, AfterValidator(_require_web_address)]
 ModelName = Annotated[str, BeforeValidator(_resolve_model)]
 TextEncoderName = Annotated[str, BeforeValidator(_resolve_encoder)]
 BackboneName = Annotated[str, BeforeValidator(_resolve_backbone)]
+StartModel = Annotated[str, BeforeValidator(_resolve_start)]
 ShardUrl = Annotated[str, AfterValidator(_require_shard_url)]
 ShardFolder = Annotated[str | None, BeforeValidator(_resolve_shards)]
 RunName = Annotated[str, AfterValidator(_refuse_odd_name)]
@@ -852,6 +862,9 @@ class RunOptions(Options):
 
     loss: LossName = "HAPPIER"
     """Class of hgld.ranking.losses, or a baseline."""
+    init_from: StartModel = ""
+    """Fine-tune: start from the final weights of this run, which trains first, or of a model's
+    folder (a path such as ./NAME); proxies are drawn as always. Empty: from train.pretrained."""
     steps: int = Field(500, ge=0)
     """Optimiser steps; 0: measure the pretrained backbone, untrained."""
     lr: float = Field(1e-4, gt=0)
@@ -890,6 +903,12 @@ class RunOptions(Options):
     memory_loss: Literal["joint", "mean"] = "joint"
     """"joint": one loss over batch and memory. "mean": the mean of that and of the loss over the
     batch alone (authors' code)."""
+
+    @property
+    def init_folder(self) -> Path | None:
+        """The model's folder that ``init_from`` names; None: it names a run, or nothing."""
+        folder = Path(self.init_from)
+        return folder if folder.is_absolute() else None
 
     def scaled(self, times: float) -> Self:
         """Return these options with all counts of steps multiplied; a run keeps one step or more.
@@ -972,6 +991,41 @@ class AugmentationOptions(Options):
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
+def _order_runs(runs: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return the names of runs and of those that they start from, which come first.
+
+    Raises:
+        ValueError: a run starts from an unknown run, or from itself, also by way of others.
+
+    Example:
+        >>> _order_runs({"a": {"init_from": "b"}, "b": {}, "c": {}}, ["c", "a"])
+        ['c', 'b', 'a']
+    """
+    ordered: dict[str, None] = {}
+    for name in names:
+        chain = [name]
+        while _is_run_name(start := _start_of(runs[chain[-1]])):
+            where = f"runs.{chain[-1]}.init_from"
+            if start not in runs:
+                raise ValueError(
+                    f"{where}: unknown run {start!r}{nearest(start, runs)} (there are "
+                    f"{', '.join(runs)}; a folder is a path such as ./{start})"
+                )
+            if start in chain:
+                circle = " -> ".join([*chain[chain.index(start) :], start])
+                raise ValueError(
+                    f'{where}: {circle} leads back; name a run that trains before, or ""'
+                )
+            chain.append(start)
+        ordered |= dict.fromkeys(reversed(chain))
+    return list(ordered)
+
+
+def _start_of(run: Any) -> Any:
+    """Value of init_from in the options of a run, also before they are validated."""
+    return run.get("init_from") if isinstance(run, dict) else getattr(run, "init_from", None)
+
+
 def _times_as_many_batches(info: ValidationInfo) -> float:
     """Batches that show as many images as one of ``steps_at_batch``; 1 if that is not given."""
     found = info.data  # an option with a fault is missing
@@ -1052,7 +1106,8 @@ class TrainOptions(Options):
     """Runs by name, each with the options in which it differs from train.defaults; default: one
     run, model."""
     only: tuple[RunName, ...] = ()
-    """Train and evaluate these runs only; empty: all. Models of other runs stay where they are."""
+    """Train and evaluate these runs only, and those that they start from (init_from); empty: all.
+    Models of other runs stay where they are."""
 
     @field_validator("batches")
     @classmethod
@@ -1074,20 +1129,21 @@ class TrainOptions(Options):
     @model_validator(mode="before")
     @classmethod
     def _chosen(cls, values: Any) -> Any:
-        """Leave out the runs that ``only`` does not name."""
+        """Leave out the runs that ``only`` does not name; put a run behind that it starts from."""
         if not isinstance(values, dict):
             return values
         runs, only = values.get("runs", {"model": {}}), values.get("only")
-        if not isinstance(runs, dict) or not only or not isinstance(only, list | tuple):
+        if not isinstance(runs, dict):
             return values
         known = list(runs)  # a list, as a table or list among the names has no hash
-        for name in only:
+        names = only if only and isinstance(only, list | tuple) else known
+        for name in names:
             if name not in known:
                 raise ValueError(
                     f"only: unknown run {name!r}{nearest(str(name), known)} (there are "
                     f"{', '.join(known)})"
                 )
-        return {**values, "runs": {name: runs[name] for name in only}}
+        return {**values, "runs": {name: runs[name] for name in _order_runs(runs, names)}}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -1098,14 +1154,23 @@ class TrainOptions(Options):
             )
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds names a seed twice")
+        for name, run in self.runs.items():
+            if run.init_from and not all(r.steps for r in (run, self.runs.get(run.init_from, run))):
+                raise ValueError(
+                    f"runs.{name}.init_from: {name if not run.steps else run.init_from} has 0 "
+                    "steps, so it is the pretrained backbone, which has no head; set its steps, or "
+                    f'init_from = "" for {name}'
+                )
         names = [name for models in self.models().values() for name in models]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"two models would be called {twice[0]}; rename the run of that name")
         return self
 
     def brought_paths(self) -> dict[str, Path]:
-        """The file of the pretrained weights, if the backbone names one."""
-        return _files_of_models({"backbone": f"timm:{self.backbone}"} if self.pretrained else {})
+        """The file of the pretrained weights, if the backbone names one, and folders of models."""
+        files = _files_of_models({"backbone": f"timm:{self.backbone}"} if self.pretrained else {})
+        starts = {f"runs.{name}.init_from": run.init_folder for name, run in self.runs.items()}
+        return files | {name: folder for name, folder in starts.items() if folder is not None}
 
     def models(self) -> dict[str, dict[str, int]]:
         """Return the models of each run and their seeds.

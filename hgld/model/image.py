@@ -33,11 +33,20 @@ __all__ = [
     "Pooling",
     "build_image_model",
     "load_model",
+    "load_weights",
     "normalise",
     "save_model",
 ]
 
 LEAST = 1e-6  # 0 to a power has no gradient
+COMPARED = {  # facts that decide what weights mean: the option of each
+    "architecture": "train.backbone",
+    "dim": "train.dim",
+    "pooling": "train.pooling",
+    "head_norm": "train.head_norm",
+    "mean": "train.backbone",
+    "std": "train.backbone",
+}
 
 
 class Pooling(nn.Module):
@@ -203,12 +212,7 @@ def load_model(
     Raises:
         InvalidData: a file is missing or damaged, or the weights are of another architecture.
     """
-    config = _config_of(check_model(folder), folder / CONFIG)
-    path = folder / WEIGHTS
-    try:
-        state = safetensors.torch.load_file(path)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise InvalidData(f"{path}: not readable as weights ({error}); train it again") from None
+    config, state = _read_model(folder)
     try:
         pooled = config.pooling == "default"
         backbone = create_backbone(
@@ -217,8 +221,36 @@ def load_model(
         model = ImageModel(config, backbone)
     except (MissingWeights, UsageError) as error:
         raise InvalidData(f"{folder / CONFIG}: {error}") from None
-    _load_state(model, state, path)
+    if wrong := _differences(model, state):
+        raise InvalidData(
+            f"{folder / WEIGHTS}: holds another architecture than config.json says "
+            f"({config.architecture}): {wrong}"
+        )
+    model.load_state_dict(state)
     return model.eval().to(device)
+
+
+def load_weights(model: ImageModel, folder: Path) -> None:
+    """Replace all weights of a model by those of a saved one of the same architecture.
+
+    Raises:
+        InvalidData: a file is missing or damaged.
+        UsageError: the saved model has another architecture, or takes photos of another form.
+    """
+    config, state = _read_model(folder)
+    own, found = _comparable(model.config), _comparable(config)
+    for name, option in COMPARED.items():
+        if own[name] != found[name]:
+            raise UsageError(
+                f"{folder}: its {name} is {found[name]}, but {own[name]} here; set {option} to "
+                "that of the saved model, or name another one"
+            )
+    if wrong := _differences(model, state):  # a ViT has position embeddings of one image size
+        raise UsageError(
+            f"{folder}: is of images of {config.image_size} px, but train.image_size is "
+            f"{model.config.image_size}: {wrong}; set it to that, or name another model"
+        )
+    model.load_state_dict(state)
 
 
 def _describe(
@@ -263,15 +295,28 @@ def _config_of(facts: Mapping[str, Any], path: Path) -> ImageConfig:
         ) from None
 
 
-def _load_state(model: ImageModel, state: Mapping[str, Tensor], path: Path) -> None:
+def _read_model(folder: Path) -> tuple[ImageConfig, dict[str, Tensor]]:
+    config, path = _config_of(check_model(folder), folder / CONFIG), folder / WEIGHTS
+    try:
+        return config, safetensors.torch.load_file(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InvalidData(f"{path}: not readable as weights ({error}); train it again") from None
+
+
+def _comparable(config: ImageConfig) -> dict[str, Any]:
+    """The facts by which two models differ; pretrained weights (after a dot) are none of them."""
+    return asdict(config) | {"architecture": config.architecture.partition(".")[0]}
+
+
+def _differences(model: ImageModel, state: Mapping[str, Tensor]) -> str:
+    """Describe how a state differs in form from the model's; empty: it fits."""
     own = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     found = {name: tuple(value.shape) for name, value in state.items()}
     wrong = sorted(name for name in own.keys() | found.keys() if own.get(name) != found.get(name))
-    if wrong:
-        name = wrong[0]
-        raise InvalidData(
-            f"{path}: holds another architecture than config.json says "
-            f"({model.config.architecture}): {len(wrong)} of {len(own)} tensors differ; {name}: "
-            f"expected {own.get(name, 'none')}, found {found.get(name, 'none')}"
-        )
-    model.load_state_dict(dict(state))
+    if not wrong:
+        return ""
+    name = wrong[0]
+    return (
+        f"{len(wrong)} of {len(own)} tensors differ; {name}: expected {own.get(name, 'none')}, "
+        f"found {found.get(name, 'none')}"
+    )

@@ -29,6 +29,7 @@ __all__ = [
     "WEIGHTS",
     "ImageConfig",
     "check_model",
+    "hash_weights",
     "models_by_run",
     "run_names",
     "write_config",
@@ -114,6 +115,12 @@ def run_names(models: Path) -> list[str]:
         MissingInput: there is no ``runs.json``.
     """
     return [str(name) for own in models_by_run(models).values() for name in own]
+
+
+def hash_weights(folder: Path | None) -> str:
+    """SHA-256 of the weights in a model's folder; empty: there are none."""
+    path = None if folder is None else folder / WEIGHTS
+    return hash_file(path) if path is not None and path.is_file() else ""
 
 
 def write_config(folder: Path, facts: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ import torch
 from hgld.artifacts import hash_file
 from hgld.config import Options, RunOptions, TrainOptions, without_folders
 from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
-from hgld.model.model_folder import ImageConfig
+from hgld.model.model_folder import ImageConfig, hash_weights
 from hgld.model.transforms import training_transform
 from hgld.shards.batches import BatchOptions, Samples, measure_coverage
 from hgld.shards.damaged import DamagedImages
@@ -81,15 +81,23 @@ class TrainingData:
         return cls(folder, rows, list(manifest["levels"]), labels, class_labels)
 
     def fingerprint(self, options: TrainOptions, run: RunOptions) -> str:
-        """Hash of everything that decides a run's model: shards, options, trainer revision."""
+        """Hash of all that decides a run's model: shards, options, start, trainer revision."""
         options = options.model_copy(update={"backbone": without_folders(options.backbone)})
         facts = {
             "shards": hash_file(self.folder / "manifest.json"),
             "options": _decisive(options, FIRST_OPTIONS, {"defaults", "runs", "seeds"}),
-            "run": _decisive(run, FIRST_RUN_OPTIONS),
+            "run": _decisive(run, FIRST_RUN_OPTIONS) | self._start(options, run),
             "revision": REVISION,
         }
         return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def _start(self, options: TrainOptions, run: RunOptions) -> dict[str, str]:
+        """Identity of the model that a run starts from, whatever its name or folder."""
+        if not run.init_from:
+            return {}
+        if run.init_folder is not None:
+            return {"init_from": hash_weights(run.init_folder)}
+        return {"init_from": self.fingerprint(options, options.runs[run.init_from])}
 
     def recipe(self, options: TrainOptions, run: RunOptions) -> str:
         """Hash of everything that decides a run's model, except the seed."""

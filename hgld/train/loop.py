@@ -18,6 +18,7 @@ from hgld.artifacts import Json, hash_file
 from hgld.config import RunOptions, StageContext, TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model import ImageModel, build_image_model, save_model
+from hgld.model.image import load_weights
 from hgld.model.model_folder import RUNS
 from hgld.shards.batches import step_seed
 from hgld.shards.damaged import DamagedImages
@@ -35,6 +36,7 @@ from hgld.train.runs import (
     RunFolder,
     deterministic,
 )
+from hgld.train.start import require_starts
 from hgld.train.whitening import whiten_head
 
 __all__ = ["train_models"]
@@ -44,7 +46,8 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
     """Train each run of the options, with each seed, into a folder of its name.
 
     A run that is already finished for the same shards and options is left unchanged; one that was
-    stopped or damaged resumes from its last checkpoint. Other folders in ``out`` are not touched.
+    stopped or damaged resumes from its last checkpoint. Other folders in ``out`` are not touched. A
+    run that starts from another one trains after it, and again whenever that gets other weights.
     Processes that torchrun started share each batch; rank 0 writes the files.
 
     Args:
@@ -60,14 +63,15 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
         InvalidData: not a single batch can be made of the split, or more images are damaged than
             undecodable_budget allows each run, over all its processes and resumes.
         Resumable: SIGTERM, SIGINT or SIGHUP; the same call resumes.
-        UsageError: the split has no images, or options do not fit together or to the labels.
+        UsageError: the split has no images, or options do not fit together, to the labels or to a
+            model that a run starts from.
     """
     ranks = current()
     data = TrainingData.read(shards, options)
     given = options.brought_paths().get("backbone")
     weights = hash_file(given) if given else ""
     models = {
-        model: _Model.of(data, options, run, seed, out / model, weights)
+        model: _Model.of(data, options, run, seed, out, model, weights)
         for run, models in options.models().items()
         for model, seed in models.items()
     }
@@ -95,13 +99,17 @@ class _Model:
         options: TrainOptions,
         run: str,
         seed: int,
-        path: Path,
+        out: Path,
+        name: str,
         weights: str,
     ) -> "_Model":
-        own = options.model_copy(update={"seed": seed})
-        fingerprint = data.fingerprint(own, options.runs[run])
-        folder = RunFolder(path, fingerprint, data.count_whole, weights)
-        return cls(own, options.runs[run], folder)
+        found, own = options.runs[run], options.model_copy(update={"seed": seed})
+        start = found.init_folder
+        if found.init_from and start is None:  # a run: its model of the same seed
+            models = options.models()[found.init_from].items()
+            start = out / next(model for model, other in models if other == seed)
+        fingerprint = data.fingerprint(own, found)
+        return cls(own, found, RunFolder(out / name, fingerprint, data.count_whole, weights, start))
 
 
 def _open_runs(
@@ -110,11 +118,16 @@ def _open_runs(
     """Names of the models to train, once all of them are known to be trainable."""
     current().device(options.device)
     RunFolder.report_others(out, models, "train.only" if options.only else "train.runs")
-    names = [name for name, model in models.items() if not model.folder.is_finished()]
+    folders = {name: model.folder for name, model in models.items()}
+    names: list[str] = []
+    for name, folder in folders.items():  # a run comes behind the one that it starts from
+        if folder.start in [folders[other].path for other in names] or not folder.is_finished():
+            names.append(name)
     training = [models[name].run for name in names if models[name].run.steps]
     # Every loss is built once before the first run, so that a wrong option costs no training.
     for run in training:
         build_loss(run, data.class_labels, options.dim, options.seed)
+    require_starts(options, {name: folder.path for name, folder in folders.items()})
     if training:
         data.require_readable(options, current())  # a wrong URL costs no finished model
         say(data.describe_coverage(options))
@@ -150,7 +163,11 @@ def _train(
     """Train the model in place; add the images that had to be replaced to ``damaged``."""
     device = next(model.parameters()).device
     criterion = build_loss(run, data.class_labels, model.dim, options.seed).to(device)
-    if options.head_init == "pca_whitening" and not folder.has_checkpoint:
+    if folder.start is not None and not folder.has_checkpoint:
+        load_weights(model, folder.start)
+        if ranks.leads:
+            say(f"{folder.path.name}: starts from {folder.start.name}")
+    elif options.head_init == "pca_whitening" and not folder.has_checkpoint:
         whiten_head(model, data, options, damaged)
     model.train()
     learner = Learner(model, criterion, len(data.levels), options, run, ranks)
@@ -166,7 +183,7 @@ def _train(
         stop_requests() as ask,
         closing(loader.load(steps)) as batches,
     ):
-        for step in track(steps, f"Training {folder.path.name}", run.steps, start):
+        for step in track(steps, folder.describe(), run.steps, start):
             began = perf_counter()
             batch = _next_batch(batches, damaged, ranks)
             rows = torch.from_numpy(batch.planned.rows)  # (B,) of all ranks
@@ -252,8 +269,10 @@ def _facts(
         "split": options.split,
         "classes": len(data.class_labels),
         "levels": data.levels,
-        "run": run.model_dump(mode="json"),
+        # A folder by its name: the same model is made of it wherever it is.
+        "run": run.model_dump(mode="json") | {"init_from": Path(run.init_from).name},
         "made_from": folder.fingerprint,
+        **({"init_sha256": folder.start_sha256} if folder.start else {}),
         **({"recipe": data.recipe(options, run)} if run.steps else {}),
         **({"undecodable": {"images": len(keys), "keys": keys}} if keys else {}),
     }

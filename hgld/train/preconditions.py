@@ -16,6 +16,7 @@ from hgld.shards.classes import label_images, number_classes
 from hgld.sources.open_set import describe_splits
 from hgld.train.data import batch_options, number_levels
 from hgld.train.objective import build_loss
+from hgld.train.start import require_starts
 
 __all__ = ["check_split", "check_training"]
 
@@ -41,8 +42,10 @@ def check_training(
     """Refuse options that do not fit the labelled images.
 
     Raises:
-        InvalidData: not a single batch can be made of the split.
-        UsageError: the split has no labelled images, or a loss does not fit the levels.
+        InvalidData: not a single batch can be made of the split, or a run starts from a folder
+            without a model.
+        UsageError: the split has no labelled images, a loss does not fit the levels, or a run
+            starts from a model of another architecture.
     """
     training = [run for run in options.runs.values() if run.steps]
     if not training:
@@ -59,6 +62,7 @@ def check_training(
     labels, class_labels = number_levels(rows[levels].to_numpy(np.int64))
     for run in training:
         build_loss(run, class_labels, options.dim, options.seed)
+    require_starts(options)
     # The order "shards" needs runs, which do not exist before the export.
     batches = replace(batch_options(options), order="random")
     try:

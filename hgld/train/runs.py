@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TextIO
@@ -27,7 +28,15 @@ import torch
 
 from hgld.artifacts import atomic_path
 from hgld.errors import HgldError, InvalidData
-from hgld.model.model_folder import CONFIG, LOSSES, RUNS, WEIGHTS, check_model, run_names
+from hgld.model.model_folder import (
+    CONFIG,
+    LOSSES,
+    RUNS,
+    WEIGHTS,
+    check_model,
+    hash_weights,
+    run_names,
+)
 from hgld.model.weights import one_line
 from hgld.tasks import say
 
@@ -108,12 +117,14 @@ class RunFolder:
         count_whole: counts how many of some images, by key or row number, are intact. A model that
             was trained without images that are intact now has to be trained again.
         weights: SHA-256 of the file of pretrained weights; empty: they have a name.
+        start: folder of the model that the run starts from; None: of pretrained or random weights.
     """
 
     path: Path
     fingerprint: str
     count_whole: Callable[[Collection[str | int]], int] = len
     weights: str = ""
+    start: Path | None = None
 
     @staticmethod
     def report_others(out: Path, names: Iterable[str], option: str = "train.runs") -> None:
@@ -125,18 +136,30 @@ class RunFolder:
                 "delete what you do not need"
             )
 
+    def describe(self) -> str:
+        """Label of its progress: the run, and the model that it starts from."""
+        return f"Training {self.path.name}" + (f" from {self.start.name}" if self.start else "")
+
     @property
     def has_checkpoint(self) -> bool:
         """Whether there is a checkpoint to resume from."""
         return (self.path / CHECKPOINT).is_file()
 
+    @cached_property
+    def start_sha256(self) -> str:
+        """Of the weights that the run starts from, for when it begins; empty: it has no start."""
+        return hash_weights(self.start)
+
     def is_finished(self) -> bool:
-        """Whether the model is complete, and made from the same images and options."""
+        """Whether the model is complete, and made from the same images, options and start."""
         try:
             config = _verify_run(self.path)
         except InvalidData:
             return False
         if self.weights and config.get("pretrained_sha256") != self.weights:
+            return False
+        # Not start_sha256: the start may get other weights before this run begins.
+        if config.get("init_sha256", "") != hash_weights(self.start):
             return False
         replaced = config.get(UNDECODABLE, {}).get("keys", [])
         return config.get("made_from") == self.fingerprint and not self.count_whole(replaced)
@@ -167,6 +190,8 @@ class RunFolder:
             return f"its checkpoint at step {done} is of other options or shards"
         if found.get("weights", self.weights) != self.weights:
             return f"its checkpoint at step {done} is of other pretrained weights"
+        if self.start is not None and found.get("start") != self.start_sha256:
+            return f"its checkpoint at step {done} started from other weights of {self.start.name}"
         healed = self.count_whole(found[UNDECODABLE]["rows"])
         if not healed:
             return ""
@@ -281,6 +306,7 @@ class Checkpoints:
         state = {name: part.state_dict() for name, part in self.parts.items()}
         buffer = io.BytesIO()
         made_from = {"made_from": self.folder.fingerprint, "weights": self.folder.weights}
+        made_from |= {"start": self.folder.start_sha256} if self.folder.start else {}
         torch.save({"step": done, **made_from, LOSSES: self._losses(done), **state}, buffer)
         with atomic_path(self._path) as temporary:
             temporary.write_bytes(buffer.getvalue())

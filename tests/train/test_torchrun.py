@@ -19,8 +19,9 @@ from safetensors.torch import load_file
 from hgld.cli import app, guarded
 from hgld.config import SamplingOptions, load_pipeline
 from hgld.shards.batches import BatchPlan
+from hgld.train import train_models
 from hgld.train.data import TrainingData, batch_options
-from tests.made_shards import harm, small_options
+from tests.made_shards import harm, make_context, small_options
 from tests.object_store import free_port
 from tests.train.stopped_training import train as train_and_stop
 
@@ -219,6 +220,28 @@ def test_two_processes_that_stop_in_an_epoch_are_resumed_by_four(
     ends = [load_file(folder / "model.safetensors") for folder in folders]
     for name, value in ends[0].items():
         torch.testing.assert_close(ends[1][name], value, rtol=1e-3, atol=1e-4)
+
+
+def test_two_processes_start_from_the_same_model_as_one(pipeline: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(pipeline.parent, tmp_path / "own"))
+    started = "run={loss='SupCon',steps=3,init_from='base'}"
+    runs = f"train.runs={{{started},base={{loss='NormSoftmax',steps=2,head_lr=0.1}}}}"
+    together = torchrun(folder, runs)
+    text = together.communicate(timeout=600)[1]
+    assert together.returncode == 0, text
+    assert text.count("run: starts from base") == 1
+    train_models(
+        folder / "work" / "shards",
+        options=load_pipeline(folder / "pipeline.toml", [runs]).train,
+        context=make_context(tmp_path),
+        out=tmp_path / "work" / "models",
+    )
+    assert losses(folder) == pytest.approx(losses(tmp_path), rel=1e-4)
+    configs = [
+        json.loads((folder / "work" / "models" / name / "config.json").read_text())
+        for name in ("base", "run")
+    ]
+    assert configs[1]["init_sha256"] == configs[0]["sha256"]
 
 
 def harm_first_batch(folder: Path) -> list[str]:
