@@ -28,6 +28,7 @@ from hgld.model import build_image_model
 from hgld.model.backbones import find_backbone
 from hgld.pipeline.stages import Stage, active_stages, load_function
 from hgld.shards import read_index
+from hgld.train import train_models
 from hgld.train.data import TrainingData
 from hgld.train.learner import Learner
 from hgld.train.objective import build_loss, takes_references
@@ -308,6 +309,30 @@ def test_an_ablation_differs_from_its_full_run_in_one_option() -> None:
             different = {n for n in own | others if own.get(n) != others.get(n)}
             names.append(different - {"loss_options"})
     assert names == [{"memory"}] * 3 + [{"margin"}] * 3
+
+
+def test_the_losses_of_faces_start_from_the_model_of_the_first_row(
+    load: Load, tmp_path: Path
+) -> None:
+    """Table 4 of Smooth-AP: the first row of each network trains what the others start from."""
+    rows = {t["name"]: t["rows"] for t in TABLES if t["paper"] == "Brown et al. 2020"}["Table 4"]
+    first, *others = [[name.split(":") for name in row["runs"]] for row in rows]
+    for (file, start), *runs in zip(first, *others, strict=True):
+        assert {name for name, _ in runs} == {file}
+        found = resolved(file).train.runs
+        assert [found[run].init_from for _, run in runs] == [start] * 3
+        assert {name for name, run in found.items() if run.init_from} == {run for _, run in runs}
+        small = ["train.backbone=test_resnet", "train.dim=8", "train.image_size=32"]
+        small += ["train.defaults.steps=1", f"train.only=['{runs[-1][1]}']"]
+        pipeline, data = load(file, [*CNN[: len(SMALL)], *small, *CNN[-2:]])
+        context = StageContext("2026-01-01", tmp_path, pipeline.source, tmp_path)
+        train_models(data.folder, options=pipeline.train, context=context, out=tmp_path / file)
+        facts = [
+            json.loads((tmp_path / file / run / "config.json").read_text("utf-8"))
+            for run in (start, runs[-1][1])
+        ]
+        assert facts[1]["init_sha256"] == facts[0]["sha256"]
+        assert facts[0]["loss"] in ("NormSoftmax", "ArcFace") and facts[1]["loss"] == "SmoothAP"
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table["name"])
