@@ -364,6 +364,12 @@ class SourceOptions(Options):
     uses train_test_split.txt, with all species on both sides."""
     vehicle_id_test: Literal["small", "medium", "large"] = "small"
     """For VehicleID: the test set of 800, 1,600 or 2,400 vehicles."""
+    vggface2_boxes: Literal["auto", "required", "none"] = "auto"
+    """For VGGFace2: export cuts each photo to its box in bb_landmark/loose_bb_train.csv and
+    loose_bb_test.csv. "auto": if these files are there; "none": the photos stay whole."""
+    vggface2_margin: float = Field(0.3, ge=0, le=10)
+    """For VGGFace2: share by which a box grows, half on each side; 0.3 as published, 1 is about the
+    photo as it is."""
     inaturalist: INaturalistOptions = INaturalistOptions()
     toy: ToyOptions = ToyOptions()
 
@@ -795,8 +801,8 @@ class ExportOptions(Options):
     """Shrink larger images to this short side in pixels; smaller ones are never enlarged. Default:
     no image is resized."""
     jpeg_quality: int = Field(90, ge=1, le=100)
-    """JPEG quality of images that are encoded again: resized, turned upright (EXIF) or not JPEG.
-    Other JPEGs are copied byte for byte."""
+    """JPEG quality of images that are encoded again: resized, cut out of a photo, turned upright
+    (EXIF) or not JPEG. Other JPEGs are copied byte for byte."""
     decode_all: bool = True
     """Decode every image to check it; false: trust the JPEGs that are copied."""
     licenses: tuple[str, ...] = ("*",)

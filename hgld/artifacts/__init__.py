@@ -23,6 +23,7 @@ from hgld.artifacts.atomic import (
 )
 from hgld.artifacts.catalogue import (
     ARTIFACTS,
+    BOX,
     CHANGES,
     DECISIONS,
     ID_SPACES,
@@ -65,6 +66,7 @@ from hgld.artifacts.tree import Tree, list_tree, size_of_file
 
 __all__ = [
     "ARTIFACTS",
+    "BOX",
     "CHANGES",
     "DECISIONS",
     "ID_SPACES",

@@ -8,6 +8,7 @@ from hgld.artifacts.table_checks import ColumnType
 
 __all__ = [
     "ARTIFACTS",
+    "BOX",
     "CHANGES",
     "DECISIONS",
     "ID_SPACES",
@@ -19,6 +20,7 @@ __all__ = [
     "declared_table",
 ]
 
+BOX = ("box_left", "box_top", "box_right", "box_bottom")  # pixels of the upright photo
 BENCHMARKS = ("coarse", "middle", "fine")  # of DyML: each has its own queries and gallery
 SPLITS = (
     "train",
@@ -89,6 +91,7 @@ ARTIFACTS: dict[str, Artifact] = {
         },
         ("split", "image_id"),
         {"split": SPLITS},
+        may_have=dict.fromkeys(BOX, "float"),  # the part of the photo that is the image
     ),
     "queries": Table(
         "queries.csv", {"image_id": "text", "usage": "text", "relevant": "text"}, ("image_id",)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -130,6 +130,7 @@ class Table:
         editable: people may edit the file; an edit counts after `hgld accept`. A change of any
             other output is damage: its stage makes it again.
         also: prefix of further columns of text; empty: there are none.
+        may_have: further columns of numbers in a Parquet table, all of them or none.
     """
 
     file: str
@@ -143,6 +144,11 @@ class Table:
     may_lack: tuple[str, ...] = ()
     editable: bool = False
     also: str = ""
+    may_have: Mapping[str, ColumnType] = field(default_factory=dict)
+
+    def _declared(self, found: Iterable[object]) -> Mapping[str, ColumnType]:
+        """Columns of a table that has these."""
+        return {**self.columns, **(self.may_have if {*self.may_have} & {*found} else {})}
 
     def empty(self) -> pd.DataFrame:
         """Return the table without rows."""
@@ -163,10 +169,11 @@ class Table:
         """Check a Parquet file in parts; its rows are read later, in parts, too."""
         require_file(path)
         table = LargeTable(path)
-        require_columns(table.columns(), self.columns, path)
-        numbers = [name for name, kind in self.columns.items() if kind != "text"]
+        columns = self._declared(table.columns())
+        require_columns(table.columns(), columns, path)
+        numbers = [name for name, kind in columns.items() if kind != "text"]
         for batch in table.batches(numbers):
-            require_numbers(batch.to_pandas(), {n: self.columns[n] for n in numbers}, path)
+            require_numbers(batch.to_pandas(), {n: columns[n] for n in numbers}, path)
         self._check_large(table, path)
         return table
 
@@ -214,12 +221,13 @@ class Table:
             InvalidData: a column is missing, a cell of a numeric column is not a number, a value is
                 not allowed, or a key occurs twice.
         """
-        require_columns(table.columns, self.columns, path)
-        require_numbers(table, self.columns, path, row_of)
+        columns = self._declared(table.columns)
+        require_columns(table.columns, columns, path)
+        require_numbers(table, columns, path, row_of)
         more = [name for name in map(str, table) if self.also and name.startswith(self.also)]
-        names = [name for name in map(str, table) if name in self.columns or name in more]
-        types = pandas_types({**self.columns, **dict.fromkeys(more, "text")})
-        table = table[names if more else list(self.columns)].astype(types)
+        names = [name for name in map(str, table) if name in columns or name in more]
+        types = pandas_types({**columns, **dict.fromkeys(more, "text")})
+        table = table[names if more else list(columns)].astype(types)
         for column, allowed in self.values.items():
             require_values(table, column, allowed, path, row_of)
         if self.key:

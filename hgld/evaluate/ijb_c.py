@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import read_csv
+from hgld.artifacts import BOX, read_csv
 from hgld.errors import InvalidData
 from hgld.evaluate.given import Given, unit_rows
 from hgld.evaluate.measured_files import measure_files
-from hgld.shards.read import BOX
+from hgld.images import extended_boxes
 
 __all__ = ["FARS", "FPIRS", "FaceProtocol", "FaceScores", "score_faces", "true_accepts"]
 
@@ -151,7 +151,7 @@ def true_accepts(genuine: np.ndarray, impostor: np.ndarray, rate: float) -> floa
 def _read_faces(path: Path) -> pd.DataFrame:
     table = read_csv(path, {**dict.fromkeys(KEYS, "int"), "FILENAME": "text",
                             **dict.fromkeys(SIDES, "float")})  # fmt: skip
-    left, top, width, height = (table[name] for name in SIDES)
+    width, height = table["FACE_WIDTH"], table["FACE_HEIGHT"]
     wrong = ~((width > 0) & (height > 0))
     if wrong.any():
         row = int(wrong.to_numpy().argmax())
@@ -159,9 +159,6 @@ def _read_faces(path: Path) -> pd.DataFrame:
             f"{path} row {row + 1}: a face of {width[row]:g} x {height[row]:g} pixels; expected "
             "FACE_WIDTH and FACE_HEIGHT above 0; get the lists again"
         )
-    grown = EXTENDED / 2
-    box = (left - grown * width, top - grown * height,
-           left + (1 + grown) * width, top + (1 + grown) * height)  # fmt: skip
     sighting = table["SIGHTING_ID"]
     return pd.DataFrame(
         {
@@ -171,7 +168,7 @@ def _read_faces(path: Path) -> pd.DataFrame:
             "sighting": sighting,
             "image_id": sighting.astype("str") + "_" + table["FILENAME"],
             "path": table["FILENAME"],
-            **dict(zip(BOX, box, strict=True)),
+            **extended_boxes(table[list(SIDES)], EXTENDED),
         }
     )
 

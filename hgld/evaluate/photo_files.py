@@ -47,7 +47,7 @@ def embed_photos(
     Args:
         model: that embeds.
         folder: of the photos.
-        photos: name -> image_id and path below the folder; with ``hgld.shards.read.BOX``, the part
+        photos: name -> image_id and path below the folder; with ``hgld.artifacts.BOX``, the part
             of the photo to embed.
         out: folder of the files, and of what a stopped run has embedded.
         options: device, precision and processes.

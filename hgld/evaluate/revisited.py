@@ -25,11 +25,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import declared_table, read_plain_pickle
+from hgld.artifacts import BOX, declared_table, read_plain_pickle
 from hgld.config import default_work
 from hgld.errors import InvalidData, MissingInput
 from hgld.evaluate.given import Given, require_same_dim, unit_rows
-from hgld.shards.read import BOX
 from hgld.words import count_text
 
 __all__ = [

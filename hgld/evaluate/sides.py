@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from hgld.artifacts import BOX
 from hgld.errors import UsageError
 from hgld.shards.index import labels_of, read_index, read_manifest
-from hgld.shards.read import BOX
 from hgld.shards.schema import IMAGE_CRC32
 
 __all__ = ["PHOTOS_PER_PART", "Part", "Shards", "Side", "side_of_files"]

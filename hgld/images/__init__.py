@@ -10,6 +10,7 @@ Every part of hgld that opens an image uses this package, so the same rules appl
   is undecodable. No memory is allocated for its pixels.
 """
 
+from hgld.images.boxes import OutsidePhoto, cut_out, extended_boxes
 from hgld.images.decode import (
     IMAGE_ENDINGS,
     MOST_PIXELS,
@@ -31,10 +32,13 @@ __all__ = [
     "MOST_PIXELS",
     "WHOLE_SIDE",
     "Note",
+    "OutsidePhoto",
     "Undecodable",
+    "cut_out",
     "decode_rgb",
     "decoding",
     "describe_changes",
+    "extended_boxes",
     "is_sound_jpeg",
     "is_turned",
     "is_whole_jpeg",

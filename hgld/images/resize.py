@@ -45,14 +45,17 @@ def resize(image: Image.Image, short_side: int) -> Image.Image:
     return image.resize((width, height), Image.Resampling.BICUBIC)
 
 
-def describe_changes(turned: bool, short_side: int | None, quality: int) -> str:
+def describe_changes(turned: bool, short_side: int | None, quality: int, cut: bool = False) -> str:
     """Describe the changes made to a photo, for its record.
 
     Example:
         >>> describe_changes(True, 256, 90)
         'turned upright, resized to short side 256, JPEG quality 90'
+        >>> describe_changes(False, None, 90, cut=True)
+        'cut out of the photo, JPEG quality 90'
     """
     changes = ["turned upright"] if turned else []
+    changes += ["cut out of the photo"] if cut else []
     changes += [] if short_side is None else [f"resized to short side {short_side}"]
     return ", ".join([*changes, f"JPEG quality {quality}"])
 

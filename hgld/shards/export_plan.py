@@ -21,7 +21,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from hgld.artifacts import LargeTable, columns_of
+from hgld.artifacts import BOX, LargeTable, columns_of
 from hgld.errors import InvalidData
 from hgld.shards.classes import Classes
 from hgld.shards.shard_plan import (
@@ -257,7 +257,8 @@ def _cut(
     """Write the rows between two edges of their places in pieces, and return their ranges."""
     pieces: list[list[tuple[int, int]]] = [[] for _ in edges[1:]]
     start, schema = 0, pa.schema([])
-    for batch in images.batches(columns_of("images"), PART):
+    boxes = [name for name in BOX if name in images.columns()]
+    for batch in images.batches([*columns_of("images"), *boxes], PART):
         own = place[start : start + len(batch)]
         start += len(batch)
         order = np.argsort(own)[np.count_nonzero(own < 0) :]

@@ -23,6 +23,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from hgld.artifacts import BOX
 from hgld.errors import DamagedImage
 from hgld.images import WHOLE_SIDE, Undecodable, decode_rgb
 from hgld.shards.cache import CACHE_GB, RangeCache
@@ -31,10 +32,9 @@ from hgld.shards.index import labels_of, require_columns, whole_numbers
 from hgld.shards.schema import IMAGE_CRC32
 from hgld.storage import join_location
 
-__all__ = ["BOX", "ShardImages", "Transform", "decode_image", "read_image"]
+__all__ = ["ShardImages", "Transform", "decode_image", "read_image"]
 
 Transform = Callable[[Image.Image], Tensor]
-BOX = ("box_left", "box_top", "box_right", "box_bottom")  # pixels of the upright photo
 
 READ_TOGETHER = 1 << 20  # bytes of one read; small enough for the processor's cache
 GAP = 16 << 10  # bytes between two samples that are cheaper to read than to skip

@@ -1,10 +1,11 @@
 """Encode one sample as the three members of its shard: JPEG, JSON metadata and class number.
 
-A JPEG is copied byte for byte unless it is larger than requested or its EXIF orientation rotates
-it; such a JPEG is encoded again, upright, so that readers that ignore EXIF see it upright, too. An
-image that cannot be decoded is never written, since a training run of days must not stop on it. A
-baseline JPEG is checked by its structure; any other image is decoded once. The JSON always has the
-same keys and never a null, since readers infer their schema from the first samples.
+A JPEG is copied byte for byte unless it is larger than requested, its EXIF orientation rotates it
+or a box cuts a part of it out; such a JPEG is encoded again, upright, so that readers that ignore
+EXIF see it upright, too. An image that cannot be decoded is never written, since a training run of
+days must not stop on it. A baseline JPEG is checked by its structure; any other image is decoded
+once. The JSON always has the same keys and never a null, since readers infer their schema from the
+first samples.
 """
 
 import io
@@ -15,7 +16,9 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
+from hgld.artifacts import BOX
 from hgld.images import (
+    cut_out,
     decoding,
     describe_changes,
     is_sound_jpeg,
@@ -30,9 +33,10 @@ from hgld.images import (
     upright_rgb,
 )
 
-__all__ = ["Encoded", "Encoding", "describe", "encode_image", "level_keys", "sample_key"]
+__all__ = ["Encoded", "Encoding", "box_of", "describe", "encode_image", "level_keys", "sample_key"]
 
 LONGEST_KEY = 90  # a name in a tar header has 100 bytes; the suffix needs some of them
+Box = tuple[float, ...]
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 FIXED_KEYS = (
     "key",
@@ -85,6 +89,11 @@ class Encoded:
     changes: str
 
 
+def box_of(row: Mapping[Any, Any]) -> Box | None:
+    """Box of a planned sample; None: it is the whole photo."""
+    return tuple(row[name] for name in BOX) if BOX[0] in row else None
+
+
 def sample_key(split: str, image_id: str) -> str:
     """The key of a sample: unique, without dots or slashes, at most 90 bytes.
 
@@ -102,14 +111,20 @@ def sample_key(split: str, image_id: str) -> str:
     return f"{key[: LONGEST_KEY - 17]}~{sha256(key.encode()).hexdigest()[:16]}"
 
 
-def encode_image(data: bytes, encoding: Encoding) -> Encoded:
-    """Check that an image can be decoded, and return it as a JPEG.
+def encode_image(data: bytes, encoding: Encoding, box: Box | None = None) -> Encoded:
+    """Check that an image can be decoded, and return it, or its part in a box, as a JPEG.
+
+    Args:
+        data: the image's file.
+        encoding: options.
+        box: left, top, right, bottom in pixels of the upright photo; None: the whole photo.
 
     Raises:
+        OutsidePhoto: nothing of the photo is in the box.
         Undecodable: the bytes cannot be decoded.
     """
     note = read_note(data)
-    made = _encode(data, encoding)
+    made = _encode(data, encoding, box)
     if note is None:
         return made
     # the photo was resized before the export: its original size and the changes are restored
@@ -117,11 +132,11 @@ def encode_image(data: bytes, encoding: Encoding) -> Encoded:
     return replace(made, orig_width=note.width, orig_height=note.height, changes=changes)
 
 
-def _encode(data: bytes, encoding: Encoding) -> Encoded:
+def _encode(data: bytes, encoding: Encoding, box: Box | None) -> Encoded:
     size = jpeg_size(data)
     if size is not None:
         require_size(size, len(data), "JPEG")
-        if _keeps_size(size, encoding):
+        if box is None and _keeps_size(size, encoding):
             headers = read_headers(data)
             # Quick tests whether the JPEG is upright and decodable; if they fail, Pillow decides.
             if headers.upright and (
@@ -129,26 +144,27 @@ def _encode(data: bytes, encoding: Encoding) -> Encoded:
             ):
                 return Encoded(data, *size, *size, "none")
     with decoding():
-        return _encode_by_pillow(data, encoding)
+        return _encode_by_pillow(data, encoding, box)
 
 
 def _keeps_size(size: tuple[int, int], encoding: Encoding) -> bool:
     return encoding.short_side is None or min(size) <= encoding.short_side
 
 
-def _encode_by_pillow(data: bytes, encoding: Encoding) -> Encoded:
+def _encode_by_pillow(data: bytes, encoding: Encoding, box: Box | None) -> Encoded:
     with open_image(data) as image:
-        turned, keeps_size = is_turned(image), _keeps_size(image.size, encoding)
-        if image.format == "JPEG" and keeps_size and not turned:
+        turned, whole = is_turned(image), box is None and _keeps_size(image.size, encoding)
+        if image.format == "JPEG" and whole and not turned:
             if encoding.decode_all:
                 image.load()
             return Encoded(data, *image.size, *image.size, "none")
         upright = upright_rgb(image)
-    short_side = None if keeps_size else encoding.short_side
-    made = upright if short_side is None else resize(upright, short_side)
+    part = upright if box is None else cut_out(upright, box)
+    short_side = None if _keeps_size(part.size, encoding) else encoding.short_side
+    made = part if short_side is None else resize(part, short_side)
     buffer = io.BytesIO()
     made.save(buffer, "JPEG", quality=encoding.jpeg_quality)
-    changes = describe_changes(turned, short_side, encoding.jpeg_quality)
+    changes = describe_changes(turned, short_side, encoding.jpeg_quality, box is not None)
     return Encoded(buffer.getvalue(), *made.size, *upright.size, changes)
 
 

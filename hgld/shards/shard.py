@@ -24,7 +24,7 @@ from pyarrow import feather
 
 from hgld.artifacts import atomic_path, hash_file, read_sealed, write_sealed
 from hgld.errors import InvalidData, Resumable
-from hgld.images import Undecodable
+from hgld.images import OutsidePhoto, Undecodable
 from hgld.ray_tasks import FileRange
 from hgld.shards.export_plan import PlannedShard
 from hgld.shards.files import FileReader, tar_folder
@@ -32,6 +32,7 @@ from hgld.shards.index import read_manifest
 from hgld.shards.sample import (
     Encoded,
     Encoding,
+    box_of,
     describe,
     encode_image,
     sample_key,
@@ -224,10 +225,11 @@ def _fill(
         data = reader.read(row["path"], row["offset"], row["size_bytes"])
         digest.update(data)
         try:
-            image = encode_image(data, task.encoding)
+            image = encode_image(data, task.encoding, box_of(row))
         except Undecodable as error:
+            reason = "box outside photo" if isinstance(error, OutsidePhoto) else "undecodable"
             place = {"split": row["split"], "image_id": row["image_id"]}
-            dropped.append({**place, "reason": "undecodable", "detail": str(error)})
+            dropped.append({**place, "reason": reason, "detail": str(error)})
         else:
             rows.append(_add_sample(shard, task, row, image))
     reader.close()

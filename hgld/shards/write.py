@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from hgld.artifacts import Json, LargeTable, declared_table, engine, sql_text, write_query
+from hgld.artifacts import BOX, Json, LargeTable, declared_table, engine, sql_text, write_query
 from hgld.config import ExportOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.file_lock import hold
@@ -29,7 +29,7 @@ from hgld.shards.classes import number_classes
 from hgld.shards.export_plan import LabelledImages, label_in_parts, write_plan
 from hgld.shards.files import LOCATION, FileReader
 from hgld.shards.index import is_export
-from hgld.shards.sample import Encoding, encode_image
+from hgld.shards.sample import Encoding, box_of, encode_image
 from hgld.shards.shard import ShardTask, is_intact, read_markers, stamp_files, write_or_keep
 from hgld.shards.shard_plan import SplitPlan, count_reasons, plan_split
 from hgld.shards.shard_url import WRITER, ShardUrl
@@ -56,8 +56,8 @@ def export_shards(
 
     Args:
         source: folder that the images' paths are relative to.
-        images: one row per image, with the file, offset and size of its bytes; a large table is
-            sorted by split and image_id.
+        images: one row per image, with the file, offset and size of its bytes; with the columns
+            ``BOX``, the image is that part of it. A large table is sorted by split and image_id.
         hierarchy: one row per landmark, with its label path.
         removals: images to leave out on request of their authors or others (image_id, why).
         options: sizes, seed, encoding.
@@ -206,15 +206,16 @@ def _plan_split(
 
 def _scale(labelled: LabelledImages, source: Path, options: ExportOptions) -> float:
     """Expected size of encoded images relative to the files', from a sample of them."""
-    if options.short_side is None:
+    boxes = [name for name in BOX if name in labelled.images.columns()]
+    if options.short_side is None and not boxes:
         return 1.0
     reader, before, after = FileReader(source), 0, 0
     rows = np.flatnonzero(labelled.landmarks >= 0)
     rows = rows[:: max(1, len(rows) // 64)]
-    for row in labelled.take(rows, ["path", "offset", "size_bytes"]).to_dict("records"):
+    for row in labelled.take(rows, ["path", "offset", "size_bytes", *boxes]).to_dict("records"):
         data = reader.read(row["path"], row["offset"], row["size_bytes"])
         try:
-            made = encode_image(data, _encoding(options))
+            made = encode_image(data, _encoding(options), box_of(row))
         except Undecodable:
             continue
         before, after = before + len(data), after + len(made.data)

@@ -27,7 +27,8 @@ class Listing:
     Attributes:
         images: one row for each line: path (relative to the source folder), split, landmark_id,
             file and line; author, license, title and url if the data set has them, copy_of if
-            the image is also a query; image_id, offset and size_bytes if the path is of a tar.
+            the image is also a query; image_id, offset and size_bytes if the path is of a tar;
+            ``BOX`` if an image is a part of its photo.
         classes: one row for each finest class: space, landmark_id, name, its class on each level.
         levels: names of the level columns, coarse to fine.
     """

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hgld.artifacts import BOX
 from hgld.cli import app, guarded
 from hgld.errors import InvalidData
 from hgld.evaluate.given import Given
 from hgld.evaluate.ijb_c import FaceProtocol, score_faces, true_accepts
-from hgld.shards.read import BOX
 from tests.evaluate.test_photo_files import NETS
 from tests.sources.native_sets import write_ijb_c
 

@@ -161,13 +161,17 @@ def write_ijb_c(folder: Path) -> Path:
     return folder
 
 
-def write_vggface2(folder: Path, photos: int = 4) -> Path:
-    """Identities 2 to 5 train, 1 and 9 are searched for."""
+def write_vggface2(folder: Path, photos: int = 4, boxes: bool = False) -> Path:
+    """Identities 2 to 5 train, 1 and 9 are searched for; the box of the first photo is larger."""
     for side, identities in (("train", (2, 3, 4, 5)), ("test", (1, 9))):
         lines = [f"n{i:06d}/{shot:04d}_01.jpg" for i in identities for shot in range(photos)]
         for number, line in enumerate(lines):
             draw(folder / side / line, 1000 * (side == "test") + number)
         write(folder / f"{side}_list.txt", lines)
+        if boxes:
+            sides = ["-2,3,44,34", *["10,8,20,16"] * (len(lines) - 1)]
+            rows = [f'"{line[:-4]}",{box}' for line, box in zip(lines, sides, strict=True)]
+            write(folder / "bb_landmark" / f"loose_bb_{side}.csv", ["NAME_ID,X,Y,W,H", *rows])
     return folder
 
 

@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import pickle
@@ -7,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import ARTIFACTS, BOX, Table
 from hgld.config import (
     CollectOptions,
+    ExportOptions,
     INaturalistOptions,
     LabelOptions,
     SourceOptions,
@@ -20,6 +23,8 @@ from hgld.config import (
 from hgld.errors import InvalidData, UsageError
 from hgld.pipeline.lock import Workspace
 from hgld.pipeline.run import Runner
+from hgld.shards.index import read_index
+from hgld.shards.write import export_shards
 from hgld.sources.native import collect, read_hierarchy
 from hgld.sources.native.dyml import read_glued
 from hgld.tasks import watched_by
@@ -629,6 +634,107 @@ def test_an_identity_on_both_sides_or_without_a_name_is_told(
     (write_vggface2(tmp_path) / "test_list.txt").write_text(line + "\n")
     with pytest.raises(InvalidData, match=says):
         collected(of("vggface2", tmp_path))
+
+
+def tables_of(folder: Path, **options: object) -> tuple[pd.DataFrame, ...]:
+    """Tables of VGGFace2, with the columns of boxes where they have them."""
+    context = of("vggface2", folder, **options)
+    return collect(folder, options=CollectOptions(), context=context)
+
+
+def test_a_face_is_its_box_grown_by_the_published_margin(tmp_path: Path) -> None:
+    images = tables_of(write_vggface2(tmp_path, boxes=True))[1]
+    declared = ARTIFACTS["images"]
+    assert isinstance(declared, Table)
+    declared.write(images, tmp_path / "images.parquet")
+    kept = declared.read(tmp_path / "images.parquet").set_index("image_id")
+    assert list(kept) == [*list(declared.columns)[1:], *BOX]
+    face, first = (kept.loc[f"train/n000002/{name}_01.jpg", list(BOX)] for name in ("0001", "0000"))
+    assert face.tolist() == pytest.approx([7.0, 5.6, 33.0, 26.4])
+    assert first.tolist() == pytest.approx([-8.6, -2.1, 48.6, 42.1])
+    tight = tables_of(tmp_path, vggface2_margin=0)[1].set_index("image_id")
+    assert tight.loc["test/n000009/0003_01.jpg", list(BOX)].tolist() == [10, 8, 30, 24]
+    whole = tables_of(tmp_path, vggface2_boxes="none")[1]
+    assert list(whole) == list(declared.columns)
+
+
+def test_faces_are_cut_out_at_export_and_a_box_beside_its_photo_is_reported(tmp_path: Path) -> None:
+    """Photos are of 48 x 40 pixels; the first box is larger than its photo."""
+    file = write_vggface2(tmp_path, boxes=True) / "bb_landmark" / "loose_bb_train.csv"
+    text = file.read_text("utf-8").replace('02/0002_01",10', '02/0002_01",99', 1)
+    file.write_text(text, "utf-8")
+    context = of("vggface2", tmp_path)
+    landmarks, images, *_ = tables_of(tmp_path)
+    hierarchy, _ = read_hierarchy(tmp_path, landmarks, options=LabelOptions(), context=context)
+    out, options = tmp_path / "shards", ExportOptions(licenses=("unknown",))
+    dropped = export_shards(
+        tmp_path, images, hierarchy, options=options, context=context, out=out
+    ).read()
+    assert dropped["image_id"].tolist() == ["train/n000002/0002_01.jpg"]
+    assert dropped["reason"].tolist() == ["box outside photo"]
+    assert dropped["detail"][0].startswith("the box (96, 5.6, 122, 26.4) from left, top to right")
+    index = read_index(out).set_index("image_id")
+    assert len(index) == 23
+    first = index.loc["train/n000002/0000_01.jpg"]
+    assert (first["width"], first["height"]) == (48, 40)
+    path = "train/n000002/0001_01.jpg"
+    face = index.loc[path]
+    sample = (out / face["shard"]).read_bytes()
+    found = Image.open(io.BytesIO(sample[face["offset"] :][: face["size_bytes"]]))
+    with Image.open(tmp_path / path) as photo:
+        expected = np.asarray(photo.crop((7, 6, 33, 26)), np.float64)
+    assert found.size == (face["width"], face["height"]) == (26, 20)
+    assert np.abs(np.asarray(found, np.float64) - expected).mean() < 6
+    facts = json.loads(sample[face["json_offset"] :][: face["json_size"]])
+    assert (facts["orig_width"], facts["orig_height"]) == (48, 40)
+    assert facts["changes"] == "cut out of the photo, JPEG quality 90"
+
+
+TRAIN_BOXES = "bb_landmark/loose_bb_train.csv"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("NAME_ID,X", "NAME,X", r"column 'NAME_ID' is missing"),
+        ('0001_01",10,8,20,16', '0001_01",10,8,20', r"loose_bb_train\.csv.* row 3"),
+        ('0001_01",10,8', '0001_01",ten,8', r"row 3.*'ten'"),
+        (
+            '0001_01",10,8,20,16',
+            '0001_01",10,8,0,16',
+            r"row 3: 'n000002/0001_01' with X 10, Y 8, W 0, H 16; expected W and H above 0, and a ",
+        ),
+        (
+            '0001_01",10,8,20,16',
+            '0001_01",-30,8,20,16',
+            r"row 3: .* X -30, .*a part of the box inside the photo; correct the row, or get the",
+        ),
+        ("n000002/0001_01", "n000002/0000_01", r"row 3: .*expected one row for each photo"),
+        (
+            '"n000002/0001_01",10,8,20,16\n',
+            "",
+            r"no row 'n000002/0001_01', which train_list\.txt line 2 lists \(1 such photos\); "
+            r'.*source\.vggface2_boxes = "none"',
+        ),
+    ],
+)
+def test_a_wrong_row_of_boxes_is_told(old: str, new: str, says: str, tmp_path: Path) -> None:
+    path = write_vggface2(tmp_path, boxes=True) / TRAIN_BOXES
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), "utf-8")
+    with pytest.raises(InvalidData, match=says) as caught:
+        tables_of(tmp_path)
+    assert "\n" not in str(caught.value) and TRAIN_BOXES in str(caught.value)
+
+
+def test_boxes_that_are_required_or_of_one_list_only_have_to_be_there(tmp_path: Path) -> None:
+    says = r'loose_bb_train\.csv: no such file; expected the box .*vggface2_boxes = "none"'
+    with pytest.raises(InvalidData, match=says):
+        tables_of(write_vggface2(tmp_path), vggface2_boxes="required")
+    (write_vggface2(tmp_path, boxes=True) / TRAIN_BOXES).unlink()
+    with pytest.raises(InvalidData, match=says):
+        tables_of(tmp_path)
 
 
 def test_a_list_leaves_out_training_photos_but_none_of_the_evaluation(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import SPACE_OF_SPLIT, columns_of, declared_table, size_of_file
+from hgld.artifacts import BOX, SPACE_OF_SPLIT, columns_of, declared_table, size_of_file
 from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
 from hgld.errors import UsageError
 from hgld.sources.exclusion import leave_out
@@ -56,8 +56,9 @@ Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 def collect(source: Path, *, options: CollectOptions, context: StageContext) -> Tables:
     """List the classes and images of a data set in its own layout.
 
-    A row is one image; its id is its path, unless it is in a tar. ``options.validation_share`` of
-    the training classes become the split ``validation``, drawn within each coarsest class.
+    A row is one image; its id is its path, unless it is in a tar. With the columns ``BOX``, the
+    image is that part of its photo. ``options.validation_share`` of the training classes become the
+    split ``validation``, drawn within each coarsest class.
 
     Dropped, with a reason: ``duplicate`` (the first line is kept), ``is a query`` (a gallery image
     with the bytes of a query), ``not in folder``, ``excluded`` (see ``hgld.sources.exclusion``),
@@ -87,10 +88,13 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     dropped = pd.concat([rows[rows["reason"] != ""], unlisted])
     images = with_credits(taken, taken)
     say(describe_splits(taken))
+    boxes = [name for name in BOX if name in taken]
+    if boxes:
+        say(f"each image is the part of its photo in the box of images.parquet ({boxes[0]} ...)")
     assert len(rows) == len(taken) + (rows["reason"] != "").sum(), "lines in = out + dropped"
     return (
         _landmarks(taken, listing),
-        images[columns_of("images")].reset_index(drop=True),
+        images[[*columns_of("images"), *boxes]].reset_index(drop=True),
         declared_table("queries").empty(),
         join_repeats(dropped)[columns_of("images_dropped")],
     )
