@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from http import HTTPStatus
 from http.client import HTTPException, IncompleteRead
 from itertools import islice
@@ -183,6 +184,11 @@ class RemoteFolder:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
+
+    @property
+    def is_hub(self) -> bool:
+        """Whether the folder is on the Hub, which limits the questions of a minute."""
+        return self.url.startswith("hf:")
 
     def list(self) -> dict[str, StoredFile]:
         """Files of the folder by name; none if it does not exist."""
@@ -408,7 +414,9 @@ def open_location(location: str) -> BinaryIO:
 
 def _stored(entry: dict[str, Any]) -> StoredFile:
     keys = ("ETag", "etag", "md5Hash", "content_md5", "blob_id", "mtime", "created", "LastModified")
-    version = next((str(entry[key]) for key in keys if entry.get(key)), "")
+    found = next((entry[key] for key in keys if entry.get(key)), "")
+    # fsspec's memory has a number in a list, and a time for one file.
+    version = str(found.timestamp() if isinstance(found, datetime) else found)
     name = str(entry["name"]).rpartition("/")[2]
     return StoredFile(name, int(entry.get("size") or 0), version.strip('"'))
 

@@ -43,14 +43,15 @@ class RangeCache:
 
     Raises:
         InvalidData: (while reading) a shard does not exist, ends too early, or was replaced since
-            the first range was read.
+            this reader was made (at a web server: since its first range was read).
         Resumable: (while reading) the server stayed busy or unreachable.
     """
 
     def __init__(self, url: str, limit_gb: float = CACHE_GB) -> None:
         self.remote = RemoteFolder(url)
         self.limit_bytes = int(limit_gb * 1e9)
-        self._versions: dict[str, StoredFile] = {}
+        # Found here, so that the workers that are forked later all know the same versions.
+        self._versions: dict[str, StoredFile] = self.remote.list()
         self._checked: set[Path] = set()  # ranges whose hash this process has checked
         self._unmeasured = self.limit_bytes  # bytes written since the size was measured
 
@@ -80,7 +81,7 @@ class RangeCache:
         return read_ahead(self._request, ranges, ahead=8)
 
     def require_unchanged(self, shard: str) -> None:
-        """Refuse a shard that was replaced since its first range was read.
+        """Refuse a shard that was replaced since its version was found.
 
         Raises:
             InvalidData: it was replaced.
@@ -93,8 +94,7 @@ class RangeCache:
             )
 
     def _find_versions(self, shards: set[str]) -> None:
-        """Ask for the versions of all files at once; a web server is asked for each shard."""
-        self._versions = self._versions or self.remote.list()
+        """Ask for the versions that no list has: a web server is asked for each shard."""
         unknown = sorted(shards - self._versions.keys())
         for shard, found in zip(unknown, read_ahead(self.remote.stat, unknown), strict=True):
             if found is None:
@@ -160,11 +160,15 @@ class RangeCache:
         return f"{self.remote.url}/{shard} {known.size_bytes} {known.version} {offset} {size}"
 
     def _request(self, wanted: Range) -> memoryview:
+        """Request a range, and ask afterwards whether it was read from the known version."""
         try:
-            return memoryview(self.remote.read_range(*wanted))
+            data = memoryview(self.remote.read_range(*wanted))
         except InvalidData:
             self.require_unchanged(wanted[0])
             raise
+        if not self.remote.is_hub:  # which allows few questions in a minute
+            self.require_unchanged(wanted[0])
+        return data
 
 
 @contextmanager

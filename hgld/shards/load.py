@@ -134,9 +134,10 @@ class BatchLoader(IterableDataset[Batch]):
             raise UsageError(f"reader is {reader!r}; expected one of {expected}")
         if reader == "stream" and options.order != "shards":
             raise UsageError("the reader 'stream' needs the order 'shards'")
+        manifest_sha256 = _hash_manifest(folder)
         self._images = ShardImages(folder, rows, transform, cache_gb=cache_gb)
         self.plan = BatchPlan(
-            Samples.of_index(rows), options, seed=seed, manifest_sha256=_hash_manifest(folder)
+            Samples.of_index(rows), options, seed=seed, manifest_sha256=manifest_sha256
         )
         if world_size is None:
             world_size = 1

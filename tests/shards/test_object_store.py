@@ -176,6 +176,43 @@ def test_an_object_that_changes_while_it_is_read_is_one_line(
         walk(loader, 20)
 
 
+@pytest.mark.filterwarnings("ignore:every byte of the shards is read")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("reader", ["indexed", "stream"])
+def test_an_object_replaced_by_one_of_its_size_is_noticed_without_crcs(
+    shards: Path,
+    rows: pd.DataFrame,
+    url: str,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reader: str,
+    workers: int,
+) -> None:
+    monkeypatch.setattr("hgld.shards.read.FETCHED_TOGETHER", 10_000)
+    unchecked = rows.drop(columns="image_crc32")
+    images = ShardImages(url, unchecked, plain)
+    loader = BatchLoader(url, unchecked, noisy, IN_SHARDS, seed=3, reader=reader, workers=workers)  # type: ignore[arg-type]
+    list(images.iterate([0]))
+    kept = sorted(cache.rglob("*-*"))
+    for name in rows["shard"].unique():
+        RemoteFolder(url).write(name, bytes((shards / name).stat().st_size))
+    for read in (lambda: walk(loader, 1), lambda: list(images.iterate(range(len(rows))))):
+        with pytest.raises(InvalidData, match=r"\.tar: the object was changed between index and "):
+            read()
+    assert sorted(cache.rglob("*-*")) == kept != []
+
+
+@pytest.mark.parametrize("scheme", ["s3", "file", "memory"])
+def test_a_list_and_a_question_give_a_file_the_same_version(
+    bucket: Bucket, tmp_path: Path, scheme: str
+) -> None:
+    places = {"s3": f"{bucket.url}/a", "file": f"file://{tmp_path}/a"}
+    there = RemoteFolder(places.get(scheme, f"memory:/{tmp_path}/a"))
+    written = there.write("b", b"1")
+    assert there.list() == {"b": there.stat("b")} == {"b": written}
+    assert there.write("b", b"2") != written
+
+
 def test_a_set_that_the_cache_cannot_hold_is_fetched_run_by_run(
     shards: Path, rows: pd.DataFrame, url: str, proxy: Proxy
 ) -> None:
