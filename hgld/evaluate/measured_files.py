@@ -13,6 +13,7 @@ import torch
 from hgld.bootstrap import find_ends, resample_means
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.given import Given, name_row, require_finite, require_same_dim, unit_rows
+from hgld.evaluate.ranking import memory_to_rank
 from hgld.model.devices import choose_device
 from hgld.ranking.levels import coarser_column
 from hgld.ranking.metrics import Result, evaluate, parse
@@ -187,6 +188,7 @@ def measure_files(
         InvalidData: the two sides do not fit together, or have no labels; a query lacks a label; an
             image is there twice; a level is coarser than the one before it.
         UsageError: unknown metric or level.
+        HgldError: the queries and a part of the gallery do not fit in memory.
     """
     other = gallery or query
     tables = _tables(query, other, levels)
@@ -204,15 +206,19 @@ def measure_files(
         )
     vectors = [unit_rows(side.vectors) if cosine else _as_they_are(side) for side in sides]
     device = choose_device("auto")
-    result = evaluate(
-        torch.from_numpy(vectors[0]).to(device),
-        torch.from_numpy(labels[0]),
-        torch.from_numpy(vectors[-1]).to(device),
-        torch.from_numpy(labels[1]),
-        chosen,
-        level_names=names,
-        exclude_self=gallery is None,
-    )
+    helps = "measure fewer queries at a time, or on a machine with more memory"
+    if device.type != "cpu":
+        helps = "to rank on the CPU, put CUDA_VISIBLE_DEVICES= before the command"
+    with memory_to_rank(device, helps):
+        result = evaluate(
+            torch.from_numpy(vectors[0]).to(device),
+            torch.from_numpy(labels[0]),
+            torch.from_numpy(vectors[-1]),  # a large gallery is moved part by part
+            torch.from_numpy(labels[1]),
+            chosen,
+            level_names=names,
+            exclude_self=gallery is None,
+        )
     ids = np.arange(len(query)).astype(str) if query.ids is None else query.ids
     unmatched = _unmatched(labels, names, gallery is None)
     classes = tables[0].iloc[:, -1].to_numpy(dtype=str)

@@ -3,6 +3,7 @@
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -42,6 +43,7 @@ __all__ = [
     "RankedBlock",
     "mean_classes",
     "measure_and_write",
+    "memory_to_rank",
     "own_parts",
     "rank_and_reduce",
     "rank_sides",
@@ -386,7 +388,9 @@ def rank_sides(
         HgldError: the gallery does not fit the device's memory.
     """
     place = choose_device(device)
-    try:
+    with memory_to_rank(
+        place, "rank elsewhere with evaluate.device, e.g. cpu; embeddings are kept"
+    ):
         yield from rank_blocks(
             torch.from_numpy(np.asarray(query[0])).to(place),
             torch.from_numpy(query[1]),
@@ -398,14 +402,26 @@ def rank_sides(
             level_names=levels,
             watch=lambda blocks: track(blocks, "Ranking", len(blocks)),
         )
-    except RuntimeError as error:
+
+
+@contextmanager
+def memory_to_rank(device: torch.device, helps: str) -> Iterator[None]:
+    """Raise a one-line error if a ranking does not fit in the memory of its device.
+
+    Args:
+        device: that ranks.
+        helps: what to do then, for the error.
+
+    Raises:
+        HgldError: out of memory.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
         # torch raises plain RuntimeError for other faults, too
         if not is_short_of_memory(error):
             raise
-        raise HgldError(
-            f"evaluate: out of memory while ranking on {place}; rank elsewhere with "
-            "evaluate.device, e.g. cpu; embeddings are kept"
-        ) from None
+        raise HgldError(f"evaluate: out of memory while ranking on {device}; {helps}") from None
 
 
 def mean_classes(

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from hgld.errors import InvalidData, UsageError
+from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.evaluate.given import Given, read_given, read_labels, unit_rows
 from hgld.evaluate.measured_files import measure_draws, measure_files
 from hgld.ranking import metrics
@@ -203,6 +203,27 @@ def test_cpcc_of_files_is_that_of_the_library(tmp_path: Path) -> None:
     expected = metrics.cpcc(torch.from_numpy(unit_rows(given.vectors)), labels)
     assert found.facts()["mean"]["CPCC"] == pytest.approx(expected)
     assert list(found.intervals) == ["R@1"]
+
+
+def test_a_gallery_stays_on_the_cpu_and_a_device_without_memory_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = []
+
+    def short(query: torch.Tensor, _: object, gallery: torch.Tensor, *__: object, **___: object):
+        places.extend([query.device.type, gallery.device.type])
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+
+    monkeypatch.setattr("hgld.evaluate.measured_files.evaluate", short)
+    given = read_given(write(tmp_path, "npz"))
+    for device, helps in (("cpu", "measure fewer"), ("meta", "to rank on the CPU, put")):
+        monkeypatch.setattr(
+            "hgld.evaluate.measured_files.choose_device", lambda _, d=device: torch.device(d)
+        )
+        says = f"^evaluate: out of memory while ranking on {device}; {helps}[^\n]*$"
+        with pytest.raises(HgldError, match=says):
+            measure_files(given)
+    assert places == ["cpu", "cpu", "meta", "cpu"]
 
 
 def test_a_class_that_the_gallery_lacks_is_counted_and_is_no_error(tmp_path: Path) -> None:
