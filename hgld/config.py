@@ -415,7 +415,9 @@ class Download(Options):
 class FetchOptions(Options):
     """Files to download, and the form in which they are kept."""
 
-    operational: ClassVar[frozenset[str]] = frozenset({"parallel", "ray", "cpus_per_task"})
+    operational: ClassVar[frozenset[str]] = frozenset(
+        {"parallel", "ray", "cpus_per_task", "memory_gb_per_task"}
+    )
     base_url: str = "https://s3.amazonaws.com/google-landmark/"
     """Address that all downloads share; the default is GLDv2's own."""
     downloads: tuple[Download, ...] = ()
@@ -434,6 +436,8 @@ class FetchOptions(Options):
     this machine's. This machine downloads."""
     cpus_per_task: float = Field(1.0, gt=0)
     """Cores of the Ray cluster that a tar reserves while its photos are shrunk."""
+    memory_gb_per_task: float = Field(0.0, ge=0)
+    """Memory in GB that a tar reserves on its node of the Ray cluster; 0: none."""
 
 
 class CollectOptions(Options):

@@ -31,6 +31,8 @@ RETRIES = 4  # of a task whose worker or node was lost, or that may pass on anot
 PIECE_BYTES = 64 << 20  # an object in Ray's store; the most of a task's input in memory at once
 QUEUED = 2  # tasks for each that can run: the next one's bytes arrive while one runs
 PATIENCE_S = 300.0  # to wait for a node that can run a task after the last one was lost
+# of a stage, by Ray's name of what they reserve
+OPTIONS = {"CPU": "cpus_per_task", "GPU": "gpus_per_task", "memory": "memory_gb_per_task"}
 LOOK_S = 10.0  # between two looks at the nodes while no task ends
 FileRange = tuple[Path, int, int]  # file, offset, bytes
 
@@ -324,10 +326,10 @@ def _require_fit(ray: Any, label: str, needs: dict[str, float]) -> None:
     if not _count_fits(ray, needs):
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         largest = {name: max(node.get(name, 0.0) for node in nodes) for name in needs}
+        less = ", ".join(OPTIONS[name] for name in needs)
         raise HgldError(
             f"{label}: a task reserves {_amounts(needs)}, but no node of the Ray cluster has that "
-            f"(the largest have {_amounts(largest)}); start such a node, or reserve less with the "
-            "stage's options cpus_per_task, gpus_per_task and memory_gb_per_task"
+            f"(the largest have {_amounts(largest)}); start such a node, or reserve less ({less})"
         )
 
 

@@ -33,6 +33,8 @@ def test_the_page_names_files_and_options_that_exist() -> None:
     options = re.findall(r"`(fetch|export|evaluate)\.(\w+)`", PAGE)
     assert len(options) >= 8
     assert all(name in stages[stage].model_fields for stage, name in options)
+    advised = {"cpus_per_task", "memory_gb_per_task"}  # by errors of a task on a cluster
+    assert {(stage, name) for stage in stages for name in advised} <= set(options)
 
 
 @pytest.mark.parametrize("script", sorted(Path("examples/slurm").glob("*.sh")), ids=str)

@@ -166,6 +166,8 @@ def test_more_than_any_node_has_is_one_line_at_once(cluster: str) -> None:
         map_tasks(_gpu, [0], "x", cluster=cluster, reserve=Reserve(gpus=3))
     with pytest.raises(HgldError, match=r"reserves 1 CPU, 9e\+03 GB of memory, but"):
         map_tasks(_gpu, [0], "x", cluster=cluster, reserve=Reserve(memory_gb=9000))
+    with pytest.raises(HgldError, match=r"; [^;]*less \(cpus_per_task, memory_gb_per_task\)$"):
+        map_tasks(_gpu, [0], "x", cluster=cluster, reserve=Reserve(memory_gb=9000))
 
 
 def test_an_embedding_asks_the_cluster_for_its_gpu(

@@ -190,7 +190,7 @@ def _reduced(
 
 
 def _shrink_elsewhere(options: FetchOptions, task: ShrinkTask) -> None:
-    reserve = Reserve(options.cpus_per_task)
+    reserve = Reserve(options.cpus_per_task, memory_gb=options.memory_gb_per_task)
     with watched_by(None):  # the download is the step of progress
         map_tasks(shrink_tar, [task], f"Resizing {task.tar}", cluster=options.ray, reserve=reserve)
 
