@@ -1,5 +1,6 @@
 """Export to an object store: the bytes of a local export, whatever happens on the way."""
 
+import filecmp
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import sleep
 
+import boto3
 import pytest
 
 from hgld.cli import app, guarded
@@ -231,6 +233,63 @@ def test_a_server_that_takes_bytes_and_never_answers_ends_an_export_in_time(
         proxy.fault = lambda request: None
     export(world, bucket.url)
     assert content(bucket.url) == content(world.export("near")[0])
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A sparse file of 110 MB, which the driver of S3 sends in three parts."""
+    path = tmp_path / "large.tar"
+    with path.open("wb") as file:
+        for place in (0, 60_000_000, 109_999_995):
+            file.seek(place)
+            file.write(b"bytes")
+    return path
+
+
+def test_a_large_shard_is_sent_in_parts_and_a_part_that_fails_is_sent_again(
+    large: Path, bucket: Bucket, proxy: Proxy
+) -> None:
+    def refuse_once(request: Request) -> Fault | None:
+        first = "partNumber=2" in request.path and proxy.counts("PUT", "partNumber=2") == 1
+        return Fault(503, "SlowDown") if first else None
+
+    proxy.fault, there = refuse_once, RemoteFolder(bucket.url)
+    assert there.upload(large, "a.tar").size_bytes == 110_000_000
+    assert proxy.counts("POST", r"\?uploads") == 1 and proxy.counts("PUT", "partNumber=") == 4
+    there.download("a.tar", large.with_name("copy"))
+    assert filecmp.cmp(large, large.with_name("copy"), shallow=False)
+
+
+def test_of_a_large_shard_that_fails_nothing_is_listed_and_no_part_is_kept(
+    large: Path, bucket: Bucket, proxy: Proxy
+) -> None:
+    def refuse(request: Request) -> Fault | None:
+        return Fault(403, "AccessDenied") if "partNumber=2" in request.path else None
+
+    proxy.fault, there = refuse, RemoteFolder(bucket.url)
+    with pytest.raises(HgldError, match=f"^{bucket.url}/a.tar: writing is not allowed[^\n]*$"):
+        there.upload(large, "a.tar")
+    assert there.list() == {} and proxy.counts("DELETE", "uploadId=") == 1
+    client = boto3.client("s3", endpoint_url=bucket.endpoint)
+    assert "Uploads" not in client.list_multipart_uploads(Bucket=bucket.url[5:])
+
+
+def test_of_a_large_shard_whose_writer_is_killed_nothing_is_listed_until_it_is_sent_again(
+    large: Path, bucket: Bucket, proxy: Proxy
+) -> None:
+    def hang(request: Request) -> Fault | None:
+        return Fault(silent=True, stall_s=60.0) if "partNumber=3" in request.path else None
+
+    code = "from hgld.storage import RemoteFolder as F; from pathlib import Path as P; import sys; "
+    words = [code + "F(sys.argv[1]).upload(P(sys.argv[2]), 'a.tar')", bucket.url, str(large)]
+    proxy.fault, there = hang, RemoteFolder(bucket.url)
+    process = subprocess.Popen([sys.executable, "-c", *words])
+    while process.poll() is None and not proxy.counts("PUT", "partNumber=3"):
+        sleep(0.02)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL and there.list() == {}
+    proxy.fault = lambda request: None
+    assert there.upload(large, "a.tar") == there.list()["a.tar"]
 
 
 @pytest.mark.parametrize(
