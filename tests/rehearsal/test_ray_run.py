@@ -36,6 +36,7 @@ SHARE = float(os.environ.get("HGLD_REHEARSAL_SHARE", "0.01"))
 PROTOCOL = 'protocol = "gldv2-official"' if SHARE >= 0.01 else 'query = "index"\ngallery = "index"'
 STAGES = (1, 3, 3, 3, 4, 4, 5, 5, 5, 6)  # done before each kill: 3 is in export, 5 in evaluate
 TRIES = 60
+ENDED = "none: it has ended"
 TAXONOMY = Path("labels/gldv2/taxonomy.csv")
 URL = "s3://rehearsal/set"
 DONE = re.compile(r"^\w+ +(fresh|.*\d s)$", re.M)
@@ -253,6 +254,7 @@ def test_ten_kills_change_no_byte_of_a_whole_run(
         nodes.wait(1)
     print(f"\nundisturbed {whole_s:.0f} s, stages after {[round(one) for one in times]} s")
     print(f"killed and started again {killed_s:.0f} s, exit codes {killed.codes}", *hits, sep="\n")
+    assert sum(ENDED not in hit for hit in hits) >= 8, hits
     assert sum(name.endswith(".tar") for name in wanted) >= 4
     assert sorted(n for n in found | wanted if found.get(n) != wanted.get(n)) == []
 
@@ -260,7 +262,7 @@ def test_ten_kills_change_no_byte_of_a_whole_run(
 def strike(
     run: Run, nodes: Nodes, store: ObjectStore, number: int, lines: int, after_s: float
 ) -> str:
-    """Kill node, driver or object store so long after a number of stages are done."""
+    """Kill node, driver or object store so long after a number of stages are done; says when."""
     if run.ended() and not (run.codes and run.codes[-1] == 0):
         run.start()
     until = time.monotonic() + 600
@@ -269,7 +271,7 @@ def strike(
     until = time.monotonic() + after_s
     while not run.ended() and time.monotonic() < until:
         time.sleep(0.02)
-    stage = run.lines() if run.process else "none: it has ended"
+    stage = run.lines() if run.process else ENDED
     what = ("node", "driver", "object store")[number % 3]
     if what == "node":
         nodes.kill_node()

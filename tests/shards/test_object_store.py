@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import DataLoader, IterableDataset
 
 from hgld.cli import app, guarded
 from hgld.errors import HgldError, InvalidData, Resumable
@@ -232,6 +234,34 @@ def test_threads_that_miss_the_same_range_request_it_once(
     images = ShardImages(url, rows, noisy)
     list(read_ahead(images.read_bytes, [0, 1, 0, 1]))
     assert proxy.counts("GET", r"\.tar") == 1
+
+
+class _Everything(IterableDataset[dict[int, bytes]]):
+    """All images, in each worker."""
+
+    def __init__(self, images: ShardImages) -> None:
+        self.images = images
+
+    def __iter__(self) -> Iterator[dict[int, bytes]]:
+        yield {n: bytes(jpeg) for n, jpeg in self.images.iterate(range(len(self.images)))}
+
+
+def test_processes_that_miss_the_same_ranges_request_each_once(
+    shards: Path,
+    rows: pd.DataFrame,
+    url: str,
+    cache: Path,
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hgld.shards.read.FETCHED_TOGETHER", 10_000)
+    near = {n: bytes(j) for n, j in ShardImages(shards, rows, plain).iterate(range(len(rows)))}
+    images = ShardImages(url, rows, plain)
+    proxy.delay_s = 0.2
+    found = list(DataLoader(_Everything(images), batch_size=None, num_workers=2))
+    kept = list(cache.rglob("*-*"))
+    assert found == [near, near]
+    assert proxy.counts("GET", r"\.tar") == len(kept) > rows["shard"].nunique()
 
 
 @pytest.mark.parametrize("reader", ["indexed", "stream"])
