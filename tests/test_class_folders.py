@@ -18,6 +18,7 @@ from PIL import Image
 from hgld.artifacts import declared_table
 from hgld.config import Pipeline, load_pipeline
 from hgld.pipeline.draft import Draft, draft_pipeline, write_draft
+from tests.warm import hgld
 
 PAGE = Path("docs/from-class-names.md")
 TWO, THREE = PAGE.read_text("utf-8").split("## 6. Three levels")  # levels of their pipelines
@@ -42,11 +43,6 @@ GROUPS = {
     "waterfall": "water",
     "windmill": "tower",
 }
-
-
-def hgld(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hgld", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def make_photos(folder: Path) -> None:
@@ -321,7 +317,8 @@ def test_a_run_of_five_levels_is_killed_in_each_stage_and_ends_with_the_same_byt
             process.stderr.read()
         assert process.returncode == -signal.SIGKILL, stage
     for work in ("killed", "whole"):
-        done = hgld(tmp_path, *run, "--work", work)
+        command = [sys.executable, "-m", "hgld", *run, "--work", work]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     killed, whole = (
         {

@@ -10,12 +10,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.warm import hgld
+
 PIPELINE = "pipelines/quickstart.toml"
 
 
 def command(work: Path, *more: str) -> list[str]:
-    hgld = [sys.executable, "-m", "hgld", "run", PIPELINE]
-    return [*hgld, "--work", str(work), "--now", "2026-01-01", *more]
+    python = [sys.executable, "-m", "hgld", "run", PIPELINE]
+    return [*python, "--work", str(work), "--now", "2026-01-01", *more]
 
 
 def run(work: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -96,10 +98,7 @@ def test_the_screen_in_the_pages_is_what_explain_shows(
     finished: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
     shown = Path("docs/labels.md").read_text("utf-8").split("```\nlandmark ")[1].split("```")[0]
-    command = ["labels", "explain", PIPELINE, "train:40", "--work", str(finished[0])]
-    done = subprocess.run(
-        [sys.executable, "-m", "hgld", *command], capture_output=True, text=True, check=True
-    )
+    done = hgld(Path(), "labels", "explain", PIPELINE, "train:40", "--work", finished[0])
     numbers = re.compile(r"^(cluster|  +distance).*\n", re.M)  # k-means may differ elsewhere
     assert numbers.sub("", done.stdout) == numbers.sub("", f"landmark {shown}")
 
@@ -108,16 +107,14 @@ def test_a_model_is_drawn_as_a_map_and_compared_in_pictures(
     finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     work, out, pages = finished[0], tmp_path / "map", tmp_path / "pages"
-    hgld = [sys.executable, "-m", "hgld", "evaluations"]
-    command = [*hgld, "map", f"{work}:happier", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = hgld(Path(), "evaluations", "map", f"{work}:happier", "--out", out)
     assert done.stdout.splitlines() == [f"{out}/map.html", f"{out}/map.parquet"]
     table = pq.read_table(out / "map.parquet")
     assert table["split"].value_counts().to_pylist() == [
         {"values": "index", "counts": 192},
         {"values": "test", "counts": 57},
     ]
-    command = [*hgld, "compare", f"{work}:smooth_ap", f"{work}:happier", "--out", str(pages)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    models = [f"{work}:smooth_ap", f"{work}:happier"]
+    done = hgld(Path(), "evaluations", "compare", *models, "--out", pages)
     assert done.stdout.splitlines()[-1] == f"page: {pages}/comparison.html"
     assert (pages / "comparison-gain.png").is_file()

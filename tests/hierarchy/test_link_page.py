@@ -21,6 +21,7 @@ from hgld.review.page.links import render_links
 from tests.hierarchy.made_dump import write_dumps
 from tests.hierarchy.test_review_page import Curator
 from tests.mediawiki.test_link import PIPELINE, made_world
+from tests.warm import hgld
 
 NAMES = ("Saturn", "grey thing", "nothing")  # as many images as their place from the end
 
@@ -42,11 +43,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "mine.toml").write_text(text + licenses + '[review]\nwho = "Ann"\n')
     assert hgld(folder, "run", "mine.toml", "--until", "link").returncode == 0
     return folder
-
-
-def hgld(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hgld", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def links(folder: Path) -> list[tuple[str, str, str]]:

@@ -3,7 +3,6 @@ import io
 import json
 import shutil
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from hgld.config import ReviewOptions
 from hgld.review.page import render_page
 from hgld.review.page.nearest import find_next_clusters
 from hgld.review.photos import choose_images
+from tests import warm
 from tests.benchmarks.review_page import make_page, make_tables
 from tests.colours import colours, contrast
 
@@ -887,8 +887,7 @@ def hgld(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def hgld_without_date(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hgld", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return warm.hgld(Path(), *words)
 
 
 @dataclass(frozen=True)

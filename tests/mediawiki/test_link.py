@@ -27,6 +27,7 @@ from tests.listening import Notes
 from tests.made_clip import save_clip
 from tests.mediawiki.wiki import Wiki, serve_world
 from tests.mediawiki.world import World, is_a, text_claim
+from tests.warm import hgld
 
 PIPELINE = """
 labels = "labels"
@@ -121,16 +122,15 @@ def add_found_otherwise(world: World) -> None:
     world.entities["Q46360"]["sitelinks"] = {"dewiki": link}
 
 
-def command(wiki: Wiki, *words: str) -> list[str]:
+def with_wiki(wiki: Wiki, *words: str) -> list[str]:
     settings = [f"scrape.{name}={wiki.url}" for name in ("commons_api", "wikidata_api")]
     settings.append("scrape.requests_per_second=3")
     parts = [part for setting in settings for part in ("--set", setting)]
-    return [sys.executable, "-m", "hgld", *words, "--now", "2026-11-21", *parts]
+    return [*words, "--now", "2026-11-21", *parts]
 
 
-def hgld(folder: Path, wiki: Wiki, *words: str) -> subprocess.CompletedProcess[str]:
-    words = tuple(command(wiki, *words))
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+def run_with(folder: Path, wiki: Wiki, *words: str) -> subprocess.CompletedProcess[str]:
+    return hgld(folder, *with_wiki(wiki, *words))
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def folder(wiki: Wiki, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "labels" / "links.csv").write_text(LINKS)
     (folder / "mine.toml").write_text(PIPELINE)
     for stage in ("link", "clean"):
-        done = hgld(folder, wiki, "run", "mine.toml", "--until", stage)
+        done = run_with(folder, wiki, "run", "mine.toml", "--until", stage)
         assert done.returncode == 0, done.stderr
         (folder / f"requests until {stage}").write_text(f"{len(wiki.requests())}")
     return folder
@@ -230,7 +230,7 @@ def found_otherwise(wiki: Wiki, tmp_path_factory: pytest.TempPathFactory) -> Pat
     text = PIPELINE.replace('["en", "de", "fr"]', '["fr", "de"]').replace('roots = ["Q729"]', "")
     text = text.replace("animals and planets", "insects").replace("most_hops = 5", "most_hops = 1")
     (folder / "mine.toml").write_text(text)
-    done = hgld(folder, wiki, "run", "mine.toml", "--until", "scrape")
+    done = run_with(folder, wiki, "run", "mine.toml", "--until", "scrape")
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -277,7 +277,7 @@ def test_a_synset_of_another_wordnet_is_refused(
 ) -> None:
     path = found_otherwise / "labels" / "links.csv"
     path.write_text(FOUND_OTHERWISE.replace("02086723-n", text))
-    done = hgld(found_otherwise, wiki, "link", "mine.toml")
+    done = run_with(found_otherwise, wiki, "link", "mine.toml")
     path.write_text(FOUND_OTHERWISE)
     assert done.returncode == 3
     expected = "expected a synset of WordNet 3.1, such as 02086723-n"
@@ -291,13 +291,14 @@ def test_a_killed_link_resumes_to_the_same_bytes_and_asks_nothing_twice(
     start, moments = len(wiki.requests()), random.Random(19)
     words = ("run", "mine.toml", "--until", "link", "--work", str(tmp_path))
     for share in (0.2, 0.5, 0.9):
-        with subprocess.Popen(command(wiki, *words), cwd=folder, stderr=subprocess.PIPE) as killed:
+        command = [sys.executable, "-m", "hgld", *with_wiki(wiki, *words)]
+        with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE) as killed:
             while len(wiki.requests()) - start < share * needed:
                 assert killed.poll() is None
                 time.sleep(0.01)
             time.sleep(moments.uniform(0, 0.5))  # within a request, or between two
             killed.kill()
-    done = hgld(folder, wiki, *words)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(wiki.requests()) - start <= needed + 3  # the request of each kill had no answer
     for name in ("linked.csv", "unlinked.csv", "link_review.csv"):
@@ -313,7 +314,7 @@ def test_a_sheet_of_the_others_is_applied_and_kept(folder: Path, wiki: Wiki) -> 
     assert candidates["grey thing"].startswith("Q500 grey thing of the north (")
     decided = sheet["name"].map({"Saturn": "q193", "grey thing": "none"}).fillna("")
     sheet.assign(qid=decided).to_csv(path, index=False, encoding="utf-8-sig")
-    done = hgld(folder, wiki, "link", "mine.toml", "--apply")
+    done = run_with(folder, wiki, "link", "mine.toml", "--apply")
     assert done.returncode == 0, done.stderr
     kept = pd.read_csv(folder / "labels" / "links.csv", keep_default_na=False)
     new = dict(zip(kept["name"], kept["qid"], strict=True))
@@ -333,7 +334,7 @@ def test_what_is_no_item_is_refused_with_its_row(
     path = folder / "labels" / "links.csv"
     before = path.read_text()
     path.write_text(before.replace("nobody,none", f"nobody,{qid}"))
-    done = hgld(folder, wiki, "link", "mine.toml")
+    done = run_with(folder, wiki, "link", "mine.toml")
     path.write_text(before)
     assert done.returncode == 3
     assert f"links.csv row 6: nobody: {said}; expected one such as Q35694" in done.stderr
@@ -347,7 +348,7 @@ def test_a_lost_table_is_made_again_or_named_in_one_line(
     path = folder / "work" / "mine" / ARTIFACTS[name].file
     before = path.read_bytes()
     path.unlink() if content is None else path.write_bytes(content)
-    done = hgld(folder, wiki, "run", "mine.toml", "--until", "clean")
+    done = run_with(folder, wiki, "run", "mine.toml", "--until", "clean")
     after = path.read_bytes()
     path.write_bytes(before)
     if done.returncode == 0:
@@ -363,7 +364,7 @@ def test_a_dump_leads_to_the_same_items_without_a_request(
     dump = write_dumps({"pages": {"x": {}}, "redirects": {}, "entities": entities}, tmp_path)
     dumped = ("--work", str(tmp_path), "--set", f"scrape.dump_entities={dump['entities']}")
     asked = len(wiki.requests())
-    done = hgld(folder, wiki, "run", "mine.toml", *dumped, "--until", "clean")
+    done = run_with(folder, wiki, "run", "mine.toml", *dumped, "--until", "clean")
     assert done.returncode == 0, done.stderr
     assert len(wiki.requests()) == asked
     columns = ["name", "item_id", "label", "description", "by"]
@@ -412,9 +413,9 @@ def from_table(folder: Path, work: Path, *more: str) -> subprocess.CompletedProc
         f"link.table={work / 'labels.csv'}",
         *more,
     ]
-    words = [sys.executable, "-m", "hgld", "run", "mine.toml", "--until", "link", "--work", work]
+    words = ["run", "mine.toml", "--until", "link", "--work", str(work)]
     words = [*words, *(part for setting in settings for part in ("--set", setting))]
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    return hgld(folder, *words)
 
 
 def test_an_answer_that_is_no_item_is_refused_with_its_row(tmp_path: Path) -> None:
