@@ -32,11 +32,14 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# `make bench HGLD_CPU=avx2` limits numba's kernels and torch's products to AVX2; files end in -avx2.
 bench: install
 	-$(MAKE) oml
-	$(BIN)/python -m tests.benchmarks
-	$(BIN)/python -m tests.benchmarks --part keys --part hierarchies --out bench-classes.json
-	$(BIN)/python -m tests.benchmarks --part libraries --out bench-libraries.json
+	$(BIN)/python -m tests.benchmarks --out bench$(CPU).json
+	$(BIN)/python -m tests.benchmarks --part keys --part hierarchies --out bench-classes$(CPU).json
+	$(BIN)/python -m tests.benchmarks --part libraries --out bench-libraries$(CPU).json
+
+bench: CPU := $(HGLD_CPU:%=-%)
 
 # The documentation site, into build/site; a broken link or cross-reference is an error.
 docs: install

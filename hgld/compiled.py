@@ -8,6 +8,10 @@ A compiled kernel includes the kernels of other files that it calls, but numba r
 if its own file changes. Here it is recompiled if any file with kernels, or one that these import,
 has changed. If neither the package nor the home folder is writable, each process compiles its
 kernels.
+
+On CPUs with AVX-512 kernels use vectors of 64 bytes. LLVM prefers 32 bytes on Intel's CPUs, because
+the first of them lowered their clock for 64; torch's products use 64. A user's NUMBA_CPU_FEATURES
+is left as it is. numba keeps kernels of other features apart.
 """
 
 import re
@@ -20,6 +24,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.core import codegen, config
 
 __all__ = ["Array", "fast", "kernel", "part"]
 
@@ -80,4 +85,12 @@ def _stamp() -> str:
     return sha256(b"".join(sources[file] for file in files)).hexdigest()
 
 
+def _widen_vectors() -> None:
+    """Allow 64-byte vectors, before numba makes its target with the first kernel."""
+    features = codegen.get_host_cpu_features()
+    if config.CPU_FEATURES is None and "+avx512f" in features.split(","):
+        config.CPU_FEATURES = f"{features},-prefer-256-bit"
+
+
 STAMP = _stamp()
+_widen_vectors()

@@ -5,8 +5,9 @@ Ratios are taken inside one run, on one thread, of least CPU times over interlea
 ``libraries`` and ``suspects`` take minutes each: they are measured if named. ``webdataset`` is in
 ``shards``, too.
 ``--quick`` is what a CI run can bear: smaller sizes, of the shards only reading, decoding and
-export, and bounds eased by a third, since other work shares the machine. The table goes to a JSON
-file too; ``make record`` keeps it beside the pipelines.
+export, and bounds eased by a third, since other work shares the machine. ``HGLD_CPU=avx2`` limits
+both sides of each ratio to AVX2. The table goes to a JSON file too; ``make record`` keeps it beside
+the pipelines.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from tests.benchmarks import (
     full_size,
     gallery_growth,
     hierarchies,
+    instructions,
     libraries,
     measures,
     review_keys,
@@ -48,6 +50,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("bench.json"))
     given = parser.parse_args()
+    instructions.choose()
     names = given.part or USUAL
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", RelevanceWarning)
@@ -128,7 +131,7 @@ def report(parts: Sequence[str], table: list[Row]) -> dict[str, object]:
         "commit": commit(),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
-        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "instructions": instructions.instructions(),
         "python": sys.version.split()[0],
         "versions": {name: versions[name] for name in PACKAGES if name in versions},
         "threads": torch.get_num_threads(),

@@ -1,5 +1,6 @@
 """What kernels are timed against computes the same."""
 
+import re
 from importlib.metadata import version
 
 import pytest
@@ -39,8 +40,10 @@ def test_a_row_keeps_its_bound_or_says_so() -> None:
     assert Row("x", 2.0, "x", least=1.5).holds and not Row("x", 2.0, "x", most=1.5).holds
 
 
-def test_a_record_names_the_version_of_each_library() -> None:
-    versions: dict[str, str] = bench.report(["webdataset"], [])["versions"]  # type: ignore[assignment]
+def test_a_record_names_the_version_of_each_library_and_the_instructions_used() -> None:
+    found = bench.report(["webdataset"], [])
+    versions: dict[str, str] = found["versions"]  # type: ignore[assignment]
+    assert re.fullmatch(r"torch with \w+, numba with \w+", str(found["instructions"]))
     assert {
         name: version(name) for name in ("torch", "numpy", "webdataset")
     }.items() <= versions.items()
