@@ -115,6 +115,7 @@ class Learner:
     Attributes:
         parts: the objects that a checkpoint has to save, by name.
         loss_s: seconds that the last step spent in the loss.
+        optimizer_s: seconds that it spent in the optimisers (a GPU's work continues beyond them).
         remembers: whether the memory bank, if there is one, is in use.
     """
 
@@ -128,7 +129,7 @@ class Learner:
         ranks: Ranks = ALONE,
     ) -> None:
         self.model, self.criterion, self.run, self.ranks = model, criterion, run, ranks
-        self.options, self.loss_s = options, 0.0
+        self.options, self.loss_s, self.optimizer_s = options, 0.0, 0.0
         weight = next(model.parameters())
         self.device = weight.device
         self.network = ranks.parallel(model)
@@ -167,9 +168,11 @@ class Learner:
             loss = self.differentiate(there, labels, rows)
         except RuntimeError as error:
             raise self._explain(error, len(images)) from None
+        began = perf_counter()
         for optimizer in self.optimizers:
             self.scaler.step(optimizer)
         self.scaler.update()
+        self.optimizer_s = perf_counter() - began
         return loss
 
     def differentiate(self, images: Tensor, labels: Tensor, rows: Tensor) -> float:

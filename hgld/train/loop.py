@@ -207,8 +207,13 @@ def _train(
                     )
                 ) from None
 
-            model_s = perf_counter() - read - learner.loss_s
-            metrics.write(done, loss, read - began, model_s, learner.loss_s)
+            seconds = {
+                "data": read - began,
+                "model": perf_counter() - read - learner.loss_s - learner.optimizer_s,
+                "loss": learner.loss_s,
+                "optimizer": learner.optimizer_s,
+            }
+            metrics.write(done, loss, seconds)
             if ranks.leads:
                 pace.tell(done, batch.planned.epoch, len(rows))
             # All ranks stop after the same step, even if only one received a signal.

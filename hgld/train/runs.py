@@ -15,7 +15,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,7 +54,7 @@ __all__ = [
 TRAIN_AGAIN = "delete the run's folder and train again"
 TIMINGS, CHECKPOINT = ".timings.jsonl", ".checkpoint.pt"
 BAD_BATCH = "bad_batch.json"
-CURVES, PARTS = ".tensorboard", ("data", "model", "loss")
+CURVES, PARTS = ".tensorboard", ("data", "model", "loss", "optimizer")
 FILES = (LOSSES, TIMINGS, CHECKPOINT, CONFIG, WEIGHTS, BAD_BATCH, CURVES)  # all files of a run
 UNDECODABLE = "undecodable"  # key of a checkpoint's damaged images
 WORTH_TELLING_S = 60.0  # shorter epochs are reported together
@@ -217,7 +217,7 @@ class RunFolder:
             yield Metrics(losses, timings, drawn)
 
     def seconds(self, after: int, until: int) -> dict[str, float]:
-        """Seconds of the steps after .. until, by part (data, model, loss) and in total."""
+        """Seconds of the steps after .. until, by part and in total."""
         lines = map(_record, (self.path / TIMINGS).read_bytes().splitlines())
         steps = [found for found in lines if found.get("step") in range(after + 1, until + 1)]
         parts = {part: sum(found.get(f"{part}_s", 0.0) for found in steps) for part in PARTS}
@@ -273,12 +273,11 @@ class Metrics:
     timings: TextIO | None
     curves: Any = None
 
-    def write(self, step: int, loss: float, data_s: float, model_s: float, loss_s: float) -> None:
-        """Write the loss of a step (counted from 1) and the seconds of its parts."""
+    def write(self, step: int, loss: float, seconds: Mapping[str, float]) -> None:
+        """Write the loss of a step (counted from 1) and the seconds of its parts, by ``PARTS``."""
         if self.losses is None or self.timings is None:
             return
-        seconds = {"data_s": data_s, "model_s": model_s, "loss_s": loss_s}
-        rounded = {name: round(value, 4) for name, value in seconds.items()}
+        rounded = {f"{part}_s": round(seconds[part], 4) for part in PARTS}
         self.losses.write(json.dumps({"step": step, "loss": loss}) + "\n")
         self.timings.write(json.dumps({"step": step, **rounded}) + "\n")
         # After each step, so that `hgld status` and a killed run show it.
@@ -417,8 +416,7 @@ class Pace:
         steps = until - self.told
         speed = images * steps / max(seconds["all"], 1e-9)
         shares = ", ".join(
-            f"{part} {100 * seconds[part] / max(seconds['all'], 1e-9):.0f} %"
-            for part in ("data", "model", "loss")
+            f"{part} {100 * seconds[part] / max(seconds['all'], 1e-9):.0f} %" for part in PARTS
         )
         minutes = ""
         if self.length and seconds["all"] >= WORTH_TELLING_S:

@@ -235,19 +235,20 @@ def test_the_pace_is_told_at_the_end_of_each_epoch_that_took_a_while(train, monk
     found = [
         re.fullmatch(
             r"run: epoch (\d), step (\d) of 5: (\S+) images/s; of the time data "
-            r"(\d+) %, model (\d+) %, loss (\d+) %; (\S+) minutes an epoch",
+            r"(\d+) %, model (\d+) %, loss (\d+) %, optimizer (\d+) %; (\S+) minutes an epoch",
             line,
         )
         for line in said[1:]
     ]
     assert [(m[1], m[2]) for m in found] == [("1", "2"), ("2", "4"), ("3", "5")]
-    assert all(abs(sum(int(m[i]) for i in (4, 5, 6)) - 100) <= 1 for m in found)
+    assert all(abs(sum(int(m[i]) for i in (4, 5, 6, 7)) - 100) <= 1 for m in found)
     lines = [json.loads(line) for line in (run / ".timings.jsonl").read_text().splitlines()]
-    first = sum(sum(line[f"{part}_s"] for part in ("data", "model", "loss")) for line in lines[:2])
+    parts = ("data_s", "model_s", "loss_s", "optimizer_s")
+    first = sum(sum(line[part] for part in parts) for line in lines[:2])
     assert float(found[0][3]) == pytest.approx(2 * 6 / first, rel=0.01)
-    assert float(found[0][7]) == pytest.approx(first / 60, rel=0.01)
-    last = sum(lines[4][f"{part}_s"] for part in ("data", "model", "loss"))
-    assert float(found[2][7]) == pytest.approx(2 * last / 60, rel=0.01)  # of two steps
+    assert float(found[0][8]) == pytest.approx(first / 60, rel=0.01)
+    last = sum(lines[4][part] for part in parts)
+    assert float(found[2][8]) == pytest.approx(2 * last / 60, rel=0.01)  # of two steps
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -443,8 +444,10 @@ def test_seconds_stand_in_a_hidden_file_beside_the_losses(train) -> None:
     }
     lines = [json.loads(line) for line in (run / ".timings.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
-    assert lines[0].keys() == {"step", "data_s", "model_s", "loss_s"}
-    assert all(0 <= lines[0][name] < 60 for name in ("data_s", "model_s", "loss_s"))
+    parts = ("data_s", "model_s", "loss_s", "optimizer_s")
+    assert lines[0].keys() == {"step", *parts}
+    assert all(0 <= line[name] < 60 for line in lines for name in parts)
+    assert any(line["optimizer_s"] for line in lines)
 
 
 def test_equal_trainings_end_in_equal_visible_files(train, tmp_path: Path) -> None:
