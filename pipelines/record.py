@@ -261,13 +261,18 @@ def bench_text(result: dict[str, Any]) -> str:
     Rows named ``TABLE: ROW: COLUMN``, and losses by batch size, are cells of tables.
     """
     tables: dict[str, dict[str, dict[str, str]]] = {}
+    aims: dict[str, dict[str, float | None]] = {}
+    # Files of before have no aims.
+    no_aim = {"aim": ""} if any(row.get("aim") for row in result["rows"]) else {}
     others = []
     for row in result["rows"]:
         loss = re.fullmatch(r"(.+) B=(\d+) (layout \w+|untrained) over the products", row["what"])
         if loss:
             rows = tables.setdefault("over the products", {})
-            cells = rows.setdefault(f"{loss[1]}, {loss[3]}", {"at most": f"{row['most']:g}"})
-            cells[f"{int(loss[2]):,}"] = _marked(f"{row['value']:.2f}", row["holds"])
+            name, size = f"{loss[1]}, {loss[3]}", f"{int(loss[2]):,}"
+            cells = rows.setdefault(name, {"at most": f"{row['most']:g}"} | no_aim)
+            cells[size] = _marked(f"{row['value']:.2f}", row["holds"])
+            aims.setdefault(name, {})[size] = row.get("aim")
         elif row["what"].count(": ") == 2:
             table, name, column = row["what"].split(": ")
             table += ", %" * (row["unit"] == "%")
@@ -277,10 +282,15 @@ def bench_text(result: dict[str, Any]) -> str:
             value = f"{_number(row['value'])} {row['unit']}".rstrip()
             bound = {"bound": _bound(row)} if _bound(row) else {}
             name = row["what"].replace("  ", "- ", 1)  # a part of the row above
-            others.append((name, {"value": _marked(value, row["holds"])} | bound))
+            others.append((name, {"value": _marked(value, row["holds"])} | bound | _aim(row)))
+    for name, of_sizes in aims.items():
+        if any(of_sizes.values()):
+            tables["over the products"][name]["aim"] = _aims(of_sizes)
     bounded = [row for row in result["rows"] if _bound(row)]
     missed = sum(not row["holds"] for row in bounded)
     bounds = f"{missed or 'None'} of {len(bounded)} miss their bound. " * bool(bounded)
+    reached = [row["reached"] for row in result["rows"] if row.get("aim") is not None]
+    bounds += f"{reached.count(False) or 'None'} of {len(reached)} miss their aim. " * bool(reached)
     lines = [_table("measured", others)] if others else []
     lines += [_table(name, rows.items()) for name, rows in tables.items()]
     return "\n\n".join([*lines, f"{bounds}{_measured(result)}\n"])
@@ -322,6 +332,21 @@ def _bound(row: dict[str, Any]) -> str:
     if row["most"] is not None:
         return f"at most {row['most']:,g}"
     return f"at least {row['least']:,g}" if row["least"] is not None else ""
+
+
+def _aim(row: dict[str, Any]) -> dict[str, str]:
+    """The cell of a row's aim; files of before have none."""
+    if row.get("aim") is None:
+        return {}
+    side = "at most" if row["least"] is None else "at least"
+    return {"aim": f"{side} {row['aim']:,g}{'' if row['reached'] else ', missed'}"}
+
+
+def _aims(of_sizes: dict[str, float | None]) -> str:
+    """The aims of a loss at batch sizes, in one cell."""
+    if len(set(of_sizes.values())) == 1:
+        return f"{next(iter(of_sizes.values())):g}"
+    return "; ".join(f"{size}: {aim:g}" for size, aim in of_sizes.items() if aim is not None)
 
 
 def _measured(result: dict[str, Any]) -> str:

@@ -85,8 +85,28 @@ def test_losses_by_batch_size_are_one_table_and_a_missed_bound_is_bold() -> None
     rows[1]["holds"] = False
     text = bench_text(bench(*rows, {"what": "rest", "value": 5.0}))
     assert "| sup_ap, layout 2 | 2.5 | 1.50 | **2.60** |\n" in text
+    assert "aim" not in text
     assert "| rest | 5 x |\n" in text
     assert "1 of 2 miss their bound." in text
+
+
+def test_an_aim_has_a_column_and_a_missed_one_is_no_missed_bound() -> None:
+    loss = {"what": "sup_ap B={} layout {} over the products", "most": 2.5, "value": 1.5}
+    cases = [(256, "2", 1.5), (512, "2", None), (1024, "2", 1.0), (256, "5", 2.0), (512, "5", 2.0)]
+    rows = [
+        {**loss, "what": loss["what"].format(size, layout), "aim": aim, "reached": aim != 1.0}
+        for size, layout, aim in cases
+    ]
+    text = bench_text(bench(
+        {"what": "fast", "value": 2.0, "least": 1.5, "aim": 1.8, "reached": True},
+        {"what": "slow", "value": 5.0, "aim": 4.0, "reached": False},
+        *rows,
+    ))  # fmt: skip
+    assert "| fast | 2 x | at least 1.5 | at least 1.8 |\n" in text
+    assert "| slow | 5 x |  | at most 4, missed |\n" in text
+    assert "| sup_ap, layout 2 | 2.5 | 256: 1.5; 1,024: 1 | 1.50 | 1.50 | 1.50 |\n" in text
+    assert "| sup_ap, layout 5 | 2.5 | 2 | 1.50 | 1.50 |  |\n" in text
+    assert "None of 6 miss their bound. 2 of 6 miss their aim." in text
 
 
 ROW = {"row": "HAPPIER", "runs": ["sop:happier"], "figures": "81.0 60.4"}

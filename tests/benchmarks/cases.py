@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 DIM = 512
+Key = TypeVar("Key")
 
 
 def labels_of(size: int, layout: str) -> Tensor:
@@ -36,15 +38,19 @@ def embeddings_of(labels: Tensor, seed: int = 0, spread: int = 64) -> Tensor:
     return torch.nn.functional.normalize(every, dim=1)
 
 
-def fastest(works: dict[str, Callable[[], object]], rounds: int = 3) -> dict[str, float]:
+def fastest(
+    works: dict[Key, Callable[[], object]],
+    rounds: int = 3,
+    clock: Callable[[], float] = time.thread_time,
+) -> dict[Key, float]:
     """Least CPU seconds of each piece of work over interleaved rounds, after one to warm up."""
     best = dict.fromkeys(works, float("inf"))
     for turn in range(rounds + 1):
         for name, work in works.items():
-            start = time.thread_time()
+            start = clock()
             work()
             if turn:
-                best[name] = min(best[name], time.thread_time() - start)
+                best[name] = min(best[name], clock() - start)
     return best
 
 

@@ -161,7 +161,7 @@ def rows(values: int = 5700) -> "list[Row]":
         size = page.stat().st_size / 1e6
     name = f"review page, {values:,} values:"
     return [
-        Row(f"{name} made", made, "s", most=30),
+        Row(f"{name} made", made, "s", most=30, aim=3),
         Row(f"{name} size", size, "MB", most=12),
         Row(f"{name} opened and drawn", found["drawn"], "ms", most=2000),
         Row(f"{name} a decision, median of 21", found["decide"], "ms", most=50),

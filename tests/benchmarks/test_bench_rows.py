@@ -1,0 +1,38 @@
+"""The rows of the benchmarks, at the smallest size that each offers."""
+
+import pytest
+
+from tests.benchmarks import measures
+from tests.benchmarks.measures import Row, aim_over_products
+
+
+def test_an_aim_is_reached_in_the_direction_of_the_bound() -> None:
+    assert Row("x", 2.0, "x", least=1.0, aim=1.8).reached
+    assert not Row("x", 1.5, "x", least=1.0, aim=1.8).reached
+    assert Row("x", 1.0, "x", aim=1.0).reached and Row("x", 9.0, "x").reached
+    missed = Row("x", 1.1, "x", most=1.2, aim=1.0)
+    assert missed.holds and not missed.reached
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "case", "aim"),
+    [
+        ("sup_h_ap", 256, "layout 2", 1.5),
+        ("sup_h_ap", 512, "layout 2", None),
+        ("sup_h_ap", 1024, "layout 2", 1.0),
+        ("sup_ndcg", 4096, "layout 2half", 1.8),
+        ("sup_h_ap", 4096, "layout 5", 2.5),
+        ("sup_h_ap", 4096, "untrained", 2.0),
+        ("smooth_ap coarse", 4096, "untrained", 2.5),
+        ("smooth_h_ap", 1024, "layout 2", None),
+    ],
+)
+def test_aims_of_losses(name, size, case, aim) -> None:
+    assert aim_over_products(name, size, case) == aim
+
+
+@pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
+def test_rows_of_six_levels_and_of_two_threads() -> None:
+    (six,) = measures.metric_suite_of_six_levels(1000, 8)
+    assert six.value > 0 and six.aim == 0.45
+    assert all(row.value > 0 for row in measures.two_threads(64, 1000, 8))
