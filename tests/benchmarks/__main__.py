@@ -26,6 +26,8 @@ from hgld.ranking.levels import RelevanceWarning
 from pipelines.record import commit, machine
 from tests.benchmarks import (
     engines,
+    evaluate_stage,
+    first_call,
     full_size,
     gallery_growth,
     hierarchies,
@@ -94,8 +96,8 @@ PARTS: dict[str, Callable[[bool], Iterable[list[Row]]]] = {
     "keys": lambda quick: [review_keys.rows()],
     "hierarchies": lambda quick: [hierarchies.rows()],
     "suspects": lambda quick: [suspects.rows()],
-    "starting": lambda quick: [starting.rows()],
-    "training": lambda quick: [] if quick else [training.rows()],
+    "starting": lambda quick: [first_call.rows(), starting.rows()],
+    "training": lambda quick: [] if quick else [training.rows(), evaluate_stage.rows()],
     "full-size": lambda quick: [full_size.rows()],
     "gallery": lambda quick: [measures.streaming(32_768), measures.whole_gldv2()],
     "engines": lambda quick: [engines.rows()],

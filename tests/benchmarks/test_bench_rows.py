@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.benchmarks import measures
+from tests.benchmarks import evaluate_stage, measures, training
 from tests.benchmarks.measures import Row, aim_over_products
 
 
@@ -36,3 +36,18 @@ def test_rows_of_six_levels_and_of_two_threads() -> None:
     (six,) = measures.metric_suite_of_six_levels(1000, 8)
     assert six.value > 0 and six.aim == 0.45
     assert all(row.value > 0 for row in measures.two_threads(64, 1000, 8))
+
+
+def test_the_parts_of_a_training_step_are_its_whole() -> None:
+    found = training.step(
+        3, 40, 40, backbone="test_resnet", pretrained=False, dim=8, image_size=32,
+        classes_per_batch=2, images_per_class=2, workers=0,
+    )  # fmt: skip
+    parts = ("data", "model", "loss", "optimizer", "logging")
+    assert sum(found[part] for part in parts) == pytest.approx(found["all"])
+    assert all(found[part] > 0 for part in parts)
+
+
+def test_the_rest_of_the_evaluate_stage_is_measured() -> None:
+    rest, memory = evaluate_stage.rows(40, 64)
+    assert rest.value > 0 and memory.value >= 0

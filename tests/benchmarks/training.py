@@ -1,8 +1,9 @@
-"""Measures what feeds the trainer: its loader, the model replaced by nothing.
+"""Measures the trainer: its loader, the model replaced by nothing, and the parts of a step.
 
 The loader has to give batches as fast as the same number of processes read, decode and augment the
 same images with nothing around it: no batches, no seeds, no hand-over. Compared are the processor
 seconds of all processes, those of starting them taken off, since other work shares the machine.
+A step is measured in elapsed seconds, by the trainer itself.
 ``python -m tests.benchmarks.training`` prints it.
 """
 
@@ -11,7 +12,7 @@ import os
 import resource
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,18 +20,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hgld.config import TrainOptions
+from hgld.config import RunOptions, SourceOptions, StageContext, TrainOptions
 from hgld.model.model_folder import ImageConfig
 from hgld.model.transforms import training_transform
 from hgld.shards.batches import BatchPlan
 from hgld.shards.read import ShardImages
+from hgld.tasks import watched_by
+from hgld.train import train_models
 from hgld.train.data import TrainingData, batch_options
+from hgld.train.runs import RunFolder
 from tests.benchmarks.shards import compare, make_source, write_shards
 
 if TYPE_CHECKING:
     from tests.benchmarks.measures import Row
 
-__all__ = ["cpu_seconds", "loader", "rows"]
+__all__ = ["cpu_seconds", "loader", "rows", "step"]
 
 CONFIG = ImageConfig("none", "none", 8, 224, (0.5,) * 3, (0.5,) * 3, "bilinear", True, "")
 BATCH = 64
@@ -63,6 +67,35 @@ def loader(steps: int = 120, side: int = 320) -> dict[str, Any]:
         "images_per_s": round(steps * BATCH / wall),
         "loader, of bare": round(cpu["bare"] / cpu["loader"], 3),
     }
+
+
+def step(steps: int = 6, images: int = 640, side: int = 224, **changes: Any) -> dict[str, float]:
+    """Seconds of training steps by part; without the first, which loads, and the last, which saves.
+
+    What is left beside the trainer's own timings is logging: its files, pace and progress.
+    """
+    options = TrainOptions(
+        backbone="offline:efficientnet-lite0", dim=256, image_size=128, classes_per_batch=16,
+        images_per_class=4, workers=len(os.sched_getaffinity(0)), device="cpu",
+        runs={"happier": RunOptions(loss="HAPPIER", steps=steps)},
+    ).model_copy(update=changes)  # fmt: skip
+    ends: list[float] = []
+
+    def watch(items: Iterable[Any], label: str, total: int | None, done: int) -> Iterator[Any]:
+        for item in items:
+            yield item
+            if label.startswith("Training"):
+                ends.append(time.perf_counter())
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shards = write_shards(folder, "shards", make_source(folder / "source", images, side))
+        context = StageContext("2026-01-01", folder / "state", SourceOptions(folder=folder), folder)
+        with watched_by(watch, lambda _: None):
+            train_models(shards, options=options, context=context, out=folder / "models")
+        seconds = RunFolder(folder / "models" / "happier", "").seconds(1, steps - 1)
+    whole = ends[-2] - ends[0]
+    return {**seconds, "logging": whole - seconds["all"], "all": whole}
 
 
 def cpu_seconds() -> float:
@@ -105,7 +138,15 @@ def rows() -> "list[Row]":
 
     found = loader()
     what = f"training's loader, {found['cores']} processes, of its bare work"
-    return [Row(what, found["loader, of bare"], "x", 0.9)]
+    whole = step()
+    beside = ("data", "loss", "optimizer", "logging")
+    shares = {part: 100 * whole[part] / whole["all"] for part in beside}
+    name = f"training step B={BATCH}"
+    return [
+        Row(what, found["loader, of bare"], "x", 0.9, aim=0.95),
+        Row(f"{name}, all but the model", sum(shares.values()), "%", aim=3),
+        *(Row(f"  its {part}", share, "%") for part, share in shares.items()),
+    ]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+"""Measures the first loss and the first evaluation of a process, with and without kept kernels.
+
+CPU seconds of the call in a new process: torch and the input are there, numba is not. The call
+loads or compiles the kernels and compares them with plain torch; the input is small.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+
+from hgld.ranking import losses, metrics
+from hgld.ranking.levels import shared_levels
+from tests.benchmarks.cases import embeddings_of, labels_of
+from tests.benchmarks.measures import Row
+
+__all__ = ["rows"]
+
+
+def rows(works: tuple[str, ...] = ("loss", "evaluation"), rounds: int = 3) -> list[Row]:
+    """Seconds of the first call, without kept kernels (once) and with them (the least)."""
+    found = []
+    for work in works:
+        with tempfile.TemporaryDirectory() as folder:
+            compiled = _in_a_process(work, folder)
+            kept = min(_in_a_process(work, folder) for _ in range(rounds))
+        found.append(Row(f"first {work} of a process, kernels compiled", compiled, "s", aim=1))
+        found.append(Row(f"first {work} of a process, kernels kept", kept, "s", aim=1))
+    return found
+
+
+def _in_a_process(work: str, folder: str) -> float:
+    command = [sys.executable, "-m", "tests.benchmarks.first_call", work]
+    env = {**os.environ, "NUMBA_CACHE_DIR": folder}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
+    return float(done.stdout)
+
+
+def main() -> None:
+    """Print the seconds of one work."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("work", choices=("loss", "evaluation"))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    labels = labels_of(256, "2")
+    vectors, levels = embeddings_of(labels), shared_levels(labels, labels)
+    leaf = (vectors @ vectors.T).requires_grad_()
+    start = time.process_time()
+    if given.work == "loss":
+        torch.autograd.grad(losses.sup_h_ap(leaf, levels, 2).mean(), leaf)
+    else:
+        metrics.evaluate(vectors, labels, vectors, labels, ["H-AP", "AP:2", "R@1:2"])
+    print(time.process_time() - start)
+
+
+if __name__ == "__main__":
+    main()
