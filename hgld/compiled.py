@@ -87,9 +87,10 @@ def _stamp() -> str:
 
 def _widen_vectors() -> None:
     """Allow 64-byte vectors, before numba makes its target with the first kernel."""
-    features = codegen.get_host_cpu_features()
-    if config.CPU_FEATURES is None and "+avx512f" in features.split(","):
-        config.CPU_FEATURES = f"{features},-prefer-256-bit"
+    features = codegen.get_host_cpu_features()  # type: ignore[no-untyped-call]
+    settings: Any = config  # its names are made when it is imported
+    if settings.CPU_FEATURES is None and "+avx512f" in features.split(","):
+        settings.CPU_FEATURES = f"{features},-prefer-256-bit"
 
 
 STAMP = _stamp()
