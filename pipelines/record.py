@@ -453,19 +453,18 @@ def _claims_budget(result: dict[str, Any]) -> str:
     rates = ", ".join(f"{rate:g}" for rate in budget["rates"])
     proxies = ", ".join(f"{rate:g}" for rate in budget["proxy_rates"])
     network = result["backbone"] + f" at {result['image_size']} px" * bool(result["image_size"])
-    steps, best = f"{budget['steps']:,} steps", "best of the grid"
-    if "batch" in budget:
-        best += ", widened where the best is at an end,"
-    if budget.get("batch"):
+    steps = f"{budget['steps']:,} steps"
+    if budget["batch"]:
         steps += f" (of {budget['batch']} samples; other batches see as many samples)"
     return (
         f"{parts}, {budget['seeds']} seeds each; in the first {fit:,} samples of {known} "
         f"classes to learn from, {test:,} of {others} others to measure on. {network}, "
-        f"{steps}. Rates ({rates}; with proxies each with {proxies} for them) are the {best} "
-        f"on a third of the fold's training classes, {budget['draws']} "
-        f"draw{'s' * (budget['draws'] > 1)}. `python -m pipelines.claims {result['claims']}`: "
-        f"{result['runs']:,} runs, {result['cpu_s'] / 60:.0f} minutes of one core of "
-        f"{result['machine']}, commit {result['commit']}, {result['date']}."
+        f"{steps}. Rates ({rates}; with proxies each with {proxies} for them) are the best of the "
+        f"grid, widened where the best is at an end, on a third of the fold's training classes, "
+        f"{budget['draws']} draw{'s' * (budget['draws'] > 1)}. "
+        f"`python -m pipelines.claims {result['claims']}`: {result['runs']:,} runs, "
+        f"{result['cpu_s'] / 60:.0f} minutes of one core of {result['machine']}, "
+        f"commit {result['commit']}, {result['date']}."
     )
 
 
