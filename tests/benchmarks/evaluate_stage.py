@@ -18,7 +18,7 @@ import torch
 
 from hgld.config import EvaluateOptions, SourceOptions, StageContext
 from hgld.evaluate import evaluate_models
-from hgld.ranking.kernels.rank_cpu import BLOCK_CELLS
+from hgld.ranking.kernels import rank_cpu
 from tests.benchmarks.memory import above_inputs
 from tests.benchmarks.shards import make_source, write_shards
 
@@ -38,7 +38,7 @@ def rows(images: int = 600, side: int = 224) -> "list[Row]":
     command = [sys.executable, "-m", "tests.benchmarks.evaluate_stage", str(images), str(side)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found = json.loads(done.stdout)
-    part = min(BLOCK_CELLS, images * images)
+    part = min(rank_cpu.BLOCK_CELLS, images * images)
     most = 4 * (1.2 * images * DIM + part) / 2**20
     of = f"evaluate stage, {images} images,"
     return [

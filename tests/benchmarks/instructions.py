@@ -51,10 +51,10 @@ def numba_set() -> str:
     """The instruction set of a small kernel, by the widest registers of its machine code."""
     import numba
 
-    from hgld.compiled import ANY_ORDER
+    from hgld import compiled
 
     # not kept on disk: the machine code of a kept kernel cannot be read
-    kernel = numba.njit(error_model="numpy", fastmath=ANY_ORDER)(_sum_shares)
+    kernel = numba.njit(error_model="numpy", fastmath=compiled.ANY_ORDER)(_sum_shares)
     kernel.compile("float32(float32[::1], float32[::1])")
     code = kernel.inspect_asm(kernel.signatures[0])
     widest = {"zmm": "AVX512", "ymm": "AVX2"}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hgld.ranking import losses, metrics, rankings
-from hgld.ranking.kernels.rank_cpu import BLOCK_CELLS, rank_scores
+from hgld.ranking.kernels import rank_cpu
 from hgld.ranking.levels import ClassRanges, count_levels, look_up, relevance_table, shared_levels
 from hgld.ranking.rankings import parse
 from tests.benchmarks.cases import embeddings_of, fastest, labels_of, three_products
@@ -264,7 +264,7 @@ def suite_work(query, q_labels, vectors, labels):
     levels, first = np.empty(scores.shape, np.int8), np.empty((len(query), 0), np.int32)
 
     def work() -> None:
-        rank_scores(scores, (*ranges, own), levels, first)
+        rank_cpu.rank_scores(scores, (*ranges, own), levels, first)
         rankings.values_of(levels, counts, *plan)
 
     return work
@@ -337,7 +337,7 @@ def whole_gldv2(queries: int = 1129, gallery: int = 761_757) -> list[Row]:
     peak = above_inputs(lambda: metrics.evaluate(query, q_labels, vectors, labels, names))
     seconds, wall = time.thread_time() - start, time.perf_counter() - clock
     # 1.2 x the embeddings and one part: a block of scores
-    aim = (0.2 * vectors.nbytes + 4 * BLOCK_CELLS) / 2**20
+    aim = (0.2 * vectors.nbytes + 4 * rank_cpu.BLOCK_CELLS) / 2**20
     return [
         Row("GLDv2 size evaluation over its product", seconds / product, "x", most=1.6,
             seconds=seconds),
