@@ -159,28 +159,34 @@ def _resolve_model(name: Any, info: ValidationInfo) -> Any:
         marked = _mark(place, name.folder) if isinstance(name, _TextFrom) else place
         return f"python:{_resolve(marked, info)}:{function}"
     if kind in ("timm", "open_clip"):
-        return f"{kind}:{_resolve_weights(rest, name, info, tags=kind == 'open_clip')}"
+        return _resolve_weights(name, info, tags=kind == "open_clip")
     return name if kind in ("run", "offline") else str(_resolve(name, info))
 
 
-def _resolve_weights(source: str, name: str, info: ValidationInfo, tags: bool) -> str:
+def _split_weights(source: str) -> tuple[str, str]:
+    """Split MODEL/FILE or local-dir:FOLDER before its path, which is empty in any other source."""
+    found = re.fullmatch(r"((?:timm:|open_clip:)?(?:local-dir:|[^/:]+/))(.*)", source, re.DOTALL)
+    return (found[1], found[2]) if found else (source, "")
+
+
+def _resolve_weights(source: str, info: ValidationInfo, tags: bool) -> str:
     """Return MODEL/FILE or local-dir:FOLDER with an absolute path; other sources unchanged.
 
     With ``tags``, MODEL/PRETRAINED has no file: a FILE has a dot or a slash.
     """
-    start, mark, path = source.partition(":" if source.startswith("local-dir:") else "/")
-    if not path or (tags and mark == "/" and not {*path} & {*"./"}):
+    start, path = _split_weights(source)
+    if not path or (tags and start.endswith("/") and not {*path} & {*"./"}):
         return source
-    marked = _mark(path, name.folder) if isinstance(name, _TextFrom) else path
-    return f"{start}{mark}{_resolve(marked, info)}"
+    marked = _mark(path, source.folder) if isinstance(source, _TextFrom) else path
+    return f"{start}{_resolve(marked, info)}"
 
 
 def _resolve_encoder(name: Any, info: ValidationInfo) -> Any:
-    return _resolve_weights(name, name, info, tags=True) if isinstance(name, str) else name
+    return _resolve_weights(name, info, tags=True) if isinstance(name, str) else name
 
 
 def _resolve_backbone(name: Any, info: ValidationInfo) -> Any:
-    return _resolve_weights(name, name, info, tags=False) if isinstance(name, str) else name
+    return _resolve_weights(name, info, tags=False) if isinstance(name, str) else name
 
 
 def without_folders(source: str) -> str:
@@ -190,13 +196,14 @@ def without_folders(source: str) -> str:
         >>> without_folders("open_clip:ViT-B-32//data/w.pt"), without_folders("timm:resnet50")
         ('open_clip:ViT-B-32/w.pt', 'timm:resnet50')
     """
-    found = re.fullmatch(r"((?:timm:|open_clip:)?(?:local-dir:|[^/:]+/))(/.*)", source)
-    return f"{found[1]}{Path(found[2]).name}" if found else source
+    start, path = _split_weights(source)
+    return start + Path(path).name if path.startswith("/") else source
 
 
 def _resolve_start(name: Any, info: ValidationInfo) -> Any:
     """Return the name of a run unchanged, and any other text as an absolute path."""
-    return str(_resolve(name, info)) if name and not _is_run_name(name) else name
+    is_path = isinstance(name, str) and name and not _is_run_name(name)
+    return str(_resolve(name, info)) if is_path else name
 
 
 def _resolve_shards(folder: Any, info: ValidationInfo) -> Any:

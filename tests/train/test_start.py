@@ -206,6 +206,7 @@ def test_a_start_trains_first_wherever_it_is_written() -> None:
             {"b": {}, "plain": {"steps": 0, "init_from": "b"}},
             r'plain has 0 steps, .*; set its steps, or init_from = "" for plain',
         ),
+        ({"a": {"init_from": 3}}, r"runs\.a\.init_from\n  Input should be a valid string"),
     ],
 )
 def test_a_start_that_cannot_be_is_one_clear_line(runs: dict[str, Any], says: str) -> None:
