@@ -358,7 +358,7 @@ def check(
     For hooks of git and for CI: the exit code is 3 if there are any, or ids in supersedes or undoes
     that are no row. taxonomy.csv is read from the same folder.
     """
-    from hgld.artifacts import declared_table, row_in_file
+    from hgld.artifacts import declared_table, rows_in_file
     from hgld.config import load_pipeline
     from hgld.errors import InvalidData
     from hgld.review.conflicts import check_decisions
@@ -371,8 +371,8 @@ def check(
         for name, file in zip(("decisions", "taxonomy"), tables, strict=True)
     )
     faults = check_decisions(decisions, taxonomy)
-    shown = faults if as_json else faults[:SHOWN_FAULTS]
-    rows = [{"row": row_in_file(path, at), "fault": fault} for at, fault in shown]
+    numbers = rows_in_file(path, len(decisions)) if faults else []
+    rows = [{"row": numbers[at], "fault": fault} for at, fault in faults]
     if as_json:
         print_json({"file": str(path), "rows": len(decisions), "faults": rows})
     if faults:
