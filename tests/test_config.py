@@ -239,13 +239,20 @@ def test_toml_beyond_what_python_reads_is_refused_in_one_line(value: str, tmp_pa
         load_pipeline(Path("pipelines/quickstart.toml"), [f"x={value}"])
 
 
-def test_a_path_in_the_file_is_relative_to_it_and_one_of_the_command_line_to_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A pipeline file that is to be written, and the current folder beside its own."""
     file, here = tmp_path / "exp" / "p.toml", tmp_path / "here"
-    here.mkdir()
+    for folder in (file.parent, here):
+        folder.mkdir()
     monkeypatch.chdir(here)
-    file.parent.mkdir()
+    return file, here
+
+
+def test_a_path_in_the_file_is_relative_to_it_and_one_of_the_command_line_to_the_current_folder(
+    elsewhere: tuple[Path, Path],
+) -> None:
+    file, here = elsewhere
     file.write_text('labels = "l"\n[source]\nfolder = "photos"\n[evaluate.models]\na = "a.npz"\n')
     assert load_pipeline(file).source.folder == file.parent / "photos"
     settings = ["source.folder=photos", 'evaluate.models={b = "b.npz", c = "timm:resnet50"}']
@@ -255,12 +262,9 @@ def test_a_path_in_the_file_is_relative_to_it_and_one_of_the_command_line_to_the
 
 
 def test_a_file_of_weights_is_relative_to_the_file_like_other_paths(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    elsewhere: tuple[Path, Path],
 ) -> None:
-    file, here = tmp_path / "exp" / "p.toml", tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    file.parent.mkdir()
+    file, here = elsewhere
     clips = 'a = "open_clip:RN50/w.pt"\nb = "open_clip:RN50/openai"\nc = "timm:resnet50/w"\n'
     file.write_text(
         'labels = "l"\n[embed]\nencoder = "local-dir:clip"\nimages = "open_clip:local-dir:clip"\n'
@@ -269,7 +273,7 @@ def test_a_file_of_weights_is_relative_to_the_file_like_other_paths(
     found, folder = load_pipeline(file), file.parent
     assert found.embed.encoder == f"local-dir:{folder}/clip"
     assert found.embed.image_encoder == f"open_clip:local-dir:{folder}/clip"
-    assert found.train.backbone == f"resnet50/{tmp_path}/w.pth"
+    assert found.train.backbone == f"resnet50/{here.parent}/w.pth"
     models = [f"open_clip:RN50/{folder}/w.pt", "open_clip:RN50/openai", f"timm:resnet50/{folder}/w"]
     assert list(found.evaluate.sources.values()) == models
     settings = ["embed.encoder=ViT-B-32/a/b", "train.backbone=resnet50/w.pth"]

@@ -13,7 +13,7 @@ similarities must avoid (``whole_products``). TF32 is a setting of the process, 
 any thread needs it off.
 
 Large arrays are in temporary files without a name, which the system writes to disk when memory is
-short.
+short. All kernels refuse scores that are nan or inf by the same check.
 """
 
 import os
