@@ -107,6 +107,13 @@ function nameField(taken = () => {}) {
   return make("label", { class: "field" }, "Your name", field);
 }
 
+// Whether a version "run:number" of the server is before another one; another run is never before.
+function isBefore(at, other) {
+  const [run, number] = at.split(":");
+  const [otherRun, otherNumber] = other.split(":");
+  return run === otherRun && Number(number) < Number(otherNumber);
+}
+
 function dialogOf(id, title, ...inside) {
   const dialog = byId(id);
   const close = button("primary", () => dialog.close(), "Close");

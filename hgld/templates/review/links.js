@@ -22,6 +22,7 @@ const steps = []; // [name, the answer before or undefined]
 const storeName = () => storeOf("links");
 let selected = rows[0];
 let waits = 0; // of the next attempt to send
+let at = data.live?.at; // version of the answers that the server has
 let sending = false; // one request at a time, so that the last answer of a class is the last row
 
 function readRow(cells, number) {
@@ -168,19 +169,20 @@ async function send() {
   sending = true;
   const sender = storeName(); // another person may sign in before the reply
   const sent = new Map(answers);
-  const body = { who: person, rows: [...sent].map(([name, said]) => ({ name, ...said })) };
+  const body = { who: person, since: at, rows: [...sent].map(([name, said]) => ({ name, ...said })) };
   const facts = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   const reply = await fetch("decisions", facts).catch(() => null);
+  const found = await reply?.json().catch(() => null); // also null if the reply is cut off
   sending = false;
-  if (!reply?.ok) {
-    const why = reply ? (await reply.json().catch(() => ({}))).error : "";
-    say(why || "The server does not answer; your answers are kept in this browser");
-    if (!reply || reply.status >= 500 || sender !== storeName()) waits = setTimeout(send, AGAIN_MS);
+  if (!found || !reply.ok) {
+    say(found?.error || "The server does not answer; your answers are kept in this browser");
+    if (!found || reply.status >= 500 || sender !== storeName()) waits = setTimeout(send, AGAIN_MS);
     return;
   }
   for (const [name, said] of sent) {
     rowOf.get(name).base = { ...said, qid: said.qid === OPEN ? "" : said.qid };
   }
+  receive(found);
   const isSaved = ([name, said]) => sameAnswer(sent.get(name), said);
   if (sender === storeName()) {
     [...answers].filter(isSaved).forEach(([name]) => answers.delete(name));
@@ -190,13 +192,19 @@ async function send() {
   send();
 }
 
-// What others answer, and what was answered before the page was opened.
+// What others answer. An event that a reply has overtaken would take back what was saved since.
+function receive({ at: version, news }) {
+  if (isBefore(version, at)) return;
+  at = version;
+  for (const [name, qid] of Object.entries(news.rows || {})) {
+    if (rowOf.has(name)) rowOf.get(name).base.qid = qid;
+  }
+}
+
 function listen() {
-  const stream = new EventSource(`events?${new URLSearchParams({ since: data.live.at, who: person })}`);
+  const stream = new EventSource(`events?${new URLSearchParams({ since: at, who: person })}`);
   stream.onmessage = (event) => {
-    for (const [name, qid] of Object.entries(JSON.parse(event.data).news.rows || {})) {
-      if (rowOf.has(name)) rowOf.get(name).base.qid = qid;
-    }
+    receive(JSON.parse(event.data));
     if (!byId("panel").contains(document.activeElement)) drawAll();
   };
 }

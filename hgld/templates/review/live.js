@@ -76,12 +76,10 @@ async function ask(path, facts) {
 
 // Takes in what is new. An answer that the stream has overtaken would be a step back.
 function receive({ at, news, people }) {
-  const [run, number] = at.split(":");
-  const [ownRun, own] = session.at.split(":");
   const wasAway = session.away;
   session.away = "";
   session.people = people || session.people;
-  if (run !== ownRun || Number(number) >= Number(own)) {
+  if (!isBefore(at, session.at)) {
     session.at = at;
     if (news.taxonomy) renewTaxonomy(news.taxonomy[""], news.renamed || {});
     for (const [key, facts] of Object.entries(news.rows || {})) {
