@@ -1,0 +1,311 @@
+"""A pipeline file (TOML): all options together, their checks across stages, and how it is read."""
+
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import ValidationError, model_validator
+
+from hgld.config.data_options import CollectOptions, ExportOptions, FetchOptions, SourceOptions
+from hgld.config.hierarchy_options import (
+    CleanOptions,
+    ClusterOptions,
+    EmbedOptions,
+    HintOptions,
+    LabelOptions,
+    LinkOptions,
+    ReviewOptions,
+    ScrapeOptions,
+)
+from hgld.config.option_types import LEVEL_NAMES, LocalPath, Options, mark_folder
+from hgld.config.result_options import EvaluateOptions, ModelOptions, PublishOptions, ReportOptions
+from hgld.config.training_options import RunOptions, TrainOptions
+from hgld.errors import UsageError
+from hgld.words import nearest
+
+__all__ = ["Pipeline", "StageContext", "default_work", "load_pipeline", "model_options"]
+
+# pydantic's kinds of faults whose own words name Python types
+EXPECTED = {
+    "path_type": "a path",
+    "tuple_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+}
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """Facts of a run that its stages may use.
+
+    Attributes:
+        now: date of the run, ISO 8601; the only date that may reach an output.
+        state: folder for the stage's unfinished work; it survives a kill.
+        source: folder and layout of the data set's own files.
+        labels: folder of decisions by people (taxonomy, decisions, overrides, removals).
+        scrape: options for all stages that ask Wikimedia.
+        force: a person asked to run everything again; ignore notes of finished work.
+        title: of the pipeline, for pages.
+        levels: names of the levels above the landmarks, coarse to fine.
+        embed: the text encoder, for all stages that compare texts.
+        languages: of the names of classes, the best first.
+    """
+
+    now: str
+    state: Path
+    source: SourceOptions
+    labels: Path
+    scrape: ScrapeOptions = field(default_factory=ScrapeOptions)
+    force: bool = False
+    title: str = ""
+    levels: tuple[str, ...] = LEVEL_NAMES[:-1]
+    embed: EmbedOptions = field(default_factory=EmbedOptions)
+    languages: tuple[str, ...] = ("en",)
+
+
+class Pipeline(Options):
+    """Everything in a pipeline file."""
+
+    title: str = ""
+    """Title of the pages; empty: the name of the work folder."""
+    labels: LocalPath
+    """Folder of the decisions, taxonomy and removals, kept in git."""
+    source: SourceOptions = SourceOptions()
+    fetch: FetchOptions = FetchOptions()
+    collect: CollectOptions = CollectOptions()
+    link: LinkOptions = LinkOptions()
+    scrape: ScrapeOptions = ScrapeOptions()
+    clean: CleanOptions = CleanOptions()
+    hint: HintOptions = HintOptions()
+    embed: EmbedOptions = EmbedOptions()
+    cluster: ClusterOptions = ClusterOptions()
+    review: ReviewOptions = ReviewOptions()
+    label: LabelOptions = LabelOptions()
+    export: ExportOptions = ExportOptions()
+    train: TrainOptions = TrainOptions()
+    evaluate: EvaluateOptions = EvaluateOptions()
+    report: ReportOptions = ReportOptions()
+    publish: PublishOptions = PublishOptions()
+
+    @property
+    def trains(self) -> bool:
+        """Whether train is a stage: not if all models are given and there is no [train]."""
+        models = self.evaluate.sources.values()
+        given = bool(models) and not any(model.startswith("run:") for model in models)
+        return not given or "train" in self.model_fields_set
+
+    @model_validator(mode="after")
+    def _has_levels(self) -> Self:
+        of_files = self.source.kind == "cub" and self.label.source == "native"
+        if of_files and self.source.class_table is None:
+            raise ValueError(
+                "source.class_table is not set, so the species have no orders and families; set it "
+                "to labels/cub/classes.csv, or to a CSV of class_id and one column a level; or "
+                'build them: label.source = "decisions"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_items(self) -> Self:
+        if self.link.table is not None and self.scrape.source != "items":
+            raise ValueError(
+                'link.table needs scrape.source = "items", which asks what the classes are'
+            )
+        if self.cluster.holds_together and self.scrape.source != "items":
+            raise ValueError(
+                'cluster.ancestry needs scrape.source = "items", which records what is above the '
+                "items of the classes"
+            )
+        if self.cluster.ancestry > self.scrape.most_hops:
+            raise ValueError(
+                f"cluster.ancestry is {self.cluster.ancestry} steps, but ancestry.csv goes up "
+                f"scrape.most_hops = {self.scrape.most_hops}; set that to as many"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _names_its_runs(self) -> Self:
+        of_seeds = (name for models in self.train.models().values() for name in models)
+        known = list(dict.fromkeys([*self.train.runs, *of_seeds]))
+        for name, model in self.evaluate.sources.items():
+            kind, _, run = model.partition(":")
+            if kind == "run" and run not in known:
+                raise ValueError(
+                    f"evaluate.models.{name}: train has no run '{run}' (it has {', '.join(known)})"
+                    + nearest(run, known)
+                )
+        return self
+
+
+def default_work(pipeline_file: Path) -> Path:
+    """The work folder of a pipeline file if none is named: work/NAME beside the file.
+
+    If the file is in a folder ``pipelines``, it is beside that folder. So it depends on the file
+    alone, and every command finds it from everywhere.
+    """
+    file = pipeline_file.resolve()
+    folder = file.parent.parent if file.parent.name == "pipelines" else file.parent
+    work = folder / "work" / file.stem
+    return work if pipeline_file.is_absolute() else Path(os.path.relpath(work))
+
+
+def model_options(source: str, **preparation: Any) -> ModelOptions:
+    """Return a model to evaluate, checked; None keeps a default.
+
+    Raises:
+        UsageError: the options do not fit the model.
+    """
+    try:
+        return ModelOptions.model_validate({"source": source, **preparation})
+    except ValidationError as error:
+        raise UsageError(f"{source}: {_describe(error)}") from None
+
+
+def load_pipeline(path: Path, settings: Sequence[str] = ()) -> Pipeline:
+    """Read a pipeline file and apply ``stage.option=value`` settings.
+
+    Raises:
+        UsageError: no such file, no TOML, an unknown key (the nearest is named), a wrong value.
+    """
+    values = _read_pipeline(path)
+    for setting in settings:
+        _apply(values, setting)
+    try:
+        return Pipeline.model_validate(
+            _merge_runs(values), context={"folder": path.resolve().parent}
+        )
+    except ValidationError as error:
+        base = f" on its base {found!r}" if (found := _read_toml(path).get("base")) else ""
+        where = f"{path}{base}" + (" with the options given" if settings else "")
+        raise UsageError(f"{where}: {_describe(error)}") from None
+
+
+def _read_pipeline(path: Path, above: Sequence[Path] = ()) -> dict[str, Any]:
+    """Values of a pipeline file over those of the file that its ``base`` names.
+
+    Tables are merged; any other value of the file replaces that of its base.
+    """
+    values = _read_toml(path)
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    if not isinstance(base, str) or not base:
+        raise UsageError(f"{path}: base is {base!r}; expected the path of another pipeline file")
+    found = Path(os.path.normpath(path.resolve().parent / base))
+    if Path(os.path.realpath(found)) in (*above, path.resolve()):
+        raise UsageError(f"{path}: base = {base!r} leads back to this file")
+    if not found.is_file():
+        reason = "is not a file" if found.exists() else "does not exist"
+        raise UsageError(f"{path}: base = {base!r}: {found} {reason}")
+    return _merge(
+        mark_folder(_read_pipeline(found, (*above, path.resolve())), found.parent), values
+    )
+
+
+def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in own.items():
+        below = base.get(name)
+        if isinstance(below, dict) and isinstance(value, dict):
+            merged[name] = _merge(below, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise UsageError(f"{path}: no such pipeline file; pipelines/ holds those that ship")
+    try:
+        return _parse_toml(path.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
+        raise UsageError(f"{path}: not a TOML file: {error}") from None
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    """Values of a TOML text.
+
+    Raises:
+        ValueError: not TOML, or more than Python reads of it.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except ValueError:
+        long = re.search(rf"[0-9_]{{{sys.get_int_max_str_digits()},}}", text)
+        if long is None:
+            raise
+        line = text.count("\n", 0, long.start()) + 1
+        raise ValueError(f"line {line}: a number of {len(long[0]):,} digits") from None
+
+
+def _apply(values: dict[str, Any], setting: str) -> None:
+    """Write one ``a.b=value`` into the nested values; the value is TOML, else plain text."""
+    name, found, text = setting.partition("=")
+    *parents, last = name.strip().split(".")
+    if not found or not all((*parents, last)):
+        raise UsageError(f"--set {setting}: expected stage.option=value")
+    for parent in parents:
+        values = values.setdefault(parent, {})
+        if not isinstance(values, dict):
+            raise UsageError(f"--set {setting}: '{parent}' holds a value, not options")
+    try:
+        read = _parse_toml(f"v = {text}")
+    except ValueError:
+        read = {}
+    values[last] = mark_folder(read["v"] if len(read) == 1 else text, Path.cwd())
+
+
+def _merge_runs(values: dict[str, Any]) -> dict[str, Any]:
+    """Fill each training run with what train.defaults says and the run does not."""
+    train = values.get("train")
+    if not isinstance(train, dict):
+        return values
+    defaults, runs = train.get("defaults", {}), train.get("runs", {"model": {}})
+    if not isinstance(defaults, dict) or not isinstance(runs, dict):
+        return values
+    merged = {name: {**defaults, **r} if isinstance(r, dict) else r for name, r in runs.items()}
+    return {**values, "train": {**train, "runs": merged}}
+
+
+def _describe(error: ValidationError) -> str:
+    """Describe all faults; one of train.defaults once, although each run inherits it."""
+    found = error.errors()
+    shared = {item["loc"][2:] for item in found if item["loc"][:2] == ("train", "defaults")}
+    inherited = [i["loc"][:2] == ("train", "runs") and i["loc"][3:] in shared for i in found]
+    own = (item for item, again in zip(found, inherited, strict=True) if not again)
+    return "; ".join(_describe_one(item) for item in own)
+
+
+def _describe_one(item: Mapping[str, Any]) -> str:
+    loc = [part for part in item["loc"] if part not in ("<text>", "<table>")]
+    where = ".".join(map(str, loc))
+    if item["type"] == "missing":
+        return f"{where} is missing; add it to the file, or give it by --set {where}=VALUE"
+    if item["type"] in EXPECTED:
+        return f"{where}: expected {EXPECTED[item['type']]} (found {item['input']!r})"
+    if item["type"] != "extra_forbidden":
+        says = re.sub(r"^Value error, | or instance of \w+$", "", item["msg"])
+        found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r})"
+        return f"{where}: {says[0].lower()}{says[1:]}{found}".removeprefix(": ")
+    *parents, key = loc
+    return f"unknown key {where!r}{nearest(str(key), _keys_at(parents))}"
+
+
+def _keys_at(section: Iterable[object]) -> list[str]:
+    """Names of the options that a section of the pipeline file may hold."""
+    model: Any = Pipeline
+    for part in section:
+        if part in ("runs", "models"):
+            return list((RunOptions if part == "runs" else ModelOptions).model_fields)
+        field = model.model_fields.get(part)
+        model = field.annotation if field else None
+        if not isinstance(model, type) or not issubclass(model, Options):
+            return []
+    return list(model.model_fields)
