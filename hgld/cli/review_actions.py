@@ -693,11 +693,11 @@ def blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
 
 
 def _blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
-    from hgld.review import blind
+    from hgld.review import sheets
 
     names = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
     tables = [runner.read(name, runner.stage("review")) for name in (*names, "class_labels")]
-    return blind.blind_sheet(*tables, seed=seed, hints=hints)
+    return sheets.blind_sheet(*tables, seed=seed, hints=hints)
 
 
 def write_workbook(runner: Runner) -> Path:

@@ -45,8 +45,7 @@ def show_differences(
     as_json: AsJson = False,
 ) -> None:
     """Compare two sheets: list what B decides differently."""
-    from hgld.review.annotations import read_both
-    from hgld.review.differences import compare_annotations
+    from hgld.review.annotations import compare_annotations, read_both
 
     with progress():
         both = read_both(before, after)

@@ -83,10 +83,11 @@ def measure_agreement(
             "their key, or by instance_of where a file has no keys"
         )
     places = [(a[key].place, b[key].place) for key in keys]
+    done = [{key for key, one in side.items() if one.decision} for side in (a, b)]
     return {
         "annotators": list(names),
         "values": len(keys),
-        "one_alone": _count_alone(a, b, names),
+        "one_alone": {names[0]: len(done[0] - done[1]), names[1]: len(done[1] - done[0])},
         "bootstrap": {"draws": DRAWS, "seed": seed, "level": CONFIDENCE},
         "measures": list(_measure_all(a, b, keys, seed)),
         "supercategories": _by_supercategory(places),
@@ -209,12 +210,6 @@ def _side(name: str, said: Annotation) -> dict[str, str]:
         f"{name}_kind": said.kind,
         f"{name}_note": said.note,
     }
-
-
-def _count_alone(a: Annotations, b: Annotations, names: tuple[str, str]) -> dict[str, int]:
-    """Count values that only one of the two decided."""
-    done = [{key for key, one in side.items() if one.decision} for side in (a, b)]
-    return {names[0]: len(done[0] - done[1]), names[1]: len(done[1] - done[0])}
 
 
 def _measure(pairs: Pairs, weights: np.ndarray, seed: int) -> dict[str, Any]:

@@ -1,11 +1,12 @@
-"""Annotations of one person, read from a review sheet or a file of decisions.
+"""Annotations of one person, read from a review sheet or a file of decisions, and their diff.
 
-Two such files are compared by ``hgld.review.differences`` or ``hgld.review.agreement``. A value is
-identified by its key, or by its label if the file has no keys. In a file of decisions, those in
-force count; a conflict counts as undecided.
+A value is identified by its key, or by its label if the file has no keys. In a file of decisions,
+those in force count; a conflict counts as undecided. A textual diff of two such CSVs also shows
+changed blanks, order and counts; that of ``compare_annotations`` only the values whose decision
+changed. ``hgld.review.agreement`` measures how far two people agree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +19,15 @@ from hgld.hierarchy.decisions import PLACING, Decided, kinds_of
 from hgld.review.spreadsheet import Sheet, SheetRow, read_sheets
 from hgld.words import count_text, nearest
 
-__all__ = ["Annotation", "complete", "read_annotations", "read_both", "weigh"]
+__all__ = [
+    "Annotation",
+    "Disagreement",
+    "compare_annotations",
+    "complete",
+    "read_annotations",
+    "read_both",
+    "weigh",
+]
 
 WEIGHTS = ("images", "landmarks", "count")  # the first one present is used
 
@@ -63,6 +72,35 @@ class Annotation:
         return f"({self.decision})" if self.decision else ""
 
 
+@dataclass(frozen=True)
+class Disagreement:
+    """A value whose annotation differs between two files; None: the file does not have it."""
+
+    before: Annotation | None
+    after: Annotation | None
+
+    @property
+    def in_note_only(self) -> bool:
+        """Whether the decision is the same and only the note differs."""
+        return bool(self.before and self.after) and all(
+            getattr(self.before, name) == getattr(self.after, name)
+            for name in ("decision", "supercategory", "kind")
+        )
+
+    @property
+    def words(self) -> str:
+        """One line: the value, the old and the new annotation."""
+        one = self.after or self.before
+        assert one is not None
+        before = self.before.words if self.before else "not there"
+        after = self.after.words if self.after else "not there"
+        name = one.label if one.label == one.key else f"{one.label} ({one.key})"
+        if before == after and self.before and self.after:
+            return f"{name}: {after}, {_detail(self.before, self.after)}"
+        why = f" ({one.note})" if self.after and one.note else ""
+        return f"{name}: {before} -> {after}{why}"
+
+
 def read_both(*paths: Path) -> tuple[dict[str, Annotation], ...]:
     """Read two or more files; by label if one of them has no keys.
 
@@ -93,11 +131,12 @@ def _annotations(sheet: Sheet, by_label: bool = False) -> dict[str, Annotation]:
     found: dict[str, Annotation] = {}
     faults = []
     for row in rows:
-        fault = _fault(row, name, found)
-        faults += [fault] if fault else []
+        if fault := _fault(row, name, found):
+            faults.append(fault)
         found[row[name]] = _annotation(row, row[name])
     if faults:
-        raise InvalidData(*_report(sheet, faults))
+        head = f"{sheet.name}: {count_text(len(faults), 'fault')}"
+        raise InvalidData(head, *(f"  {fault}" for fault in faults))
     return found
 
 
@@ -150,10 +189,6 @@ def _fault(row: SheetRow, name: str, found: Mapping[str, Annotation]) -> str:
     return ""
 
 
-def _report(sheet: Sheet, faults: list[str]) -> list[str]:
-    return [f"{sheet.name}: {count_text(len(faults), 'fault')}", *(f"  {f}" for f in faults)]
-
-
 def _annotation(row: SheetRow, key: str) -> Annotation:
     unit = next((name for name in WEIGHTS if row[name]), "")
     return Annotation(
@@ -176,3 +211,24 @@ def _number(cell: str) -> float:
         return max(0.0, float(digits))
     except ValueError:
         return 0.0
+
+
+def compare_annotations(
+    before: Mapping[str, Annotation], after: Mapping[str, Annotation]
+) -> Iterator[Disagreement]:
+    """Return the values whose annotation differs, by key."""
+    for key in sorted(before.keys() | after.keys()):
+        one, other = before.get(key), after.get(key)
+        if one is None or other is None or _said(one) != _said(other):
+            yield Disagreement(one, other)
+
+
+def _said(annotation: Annotation) -> tuple[str, ...]:
+    return annotation.decision, annotation.supercategory, annotation.kind, annotation.note
+
+
+def _detail(before: Annotation, after: Annotation) -> str:
+    """Return the difference of two annotations with the same decision."""
+    if before.kind != after.kind:
+        return f"kind {before.kind or 'empty'} -> {after.kind or 'empty'}"
+    return f"note '{before.note}' -> '{after.note}'"

@@ -22,8 +22,7 @@ from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import Decided, Decision, answer_of, key_types_of, kinds_of
 from hgld.review.clusters import Bulk, Fault, read_bulk
 from hgld.review.entries import entry_of
-from hgld.review.evidence import evidence_of
-from hgld.review.row_base import EDITABLE
+from hgld.review.row_base import EDITABLE, evidence_of
 from hgld.review.sheets import hints_of
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.taxonomy import is_taxonomy_sheet
@@ -243,7 +242,10 @@ def describe_changes(applied: Applied) -> list[tuple[str, str]]:
     """Return the number of changes of each kind, and the kind with examples."""
     examples: dict[str, list[str]] = {kind: [] for kind in get_args(ChangeKind)}
     for change in applied.changes:
-        examples[change.kind].append(_example(change))
+        after = " ".join(filter(None, (change.after.decision, change.after.supercategory)))
+        before = change.before.conflict or change.before.signed if change.before else ""
+        text = f"{change.label}: {f'{before} -> ' if before else ''}'{after}'"
+        examples[change.kind].append(text)
     del examples["unchanged"]
     for edit in applied.edits:
         text = f"{edit['key']} goes with {edit['with_key']}"
@@ -255,12 +257,6 @@ def describe_changes(applied: Applied) -> list[tuple[str, str]]:
             shown = "; ".join(found[:EXAMPLES] + more)
             lines.append((f"{len(found):>7,} ", f"{kind}: {shown}"))
     return lines
-
-
-def _example(change: ValueChange) -> str:
-    after = " ".join(filter(None, (change.after.decision, change.after.supercategory)))
-    before = change.before.conflict or change.before.signed if change.before else ""
-    return f"{change.label}: {f'{before} -> ' if before else ''}'{after}'"
 
 
 def require_few_changes(

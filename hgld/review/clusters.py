@@ -1,16 +1,20 @@
-"""Reader of the sheets of clusters: actions on clusters, and their effect on values.
+"""The sheet of clusters, one row for each: written, and read back to decide many values at once.
+
+Four columns to edit come first; the others show the values of the cluster, how many are decided,
+and the nearest clusters.
 
     accept      the supercategory for all values of the cluster that are open
     merge       put the values of this cluster into the cluster numbered in ``into``
     dissolve    put each value of this cluster into the nearest other one
     split       cut this cluster into as many as ``into`` says, by k-means on its values
 
-Accepting writes decisions. The other three actions write which values belong together (see
+An ``accept`` writes decisions. The other three actions write which values belong together (see
 ``hgld.hierarchy.cluster_edits``) and change no decision. Several sheets are read as one and must
 not contradict each other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,21 +22,89 @@ import pandas as pd
 from scipy.spatial.distance import cdist
 
 from hgld.artifacts import Vectors
+from hgld.artifacts.columns import table_of
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.cluster import vectors_of
+from hgld.hierarchy.decisions import short_hash
 from hgld.hierarchy.vector_clusters import count_different, k_means, nearest_to_mean
-from hgld.review.cluster_list import members_hash
 from hgld.review.spreadsheet import Sheet, SheetRow
+from hgld.review.suggestions import DROP
 from hgld.words import nearest
 
-__all__ = ["ACTIONS", "Bulk", "Fault", "read_bulk"]
+__all__ = ["ACTIONS", "Bulk", "Fault", "list_clusters", "members_hash", "read_bulk"]
 
 ACTIONS = ("accept", "merge", "dissolve", "split")
 EDITABLE = ("action", "into", "supercategory", "note")
 NEEDED = ("cluster", "evidence", *EDITABLE)
 RESTARTS = 10
+LARGEST = 5  # values named for each cluster
+ABOVE = "level_"  # columns of the clusters of the levels above
 
 Fault = tuple[int, str]  # number of the row, message
+
+
+def list_clusters(sheet: pd.DataFrame, cluster_summary: pd.DataFrame) -> pd.DataFrame:
+    """Build the rows of ``review_clusters.csv`` from ``review.csv``: most open images first."""
+    near = dict(zip(cluster_summary["cluster"], cluster_summary["nearest"], strict=True))
+    here = sheet[sheet["cluster"] >= 0]
+    names = dict(zip(here["cluster"], here["cluster_name"], strict=True))
+    impact = np.maximum(here["images"], here["landmarks"])
+    groups = here.assign(impact=impact, waits=here["status"].isin(["open", "unsure", "conflict"]))
+    rows = [
+        (int(rows["impact"][rows["waits"]].sum()), i, _row(rows, i, names, str(near.get(i, ""))))
+        for i, rows in groups.groupby("cluster")
+    ]
+    ordered = sorted(rows, key=lambda row: (-row[0], row[1]))
+    table = table_of("review_clusters", [row for _, _, row in ordered])
+    above = cluster_summary.set_index("cluster").filter(like=ABOVE)
+    return table.join(above, on="cluster") if len(above.columns) else table
+
+
+def members_hash(keys: Iterable[str]) -> str:
+    """Hash the values of a cluster, on which a decision on it is based.
+
+    Example:
+        >>> members_hash(["b", "a"]) == members_hash(["a", "b"]) != members_hash(["a"])
+        True
+    """
+    return short_hash("\n".join(sorted(keys)))
+
+
+def _row(
+    rows: pd.DataFrame, cluster: object, names: Mapping[object, str], near: str
+) -> dict[str, object]:
+    named = rows[~rows["suggestion"].isin(["", DROP])]
+    suggestions = Counter[str](dict(named.groupby("suggestion").size()))
+    neighbours = [int(i) for i in near.split("; ") if i.isdecimal() and int(i) in names]
+    return {
+        **dict.fromkeys(("action", "into", "supercategory", "note"), ""),
+        "cluster": cluster,
+        "cluster_name": names[cluster],
+        "values": len(rows),
+        **{name: rows[name].sum() for name in ("landmarks", "images")},
+        "open": int(rows["waits"].sum()),
+        "decided_as": _decided_as(rows),
+        "largest": _largest(rows),
+        "nearest": "; ".join(f"{i} {names[i]}" for i in neighbours),
+        "suggestion": min(suggestions, key=lambda name: (-suggestions[name], name), default=""),
+        "evidence": members_hash(rows["key"]),
+    }
+
+
+def _decided_as(rows: pd.DataFrame) -> str:
+    """Return the decisions on the cluster's values, the most frequent first."""
+    decided = rows[~rows["waits"]]
+    words = decided["supercategory"].where(decided["supercategory"] != "", decided["decision"])
+    counts = Counter(words.tolist())
+    ordered = sorted(counts, key=lambda word: (-counts[word], word))
+    return "; ".join(f"{word} {counts[word]}" for word in ordered)
+
+
+def _largest(rows: pd.DataFrame) -> str:
+    """Return the cluster's values with the most landmarks, with their number."""
+    first = rows.sort_values(["landmarks", "key"], ascending=[False, True]).head(LARGEST)
+    pairs = zip(first["instance_of"], first["landmarks"], strict=True)
+    return "; ".join(f"{label} ({count})" for label, count in pairs)
 
 
 @dataclass(frozen=True)
@@ -176,16 +248,15 @@ def _whole(text: str) -> int:
     return int(text) if text.isdecimal() else -1
 
 
-def _contradictions(acts: Mapping[int, _Act], before: Mapping[int, _Act]) -> list[Fault]:
-    """Return clusters for which an earlier sheet has another action."""
-    pairs = [(act, before.get(cluster, act)) for cluster, act in acts.items()]
-    return [(act.row.number, _contradiction(act, first)) for act, first in pairs if act != first]
-
-
-def _contradiction(act: _Act, first: _Act) -> str:
-    column = next(name for name in EDITABLE if getattr(act, name) != getattr(first, name))
-    there = f"what row {first.row.number} of {first.sheet} says of this cluster"
-    return act.row.fault(column, f"{there}, {first.row[column]!r}; apply one of them only")
+def _contradictions(acts: Mapping[int, _Act], before: Mapping[int, _Act]) -> Iterator[Fault]:
+    """Yield clusters for which an earlier sheet has another action."""
+    for cluster, act in acts.items():
+        first = before.get(cluster, act)
+        if act != first:
+            column = next(name for name in EDITABLE if getattr(act, name) != getattr(first, name))
+            there = f"what row {first.row.number} of {first.sheet} says of this cluster"
+            expected = f"{there}, {first.row[column]!r}; apply one of them only"
+            yield act.row.number, act.row.fault(column, expected)
 
 
 def _conflicts(acts: Mapping[int, _Act], here: _Clusters) -> list[tuple[_Act, str]]:

@@ -1,4 +1,4 @@
-"""The base of a sheet's row: a short text that identifies the decisions it was written from.
+"""Base and evidence of a sheet's row: short texts that show what it was written from.
 
 A sheet is in use for weeks: other people decide in the meantime, and columns get sorted separately.
 The base shows whether a person changed the row, whether the decision in force is still the one in
@@ -9,18 +9,33 @@ the row, and whether the key still belongs to the row.
 The ids are those of the heads (``hgld.hierarchy.decisions``): the rows that a decision made from
 this row supersedes. The last part shows whether rows still have the order in which they were
 written.
+
+The evidence of a value shows whether its meaning changed since it was decided. That is its label,
+and its superclasses in Wikidata if they are known. Counts, examples and clusters are not part of
+it: they change with every scrape and every clustering, so every decision would become stale.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from hgld.hierarchy.decisions import ID_LENGTH, Decision, in_force, short_hash
-from hgld.review.evidence import PART
 from hgld.words import single_blanks
 
-__all__ = ["EDITABLE", "Base", "base_of", "cells_of", "hash_cells"]
+__all__ = [
+    "EDITABLE",
+    "PART",
+    "Base",
+    "base_of",
+    "cells_of",
+    "evidence_of",
+    "has_changed",
+    "hash_cells",
+]
 
 EDITABLE = ("decision", "supercategory", "kind", "note")
+PART = "-"  # between the parts of a base or an evidence
 NUMERALS = str.maketrans("0123456789", "ghijklmnop")  # spreadsheets leave letters as they are
 NONE = "g"  # instead of ids: the value had no decision
 
@@ -80,3 +95,31 @@ def cells_of(decision: Decision | None) -> dict[str, str]:
 def hash_cells(cells: Mapping[str, str]) -> str:
     """Hash the editable cells; case is ignored, since spreadsheets capitalise words."""
     return short_hash("\n".join(cells[name].casefold() for name in EDITABLE))
+
+
+def evidence_of(values: pd.DataFrame, hints: Mapping[str, str]) -> list[str]:
+    """Return the evidence of each value: hash of its label, and of its class hint if it has one.
+
+    Example:
+        >>> values = pd.DataFrame({"class_id": ["Q1", ""], "instance_of": ["pond", "pub"]})
+        >>> evidence_of(values, {"Q1": "natural: lake"})
+        ['kenphk-jngedc', 'gghnde']
+    """
+    pairs = zip(values["class_id"], values["instance_of"], strict=True)
+    return [
+        PART.join(short_hash(text) for text in (label, hints.get(class_id, "")) if text)
+        for class_id, label in pairs
+    ]
+
+
+def has_changed(then: str, now: str) -> bool:
+    """Whether a known part of the evidence changed; a part that was added later does not count.
+
+    Example:
+        >>> has_changed("aaaaaa", "aaaaaa-bbbbbb"), has_changed("aaaaaa-b", "aaaaaa-c")
+        (False, True)
+        >>> has_changed("", "aaaaaa")
+        False
+    """
+    parts = zip(then.split(PART), now.split(PART), strict=False)
+    return any(one != other for one, other in parts if one and other)

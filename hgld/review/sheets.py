@@ -22,14 +22,14 @@ from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of
-from hgld.review.cluster_list import list_clusters
-from hgld.review.evidence import evidence_of, has_changed
-from hgld.review.row_base import EDITABLE, base_of, cells_of
+from hgld.review.clusters import list_clusters
+from hgld.review.row_base import EDITABLE, base_of, cells_of, evidence_of, has_changed
 from hgld.review.suggestions import ValueModel, class_of_decision, fit_model, suggest
 from hgld.review.taxonomy import list_taxonomy
 from hgld.words import count_text
 
 __all__ = [
+    "blind_sheet",
     "fit_decisions",
     "hints_of",
     "in_review_order",
@@ -45,6 +45,16 @@ EXAMPLES = 3
 FIRST_TO_LAST = {"conflict": -1, "open": 0, "unsure": 0, "stale": 1, "decided": 2}
 CONFLICTS = "{} in conflict: `hgld reviews conflicts PIPELINE` shows both sides"
 GONE = -1  # cluster of a value that no longer exists
+HINTS = (  # columns that a blind copy may lack
+    "cluster",
+    "cluster_name",
+    "distance",
+    "margin",
+    "hint",
+    "suggestion",
+    "probability",
+    "reason",
+)
 
 
 def write_sheets(
@@ -153,6 +163,33 @@ def list_values(
     )
     sheet = sheet.assign(base=list(map(str, bases)))
     return sheet if class_labels is None else _with_labels(sheet, class_labels)
+
+
+def blind_sheet(
+    clusters: pd.DataFrame,
+    landmark_values: pd.DataFrame,
+    landmarks: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    decisions: pd.DataFrame,
+    class_hints: pd.DataFrame,
+    class_labels: pd.DataFrame | None = None,
+    *,
+    seed: int,
+    hints: bool,
+) -> pd.DataFrame:
+    """Return the sheet for one of several annotators, without decisions and optionally hints.
+
+    Its rows are shuffled by the seed, so that fatigue affects different values of each annotator.
+    The base of a row records that it was written without a decision, and its place in this order.
+    """
+    none = decisions[:0]
+    sheet = list_values(
+        clusters, landmark_values, landmarks, taxonomy, none, class_hints, class_labels
+    )
+    order = np.random.default_rng(seed).permutation(len(sheet))
+    sheet = sheet.iloc[order].drop(columns=["status", "conflict", *([] if hints else HINTS)])
+    bases = (base_of(key, (), row) for row, key in enumerate(sheet["key"], 1))
+    return guard_columns(sheet.assign(base=list(map(str, bases))))
 
 
 def list_decisions(

@@ -117,7 +117,12 @@ def read_files(paths: Iterable[Path]) -> dict[Path, list[Sheet]]:
 
 
 def _sheet(name: str, table: Sequence[Sequence[str]]) -> Sheet:
-    start = next((i for i, row in enumerate(table) if not _is_preface(row)), len(table))
+    filled = (
+        i
+        for i, row in enumerate(table)
+        if any(cell.strip() for cell in row) and not row[0].casefold().startswith("sep=")
+    )
+    start = next(filled, len(table))  # behind blank lines and one that declares the delimiter
     table = _put_right(name, table[start:])
     header = [single_blanks(cell).casefold() for cell in (table[0] if table else [])]
     columns = list(dict.fromkeys(filter(None, header)))
@@ -150,11 +155,6 @@ def _as_utf_8(cell: str) -> str:
         return cell.translate(HOLES).encode("sloppy-windows-1252").decode("utf-8-sig")
     except UnicodeError:
         return cell
-
-
-def _is_preface(row: Sequence[str]) -> bool:
-    """Whether a line is blank or declares the delimiter (``sep=;``)."""
-    return not any(cell.strip() for cell in row) or row[0].casefold().startswith("sep=")
 
 
 def _cell(row: Sequence[str], place: int) -> str:
@@ -192,14 +192,11 @@ def _parse(text: str) -> list[list[str]]:
     delimiter = max(",;\t", key=header.count)
     csv.field_size_limit(2**31 - 1)
     rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
-    return [_unfold(row, delimiter) for row in rows]
-
-
-def _unfold(row: list[str], delimiter: str) -> list[str]:
-    """Split a row that a spreadsheet with another locale's delimiter stored in one cell."""
-    if len(row) == 1 and delimiter in row[0]:
-        return next(csv.reader([row[0]], delimiter=delimiter))
-    return row
+    # a spreadsheet with another locale's delimiter stores a whole row in one cell
+    return [
+        next(csv.reader(row, delimiter=delimiter)) if len(row) == 1 and delimiter in row[0] else row
+        for row in rows
+    ]
 
 
 def _read_workbook(path: Path) -> list[tuple[str, list[list[str]]]]:

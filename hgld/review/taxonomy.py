@@ -196,9 +196,9 @@ class Taxonomy:
             if table == "decisions":
                 continue
             changed = {
-                place: _changed_cells(row, after.get(place))
+                place: now and {c: cell for c, cell in now.items() if cell != row.get(c, "")}
                 for place, row in before.items()
-                if after.get(place) != row
+                if (now := after.get(place)) != row
             }
             found[table] = changed, [row for place, row in after.items() if place not in before]
         return found
@@ -609,10 +609,6 @@ def _base(name: str, row: Mapping[str, str]) -> str:
     """Return the base of a row: a hash of its name and one of its kind and definition."""
     cells = "\n".join(single_blanks(row.get(c, "")).casefold() for c in ("kind", "definition"))
     return f"{short_hash(name.casefold())}-{short_hash(cells)}"
-
-
-def _changed_cells(before: Row, after: Row | None) -> Row | None:
-    return after and {column: c for column, c in after.items() if c != before.get(column, "")}
 
 
 def _key(table: str, row: Mapping[str, str]) -> str:

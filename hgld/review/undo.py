@@ -188,15 +188,14 @@ def _of_keys(
         if not decided.heads(*value):
             near = nearest(key, {row.key for row in decided.rows()})
             raise InvalidData(f"decisions.csv has no decision on '{key}'{near}")
-        history = [_with_present_name(row, names) for row in decided.history(*value)]
+        history = [
+            replace(row, supercategory=name, kind=row.kind and kind)
+            for row in decided.history(*value)
+            for name, kind in [names.get(row.supercategory, (row.supercategory, row.kind))]
+        ]
         ids = {head.id for head in decided.heads(*value)}
         found.append((key, history, _distinct([row for row in history if row.id in ids])))
     return found
-
-
-def _with_present_name(row: Decision, names: Names) -> Decision:
-    name, kind = names.get(row.supercategory, (row.supercategory, row.kind))
-    return replace(row, supercategory=name, kind=row.kind and kind)
 
 
 def _take_back(taken: History, heads: History, history: History) -> list[dict[str, str]]:

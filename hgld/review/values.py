@@ -20,8 +20,7 @@ from math import factorial, prod
 from hgld.artifacts import DECISIONS
 from hgld.hierarchy.decisions import PLACING, Decision, in_force
 from hgld.hierarchy.kinds import kinds_to_choose
-from hgld.review.evidence import has_changed
-from hgld.review.row_base import EDITABLE, Base, base_of, cells_of, hash_cells
+from hgld.review.row_base import EDITABLE, Base, base_of, cells_of, has_changed, hash_cells
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.tasks import say
 from hgld.words import count_text, nearest, single_blanks
@@ -269,14 +268,15 @@ def _untouched(
     wanted = as_wanted(decision, kinds)
     if value is None or decision is None or wanted is None:
         return None
-    same = {column: row[column] for column in EDITABLE} == cells_of(decision)
-    return replace(wanted, confirmed=_confirms(row, value, decision)) if same else None
-
-
-def _confirms(row: SheetRow, value: Value, decision: Decision) -> bool:
-    """Whether a person changed the status of a stale decision to ``decided``."""
-    was_stale = has_changed(decision.evidence, value.evidence)
-    return was_stale and row["status"].casefold() == "decided" and row["evidence"] == value.evidence
+    if {column: row[column] for column in EDITABLE} != cells_of(decision):
+        return None
+    # a person may set the status of a stale decision to "decided"
+    confirmed = (
+        has_changed(decision.evidence, value.evidence)
+        and row["status"].casefold() == "decided"
+        and row["evidence"] == value.evidence
+    )
+    return replace(wanted, confirmed=confirmed)
 
 
 def _with_new_name(row: SheetRow, value: Value | None, kinds: Mapping[str, str]) -> SheetRow:

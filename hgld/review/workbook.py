@@ -42,6 +42,7 @@ WIDTHS = {
 }
 EDITABLE = 4  # columns
 DATE = datetime(1980, 1, 1)  # fixed date of every part; the earliest one in a zip
+STAMP = "%Y-%m-%dT%H:%M:%SZ"  # of the document properties
 
 
 def write_workbook(sheets: Mapping[str, pd.DataFrame], taxonomy: pd.DataFrame, path: Path) -> None:
@@ -63,7 +64,11 @@ def write_workbook(sheets: Mapping[str, pd.DataFrame], taxonomy: pd.DataFrame, p
     for name, title in TITLES.items():
         if name in sheets:
             _fill(book.create_sheet(title), sheets[name], lists)
-    _fill_lists(book.create_sheet(LISTS), lists)
+    page = book.create_sheet(LISTS)
+    for column, names in enumerate(lists.values(), 1):
+        for row, name in enumerate(names, 1):
+            page.cell(row, column, escape_controls(name)).data_type = "s"
+    page.sheet_state = "hidden"
     _save(book, path)
 
 
@@ -110,18 +115,14 @@ def _fill(
         if column <= editable:
             page.cell(1, column).fill = PatternFill("solid", fgColor="FFF2CC")
         if str(sheet[name].dtype) == "str":
-            _keep_as_text(page, letter)
+            for cell in page[letter][1:]:
+                cell.data_type = "s"  # never a formula
+                cell.number_format = "@"
         choices = f"{page.title} {name}" if f"{page.title} {name}" in lists else name
         if choices in lists:
             _choose_from(page, letter, list(lists).index(choices) + 1, len(lists[choices]))
     page.freeze_panes = "A2"
     page.auto_filter.ref = page.dimensions
-
-
-def _keep_as_text(page: "Worksheet", letter: str) -> None:
-    for cell in page[letter][1:]:
-        cell.data_type = "s"  # never a formula
-        cell.number_format = "@"
 
 
 def _choose_from(page: "Worksheet", letter: str, column: int, count: int) -> None:
@@ -140,14 +141,6 @@ def _choose_from(page: "Worksheet", letter: str, column: int, count: int) -> Non
     choices.add(f"{letter}2:{letter}{max(page.max_row, 2)}")
 
 
-def _fill_lists(page: "Worksheet", lists: Mapping[str, Sequence[str]]) -> None:
-    for column, names in enumerate(lists.values(), 1):
-        for row, name in enumerate(names, 1):
-            cell = page.cell(row, column, escape_controls(name))
-            cell.data_type = "s"
-    page.sheet_state = "hidden"
-
-
 def _save(book: "Workbook", path: Path) -> None:
     """Save with fixed dates, so that the same sheets give the same bytes."""
     book.properties.created = DATE
@@ -157,11 +150,6 @@ def _save(book: "Workbook", path: Path) -> None:
         for name in dated.namelist():
             data = dated.read(name)
             if name == "docProps/core.xml":
-                data = _undated(data, book)
+                changed = book.properties.modified.strftime(STAMP)
+                data = data.replace(changed.encode(), DATE.strftime(STAMP).encode())
             out.writestr(zipfile.ZipInfo(name, DATE.timetuple()[:6]), data, zipfile.ZIP_DEFLATED)
-
-
-def _undated(core: bytes, book: "Workbook") -> bytes:
-    """Return the document properties with the modification date set to the creation date."""
-    changed = book.properties.modified.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return core.replace(changed.encode(), DATE.strftime("%Y-%m-%dT%H:%M:%SZ").encode())

@@ -12,7 +12,7 @@ from hgld.config import ClusterOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.cluster import propose_clusters
 from hgld.review.apply import apply_sheets
-from hgld.review.cluster_list import list_clusters
+from hgld.review.clusters import list_clusters
 from hgld.review.sheets import list_values
 from hgld.review.spreadsheet import read_files
 

@@ -10,8 +10,13 @@ from hgld.artifacts.cells import unguard
 from hgld.artifacts.columns import records, table_of
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
-from hgld.review.blind import blind_sheet
-from hgld.review.sheets import in_review_order, list_values, require_decisions, write_sheets
+from hgld.review.sheets import (
+    blind_sheet,
+    in_review_order,
+    list_values,
+    require_decisions,
+    write_sheets,
+)
 from tests.hierarchy.test_decisions import in_a_row
 
 TAXONOMY = table_of(

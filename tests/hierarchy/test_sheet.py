@@ -18,7 +18,7 @@ from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import row_id
 from hgld.review.apply import apply_sheets
-from hgld.review.evidence import evidence_of
+from hgld.review.row_base import evidence_of
 from hgld.review.spreadsheet import SheetRow, read_files
 from hgld.tasks import watched_by
 from tests.hierarchy.test_decisions import in_a_row

@@ -17,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
@@ -26,7 +27,7 @@ from hgld.artifacts.columns import records
 from hgld.config import LEVEL_NAMES, ReviewOptions
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import Decided
-from hgld.review.page.nearest import find_next_clusters
+from hgld.hierarchy.vector_clusters import means_of
 from hgld.review.photos import ReviewPhoto, captions_of, choose_images, read_photos
 from hgld.review.sheets import list_history
 from hgld.review.suggestions import ValueModel
@@ -39,6 +40,7 @@ __all__ = [
     "cells_in",
     "csv_text",
     "fill_in",
+    "find_next_clusters",
     "history_facts",
     "photo_facts",
     "render_page",
@@ -267,7 +269,10 @@ def fill_in(
 ) -> str:
     """Return a page of ``templates/review`` with its facts and scripts."""
     names = [name for name in scripts if name != "live.js" or "live" in facts]
-    script = "(() => {\n" + "\n".join(map(_read, names)) + "})();\n"
+    folder = files("hgld") / "templates" / "review"
+    texts = [(folder / name).read_text(encoding="utf-8") for name in names]
+    script = "(() => {\n" + "\n".join(texts) + "})();\n"
+    data = json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
     return (
         open_templates(escaped=True)
         .get_template(f"review/{template}")
@@ -277,16 +282,37 @@ def fill_in(
             is_live="live" in facts,
             script=Markup(script),
             script_hash=b64encode(sha256(script.encode()).digest()).decode(),
-            data=Markup(_as_json(facts)),
+            data=Markup(data.replace("<", "\\u003c")),  # no cell can close the script element
         )
     )
 
 
-def _as_json(facts: Mapping[str, Any]) -> str:
-    """Return JSON with ``<`` escaped, so that no cell can close the script element."""
-    text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
+def find_next_clusters(clusters: pd.DataFrame, label_vectors: Vectors) -> dict[str, int]:
+    """Return value key -> the nearest cluster except its own; empty for a single cluster.
 
+    A reviewer who doubts a proposal looks there first. As in ``margin``, a distance is that to the
+    cluster's centre, the mean of its values' vectors.
 
-def _read(name: str) -> str:
-    return files("hgld").joinpath("templates", "review", name).read_text(encoding="utf-8")
+    Args:
+        clusters: class_id, instance_of, cluster; one row for each value.
+        label_vectors: unit vectors by value key; values without a vector are left out.
+
+    Example:
+        >>> clusters = pd.DataFrame({"class_id": ["Q1", "Q2", "Q3"], "cluster": [0, 1, 2],
+        ...     "instance_of": ["pond", "lake", "mine"]})
+        >>> vectors = np.array([[1, 0], [0.8, 0.6], [0, 1]])
+        >>> find_next_clusters(clusters, Vectors(["Q1", "Q2", "Q3"], vectors, {}))
+        {'Q1': 1, 'Q2': 0, 'Q3': 1}
+    """
+    row_of = {key: row for row, key in enumerate(label_vectors.ids)}
+    keyed = clusters.assign(key=value_keys(clusters))
+    keyed = keyed[keyed["key"].isin(list(row_of))]
+    numbers, own = np.unique(keyed["cluster"].to_numpy(), return_inverse=True)
+    if len(numbers) < 2:
+        return {}
+    vectors = label_vectors.vectors[[row_of[key] for key in keyed["key"]]].astype(np.float64)
+    centres = means_of(vectors, own)
+    # (N, K) squared distances without |v|^2, which is constant in a row and leaves argmin unchanged
+    squares = (centres**2).sum(axis=1) - 2 * vectors @ centres.T
+    squares[np.arange(len(own)), own] = np.inf
+    return dict(zip(keyed["key"], numbers[squares.argmin(axis=1)].tolist(), strict=True))
