@@ -14,7 +14,9 @@ Code raises a short message at the place of the fault; the caller that knows the
 them once. Only ``hgld.cli`` prints an error and turns it into an exit code.
 """
 
+from collections.abc import Sequence
 from errno import EDQUOT, ENOSPC
+from pathlib import Path
 
 __all__ = [
     "DISK_FULL",
@@ -27,6 +29,7 @@ __all__ = [
     "ShapeError",
     "UsageError",
     "WaitingForReview",
+    "require_no_faults",
 ]
 
 _STEERING = dict.fromkeys([*range(32), *range(127, 160), 0x2028, 0x2029], " ")
@@ -90,3 +93,14 @@ class Resumable(HgldError):
     """The run stopped early with all finished work kept; the same command resumes it."""
 
     exit_code = 75
+
+
+def require_no_faults(path: Path, faults: Sequence[str]) -> None:
+    """Raise ``InvalidData`` with all faults of a file, the first one behind its path.
+
+    Args:
+        path: of the file.
+        faults: each with its row; none raises nothing.
+    """
+    if faults:
+        raise InvalidData(f"{path} {faults[0]}", *(f"  {fault}" for fault in faults[1:]))

@@ -197,7 +197,7 @@ def save_links(
     """
     with _labels_held(runner):
         links = runner.read("links", runner.stage("link"))
-        apply = load_function("hgld.hierarchy.link:apply_links")
+        apply = load_function("hgld.hierarchy.link_table:apply_links")
         after = apply(rows, links, who=who, when=runner.now, path=path)
         return _append(runner, "links", links, after)
 

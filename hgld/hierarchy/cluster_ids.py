@@ -128,12 +128,9 @@ def tell_changes(before: Mapping[str, int], now: Mapping[str, int]) -> list[Chan
     counts = _count(pairs, new, old)
     changes = [_change(cluster, old, counts, row) for row, cluster in enumerate(new)]
     gone = [column for column, cluster in enumerate(old) if cluster not in set(new)]
-    return changes + [Change(old[c], "gone", _went_to(new, counts[:, c])) for c in gone]
-
-
-def _went_to(new: Sequence[int], counts: np.ndarray) -> tuple[int, ...]:
-    """The cluster that has most of the values, where any of them is left."""
-    return (new[int(counts.argmax())],) if counts.any() else ()
+    # the cluster that has most of the values, where any of them is left
+    went_to = {c: (new[int(counts[:, c].argmax())],) if counts[:, c].any() else () for c in gone}
+    return changes + [Change(old[c], "gone", went_to[c]) for c in gone]
 
 
 def _change(cluster: int, old: Sequence[int], counts: np.ndarray, row: int) -> Change:

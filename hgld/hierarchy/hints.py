@@ -15,7 +15,7 @@ import pandas as pd
 from hgld.artifacts import ARTIFACTS, row_in_file
 from hgld.artifacts.columns import records, table_of
 from hgld.config import HintOptions, StageContext
-from hgld.errors import InvalidData
+from hgld.errors import require_no_faults
 from hgld.hierarchy.decisions import fault_of_place, kinds_of
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.subclasses import (
@@ -169,8 +169,7 @@ def _read_roots(class_roots: pd.DataFrame, taxonomy: pd.DataFrame, path: Path) -
         if (name := row["supercategory"])
         if (fault := fault_of_place(name, row["kind"] or "nothing", kinds))  # a root has a kind
     ]
-    if faults:
-        raise InvalidData(f"{path} {faults[0]}", *(f"  {fault}" for fault in faults[1:]))
+    require_no_faults(path, faults)
     return [Root(**row) for row in rows]
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from hgld.artifacts import KINDS, row_in_file
 from hgld.config import KIND_SEPARATOR, LEVEL_NAMES
-from hgld.errors import InvalidData
+from hgld.errors import InvalidData, require_no_faults
 from hgld.words import nearest, single_blanks
 
 __all__ = ["classes_above", "kinds_to_choose", "read_kind", "require_kinds", "tree_faults"]
@@ -88,9 +88,8 @@ def require_kinds(taxonomy: pd.DataFrame, levels: Sequence[str], path: Path) -> 
             faults.append((place, str(fault)))
     if not faults:
         faults = list(_second_parents(taxonomy["kind"], levels))
-    if faults:
-        lines = [f"row {row_in_file(path, place)}: {fault}" for place, fault in faults]
-        raise InvalidData(f"{path} {lines[0]}", *(f"  {line}" for line in lines[1:]))
+    lines = [f"row {row_in_file(path, place)}: {fault}" for place, fault in faults]
+    require_no_faults(path, lines)
 
 
 def kinds_to_choose(kinds: Iterable[str]) -> Sequence[str]:

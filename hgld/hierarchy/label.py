@@ -14,7 +14,7 @@ import pandas as pd
 from hgld.artifacts import ARTIFACTS, ID_SPACES, columns_of, row_in_file
 from hgld.artifacts.columns import records, table_of
 from hgld.config import LabelOptions, StageContext
-from hgld.errors import InvalidData
+from hgld.errors import require_no_faults
 from hgld.hierarchy.decisions import Decided, Decision, fault_of_place, kinds_of
 from hgld.hierarchy.label_file import hierarchy_of, read_published
 from hgld.tasks import say
@@ -94,7 +94,7 @@ def _check_decisions(
         if d.places and (d.place in in_use or d.key_type == "qid" or d.key not in labels)
         if (fault := fault_of_place(d.supercategory, d.kind, kinds))
     ]
-    _raise_all(faults, path)
+    require_no_faults(path, faults)
 
 
 def _check_overrides(overrides: pd.DataFrame, kinds: Mapping[str, str], path: Path) -> None:
@@ -104,12 +104,7 @@ def _check_overrides(overrides: pd.DataFrame, kinds: Mapping[str, str], path: Pa
         for place, (name, kind) in enumerate(pairs)
         if (fault := fault_of_place(single_blanks(name), kind, kinds))
     ]
-    _raise_all(faults, path)
-
-
-def _raise_all(faults: Sequence[str], path: Path) -> None:
-    if faults:
-        raise InvalidData(f"{path} {faults[0]}", *(f"  {fault}" for fault in faults[1:]))
+    require_no_faults(path, faults)
 
 
 def _judge(values: pd.DataFrame, decided: Decided) -> tuple[dict[Key, Row], pd.DataFrame]:

@@ -9,27 +9,22 @@ linked only if its description is of the topic and the photos do not contradict 
 is in ``link_review.csv`` with its candidates, and goes on by its name.
 """
 
-import re
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unicodedata import normalize
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from hgld.artifacts import ARTIFACTS, ITEM_IDS, SPACE_OF_SPLIT, row_in_file
+from hgld.artifacts import ARTIFACTS, SPACE_OF_SPLIT
 from hgld.artifacts.cells import guard_columns
 from hgld.artifacts.columns import records, table_of
 from hgld.config import EmbedOptions, LinkOptions, StageContext
-from hgld.errors import InvalidData
 from hgld.hierarchy.embed import embed_sentences
-from hgld.hierarchy.link_table import read_links
+from hgld.hierarchy.link_table import NONE, Said, read_links, read_said
 from hgld.hierarchy.scrape.answers import (
     CATEGORY_CLASS,
     LookUp,
@@ -40,15 +35,11 @@ from hgld.hierarchy.scrape.answers import (
 )
 from hgld.hierarchy.scrape.items import open_items
 from hgld.hierarchy.scrape.subclasses import Knowledge
-from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
 
-__all__ = ["Linker", "Said", "apply_links", "link_classes"]
+__all__ = ["Linker", "link_classes"]
 
-NONE = "none"  # in the column qid: a person found no item
-OPEN = "open"  # likewise: what was said of the class before is taken back
-STATEMENTS = {"wordnet": "P8814", "gbif": "P846"}  # column -> property of the id
 PROPERTIES = ("P31", "P301")  # what an item is; what a category is about
 SHOWN = 5  # candidates of a class in the sheet
 NO_ITEM = NamedItem("")
@@ -111,64 +102,13 @@ def link_classes(
     rows = {context.labels / ARTIFACTS["links"].file: links}
     if options.table is not None:
         rows = {options.table: read_links(options.table, options.table_name), **rows}
-    said = _read_said(rows, known, options)
+    said = read_said(rows, known, options)
     scrape = context.scrape
     languages, most = options.languages, options.candidates
     with open_items(scrape, context.state, languages, PROPERTIES, most) as (lookups, items):
         linker = Linker(lookups, items, options, context.embed, look)
         found = linker.link(sorted(known), said)
     return _tables(landmarks, images, found, (*languages, "mul"))
-
-
-def apply_links(
-    sheet: Iterable[tuple[int, Mapping[str, str]]],
-    links: pd.DataFrame,
-    *,
-    who: str,
-    when: str,
-    path: Path,
-) -> pd.DataFrame:
-    """Return ``links`` with a row at its end for each class with another answer or a new note.
-
-    Args:
-        sheet: number and cells of each row of ``link_review.csv``: name, qid (an item, "none",
-            "open", which takes the answer back, or empty) and note.
-        links: the rows so far.
-        who: signs the new rows.
-        when: their date.
-        path: of the sheet, for errors.
-
-    Raises:
-        InvalidData: cells that are neither an item's id nor "none", or an item without a name; all
-            of them, with rows.
-
-    Example:
-        >>> rows, before = [(2, {"name": "jaguar", "qid": "q35694"})], table_of("links", [])
-        >>> links = apply_links(rows, before, who="Ann", when="2026-01-01", path=Path("sheet.csv"))
-        >>> links[["name", "qid", "who"]].to_numpy().tolist()
-        [['jaguar', 'Q35694', 'Ann']]
-    """
-    known = {row["name"]: row for row in records(links)}
-    known = {single_blanks(name): row for name, row in known.items()} | known
-    rows, faults = [], []
-    for number, row in sheet:
-        qid, why = _qid_of(row["qid"]), single_blanks(row.get("note", ""))
-        name = row["name"] if row["name"] in known else single_blanks(row["name"])
-        before = known.get(name, {"qid": "", "why": ""})
-        if fault := _fault_of(qid):
-            faults.append(f"row {number}: {row['name']}: {fault}")
-        elif qid and not row["name"]:
-            faults.append(f"row {number}: no name; write the name of a class")
-        elif qid and (
-            (item := "" if qid == OPEN else qid) != before["qid"]
-            or (item and why not in ("", before["why"]))  # a note that was written afterwards
-        ):
-            signed = {"who": who, "when": when, "why": why}
-            empty = dict.fromkeys(links.columns, "")
-            rows.append({**empty, "name": row["name"], "qid": item, **signed})
-    if faults:
-        raise InvalidData(f"{path} {faults[0]}", *(f"  {fault}" for fault in faults[1:]))
-    return pd.concat([links, table_of("links", rows)], ignore_index=True) if rows else links
 
 
 class Linker:
@@ -196,7 +136,7 @@ class Linker:
         self.encoder = encoder
         self.look = look
 
-    def link(self, names: Sequence[str], said: Mapping[str, "Said"]) -> dict[str, Link]:
+    def link(self, names: Sequence[str], said: Mapping[str, Said]) -> dict[str, Link]:
         """Return the outcome of each name."""
         given = {name: said[name] for name in names if name in said}
         no_name = Link(reason="no_name", detail="the class has no name to look up")
@@ -223,7 +163,7 @@ class Linker:
             found[name] = self._choose(name, candidates[name], scores, seen, far, by.get(name, ""))
         return found
 
-    def _link_given(self, given: Mapping[str, "Said"]) -> dict[str, Link]:
+    def _link_given(self, given: Mapping[str, Said]) -> dict[str, Link]:
         """Link what people said of a class, over a category's topic."""
         asked = {name: one for name, one in given.items() if one.key}
         ids = {name: [one.qid] for name, one in given.items() if is_item_id(one.qid)}
@@ -382,96 +322,6 @@ class Linker:
             score=f"{scores[key]:.3f}",
             photo_score=photo_score,
         )
-
-
-@dataclass(frozen=True)
-class Said:
-    """The answer of a row of a CSV about a class: an id, or the key of a look-up."""
-
-    column: str
-    text: str
-    qid: str
-    key: str
-    path: Path
-    number: int
-
-    @property
-    def place(self) -> str:
-        """File and row; the file is read for it."""
-        return f"{self.path.name} row {row_in_file(self.path, self.number)}"
-
-
-def _read_said(
-    tables: Mapping[Path, pd.DataFrame], known: Collection[str], options: LinkOptions
-) -> dict[str, Said]:
-    """Return what the last row of each class says, by its place in its file.
-
-    If no class has exactly a row's name, several blanks count as one: a spreadsheet or a form may
-    have joined them.
-    """
-    said, faults = dict[str, Said](), []
-    names_of = defaultdict[str, list[str]](list)
-    for name in known:
-        names_of[single_blanks(name)].append(name)
-    for path, rows in tables.items():
-        for number, row in zip(rows.index, records(rows), strict=True):
-            column, qid = next((name for name in ITEM_IDS if row[name]), ""), _qid_of(row["qid"])
-            key = "" if qid or not column else _key_of(column, row[column], options)
-            found = Said(column, row[column] if column else "", qid, key, path, number)
-            if not row["name"]:
-                faults.append(f"{found.place}: no name; write the name of a class")
-            elif fault := _fault_of(qid) or (
-                _fault_of_synset(found.text) if column == "wordnet" else ""
-            ):
-                faults.append(f"{found.place}: {row['name']}: {fault}")
-            meant = names_of.get(single_blanks(row["name"]), ())
-            for name in [row["name"]] if row["name"] in meant else meant:
-                if column and qid != OPEN:
-                    said[name] = found
-                else:  # the last row counts, also one that takes an answer back
-                    said.pop(name, None)
-        others = rows.loc[~rows["name"].map(single_blanks).isin(list(names_of)), "name"]
-        if len(others):
-            first = f"'{others.iloc[0]}' in row {row_in_file(path, others.index[0])}"
-            say(f"{path.name}: {len(others):,} of {len(rows):,} rows name no class, first {first}")
-    if faults:
-        raise InvalidData(*faults)
-    return said
-
-
-def _key_of(column: str, text: str, options: LinkOptions) -> str:
-    """The look-up of a page or of an id."""
-    if column in STATEMENTS:
-        return lookup_key("statement", STATEMENTS[column], text)
-    if column == "commons_url":
-        return lookup_key("page", "commonswiki", title_of_url(text) or text)
-    address = urlsplit(text)
-    if not address.netloc:
-        return lookup_key("page", wiki_of(options.languages[0]), text.replace("_", " "))
-    title = unquote(address.path.removeprefix("/wiki/")).replace("_", " ")
-    return lookup_key("page", wiki_of(address.netloc.partition(".")[0]), title)
-
-
-def _qid_of(text: str) -> str:
-    """An item's id from a cell, which may hold its address, or a word in any case."""
-    word = single_blanks(text).rpartition("/")[2]
-    return word.lower() if word.lower() in (NONE, OPEN) else word.upper()
-
-
-def _fault_of(qid: str) -> str:
-    if qid in ("", NONE, OPEN) or is_item_id(qid):
-        return ""
-    what = "is a property, not an item" if re.fullmatch(r"P\d+", qid) else "is not an item"
-    return f"qid {qid!r} {what}; expected one such as Q35694, or none"
-
-
-def _fault_of_synset(text: str) -> str:
-    if re.fullmatch(r"\d{8}-[nvars]", text):
-        return ""
-    what = (
-        "has the form of ImageNet's, of WordNet 3.0" if re.fullmatch(r"n\d{8}", text) else "is none"
-    )
-    return f"wordnet {text!r} {what}; expected a synset of WordNet 3.1, such as 02086723-n"
 
 
 def _spoken(name: str) -> str:

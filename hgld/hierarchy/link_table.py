@@ -1,13 +1,49 @@
-"""Reader of a CSV that says which items the classes are."""
+"""What people say of the classes: an item or a page of each, in ``links.csv`` or another CSV.
 
+``links.csv`` lies beside the decisions, and its rows are only ever appended: the last one of a
+class holds. The CSV ``link.table`` may be any that names items beside classes.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pandas as pd
 
 from hgld.artifacts import ITEM_IDS, columns_of, read_csv, read_header, row_in_file
-from hgld.errors import InvalidData
+from hgld.artifacts.columns import records, table_of
+from hgld.config import LinkOptions
+from hgld.errors import InvalidData, require_no_faults
+from hgld.hierarchy.scrape.answers import is_item_id, lookup_key, wiki_of
+from hgld.hierarchy.scrape.titles import title_of_url
+from hgld.tasks import say
+from hgld.words import single_blanks
 
-__all__ = ["read_links"]
+__all__ = ["NONE", "Said", "apply_links", "read_links", "read_said"]
+
+NONE = "none"  # in the column qid: a person found no item
+OPEN = "open"  # likewise: what was said of the class before is taken back
+STATEMENTS = {"wordnet": "P8814", "gbif": "P846"}  # column -> property of the id
+
+
+@dataclass(frozen=True)
+class Said:
+    """The answer of a row of a CSV about a class: an id, or the key of a look-up."""
+
+    column: str
+    text: str
+    qid: str
+    key: str
+    path: Path
+    number: int
+
+    @property
+    def place(self) -> str:
+        """File and row; the file is read for it."""
+        return f"{self.path.name} row {row_in_file(self.path, self.number)}"
 
 
 def read_links(path: Path, column: str) -> pd.DataFrame:
@@ -42,3 +78,126 @@ def read_links(path: Path, column: str) -> pd.DataFrame:
     rows = rows.rename(columns={column: "name"})
     links: pd.DataFrame = rows.reindex(columns=columns_of("links"), fill_value="")
     return links
+
+
+def read_said(
+    tables: Mapping[Path, pd.DataFrame], known: Collection[str], options: LinkOptions
+) -> dict[str, Said]:
+    """Return what the last row of each class says, by its place in its file.
+
+    If no class has exactly a row's name, several blanks count as one: a spreadsheet or a form may
+    have joined them.
+    """
+    said, faults = dict[str, Said](), []
+    names_of = defaultdict[str, list[str]](list)
+    for name in known:
+        names_of[single_blanks(name)].append(name)
+    for path, rows in tables.items():
+        for number, row in zip(rows.index, records(rows), strict=True):
+            column, qid = next((name for name in ITEM_IDS if row[name]), ""), _qid_of(row["qid"])
+            key = "" if qid or not column else _key_of(column, row[column], options)
+            found = Said(column, row[column] if column else "", qid, key, path, number)
+            if not row["name"]:
+                faults.append(f"{found.place}: no name; write the name of a class")
+            elif fault := _fault_of(qid) or (
+                _fault_of_synset(found.text) if column == "wordnet" else ""
+            ):
+                faults.append(f"{found.place}: {row['name']}: {fault}")
+            meant = names_of.get(single_blanks(row["name"]), ())
+            for name in [row["name"]] if row["name"] in meant else meant:
+                if column and qid != OPEN:
+                    said[name] = found
+                else:  # the last row counts, also one that takes an answer back
+                    said.pop(name, None)
+        others = rows.loc[~rows["name"].map(single_blanks).isin(list(names_of)), "name"]
+        if len(others):
+            first = f"'{others.iloc[0]}' in row {row_in_file(path, others.index[0])}"
+            say(f"{path.name}: {len(others):,} of {len(rows):,} rows name no class, first {first}")
+    if faults:
+        raise InvalidData(*faults)
+    return said
+
+
+def _key_of(column: str, text: str, options: LinkOptions) -> str:
+    """The look-up of a page or of an id."""
+    if column in STATEMENTS:
+        return lookup_key("statement", STATEMENTS[column], text)
+    if column == "commons_url":
+        return lookup_key("page", "commonswiki", title_of_url(text) or text)
+    address = urlsplit(text)
+    if not address.netloc:
+        return lookup_key("page", wiki_of(options.languages[0]), text.replace("_", " "))
+    title = unquote(address.path.removeprefix("/wiki/")).replace("_", " ")
+    return lookup_key("page", wiki_of(address.netloc.partition(".")[0]), title)
+
+
+def _qid_of(text: str) -> str:
+    """An item's id from a cell, which may hold its address, or a word in any case."""
+    word = single_blanks(text).rpartition("/")[2]
+    return word.lower() if word.lower() in (NONE, OPEN) else word.upper()
+
+
+def _fault_of(qid: str) -> str:
+    if qid in ("", NONE, OPEN) or is_item_id(qid):
+        return ""
+    what = "is a property, not an item" if re.fullmatch(r"P\d+", qid) else "is not an item"
+    return f"qid {qid!r} {what}; expected one such as Q35694, or none"
+
+
+def _fault_of_synset(text: str) -> str:
+    if re.fullmatch(r"\d{8}-[nvars]", text):
+        return ""
+    what = (
+        "has the form of ImageNet's, of WordNet 3.0" if re.fullmatch(r"n\d{8}", text) else "is none"
+    )
+    return f"wordnet {text!r} {what}; expected a synset of WordNet 3.1, such as 02086723-n"
+
+
+def apply_links(
+    sheet: Iterable[tuple[int, Mapping[str, str]]],
+    links: pd.DataFrame,
+    *,
+    who: str,
+    when: str,
+    path: Path,
+) -> pd.DataFrame:
+    """Return ``links`` with a row at its end for each class with another answer or a new note.
+
+    Args:
+        sheet: number and cells of each row of ``link_review.csv``: name, qid (an item, "none",
+            "open", which takes the answer back, or empty) and note.
+        links: the rows so far.
+        who: signs the new rows.
+        when: their date.
+        path: of the sheet, for errors.
+
+    Raises:
+        InvalidData: cells that are neither an item's id nor "none", or an item without a name; all
+            of them, with rows.
+
+    Example:
+        >>> rows, before = [(2, {"name": "jaguar", "qid": "q35694"})], table_of("links", [])
+        >>> links = apply_links(rows, before, who="Ann", when="2026-01-01", path=Path("sheet.csv"))
+        >>> links[["name", "qid", "who"]].to_numpy().tolist()
+        [['jaguar', 'Q35694', 'Ann']]
+    """
+    known = {row["name"]: row for row in records(links)}
+    known = {single_blanks(name): row for name, row in known.items()} | known
+    rows, faults = [], []
+    for number, row in sheet:
+        qid, why = _qid_of(row["qid"]), single_blanks(row.get("note", ""))
+        name = row["name"] if row["name"] in known else single_blanks(row["name"])
+        before = known.get(name, {"qid": "", "why": ""})
+        if fault := _fault_of(qid):
+            faults.append(f"row {number}: {row['name']}: {fault}")
+        elif qid and not row["name"]:
+            faults.append(f"row {number}: no name; write the name of a class")
+        elif qid and (
+            (item := "" if qid == OPEN else qid) != before["qid"]
+            or (item and why not in ("", before["why"]))  # a note that was written afterwards
+        ):
+            signed = {"who": who, "when": when, "why": why}
+            empty = dict.fromkeys(links.columns, "")
+            rows.append({**empty, "name": row["name"], "qid": item, **signed})
+    require_no_faults(path, faults)
+    return pd.concat([links, table_of("links", rows)], ignore_index=True) if rows else links

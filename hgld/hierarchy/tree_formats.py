@@ -208,10 +208,6 @@ def _write_json(tree: Tree, path: Path) -> None:
     _dump(made[""], path)
 
 
-def _write_node_link(tree: Tree, path: Path) -> None:
-    _dump(nx.node_link_data(tree, edges="edges"), path)
-
-
 def _dump(document: Any, path: Path) -> None:
     text = json.dumps(document, ensure_ascii=False, indent=1)
     path.write_text(text + "\n", encoding="utf-8")
@@ -275,10 +271,6 @@ def _write_newick(tree: Tree, path: Path) -> None:
     path.write_text(f"({roots});\n", encoding="utf-8")
 
 
-def _write_paths(tree: Tree, path: Path) -> None:
-    declared_table("hierarchy").write(paths_of_tree(tree), path)
-
-
 def _write_features(tree: Tree, path: Path) -> None:
     """Write a ClassLabel for each level; a name under several parents gets its parent's, too."""
     classes = number_classes(paths_of_tree(tree))
@@ -294,10 +286,6 @@ def _write_features(tree: Tree, path: Path) -> None:
     _dump(features, path)
 
 
-def _write_taxonomy(tree: Tree, path: Path) -> None:
-    declared_table("taxonomy").write(taxonomy_of_tree(tree)[0], path)
-
-
 def _write_sheet(tree: Tree, path: Path) -> None:
     """Write a sheet for ``hgld review --apply`` that keeps each class in its supercategory."""
     rows = [
@@ -308,13 +296,15 @@ def _write_sheet(tree: Tree, path: Path) -> None:
 
 
 FORMATS: dict[str, Callable[[Tree, Path], None]] = {
-    "paths": _write_paths,
+    "paths": lambda tree, path: declared_table("hierarchy").write(paths_of_tree(tree), path),
     "edges": _write_edges,
     "tree": _write_json,
     "newick": _write_newick,
-    "node-link": _write_node_link,
+    "node-link": lambda tree, path: _dump(nx.node_link_data(tree, edges="edges"), path),
     "features": _write_features,
-    "taxonomy": _write_taxonomy,
+    "taxonomy": lambda tree, path: declared_table("taxonomy").write(
+        taxonomy_of_tree(tree)[0], path
+    ),
     "sheet": _write_sheet,
 }
 
@@ -341,14 +331,14 @@ def _imagenet(path: Path) -> Iterator[ClassNode]:
     texts = _imagenet_words(words) if words.is_file() else {}
     names = {one: text.split(",")[0] for one, text in texts.items()}
     lines = path.read_text(encoding="utf-8-sig").splitlines()
-    pairs = [line.split() for line in lines if line.strip()]
-    for number, pair in enumerate(pairs, 1):
+    pairs = {number: line.split() for number, line in enumerate(lines, 1) if line.strip()}
+    for number, pair in pairs.items():
         if len(pair) != 2:
             raise InvalidData(f"line {number}: expected a parent and a child")
-    children = {child for _, child in pairs}
-    for root in dict.fromkeys(parent for parent, _ in pairs if parent not in children):
+    children = {child for _, child in pairs.values()}
+    for root in dict.fromkeys(parent for parent, _ in pairs.values() if parent not in children):
         yield ClassNode(root, "", names.get(root, root), "line 1")
-    for number, (parent, child) in enumerate(pairs, 1):
+    for number, (parent, child) in pairs.items():
         yield ClassNode(child, parent, names.get(child, child), f"line {number}")
 
 

@@ -9,7 +9,7 @@ and the nearest clusters.
     split       cut this cluster into as many as ``into`` says, by k-means on its values
 
 An ``accept`` writes decisions. The other three actions write which values belong together (see
-``hgld.hierarchy.cluster_edits``) and change no decision. Several sheets are read as one and must
+``hgld.hierarchy.cluster``) and change no decision. Several sheets are read as one and must
 not contradict each other.
 """
 

@@ -13,7 +13,7 @@ from hgld.config import EmbedOptions, LinkOptions, ScrapeOptions, SourceOptions,
 from hgld.errors import InvalidData
 from hgld.hierarchy.link import link_classes
 from hgld.hierarchy.scrape.answers import LookUp, lookup_key, read_found
-from hgld.hierarchy.scrape.dumped_items import DumpedItems, DumpedLookUps
+from hgld.hierarchy.scrape.items import DumpedItems, DumpedLookUps
 from tests.hierarchy.made_dump import write_dumps
 from tests.mediawiki.world import entity, text_claim
 

@@ -268,6 +268,12 @@ def test_imagenets_pairs_are_read_with_their_words(tmp_path: Path) -> None:
     assert not left and taxonomy_of_tree(cut)[1] == {"pug": "dog"}
 
 
+def test_a_fault_in_imagenets_pairs_is_named_by_its_line_behind_blank_ones(tmp_path: Path) -> None:
+    (tmp_path / "wordnet.is_a.txt").write_text("n1 n2\n\n\nn2 n3 n4\n")
+    with pytest.raises(InvalidData, match="line 4: expected a parent and a child"):
+        read_tree(tmp_path / "wordnet.is_a.txt")
+
+
 def test_a_slice_of_gbif_is_read_without_synonyms(tmp_path: Path) -> None:
     rows = [
         "taxonID\tparentNameUsageID\tcanonicalName\ttaxonRank\ttaxonomicStatus",

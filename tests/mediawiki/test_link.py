@@ -18,7 +18,8 @@ from hgld.artifacts.columns import table_of
 from hgld.cli.review_actions import link_photos
 from hgld.config import EmbedOptions, LinkOptions, load_pipeline
 from hgld.errors import InvalidData
-from hgld.hierarchy.link import Linker, Said, apply_links
+from hgld.hierarchy.link import Linker
+from hgld.hierarchy.link_table import Said, apply_links
 from hgld.hierarchy.scrape.answers import PARTS, LookUp, NamedItem
 from hgld.pipeline.lock import Workspace
 from hgld.pipeline.run import Runner

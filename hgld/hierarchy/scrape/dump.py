@@ -76,7 +76,9 @@ def read_entities(
             if not items:
                 _require_full_form(entity or _parse(line, path), path)
             items += 1
-            if item_id in ids or (also and also(_as_dumped(entity) if entity else line)):
+            if entity and also:  # without the blanks that another writer may have put into a line
+                line = json.dumps(entity, ensure_ascii=False, separators=(",", ":")).encode()
+            if item_id in ids or (also and also(line)):
                 yield item_id.decode(), entity or _parse(line, path)
     if not items:
         raise InvalidData(f"{path}: no item in it; expected a JSON dump of Wikidata's items")
@@ -97,11 +99,6 @@ def _require_full_form(entity: Entity, path: Path) -> None:
     labels = entity.get("labels")
     if isinstance(labels, dict) and any(isinstance(label, str) for label in labels.values()):
         raise InvalidData(f"{path}: its entities are simplified; expected those of Wikidata's dump")
-
-
-def _as_dumped(entity: Entity) -> bytes:
-    """The entity without the blanks that a line of another writer may have."""
-    return json.dumps(entity, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _parse(line: bytes, path: Path) -> Entity:
@@ -189,7 +186,8 @@ def _learn_entities(
         f"{count_text(len(items), 'item')} and {count_text(len(classes), 'class')}"
     )
     left, unnamed = set(items), set(classes)
-    also = _may_be_class if reading == 1 else None
+    # nearly all classes of landmarks are a subclass of something
+    also = (lambda line: SUBCLASS in line) if reading == 1 else None
     entities = read_entities(path, left | unnamed, f"Reading {reading}", also)
     for some in in_parts(entities, KEPT_AT_ONCE):
         found = dict(some)
@@ -217,8 +215,3 @@ def require_read(path: Path, wanted: Collection[str], read: Collection[str]) -> 
     """
     if damaged := sorted(set(wanted) - set(read)):
         raise InvalidData(f"{path}: entity {damaged[0]} is damaged; download the file again")
-
-
-def _may_be_class(line: bytes) -> bool:
-    """True if an entity is a subclass of something, as nearly all classes of landmarks are."""
-    return SUBCLASS in line

@@ -129,14 +129,10 @@ def _values(head: html.HtmlElement) -> Iterator[str]:
     """The values beside a row's head: items of a list, else the texts between line breaks."""
     for cell in head.itersiblings("td"):
         items = cell.xpath(".//li[not(ancestor::li)]")
-        texts = map(_shown, items) if items else iter(_lines(cell))
-        yield from filter(None, texts)
-
-
-def _lines(cell: html.HtmlElement) -> list[str]:
-    for line_break in cell.xpath(".//br"):
-        line_break.text = "\n"  # its tail may hold characters that XML forbids
-    return [single_blanks(line) for line in _text(cell).split("\n")]
+        for line_break in cell.xpath(".//br") if not items else ():
+            line_break.text = "\n"  # its tail may hold characters that XML forbids
+        texts = map(_text, items) if items else _text(cell).split("\n")
+        yield from filter(None, map(single_blanks, texts))
 
 
 def _shown(element: html.HtmlElement) -> str:

@@ -72,7 +72,9 @@ def _judge(status: int, headers: Mapping[str, str], body: bytes, asks_to_wait: b
     code, text = _api_error(document, headers)
     reason = text or f"HTTP {status}"
     if asks_to_wait or code in WAIT_CODES:
-        return Answer("wait", reason=reason + _caller(headers))
+        # A good User-Agent may be counted as something else there.
+        name = single_blanks(headers.get("X-Wmf-Ratelimit-Class", ""))
+        return Answer("wait", reason=f"{reason} (counted as {name})" if name else reason)
     if status in (413, 414) or code == "no-such-entity":
         return Answer("split", reason=reason, code=code)
     if status >= 500 or status == 408 or code.startswith("internal_api_error"):
@@ -95,12 +97,6 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     else:
         return None
     return min(max(0.0, seconds), LONGEST_PAUSE_S)
-
-
-def _caller(headers: Mapping[str, str]) -> str:
-    """As what Wikimedia counts this program's requests; a good User-Agent may be misread there."""
-    name = single_blanks(headers.get("X-Wmf-Ratelimit-Class", ""))
-    return f" (counted as {name})" if name else ""
 
 
 def _date(text: str) -> datetime | None:

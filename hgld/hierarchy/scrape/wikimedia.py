@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import chain
 from math import ceil
 from urllib.parse import urlsplit
 
@@ -162,7 +163,8 @@ class Scraper:
             rate = self.client.pacer.requests_per_second if paced else None
             progress.announce(len(titles), new, options.batch_size, rate)
             crawl = Crawl(self.facts, self._ask, options.batch_size, options.follow_topics)
-            progress.watch(_with_unusable(crawl.run(titles), count_of), count_of.__getitem__)
+            unusable = [""] if count_of[""] else []  # for all URLs that are not of a page
+            progress.watch(chain(unusable, crawl.run(titles)), count_of.__getitem__)
             classes = self._label(crawl.classes)
         self.store.forget_outdated()
         accounts, *tables = settle(landmarks, self.facts, classes, self.options.follow_topics)
@@ -208,13 +210,6 @@ class Scraper:
             for title in some:
                 trail = Trail(self.facts)
                 yield follow(title, trail, self.options.follow_topics), trail
-
-
-def _with_unusable(titles: Iterator[str], count_of: Mapping[str, int]) -> Iterator[str]:
-    """The titles, and first the empty one of all URLs that are not of a page."""
-    if count_of[""]:
-        yield ""
-    yield from titles
 
 
 def _server(landmarks: pd.DataFrame, options: ScrapeOptions) -> str:
