@@ -66,7 +66,7 @@ record: install
 record: RESULTS := pipelines/results
 
 # Compare the losses as the papers' tables do, on the Washington photos (HGLD_REAL_DATA) and on made
-# samples: under three hours of two cores. Killed at any moment, the same command resumes it.
+# samples; docs/results.md has the time of each budget. Killed at any moment, the same command resumes it.
 claims: export OMP_NUM_THREADS := 1
 # glibc keeps its memory: without its page faults a step takes a third less time, and 3 GB.
 claims: export MALLOC_MMAP_THRESHOLD_ := 4294967296

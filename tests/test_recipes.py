@@ -5,6 +5,7 @@ Random weights and small batches, but the recipe's own architecture, sampler, lo
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -27,10 +28,11 @@ from hgld.evaluate.protocol import choose_metrics
 from hgld.model import build_image_model
 from hgld.model.backbones import find_backbone
 from hgld.pipeline.stages import Stage, active_stages, load_function
+from hgld.ranking.presets import OTHERS
 from hgld.shards import read_index
 from hgld.train import train_models
 from hgld.train.data import TrainingData
-from hgld.train.learner import Learner
+from hgld.train.learner import Learner, learning_rate
 from hgld.train.objective import build_loss, takes_references
 from tests.made_shards import feed_batches, make_context
 from tests.sources.made_set import in_memory
@@ -230,10 +232,10 @@ def test_a_row_of_a_table_takes_two_steps(name: str, options: str, load: Load) -
     """A small network for all rows; the recipes' own ones take steps in the tests above."""
     file, run = name.split(":")
     small = ["train.backbone=resnet18", "train.image_size=32", "train.dim=16", "train.pooling=avg"]
-    # Of two classes, a blackbox loss with a small lambda would have no gradient.
-    four = ["train.classes_per_batch=4", "train.images_per_class=2"]
+    # Of fewer photos, a blackbox loss with a small lambda could have no gradient.
+    four = ["train.classes_per_batch=4", "train.images_per_class=4"]
     pipeline, data = load(file, [*CNN, *small, *options.split(), *four, "train.only=[]"])
-    assert take_steps(pipeline, data, pipeline.train.runs[run]) == 8
+    assert take_steps(pipeline, data, pipeline.train.runs[run]) == 16
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table["name"])
@@ -293,6 +295,57 @@ def test_photos_of_256_px_and_max_pooling_belong_to_the_comparison_with_other_me
             "roadmap-2021-sop-256",
             "roadmap-2021-inat-base",
         ]
+
+
+# By hand from the texts: photos of a batch, rate, weight decay, epochs after which the rate falls.
+SAID = {
+    "smooth-ap-sop": (224, 1e-5, 4e-5, [30, 70]),
+    "smooth-ap-inat-base": (224, 1e-5, 4e-5, [30, 70]),
+    "vehicle-id": (384, 1e-5, 4e-5, [30, 70]),
+    "vggface2": (224, 1e-5, 4e-5, []),
+    "vggface2-arcface": (224, 1e-5, 4e-5, []),
+    "rambo-sop": (128, 3e-6, 4e-4, [35]),
+    "rambo-cub": (128, 5e-6, 4e-4, [35]),
+    "in-shop": (128, 1e-5, 4e-4, [35]),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_recipe_of_2020_has_the_values_of_its_text(name: str) -> None:
+    train = resolved(name).train
+    size, lr, decay, drops = SAID[name]
+    assert train.classes_per_batch * train.images_per_class == size
+    for run in (run for run in train.runs.values() if run.steps):
+        assert (run.lr, run.weight_decay) == (lr, decay)
+        epoch = run.steps / EPOCHS[name]["epochs"]
+        assert [round(step / epoch) for step in run.milestones] == drops
+        end = learning_rate(run, "backbone", run.steps - 1)
+        assert end == pytest.approx(lr * run.gamma ** len(drops))
+    if "face" in name:  # the crop of a face is resized to what the network sees
+        assert (train.eval_resize, train.eval_crop) == ((train.image_size,) * 2, None)
+    else:  # photos are resized to squares, in training too
+        assert train.augmentation.resize == train.eval_resize == (256, 256)
+        assert (train.image_size, train.eval_crop) == (224, 224)
+
+
+def test_compared_methods_have_the_options_of_the_text_that_trained_them() -> None:
+    """Smooth-AP, supplement 4; ROADMAP 2021, section 4.1 (its memory)."""
+    smooth = resolved("smooth-ap-inat-base").train.runs
+    assert smooth["fast_ap"].loss_options["bins"] == 20
+    black_box = {**OTHERS["BlackBoxAP"], **smooth["blackbox"].loss_options}
+    assert (black_box["lam"], black_box["margin"]) == (4.0, 0.02)
+    for name, memory in (("sop", 59_551), ("inat-base", 60_000)):
+        assert resolved(f"roadmap-2021-{name}").train.runs["xbm"].memory == memory
+
+
+def test_proxy_nca_and_its_successor_differ_in_their_temperature() -> None:
+    """Also where a paper quotes the row of another."""
+    rows = [row for table in TABLES for row in table["rows"] if re.search("Proxy ?NCA", row["row"])]
+    assert len(rows) == 8
+    for row in rows:
+        for file, run in (name.split(":") for name in row["runs"]):
+            options = {**OTHERS["ProxyNCA"], **resolved(file).train.runs[run].loss_options}
+            assert options["scale"] == (9.0 if "++" in row["row"] else 1.0), row["row"]
 
 
 def test_an_ablation_differs_from_its_full_run_in_one_option() -> None:

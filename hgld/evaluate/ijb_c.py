@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import BOX, read_csv
+from hgld.artifacts import BOX, read_csv, row_in_file
 from hgld.errors import InvalidData
 from hgld.evaluate.given import Given, unit_rows
 from hgld.evaluate.measured_files import measure_files
@@ -44,8 +44,8 @@ class FaceProtocol:
     """The published lists.
 
     Attributes:
-        faces: a row for each face of a template: list (file), template, subject, sighting,
-            image_id, path and ``BOX``.
+        faces: a row for each face of a template: list (file), place in it, template, subject,
+            sighting, image_id, path and ``BOX``.
         pairs: (P, 2) templates to verify.
     """
 
@@ -62,14 +62,17 @@ class FaceProtocol:
         """
         faces = pd.concat([_read_faces(folder / name) for name in (*GALLERIES, PROBES)])
         faces = faces.reset_index(drop=True)
-        _require_one(faces, folder, "template", "subject", "a template shows one person")
-        _require_one(faces[faces["list"] != PROBES], folder, "subject", "list",
-                     "the two galleries have different persons")  # fmt: skip
+        _require_one(faces, folder, "template", "subject", "one person in a template")
+        galleries = faces[faces["list"] != PROBES]
+        _require_one(galleries, folder, "subject", "list", "different persons in the galleries")
         path = folder / MATCHES
         try:
             pairs = pd.read_csv(path, header=None, dtype=np.int64).to_numpy()
         except (OSError, ValueError) as error:
-            raise InvalidData(f"{path}: {error}; expected two templates a line") from None
+            reason = getattr(error, "strerror", None) or error
+            raise InvalidData(
+                f"{path}: {reason}; expected two templates a line; get the lists again"
+            ) from None
         known = np.isin(pairs, faces["template"]).all(axis=1)
         if pairs.shape[1:] != (2,) or not known.all():
             line = int((~known).argmax()) + 1
@@ -156,13 +159,14 @@ def _read_faces(path: Path) -> pd.DataFrame:
     if wrong.any():
         row = int(wrong.to_numpy().argmax())
         raise InvalidData(
-            f"{path} row {row + 1}: a face of {width[row]:g} x {height[row]:g} pixels; expected "
-            "FACE_WIDTH and FACE_HEIGHT above 0; get the lists again"
+            f"{path} row {row_in_file(path, row)}: a face of {width[row]:g} x {height[row]:g} "
+            "pixels; expected FACE_WIDTH and FACE_HEIGHT above 0; get the lists again"
         )
     sighting = table["SIGHTING_ID"]
     return pd.DataFrame(
         {
             "list": path.name,
+            "place": range(len(table)),
             "template": table["TEMPLATE_ID"],
             "subject": table["SUBJECT_ID"],
             "sighting": sighting,
@@ -174,15 +178,18 @@ def _read_faces(path: Path) -> pd.DataFrame:
 
 
 def _require_one(faces: pd.DataFrame, folder: Path, key: str, value: str, rule: str) -> None:
-    """Require one value for each key; the error names the file and the first key with two."""
+    """Require one value for each key; the error names the first two rows that differ."""
     found = faces.drop_duplicates([key, value])
     twice = found[found.duplicated(key)]
     if not twice.empty:
-        row = twice.iloc[0]
-        first = found[found[key] == row[key]].iloc[0]
+        number = twice.iloc[0][key]
+        rows = found[found[key] == number].iloc[:2].to_dict("records")
+        first, second = (
+            f"{row['list']} row {row_in_file(folder / row['list'], row['place'])}" for row in rows
+        )
         raise InvalidData(
-            f"{folder / row['list']}: {key} {row[key]} has {value} {row[value]}, but "
-            f"{first[value]} in {first['list']}; {rule} ({len(twice)} such); get the lists again"
+            f"{folder / second}: {key} {number} is also in {first}; expected {rule} "
+            f"({len(twice)} such); get the lists again"
         )
 
 

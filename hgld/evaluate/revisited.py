@@ -77,6 +77,7 @@ class Answers:
         """
         if not path.is_file():
             raise InvalidData(f"{path}: no such file; expected the answers, .pkl or .json")
+        found, boxes, where = [], [], ""
         try:
             if path.suffix in (".pkl", ".pickle"):
                 document = read_plain_pickle(path)
@@ -85,15 +86,20 @@ class Answers:
             images, queries = document["imlist"], document["qimlist"]
             if isinstance(images, str) or isinstance(queries, str):
                 raise ValueError("a text in the place of a list of names")
-            found = [_rows_of(answer, len(images)) for answer in document["gnd"]]
-            boxes = [_box_of(answer) for answer in document["gnd"]]
+            for number, answer in enumerate(document["gnd"]):
+                where = f"gnd[{number}]: "
+                found.append(_rows_of(answer, len(images)))
+                boxes.append(_box_of(answer))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidData(
-                f"{path}: not the answers of Revisited Oxford or Paris ({error}); expected "
-                "qimlist, imlist and gnd, each gnd with easy, hard and junk"
+                f"{path}: not the answers of Revisited Oxford or Paris ({where}{error}); expected "
+                "qimlist, imlist and gnd, each gnd with easy, hard and junk; get the file again"
             ) from None
         if len(found) != len(queries):
-            raise InvalidData(f"{path}: {len(found)} answers for {len(queries)} queries")
+            raise InvalidData(
+                f"{path}: {len(found)} answers for {len(queries)} queries; expected one for each; "
+                "get the file again"
+            )
         names = tuple(map(str, queries)), tuple(map(str, images))
         return cls(*names, tuple(found), np.array(boxes, np.float64).reshape(-1, 4))
 

@@ -63,7 +63,7 @@ def _require_one_path(lines: pd.DataFrame, levels: Sequence[str]) -> None:
     raise InvalidData(
         f"{second['file']} line {second['line']}: class {first['landmark_id']} is under "
         f"{coarse} '{second[coarse]}', but under '{first[coarse]}' in {first['file']} line "
-        f"{first['line']}; a class has one parent ({len(same)} such classes)"
+        f"{first['line']}; expected one parent ({len(same)} such classes); correct the lines"
     )
 
 
@@ -142,7 +142,8 @@ def read_words(
         if not lines or lines[0][1].split() != list(columns):
             number, found = lines[0] if lines else (1, "nothing")
             raise InvalidData(
-                f"{path} line {number}: '{found}'; expected the header '{' '.join(columns)}'"
+                f"{path} line {number}: '{found}'; expected the header '{' '.join(columns)}'; "
+                "get the file again"
             )
         lines = lines[1:]
     if stated is not None and stated != str(len(lines)):
@@ -152,7 +153,7 @@ def read_words(
         )
     cells = [_cells(path, number, line, columns) for number, line in lines]
     if not cells:
-        raise InvalidData(f"{path}: no lines; expected {what}")
+        raise InvalidData(f"{path}: no lines; expected {what}; get the file again")
     table = pd.DataFrame(cells, columns=list(columns))
     types = {name: "int64" if kind == "int" else "str" for name, kind in columns.items()}
     return table.astype(types).assign(line=[number for number, _ in lines])
@@ -163,7 +164,7 @@ def _cells(path: Path, number: int, line: str, columns: dict[str, ColumnType]) -
     if len(words) < len(columns):
         raise InvalidData(
             f"{path} line {number}: '{line}' has {len(words)} of {len(columns)} words; expected "
-            + " ".join(columns)
+            + f"{' '.join(columns)}; correct the line, or get the file again"
         )
     numbers = [kind == "int" for kind in columns.values()]
     pairs = list(zip(words, numbers, strict=True))
@@ -171,6 +172,6 @@ def _cells(path: Path, number: int, line: str, columns: dict[str, ColumnType]) -
         raise InvalidData(
             f"{path} line {number}: '{line}'; expected {' '.join(columns)}, of which "
             + ", ".join(name for name, kind in columns.items() if kind == "int")
-            + " are whole numbers"
+            + " are whole numbers; correct the line, or get the file again"
         )
     return [int(word) if is_number else word for word, is_number in pairs]

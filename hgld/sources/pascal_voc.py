@@ -13,7 +13,7 @@ import numpy as np
 
 from hgld.errors import InvalidData, ShapeError
 from hgld.ranking.detection import match_boxes, voc_average_precision
-from hgld.sources.listing import read_words, require_file
+from hgld.sources.listing import read_words
 
 __all__ = ["TrueBoxes", "measure_detections", "read_voc"]
 
@@ -43,10 +43,18 @@ def read_voc(folder: Path, split: str = "test") -> TrueBoxes:
     """Read the boxes of a split, such as train, trainval or test of VOCdevkit/VOC2007.
 
     Raises:
-        InvalidData: a file is missing or damaged, or a box is empty or reaches beyond its image.
+        InvalidData: a file is missing or damaged, an image is listed twice, or a box is empty or
+            reaches beyond its image.
     """
-    file = folder / "ImageSets" / "Main" / f"{split}.txt"
-    images = tuple(read_words(file, {"image": "text"}, "the images of a split")["image"])
+    file = _require(folder / "ImageSets" / "Main" / f"{split}.txt", "the images of a split")
+    lines = read_words(file, {"image": "text"}, "the images of a split")
+    images = tuple(lines["image"])
+    twice = lines[lines["image"].duplicated()]
+    if not twice.empty:
+        raise InvalidData(
+            f"{file} line {twice['line'].iloc[0]}: '{twice['image'].iloc[0]}' again; expected each "
+            f"image once ({len(twice)} such lines); get the file again"
+        )
     rows = [
         (number, *box)
         for number, image in enumerate(images)
@@ -117,10 +125,18 @@ def measure_detections(
     return found
 
 
+def _require(file: Path, what: str) -> Path:
+    if not file.is_file():
+        raise InvalidData(
+            f"{file}: no such file; expected {what}; give the folder of a year, such as "
+            "VOCdevkit/VOC2007, and unpack all of it"
+        )
+    return file
+
+
 def _boxes_of(file: Path) -> list[tuple[str, list[float], bool]]:
-    require_file(file, "the boxes of an image")
     try:
-        root = ElementTree.parse(file).getroot()
+        root = ElementTree.parse(_require(file, "the boxes of an image")).getroot()
         width, height = (float(root.findtext(f"size/{side}", "")) for side in ("width", "height"))
     except (ElementTree.ParseError, ValueError) as error:
         raise InvalidData(
@@ -140,8 +156,8 @@ def _read_box(
     try:
         left, top, right, bottom = corners = [float(text) for text in texts]
         inside = 1 <= left <= right <= width and 1 <= top <= bottom <= height
-        difficult = bool(int(hard))
-    except ValueError:
+        difficult = {"0": False, "1": True}[hard.strip()]
+    except (ValueError, KeyError):
         inside = False
     if not inside or not name:
         raise InvalidData(

@@ -111,7 +111,7 @@ def test_images_are_found_by_name_where_there_are_names(tmp_path: Path) -> None:
     ("gnd", "found"),
     [
         ({"easy": [0], "hard": []}, r"not the answers .*'junk'"),
-        ({"easy": [8], "hard": [], "junk": []}, "row 8 of 8 images"),
+        ({"easy": [8], "hard": [], "junk": []}, r"\(gnd\[0\]: row 8 of 8 images\).*; get the file"),
         ({"easy": [1], "hard": [1], "junk": []}, "an image is of two kinds"),
         ({"easy": [1.5], "hard": [], "junk": []}, "easy is not a list of row numbers"),
         ({"easy": [], "hard": [[1]], "junk": []}, "hard is not a list of row numbers"),

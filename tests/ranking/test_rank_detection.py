@@ -158,6 +158,7 @@ def test_the_boxes_of_a_split_are_read(tmp_path: Path) -> None:
         (BOX.format("dog", 0, corners(48, 240, 47, 371)), r"object 1: 'dog' .*correct the file"),
         (BOX.format("dog", 0, corners("x", 240, 47, 371)), r"object 1: 'dog' .*x, 240, 47, 371"),
         (BOX.format("", 0, corners(1, 1, 4, 4)), r"object 1: '' .*expected a name"),
+        (BOX.format("dog", 2, corners(1, 1, 4, 4)), r"object 1: .*difficult = 2; .*and 0 or 1"),
         ("<object>", r"mismatched tag.*expected VOC's XML"),
     ],
 )
@@ -167,10 +168,17 @@ def test_a_box_beyond_its_image_is_one_clear_line(box: str, says: str, tmp_path:
         read_voc(tmp_path)
 
 
+def test_an_image_that_is_listed_twice_is_told(tmp_path: Path) -> None:
+    for image in ("000001", "000002", "000001"):
+        write_voc(tmp_path, image)
+    with pytest.raises(InvalidData, match=r"test\.txt line 3: '000001' again; .*; get the file"):
+        read_voc(tmp_path)
+
+
 def test_an_image_without_its_file_is_told(tmp_path: Path) -> None:
     write_voc(tmp_path, "000001")
     (tmp_path / "Annotations/000001.xml").unlink()
-    with pytest.raises(InvalidData, match=r"000001\.xml: no such file; expected the boxes"):
+    with pytest.raises(InvalidData, match=r"1\.xml: no such file; .*such as VOCdevkit/VOC2007"):
         read_voc(tmp_path)
 
 

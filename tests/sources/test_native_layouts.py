@@ -543,6 +543,41 @@ def test_a_list_that_is_not_text_is_one_clear_line(kind: str, file: str, tmp_pat
         collected(of(kind, tmp_path))
 
 
+HEADER = "image_id class_id super_class_id path\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "text"),
+    [
+        ("sop", "Ebay_train.txt", "id class_id\n"),
+        ("sop", "Ebay_train.txt", HEADER),
+        ("sop", "Ebay_train.txt", HEADER + "1 1 a_final/1.JPG\n"),
+        ("sop", "Ebay_train.txt", HEADER + "1 one 2 a_final/1.JPG\n"),
+        ("sop", "Ebay_train.txt", HEADER + "1 1 2 a_final/1.JPG\n2 1 2 b_final/2.JPG\n"),
+        ("sop", "Ebay_train.txt", HEADER + "1 1 2 a_final/1.JPG\n2 1 3 b_final/2.JPG\n"),
+        ("inaturalist", "Inat_dataset_splits/Inaturalist_test_set1.txt", "Aves/99/a.jpg\n"),
+        ("in_shop", "Eval/list_eval_partition.txt",
+         "1\nimage_name item_id evaluation_status\nimg/1.jpg id_1 train\n"),
+        ("vehicle_id", "train_test_split/train_list.txt", "0000100\n"),
+        ("vggface2", "train_list.txt", "0001_01.jpg\n"),
+        ("dyml", "train/label.csv", "0.jpg, 1, 2, 3\n"),
+        ("dyml", "train/label.csv", "fname, coarse_id, middle_id, fine_id0.jpg, 1\n"),
+        ("cub", "images.txt", ""),
+        ("cub", "classes.txt", "1 001.A\n"),
+        ("cub", "classes.txt", "201 201.New\n"),
+        ("cub", "image_class_labels.txt", "1 1\n"),
+        ("sfm_120k", "retrieval-SfM-120k.pkl", "<html>"),
+    ],
+)  # fmt: skip
+def test_the_refusal_of_a_damaged_list_says_what_to_do(
+    kind: str, file: str, text: str, tmp_path: Path
+) -> None:
+    (WRITERS[kind](tmp_path) / file).write_text(text, "utf-8")
+    done = r".*expected .*; (get (it|the (file|list)) again|unpack it|correct the line|add the )"
+    with pytest.raises(InvalidData, match=done):
+        collected(of(kind, tmp_path))
+
+
 def test_the_three_test_sets_of_vehicle_id(tmp_path: Path) -> None:
     folder = write_vehicle_id(tmp_path)
     small, large = (

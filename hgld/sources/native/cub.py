@@ -34,7 +34,7 @@ def read(source: Path, options: SourceOptions) -> Listing:
     if not lost.empty:
         raise InvalidData(
             f"{source / 'classes.txt'}: no line for class {lost['class_id'].iloc[0]}, which image "
-            f"{lost['id'].iloc[0]} has in image_class_labels.txt"
+            f"{lost['id'].iloc[0]} has in image_class_labels.txt; expected all; get it again"
         )
     images["split"] = _splits(images, classes, source, options)
     listed = pd.DataFrame(
@@ -56,7 +56,8 @@ def _look_up(path: Path, column: str, images: pd.DataFrame) -> "pd.Series[int]":
     if found.isna().any():
         row = images[found.isna()].iloc[0]
         raise InvalidData(
-            f"{path}: no line for image {row['id']} ({row['path']}, images.txt line {row['line']})"
+            f"{path}: no line for image {row['id']} ({row['path']}, images.txt line "
+            f"{row['line']}); expected one for each image; get it again"
         )
     return found.astype("int64")
 
@@ -87,7 +88,7 @@ def _read_above(path: Path, names: pd.DataFrame, levels: list[str]) -> pd.DataFr
     if not lost.empty:
         raise InvalidData(
             f"{path}: no row for class {lost['class_id'].iloc[0]} ({lost['name'].iloc[0]}; "
-            f"{len(lost)} of {len(names)} such classes)"
+            f"{len(lost)} of {len(names)} such classes); expected one for each; add the rows"
         )
     return table.loc[names["class_id"]].reset_index(drop=True)
 

@@ -70,7 +70,8 @@ def read_glued(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
     names = re.findall(r"\w+", header[1]) if header else []
     if header is None or sorted(names) != sorted(columns):
         raise InvalidData(
-            f"{path} line 1: '{first[:80]}'; expected to begin with fname, " + ", ".join(columns)
+            f"{path} line 1: '{first[:80]}'; expected to begin with "
+            f"fname, {', '.join(columns)}; unpack it again"
         )
     lines = enumerate([header[2], *others], start=1)
     rows = [_read_row(path, number, line, names) for number, line in lines if line.strip()]
@@ -82,7 +83,7 @@ def _read_row(path: Path, number: int, line: str, names: list[str]) -> list[str 
     if len(cells) != len(names) or not all(re.fullmatch(r"-?[0-9]{1,18}", cell) for cell in cells):
         raise InvalidData(
             f"{path} line {number}: '{line.strip()}'; expected fname, {', '.join(names)}, and "
-            "whole numbers behind the file name"
+            "whole numbers behind the file name; unpack it again"
         )
     return [fname, *map(int, cells), number]
 

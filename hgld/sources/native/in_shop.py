@@ -41,7 +41,7 @@ def read(source: Path, _: SourceOptions) -> Listing:
         raise InvalidData(
             f"{file} line {row['line']}: '{row['image_name']} {row['item_id']} "
             f"{row['evaluation_status']}'; expected img/DEPARTMENT/CATEGORY/ID/PHOTO, the same ID, "
-            f"and one of {', '.join(SPLITS)}"
+            f"and one of {', '.join(SPLITS)}; correct the line, or get the list again"
         )
     found = lines.assign(
         path="Img/" + lines["image_name"],

@@ -89,7 +89,7 @@ def _categories(images: pd.DataFrame, classes: pd.DataFrame) -> "pd.Series[int]"
         row = images[~known].iloc[0]
         raise InvalidData(
             f"{row['file']} line {row['line']}: '{row['path']}' lies in the folder of no category; "
-            "expected SUPERCATEGORY/CATEGORY/NAME.jpg with a category's number"
+            "expected SUPERCATEGORY/CATEGORY/NAME.jpg with a category's number; get the list again"
         )
     return folders.astype("int64")
 

@@ -35,7 +35,7 @@ def read(source: Path, _: SourceOptions) -> Listing:
     try:
         tables = read_plain_pickle(file)
     except ValueError as error:
-        raise InvalidData(f"{file}: {error}; expected {EXPECTED}") from None
+        raise InvalidData(f"{file}: {error}; expected {EXPECTED}; get it again") from None
     lines = pd.concat([_read_table(file, tables, side) for side in SPLITS], ignore_index=True)
     # The numbers of the two tables may be the same: a class is a table and a number.
     lines["landmark_id"] = pd.factorize(lines["model"])[0] + 1
@@ -48,7 +48,7 @@ def _read_table(file: Path, tables: Any, side: str) -> pd.DataFrame:
         pairs = list(zip(ids, models, strict=True))
     except (LookupError, TypeError, ValueError):
         raise InvalidData(
-            f"{file}: no lists of one length in {side}; expected {EXPECTED}"
+            f"{file}: no lists of one length in {side}; expected {EXPECTED}; get it again"
         ) from None
     for number, (photo, model) in enumerate(pairs):
         if not isinstance(photo, str) or not photo.isalnum() or len(photo) < 6:

@@ -62,6 +62,7 @@ def _name_super_classes(lines: pd.DataFrame) -> dict[int, str]:
         row = odd.iloc[0]
         raise InvalidData(
             f"{row['file']} line {row['line']}: super class {row['super_class_id']} has photos in "
-            f"'{row['folder']}' and in another folder; expected one folder a super class"
+            f"'{row['folder']}' and in another folder; expected one folder a super class; get the "
+            "list again"
         )
     return dict(zip(pairs["super_class_id"], pairs["folder"], strict=True))

@@ -53,7 +53,7 @@ def _read_list(source: Path, side: str) -> pd.DataFrame:
         row = lines[identity.isna()].iloc[0]
         raise InvalidData(
             f"{source / file} line {row['line']}: '{row['photo']}'; expected IDENTITY/PHOTO, such "
-            "as n000002/0001_01.jpg"
+            "as n000002/0001_01.jpg; get the list again"
         )
     return pd.DataFrame(
         {
