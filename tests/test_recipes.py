@@ -338,6 +338,13 @@ def test_compared_methods_have_the_options_of_the_text_that_trained_them() -> No
         assert resolved(f"roadmap-2021-{name}").train.runs["xbm"].memory == memory
 
 
+def test_pairs_of_super_classes_take_turns_in_rambo() -> None:
+    """Appendix A."""
+    for name, each in (("rambo-sop", 10), ("in-shop", 4)):
+        batches = resolved(name).train.batches
+        assert (batches.order, batches.batches_per_combination) == ("combinations", each)
+
+
 def test_proxy_nca_and_its_successor_differ_in_their_temperature() -> None:
     """Also where a paper quotes the row of another."""
     rows = [row for table in TABLES for row in table["rows"] if re.search("Proxy ?NCA", row["row"])]

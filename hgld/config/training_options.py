@@ -150,9 +150,10 @@ class SamplingOptions(Options):
     cache_gb: float = Field(20.0, ge=0)
     """For shards at a URL and the reader "indexed": size in GB of the cache on this machine's disk,
     which all its processes share; 0: no cache. HGLD_CACHE names its folder."""
-    order: Literal["random", "shards"] = "random"
+    order: Literal["random", "shards", "combinations"] = "random"
     """"random": any image at any step. "shards": classes from the runs of the shards that are open,
-    for disks that seek slowly."""
+    for disks that seek slowly. "combinations": as "random", and the batches_per_combination follow
+    each other (RaMBO)."""
     window: int = Field(512, ge=1)
     """For order "shards": runs that are open at a time."""
     lanes: int = Field(1, ge=1)
@@ -172,8 +173,13 @@ class SamplingOptions(Options):
     def _can_be_read(self) -> Self:
         if self.reader == "stream" and self.order != "shards":
             raise ValueError('reader = "stream" needs order = "shards"')
-        if self.batches_per_combination and not (self.groups_per_batch and self.order == "random"):
-            raise ValueError('batches_per_combination needs groups_per_batch and order = "random"')
+        if self.batches_per_combination and (not self.groups_per_batch or self.order == "shards"):
+            raise ValueError(
+                'batches_per_combination needs groups_per_batch and the order "random" or '
+                '"combinations"'
+            )
+        if self.order == "combinations" and not self.batches_per_combination:
+            raise ValueError('order = "combinations" needs batches_per_combination')
         return self
 
 

@@ -139,10 +139,11 @@ class BatchPlan:
     def _add_epoch(self) -> None:
         """Record where the next epoch starts.
 
-        In the order "random" all epochs have as many steps as the first; only that one is planned.
+        But for the order "shards" all epochs have as many steps as the first, and only that one is
+        planned.
         """
         epoch = len(self._starts) - 1
-        known = self.options.order == "random" and epoch > 0
+        known = self.options.order != "shards" and epoch > 0
         steps = self._starts[1] if known else len(self._plan(epoch).table)
         self._starts.append(self._starts[-1] + steps)
 
@@ -319,7 +320,10 @@ def _deal_in_groups(
         sets = deal_rows(size, together, random)
     else:
         every = np.array(list(combinations(range(len(able)), together)), np.int64)
-        sets = random.permutation(np.repeat(every, options.batches_per_combination, axis=0))
+        in_turn = options.order == "combinations"
+        sets = random.permutation(every) if in_turn else every
+        sets = np.repeat(sets, options.batches_per_combination, axis=0)
+        sets = sets if in_turn else random.permutation(sets)
         size = np.bincount(sets.ravel(), minlength=len(able))
         filled = [inside[counts[inside] > 0] for inside in able]
         parts = [_draw_parts(*of, width, random) for of in zip(filled, size, strict=True)]

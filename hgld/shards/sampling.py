@@ -34,7 +34,7 @@ __all__ = [
     "take_images",
 ]
 
-Order = Literal["random", "shards"]
+Order = Literal["random", "shards", "combinations"]
 SmallClasses = Literal["drop", "repeat", "pad"]
 SWAPS = 6  # proposed per item; after two or three the regular layout is no longer visible
 PIECE = 1 << 20  # swaps drawn at a time
@@ -49,7 +49,8 @@ class BatchOptions:
         classes_per_batch: P.
         images_per_class: K.
         order: "random" draws any image at any time; "shards" draws from the runs that a reader
-            holds in memory while it reads shards sequentially.
+            holds in memory while it reads shards sequentially; "combinations" draws any image, and
+            the batches of a combination follow each other (Rolinek et al. 2020, appendix A).
         window: runs that are open at a time in the order "shards".
         lanes: parallel sequences into which the shards are dealt (order "shards"); as many readers
             can share the work.
@@ -90,8 +91,10 @@ class BatchOptions:
         if self.batches_per_combination and (not self.groups_per_batch or self.order == "shards"):
             raise UsageError(
                 "batches_per_combination is of groups of classes at random; it needs "
-                'groups_per_batch and the order "random"'
+                'groups_per_batch and the order "random" or "combinations"'
             )
+        if self.order == "combinations" and not self.batches_per_combination:
+            raise UsageError('the order "combinations" needs batches_per_combination')
         if self.order == "shards" and (self.groups_per_batch or self.lanes) % self.lanes:
             raise UsageError(
                 f"lanes {self.lanes} does not divide groups_per_batch {self.groups_per_batch}; "

@@ -1,5 +1,7 @@
 from collections import Counter
+from dataclasses import replace
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -255,6 +257,24 @@ def test_each_pair_of_groups_comes_equally_often_as_in_fastap(small: Any) -> Non
         assert abs(times - whole).max() <= 0.5 * whole
 
 
+def test_the_batches_of_a_combination_follow_each_other_in_their_order() -> None:
+    samples = products(6, (10, 30))
+    base = BatchOptions(8, 2, groups_per_batch=2, batches_per_combination=4, small_classes="repeat")
+    turns, pairs = [], []
+    for epoch in range(30):
+        plan = plan_epoch(samples, replace(base, order="combinations"), seed=0, epoch=epoch)
+        met = [tuple(np.unique(samples.labels[batch, 0]).tolist()) for batch in plan]
+        assert len(met) == 60 and all(len(set(met[i : i + 4])) == 1 for i in range(0, 60, 4))
+        turns.append(met[::4])
+        assert len(set(turns[-1])) == 15
+        chance = plan_epoch(samples, base, seed=0, epoch=epoch)
+        pairs += [np.unique(samples.labels[batch, 0]).tolist() for batch in chance]
+    # Pairs take turns at random: each is first in about 2 of 30 epochs.
+    assert max(Counter(turn[0] for turn in turns).values()) < 9
+    follow = np.mean([one == other for one, other in pairwise(pairs)])
+    assert follow == pytest.approx(3 / 59, abs=0.02)  # by chance; in turn it is 3 of 4
+
+
 def test_by_size_large_groups_meet_more_often() -> None:
     samples = products(6, (40, 120))
     options = BatchOptions(32, 4, groups_per_batch=2, small_classes="repeat")
@@ -455,6 +475,7 @@ def test_a_state_of_other_batches_is_refused() -> None:
             {"batches_per_combination": 5, "groups_per_batch": 2, "order": "shards"},
             "batches_per_combination .* and the order",
         ),
+        ({"order": "combinations"}, 'order "combinations" needs batches_per_combination'),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
