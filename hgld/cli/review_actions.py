@@ -1,4 +1,4 @@
-"""Actions on the review of a run: apply sheets, undo decisions, write a workbook or a page.
+"""Actions on the review of a run: apply sheets, undo decisions, edit the taxonomy.
 
 Each action holds the lock of the work folder, so that no sheet is read while a stage writes it.
 Decisions and edits of clusters are only appended: their files keep every row and column. Several
@@ -7,12 +7,11 @@ to writing. What loads scikit-learn is imported by the actions that need it.
 """
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -21,24 +20,21 @@ from hgld.artifacts import (
     ARTIFACTS,
     Json,
     atomic_files,
-    atomic_path,
     declared_table,
     edit_csv,
     finish_files,
-    hash_file,
     parse_csv,
 )
-from hgld.cli.output import write_table
+from hgld.cli.review_pages import suggested_sheet, vectors_of_clusters
 from hgld.config import KIND_SEPARATOR
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.file_lock import hold
 from hgld.hierarchy.clean import value_keys
-from hgld.pipeline.edits import copy_beside
 from hgld.pipeline.lock import judge
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage, load_function
 from hgld.review import undo
-from hgld.review.comments import append_comments, read_comments, threads_of
+from hgld.review.comments import append_comments, read_comments
 from hgld.review.entries import Entry, entry_of, find_entry, is_taken_back
 from hgld.review.entries import list_entries as entries_of
 from hgld.review.spreadsheet import Sheet, read_files, read_sheets
@@ -54,53 +50,31 @@ from hgld.review.taxonomy import (
 from hgld.words import nearest, single_blanks
 
 if TYPE_CHECKING:
-    from hgld.artifacts import Vectors
     from hgld.review.apply import Applied
-    from hgld.review.suggestions import ValueModel
 
 __all__ = [
-    "PAGE_READS",
     "add_comment",
     "apply_link_sheet",
     "apply_review",
-    "blind_sheet",
     "conflict_sheet",
     "edit_taxonomy",
     "edited_words",
-    "link_photos",
     "list_decided",
     "list_entries",
     "list_sure",
     "preview_review",
     "proposed_edits",
     "read_taxonomy",
-    "read_threads",
     "renamed_above",
-    "render_link_page",
-    "render_review",
     "save_choices",
     "save_links",
-    "shown_images",
-    "suggest_clusters",
     "undo_decisions",
     "undo_entry",
     "undo_saved",
-    "write_blind_page",
-    "write_links_page",
-    "write_review_page",
-    "write_workbook",
 ]
 
 EDITS_CHANGED = (f"{ARTIFACTS['cluster_edits'].file} changed",)
 LOGGED = ("decisions", "cluster_edits", "taxonomy_edits")
-PAGE_READS = (  # tables that the review page shows besides the sheet and photos
-    "clusters",
-    "cluster_summary",
-    "label_vectors",
-    "taxonomy",
-    "landmark_values",
-    "landmarks",
-)
 
 
 def apply_review(
@@ -202,48 +176,6 @@ def save_links(
         return _append(runner, "links", links, after)
 
 
-def write_links_page(runner: Runner) -> Path:
-    """Write ``link_review.html``: the classes without an item, their photos and candidates."""
-    return _write_page(runner, "link_review.html", render_link_page)
-
-
-def _write_page(runner: Runner, name: str, render: Callable[[Runner], str]) -> Path:
-    path = runner.workspace.work / name
-    with runner.alone(), atomic_path(path) as temporary:
-        temporary.write_text(render(runner), encoding="utf-8")
-    return path
-
-
-def render_link_page(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
-    """Return the page of links; ``live`` is for the page of a server."""
-    from hgld.review.page.links import render_links
-
-    workspace = runner.workspace
-    return render_links(
-        runner.read("link_review", runner.stage("link")),
-        link_photos(runner),
-        options=workspace.pipeline.review,
-        source=workspace.source,
-        title=workspace.pipeline.title or workspace.pipeline_file.stem,
-        command=f"hgld link {workspace.words} --apply link_review.csv",
-        live=live,
-    )
-
-
-def link_photos(runner: Runner) -> pd.DataFrame:
-    """Return the photos of the page of links: those that the pipeline would export, by class."""
-    from hgld.artifacts.cells import unguard
-    from hgld.review.page.links import photos_of_classes
-
-    landmarks = runner.read("landmarks", runner.stage("link"))
-    names = runner.read("link_review", runner.stage("link"))["name"].map(unguard)
-    return photos_of_classes(
-        landmarks[landmarks["name"].isin(names)],
-        shown_images(runner),
-        per_class=runner.workspace.pipeline.review.page_photos,
-    )
-
-
 def preview_review(
     runner: Runner, who: str, sheets: Sequence[Path] = (), sure: bool = False
 ) -> tuple[list[tuple[str, str]], InvalidData | None]:
@@ -283,7 +215,7 @@ def _apply_files(
 
     names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits", "class_hints")
     inputs = [runner.read(name, runner.stage("review")) for name in names]
-    inputs[1] = _vectors_of_clusters(runner, inputs[1])
+    inputs[1] = vectors_of_clusters(runner, inputs[1])
     taxonomy = _edit_by_sheets(runner, chain.from_iterable(files.values()))
     if taxonomy is not None:  # the values are read with the new names
         rows = _taxonomy_rows(runner, taxonomy, who)["decisions"]
@@ -334,7 +266,7 @@ def list_sure(runner: Runner, least: float) -> list[dict[str, str]]:
     with runner.alone():
         for path in _edited_sheets(runner, runner.stage("review")):
             raise UsageError(f"{path}: holds edits that are not applied; add --apply")
-        return sure_choices(_suggested_sheet(runner)[0], least)
+        return sure_choices(suggested_sheet(runner)[0], least)
 
 
 def add_comment(runner: Runner, key: str, text: str, who: str) -> None:
@@ -357,11 +289,6 @@ def _comment(runner: Runner, said: Sequence[tuple[str, str]], who: str) -> None:
         before = runner.read("comments", runner.stage("review"))
         after = append_comments(before, said, who=who, when=runner.now)
         _append(runner, "comments", before, after)
-
-
-def read_threads(runner: Runner) -> dict[str, list[list[str]]]:
-    """Return value key -> who, when and text of each comment, oldest first."""
-    return threads_of(runner.read("comments", runner.stage("review")))
 
 
 def undo_saved(runner: Runner, entry: str, rows: Sequence[str], who: str) -> list[str] | None:
@@ -646,163 +573,3 @@ def _write_taxonomy(
                     shutil.copyfile(path, folder / path.name)
                 declared_table(name).append(rows, folder / path.name)
     return {**counts, "decisions": len(appended["decisions"])}
-
-
-def suggest_clusters(runner: Runner, text: str) -> tuple[dict[str, pd.DataFrame], Path]:
-    """Measure a range of cluster counts as CSV and PNG, and the levels above if they are set.
-
-    Returns:
-        A table for each level, fine to coarse, and the path of the PNG, which draws the finest.
-    """
-    from hgld.hierarchy.cluster_choice import draw_range, in_range, measure_levels, measure_range
-    from hgld.hierarchy.clustered_vectors import hold_together
-
-    stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
-    numbers = in_range(text)
-    path = runner.workspace.work / "cluster_range.png"
-    deep = options.above or options.levels != type(options)().levels
-    with runner.alone():
-        values = runner.read("values", stage)
-        vectors = _vectors_of_clusters(runner, runner.read("label_vectors", stage))
-        if options.holds_together:
-            ancestry = runner.read("ancestry", stage)
-            vectors = hold_together(values, vectors, ancestry, options.ancestry)
-        measured = measure_range(values, vectors, numbers, options)
-        levels = measure_levels(values, vectors, options) if deep else {}
-        found = {options.levels[-1]: measured, **levels}
-        tables = [table.assign(level=name) for name, table in found.items()]
-        write_table(pd.concat(tables) if deep else measured, path.with_suffix(".csv"))
-        with atomic_path(path) as temporary:
-            draw_range(measured, options.clusters, temporary)
-    return found, path
-
-
-def _vectors_of_clusters(runner: Runner, label_vectors: "Vectors") -> "Vectors":
-    """Return the vectors that the cluster stage clusters: of texts, photos or both."""
-    from hgld.hierarchy.clustered_vectors import join_vectors
-
-    stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
-    photos = runner.read("image_vectors", stage) if "image_vectors" in stage.reads else None
-    return join_vectors(label_vectors, photos, options)
-
-
-def blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
-    """Return the review sheet for an annotator who must not see other decisions."""
-    with runner.alone():
-        return _blind_sheet(runner, seed, hints)
-
-
-def _blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
-    from hgld.review import sheets
-
-    names = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
-    tables = [runner.read(name, runner.stage("review")) for name in (*names, "class_labels")]
-    return sheets.blind_sheet(*tables, seed=seed, hints=hints)
-
-
-def write_workbook(runner: Runner) -> Path:
-    """Write ``review.xlsx``: the sheets, made again from their inputs, with drop-down lists."""
-    from hgld.review import workbook
-
-    stage, work = runner.stage("review"), runner.workspace.work
-    path, mark = work / "review.xlsx", work / ".state" / "review" / "review.xlsx.sha256"
-    with runner.alone():
-        sheets = runner.make(stage)
-        if path.exists() and not (mark.exists() and mark.read_text() == hash_file(path)):
-            copy = copy_beside(path)
-            runner.listener.notice(f"{path.name} held edits; a copy is in {copy.name}")
-        with atomic_path(path) as temporary:
-            workbook.write_workbook(sheets, runner.read("taxonomy", stage), temporary)
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.write_text(hash_file(path))
-    return path
-
-
-def write_review_page(runner: Runner) -> Path:
-    """Write ``review.html``: the rows of the sheet, made again from its inputs, as one page.
-
-    ``review.csv`` is neither read nor changed, so edits in it are kept. Only photos that the
-    pipeline would export are shown, since a page is passed on to other people.
-    """
-    return _write_page(runner, "review.html", render_review)
-
-
-def write_blind_page(runner: Runner, path: Path, seed: int) -> int:
-    """Write a blind copy of the sheet, without hints, as a page; return the number of its rows.
-
-    It saves a CSV with the name of the page.
-    """
-    file, taxonomy = f"{path.stem}.csv", runner.workspace.path("taxonomy")
-    with runner.alone():
-        sheet = _blind_sheet(runner, seed, hints=False)
-        command = f"hgld reviews agree {quote(file)} OTHER.csv --taxonomy {quote(str(taxonomy))}"
-        page = _render(runner, sheet, command=command, blind_file=file)
-        with atomic_path(path) as temporary:
-            temporary.write_text(page, encoding="utf-8")
-    return len(sheet)
-
-
-def render_review(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
-    """Return the page of the review sheet, both made from their inputs.
-
-    Args:
-        runner: of the pipeline and its work folder.
-        live: facts for the page of a server (``render_page``).
-    """
-    from hgld.artifacts.cells import guard_columns
-
-    sheet, model = _suggested_sheet(runner)
-    return _render(
-        runner,
-        guard_columns(sheet),
-        command=f"hgld review {runner.workspace.words} --apply review.csv",
-        decisions=runner.read("decisions", runner.stage("review")),
-        model=model,
-        threads=read_threads(runner),
-        live=live,
-    )
-
-
-def _suggested_sheet(runner: Runner) -> "tuple[pd.DataFrame, ValueModel | None]":
-    """Return the rows of the review sheet from its inputs, and the model of their suggestions."""
-    from hgld.review.sheets import fit_decisions, list_values
-
-    stage = runner.stage("review")
-    read = {name: runner.read(name, stage) for name in stage.reads}
-    fitted_to = ("clusters", "taxonomy", "decisions", "label_vectors", "taxonomy_vectors")
-    also = {name: read[name] for name in ("image_vectors", "ancestry") if name in read}
-    model = fit_decisions(*(read[name] for name in fitted_to), **also)
-    shown = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
-    columns = {name: read[name] for name in (*shown, "class_labels")}
-    order = runner.workspace.pipeline.review.order
-    return list_values(**columns, model=model, order=order), model
-
-
-def _render(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:
-    """Return the page of a sheet with the tables and photos that belong to it."""
-    from hgld.review.page import render_page
-
-    stage, workspace = runner.stage("review"), runner.workspace
-    tables = {name: runner.read(name, stage) for name in PAGE_READS}
-    tables["label_vectors"] = _vectors_of_clusters(runner, tables["label_vectors"])
-    return render_page(
-        sheet,
-        **tables,
-        images=shown_images(runner),
-        options=workspace.pipeline.review,
-        source=workspace.source,
-        title=workspace.pipeline.title or workspace.pipeline_file.stem,
-        levels=workspace.pipeline.cluster.levels,
-        noun=workspace.pipeline.source.class_noun,
-        **facts,
-    )
-
-
-def shown_images(runner: Runner) -> Any:
-    """Return the images that the pipeline would export."""
-    from hgld.shards.shard_plan import withhold
-
-    stage = runner.stage("review")
-    images, removals = (runner.read(name, stage) for name in ("images", "removals"))
-    shown, _ = withhold(images, removals, runner.workspace.pipeline.export.licenses)
-    return shown

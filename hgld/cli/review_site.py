@@ -15,18 +15,20 @@ from typing import Any
 from hgld.artifacts import atomic_path, file_stamp
 from hgld.artifacts.columns import records
 from hgld.cli.review_actions import (
-    PAGE_READS,
     add_comment,
     edit_taxonomy,
-    link_photos,
     list_entries,
+    save_choices,
+    save_links,
+    undo_saved,
+)
+from hgld.cli.review_pages import (
+    PAGE_READS,
+    link_photos,
     read_threads,
     render_link_page,
     render_review,
-    save_choices,
-    save_links,
     shown_images,
-    undo_saved,
 )
 from hgld.errors import HgldError, InvalidData
 from hgld.file_lock import hold

@@ -86,7 +86,7 @@ def write_blind_copy(
 
     It holds no decisions; --seed draws the order of its rows.
     """
-    from hgld.cli.review_actions import blind_sheet, write_blind_page
+    from hgld.cli.review_pages import blind_sheet, write_blind_page
 
     _refuse_to_overwrite(out)
     runner = open_runner(pipeline, settings, work)
@@ -400,7 +400,8 @@ def show_comments(
 
     A comment decides nothing. It is signed, dated and kept in comments.csv of the labels folder.
     """
-    from hgld.cli.review_actions import add_comment, read_threads
+    from hgld.cli.review_actions import add_comment
+    from hgld.cli.review_pages import read_threads
 
     runner = open_runner(pipeline, settings, work, now)
     if text is not None:

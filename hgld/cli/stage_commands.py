@@ -205,7 +205,7 @@ def _link(
     if sheet is not None and not apply:
         raise UsageError(f"{sheet}: a sheet is only read with --apply")
     _require_server(serve, host, port)
-    from hgld.cli import review_actions
+    from hgld.cli import review_actions, review_pages
 
     with progress():
         if apply:
@@ -214,7 +214,7 @@ def _link(
             typer.echo(f"{count_text(added, 'row')} added to {path}", err=True)
         runner.run_one("link", call.force)
         if html:
-            typer.echo(f"page: {review_actions.write_links_page(runner)}")
+            typer.echo(f"page: {review_pages.write_links_page(runner)}")
         if serve:
             _serve(call, runner, host, port)
             runner.run_one("link")
@@ -236,7 +236,7 @@ def _cluster(
         with progress():
             runner.run_one("cluster", call.force)
         return
-    from hgld.cli.review_actions import suggest_clusters
+    from hgld.cli.review_pages import suggest_clusters
     from hgld.hierarchy.cluster_choice import suggested
 
     with progress():
@@ -300,7 +300,7 @@ def _review(
         wanted = "expected a probability above 0 and at most 1, as 0.95, without --dry-run"
         raise UsageError(f"--accept-sure {accept_sure:g}: {wanted}")
     _require_server(serve, host, port)
-    from hgld.cli import review_actions
+    from hgld.cli import review_actions, review_pages
 
     who = name_to_sign(runner.workspace) if apply or accept_sure is not None else ""
     if dry_run:
@@ -330,9 +330,9 @@ def _review(
             review_actions.save_choices(runner, choices, who, "sure")
             typer.echo(f"{count_text(len(choices), 'suggestion')} accepted", err=True)
         if xlsx:
-            typer.echo(f"workbook: {review_actions.write_workbook(runner)}")
+            typer.echo(f"workbook: {review_pages.write_workbook(runner)}")
         if html:
-            typer.echo(f"page: {review_actions.write_review_page(runner)}")
+            typer.echo(f"page: {review_pages.write_review_page(runner)}")
         if serve:
             _serve(call, runner, host, port)
         runner.run_one("review", call.force)

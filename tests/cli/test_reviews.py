@@ -21,7 +21,8 @@ import pytest
 from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors, columns_of
 from hgld.artifacts.columns import table_of
 from hgld.cli import app, guarded
-from hgld.cli.review_actions import apply_review, write_review_page
+from hgld.cli.review_actions import apply_review
+from hgld.cli.review_pages import write_review_page
 from hgld.cli.runners import open_runner, open_workspace
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.decisions import row_id

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from hgld.artifacts import ARTIFACTS, Vectors, columns_of
-from hgld.cli.review_actions import suggest_clusters, write_review_page
+from hgld.cli.review_pages import suggest_clusters, write_review_page
 from hgld.config import ClusterOptions, EmbedOptions, StageContext, load_pipeline
 from hgld.errors import (
     HgldError,

@@ -15,7 +15,7 @@ from PIL import Image
 
 from hgld.artifacts import ARTIFACTS
 from hgld.artifacts.columns import table_of
-from hgld.cli.review_actions import link_photos
+from hgld.cli.review_pages import link_photos
 from hgld.config import EmbedOptions, LinkOptions, load_pipeline
 from hgld.errors import InvalidData
 from hgld.hierarchy.link import Linker

@@ -1,0 +1,255 @@
+"""The pages, workbook and sheets that a reviewer works on, and the range of numbers of clusters.
+
+Each is made from the tables of the work folder and holds its lock meanwhile. What loads
+scikit-learn is imported by the functions that need it.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from hgld.artifacts import atomic_path, hash_file
+from hgld.cli.output import write_table
+from hgld.pipeline.edits import copy_beside
+from hgld.pipeline.run import Runner
+from hgld.review.comments import threads_of
+
+if TYPE_CHECKING:
+    from hgld.artifacts import Vectors
+    from hgld.review.suggestions import ValueModel
+
+__all__ = [
+    "PAGE_READS",
+    "blind_sheet",
+    "link_photos",
+    "read_threads",
+    "render_link_page",
+    "render_review",
+    "shown_images",
+    "suggest_clusters",
+    "suggested_sheet",
+    "vectors_of_clusters",
+    "write_blind_page",
+    "write_links_page",
+    "write_review_page",
+    "write_workbook",
+]
+
+PAGE_READS = (  # tables that the review page shows besides the sheet and photos
+    "clusters",
+    "cluster_summary",
+    "label_vectors",
+    "taxonomy",
+    "landmark_values",
+    "landmarks",
+)
+
+
+def write_links_page(runner: Runner) -> Path:
+    """Write ``link_review.html``: the classes without an item, their photos and candidates."""
+    return _write_page(runner, "link_review.html", render_link_page)
+
+
+def _write_page(runner: Runner, name: str, render: Callable[[Runner], str]) -> Path:
+    path = runner.workspace.work / name
+    with runner.alone(), atomic_path(path) as temporary:
+        temporary.write_text(render(runner), encoding="utf-8")
+    return path
+
+
+def render_link_page(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
+    """Return the page of links; ``live`` is for the page of a server."""
+    from hgld.review.page.links import render_links
+
+    workspace = runner.workspace
+    return render_links(
+        runner.read("link_review", runner.stage("link")),
+        link_photos(runner),
+        options=workspace.pipeline.review,
+        source=workspace.source,
+        title=workspace.pipeline.title or workspace.pipeline_file.stem,
+        command=f"hgld link {workspace.words} --apply link_review.csv",
+        live=live,
+    )
+
+
+def link_photos(runner: Runner) -> pd.DataFrame:
+    """Return the photos of the page of links: those that the pipeline would export, by class."""
+    from hgld.artifacts.cells import unguard
+    from hgld.review.page.links import photos_of_classes
+
+    landmarks = runner.read("landmarks", runner.stage("link"))
+    names = runner.read("link_review", runner.stage("link"))["name"].map(unguard)
+    return photos_of_classes(
+        landmarks[landmarks["name"].isin(names)],
+        shown_images(runner),
+        per_class=runner.workspace.pipeline.review.page_photos,
+    )
+
+
+def suggest_clusters(runner: Runner, text: str) -> tuple[dict[str, pd.DataFrame], Path]:
+    """Measure a range of cluster counts as CSV and PNG, and the levels above if they are set.
+
+    Returns:
+        A table for each level, fine to coarse, and the path of the PNG, which draws the finest.
+    """
+    from hgld.hierarchy.cluster_choice import draw_range, in_range, measure_levels, measure_range
+    from hgld.hierarchy.clustered_vectors import hold_together
+
+    stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
+    numbers = in_range(text)
+    path = runner.workspace.work / "cluster_range.png"
+    deep = options.above or options.levels != type(options)().levels
+    with runner.alone():
+        values = runner.read("values", stage)
+        vectors = vectors_of_clusters(runner, runner.read("label_vectors", stage))
+        if options.holds_together:
+            ancestry = runner.read("ancestry", stage)
+            vectors = hold_together(values, vectors, ancestry, options.ancestry)
+        measured = measure_range(values, vectors, numbers, options)
+        levels = measure_levels(values, vectors, options) if deep else {}
+        found = {options.levels[-1]: measured, **levels}
+        tables = [table.assign(level=name) for name, table in found.items()]
+        write_table(pd.concat(tables) if deep else measured, path.with_suffix(".csv"))
+        with atomic_path(path) as temporary:
+            draw_range(measured, options.clusters, temporary)
+    return found, path
+
+
+def vectors_of_clusters(runner: Runner, label_vectors: "Vectors") -> "Vectors":
+    """Return the vectors that the cluster stage clusters: of texts, photos or both."""
+    from hgld.hierarchy.clustered_vectors import join_vectors
+
+    stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
+    photos = runner.read("image_vectors", stage) if "image_vectors" in stage.reads else None
+    return join_vectors(label_vectors, photos, options)
+
+
+def blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
+    """Return the review sheet for an annotator who must not see other decisions."""
+    with runner.alone():
+        return _blind_sheet(runner, seed, hints)
+
+
+def _blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
+    from hgld.review import sheets
+
+    names = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
+    tables = [runner.read(name, runner.stage("review")) for name in (*names, "class_labels")]
+    return sheets.blind_sheet(*tables, seed=seed, hints=hints)
+
+
+def write_workbook(runner: Runner) -> Path:
+    """Write ``review.xlsx``: the sheets, made again from their inputs, with drop-down lists."""
+    from hgld.review import workbook
+
+    stage, work = runner.stage("review"), runner.workspace.work
+    path, mark = work / "review.xlsx", work / ".state" / "review" / "review.xlsx.sha256"
+    with runner.alone():
+        sheets = runner.make(stage)
+        if path.exists() and not (mark.exists() and mark.read_text() == hash_file(path)):
+            copy = copy_beside(path)
+            runner.listener.notice(f"{path.name} held edits; a copy is in {copy.name}")
+        with atomic_path(path) as temporary:
+            workbook.write_workbook(sheets, runner.read("taxonomy", stage), temporary)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.write_text(hash_file(path))
+    return path
+
+
+def write_review_page(runner: Runner) -> Path:
+    """Write ``review.html``: the rows of the sheet, made again from its inputs, as one page.
+
+    ``review.csv`` is neither read nor changed, so edits in it are kept. Only photos that the
+    pipeline would export are shown, since a page is passed on to other people.
+    """
+    return _write_page(runner, "review.html", render_review)
+
+
+def write_blind_page(runner: Runner, path: Path, seed: int) -> int:
+    """Write a blind copy of the sheet, without hints, as a page; return the number of its rows.
+
+    It saves a CSV with the name of the page.
+    """
+    file, taxonomy = f"{path.stem}.csv", runner.workspace.path("taxonomy")
+    with runner.alone():
+        sheet = _blind_sheet(runner, seed, hints=False)
+        command = f"hgld reviews agree {quote(file)} OTHER.csv --taxonomy {quote(str(taxonomy))}"
+        page = _render(runner, sheet, command=command, blind_file=file)
+        with atomic_path(path) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+    return len(sheet)
+
+
+def render_review(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
+    """Return the page of the review sheet, both made from their inputs.
+
+    Args:
+        runner: of the pipeline and its work folder.
+        live: facts for the page of a server (``render_page``).
+    """
+    from hgld.artifacts.cells import guard_columns
+
+    sheet, model = suggested_sheet(runner)
+    return _render(
+        runner,
+        guard_columns(sheet),
+        command=f"hgld review {runner.workspace.words} --apply review.csv",
+        decisions=runner.read("decisions", runner.stage("review")),
+        model=model,
+        threads=read_threads(runner),
+        live=live,
+    )
+
+
+def read_threads(runner: Runner) -> dict[str, list[list[str]]]:
+    """Return value key -> who, when and text of each comment, oldest first."""
+    return threads_of(runner.read("comments", runner.stage("review")))
+
+
+def suggested_sheet(runner: Runner) -> "tuple[pd.DataFrame, ValueModel | None]":
+    """Return the rows of the review sheet from its inputs, and the model of their suggestions."""
+    from hgld.review.sheets import fit_decisions, list_values
+
+    stage = runner.stage("review")
+    read = {name: runner.read(name, stage) for name in stage.reads}
+    fitted_to = ("clusters", "taxonomy", "decisions", "label_vectors", "taxonomy_vectors")
+    also = {name: read[name] for name in ("image_vectors", "ancestry") if name in read}
+    model = fit_decisions(*(read[name] for name in fitted_to), **also)
+    shown = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
+    columns = {name: read[name] for name in (*shown, "class_labels")}
+    order = runner.workspace.pipeline.review.order
+    return list_values(**columns, model=model, order=order), model
+
+
+def _render(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:
+    """Return the page of a sheet with the tables and photos that belong to it."""
+    from hgld.review.page import render_page
+
+    stage, workspace = runner.stage("review"), runner.workspace
+    tables = {name: runner.read(name, stage) for name in PAGE_READS}
+    tables["label_vectors"] = vectors_of_clusters(runner, tables["label_vectors"])
+    return render_page(
+        sheet,
+        **tables,
+        images=shown_images(runner),
+        options=workspace.pipeline.review,
+        source=workspace.source,
+        title=workspace.pipeline.title or workspace.pipeline_file.stem,
+        levels=workspace.pipeline.cluster.levels,
+        noun=workspace.pipeline.source.class_noun,
+        **facts,
+    )
+
+
+def shown_images(runner: Runner) -> Any:
+    """Return the images that the pipeline would export."""
+    from hgld.shards.shard_plan import withhold
+
+    stage = runner.stage("review")
+    images, removals = (runner.read(name, stage) for name in ("images", "removals"))
+    shown, _ = withhold(images, removals, runner.workspace.pipeline.export.licenses)
+    return shown
