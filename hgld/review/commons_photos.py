@@ -96,7 +96,9 @@ class CommonsPhotos:
         title = title_of_url(commons_url)
         if title is None:
             return {}
-        name = sha256(title.encode()).hexdigest()[:16]
+        # with other licences another photo may be shown, or one where there was none
+        asked = "\n".join((title, *self.licenses))
+        name = sha256(asked.encode()).hexdigest()[:16]
         facts = self.folder / f"{name}.json"
         if not facts.is_file():
             if not self._alone.acquire(timeout=LONGEST_WAIT_S):
@@ -108,7 +110,7 @@ class CommonsPhotos:
             with atomic_path(facts) as temporary:
                 temporary.write_text(json.dumps(photo))
         found: dict[str, Any] = json.loads(facts.read_text())
-        return found if found and permits(self.licenses, found["license"]) else {}
+        return found
 
     def _ask(self, title: str, name: str) -> dict[str, str]:
         parameters = {

@@ -134,6 +134,15 @@ def test_a_photo_under_a_licence_that_is_not_permitted_is_not_asked_for(
     assert photos_of(commons, client, tmp_path, ("*/by/*",)).list("Q1") == []
 
 
+def test_a_photo_is_shown_once_its_licence_is_permitted(
+    commons: Commons, client: ApiClient, tmp_path: Path
+) -> None:
+    commons.add("File:Pond.jpg")
+    assert photos_of(commons, client, tmp_path, ("*/zero/*",)).list("Q1") == []
+    (shown,) = photos_of(commons, client, tmp_path, ("*/by-sa/*",)).list("Q1")
+    assert shown["title"] == "Pond.jpg"
+
+
 def test_a_thumbnail_elsewhere_is_not_asked_for(
     commons: Commons, client: ApiClient, tmp_path: Path
 ) -> None:
