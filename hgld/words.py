@@ -19,6 +19,7 @@ __all__ = [
     "shortened",
     "single_blanks",
     "size_text",
+    "some_of",
 ]
 
 # control characters: a workbook cannot store them, so a label with one would not match its row
@@ -59,6 +60,18 @@ def shortened(text: str, longest: int) -> str:
         ('church', 'chur…')
     """
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def some_of(texts: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return the first texts, and the number of the others.
+
+    Example:
+        >>> some_of(["a", "b", "c"], 2), some_of(["a", "b", "c"], 2, "; "), some_of(["a"], 2)
+        ('a, b and 1 more', 'a; b; and 1 more', 'a')
+    """
+    shown = between.join(texts[:most])
+    before = " " if between == ", " else between
+    return f"{shown}{before}and {len(texts) - most:,} more" if len(texts) > most else shown
 
 
 def duration_text(seconds: float) -> str:

@@ -20,7 +20,7 @@ from hgld.artifacts.columns import records
 from hgld.errors import UsageError
 from hgld.hierarchy.decisions import Decided, Decision
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
-from hgld.words import count_text, nearest, single_blanks
+from hgld.words import count_text, nearest, single_blanks, some_of
 
 __all__ = ["TABLES", "Step", "explain", "find_landmark"]
 
@@ -88,8 +88,7 @@ def _not_one(asked: str, found: pd.DataFrame, landmarks: pd.DataFrame) -> str:
         expected = "expected split:id (train:12), a name, or the URL of its Commons page"
         return f"no landmark '{asked}' in landmarks.csv; {expected}{near}"
     names = [f"{row['split']}:{row['landmark_id']} ({row['name']})" for row in records(found)]
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"'{asked}' is {', '.join(names[:MOST_NAMED])}{more}; say which one"
+    return f"'{asked}' is {some_of(names, MOST_NAMED)}; say which one"
 
 
 def explain(landmark: Row, tables: Tables, labels: Path, noun: str = "landmark") -> list[Step]:

@@ -26,7 +26,7 @@ from hgld.hierarchy.scrape.subclasses import (
     walk_up,
 )
 from hgld.tasks import say
-from hgld.words import count_text, single_blanks
+from hgld.words import count_text, single_blanks, some_of
 
 __all__ = ["Root", "hint_classes", "hint_nothing", "hints_above"]
 
@@ -183,10 +183,9 @@ def _still_so_named(roots: Iterable[Root], known: Graph) -> list[Root]:
         else:
             renamed.append(f"{root.class_id} is '{label}' in Wikidata, but '{root.label}' there")
     if renamed:
-        more = f"; and {len(renamed) - SHOWN} more" if len(renamed) > SHOWN else ""
         say(
             f"class_roots.csv: {count_text(len(renamed), 'class')} with no hints, since "
-            f"Wikidata has another label: {'; '.join(renamed[:SHOWN])}{more}"
+            f"Wikidata has another label: {some_of(renamed, SHOWN, '; ')}"
         )
     return kept
 

@@ -37,7 +37,7 @@ from hgld.pipeline.edits import ReturnedFiles, copy_beside, is_same_file, keep_o
 from hgld.pipeline.lock import Freshness, Lock, Workspace, judge, stage_options
 from hgld.pipeline.running import record_running
 from hgld.pipeline.stages import Stage, active_stages, left_out, load_function
-from hgld.words import nearest
+from hgld.words import nearest, some_of
 
 __all__ = ["Listener", "Runner"]
 
@@ -368,10 +368,9 @@ class Runner:
             yield found
         if found.copies:
             names = [str(copy.relative_to(self.workspace.work)) for copy in found.copies]
-            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             self.listener.notice(
                 f"{ARTIFACTS[replaced].file}: files that hgld had not written so are kept as "
-                f"{', '.join(names[:SHOWN])}{more}"
+                f"{some_of(names, SHOWN)}"
             )
 
     def _read_inputs(self, stage: Stage) -> list[Any]:

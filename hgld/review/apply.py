@@ -27,7 +27,7 @@ from hgld.review.sheets import hints_of
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.taxonomy import is_taxonomy_sheet
 from hgld.review.values import Value, WantedDecision, as_wanted, keyed, read_values
-from hgld.words import count_text, single_blanks
+from hgld.words import count_text, single_blanks, some_of
 
 __all__ = [
     "Applied",
@@ -252,10 +252,8 @@ def describe_changes(applied: Applied) -> list[tuple[str, str]]:
         examples.setdefault(f"cluster {edit['action']}", []).append(text)
     lines = []
     for kind, found in examples.items():
-        more = [f"and {len(found) - EXAMPLES:,} more"] if len(found) > EXAMPLES else []
         if found:
-            shown = "; ".join(found[:EXAMPLES] + more)
-            lines.append((f"{len(found):>7,} ", f"{kind}: {shown}"))
+            lines.append((f"{len(found):>7,} ", f"{kind}: {some_of(found, EXAMPLES, '; ')}"))
     return lines
 
 
@@ -312,18 +310,17 @@ def _new_decisions(
             "evidence": values[change.key].evidence,
             "undoes": "",
             **signed,
-            **_own_entry(change.after.block, signed),
+            # a block that the page accepted is an entry of its own
+            **(
+                {"entry": entry_of([block], signed["who"], signed["when"], block.split()[0])}
+                if (block := change.after.block)
+                else {}
+            ),
         }
         for change in changes
         if change.kind != "unchanged"
     ]
     return table_of("decisions", rows)
-
-
-def _own_entry(block: str, signed: Mapping[str, str]) -> dict[str, str]:
-    """Return the entry of a block that the page accepted; nothing without a block."""
-    source = block.partition(" ")[0]
-    return {"entry": entry_of([block], signed["who"], signed["when"], source)} if block else {}
 
 
 def _kind(now: WantedDecision, value: Value, kinds: Mapping[str, str], who: str) -> ChangeKind:

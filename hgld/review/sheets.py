@@ -308,17 +308,13 @@ def require_decisions(
     landmarks: pd.DataFrame,
     taxonomy: pd.DataFrame,
     decisions: pd.DataFrame,
-    class_hints: pd.DataFrame,
-    class_labels: pd.DataFrame | None = None,
-    label_vectors: Vectors | None = None,
-    taxonomy_vectors: Vectors | None = None,
-    image_vectors: Vectors | None = None,
-    ancestry: pd.DataFrame | None = None,
-    *,
+    *_: object,
     options: ReviewOptions,
     context: StageContext,
 ) -> None:
     """Let the run pass if enough landmarks are decided, that is, all values of each are decided.
+
+    It is called with the tables of ``write_sheets``.
 
     Raises:
         WaitingForReview: fewer than ``review.min_coverage``; gives the number of open values.

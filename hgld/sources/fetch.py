@@ -35,7 +35,7 @@ from hgld.sources.shrink import (
     shrink_tar,
 )
 from hgld.tasks import map_tasks, say, track, watched_by
-from hgld.words import size_text
+from hgld.words import size_text, some_of
 
 __all__ = ["Estimate", "estimate_fetch", "fetch_files", "plan_downloads", "sample_bandwidth"]
 
@@ -413,4 +413,4 @@ def _raise_first(done: "list[Future[Any]]") -> None:
     for kind in (InvalidData, Resumable, HgldError):
         found = sorted({str(error) for error in errors if isinstance(error, kind)})
         if found:
-            raise kind("; ".join(found[:5]) + (f"; and {len(found) - 5} more" * (len(found) > 5)))
+            raise kind(some_of(found, 5, "; "))

@@ -16,7 +16,7 @@ import pandas as pd
 from hgld.artifacts import SPLITS
 from hgld.config import CollectOptions
 from hgld.errors import InvalidData, UsageError
-from hgld.words import count_text, nearest
+from hgld.words import count_text, nearest, some_of
 
 __all__ = ["describe_counts", "describe_splits", "hold_out", "split_classes"]
 
@@ -154,9 +154,8 @@ def _listed(given: tuple[str, ...] | Path, keys: Sequence[str]) -> list[str]:
     known = set(keys)
     unknown = [name for name in dict.fromkeys(listed) if name and name not in known]
     if unknown:
-        more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
+        names = some_of([*map(repr, unknown)], SHOWN)
         raise InvalidData(
-            f"{where}: no class with images is named {', '.join(map(repr, unknown[:SHOWN]))}{more}"
-            + nearest(unknown[0], known)
+            f"{where}: no class with images is named {names}{nearest(unknown[0], known)}"
         )
     return listed
