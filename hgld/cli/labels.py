@@ -149,7 +149,7 @@ def tree(
     It reads paths (hierarchy.csv), edges (CSV), JSON trees, Newick, networkx's node-link JSON,
     WordNet (data.noun), ImageNet (wordnet.is_a.txt), GBIF (Taxon.tsv) and OpenImages (JSON).
     """
-    from hgld.artifacts import read_csv, read_header
+    from hgld.artifacts import read_csv, read_header, rows_in_file
     from hgld.errors import UsageError
     from hgld.hierarchy.class_tree import cut_tree, describe_tree
     from hgld.hierarchy.tree_formats import FORMATS, read_names, read_tree, write_tree
@@ -170,7 +170,8 @@ def tree(
             table = read_csv(classes, dict.fromkeys(names, "text"))
             ids = table["id"].tolist() if "id" in table else []
             wanted = table["class"].tolist()
-            found, left = cut_tree(found, wanted, numbers, ids, *read_names(file))
+            lines = rows_in_file(classes, len(table))
+            found, left = cut_tree(found, wanted, numbers, ids, *read_names(file), rows=lines)
     if form is not None and out is not None:
         require_other(out, file)
         write_tree(found, form, out)

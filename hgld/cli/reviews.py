@@ -45,10 +45,10 @@ def show_differences(
     as_json: AsJson = False,
 ) -> None:
     """Compare two sheets: list what B decides differently."""
-    from hgld.review.annotations import compare_annotations, read_both
+    from hgld.review.annotations import compare_annotations, read_annotations
 
     with progress():
-        both = read_both(before, after)
+        both = read_annotations(before, after)
     found = [d for d in compare_annotations(*both) if notes or not d.in_note_only]
     if as_json:
         shown = ("key", "label", "decision", "supercategory", "kind", "note")
@@ -206,15 +206,17 @@ def _read_annotators(
 ) -> "Sequence[Mapping[str, Annotation]]":
     """Read the annotations of all, weighed and completed from the given files."""
     from hgld.artifacts import declared_table
-    from hgld.review.annotations import complete, read_annotations, read_both, weigh
+    from hgld.review.annotations import complete, read_annotations, weigh
 
-    first, *others = read_both(*files)
+    # together with the counts: if one of the files has no keys, all go by the labels
+    sides = list(read_annotations(*files, *([counts] if counts else [])))
     if counts is not None:
-        first = weigh(first, read_annotations(counts))
+        weights = sides.pop()
+        sides[0] = weigh(sides[0], weights)
     if taxonomy is None:
-        return first, *others
+        return sides
     kinds = declared_table("taxonomy").read(taxonomy)
-    return [complete(side, kinds) for side in (first, *others)]
+    return [complete(side, kinds) for side in sides]
 
 
 Keys = Annotated[list[str] | None, typer.Argument(metavar="KEY...", help="Keys as in review.csv.")]

@@ -126,12 +126,11 @@ def tree_of_paths(hierarchy: pd.DataFrame) -> Tree:
     return tree
 
 
-def paths_of_tree(tree: Tree, levels: Sequence[str] = ()) -> pd.DataFrame:
+def paths_of_tree(tree: Tree) -> pd.DataFrame:
     """Return ``hierarchy`` of a tree whose leaves all have the same depth.
 
-    Args:
-        tree: the classes; leaves without split and id are numbered by name in the split train.
-        levels: names of the levels, coarse to fine; default: the tree's, else "level 1", ...
+    Leaves without split and id are numbered by name in the split train. Levels without a name are
+    "level 1", ...
 
     Raises:
         InvalidData: leaves at different depths, or another number of names.
@@ -147,11 +146,15 @@ def paths_of_tree(tree: Tree, levels: Sequence[str] = ()) -> pd.DataFrame:
             "depths with --depths, such as --depths 2,4"
         )
     (depth,) = depths
-    names = levels or tree.graph.get("levels") or [f"level {i}" for i in range(1, depth + 1)]
+    names = tree.graph.get("levels") or [f"level {i}" for i in range(1, depth + 1)]
     if len(names) != depth:
         raise InvalidData(f"the tree has {depth} levels, but {len(names)} names: {list(names)}")
+
+    def names_along(item: tuple[str, list[str]]) -> list[str]:
+        return [tree.nodes[one]["name"] for one in item[1]]
+
     rows = []
-    for number, (leaf, path) in enumerate(sorted(paths.items(), key=_by_names(tree))):
+    for number, (leaf, path) in enumerate(sorted(paths.items(), key=names_along)):
         facts = tree.nodes[leaf]
         text = dict(zip(names, (tree.nodes[one]["name"] for one in path), strict=True))
         split, own = facts["name"].partition(":")[::2]
@@ -172,6 +175,8 @@ def cut_tree(
     ids: Sequence[str] = (),
     names: Mapping[str, Sequence[str]] | None = None,
     by_frequency: bool = False,
+    *,
+    rows: Sequence[int] = (),
 ) -> tuple[Tree, dict[str, str]]:
     """Give classes their ancestors at fixed depths, as coarse labels.
 
@@ -183,6 +188,7 @@ def cut_tree(
         names: further names in the tree with the ids that have them.
         by_frequency: the first of several ids of a name is the usual one and counts; else the name
             is ambiguous, and its class left out.
+        rows: of the classes in their file, for the reasons; default: counted below a header.
 
     Returns:
         A tree with the levels of the depths and the classes as leaves; class -> why it is left out.
@@ -208,16 +214,17 @@ def cut_tree(
     several: list[str] = []
     left: dict[str, str] = {}
     nodes: dict[str, ClassNode] = {}
-    for number, name in enumerate(classes):
+    rows = rows or range(2, len(classes) + 2)
+    for number, (row, name) in enumerate(zip(rows, classes, strict=True)):
         given = ids[number] if ids else ""
         candidates = [given] if given in tree else [] if given else found.get(_folded(name), [])
         if by_frequency and len(candidates) > 1:
             several.append(f"'{name}' ({candidates[0]})")
             candidates = candidates[:1]
         if not name.strip():
-            left[f"row {number + 2}"] = "an empty name; name it or remove the row"
+            left[f"row {row}"] = "an empty name; name it or remove the row"
         elif f"class {name}" in nodes:
-            left[f"{name} (row {number + 2})"] = "the second class of this name; rename one"
+            left[f"{name} (row {row})"] = "the second class of this name; rename one"
         elif len(candidates) > 1:
             left[name] = f"ambiguous, name its id: {', '.join(candidates[:SHOWN])}"
         elif not candidates:
@@ -281,11 +288,6 @@ def _path_to(tree: Tree, node: str) -> list[str]:
     while parents := list(tree.predecessors(path[-1])):
         path.append(parents[0])
     return path[::-1]
-
-
-def _by_names(tree: Tree) -> Any:
-    """Return a sort key of items (leaf, path): the names along the path."""
-    return lambda item: [tree.nodes[one]["name"] for one in item[1]]
 
 
 def _folded(name: str) -> str:

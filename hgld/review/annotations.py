@@ -25,7 +25,6 @@ __all__ = [
     "compare_annotations",
     "complete",
     "read_annotations",
-    "read_both",
     "weigh",
 ]
 
@@ -101,28 +100,19 @@ class Disagreement:
         return f"{name}: {before} -> {after}{why}"
 
 
-def read_both(*paths: Path) -> tuple[dict[str, Annotation], ...]:
-    """Read two or more files; by label if one of them has no keys.
+def read_annotations(*paths: Path) -> list[dict[str, Annotation]]:
+    """Read the annotations of each file by key, in order; by label if one of them has no keys.
 
     Raises:
-        InvalidData: as ``read_annotations``.
+        InvalidData: a file is missing, lacks a column, has an unknown decision, or two
+            contradictory rows of a value.
     """
     sheets = [read_sheets(path)[0] for path in paths]
     keyed = all("key" in sheet.columns for sheet in sheets)
-    return tuple(_annotations(sheet, by_label=not keyed) for sheet in sheets)
+    return [_annotations(sheet, by_label=not keyed) for sheet in sheets]
 
 
-def read_annotations(path: Path) -> dict[str, Annotation]:
-    """Read a file's annotations by key (by label if it has no keys), in order.
-
-    Raises:
-        InvalidData: the file is missing, lacks a column, has an unknown decision, or two
-            contradictory rows of a value.
-    """
-    return _annotations(read_sheets(path)[0])
-
-
-def _annotations(sheet: Sheet, by_label: bool = False) -> dict[str, Annotation]:
+def _annotations(sheet: Sheet, by_label: bool) -> dict[str, Annotation]:
     """Return the annotations by key; by label on request, or if the sheet has no keys."""
     by_label = by_label and "instance_of" in sheet.columns  # otherwise, keys may be labels
     name = "instance_of" if by_label or "key" not in sheet.columns else "key"

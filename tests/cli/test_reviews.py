@@ -634,6 +634,21 @@ def test_counts_of_another_sheet_weigh_values(
     assert told["supercategory", "values"] == 0.5 and told["supercategory", "count"] == 0.9
 
 
+def test_counts_of_a_sheet_with_keys_weigh_values_of_sheets_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = "decision,supercategory,kind,note,instance_of"
+    for name, place in (("a", "x"), ("b", "y")):
+        rows = f"keep,x,natural,,u\nkeep,{place},natural,,v\n"
+        (tmp_path / f"{name}.csv").write_text(f"{header}\n{rows}")
+    (tmp_path / "sheet.csv").write_text(f"{header},key,count\n,,,,v,Q1,1\n,,,,u,Q2,9\n")
+    files = [tmp_path / f"{name}.csv" for name in "ab"]
+    assert tool("agree", *files, "--counts", tmp_path / "sheet.csv", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    told = {(row["of"], row["by"]): row["agreement"] for row in found["measures"]}
+    assert told["supercategory", "count"] == 0.9
+
+
 def test_a_decision_is_taken_back_by_a_new_row(desk: Path) -> None:
     for place in ("restaurant", "drop"):
         fill(desk / "work" / "review.csv", {"inn": place})

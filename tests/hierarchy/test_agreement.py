@@ -16,7 +16,6 @@ from hgld.review.annotations import (
     Annotation,
     complete,
     read_annotations,
-    read_both,
 )
 from hgld.tasks import watched_by
 
@@ -176,7 +175,7 @@ def test_files_with_nothing_in_common_are_refused() -> None:
 
 def read(folder: Path, text: str) -> dict[str, Annotation]:
     (folder / "x.csv").write_text(text)
-    return read_annotations(folder / "x.csv")
+    return read_annotations(folder / "x.csv")[0]
 
 
 def test_values_are_known_by_their_label_where_there_are_no_keys(tmp_path: Path) -> None:
@@ -189,11 +188,11 @@ def test_two_files_are_matched_by_label_where_one_has_no_keys(tmp_path: Path) ->
     header = "decision,supercategory,kind,note,instance_of"
     (tmp_path / "a").write_text(f"{header},key\nkeep,x,natural,,pond,Q1\n")
     (tmp_path / "b").write_text(f"{header}\nkeep,x,natural,,pond\n")
-    a, b = read_both(tmp_path / "a", tmp_path / "b")
+    a, b = read_annotations(tmp_path / "a", tmp_path / "b")
     assert list(a) == list(b) == ["pond"]
-    assert list(read_both(tmp_path / "a", tmp_path / "a")[0]) == ["Q1"]
+    assert list(read_annotations(tmp_path / "a", tmp_path / "a")[0]) == ["Q1"]
     (tmp_path / "c").write_text("key,key_type,decision,supercategory,kind\npond,label,drop,,\n")
-    assert list(read_both(tmp_path / "c", tmp_path / "b")[0]) == ["pond"]
+    assert list(read_annotations(tmp_path / "c", tmp_path / "b")[0]) == ["pond"]
 
 
 def test_of_a_file_of_decisions_those_in_force_count(tmp_path: Path) -> None:
@@ -222,7 +221,7 @@ def test_all_faults_of_a_file_are_told(tmp_path: Path) -> None:
 def test_a_sheet_without_kinds_and_with_a_row_twice_is_read(tmp_path: Path) -> None:
     sheet = tmp_path / "a.csv"
     sheet.write_text("decision,supercategory,key\nkeep,lake,pond\nkeep,lake,pond\n")
-    assert [one.place for one in read_annotations(sheet).values()] == ["lake"]
+    assert [one.place for one in read_annotations(sheet)[0].values()] == ["lake"]
     sheet.write_text("decision,supercategory,key\nkeep,lake,pond\ndrop,,pond\n")
     with pytest.raises(InvalidData, match="each value once"):
         read_annotations(sheet)

@@ -249,6 +249,16 @@ def test_the_first_word_of_a_synset_counts_before_further_ones(tmp_path: Path) -
     assert not left and taxonomy_of_tree(cut)[1] == {"crane": "animal"}
 
 
+def test_a_class_that_is_left_out_is_named_by_its_row_behind_blank_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data.noun").write_text(WORDNET)
+    (tmp_path / "classes.csv").write_text("class,id\nPug,\n\n\n,\nPug,\n")
+    assert tree(tmp_path, "--classes", tmp_path / "classes.csv", "--depths", "2") == 0
+    said = capsys.readouterr().err
+    assert "left out: row 5: an empty name" in said and "left out: Pug (row 6): the second" in said
+
+
 def test_if_no_class_is_found_each_reason_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

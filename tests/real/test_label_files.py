@@ -60,7 +60,7 @@ def test_the_agreement_is_what_the_annotations_give(real_data: Path) -> None:
     path = real_data / "instance-of" / "all_instance_of_labels.csv"
     uses = read_csv(path, {"label": "text", "count": "int"})
     count = dict(zip(map(single_blanks, uses["label"]), uses["count"], strict=True))
-    sheets = [read_annotations(ANNOTATIONS / f"{name}.csv") for name in NAMES]
+    sheets = read_annotations(*(ANNOTATIONS / f"{name}.csv" for name in NAMES))
     a, b = (
         {key: replace(one, weight=float(count[key]), unit="count") for key, one in sheet.items()}
         for sheet in sheets
