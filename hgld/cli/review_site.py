@@ -178,12 +178,11 @@ class _LiveSite(Site):
         pipeline = self.runner.workspace.pipeline
         if pipeline.review.thumbnails == "none":
             return None
-        scrape = pipeline.scrape
         return CommonsPhotos(
             self.runner.read("landmark_values", self.stage),
             self.runner.read("landmarks", self.stage),
-            client=ApiClient(scrape.contact, scrape.requests_per_second, scrape.maxlag),
-            api=scrape.commons_api,
+            client=ApiClient.of(pipeline.scrape),
+            api=pipeline.scrape.commons_api,
             licenses=pipeline.export.licenses,
             folder=folder,
             per_value=pipeline.review.page_photos,

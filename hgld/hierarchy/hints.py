@@ -72,7 +72,7 @@ def hint_classes(
     if not (labels and options.ask and (roots or options.languages)):
         return _no_hints()
     ask = context.scrape
-    with ApiClient(ask.contact, ask.requests_per_second, ask.maxlag, ask.answer_timeout) as client:
+    with ApiClient.of(ask) as client:
         learn = ask_superclasses(client, ask, context.state).learn
         known = learn(root.class_id for root in roots)
         below = labels if roots else {}

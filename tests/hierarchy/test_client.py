@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hgld.config import ScrapeOptions
 from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.scrape import client as client_module
 from hgld.hierarchy.scrape.answers import read_items
@@ -294,3 +295,12 @@ def test_an_answer_without_an_end_is_asked_for_again_in_smaller_parts(
     wiki.faults = [Fault(200, '{"a": "' + "x" * 2000 + '"}')] * 4
     assert sorted(fetch(wiki, client, ["Q1", "Q2"])) == ["Q1", "Q2"]
     assert [asked["ids"] for asked in wiki.asked[4:]] == ["Q1", "Q2"]
+
+
+def test_a_client_has_the_manners_of_the_pipeline() -> None:
+    options = ScrapeOptions(
+        contact="a@example.org", requests_per_second=2, maxlag=1, answer_timeout=7
+    )
+    with ApiClient.of(options) as client:
+        found = client.pacer.requests_per_second, client.maxlag, client.answer_timeout_s
+    assert found == (2, 1, 7)

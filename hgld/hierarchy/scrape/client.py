@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import requests
 
 from hgld import __version__
+from hgld.config import ScrapeOptions
 from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.scrape.pacer import Pacer, pause_before
 from hgld.hierarchy.scrape.verdict import Answer, classify
@@ -112,6 +113,17 @@ class ApiClient:
         self.session = Session()
         self.session.headers["User-Agent"] = user_agent(contact)
         self.session.headers["Promise-Non-Write-API-Action"] = "true"
+
+    @classmethod
+    def of(cls, options: ScrapeOptions) -> "ApiClient":
+        """Return a client with the contact and the manners of a pipeline.
+
+        Raises:
+            UsageError: ``scrape.contact`` is not set.
+        """
+        return cls(
+            options.contact, options.requests_per_second, options.maxlag, options.answer_timeout
+        )
 
     def __enter__(self) -> "ApiClient":
         return self

@@ -212,12 +212,7 @@ def open_items(
         items = DumpedItems(options.dump_entities, languages, wikis, properties)
         yield DumpedLookUps(items), items
         return
-    with ApiClient(
-        options.contact,
-        options.requests_per_second,
-        options.maxlag,
-        options.answer_timeout,
-    ) as client:
+    with ApiClient.of(options) as client:
         yield (
             ask_lookups(client, options, folder, most),
             ask_items(client, options, folder, languages, properties),

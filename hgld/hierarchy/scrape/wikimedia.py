@@ -130,12 +130,7 @@ def scrape(
     """
     path = context.state / "scrape.sqlite"
     with (
-        ApiClient(
-            options.contact,
-            options.requests_per_second,
-            options.maxlag,
-            options.answer_timeout,
-        ) as client,
+        ApiClient.of(options) as client,
         open_store(path, _server(landmarks, options)) as store,
     ):
         return Scraper(client, store, options).scrape(landmarks)
