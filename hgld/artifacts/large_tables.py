@@ -184,7 +184,9 @@ def query_csv(
     # DuckDB has no columns without a name, and takes "ID" and "id" for one.
     named = {name.casefold() for name in header} - {""}
     plain = len(named) == len(header) and not set("*?[") & set(str(path))
-    plain = plain and set(columns) <= set(header) and _starts_with(path, header)
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        first = next(csv.reader([file.readline()]), None)
+    plain = plain and set(columns) <= set(header) and first == header  # no blank line before it
     if plain and not _has_lone_returns(path):
         chosen = ", ".join(_typed(name, kind) for name, kind in columns.items())
         names = ", ".join(f"{sql_text(name)}: 'VARCHAR'" for name in header)
@@ -207,12 +209,6 @@ def query_csv(
     tables.register("csv_rows", table.assign(n=np.arange(len(table))))
     tables.execute(query.replace("{csv}", "csv_rows"))
     tables.unregister("csv_rows")
-
-
-def _starts_with(path: Path, header: Sequence[str]) -> bool:
-    """Whether the first line is the header, as DuckDB expects it."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        return next(csv.reader([file.readline()]), None) == list(header)
 
 
 def _has_lone_returns(path: Path) -> bool:

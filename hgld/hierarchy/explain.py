@@ -79,16 +79,13 @@ def find_landmark(landmarks: pd.DataFrame, asked: str, split: str = "") -> Row:
             found = rows[names.str.contains(name, regex=False)] if name else found
     if len(found) == 1:
         return records(found)[0]
-    raise UsageError(_not_one(asked, found, landmarks))
-
-
-def _not_one(asked: str, found: pd.DataFrame, landmarks: pd.DataFrame) -> str:
     if found.empty:
+        # among more names the search for a similar one takes too long
         near = nearest(asked, landmarks["name"]) if len(landmarks) <= 10_000 else ""
         expected = "expected split:id (train:12), a name, or the URL of its Commons page"
-        return f"no landmark '{asked}' in landmarks.csv; {expected}{near}"
-    names = [f"{row['split']}:{row['landmark_id']} ({row['name']})" for row in records(found)]
-    return f"'{asked}' is {some_of(names, MOST_NAMED)}; say which one"
+        raise UsageError(f"no landmark '{asked}' in landmarks.csv; {expected}{near}")
+    each = [f"{row['split']}:{row['landmark_id']} ({row['name']})" for row in records(found)]
+    raise UsageError(f"'{asked}' is {some_of(each, MOST_NAMED)}; say which one")
 
 
 def explain(landmark: Row, tables: Tables, labels: Path, noun: str = "landmark") -> list[Step]:
@@ -161,18 +158,14 @@ def _scraped(of: Mapping[str, Sequence[Row]]) -> Iterator[Step]:
         yield Step("item", text, {"item_id": item, "revision": revision})
     for row in rows:
         rank = f", {row['rank']}" if row["rank"] != "normal" else ""
-        yield Step("instance of", _value(row) + rank + _qualifiers(row["qualifiers"]), row)
+        found = json.loads(row["qualifiers"] or "{}")
+        words = [f"{name} {_short(value)}" for name, values in found.items() for value in values]
+        qualifiers = f"; {', '.join(words)}" if words else ""
+        yield Step("instance of", _value(row) + rank + qualifiers, row)
 
 
 def _value(row: Row) -> str:
     return f"{row['instance_of']} ({row['class_id']})" if row["class_id"] else row["instance_of"]
-
-
-def _qualifiers(text: str) -> str:
-    """The qualifiers of a statement in a few words."""
-    found = json.loads(text or "{}")
-    words = [f"{name} {_short(value)}" for name, values in found.items() for value in values]
-    return f"; {', '.join(words)}" if words else ""
 
 
 def _short(value: Any) -> str:
@@ -220,29 +213,24 @@ def _reviewed(
 
 
 def _clustered(value: Row, tables: Tables, noun: str) -> Iterator[Step]:
-    found = _same_value(tables.get("clusters"), value)
-    for row in found:
-        size = sum(tables["clusters"]["cluster"] == row["cluster"])
-        text = (
-            f"{row['cluster']} '{row['cluster_name']}', "
-            f"{f'one of {size} values' if size > 1 else 'the only value'}\n"
-            f"distance {row['distance']:.3f}, margin {row['margin']:.3f}, "
-            f"a value of {count_text(row['landmarks'], noun)}"
-        )
-        yield Step("cluster", text, row)
+    clusters = tables.get("clusters")
+    if clusters is not None:
+        same = clusters["class_id"] == value["class_id"]
+        for row in records(clusters[same & (clusters["instance_of"] == value["instance_of"])]):
+            size = sum(clusters["cluster"] == row["cluster"])
+            text = (
+                f"{row['cluster']} '{row['cluster_name']}', "
+                f"{f'one of {size} values' if size > 1 else 'the only value'}\n"
+                f"distance {row['distance']:.3f}, margin {row['margin']:.3f}, "
+                f"a value of {count_text(row['landmarks'], noun)}"
+            )
+            yield Step("cluster", text, row)
     hints = tables.get("class_hints")
     if hints is not None and value["class_id"]:
         for row in records(hints[hints["class_id"] == value["class_id"]]):
             said = ": ".join(filter(None, (row["kind_hint"], row["supercategory_hint"])))
             text = f"{said}; steps up to a known class: {row['root']}"
             yield Step("hint", text, row)
-
-
-def _same_value(clusters: pd.DataFrame | None, value: Row) -> list[Row]:
-    if clusters is None:
-        return []
-    same = clusters["class_id"] == value["class_id"]
-    return records(clusters[same & (clusters["instance_of"] == value["instance_of"])])
 
 
 def _decision(value: Row, decision: Decision | None, labels: Path) -> Step:
@@ -279,17 +267,14 @@ def _labelled(of: Mapping[str, Sequence[Row]], key: tuple[str, int]) -> Iterator
         yield Step("published", f"{label}{said}", row)
     for row in of.get("hierarchy", ()):
         path = json.loads(row["path"])
-        text = " > ".join(path.values()) + "".join(map(_by, lineage))
+        text = " > ".join(path.values())
+        for origin in lineage:  # by what it was decided, and how sure two annotators were of it
+            share = origin["agreement"]
+            text += f", by {origin['decided_by']}"
+            text += f"\ntwo annotators agree on {float(share):.0%} of its values" * bool(share)
         yield Step("path", text, {"path": path})
     for row in of.get("label_dropped", ()):
         yield Step("no path", _because(row), row)
-
-
-def _by(lineage: Row) -> str:
-    """By what it was decided, and how sure two annotators were of such things."""
-    share = lineage["agreement"]
-    told = f"\ntwo annotators agree on {float(share):.0%} of its values" if share else ""
-    return f", by {lineage['decided_by']}{told}"
 
 
 def _outdated(of: Mapping[str, Sequence[Row]], tables: Tables) -> Iterator[Step]:

@@ -492,11 +492,12 @@ STAGES: tuple[Stage, ...] = (
 def active_stages(pipeline: object) -> tuple[Stage, ...]:
     """Return the stages that a pipeline's options select, in order."""
     chosen = (stage for stage in STAGES if _holds(stage.when, pipeline))
-    return tuple(
-        replace(stage, reads=(*stage.reads, *_also_read(stage, pipeline)))
-        for stage in chosen
-        if not stage.needs or _option(pipeline, stage.needs)
-    )
+    found = []
+    for stage in chosen:
+        if not stage.needs or _option(pipeline, stage.needs):
+            also = (name for name, wanted in stage.also.items() if _holds(wanted, pipeline))
+            found.append(replace(stage, reads=(*stage.reads, *also)))
+    return tuple(found)
 
 
 def left_out(pipeline: object) -> dict[str, str]:
@@ -520,10 +521,6 @@ def load_function(name: str) -> Any:
     module, _, function = name.partition(":")
     with held_back():  # a signal during the import of torch gets lost or aborts the process
         return getattr(import_module(module), function)
-
-
-def _also_read(stage: Stage, pipeline: object) -> list[str]:
-    return [name for name, wanted in stage.also.items() if _holds(wanted, pipeline)]
 
 
 def _holds(options: Wanted, pipeline: object) -> bool:

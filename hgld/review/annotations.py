@@ -94,8 +94,11 @@ class Disagreement:
         before = self.before.words if self.before else "not there"
         after = self.after.words if self.after else "not there"
         name = one.label if one.label == one.key else f"{one.label} ({one.key})"
-        if before == after and self.before and self.after:
-            return f"{name}: {after}, {_detail(self.before, self.after)}"
+        if before == after and self.before and self.after:  # another kind, or another note
+            kinds = [side.kind or "empty" for side in (self.before, self.after)]
+            if kinds[0] != kinds[1]:
+                return f"{name}: {after}, kind {' -> '.join(kinds)}"
+            return f"{name}: {after}, note '{self.before.note}' -> '{self.after.note}'"
         why = f" ({one.note})" if self.after and one.note else ""
         return f"{name}: {before} -> {after}{why}"
 
@@ -215,10 +218,3 @@ def compare_annotations(
 
 def _said(annotation: Annotation) -> tuple[str, ...]:
     return annotation.decision, annotation.supercategory, annotation.kind, annotation.note
-
-
-def _detail(before: Annotation, after: Annotation) -> str:
-    """Return the difference of two annotations with the same decision."""
-    if before.kind != after.kind:
-        return f"kind {before.kind or 'empty'} -> {after.kind or 'empty'}"
-    return f"note '{before.note}' -> '{after.note}'"

@@ -123,7 +123,10 @@ def _sheet(name: str, table: Sequence[Sequence[str]]) -> Sheet:
         if any(cell.strip() for cell in row) and not row[0].casefold().startswith("sep=")
     )
     start = next(filled, len(table))  # behind blank lines and one that declares the delimiter
-    table = _put_right(name, table[start:])
+    table = table[start:]
+    if any(cell.startswith(MISREAD) for row in table[:1] for cell in row):
+        say(f"{name} was opened as Windows-1252 where it is UTF-8; letters like é are put right")
+        table = [list(map(_as_utf_8, row)) for row in table]
     header = [single_blanks(cell).casefold() for cell in (table[0] if table else [])]
     columns = list(dict.fromkeys(filter(None, header)))
     places = {column: header.index(column) for column in columns}
@@ -133,14 +136,6 @@ def _sheet(name: str, table: Sequence[Sequence[str]]) -> Sheet:
         if any(cell.strip() for cell in row)
     ]
     return Sheet(name, columns, rows, {c for c in columns if header.count(c) > 1})
-
-
-def _put_right(name: str, table: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-    """Undo a wrong decoding of the rows, if their file was opened in the wrong encoding."""
-    if not any(cell.startswith(MISREAD) for row in table[:1] for cell in row):
-        return table
-    say(f"{name} was opened as Windows-1252 where it is UTF-8; letters like é are put right")
-    return [list(map(_as_utf_8, row)) for row in table]
 
 
 def _as_utf_8(cell: str) -> str:

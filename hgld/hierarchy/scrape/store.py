@@ -14,7 +14,7 @@ database: a row outlives a killed owner, and nothing shows for sure whether its 
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import blake2b
@@ -71,7 +71,10 @@ class FactStore:
                 self._connection.executemany(drop, [(kind.__name__, key) for key in damaged])
                 found = count_text(len(damaged), "damaged fact")
                 say(f"{self._path}: {found}, asked for again")
-        return {key: _decode(kind, json.loads(fact)) for key, fact in sound.items()}
+        facts = {key: json.loads(fact) for key, fact in sound.items()}
+        for fact in facts.values() if kind is Item else ():
+            fact["statements"] = tuple(Statement(**cells) for cells in fact["statements"])
+        return {key: kind(**fact) for key, fact in facts.items()}
 
     def add(self, facts: Mapping[str, Fact]) -> None:
         """Keep a batch: all of it or, if the process dies, nothing of it."""
@@ -170,12 +173,6 @@ def open_store(path: Path, server: str) -> Iterator[FactStore]:
 
 def _digest(kind: str, key: str, fact: str) -> str:
     return blake2b(f"{kind}\n{key}\n{fact}".encode(), digest_size=16).hexdigest()
-
-
-def _decode(kind: Callable[..., SomeFact], fact: Mapping[str, Any]) -> SomeFact:
-    if kind is Item:
-        fact = {**fact, "statements": tuple(Statement(**s) for s in fact["statements"])}
-    return kind(**fact)
 
 
 @contextmanager
