@@ -389,8 +389,7 @@ def ijb_c(
     values |= {f"TPIR@FPIR={fpir:g}": value for fpir, value in found.tpir.items()}
     values["AP"] = found.mean_ap
     if as_json:
-        known = {name: None if math.isnan(value) else value for name, value in values.items()}
-        print_json({**known, **found.counts})
+        print_json({**values, **found.counts})
         return
     for name, value in values.items():
         typer.echo(f"{name:<{NAME}}{_percent(value):>7}")
@@ -405,6 +404,7 @@ def _write_page(
 
     first, protocol = [side.of_model(next(iter(side.models))) for side in sides], sides[0].protocol
     names = [side.run for side in sides]
+    # columns of one name would be one column
     if names[0] == names[1]:
         names = [f"{side.run} ({side.folder.name})" for side in sides]
     if names[0] == names[1]:

@@ -39,6 +39,7 @@ def _judge_now(runner: Runner) -> Iterator[tuple[Stage, Freshness]]:
     """Yield the states: another process runs a stage, or a fresh one waits for a person."""
     running = read_running(runner.workspace.work)
     for stage, now in foresee(runner.judge_all()):
+        # in the lock, a stage that another process runs looks like a stopped one
         if running is not None and stage.name == running.stage:
             yield stage, Freshness("running", (running.describe(),), now.edited)
             continue

@@ -372,7 +372,7 @@ def check(
         for name, file in zip(("decisions", "taxonomy"), tables, strict=True)
     )
     faults = check_decisions(decisions, taxonomy)
-    numbers = rows_in_file(path, len(decisions)) if faults else []
+    numbers = rows_in_file(path, len(decisions)) if faults else []  # reads the file again
     rows = [{"row": numbers[at], "fault": fault} for at, fault in faults]
     if as_json:
         print_json({"file": str(path), "rows": len(decisions), "faults": rows})

@@ -53,6 +53,7 @@ class StageCall:
     def open(self, **options: object) -> "Runner":
         """Open the runner; ``options`` of the stage come from flags and override its settings."""
         given = {name: value for name, value in options.items() if value is not None}
+        # --set takes TOML, of which a JSON value is one, so that text stays text
         flags = [f"{self.stage}.{name}={json.dumps(value)}" for name, value in given.items()]
         return open_runner(self.pipeline, [*(self.settings or ()), *flags], self.work, self.now)
 
@@ -73,6 +74,7 @@ def _command(name: str, body: Callable[..., None]) -> Callable[..., None]:
 
     _, *added = inspect.signature(body).parameters.values()
     parameters = [*SHARED.parameters.values(), *added]
+    # Typer reads the arguments of a command from its signature alone.
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
 
@@ -217,7 +219,7 @@ def _link(
             typer.echo(f"page: {review_pages.write_links_page(runner)}")
         if serve:
             _serve(call, runner, host, port)
-            runner.run_one("link")
+            runner.run_one("link")  # with the answers that came in the meantime
 
 
 def _cluster(
@@ -360,7 +362,7 @@ def _train(call: StageCall) -> None:
     from hgld.train.ranks import joined
 
     with joined() as ranks:
-        if ranks.leads:
+        if ranks.leads:  # one process holds the lock and reports, the others only compute
             with progress():
                 runner.run_one("train", call.force)
         else:

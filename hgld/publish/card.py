@@ -128,6 +128,7 @@ def _image_config(photos: Photos, shards: Path) -> Config:
 def _json_features(photos: Photos, shards: Path) -> list[tuple[str, str]]:
     """Keys and types of the first sample's JSON; every sample has the same, and none is null."""
     index = photos.index
+    # shards of other programs may have no JSON member
     if "json_size" not in index or not int(index["json_size"].iloc[0]):
         return []
     row = index.iloc[0]

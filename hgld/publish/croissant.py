@@ -328,6 +328,7 @@ def _images(photos: Photos) -> list[Json]:
     split = _field("samples", "split", "sc:Text", _column(index, "split"))
     split["references"] = {"field": {"@id": "splits/name"}}
     key = _field("images", "key", "sc:Text", _of_images("filename"))
+    # the name of a member is the key of its sample, which the index has
     key["source"]["transform"] = {"regex": r"([^/]*)\.jpg$"}
     content = _field("images", "content", "sc:ImageObject", _of_images("content"))
     return [

@@ -217,12 +217,13 @@ def _write(release: Release, out: Path) -> None:
             agreement.write(release.agreement, folder / agreement.file)
         sums = {}
         if release.photos is not None:
-            sums = _add_shards(release.photos, folder)
+            sums = _add_shards(release.photos, folder)  # hashes of the tars are in the manifest
         pictures = draw_pictures(release, folder)
-        write_card(release, folder, pictures)
+        write_card(release, folder, pictures)  # after the files, whose bytes it states
         written = sorted(path for path in folder.rglob("*") if path.is_file())
         names = [path.relative_to(folder).as_posix() for path in written]
         sums |= {name: hash_file(folder / name) for name in names if name not in sums}
+        # The document lists every other file with its hash, and SHA256SUMS lists it, too.
         croissant = folder / "croissant.json"
         Json(croissant.name).write(describe_release(release, folder, sums), croissant)
         sums[croissant.name] = hash_file(croissant)
