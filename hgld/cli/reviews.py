@@ -330,7 +330,7 @@ def show_conflicts(
         sheet = conflict_sheet(runner)
     rows = sheet[["key", "instance_of", "landmarks", "images", "conflict"]].to_dict("records")
     if as_json:
-        from hgld.review.conflicts import sides_of
+        from hgld.hierarchy.decisions import sides_of
 
         sides = sides_of(runner.read("decisions", runner.stage("review")), sheet)
         print_json([{**row, "sides": sides[row["key"]]} for row in rows])
@@ -362,7 +362,7 @@ def check(
     from hgld.artifacts import declared_table, rows_in_file
     from hgld.config import load_pipeline
     from hgld.errors import InvalidData
-    from hgld.review.conflicts import check_decisions
+    from hgld.hierarchy.decisions import check_decisions
 
     is_pipeline = target.suffix == ".toml"
     path = load_pipeline(target, ()).labels / "decisions.csv" if is_pipeline else target

@@ -27,6 +27,7 @@ __all__ = [
     "Decided",
     "Decision",
     "answer_of",
+    "check_decisions",
     "fault_of_place",
     "in_force",
     "key_types_of",
@@ -34,6 +35,7 @@ __all__ = [
     "replaced_rows",
     "row_id",
     "short_hash",
+    "sides_of",
 ]
 
 PLACING = ("keep", "move")
@@ -41,6 +43,16 @@ DECIDING = (*PLACING, "drop")
 LETTERS = str.maketrans("0123456789", "ghijklmnop")
 ID_LENGTH = 8
 NOT_HASHED = ("entry",)  # an entry is named after the ids of its rows
+SIDE = (
+    "id",
+    "decision",
+    "supercategory",
+    "kind",
+    "who",
+    "when",
+    "why",
+    "entry",
+)  # of a side of a conflict, for programs
 
 
 @dataclass(frozen=True)
@@ -299,3 +311,40 @@ def fault_of_place(supercategory: str, kind: str, kinds: Mapping[str, str]) -> s
 def key_types_of(values: pd.DataFrame) -> list[str]:
     """By what each value is keyed: ``qid`` where it has a class id, else ``label``."""
     return ["qid" if class_id else "label" for class_id in values["class_id"]]
+
+
+def sides_of(decisions: pd.DataFrame, sheet: pd.DataFrame) -> dict[str, list[Mapping[str, str]]]:
+    """Return key -> the decisions in force on the value of each row of a review sheet.
+
+    More than one with different answers are a conflict.
+    """
+    decided = Decided(decisions)
+    return {
+        row["key"]: [
+            {name: getattr(head, name) for name in SIDE}
+            for head in decided.heads(row["key"], row["instance_of"] or row["key"])
+        ]
+        for row in records(sheet)
+    }
+
+
+def check_decisions(decisions: pd.DataFrame, taxonomy: pd.DataFrame) -> list[tuple[int, str]]:
+    """Return the faults of decisions: place of the row from 0 on, and what is wrong.
+
+    A fault is a conflict, a name in ``supersedes`` or ``undoes`` that is no row of the file, or a
+    decision in force whose supercategory or kind is not in the taxonomy.
+    """
+    decided, kinds = Decided(decisions), kinds_of(taxonomy)
+    rows, faults = decided.rows(), []
+    known = {row.id for row in rows} | {row.when for row in rows}
+    for row in rows:
+        for name in {*row.supersedes, *row.undoes} - known:
+            faults.append((row.place, f"'{row.key}' replaces {name}, which is no row of the file"))
+    for decision in decided.all():
+        if decision.rivals:
+            faults.append((decision.place, f"'{decision.key}' is in conflict: {decision.conflict}"))
+        elif decision.places and (
+            fault := fault_of_place(decision.supercategory, decision.kind, kinds)
+        ):
+            faults.append((decision.place, f"'{decision.key}': {fault}"))
+    return sorted(faults)
