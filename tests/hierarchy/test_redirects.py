@@ -20,6 +20,7 @@ from hgld.hierarchy.scrape.route import Redirect, read_redirects, target_of_text
         ("{{Category redirect|New name<!-- since 2012 -->}}", "New name"),
         ("<!-- {{Category redirect|Old}} -->{{Category redirect|New name}}", "New name"),
         ("{{Category redirect|Église d'Été}}", "Église d'Été"),
+        ("{{Category redirect|ßigna}}", "ßigna"),  # as MediaWiki stores it: SS are two letters
         ("{{Category redirect|A + B = C}}", ""),  # MediaWiki, too, takes it for a named one
         ("{{Category redirect|1=A + B = C}}", "A + B = C"),
         ("{{Category redirect}}", ""),

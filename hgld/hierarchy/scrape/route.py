@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from hgld.hierarchy.scrape.answers import Item, Page, WikiClass, answered_pages, judge_item
+from hgld.hierarchy.scrape.titles import upper_first
 from hgld.words import single_blanks
 
 __all__ = [
@@ -95,7 +96,7 @@ def target_of_text(text: str) -> str:
     name = named.get("1") or next(iter(plain), "")
     name = single_blanks(name.replace("_", " ").replace("[[", "").replace("]]", ""))
     name = re.sub(r"^:?\s*(?:category\s*:)?\s*", "", name, flags=re.IGNORECASE)
-    return f"Category:{name[0].upper()}{name[1:]}" if _NAME.fullmatch(name) else ""
+    return f"Category:{upper_first(name)}" if _NAME.fullmatch(name) else ""
 
 
 def _text(page: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from html import unescape
 from unicodedata import normalize
 from urllib.parse import unquote
 
-__all__ = ["as_stored", "title_of_url"]
+__all__ = ["as_stored", "title_of_url", "upper_first"]
 
 _PAGE = re.compile(r"https?://commons\.(?:m\.)?wikimedia\.org/wiki/(.+)", re.DOTALL)
 _QUERY = re.compile(r"\?\w+=[^#]*")
@@ -47,11 +47,11 @@ def as_stored(title: str) -> str:
     text = " ".join(plain.replace("_", " ").split())
     space, _, name = text.partition(":")
     if space.strip().casefold() == "category":
-        return f"Category:{_upper_first(name.strip())}"
-    return _upper_first(text)
+        return f"Category:{upper_first(name.strip())}"
+    return upper_first(text)
 
 
-def _upper_first(name: str) -> str:
+def upper_first(name: str) -> str:
     """The first letter as a capital, where that is one letter (MediaWiki's rule too)."""
     capital = name[:1].upper()
     return capital + name[1:] if len(capital) == 1 else name
