@@ -1,4 +1,4 @@
-"""What people say of the classes: an item or a page of each, in ``links.csv`` or another CSV.
+"""Answers of people about the classes: an item or a page of each, in ``links.csv`` or a CSV.
 
 ``links.csv`` lies beside the decisions, and its rows are only ever appended: the last one of a
 class holds. The CSV ``link.table`` may be any that names items beside classes.

@@ -171,6 +171,7 @@ def test_what_is_listed_and_not_there_or_there_and_not_listed_is_dropped(tmp_pat
     folder = write_sop(tmp_path)
     (folder / "bicycle_final/111085100002_0.JPG").unlink()
     (folder / "bicycle_final/stranger.jpg").write_bytes(b"jpeg")
+    (folder / "bicycle_final/stranger.webp").write_bytes(b"webp")
     path = folder / "Ebay_test.txt"
     lines = path.read_text("utf-8")
     path.write_text(lines + lines.splitlines()[1] + "\n", "utf-8")
@@ -182,6 +183,8 @@ def test_what_is_listed_and_not_there_or_there_and_not_listed_is_dropped(tmp_pat
         ["train", "bicycle_final/111085100002_0.JPG", "not in folder",
          "no such file; Ebay_train.txt line 6"],
         ["train", "bicycle_final/stranger.jpg", "not in list",
+         "no line in Ebay_train.txt, Ebay_test.txt"],
+        ["train", "bicycle_final/stranger.webp", "not in list",
          "no line in Ebay_train.txt, Ebay_test.txt"],
     ]  # fmt: skip
 

@@ -16,6 +16,7 @@ import pandas as pd
 from hgld.artifacts import BOX, SPACE_OF_SPLIT, columns_of, declared_table, size_of_file
 from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
 from hgld.errors import UsageError
+from hgld.images import IMAGE_ENDINGS
 from hgld.sources.exclusion import leave_out
 from hgld.sources.listing import CLASS, Listing
 from hgld.sources.native import (
@@ -48,7 +49,6 @@ READERS: Mapping[str, Callable[[Path, SourceOptions], Listing]] = {
     "ilias": ilias.read,
     "uned": uned.read,
 }
-IMAGE_ENDINGS = {".jpeg", ".jpg", ".png"}
 
 Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
