@@ -181,7 +181,8 @@ class CLCD(nn.Module):
             self._checked = True
             sides.check_first_batch(1, hierarchical=True)
         levels = sides.levels(slice(None), include_self=False)  # (B, B); -1 is the image itself
-        found = self.norm(sides.queries)
+        weight = next(self.parameters())
+        found = self.norm(sides.queries.to(weight.dtype))
         unit, concept, total = F.normalize(found, dim=1), found, found.new_zeros(())
         for depth, (reduce, recover) in enumerate(zip(self.reduce, self.recover, strict=True)):
             concept = reduce(concept if self.refiner == "accumulated" else found)

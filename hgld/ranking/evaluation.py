@@ -36,7 +36,8 @@ from hgld.ranking.rankings import (
     Result,
     first_ranks,
     measure,
-    parse,
+    name_levels,
+    parse_all,
     rank_columns,
 )
 from hgld.ranking.structure import ClassSums
@@ -84,11 +85,8 @@ def evaluate(
         >>> evaluate(vectors, labels, vectors, labels, ["R@1"], exclude_self=True).mean()
         {'R@1': 1.0}
     """
-    if isinstance(names, str):
-        raise ShapeError(f"names is {names!r}; expected a list of metrics")
-    parsed = [parse(name) for name in names]
-    check_tensors(query_labels=query_labels)
-    level_names = tuple(level_names or map(str, range(1, query_labels.shape[-1] + 1)))
+    parsed = parse_all(names)
+    level_names = name_levels(level_names, grades.as_ids(query_labels, "query_labels").shape[1])
     sides = query, query_labels, gallery, gallery_labels
     first = first_ranks(names)
     blocks = rank_blocks(*sides, exclude_self, first, level_names=level_names, stacklevel=3)
@@ -172,8 +170,7 @@ def rank_blocks(
     Raises:
         ShapeError: the arguments do not fit together, or a score is nan or inf.
     """
-    check_tensors(query_labels=query_labels)
-    level_names = tuple(level_names or map(str, range(1, query_labels.shape[-1] + 1)))
+    level_names = name_levels(level_names, grades.as_ids(query_labels, "query_labels").shape[1])
     pieces = [gallery] if isinstance(gallery, Tensor) else list(gallery)
     _check(query, query_labels, pieces, gallery_labels, level_names, exclude_self, start)
     part = min(part or largest_part(query.device, query.shape[1]), MOST_PART)

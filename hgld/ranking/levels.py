@@ -102,7 +102,9 @@ def as_ids(labels: Tensor, name: str = "labels") -> Tensor:
     """Label paths as int64; raise ShapeError unless they are (images, levels) of integers."""
     check_tensors(**{name: labels})
     if labels.ndim != 2 or 0 in labels.shape:
-        raise ShapeError(f"{name} have shape {tuple(labels.shape)}; expected (images, levels)")
+        one = f": {name}[:, None]" if labels.ndim == 1 else ""
+        shape = tuple(labels.shape)
+        raise ShapeError(f"{name} have shape {shape}; expected (images, levels){one}")
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
         raise ShapeError(f"{name} are {labels.dtype}; expected integers")
     if labels.shape[1] > 126:

@@ -38,9 +38,11 @@ __all__ = [
     "h_rank_plus",
     "lower_is_better",
     "measure",
+    "name_levels",
     "of_gallery",
     "of_queries",
     "parse",
+    "parse_all",
     "rank_columns",
     "values_of",
     "warn_if_concerned",
@@ -205,6 +207,27 @@ def parse(name: str) -> MetricName:
         match["level"],
         query and numbers == (1.0,),
     )
+
+
+def parse_all(names: Sequence[str]) -> list[MetricName]:
+    """Parse the names of several metrics, as ``parse`` does; one text is no list of names."""
+    if isinstance(names, str):
+        raise ShapeError(f"names is {names!r}; expected a list of metrics")
+    return [parse(name) for name in names]
+
+
+def name_levels(level_names: Sequence[str] | None, num_levels: int) -> tuple[str, ...]:
+    """Return the names of L levels, coarse to fine; without names they are 1..L.
+
+    Raises:
+        ShapeError: there are not L names, or two are the same.
+    """
+    names = tuple(level_names or map(str, range(1, num_levels + 1)))
+    if len(names) != num_levels:
+        raise ShapeError(f"{len(names)} level names for {num_levels} levels")
+    if len(set(names)) < num_levels:
+        raise ShapeError(f"level_names is {names}; expected a different name for each level")
+    return names
 
 
 @dataclass(frozen=True)
@@ -417,12 +440,9 @@ class BlockValues:
         gallery_labels: Tensor | None = None,
     ) -> "BlockValues":
         """Compute metrics of queries of a block; arguments and errors as in ``measure``."""
-        num_levels = ranking.counts.shape[1] - 1
-        level_names = tuple(level_names or map(str, range(1, num_levels + 1)))
-        if len(level_names) != num_levels:
-            raise ShapeError(f"{len(level_names)} level names for {num_levels} levels")
+        level_names = name_levels(level_names, ranking.counts.shape[1] - 1)
         counts = torch.from_numpy(ranking.counts)
-        parsed = [parse(name) for name in names]
+        parsed = parse_all(names)
         specs, tables = _plan(parsed, level_names, counts)
         values = values_of(ranking.levels, ranking.counts, specs, tables)
         for number, name in enumerate(parsed):
@@ -443,7 +463,7 @@ class BlockValues:
 
 def of_queries(names: Sequence[str]) -> list[str]:
     """Return the names of the metrics that have a value for each query: all but CPCC."""
-    return [name for name in names if name != CPCC]
+    return [name for name, of in zip(names, parse_all(names), strict=True) if of.metric != CPCC]
 
 
 def of_gallery(names: Sequence[str], class_sums: ClassSums | None) -> dict[str, float]:
@@ -466,7 +486,7 @@ def first_ranks(names: Sequence[str]) -> int:
         >>> first_ranks(["H-AP", "HC@5", "HCA@10"])
         10
     """
-    return max((name.k or 0 for name in map(parse, names) if name.metric in VOTES), default=0)
+    return max((name.k or 0 for name in parse_all(names) if name.metric in VOTES), default=0)
 
 
 def _of_votes(ranking: Ranking, name: MetricName, gallery_labels: Tensor | None) -> Array:

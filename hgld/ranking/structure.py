@@ -145,6 +145,9 @@ def vote_paths(first: Tensor, gallery_labels: Tensor) -> Tensor:
     Returns:
         (Q, L) the winner of each level.
 
+    Raises:
+        ShapeError: first has no rows, or rows that gallery_labels has not.
+
     Example:
         >>> gallery = torch.tensor([[0, 0], [0, 1], [1, 2], [1, 2]])
         >>> vote_paths(torch.tensor([[0, 1, 2], [2, 0, 3]]), gallery)
@@ -152,7 +155,15 @@ def vote_paths(first: Tensor, gallery_labels: Tensor) -> Tensor:
                 [1, 2]])
     """
     check_tensors(first=first)
-    votes = as_ids(gallery_labels, "gallery_labels").to(first.device)[first.long()]  # (Q, K, L)
+    paths = as_ids(gallery_labels, "gallery_labels").to(first.device)
+    if first.ndim != 2 or 0 in first.shape or first.is_floating_point():
+        raise ShapeError(
+            f"first is {first.dtype} of shape {tuple(first.shape)}; expected integers (queries, K)"
+        )
+    low, high = int(first.min()), int(first.max())
+    if low < 0 or high >= len(paths):
+        raise ShapeError(f"first has rows {low} to {high}; gallery_labels has {len(paths)}")
+    votes = paths[first.long()]  # (Q, K, L)
     images = torch.full((len(votes),), votes.shape[1])
     winners = torch.from_numpy(find_winners(votes.cpu().numpy(), images.numpy()))
     return votes.gather(1, winners.to(votes.device)[:, None])[:, 0]

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from hgld.errors import HgldError
+from hgld.ranking.checks import check_tensors
 from hgld.ranking.evaluation import evaluate, rank_blocks
 from hgld.ranking.rankings import (
     CPCC,
     BlockValues,
     first_ranks,
     of_queries,
-    parse,
+    parse_all,
     warn_if_concerned,
 )
 from hgld.ranking.structure import cpcc
@@ -70,7 +71,8 @@ class RetrievalFromGallery(Metric):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.names, self.level_names = tuple(map(str, map(parse, names))), level_names
+        self.names, self.level_names = tuple(map(str, parse_all(names))), level_names
+        check_tensors(gallery=gallery, gallery_labels=gallery_labels)
         self.register_buffer("gallery", gallery, persistent=False)
         self.register_buffer("gallery_labels", gallery_labels, persistent=False)
         zeros = torch.zeros(len(of_queries(self.names)), dtype=torch.float64)
@@ -104,7 +106,8 @@ class RetrievalFromGallery(Metric):
 class MutualRetrieval(Metric):
     """Means over images that each search all others.
 
-    It keeps all embeddings, of all processes when it computes, since a query needs all of them.
+    It keeps all embeddings, of all processes when it computes, since a query needs all of them;
+    each process needs an image or more, else torchmetrics cannot gather them.
 
     Args:
         names: metrics by name, as ``hgld.ranking.metrics.evaluate`` takes them.
@@ -126,12 +129,13 @@ class MutualRetrieval(Metric):
         self, names: Sequence[str], level_names: Sequence[str] | None = None, **options: Any
     ) -> None:
         super().__init__(**options)
-        self.names, self.level_names = tuple(map(str, map(parse, names))), level_names
+        self.names, self.level_names = tuple(map(str, parse_all(names))), level_names
         self.add_state("embeddings", [], dist_reduce_fx="cat")
         self.add_state("labels", [], dist_reduce_fx="cat")
 
     def update(self, embeddings: Tensor, labels: Tensor) -> None:
         """Add a batch: (B, D) embeddings, (B, L) label paths."""
+        check_tensors(embeddings=embeddings, labels=labels)
         self.embeddings.append(embeddings.detach())
         self.labels.append(labels)
 
@@ -140,4 +144,5 @@ class MutualRetrieval(Metric):
         vectors, labels = dim_zero_cat(self.embeddings), dim_zero_cat(self.labels)
         sides = vectors, labels, vectors, labels
         found = evaluate(*sides, self.names, self.level_names, exclude_self=True).mean()
-        return {name: torch.tensor(value, device=vectors.device) for name, value in found.items()}
+        values = torch.tensor([*found.values()], dtype=torch.float64, device=vectors.device)
+        return dict(zip(found, values, strict=True))

@@ -200,6 +200,40 @@ def test_references_without_another_image_of_a_class_are_warned_of(known) -> Non
         losses.SupAP()(EMBEDDINGS, labels, **references, ids=ids, ref_ids=ids + 8 * (not known))
 
 
+def test_labels_of_one_level_are_told_how_to_become_paths() -> None:
+    expected = (
+        r"query_labels have shape \(8,\); expected \(images, levels\): query_labels\[:, None\]"
+    )
+    with pytest.raises(ShapeError, match=expected):
+        metrics.evaluate(EMBEDDINGS, PATHS[:, 1], EMBEDDINGS, PATHS[:, 1], ["R@1"])
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"), [(["a", "a"], "a different name for each"), (["a"], "1 level names for 2")]
+)
+def test_level_names_are_as_many_as_levels_and_differ(names, reason) -> None:
+    for call in (
+        lambda: metrics.evaluate(EMBEDDINGS, PATHS, EMBEDDINGS, PATHS, ["R@1"], names),
+        lambda: metrics.Ranking.of(LEVELS, 2).evaluate(["R@1"], names),
+    ):
+        with pytest.raises(ShapeError, match=reason):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        (torch.zeros(2, 0, dtype=torch.int64), r"of shape \(2, 0\); expected integers"),
+        (torch.zeros(2, 2), "first is torch.float32"),
+        (torch.tensor([[0, 8]]), "first has rows 0 to 8; gallery_labels has 8"),
+        (torch.tensor([[-1, 0]]), "first has rows -1 to 0"),
+    ],
+)
+def test_votes_of_rows_that_are_not_in_the_gallery_are_refused(first, reason) -> None:
+    with pytest.raises(ShapeError, match=reason):
+        metrics.vote_paths(first, PATHS)
+
+
 def test_weights_of_wap_are_separated_by_slashes() -> None:
     with pytest.raises(UsageError, match="separated by '/'"):
         metrics.parse("wAP(weights=0.2,0.8)")

@@ -302,6 +302,12 @@ def test_concepts_refuse_embeddings_of_another_dimension() -> None:
         losses.CLCD(2, 4)(torch.randn(2, 5), torch.zeros(2, 2, dtype=torch.long))
 
 
+def test_clcd_of_double_precision_is_that_of_its_weights() -> None:
+    vectors, labels = torch.randn(6, 4), torch.arange(6)[:, None] // torch.tensor([4, 2])
+    module = losses.CLCD(2, 4)
+    torch.testing.assert_close(module(vectors.double(), labels), module(vectors, labels))
+
+
 EVERY = {name: (lambda module=module: module) for name, (module, _) in MODULES.items()}
 EVERY |= PROXIES | OTHERS
 BAD = {

@@ -51,13 +51,25 @@ def test_all_against_all_leaves_each_query_out() -> None:
     for part in torch.arange(24).split(7):
         metric.update(vectors[part], labels[part])
     expected = metrics.evaluate(vectors, labels, vectors, labels, NAMES, exclude_self=True).mean()
-    assert {n: float(v) for n, v in metric.compute().items()} == pytest.approx(expected)
+    found = {name: value.item() for name, value in metric.compute().items()}
+    assert found == expected  # all digits
 
 
 def test_cpcc_alone_ranks_nothing() -> None:
     metric = RetrievalFromGallery(["CPCC"], *images(40, 1))
     metric.update(*images())
     assert metric.compute()["CPCC"].item() == metrics.cpcc(*images(40, 1))
+
+
+def test_one_name_and_other_arrays_are_refused_in_words() -> None:
+    vectors, labels = images()
+    for make in (MutualRetrieval, lambda names: RetrievalFromGallery(names, vectors, labels)):
+        with pytest.raises(ShapeError, match="names is 'R@1'; expected a list of metrics"):
+            make("R@1")
+    with pytest.raises(ShapeError, match="gallery is of type ndarray"):
+        RetrievalFromGallery(["R@1"], vectors.numpy(), labels)
+    with pytest.raises(ShapeError, match="labels is of type list"):
+        MutualRetrieval(["R@1"]).update(vectors, labels.tolist())
 
 
 def of_two_processes(rank: int, folder: str) -> None:
