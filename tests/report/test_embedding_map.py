@@ -1,6 +1,8 @@
 import io
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from hgld.report.examples import Images, class_paths
 from hgld.tasks import watched_by
 from tests.made_run import LEVELS, MadeRun
 
+FIFTYONE = Path("build/fiftyone/bin/python")
 VECTORS = np.repeat(np.eye(5, 8, dtype=np.float32), 2, axis=0)  # the photos of a landmark agree
 
 
@@ -56,16 +59,52 @@ def test_the_table_has_the_columns_that_other_tools_read(run: MadeRun) -> None:
     assert table["supercategory"].to_pylist()[-1] == "lake"
 
 
-def test_the_example_for_fiftyone_reads_the_table(run: MadeRun, monkeypatch) -> None:
+def example_of_fiftyone() -> str:
     text = Path("docs/evaluate.md").read_text("utf-8")
     code = re.search(r"```py\n(import fiftyone.*?)```", text, re.S)
     assert code is not None
+    return code[1]
+
+
+@pytest.mark.skipif(not FIFTYONE.exists(), reason="make fiftyone installs it")
+def test_fiftyone_itself_shows_the_points_and_finds_the_neighbours_of_the_table(
+    run: MadeRun,
+) -> None:
+    read_back = """
+import json
+dataset.set_values("embedding", [list(row) for row in table["embedding"]])
+fob.compute_similarity(dataset, embeddings="embedding", brain_key="near")
+near = [dataset.sort_by_similarity(one.id, brain_key="near", k=2) for one in dataset]
+json.dump({
+    "points": dataset.load_brain_results("map").points.tolist(),
+    "labels": dataset.values("landmark.label"),
+    "tags": dataset.values("tags"),
+    "near": [[int(Path(path).stem) for path in view.values("filepath")] for view in near],
+}, open("found.json", "w"))
+"""
+    table = pq.read_table(draw(run) / "map.parquet").to_pandas()
+    settings = {"DO_NOT_TRACK": "true", "DATABASE_VALIDATION": "false"}
+    given = {f"FIFTYONE_{name}": value for name, value in settings.items()}
+    command = [str(FIFTYONE.absolute()), "-c", example_of_fiftyone() + read_back]
+    home = {"HOME": str(run.folder), "PATH": os.environ["PATH"]}
+    subprocess.run(command, cwd=run.folder / "map", env=given | home, check=True)
+    found = json.loads((run.folder / "map" / "found.json").read_text())
+    assert found["points"] == table[["projection_x", "projection_y"]].to_numpy().tolist()
+    assert found["labels"] == table["name"].tolist()
+    assert found["tags"] == [[split] for split in table["split"]]
+    assert [{*rows} for rows in found["near"]] == [
+        {row, near["ids"][0]} for row, near in enumerate(table["neighbors"])
+    ]
+
+
+def test_the_example_for_fiftyone_reads_the_table(run: MadeRun, monkeypatch) -> None:
+    example = example_of_fiftyone()
     draw(run)
     monkeypatch.chdir(run.folder / "map")
-    fiftyone = MagicMock()  # the package needs MongoDB
+    fiftyone = MagicMock()  # the package needs MongoDB and has an environment of its own
     monkeypatch.setitem(sys.modules, "fiftyone", fiftyone)
     monkeypatch.setitem(sys.modules, "fiftyone.brain", fiftyone.brain)
-    exec(code[1], {})
+    exec(example, {})
     photos = [Path(call.args[0]).read_bytes() for call in fiftyone.Sample.call_args_list]
     assert [Image.open(io.BytesIO(photo)).size for photo in photos] == [(48, 32)] * 10
     assert fiftyone.Classification.call_args.kwargs == {"label": "Landmark 5"}
