@@ -42,11 +42,12 @@ class Counts:
             for split, rows in by_split(self.index)
         }
 
-    def head_share(self) -> tuple[str, float]:
-        """The split with most classes, and the share of its images in the largest tenth of them."""
+    def head_share(self) -> tuple[str, int, float]:
+        """The split with most classes, a tenth of their number, and their share of images."""
         split = max(self.class_sizes, key=lambda name: len(self.class_sizes[name]))
         sizes = sorted(self.class_sizes[split], reverse=True)
-        return split, sum(sizes[: max(1, round(len(sizes) / 10))]) / sum(sizes)
+        head = max(1, round(len(sizes) / 10))
+        return split, head, sum(sizes[:head]) / sum(sizes)
 
     @cached_property
     def bars(self) -> list[Bar]:

@@ -13,6 +13,7 @@ from hgld.artifacts.ranking_file import RankingFile
 from hgld.errors import InvalidData
 from hgld.evaluate.ranking import mean_classes
 from hgld.figures import LIGHT, WIDE, WIDTH, draw_shares
+from hgld.report.charts import _plan_counts
 from hgld.report.class_map import place_classes
 from hgld.report.confusion import count_confusion, draw_confusion
 from hgld.report.counts import Counts
@@ -96,6 +97,19 @@ def test_shares_count_classes_and_images(run: MadeRun) -> None:
     }
     assert counts.largest_share() == ("human-made", 0.6)
     assert counts.by_group[LAKE] == 2 and sum(counts.by_group.values()) == 5
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        ([2, 4, 2], "The largest of 3 evaluation classes holds 50% of the images"),
+        ([*range(1, 20), 10], "The 2 largest of 20 evaluation classes hold 18% of the images"),
+    ],
+)
+def test_the_long_tail_names_how_many_classes_hold_the_images(run: MadeRun, sizes, says) -> None:
+    counts = Counts(run.hierarchy, run.index, run.levels)
+    counts.__dict__["class_sizes"] = {"evaluation": sizes}
+    assert next(_plan_counts(counts)).title == says
 
 
 def test_the_rows_of_a_ranking_are_read_one_by_one(run: MadeRun) -> None:
