@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hgld.artifacts import BOX
 from hgld.cli import app, guarded
 from hgld.errors import InvalidData
 from hgld.evaluate.given import Given
-from hgld.evaluate.ijb_c import FaceProtocol, score_faces, true_accepts
+from hgld.evaluate.ijb_c import GALLERIES, PROBES, FaceProtocol, score_faces, true_accepts
 from tests.evaluate.test_photo_files import NETS
 from tests.sources.native_sets import write_ijb_c
 
@@ -73,6 +74,29 @@ def test_probes_search_both_galleries_and_strangers_raise_alarms(ijb_c: Path) ->
     found = score_faces(given, protocol)
     assert found.rank == {k: np.mean([place <= k for place in places]) for k in (1, 5, 10)}
     assert all(np.isnan(value) for value in found.tpir.values())  # 2 strangers are too few
+
+
+def test_a_probe_is_identified_above_the_score_that_few_strangers_exceed() -> None:
+    lists = [*GALLERIES, PROBES]
+    people = {lists[0]: range(20), lists[1]: range(20, 50), lists[2]: range(50)}
+    rows = [(name, p + 100 * (name == PROBES), p) for name in lists for p in people[name]]
+    faces = pd.DataFrame(rows, columns=["list", "template", "subject"])
+    faces = faces.assign(sighting=faces["template"], image_id=faces["template"].astype("str"))
+    chance = np.random.default_rng(0)
+    vectors = np.eye(50)[faces["subject"]] + 0.18 * chance.normal(size=(len(faces), 50))
+    given = Given(Path("faces"), vectors.astype(np.float32), faces["image_id"].to_numpy(str))
+    found = score_faces(given, FaceProtocol(faces, np.array([[0, 100], [0, 101]])))
+
+    unit_of = dict(zip(faces["template"], map(unit, vectors), strict=True))
+    rates = []
+    for gallery in (people[lists[0]], people[lists[1]]):
+        scores = {p: {g: unit_of[100 + p] @ unit_of[g] for g in gallery} for p in range(50)}
+        alarms = sorted(max(s.values()) for p, s in scores.items() if p not in gallery)[::-1]
+        threshold = alarms[len(alarms) // 10]  # a tenth of them is above
+        first = {p: max(scores[p], key=scores[p].__getitem__) for p in gallery}
+        rates.append(np.mean([first[p] == p and scores[p][p] > threshold for p in gallery]))
+    assert 0.2 < min(rates) and max(rates) < 0.9
+    assert found.tpir[0.1] == pytest.approx(np.mean(rates)) and np.isnan(found.tpir[0.01])
 
 
 def test_photos_and_videos_search_each_other(ijb_c: Path) -> None:
