@@ -174,7 +174,7 @@ def main_run(pipeline: Pipeline) -> RunOptions:
     return runs.get("happier") or runs.get("roadmap") or list(runs.values())[1]
 
 
-@pytest.mark.parametrize("name", SETS | TO_COPY)
+@pytest.mark.parametrize("name", [*SETS, *TO_COPY, "roadmap-2021-cub-256"])
 def test_a_recipe_builds_its_model_and_takes_two_steps(name: str, load: Load) -> None:
     pipeline, data = load(name, CNN)
     assert len(data.levels) == LEVELS.get(name, 3)
