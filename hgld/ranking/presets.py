@@ -131,6 +131,7 @@ AS_PRINTED: Mapping[str, Mapping[str, Option]] = MappingProxyType(
         "BlackBoxRecall": {**OTHERS["BlackBoxRecall"], "include_self": False, "ranks": "count"},
         "HAPPIER": {"compare": "relevance"},
         "ROADMAP": {"calibration": "pair"},
+        "RODRecall": {"calibration": "pair"},
         "SupHAP": {"compare": "relevance"},
     }
 )
@@ -142,6 +143,7 @@ PRINTED = {
     "BlackBoxRecall.ranks": "as Blackbox AP",
     "HAPPIER.compare": "Ramzi et al. 2024, Eq. 3 and 5: lower by relevance",
     "ROADMAP.calibration": "Ramzi et al. 2021, Eq. 7, per query (Eq. 7 in 2024, too)",
+    "RODRecall.calibration": "Ramzi et al. 2024, Eq. 17 with Eq. 7, per query",
     "SupHAP.compare": "Ramzi et al. 2024, Eq. 3 and 5: lower by relevance",
 }
 # The query is among its own positives in all rank losses of the authors' code, and what ranks lower

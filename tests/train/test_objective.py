@@ -58,6 +58,8 @@ def test_a_preset_fills_in_what_is_not_given() -> None:
     assert loss_of("BlackBoxAP", preset="paper").lam == 4.0  # not the weight of a calibration
     assert loss_of("HAPPIER", preset="text").rank.compare == "relevance"
     assert loss_of("BlackBoxAP", preset="text").ranks == "count"
+    for loss in ("ROADMAP", "RODRecall"):  # Eq. 12 and 17
+        assert loss_of(loss, preset="text").calibration == "pair"
     for name in ("suprank_sop", "suprank_inat"):
         loss = loss_of("HAPPIER", preset=name).rank
         assert loss.compare == "level" and loss.include_self
