@@ -14,6 +14,7 @@ pytestmark = pytest.mark.rehearsal
 DOCTESTS = """
 import doctest, importlib, pkgutil, sys
 import hgld.ranking
+import hgld.ranking.losses  # before names that it imports are deleted below
 from hgld.errors import HgldError
 
 assert hgld.__file__.startswith(sys.prefix), hgld.__file__
