@@ -10,10 +10,12 @@ first decision. The review page fits the same model to the same vectors as decis
 """
 
 import re
+import struct
 from base64 import b64encode
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -21,9 +23,6 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 from scipy.special import softmax
-from sklearn.feature_extraction import FeatureHasher
-from sklearn.feature_extraction.text import HashingVectorizer
-from sklearn.preprocessing import normalize
 
 from hgld.artifacts import Vectors
 from hgld.artifacts.columns import records
@@ -375,9 +374,9 @@ def _photo_part(
     found = np.zeros((len(keys) + len(texts), photos.shape[1]))
     seen = [i for i, key in enumerate(keys) if key in row_of]
     rows = photos[[row_of[keys[i]] for i in seen]]
-    found[seen] = normalize(rows - rows.mean(axis=0)) if seen else rows
+    found[seen] = _unit_rows(rows - rows.mean(axis=0)) if seen else rows
     if image_vectors.made_by.get("encoder") == label_vectors.made_by.get("encoder"):
-        found[len(keys) :] = normalize(texts - texts.mean(axis=0))
+        found[len(keys) :] = _unit_rows(texts - texts.mean(axis=0))
     return PHOTO_SHARE * found
 
 
@@ -410,8 +409,7 @@ def _ancestor_part(
         {one: labels.get(one, one) for one, weight in row.items() if weight and one != class_id}
         for class_id, row in zip(values["class_id"], rows, strict=False)  # then those of the texts
     ]
-    hashed = FeatureHasher(ANCESTORS).transform(rows).toarray()
-    return above, ANCESTOR_SHARE * normalize(hashed)
+    return above, ANCESTOR_SHARE * _unit_rows(_hashed(rows, ANCESTORS))
 
 
 def _reduce(
@@ -423,17 +421,59 @@ def _reduce(
     so are more columns (N + T, E), of photos and ancestors.
     """
     both = np.concatenate([values, texts]).astype(np.float64)
-    both = normalize(both - values.mean(axis=0))
-    hashed = HashingVectorizer(analyzer=_words, n_features=WORDS).transform(words).toarray()
-    both = np.hstack([both, WORD_SHARE * hashed, more])
+    both = _unit_rows(both - values.mean(axis=0))
+    hashed = _hashed([Counter(_words(label)) for label in words], WORDS)
+    both = np.hstack([both, WORD_SHARE * _unit_rows(hashed), more])
     counts = np.repeat([1.0, TEXT_COUNT], [len(values), len(texts)])
     _, axes = np.linalg.eigh(both.T @ (counts[:, None] * both))
     axes = axes[:, ::-1][:, :DIMENSIONS]
     axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-    both = LENGTH * normalize(both @ axes)
+    both = LENGTH * _unit_rows(both @ axes)
     scale = np.maximum(np.abs(both).max(axis=0), 1e-9) / 127
     whole = np.rint(both / scale).astype(np.int8)
     return whole[: len(values)], whole[len(values) :], scale
+
+
+def _unit_rows(rows: np.ndarray) -> np.ndarray:
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    result: np.ndarray = rows / np.where(lengths > 0, lengths, 1)[:, None]
+    return result
+
+
+def _hashed(rows: Sequence[Mapping[str, float]], size: int) -> np.ndarray:
+    """Return (N, size) sums of each row's numbers, at hashes of their names and signed by them.
+
+    These are the hashes and signs of scikit-learn's FeatureHasher, whose import takes longer than a
+    whole page of values.
+    """
+    found = np.zeros((len(rows), size))
+    for row, numbers in enumerate(rows):
+        for name, number in numbers.items():
+            place = _murmur3(name)
+            found[row, abs(place) % size] += number if place >= 0 else -number
+    return found
+
+
+@cache
+def _murmur3(name: str) -> int:
+    """MurmurHash3 of a name in UTF-8, 32 bits with a sign."""
+    data = name.encode()
+    tail = len(data) % 4
+    found = 0
+    for (block,) in struct.iter_unpack("<I", data[: len(data) - tail]):
+        found ^= _mixed(block)
+        found = ((found << 13 | found >> 19) * 5 + 0xE6546B64) & 0xFFFFFFFF
+    found ^= _mixed(int.from_bytes(data[len(data) - tail :], "little")) ^ len(data)
+    found = (found ^ found >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    found = (found ^ found >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    found ^= found >> 16
+    return found - (1 << 32) if found >> 31 else found
+
+
+def _mixed(block: int) -> int:
+    """The number of 32 bits as which MurmurHash3 adds four bytes."""
+    block = block * 0xCC9E2D51 & 0xFFFFFFFF
+    return (block << 15 | block >> 17) * 0x1B873593 & 0xFFFFFFFF
 
 
 def _words(label: str) -> list[str]:

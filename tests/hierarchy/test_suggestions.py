@@ -1,9 +1,14 @@
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.feature_extraction import FeatureHasher
 from sklearn.linear_model import LogisticRegression
 
 from hgld.artifacts import VectorFile, Vectors, columns_of
@@ -130,6 +135,17 @@ def test_the_weights_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) 
     theirs = LogisticRegression(fit_intercept=False, tol=1e-8, max_iter=1000)
     theirs.fit(x, y, sample_weight=counts)
     np.testing.assert_allclose(ours.T, theirs.coef_, atol=2e-3)
+
+
+@given(st.lists(st.dictionaries(st.text(), st.integers(-9, 9)), min_size=1))
+def test_hashes_and_signs_are_those_of_scikit_learn(rows: list[dict[str, float]]) -> None:
+    expected = FeatureHasher(8).transform(rows).toarray()
+    assert suggestions._hashed(rows, 8).tolist() == expected.tolist()
+
+
+def test_suggestions_do_not_load_scikit_learn() -> None:
+    code = "import hgld.review.suggestions, sys; sys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_calibration_learns_that_the_model_is_too_sure() -> None:
