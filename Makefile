@@ -14,8 +14,9 @@ BIN := .venv/bin
 quickstart: install
 	$(BIN)/hgld run pipelines/quickstart.toml --now 2026-01-01
 
+# Each worker begins with a contiguous part, so that most modules make their fixtures once.
 test: install lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 # Long drills, before a release: full size, kills, storms, full disks (half an hour); then each reader
 # of untrusted files fuzzed for a minute (in `make test` for a few seconds).

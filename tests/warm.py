@@ -18,11 +18,17 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 HEAVY = [
-    "hgld.cli",
+    "hgld.cli.console",
     "hgld.model.text",
     "hgld.hierarchy.embed",
+    "hgld.hierarchy.link",
+    "hgld.hierarchy.cluster",
+    "hgld.review.page",
+    "hgld.shards.write",
     "hgld.evaluate.models",
     "hgld.train.loop",
+    "sklearn.cluster",
+    "transformers.modeling_utils",
 ]
 
 
