@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -195,11 +195,8 @@ def hash_file(path: Path) -> str:
         InvalidData: the path is a folder, a pipe or a device; reading the last two may never end.
     """
     require_file(path)
-    digest = sha256()
     with named_in_errors(path), path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return file_digest(file, "sha256").hexdigest()
 
 
 def file_stamp(path: Path) -> tuple[int, ...]:

@@ -110,9 +110,10 @@ def _match(pairs: Sequence[tuple[int, int]]) -> dict[int, int]:
 
 
 def _count(pairs: Sequence[tuple[int, int]], new: list[int], old: list[int]) -> np.ndarray:
+    """Number of pairs (new, old) of each new and each old cluster; both lists are sorted."""
     counts = np.zeros((len(new), len(old)))
-    for one, other in pairs:
-        counts[new.index(one), old.index(other)] += 1
+    ones, others = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    np.add.at(counts, (np.searchsorted(new, ones), np.searchsorted(old, others)), 1)
     return counts
 
 

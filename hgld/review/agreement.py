@@ -136,7 +136,14 @@ def disagreements(a: Annotations, b: Annotations, names: tuple[str, str]) -> pd.
             "annotators": f"a: {names[0]}; b: {names[1]}",
         }
         for key in sorted(a)
-        if key in b and a[key].decision and b[key].decision and _differ(a[key], b[key])
+        if key in b and a[key].decision and b[key].decision
+        # a kind that one leaves to the taxonomy is ignored
+        if any(
+            first != second
+            for answer in ANSWERS.values()
+            for first, second in [(answer(a[key]), answer(b[key]))]
+            if first and second
+        )
     ]
     sides = [f"{side}_{name}" for side in "ab" for name in EDITABLE]
     columns = [*EDITABLE, *shown, *sides, "annotators"]
@@ -197,12 +204,6 @@ def _counted_together(found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _differ(one: Annotation, other: Annotation) -> bool:
-    """Whether two annotations disagree; a kind that one leaves to the taxonomy is ignored."""
-    pairs = [(answer(one), answer(other)) for answer in ANSWERS.values()]
-    return any(first != second for first, second in pairs if first and second)
-
-
 def _side(name: str, said: Annotation) -> dict[str, str]:
     return {
         f"{name}_decision": said.decision,
@@ -216,7 +217,8 @@ def _measure(pairs: Pairs, weights: np.ndarray, seed: int) -> dict[str, Any]:
     """Return agreement in [0, 1], kappa with interval, AC1, and a note if kappa is undefined."""
     one, other = zip(*pairs, strict=True)
     classes = sorted({*one, *other})
-    first, second = _indicators(one, classes), _indicators(other, classes)
+    # (N, C) one-hot answers of each
+    first, second = (np.eye(len(classes))[np.searchsorted(classes, side)] for side in (one, other))
     agreement, ac1 = _shares(first, second, weights)
     if len(classes) == 1:
         note = f"both say '{classes[0]}' throughout: kappa is not defined"
@@ -228,14 +230,6 @@ def _measure(pairs: Pairs, weights: np.ndarray, seed: int) -> dict[str, Any]:
     return {
         "agreement": round(agreement, DIGITS), **found, "ac1": round(ac1, DIGITS), "note": note
     }  # fmt: skip
-
-
-def _indicators(answers: Sequence[str], classes: Sequence[str]) -> np.ndarray:
-    """Return (N, C) one-hot answers."""
-    place = {name: i for i, name in enumerate(classes)}
-    found = np.zeros((len(answers), len(classes)))
-    found[np.arange(len(answers)), [place[answer] for answer in answers]] = 1
-    return found
 
 
 def _shares(first: np.ndarray, second: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
