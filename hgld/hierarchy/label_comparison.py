@@ -145,19 +145,18 @@ def _names(side: Mapping[str, LabelFile]) -> str:
 
 
 def _join(split: str, a: LabelFile, b: LabelFile) -> pd.DataFrame:
-    sides = [_labelled(file, end) for file, end in ((a, "_a"), (b, "_b"))]
+    names = {"hierarchical_label": "label", "natural_or_human_made": "kind", "category": "category"}
+    sides = [
+        file.labels.loc[file.labelled, ["landmark_id", *names]].rename(
+            columns={old: f"{new}{end}" for old, new in names.items()}
+        )
+        for file, end in ((a, "_a"), (b, "_b"))
+    ]
     rows = sides[0].merge(sides[1], on="landmark_id", how="outer", indicator="where")
     change = rows["where"].map({"left_only": "lost", "right_only": "added", "both": "moved"})
     same = (rows["label_a"] == rows["label_b"]) & (rows["where"] == "both")
     change = change.astype("str").where(~same, "same")
     return rows.drop(columns="where").fillna("").assign(split=split, change=change)
-
-
-def _labelled(file: LabelFile, end: str) -> pd.DataFrame:
-    rows = file.labels[file.labelled]
-    names = {"hierarchical_label": "label", "natural_or_human_made": "kind", "category": "category"}
-    columns = {old: f"{new}{end}" for old, new in names.items()}
-    return rows[["landmark_id", *names]].rename(columns=columns)
 
 
 def _page(url: str) -> str:

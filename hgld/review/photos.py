@@ -8,12 +8,12 @@ for the photos of a value when it shows it.
 
 import io
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
@@ -73,11 +73,17 @@ def read_photos(
     rows = [row for key in keys if key in by_key for row in records(by_key[key])]
     photos: dict[str, list[ReviewPhoto]] = {}
     left = budget_bytes
-    for row, photo in _read(rows, source):
-        left -= _weight(photo)
-        if left < 0:
-            break
-        photos.setdefault(row["key"], []).append(photo)
+    with closing(FileReader(source)) as reader:
+        for row in track(rows, "Reading photos", len(rows)):
+            try:
+                jpeg = shrink(reader.read(row["path"], row["offset"], row["size_bytes"]))
+            except (InvalidData, Undecodable):
+                continue
+            photo = ReviewPhoto(b64encode(jpeg).decode(), row["name"], Credit.of(row))
+            left -= _weight(photo)
+            if left < 0:
+                break
+            photos.setdefault(row["key"], []).append(photo)
     return photos
 
 
@@ -126,19 +132,6 @@ def captions_of(landmark: str, credit: Credit) -> dict[str, str]:
         "terms": credit.terms,
         "license_url": credit.license_url,
     }
-
-
-def _read(
-    rows: Sequence[dict[str, Any]], source: Path
-) -> Iterator[tuple[dict[str, Any], ReviewPhoto]]:
-    reader = FileReader(source)
-    for row in track(rows, "Reading photos", len(rows)):
-        try:
-            jpeg = shrink(reader.read(row["path"], row["offset"], row["size_bytes"]))
-        except (InvalidData, Undecodable):
-            continue
-        yield row, ReviewPhoto(b64encode(jpeg).decode(), row["name"], Credit.of(row))
-    reader.close()
 
 
 def shrink(data: bytes) -> bytes:

@@ -11,7 +11,6 @@ value where classes have no pages at all.
 
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -148,17 +147,16 @@ def _read_all(options: ScrapeOptions) -> list[SavedPage]:
         )
     if not folder.is_dir():
         raise InvalidData(f"{folder}: no such folder; expected saved pages of Wikimedia Commons")
-    files = sorted(path for path in folder.rglob("*") if _is_page(path, folder))
+    files = []
+    for path in folder.rglob("*"):
+        # browsers save the parts of a page beside it
+        parents = path.relative_to(folder).parent.parts
+        is_part = any(name.endswith(("_files", "_data")) for name in parents)
+        if _PAGE_FILE.fullmatch(path.name) and path.is_file() and not is_part:
+            files.append(path)
     if not files:
         raise InvalidData(f"{folder}: no page in it; expected files such as 'Category:X.html'")
-    return [read_page(path, options.html_row) for path in track(files, "Pages", len(files))]
-
-
-def _is_page(path: Path, folder: Path) -> bool:
-    """True if a file is a page by its name, and not a part that a browser saved beside one."""
-    parents = path.relative_to(folder).parent.parts
-    beside = any(name.endswith(("_files", "_data")) for name in parents)
-    return bool(_PAGE_FILE.fullmatch(path.name)) and path.is_file() and not beside
+    return [read_page(path, options.html_row) for path in track(sorted(files), "Pages", len(files))]
 
 
 def _by_title(pages: Iterable[SavedPage]) -> Mapping[str, SavedPage]:

@@ -28,7 +28,10 @@ def read(source: Path, options: SourceOptions) -> Listing:
     """
     images = read_words(source / "images.txt", {"id": "int", "path": "text"}, "id and path")
     images["class_id"] = _look_up(source / "image_class_labels.txt", "class_id", images)
-    levels = _levels(options)
+    levels = [SPECIES]
+    if options.class_table is not None:
+        header = read_header(options.class_table, ["class_id"])
+        levels = [*(name for name in header if name not in ("class_id", SPECIES)), SPECIES]
     classes = _read_classes(source, options, levels)
     lost = images[~images["class_id"].isin(classes["landmark_id"])]
     if not lost.empty:
@@ -36,7 +39,12 @@ def read(source: Path, options: SourceOptions) -> Listing:
             f"{source / 'classes.txt'}: no line for class {lost['class_id'].iloc[0]}, which image "
             f"{lost['id'].iloc[0]} has in image_class_labels.txt; expected all; get it again"
         )
-    images["split"] = _splits(images, classes, source, options)
+    if options.cub_split == "images":
+        trains = _look_up(source / "train_test_split.txt", "is_training_image", images) == 1
+    else:
+        ordered = sorted(classes["landmark_id"])
+        trains = images["class_id"].isin(ordered[: len(ordered) // 2])
+    images["split"] = trains.map({True: "train", False: "evaluation"}).astype("str")
     listed = pd.DataFrame(
         {
             "path": "images/" + images["path"],
@@ -62,13 +70,6 @@ def _look_up(path: Path, column: str, images: pd.DataFrame) -> "pd.Series[int]":
     return found.astype("int64")
 
 
-def _levels(options: SourceOptions) -> list[str]:
-    if options.class_table is None:
-        return [SPECIES]
-    header = read_header(options.class_table, ["class_id"])
-    return [*(name for name in header if name not in ("class_id", SPECIES)), SPECIES]
-
-
 def _read_classes(source: Path, options: SourceOptions, levels: list[str]) -> pd.DataFrame:
     """Read all species with their path: names from the data set, coarser levels from the table."""
     names = read_words(source / "classes.txt", {"class_id": "int", "name": "text"}, "id and name")
@@ -91,14 +92,3 @@ def _read_above(path: Path, names: pd.DataFrame, levels: list[str]) -> pd.DataFr
             f"{len(lost)} of {len(names)} such classes); expected one for each; add the rows"
         )
     return table.loc[names["class_id"]].reset_index(drop=True)
-
-
-def _splits(
-    images: pd.DataFrame, classes: pd.DataFrame, source: Path, options: SourceOptions
-) -> "pd.Series[str]":
-    if options.cub_split == "images":
-        trains = _look_up(source / "train_test_split.txt", "is_training_image", images) == 1
-    else:
-        ordered = sorted(classes["landmark_id"])
-        trains = images["class_id"].isin(ordered[: len(ordered) // 2])
-    return trains.map({True: "train", False: "evaluation"}).astype("str")
