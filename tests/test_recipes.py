@@ -29,11 +29,12 @@ from hgld.model import build_image_model
 from hgld.model.backbones import find_backbone
 from hgld.pipeline.stages import Stage, active_stages, load_function
 from hgld.ranking.presets import OTHERS
+from hgld.ranking.rank_loss import takes_references
 from hgld.shards import read_index
 from hgld.train import train_models
 from hgld.train.data import TrainingData
 from hgld.train.learner import Learner, learning_rate
-from hgld.train.objective import build_loss, takes_references
+from hgld.train.objective import build_loss
 from tests.made_shards import feed_batches, make_context
 from tests.sources.made_set import in_memory
 from tests.sources.native_sets import (

@@ -158,6 +158,7 @@ class CLCD(nn.Module):
             raise ShapeError(f"refiner is {refiner!r}; expected 'accumulated' or 'independent'")
         self.num_levels, self.refiner = num_levels, refiner
         lengths = [dim >> level for level in range(num_levels + 1)]
+        # inputs of the reductions: the concept before, or each time the embedding
         before = lengths if refiner == "accumulated" else [dim] * num_levels
         self.norm = nn.BatchNorm1d(dim, affine=False)
         self.reduce = nn.ModuleList(
@@ -232,7 +233,7 @@ class ProxyNCA(nn.Module):
         check_positive(scale=scale)
         self.scale = scale
         self.proxies = new_proxies(num_classes, dim)
-        nn.init.normal_(self.proxies, std=0.125)
+        nn.init.normal_(self.proxies, std=0.125)  # the scale has no effect: proxies are normalised
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(B, D) and (B, L) label paths -> one number."""

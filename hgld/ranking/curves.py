@@ -135,6 +135,7 @@ def _precision_at_recalls(ranking: Ranking) -> torch.Tensor:
     precision = shared / (ranks * relevance.clamp(min=torch.finfo().tiny))
     recall = relevance.cumsum(1) / total
     wanted = torch.from_numpy(RECALLS).expand(len(levels), -1).contiguous()
+    # 0 / 0 without a relevant image; rounding may leave the last recall just below 1
     rank = torch.searchsorted(recall.nan_to_num(), wanted).clamp(max=levels.shape[1] - 1)
     return torch.where(total > 0, precision.gather(1, rank), torch.nan)
 
@@ -173,9 +174,10 @@ def _gaps(levels: np.ndarray, positive: int, sizes: Sequence[int]) -> np.ndarray
     gaps = np.empty((len(levels), len(sizes)))
     whole = _mean_ap(levels, positive, np.arange(levels.shape[1])[None])
     for column, size in enumerate(sizes):
+        # the same cut for all queries and models, so that their gaps are paired
         chance = np.random.default_rng(0)
         cut = chance.permutation(levels.shape[1])[: levels.shape[1] // size * size]
-        batches = np.sort(cut.reshape(-1, size), axis=1)
+        batches = np.sort(cut.reshape(-1, size), axis=1)  # in the order of the ranking
         gaps[:, column] = _mean_ap(levels, positive, batches) - whole
     return gaps
 

@@ -152,7 +152,7 @@ def match_boxes(
             continue
         if difficult[best]:
             found[row] = -1
-        elif not taken[best]:
+        elif not taken[best]:  # a second detection of a found box is wrong
             found[row], taken[best] = 1, True
     return found
 
@@ -198,6 +198,7 @@ def voc_average_precision(
     precision = np.maximum.accumulate(precision[::-1])[::-1]  # the best from here on
     if protocol == "2012":
         return float(precision[hits > 0].sum() / positives)
+    # a product such as 0.3 * 10 is just above 3
     first = np.searchsorted(found, np.ceil(RECALLS_2007 * positives - 1e-9))
     reached = np.append(precision, 0.0)[np.minimum(first, len(hits))]
     return float(reached.mean())

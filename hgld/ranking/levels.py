@@ -43,7 +43,6 @@ __all__ = [
     "relevance",
     "relevance_table",
     "shared_levels",
-    "warn_if_inverted",
     "warn_of_inverted",
     "weighted_relevance",
     "weighted_table",
@@ -134,6 +133,7 @@ def finest_ids(labels: Tensor) -> Tensor:
     """
     ids = labels.long()
     finest = ids[:, -1]
+    # sorted by id, two paths of one id are neighbours: no table of all pairs
     by_id = ids[finest.argsort()]
     above, below = by_id[:-1], by_id[1:]
     split = (above[:, -1] == below[:, -1]) & (above != below).any(1)
@@ -249,7 +249,7 @@ def relevance_table(counts: Tensor, alpha: float = 1.0, count_query: bool = Fals
     """
     check_not_negative(alpha=alpha)
     share = _shares(counts.shape[1] - 1, alpha, counts.device)
-    sizes = counts.clamp(min=1)
+    sizes = counts.clamp(min=1)  # of an empty level the quotient is not used
     if count_query:
         sizes[:, -1] += 1
     return torch.where(counts > 0, share / sizes, 0.0)
@@ -373,13 +373,6 @@ def inverted_queries(table: Tensor, counts: Tensor) -> int:
     """
     highest = torch.where(counts > 0, table, 0.0).cummax(1).values
     return int(((counts > 0) & (table < highest)).any(1).sum())
-
-
-def warn_if_inverted(table: Tensor, counts: Tensor) -> None:
-    """Warn with the number of queries whose relevance does not grow with the level."""
-    inverted = inverted_queries(table, counts)
-    if inverted:
-        warn_of_inverted(inverted, len(table), stacklevel=4)
 
 
 def warn_of_inverted(inverted: int, queries: int, stacklevel: int = 3) -> None:

@@ -76,6 +76,7 @@ class MemoryBank(nn.Module):
         kept = (self.embeddings[other], self.labels[other], self.ids[other])
         batch = (embeddings, labels.to(kept[1].dtype), own)
         found = [torch.cat([new, old.to(new.dtype)]) for new, old in zip(batch, kept, strict=True)]
+        # detached, so that no graph of an earlier batch stays alive
         self.embeddings = found[0][: self.size].detach().to(self.embeddings.dtype).clone()
         self.labels, self.ids = found[1][: self.size].clone(), found[2][: self.size].clone()
         self.ids[self.ids < 0] = torch.iinfo(torch.int64).min  # never equal to a later batch's own

@@ -1,11 +1,10 @@
 """Losses with the call of pytorch-metric-learning, for loops that are written for its losses."""
 
-import inspect
-
 from torch import Tensor, nn
 
 from hgld.errors import ShapeError
 from hgld.ranking.checks import check_tensors
+from hgld.ranking.rank_loss import takes_references
 
 __all__ = ["MetricLearningLoss"]
 
@@ -27,7 +26,7 @@ class MetricLearningLoss(nn.Module):
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
         self.loss = loss
-        self.takes_references = "ref_embeddings" in inspect.signature(loss.forward).parameters
+        self.takes_references = takes_references(loss)
 
     def forward(
         self,

@@ -11,7 +11,7 @@ removed from its own gallery by index (level -1), never as "the first of the ran
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, product
+from itertools import product
 from math import inf, prod
 from typing import Literal
 
@@ -99,8 +99,8 @@ def h_ap(
         [0.6666666666666666]
     """
     ranked = _Ranked.of(scores, levels, num_levels, alpha, relevance)
-    if relevance is None:
-        grades.warn_if_inverted(ranked.table, ranked.counts)
+    if relevance is None and (inverted := grades.inverted_queries(ranked.table, ranked.counts)):
+        grades.warn_of_inverted(inverted, len(scores))
     return ranked.value(MetricName("H-AP"))
 
 
@@ -121,6 +121,7 @@ def weighted_ap(
         >>> weighted_ap(torch.tensor([[0.9, 0.8]]), torch.tensor([[1, 2]]), [0.5, 0.5]).tolist()
         [0.75]
     """
+    # on the CPU, as the counts of each level that they are divided by
     given = torch.as_tensor(weights, dtype=torch.float64, device="cpu")
     grades.weighted_relevance(levels[:1], given)  # checks the weights
     ranked = _Ranked.of(scores, levels, len(given))
@@ -511,15 +512,11 @@ def gap_bound_with_calibration(
     batches = list(zip(positives, negatives, good_positives, bad_negatives, strict=True))
     if as_printed:
         # What precedes each batch, as sums; Eq. 27 needs nothing else of it.
-        earlier = [(0, 0, 0, 0), *accumulate(batches, _add_counts)]
+        earlier = [[0, 0, 0, 0], *np.cumsum(batches, axis=0).tolist()]
         total = sum(map(_calibrated_precision, batches, earlier))
     else:
         total = _least_precision(Counter(batches))
     return 1.0 - total / sum(positives)
-
-
-def _add_counts(one: Counts, other: Counts) -> Counts:
-    return (one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3])
 
 
 def _calibrated_precision(batch: Counts, earlier: Sequence[int]) -> float:
@@ -601,9 +598,9 @@ class _Ranked:
         ranked = levels.gather(1, rankings.rank_columns(scores, levels)).to("cpu", few)
         return cls(ranked, counts, table, scores.device)
 
-    def value(self, name: MetricName, level: int = 1) -> Tensor:
-        """(Q,) float64 of one metric; positives of single-level ones have at least ``level``."""
-        specs = np.array([[name.kind, level, name.k or 0, 0]])
+    def value(self, name: MetricName) -> Tensor:
+        """(Q,) float64 of one metric; positives of single-level ones have a level >= 1."""
+        specs = np.array([[name.kind, 1, name.k or 0, 0]])
         given = self.levels.numpy(), self.counts.numpy(), specs, self.table[:, None].numpy()
         return torch.from_numpy(rankings.values_of(*given)[:, 0]).to(self.device)
 
@@ -622,6 +619,7 @@ def _levels_of(relevance: Tensor, levels: Tensor) -> tuple[Tensor, Tensor, Tenso
     grades.check_relevance(relevance, levels)
     # Relevance of an image outside the gallery counts as 0.
     rel = relevance.double() * (levels > 0)
+    # a level for each step up in the sorted relevances of a query
     ordered, columns = rel.sort(dim=1)
     new = ordered.diff(dim=1, prepend=torch.zeros_like(ordered[:, :1])) > 0
     found = torch.empty_like(columns).scatter_(1, columns, new.cumsum(1))  # 0 where rel is 0

@@ -417,14 +417,9 @@ class RobustDecomposable(nn.Module):
             if num_classes is None or dim is None:
                 raise ShapeError("calibration by proxy needs num_classes and dim")
             self.proxies = new_proxies(num_classes, dim)
-        elif calibration == "pair":
-            self.pairs: nn.Module = PairCalibration(
-                pair_alpha, pair_beta, rank.level, rank.include_self, rank.chunk
-            )
-        elif calibration == "pair-pooled":
-            self.pairs = PooledCalibration(
-                pair_alpha, pair_beta, rank.level, rank.include_self, rank.chunk
-            )
+        elif calibration in ("pair", "pair-pooled"):
+            kind = PairCalibration if calibration == "pair" else PooledCalibration
+            self.pairs = kind(pair_alpha, pair_beta, rank.level, rank.include_self, rank.chunk)
         else:
             raise ShapeError(f"calibration is {calibration!r}; expected proxy, pair or pair-pooled")
 

@@ -4,16 +4,16 @@ The pooled losses are not means over queries. Their gradient is computed by auto
 of a batch against its references are held in memory.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hgld.ranking import binary
 from hgld.ranking.checks import check_count, check_finite, check_positive, check_weights
 from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.levels import check_pairs
-from hgld.ranking.rank_loss import RankLoss, Sides
+from hgld.ranking.rank_loss import BatchLoss, RankLoss, Sides
 
 __all__ = [
     "HiMulCon",
@@ -82,6 +82,7 @@ def hi_mul_con(
     check_positive(temperature=temperature)
     scores = check_pairs(scores, levels, len(weights))
     pairs, worst, total = _pair_losses(scores, levels, temperature), None, scores.new_zeros(())
+    # the finest first: its worst pair bounds the losses of the coarser ones
     for level in range(len(weights), 0, -1):
         positives = levels >= level
         bounded = pairs if worst is None else torch.maximum(pairs, worst)
@@ -144,7 +145,7 @@ class PairCalibration(RankLoss):
         return torch.where((levels > 0).any(1), loss, 0.0)
 
 
-class _Pooled(nn.Module, ABC):
+class _Pooled(BatchLoss):
     """One number from all scores and levels of a batch against its gallery.
 
     The levels are binary, those that reach ``level``, unless the loss has ``num_levels``.
@@ -153,35 +154,17 @@ class _Pooled(nn.Module, ABC):
     def __init__(
         self, level: int | None, include_self: bool, num_levels: int | None = None
     ) -> None:
-        super().__init__()
-        self.level, self.include_self, self.num_levels = level, include_self, num_levels
-        self._checked = False
+        super().__init__(level, num_levels, include_self, hierarchical=num_levels is not None)
 
     @abstractmethod
     def pooled(self, scores: Tensor, levels: Tensor) -> Tensor:
         """(B, M) scores and levels -> one number."""
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        ref_embeddings: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-        ids: Tensor | None = None,
-        ref_ids: Tensor | None = None,
-    ) -> Tensor:
-        """Like ``RankLoss.forward``, over all queries of the batch."""
-        given = embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids
-        sides = Sides.of(*given, self.num_levels)
-        at = sides.level_or_finest(self.level) if self.num_levels is None else None
+    def of_sides(self, sides: Sides, at: int | None) -> Tensor:
+        """``pooled`` of all queries of the batch."""
         levels = sides.levels(slice(None), self.include_self, at)
         with whole_products(sides.queries.device):
-            loss = self.pooled(sides.queries @ sides.gallery.T, levels)
-        # The first batch only, as a sampler repeats its mistakes and the check sorts all labels.
-        if not self._checked:
-            self._checked = True
-            sides.check_first_batch(at or 1, hierarchical=at is None)
-        return loss
+            return self.pooled(sides.queries @ sides.gallery.T, levels)
 
 
 class PooledCalibration(_Pooled):

@@ -9,7 +9,7 @@ and the blackbox losses without the query and without dividing ranks.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from hgld.errors import UsageError
@@ -179,38 +179,48 @@ CODE = {
     "fine_alpha": "the authors' configuration files keep alpha at 1 and raise lambda to 0.5",
 }
 
+PAPER = Preset(
+    step=UpperStep(),
+    lam=0.1,
+    recall_lam=0.1,
+    alpha=1.0,
+    fine_alpha=5.0,
+    eta=0.05,
+    ks=(1, 2, 4, 8, 16),
+    temperature=1.0,
+    pair_alpha=0.9,
+    pair_beta=0.6,
+    bounds=True,
+    sources=TEXT,
+    others=OTHERS,
+)
+SUPRANK = replace(
+    PAPER, recall_lam=0.5, fine_alpha=1.0, bounds=False, sources=CODE, others=AUTHORS
+)  # with the step of its data set
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
-        "paper": Preset(
-            UpperStep(), 0.1, 0.1, 1.0, 5.0, 0.05, (1, 2, 4, 8, 16), 1.0, 0.9, 0.6, True, TEXT,
-            OTHERS,
-        ),
-        "text": Preset(
-            UpperStep(), 0.1, 0.1, 1.0, 5.0, 0.05, (1, 2, 4, 8, 16), 1.0, 0.9, 0.6, True, PRINTED,
-            AS_PRINTED,
-        ),
-        "suprank_sop": Preset(
-            UpperStep(offset=1.44, tie=0.5),
-            0.1, 0.5, 1.0, 1.0, 0.05, (1, 2, 4, 8, 16), 1.0, 0.9, 0.6, False,
-            {
+        "paper": PAPER,
+        "text": replace(PAPER, sources=PRINTED, others=AS_PRINTED),
+        "suprank_sop": replace(
+            SUPRANK,
+            step=UpperStep(offset=1.44, tie=0.5),
+            sources={
                 **CODE,
                 "step.offset": "the authors' files for SOP, CUB, DyML, landmarks: 1.44",
                 "step.tie": "the authors' code: sigma(0) = 0.5 at a tie, so no bound there",
             },
-            AUTHORS,
         ),
-        "suprank_inat": Preset(
-            UpperStep(start=0.0, offset=1.0),
-            0.1, 0.5, 1.0, 1.0, 0.05, (1, 2, 4, 8, 16), 1.0, 0.9, 0.6, False,
-            {
+        "suprank_inat": replace(
+            SUPRANK,
+            step=UpperStep(start=0.0, offset=1.0),
+            sources={
                 **CODE,
                 "step.start": "the authors' files for iNaturalist: 0, no upper bound",
                 "step.offset": "the authors' files for iNaturalist: 1",
             },
-            AUTHORS,
         ),
     }
-)  # fmt: skip
+)
 
 
 def preset(name: str) -> Preset:

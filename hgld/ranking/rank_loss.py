@@ -12,6 +12,7 @@ mean is over the queries with a positive. By default a query is its own rank-1 p
 authors' code; ``include_self=False`` leaves it out.
 """
 
+import inspect
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -36,11 +37,13 @@ from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.surrogates import RankFunction, first_derivative
 
 __all__ = [
+    "BatchLoss",
     "PairsToLosses",
     "RankLoss",
     "Sides",
     "check_labels",
     "mean_over_queries",
+    "takes_references",
     "unit_vectors",
 ]
 
@@ -99,6 +102,7 @@ class Sides:
     def levels(self, rows: slice, include_self: bool, at: int | None = None) -> Tensor:
         """(rows, M) shared levels, or 1 and 0 for whether they reach ``at``; -1 is left out."""
         levels = grades.shared_levels(self.labels[rows], self.gallery_labels)
+        # by id, not by place: a memory may hold a query at any row
         if not include_self and self.own is not None:
             ids, ref_ids = (part.to(levels.device) for part in self.own)
             levels[ids[rows][:, None] == ref_ids[None, :]] = -1
@@ -195,6 +199,7 @@ def unit_vectors(embeddings: Tensor) -> Tensor:
 def _near_one(embeddings: Tensor) -> Tensor:
     """Scale each row by a power of two, so that squares neither overflow nor underflow."""
     largest = embeddings.detach().abs().amax(1, keepdim=True)
+    # clamped, so that the power itself neither overflows nor becomes 0 in float32
     exponent = torch.frexp(largest).exponent.clamp(-100, 126)
     return embeddings * torch.exp2(-exponent.to(embeddings.dtype))
 
@@ -326,18 +331,77 @@ def mean_over_queries(
     return mean
 
 
-class RankLoss(nn.Module, ABC):
-    """Mean loss over the queries with a positive; subclasses define the loss of a query.
+def takes_references(loss: nn.Module) -> bool:
+    """Whether a loss accepts references beyond the batch."""
+    return "ref_embeddings" in inspect.signature(loss.forward).parameters
+
+
+class BatchLoss(nn.Module, ABC):
+    """One number from a batch, compared with itself or with references.
 
     Args:
         level: positives share at least this level; None: the finest. Hierarchical losses use
             all levels and ignore it.
         num_levels: levels that the labels must have; None: any number.
         include_self: whether a query counts as its own positive.
-        chunk: rows of scores held at a time; None: chosen by size.
+        hierarchical: whether the loss uses all levels.
 
     Raises:
         ShapeError: a level or count is below 1.
+    """
+
+    def __init__(
+        self, level: int | None, num_levels: int | None, include_self: bool, hierarchical: bool
+    ) -> None:
+        super().__init__()
+        check_count(level=level, num_levels=num_levels)
+        self.level, self.num_levels = level, num_levels
+        self.include_self, self.hierarchical = include_self, hierarchical
+        self._checked = False
+
+    @abstractmethod
+    def of_sides(self, sides: Sides, at: int | None) -> Tensor:
+        """The loss of queries and gallery; positives share level ``at``, None: all levels count."""
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        ref_embeddings: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        ids: Tensor | None = None,
+        ref_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Loss of a batch.
+
+        Args:
+            embeddings: (B, D), of any length.
+            labels: (B, L) label paths, coarse to fine.
+            ref_embeddings: (M, D) gallery to use instead of the batch.
+            ref_labels: (M, L) its label paths.
+            ids: (B,) image ids; with ``ref_ids`` they identify references that are a query itself.
+            ref_ids: (M,) image ids of the references.
+
+        Returns:
+            One number; 0 with a zero gradient if no query has a positive.
+
+        Raises:
+            ShapeError: the arguments do not fit together.
+        """
+        given = embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids
+        sides = Sides.of(*given, self.num_levels)
+        at = None if self.hierarchical else sides.level_or_finest(self.level)
+        # The first batch only, as a sampler repeats its mistakes and the check sorts all labels.
+        if not self._checked:
+            self._checked = True
+            sides.check_first_batch(at or 1, self.hierarchical)
+        return self.of_sides(sides, at)
+
+
+class RankLoss(BatchLoss):
+    """Mean loss over the queries with a positive; subclasses define the loss of a query.
+
+    Args: as ``BatchLoss``; chunk is the rows of scores held at a time, None: chosen by size.
     """
 
     def __init__(
@@ -348,11 +412,9 @@ class RankLoss(nn.Module, ABC):
         chunk: int | None = None,
         hierarchical: bool = False,
     ) -> None:
-        super().__init__()
-        check_count(level=level, num_levels=num_levels, chunk=chunk)
-        self.level, self.num_levels = level, num_levels
-        self.include_self, self.chunk, self.hierarchical = include_self, chunk, hierarchical
-        self._checked = False
+        super().__init__(level, num_levels, include_self, hierarchical)
+        check_count(chunk=chunk)
+        self.chunk = chunk
 
     @abstractmethod
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
@@ -373,41 +435,13 @@ class RankLoss(nn.Module, ABC):
         """Return the queries and gallery to rank; a loss may add some to those of the batch."""
         return sides
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        ref_embeddings: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-        ids: Tensor | None = None,
-        ref_ids: Tensor | None = None,
-    ) -> Tensor:
-        """Mean loss of a batch.
-
-        Args:
-            embeddings: (B, D), of any length.
-            labels: (B, L) label paths, coarse to fine.
-            ref_embeddings: (M, D) gallery to use instead of the batch.
-            ref_labels: (M, L) its label paths.
-            ids: (B,) image ids; with ``ref_ids`` they identify references that are a query itself.
-            ref_ids: (M,) image ids of the references.
-
-        Returns:
-            One number; 0 with a zero gradient if no query has a positive.
-
-        Raises:
-            ShapeError: the arguments do not fit together.
-        """
-        given = embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids
-        sides = Sides.of(*given, self.num_levels)
-        at = sides.level_or_finest(self.level)
-        if not self._checked:
-            self._checked = True
-            sides.check_first_batch(1 if self.hierarchical else at, self.hierarchical)
-        sides = self.extend(sides, at)
-
-        def levels_of(rows: slice) -> Tensor:
-            return sides.levels(rows, self.include_self, None if self.hierarchical else at)
-
-        losses_of = self.of_batch(len(sides.queries))
-        return mean_over_queries(sides.queries, sides.gallery, levels_of, losses_of, self.chunk)
+    def of_sides(self, sides: Sides, at: int | None) -> Tensor:
+        """Mean of ``per_query``, some rows at a time."""
+        sides = self.extend(sides, at or 1)
+        return mean_over_queries(
+            sides.queries,
+            sides.gallery,
+            lambda rows: sides.levels(rows, self.include_self, at),
+            self.of_batch(len(sides.queries)),
+            self.chunk,
+        )

@@ -184,7 +184,8 @@ def parse(name: str) -> MetricName:
     """
     match = PATTERN.fullmatch(name)
     if match is None or match["metric"] not in FORMS:
-        near = _nearest(match["metric"] if match else name)
+        word, by_lower = match["metric"] if match else name, {form.lower(): form for form in FORMS}
+        near = by_lower[difflib.get_close_matches(word.lower(), by_lower, 1, 0.0)[0]]
         raise UsageError(f"no metric {name!r}; nearest is {near!r}; examples: {EXAMPLES}")
     option, cut, levelled = FORMS[match["metric"]]
     query = option == "alpha" and match["option"] == "query"
@@ -196,7 +197,7 @@ def parse(name: str) -> MetricName:
         raise UsageError(f"metric {name!r}: only mAP is cut at R")
     if match["level"] and not levelled:
         raise UsageError(f"metric {name!r} takes no level: it is over all levels")
-    numbers = _numbers(name, match["value"])
+    numbers = _numbers(name, match["value"], several=option == "weights")
     if query and numbers not in ((0.0,), (1.0,)):
         raise UsageError(f"metric {name!r}: query is 1 (counted in Eq. 20) or 0")
     return MetricName(
@@ -526,7 +527,7 @@ def values_of(levels: Array, counts: Array, specs: Array, tables: Array) -> Arra
     if not len(specs):
         return values
     discounts = _discounts(levels.shape[1])
-
+    # buffers of the ranks of positives, so long that they fit the query with the most
     most = int(counts[:, 1:].sum(1).max(initial=0)) + 1
 
     def work(part: slice) -> None:
@@ -599,16 +600,13 @@ def _text(number: float) -> str:
     return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
-def _nearest(word: str) -> str:
-    by_lower = {form.lower(): form for form in FORMS}
-    return by_lower[difflib.get_close_matches(word.lower(), by_lower, 1, 0.0)[0]]
-
-
-def _numbers(name: str, text: str | None) -> tuple[float, ...]:
+def _numbers(name: str, text: str | None, several: bool) -> tuple[float, ...]:
+    """Read the value of an option: one number, or several that are separated by "/"."""
     try:
-        numbers = tuple(float(part) for part in text.split("/")) if text is not None else ()
+        parts = [] if text is None else text.split("/") if several else [text]
+        numbers = tuple(map(float, parts))
     except ValueError:
-        hint = "; weights are separated by '/': wAP(weights=0.2/0.3/0.5)" if "wAP" in name else ""
+        hint = "; weights are separated by '/': wAP(weights=0.2/0.3/0.5)" if several else ""
         raise UsageError(f"metric {name!r}: {text!r} is not a number{hint}") from None
     if any(not 0 <= number < float("inf") for number in numbers):
         raise UsageError(f"metric {name!r}: {text!r}; expected numbers >= 0")

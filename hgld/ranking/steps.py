@@ -65,7 +65,7 @@ class UpperStep:
         """Value just beyond delta."""
         if self.offset is not None:
             return self.offset
-        return 1.0 / (1.0 + math.exp(-min(self.delta / self.tau, 700.0))) + self.start
+        return 1.0 / (1.0 + math.exp(-self.delta / self.tau)) + self.start
 
     def __call__(self, t: Tensor) -> Tensor:
         """H-minus of each difference, same shape."""
@@ -133,6 +133,7 @@ def operating_region(scores: Tensor, tau: float = 0.01, least: float = 0.005) ->
         return scores.new_zeros(len(scores), dtype=torch.float64)
     edge = (1.0 + math.sqrt(1.0 - 4 * tau * least)) / 2  # sigma (1 - sigma) = tau * least
     width = tau * math.log(edge / (1.0 - edge))
+    # sorted, so that the pairs are counted without a (Q, G, G) table
     row = scores.double().sort(dim=1).values.contiguous()
     last = torch.searchsorted(row, row + width)
     first = torch.searchsorted(row, row - width, right=True)

@@ -394,7 +394,7 @@ def _small_case(width: int, num_levels: int | None) -> tuple[Tensor, Tensor, Ten
 
 def _table_of(levels: Tensor, rel: Tensor) -> Tensor | None:
     """(Q, L + 1) relevance by level if it depends on the query and level alone, else None."""
-    columns = [torch.zeros(len(levels), dtype=torch.float64)]
+    columns = [torch.zeros(len(levels), dtype=torch.float64)]  # level 0 has no relevance
     for level in range(1, max(1, int(levels.max())) + 1):
         here = levels == level
         low = torch.where(here, rel, torch.inf).amin(1).double()
@@ -503,6 +503,7 @@ def plain_loss(scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal) -> tuple
     """
     losses = scores.new_zeros(len(scores))
     gradient = torch.zeros_like(scores)
+    # (rows, P, G) pairs are held at a time, so their number follows from the most positives
     most = int((levels > 0).sum(1).max())
     rows = max(1, PAIRS_AT_ONCE // max(1, most * scores.shape[1]))
     for start in range(0, len(scores), rows):

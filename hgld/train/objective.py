@@ -14,10 +14,11 @@ from hgld.config import RunOptions
 from hgld.errors import ShapeError, UsageError
 from hgld.ranking import baselines, losses
 from hgld.ranking.presets import WITHOUT_VALUES, preset
+from hgld.ranking.rank_loss import takes_references
 from hgld.ranking.steps import UpperStep
 from hgld.words import nearest
 
-__all__ = ["build_loss", "csl_margins", "takes_references"]
+__all__ = ["build_loss", "csl_margins"]
 
 FACTS = ("num_levels", "num_classes", "dim", "class_labels")  # arguments that the data determine
 STEP = [field.name for field in fields(UpperStep)]
@@ -64,11 +65,6 @@ def build_loss(run: RunOptions, class_labels: np.ndarray, dim: int, seed: int) -
             "set memory = 0"
         )
     return loss
-
-
-def takes_references(loss: nn.Module) -> bool:
-    """Whether a loss accepts references beyond the batch."""
-    return "ref_embeddings" in inspect.signature(loss.forward).parameters
 
 
 def csl_margins(levels: int) -> tuple[float, ...]:

@@ -123,7 +123,7 @@ def test_a_name_parses_back(name) -> None:
         ("cpcc", "nearest is 'CPCC'"), ("CPCC@5", "takes no @k"), ("R@0k", "@0k; expected 1"),
         ("NDCG:kind", "takes no level"), ("R@0", "1 or more"), ("NDCG(alpha=1)", "takes no option"),
         ("R@R", "only mAP"), ("H-AP(query=2)", "query is 1"), ("wAP(query=1)", "takes weights"),
-        ("H-AP(alpha=x)", "not a number"),
+        ("H-AP(alpha=x)", "not a number"), ("H-AP(alpha=1/2)", "'1/2' is not a number"),
         ("wAP(weights=0.2,0.8)", "separated by '/'"),
     ],
 )  # fmt: skip

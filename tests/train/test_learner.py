@@ -18,8 +18,9 @@ from torch import Tensor
 from hgld.config import LossName, RunOptions, TrainOptions
 from hgld.errors import HgldError
 from hgld.model import ImageModel, build_image_model
+from hgld.ranking.rank_loss import takes_references
 from hgld.train.learner import Learner, NotANumber
-from hgld.train.objective import build_loss, takes_references
+from hgld.train.objective import build_loss
 from hgld.train.ranks import ALONE, Ranks
 
 LABELS = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]])

@@ -7,8 +7,9 @@ from torch import nn
 
 from hgld.config import LossName, RunOptions
 from hgld.errors import UsageError
+from hgld.ranking.rank_loss import takes_references
 from hgld.ranking.steps import UpperStep
-from hgld.train.objective import build_loss, csl_margins, takes_references
+from hgld.train.objective import build_loss, csl_margins
 
 LABELS = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]])
 
