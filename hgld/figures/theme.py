@@ -139,24 +139,23 @@ def _style(theme: Theme) -> Iterator[None]:
 
 
 @contextmanager
-def open_figure(theme: Theme, width: float, height: float, padded: bool = True) -> Iterator[Figure]:
+def open_figure(theme: Theme, width: float, height: float) -> Iterator[Figure]:
     """An empty figure; the block draws on it in the theme's style.
+
+    Panels, their labels and legends are laid out so that none touches another.
 
     Args:
         theme: of the page.
         width: in inches.
         height: in inches.
-        padded: panels, their labels and legends are laid out so that none touches another.
     """
     with _style(theme):
         figure = Figure((width, height), PIXELS_PER_INCH, facecolor=theme.surface)
         layout = ConstrainedLayoutEngine(w_pad=PAD, h_pad=PAD)
-        if padded:
-            figure.set_layout_engine(layout)
+        figure.set_layout_engine(layout)
         yield figure
-        if padded:
-            layout.execute(figure)  # once: the file of each format would repeat it
-            figure.set_layout_engine("none")
+        layout.execute(figure)  # once: the file of each format would repeat it
+        figure.set_layout_engine("none")
 
 
 def add_axes(
@@ -214,10 +213,10 @@ class Drawing:
         width, height = self.figure.get_size_inches()
         return float(width), float(height)
 
-    def png(self, pixels_per_inch: int = PIXELS_PER_INCH) -> bytes:
+    def png(self) -> bytes:
         """The figure as a PNG file."""
         pil: dict[str, Any] = {"pil_kwargs": {"compress_level": COMPRESSION}}
-        return self._save("png", {"Software": None}, dpi=pixels_per_inch, **pil)
+        return self._save("png", {"Software": None}, dpi=PIXELS_PER_INCH, **pil)
 
     def vector(self, form: str) -> bytes:
         """The figure as an SVG file (text as outlines) or a PDF file (text as text).

@@ -61,22 +61,18 @@ def read_losses(run: Path) -> LossCurve | None:
     path = run / "metrics.jsonl"
     if not path.is_file():
         return None
-    records = [
-        _parse_line(line, path, number)
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
-    ]
-    pairs = [(float(r["step"]), float(r["loss"])) for r in records if "step" in r and "loss" in r]
-    return ([step for step, _ in pairs], [loss for _, loss in pairs]) if pairs else None
-
-
-def _parse_line(line: str, path: Path, number: int) -> dict[str, Any]:
-    try:
-        record: dict[str, Any] = dict(json.loads(line))
-    except (ValueError, TypeError):
-        raise InvalidData(
-            f"{path} line {number}: not a JSON object; delete the run's folder and train again"
-        ) from None
-    return record
+    steps, losses = list[float](), list[float]()
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            record = dict(json.loads(line))
+        except (ValueError, TypeError):
+            raise InvalidData(
+                f"{path} line {number}: not a JSON object; delete the run's folder and train again"
+            ) from None
+        if "step" in record and "loss" in record:
+            steps.append(float(record["step"]))
+            losses.append(float(record["loss"]))
+    return (steps, losses) if steps else None
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,11 @@ def place_classes(means: np.ndarray, groups: Sequence[tuple[str, ...]]) -> Class
         return None
     lengths = np.linalg.norm(means, axis=1, keepdims=True)
     unit = means / np.maximum(lengths, np.finfo(np.float32).tiny)
-    return ClassMap(project(unit), tuple(groups), _share_together(unit, groups))
+    scores = unit @ unit.T
+    np.fill_diagonal(scores, -np.inf)  # a class is not its own neighbour
+    nearest = scores.argmax(axis=1)
+    together = float(np.mean([groups[i] == groups[j] for i, j in enumerate(nearest)]))
+    return ClassMap(project(unit), tuple(groups), together)
 
 
 def project(vectors: np.ndarray, init: Literal["random", "pca"] = "random") -> np.ndarray:
@@ -74,13 +78,6 @@ def project(vectors: np.ndarray, init: Literal["random", "pca"] = "random") -> n
             n_jobs=1,
         ).fit_transform(vectors.astype(np.float64))
     return places
-
-
-def _share_together(unit: np.ndarray, groups: Sequence[tuple[str, ...]]) -> float:
-    scores = unit @ unit.T
-    np.fill_diagonal(scores, -np.inf)
-    nearest = scores.argmax(axis=1)
-    return float(np.mean([groups[i] == groups[j] for i, j in enumerate(nearest)]))
 
 
 def draw_class_maps(

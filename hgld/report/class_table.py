@@ -54,6 +54,7 @@ class ClassTable:
             measured: runs, metrics and images of the evaluation.
         """
         queries = measured.queries
+        # one column for each metric and model; a query without a value is nan
         values = per_query.pivot(index="image_id", columns=["metric", "model"], values="value")
         # The official protocol has queries that are not among the shards.
         values = values[values.index.isin(list(queries.landmarks))]
@@ -103,11 +104,15 @@ class ClassTable:
         kept = max(1, CELLS // max(1, 3 * runs * len(self.paths))) * runs
         cells = np.stack([self.means, *self.ends], axis=2)[:, :kept]  # (C, M, 3)
         labels = zip(*self._labels.values(), strict=True)
+        percent = [
+            [[None if np.isnan(v) else round(100 * v, 1) for v in cell] for cell in row.tolist()]
+            for row in cells
+        ]
         return {
             "levels": list(self.levels),
             "metrics": list(dict.fromkeys(name for name, _ in self.names[:kept])),
             "runs": list(dict.fromkeys(run for _, run in self.names)),
-            "rows": [[*words, _in_percent(row)] for words, row in zip(labels, cells, strict=True)],
+            "rows": [[*words, row] for words, row in zip(labels, percent, strict=True)],
         }
 
 
@@ -164,6 +169,7 @@ def class_means(
         np.add.at(total, groups, rows)
         return total
 
+    # the variance of a ratio of sums is that of what each unit adds beyond the common mean
     by_unit = sums(np.where(known, values, 0.0), unit, len(first))  # (U, M)
     counts = sums(known.astype(float), unit, len(first))
     owner = classes[first]
@@ -175,7 +181,3 @@ def class_means(
         error = np.sqrt(sums(rest**2, owner, count) * filled / (filled - 1)) / total
         reach = stdtrit(filled - 1, (1 + CONFIDENCE) / 2) * error
     return means, np.clip(np.stack([means - reach, means + reach]), 0.0, 1.0)
-
-
-def _in_percent(cells: np.ndarray) -> list[list[float | None]]:
-    return [[None if np.isnan(v) else round(100 * v, 1) for v in cell] for cell in cells.tolist()]

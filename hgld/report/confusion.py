@@ -86,6 +86,7 @@ def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> Drawing:
     with open_figure(theme, width, 1.5 + row * max(9, size)) as figure:
         axes: Axes = figure.add_subplot(facecolor=theme.surface)
         diagonal = np.eye(size, dtype=bool)
+        # mistakes have a ramp of their own, as their shares are small
         _fill(axes, share, diagonal, theme.series[0], theme, 1.0)
         _fill(axes, share, ~diagonal, theme.series[1], theme, max(0.2, share[~diagonal].max()))
         _write_shares(axes, share, theme)

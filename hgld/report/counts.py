@@ -52,6 +52,7 @@ class Counts:
     @cached_property
     def bars(self) -> list[Bar]:
         """Classes and images of each class of the second finest level."""
+        # ids of train and index are numbered apart: 7 is another landmark in each
         space = self.index["split"].map(SPACE_OF_SPLIT)
         images = self.index.groupby([space, self.index["landmark_id"]]).size().to_dict()
         counted: dict[tuple[str, ...], list[int]] = {}

@@ -80,6 +80,7 @@ def _lasting(found: Mapping[str, Curves]) -> str:
 
 def _plan_alpha(found: Mapping[str, Curves], measured: ChartData, of: str) -> Iterator[ChartPlan]:
     lines = {model: (ALPHAS, 100 * curves.by_alpha) for model, curves in found.items()}
+    # nan, without a query of any value, never leads
     values = np.nan_to_num(np.stack([curves.by_alpha for curves in found.values()]))  # (M, A)
     leaders = {list(found)[number] for number in values.argmax(axis=0)}
     title = "Which model leads depends on alpha"

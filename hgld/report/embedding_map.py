@@ -4,7 +4,6 @@ t-SNE shows neighbourhoods, not distances, so the table also holds the embedding
 image, its nearest ones by cosine in the full space.
 """
 
-import io
 import math
 from base64 import b64encode
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from hgld.figures import DARK, LIGHT
 from hgld.ranking.curves import by_chance
 from hgld.report.class_map import FEWEST, project
 from hgld.report.examples import Images
-from hgld.report.rendering import render_page
+from hgld.report.rendering import jpeg_bytes, render_page
 from hgld.tasks import say, track
 
 __all__ = ["MOST_POINTS", "MapSide", "write_map"]
@@ -36,7 +35,6 @@ NEIGHBOURS = 15
 COMPONENTS = 50  # principal components from which t-SNE starts, as van der Maaten and Hinton
 SECONDS_PER_IMAGE = 9e-3  # of t-SNE on one core at 20,000 images; of fewer it takes less
 QUICK = 2_000  # images that take seconds
-BLOCK = 2_048  # rows whose neighbours are searched at a time
 
 
 @dataclass(frozen=True)
@@ -83,6 +81,7 @@ def write_map(
         UsageError: the folder holds other files.
     """
     require_folder(out, PAGE, TABLE)
+    # with the side, since queries and gallery may have equal ids
     keys = [f"{number} {i}" for number, side in enumerate(sides) for i in side.ids]
     if len(keys) < FEWEST:
         raise InvalidData(f"{len(keys)} images are too few for a map; expected {FEWEST} or more")
@@ -110,7 +109,10 @@ def write_map(
         say(f"t-SNE of {len(vectors):,} images: about {minutes} min on one free core")
     plane = project(_reduce(vectors), init="pca")
     table["projection_x"], table["projection_y"] = plane.T.astype(np.float64)
-    pictures = [_thumbnail(*one) for one in track(found, "Reading images", len(found))]
+    pictures = [
+        jpeg_bytes(images.thumbnail(name, THUMBNAIL), 75)
+        for images, name in track(found, "Reading images", len(found))
+    ]
     with atomic_folder(out) as folder:
         _write_table(folder / TABLE, table, vectors, pictures)
         data = _page_data(table, levels, pictures if len(table) <= PICTURED else [])
@@ -130,34 +132,16 @@ def _reduce(vectors: np.ndarray) -> np.ndarray:
     return reduced
 
 
-def _thumbnail(images: Images, name: str) -> bytes:
-    buffer = io.BytesIO()
-    image = images.thumbnail(name, THUMBNAIL)
-    image.convert("RGB").save(buffer, "JPEG", quality=75, optimize=True)
-    return buffer.getvalue()
-
-
-def _nearest(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(N, K) rows of the nearest other images, and 1 - cosine to them."""
-    count = min(NEIGHBOURS, len(vectors) - 1)
-    rows, distances = [], []
-    for start in range(0, len(vectors), BLOCK):
-        scores = vectors[start : start + BLOCK] @ vectors.T
-        inside = np.arange(len(scores))
-        scores[inside, start + inside] = -np.inf
-        found = np.argpartition(-scores, count - 1, axis=1)[:, :count]  # a sort of all is slow
-        found.sort(axis=1)
-        near = np.take_along_axis(scores, found, axis=1)
-        order = np.argsort(-near, axis=1, kind="stable")
-        rows.append(np.take_along_axis(found, order, axis=1))
-        distances.append(1 - np.take_along_axis(near, order, axis=1))
-    return np.concatenate(rows), np.concatenate(distances)
-
-
 def _write_table(
     path: Path, table: pd.DataFrame, vectors: np.ndarray, pictures: Sequence[bytes]
 ) -> None:
-    ids, distances = (part.tolist() for part in _nearest(vectors))
+    from sklearn import config_context
+    from sklearn.neighbors import NearestNeighbors
+
+    count = min(NEIGHBOURS, len(vectors) - 1)
+    search = NearestNeighbors(n_neighbors=count, metric="cosine").fit(vectors)
+    with config_context(working_memory=128):  # MB of distances at a time
+        distances, ids = (part.tolist() for part in search.kneighbors())  # not the image itself
     columns = pa.Table.from_pandas(table, preserve_index=False)
     embedding = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
     near = pa.array(

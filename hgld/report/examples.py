@@ -131,7 +131,7 @@ def find_examples(
             for rank, (other, level) in enumerate(ranking.first(image_id, levels, images), start=1)
         )
         counts = ranking.counts[ranking.query_rows[image_id]]  # (L + 1,)
-        hits = levels[levels >= 0] == len(counts) - 1
+        hits = levels[levels >= 0] == len(counts) - 1  # -1: the query itself
         curve = precision_recall(hits, int(counts[-1]))
         return FoundByModel(model, float(values[model][image_id]), found, curve)
 

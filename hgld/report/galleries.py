@@ -5,7 +5,6 @@ pixel, and captioned by Pillow: matplotlib takes four times as long.
 """
 
 import io
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,14 +20,14 @@ from hgld.errors import UsageError
 from hgld.figures import COMPRESSION, Theme
 from hgld.ranking.rankings import lower_is_better
 from hgld.report.examples import (
-    Example,
     ExampleGroup,
     ExamplePhoto,
     choose_differing,
     choose_queries,
     find_examples,
 )
-from hgld.report.metrics_table import best_run, first_metric, mean_of
+from hgld.report.intervals import best_of, known_means
+from hgld.report.metrics_table import best_run, first_metric
 from hgld.report.plans import ChartData
 from hgld.words import nearest, shared_text
 
@@ -46,6 +45,7 @@ __all__ = [
 PIXELS_PER_INCH = 150
 SIDE, GAP, FRAME = 216, 18, 6  # of a photo, between photos, around a photo; in pixels
 HEADING, CREDIT = 34, 114  # above and below the photos of a row
+ROW = HEADING + SIDE + CREDIT
 LINE = 12  # pixels from a line of credits to the next
 FRAMES = {"same": "#42a75b", "near": "#d08215", "far": "#a55d5b"}  # also in report.css
 QUERY_FRAME = "#3565c9"
@@ -65,11 +65,11 @@ class Cell:
 def draw_retrievals(rows: Sequence[tuple[str, Sequence[Cell]]], theme: Theme) -> bytes:
     """A sheet of queries (first photo of each row) and what they found, credits below each."""
     columns = max(len(cells) for _, cells in rows)
-    size = GAP + columns * (SIDE + GAP), len(rows) * _height()
+    size = GAP + columns * (SIDE + GAP), len(rows) * ROW
     sheet = Image.new("RGB", size, theme.surface)
     draw = ImageDraw.Draw(sheet)
     for number, (heading, cells) in enumerate(rows):
-        top = number * _height()
+        top = number * ROW
         draw.text((GAP, top + 22), heading, theme.ink, _font(18.75, "-Bold"), anchor="ls")
         for column, cell in enumerate(cells):
             place = GAP + column * (SIDE + GAP), top + HEADING
@@ -79,10 +79,6 @@ def draw_retrievals(rows: Sequence[tuple[str, Sequence[Cell]]], theme: Theme) ->
     dots = PIXELS_PER_INCH, PIXELS_PER_INCH
     sheet.save(buffer, "PNG", compress_level=COMPRESSION, dpi=dots)
     return buffer.getvalue()
-
-
-def _height() -> int:
-    return HEADING + SIDE + CREDIT
 
 
 def _framed(cell: Cell) -> Image.Image:
@@ -144,8 +140,8 @@ def find_galleries(
     values = rows.pivot(index="image_id", columns="model", values="value")
     queries = measured.queries
     # the classes above the finest one, or that one if it is the only one
+    sign = -1 if lower_is_better(metric) else 1  # the best query of a distance has the least
     groups = {i: queries.path(i)[:-1] or queries.path(i) for i in queries.landmarks}
-    sign = -1 if lower_is_better(metric) else 1
 
     def find(chosen: Mapping[str, Sequence[str]], models: Sequence[str]) -> list[ExampleGroup]:
         rankings = {model: measured.rankings[model] for model in models}
@@ -162,7 +158,12 @@ def find_galleries(
             find(choose_queries(sign * values[best], groups, options.grid_queries), [best]),
         )
     _require_models(options.compared, measured.evaluation)
-    pair = options.compared or _two_best(measured, run, metric)
+    pair = options.compared
+    if pair is None and run is not None:
+        others = known_means(measured.evaluation, metric)
+        del others[run]
+        if second := best_of(others, metric):
+            pair = measured.first_models[run], measured.first_models[second]
     if pair is not None and {*pair} <= {*values} and options.compared_queries:
         a, b = pair
         difference = sign * (values[a] - values[b])
@@ -174,17 +175,6 @@ def find_galleries(
             {"gain": f"Better under {a}", "loss": f"Better under {b}", "random": "Random queries"},
             find(choose_differing(difference, groups, options.compared_queries), pair),
         )
-
-
-def _two_best(measured: ChartData, best: str | None, metric: str) -> tuple[str, str] | None:
-    """Return the first models of the best and of the second best run."""
-    means = {run: mean_of(facts, metric) for run, facts in measured.runs.items() if run != best}
-    known = {run: mean for run, mean in means.items() if not math.isnan(mean)}
-    if best is None or not known:
-        return None
-    first = measured.first_models
-    choose = min if lower_is_better(metric) else max
-    return first[best], first[choose(known, key=lambda run: known[run])]
 
 
 def _require_models(names: Sequence[str] | None, evaluation: Mapping[str, Any]) -> None:
@@ -249,20 +239,16 @@ def draw_rows(
     group: ExampleGroup, levels: Sequence[str], metric: str
 ) -> list[tuple[str, list[Cell]]]:
     """Return the group's examples as rows of a picture, one for each model."""
-    return [row for example in group.examples for row in _rows_of_example(example, levels, metric)]
-
-
-def _rows_of_example(
-    example: Example, levels: Sequence[str], metric: str
-) -> Iterator[tuple[str, list[Cell]]]:
-    for result in example.results:
-        cells = [_cell(example.photo, QUERY_FRAME, "query")]
-        for found in result.found:
-            frame = FRAMES[frame_of(found.level, levels)]
-            cells.append(
-                _cell(found.photo, frame, f"{found.rank}. {shared_text(found.level, levels)}")
-            )
-        yield f"{result.model}: {metric} {100 * result.value:.1f}", cells
+    rows = []
+    for example in group.examples:
+        for result in example.results:
+            cells = [_cell(example.photo, QUERY_FRAME, "query")]
+            for found in result.found:
+                frame = FRAMES[frame_of(found.level, levels)]
+                verdict = f"{found.rank}. {shared_text(found.level, levels)}"
+                cells.append(_cell(found.photo, frame, verdict))
+            rows.append((f"{result.model}: {metric} {100 * result.value:.1f}", cells))
+    return rows
 
 
 def _cell(photo: ExamplePhoto, colour: str, verdict: str) -> Cell:

@@ -70,6 +70,7 @@ def confusion_by_class(
 def draw_icicle(table: pd.DataFrame, levels: Sequence[str], theme: Theme) -> Drawing:
     """Draw the rows of ``confusion_by_class``."""
     width = WIDTH if len(levels) <= NARROW else WIDE
+    # the full colour is at 20 % at least, so that few mistakes do not look like many
     ramp = LinearSegmentedColormap.from_list("ramp", [theme.surface, theme.series[1]])
     most = max(0.2, float(table["confused"].max()))
     total = int(table.loc[table["level"] == levels[0], "queries"].sum())

@@ -23,7 +23,7 @@ from hgld.bootstrap import (
 from hgld.errors import InvalidData
 from hgld.ranking.rankings import lower_is_better
 
-__all__ = ["Intervals", "measure_intervals"]
+__all__ = ["Intervals", "best_of", "known_means", "measure_intervals"]
 
 Column = tuple[str, str]  # model and metric
 
@@ -140,15 +140,15 @@ class _Drawn:
 
 def _ties(drawn: _Drawn, evaluation: Mapping[str, Any], metric: str) -> frozenset[str]:
     """Return the best run of a metric, and those that are not significantly worse."""
-    known = _known_means(evaluation, metric)
-    if not known:
+    known = known_means(evaluation, metric)
+    best = best_of(known, metric)
+    if best is None:
         return frozenset()
-    best = _best_of(known, metric)
 
     def may_tie(run: str) -> bool:
         if known[run] == known[best]:
             return True
-        pairs = _pairs_of(evaluation, best, run)
+        pairs = _pairs_of(evaluation, best, run)  # seed by seed: their common spread cancels
         if any((name, metric) not in drawn.columns for pair in pairs for name in pair):
             return False  # a metric without values of single queries
         found = drawn.interval(
@@ -161,8 +161,8 @@ def _ties(drawn: _Drawn, evaluation: Mapping[str, Any], metric: str) -> frozense
 
 def _test_against_best(evaluation: Mapping[str, Any], metric: str) -> Iterator[tuple[str, float]]:
     """Yield each run but the best, and p of the paired t-test over the seeds that both have."""
-    known, models = _known_means(evaluation, metric), evaluation["models"]
-    best = _best_of(known, metric) if known else ""
+    known, models = known_means(evaluation, metric), evaluation["models"]
+    best = best_of(known, metric) or ""  # without a mean, no run follows
     for run in known.keys() - {best}:
         pairs = _pairs_of(evaluation, best, run)
         means = [[[models[name]["mean"][metric] for name in pair]] for pair in pairs]
@@ -172,14 +172,21 @@ def _test_against_best(evaluation: Mapping[str, Any], metric: str) -> Iterator[t
             yield run, float(tested[1][0])
 
 
-def _known_means(evaluation: Mapping[str, Any], metric: str) -> dict[str, float]:
+def known_means(evaluation: Mapping[str, Any], metric: str) -> dict[str, float]:
+    """Return the mean of each run that has one."""
     means = {run: found["mean"].get(metric) for run, found in evaluation["runs"].items()}
     return {run: mean for run, mean in means.items() if mean is not None}
 
 
-def _best_of(known: Mapping[str, float], metric: str) -> str:
+def best_of(means: Mapping[str, float], metric: str) -> str | None:
+    """Return the run with the highest mean, of a distance the lowest; None if there is no mean.
+
+    Example:
+        >>> best_of({"a": 0.2, "b": 0.1}, "R@1"), best_of({"a": 0.2, "b": 0.1}, "MS")
+        ('a', 'b')
+    """
     choose = min if lower_is_better(metric) else max
-    return choose(known, key=lambda run: known[run])
+    return choose(means, key=lambda run: means[run], default=None)
 
 
 def _pairs_of(evaluation: Mapping[str, Any], best: str, run: str) -> list[tuple[str, str]]:

@@ -24,6 +24,7 @@ def escape_latex(text: str) -> str:
         >>> escape_latex("50 % of a_b")
         '50 \\% of a\\_b'
     """
+    # all signs at once: one by one, the braces of a macro would be escaped again
     return re.sub(r"[\\~^&%$#_{}]", lambda found: SPECIAL[found[0]], text)
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from hgld.figures import DARK, LIGHT
 from hgld.ranking.rankings import lower_is_better
-from hgld.report.intervals import Intervals
+from hgld.report.intervals import Intervals, best_of, known_means
 from hgld.report.latex import escape_latex, latex_row
 from hgld.words import count_text
 
@@ -100,7 +100,7 @@ class MetricRow:
 def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[MetricRow]:
     """The table of metrics."""
     metrics, models, runs = evaluation["metrics"], evaluation["models"], evaluation["runs"]
-    marked = [_marked(runs, metric, intervals) for metric in metrics]
+    marked = [_marked(evaluation, metric, intervals) for metric in metrics]
     rows = []
     for number, (name, run) in enumerate(runs.items()):
         values = [run["mean"].get(metric) for metric in metrics]
@@ -120,12 +120,13 @@ def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[Met
     return rows
 
 
-def _marked(runs: Mapping[str, Any], metric: str, intervals: Intervals) -> Collection[str]:
+def _marked(evaluation: Mapping[str, Any], metric: str, intervals: Intervals) -> Collection[str]:
     """Return the best run and those not significantly worse, unless these are all runs."""
-    best = _best_value(runs, metric)
-    highest = frozenset(name for name, run in runs.items() if mean_of(run, metric) == best)
+    known = known_means(evaluation, metric)
+    best = known.get(best_of(known, metric) or "")
+    highest = frozenset(name for name, mean in known.items() if mean == best)
     ties = intervals.ties.get(metric, highest)  # without query values, the mean decides
-    return () if len(ties) == len(runs) else ties
+    return () if len(ties) == len(evaluation["runs"]) else ties
 
 
 def _about(model: Mapping[str, Any], seeds: int) -> str:
@@ -138,15 +139,8 @@ def _about(model: Mapping[str, Any], seeds: int) -> str:
 
 def best_run(evaluation: Mapping[str, Any]) -> str | None:
     """The run with the best mean of the first metric."""
-    runs, metric = evaluation["runs"], first_metric(evaluation)
-    best = _best_value(runs, metric)
-    return next((name for name, run in runs.items() if mean_of(run, metric) == best), None)
-
-
-def _best_value(runs: Mapping[str, Any], metric: str) -> float:
-    values = [mean_of(run, metric) for run in runs.values()]
-    best = min if lower_is_better(metric) else max
-    return best((value for value in values if not math.isnan(value)), default=math.nan)
+    metric = first_metric(evaluation)
+    return best_of(known_means(evaluation, metric), metric)
 
 
 def first_metric(evaluation: Mapping[str, Any]) -> str:
@@ -218,7 +212,10 @@ def metrics_latex(metrics: Sequence[str], rows: Sequence[MetricRow]) -> str:
         means = map(_mean, row.values, row.deviations, row.best)
         lines.append(latex_row([escape_latex(row.model), *means]))
         if any(row.intervals):
-            lines.append(latex_row(["", *map(_interval, row.intervals)]))
+            ends = [
+                r and rf"{{\scriptsize {100 * r[0]:.1f}--{100 * r[1]:.1f}}}" for r in row.intervals
+            ]
+            lines.append(latex_row(["", *(cell or "" for cell in ends)]))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
@@ -250,7 +247,3 @@ def _mean(value: float | None, deviation: float | None, best: bool) -> str:
         return "--"
     mean = rf"\textbf{{{100 * value:.1f}}}" if best else f"{100 * value:.1f}"
     return mean if deviation is None else rf"{mean} $\pm$ {100 * deviation:.1f}"
-
-
-def _interval(ends: tuple[float, float] | None) -> str:
-    return rf"{{\scriptsize {100 * ends[0]:.1f}--{100 * ends[1]:.1f}}}" if ends else ""

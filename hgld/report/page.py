@@ -76,6 +76,7 @@ def _balance(charts: list[Chart]) -> list[list[list[Chart]]]:
         # rounded, so that equal layouts tie in spite of float errors and the first one is taken
         return round(abs(heights[0] - heights[1]), 6)
 
+    # a report has a dozen charts at most, so all ways to share them are tried
     best = min(product((0, 1), repeat=len(charts) - 1), key=gap)
     if gap(best) > GAP:
         return [*_balance(charts[:-1]), [charts[-1:]]]

@@ -24,7 +24,7 @@ from hgld.report.latex import frame_cells, frame_latex
 from hgld.template_files import open_templates
 from hgld.words import count_text, level_noun, percent_text, shared_text
 
-__all__ = ["render_page", "save_sheets", "save_table"]
+__all__ = ["jpeg_bytes", "render_page", "save_sheets", "save_table"]
 
 
 def save_table(folder: Path, name: str, table: pd.DataFrame) -> None:
@@ -48,7 +48,9 @@ def render_page(template: str, **facts: Any) -> str:
     environment = open_templates(
         escaped=True,
         png=lambda data: Markup(f"data:image/png;base64,{b64encode(data).decode()}"),
-        jpeg=_jpeg_source,
+        jpeg=lambda image: Markup(
+            f"data:image/jpeg;base64,{b64encode(jpeg_bytes(image, 82)).decode()}"
+        ),
         percent=percent_text,
         cells=frame_cells,
         noun=level_noun,
@@ -59,7 +61,8 @@ def render_page(template: str, **facts: Any) -> str:
     return environment.get_template(template).render(**facts)
 
 
-def _jpeg_source(image: Image.Image) -> Markup:
+def jpeg_bytes(image: Image.Image, quality: int) -> bytes:
+    """Return a photo as a small JPEG file, for a page."""
     buffer = io.BytesIO()
-    image.convert("RGB").save(buffer, "JPEG", quality=82, optimize=True)
-    return Markup(f"data:image/jpeg;base64,{b64encode(buffer.getvalue()).decode()}")
+    image.convert("RGB").save(buffer, "JPEG", quality=quality, optimize=True)
+    return buffer.getvalue()

@@ -193,7 +193,8 @@ def test_a_map_of_many_points_is_painted_searched_and_moved(
     chance, copies = np.random.default_rng(0), 2_000
     plane = chance.normal(size=(10 * copies, 2))
     monkeypatch.setattr("hgld.report.embedding_map.project", lambda *_, **__: plane)
-    monkeypatch.setattr("hgld.report.embedding_map._thumbnail", lambda *_: b"")
+    small = Image.new("RGB", (1, 1))
+    monkeypatch.setattr("hgld.report.examples.Images.thumbnail", lambda *_: small)
     one = side(run)
     vectors = chance.normal(size=(10 * copies, 8)).astype(np.float32)
     many = MapSide(one.images, np.tile(one.ids, copies), vectors)
