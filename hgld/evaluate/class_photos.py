@@ -165,6 +165,7 @@ def _choose(images: pd.DataFrame, landmarks: pd.DataFrame, source: Path, most: i
     photos = photos.sort_values(["landmark", "image_id"], ignore_index=True)
     groups = photos.groupby("landmark")["image_id"]
     place, count = groups.cumcount(), groups.transform("size")
+    # a photo is chosen if the running share of chosen ones steps up at it
     photos = photos[place * most // count != (place - 1) * most // count]
     missing = {path for path in photos["path"].unique() if size_of_file(source / path)[1]}
     return _without(photos, photos["path"].isin(missing), "missing")

@@ -178,7 +178,7 @@ def compare(
     unit = bootstrap_unit([a.protocol, b.protocol], by)
     classes = a.classes(shared) if unit == "classes" else None
     sides = [np.stack([t.loc[shared, metrics] for t in side]) for side in zip(*values, strict=True)]
-    by_chance = _is_one_training(a, b)
+    by_chance = _is_one_training(a, b)  # then an interval that excludes 0 means nothing
     rows = _differ(metrics, sides[0], sides[1], classes, seed, draws)
     one, other = (side[:, :, metrics.index(chosen)].mean(axis=0) for side in sides)
     told = pd.DataFrame({"image_id": shared, "a": one, "b": other, "difference": other - one})

@@ -23,13 +23,13 @@ import torch
 
 from hgld.artifacts import map_sealed, write_sealed
 from hgld.config import EvaluateOptions
-from hgld.errors import HgldError, Resumable, UsageError
+from hgld.errors import Resumable, UsageError
 from hgld.evaluate.given import read_given, require_finite, unit_rows
 from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.models import Encoder, Model, loaded
 from hgld.evaluate.name_queries import embed_prompts, prompts_key
 from hgld.evaluate.sides import Side
-from hgld.model.devices import autocast, choose_device, is_short_of_memory, worker_device
+from hgld.model.devices import autocast, choose_device, enough_memory, worker_device
 from hgld.ray_tasks import FileRange, Reserve
 from hgld.shards.files import tar_folder
 from hgld.shards.load import ImageLoader
@@ -236,35 +236,24 @@ def embed_or_keep(task: EmbedTask) -> EmbedTime:
     """Write the file of embeddings if it is missing or damaged."""
     spent = EmbedTime()
     if not task.is_done():
-        device = worker_device(task.options.device)
-        encoder = loaded(task.model, task.key, device)
+        model, options = task.model, task.options
+        device = worker_device(options.device)
+        encoder = loaded(model, task.key, device)
         buffer = io.BytesIO()
-        with _memory_told(task):
+        helps = (
+            f"lower evaluate.batch_size (it is {options.batch_size}, of a GPU) or "
+            f"evaluate.processes (it is {options.processes}); finished shards are kept"
+            if model.stage == "evaluate"
+            else f'set {model.stage}.device = "cpu", or {model.option_name} to a smaller model; '
+            "finished photos are kept"
+        )
+        with enough_memory(
+            f"{model.stage}: out of memory while embedding with {model.name}; {helps}"
+        ):
             np.save(buffer, np.concatenate(list(_embed(task, encoder, device, spent))))
         write_sealed(task.path, buffer.getbuffer(), task.holds)
         spent.images = len(task.rows)
     return spent
-
-
-@contextmanager
-def _memory_told(task: EmbedTask) -> Iterator[None]:
-    """Turn an out-of-memory error into one line that names options which need less."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not is_short_of_memory(error):
-            raise
-        stage = task.model.stage
-        helps = (
-            f"lower evaluate.batch_size (it is {task.options.batch_size}, of a GPU) or "
-            f"evaluate.processes (it is {task.options.processes}); finished shards are kept"
-            if stage == "evaluate"
-            else f'set {stage}.device = "cpu", or {task.model.option_name} to a smaller model; '
-            "finished photos are kept"
-        )
-        raise HgldError(
-            f"{stage}: out of memory while embedding with {task.model.name}; {helps}"
-        ) from None
 
 
 def _embed(

@@ -114,9 +114,7 @@ def _rankings(measured: MeasuredRun, depth: int | None) -> Iterator[tuple[str, l
     depth = min(depth or len(stored.gallery_ids), len(stored.gallery_ids))
     first = {measured.protocol[side].split("+")[0] for side in ("query", "gallery")}
     own = len(first) == 1
-    queries = _distinct_ids(stored.query_ids, "query")
-    images = _distinct_ids(stored.gallery_ids, "gallery")
-    _report_encoded({*queries, *images})
+    queries, images = _checked_ids(stored.query_ids, stored.gallery_ids)
     kept = stored.order.shape[1]
     if depth <= kept:
         blocks: Iterable[np.ndarray] = [stored.order]
@@ -134,20 +132,24 @@ def _rankings(measured: MeasuredRun, depth: int | None) -> Iterator[tuple[str, l
     )
 
 
-def _distinct_ids(ids: np.ndarray, side: str) -> list[str]:
-    unique, counts = np.unique(ids, return_counts=True)
-    if "" in unique or counts.max(initial=1) > 1:  # trec_eval would merge images of one id
-        what = "an image without an id" if "" in unique else f"{unique[counts.argmax()]} twice"
-        raise InvalidData(f"the {side} holds {what}; a ranking needs an id for each image")
-    return list(map(str, ids))
+def _checked_ids(query: np.ndarray, gallery: np.ndarray) -> tuple[list[str], list[str]]:
+    """Return the ids of both sides; report those that the writers encode.
 
-
-def _report_encoded(ids: set[str]) -> None:
-    if changed := sorted(one for one in ids if encode_id(one) != one):
+    Raises:
+        InvalidData: an id is empty or occurs twice.
+    """
+    for side, ids in (("query", query), ("gallery", gallery)):
+        unique, counts = np.unique(ids, return_counts=True)
+        if "" in unique or counts.max(initial=1) > 1:  # trec_eval would merge images of one id
+            what = "an image without an id" if "" in unique else f"{unique[counts.argmax()]} twice"
+            raise InvalidData(f"the {side} holds {what}; a ranking needs an id for each image")
+    queries, images = list(map(str, query)), list(map(str, gallery))
+    if changed := sorted(one for one in {*queries, *images} if encode_id(one) != one):
         say(
             f"{count_text(len(changed), 'id')} with white space, commas, quotes or %, "
             f"percent-encoded: {changed[0]!r} is {encode_id(changed[0])}"
         )
+    return queries, images
 
 
 def _judgements(measured: MeasuredRun, at_least: int) -> Iterator[str]:
@@ -155,9 +157,7 @@ def _judgements(measured: MeasuredRun, at_least: int) -> Iterator[str]:
     shards, query, gallery = measured.sides()
     if at_least > len(shards.levels):
         raise UsageError(f"--at-least {at_least}: there are {len(shards.levels)} levels")
-    queries = _distinct_ids(query.image_ids, "query")
-    images = _distinct_ids(gallery.image_ids, "gallery")
-    _report_encoded({*queries, *images})
+    queries, images = _checked_ids(query.image_ids, gallery.image_ids)
     labels = [torch.from_numpy(side.labels) for side in (query, gallery)]
     own = gallery.own_queries(query) > 0
 

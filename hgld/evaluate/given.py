@@ -223,20 +223,17 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
         [[0.0, 1.0], [0.0, 0.0]]
     """
     unit = np.empty(vectors.shape, np.float32)
+    # few rows at a time: the scaled copies of a gallery would take its memory again
     for start in range(0, len(vectors), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
-        unit[rows] = _near_one(vectors[rows])
+        wide = vectors[rows].astype(np.promote_types(vectors.dtype, np.float32), copy=False)
+        # Squares of large float32 numbers overflow, those of small ones vanish. A power of two,
+        # which is exact, brings the largest number of each row near 1.
+        _, exponents = np.frexp(np.abs(wide).max(axis=1, keepdims=True))
+        unit[rows] = np.ldexp(wide, -exponents)
     lengths = np.sqrt(np.einsum("nd,nd->n", unit, unit, dtype=np.float64))
     unit /= np.where(lengths == 0, 1, lengths)[:, None].astype(np.float32)
     return unit
-
-
-def _near_one(vectors: np.ndarray) -> np.ndarray:
-    """Scale each row by a power of two, which is exact, so that its largest number is near 1."""
-    wide = vectors.astype(np.promote_types(vectors.dtype, np.float32), copy=False)
-    # squares of large float32 numbers overflow, those of small ones vanish
-    _, exponents = np.frexp(np.abs(wide).max(axis=1, keepdims=True))
-    return np.asarray(np.ldexp(wide, -exponents))
 
 
 def _read_npz(path: Path) -> Given:

@@ -195,6 +195,7 @@ def _require_one(faces: pd.DataFrame, folder: Path, key: str, value: str, rule: 
 
 def _templates(faces: pd.DataFrame, vectors: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
     """(T, D) unit vectors by template, and (T,) the person of each."""
+    # first over the frames of a video, so that a long video counts as much as a photo
     means = _media(vectors, faces[["template", "sighting"]]).groupby(level=0).mean()
     people = faces.drop_duplicates("template").set_index("template")["subject"]
     unit = pd.DataFrame(unit_rows(means.to_numpy()), index=means.index)
@@ -232,6 +233,7 @@ def _identify(
 
 
 def _retrieve(faces: pd.DataFrame, vectors: np.ndarray) -> tuple[float, int]:
+    # a face may be in several templates, but it is one instance
     once = (~faces.duplicated("image_id")).to_numpy()
     media = _media(vectors[once], faces.loc[once, ["subject", "sighting"]])
     subjects = media.index.get_level_values(0)

@@ -45,6 +45,7 @@ class MappedVectors:
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         """Return copies of some rows, by number."""
+        # piece by piece: a row of the whole is found by where its piece ends
         ends = np.cumsum([len(piece) for piece in self.pieces])
         numbers = np.searchsorted(ends, rows, side="right")
         found = np.empty((len(rows), self.pieces[0].shape[1]), np.float32)

@@ -27,7 +27,7 @@ from hgld.evaluate.official import PAPER, Official
 from hgld.evaluate.protocol import choose_metrics, require_classes, require_level
 from hgld.evaluate.ranking import measure_and_write
 from hgld.evaluate.results import record_models
-from hgld.evaluate.sides import Shards, Side
+from hgld.evaluate.sides import Shards, Side, without_match
 from hgld.ranking.rankings import Result
 from hgld.tasks import say
 
@@ -79,16 +79,11 @@ def evaluate_officially(
     Images without a label are part of the full index but not of the shards; they are read from the
     data set's own files.
 
-    Args:
-        shards: folder of the labelled images.
-        models: a folder a trained run.
+    Args: as ``evaluate_models``; ``out`` also gets the official submission of each model.
         source: folder of the data set's own files.
         images: file and offset of each image in them.
         export_dropped: images that are not in the shards, with the reason.
         queries: official relevant images of each query.
-        options: as in ``evaluate_models``.
-        context: its state folder caches the embeddings.
-        out: output folder for the ranking and the official submission of each model.
 
     Returns:
         As ``evaluate_models``.
@@ -109,14 +104,9 @@ def evaluate_names(
 ) -> tuple[dict[str, Any], pd.DataFrame]:
     """Evaluate as ``evaluate_models`` does, with the names of classes as queries for the photos.
 
-    Args:
-        shards: folder of the images and their labels.
-        models: not used, since trained models embed no texts.
+    Args: as ``evaluate_models``; no trained model is measured, since these embed no texts.
         hierarchy: names of the classes.
         landmarks: names of the finest classes.
-        options: as in ``evaluate_models``, with the level of the names and the prompts.
-        context: its state folder caches the embeddings.
-        out: output folder for the ranking of each model.
 
     Returns:
         As ``evaluate_models``; the id of a query is the path of its class.
@@ -230,14 +220,10 @@ class _Evaluation:
 
     def _unmatched(self) -> tuple[int, int]:
         """Count queries whose finest class has no other image in the gallery, and these classes."""
-        rows = self.query.rows
-        own = np.arange(len(rows)) < self.gallery.own_queries(self.query)  # do not count themselves
-        places = [f"level_{i + 1}" for i in range(self.depth)]
-        # Counted by class, since pairs of all queries and images need too much memory.
-        counts = self.gallery.rows.groupby(places).size().rename("images")
-        wanted = rows[places].merge(counts, how="left", left_on=places, right_index=True)
-        lost = wanted[wanted["images"].fillna(0) <= own]
-        return len(lost), len(lost[places].drop_duplicates())
+        query, gallery = (side.labels[:, : self.depth] for side in (self.query, self.gallery))
+        own = np.arange(len(query)) < self.gallery.own_queries(self.query)
+        lost = query[without_match(query, gallery, own)]
+        return len(lost), len(np.unique(lost, axis=0))
 
     def _count_classes(self, trained: Collection[str]) -> dict[str, int]:
         """Count the finest classes of the queries, and those that a model was trained on."""

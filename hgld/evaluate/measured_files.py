@@ -13,8 +13,8 @@ import torch
 from hgld.bootstrap import find_ends, resample_means
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.given import Given, name_row, require_finite, require_same_dim, unit_rows
-from hgld.evaluate.ranking import memory_to_rank
-from hgld.model.devices import choose_device
+from hgld.evaluate.sides import without_match
+from hgld.model.devices import choose_device, enough_memory
 from hgld.ranking.levels import coarser_column
 from hgld.ranking.metrics import Result, evaluate, parse
 from hgld.sources.tables import level_columns
@@ -209,7 +209,7 @@ def measure_files(
     helps = "measure fewer queries at a time, or on a machine with more memory"
     if device.type != "cpu":
         helps = "to rank on the CPU, put CUDA_VISIBLE_DEVICES= before the command"
-    with memory_to_rank(device, helps):
+    with enough_memory(f"evaluate: out of memory while ranking on {device}; {helps}"):
         result = evaluate(
             torch.from_numpy(vectors[0]).to(device),
             torch.from_numpy(labels[0]),
@@ -220,7 +220,10 @@ def measure_files(
             exclude_self=gallery is None,
         )
     ids = np.arange(len(query)).astype(str) if query.ids is None else query.ids
-    unmatched = _unmatched(labels, names, gallery is None)
+    unmatched = {
+        name: int(without_match(labels[0][:, :n], labels[1][:, :n], gallery is None).sum())
+        for n, name in enumerate(names, start=1)
+    }
     classes = tables[0].iloc[:, -1].to_numpy(dtype=str)
     return FileResult(result, ids, classes, names, gallery is None, unmatched)
 
@@ -324,18 +327,3 @@ def _as_they_are(side: Given) -> np.ndarray:
         vectors = side.vectors.astype(np.float32)
     require_finite(vectors, f"{side.path}, as float32", side.ids)
     return vectors
-
-
-def _unmatched(
-    labels: Sequence[np.ndarray], names: Sequence[str], open_set: bool
-) -> dict[str, int]:
-    """Count for each level the queries whose class has no (other) image in the gallery."""
-    counts = {}
-    for depth, name in enumerate(names, start=1):
-        paths, number = np.unique(
-            np.concatenate([side[:, :depth] for side in labels]), axis=0, return_inverse=True
-        )
-        number = number.reshape(-1)
-        there = np.bincount(number[len(labels[0]) :], minlength=len(paths))
-        counts[name] = int((there[number[: len(labels[0])]] <= int(open_set)).sum())
-    return counts

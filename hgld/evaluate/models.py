@@ -26,6 +26,7 @@ from hgld.model import TextEncoder, build_image_model, load_model, load_text_enc
 from hgld.model.backbones import find_backbone, pretrained_view
 from hgld.model.clip import LOCAL, find_clip, load_clip_tower
 from hgld.model.custom import CustomNetwork, build_custom, custom_digest, custom_file
+from hgld.model.image import MultiScale
 from hgld.model.model_folder import (
     CONFIG,
     LOSSES,
@@ -34,8 +35,7 @@ from hgld.model.model_folder import (
     check_model,
     models_by_run,
 )
-from hgld.model.own_size import MultiScale, own_size_transform
-from hgld.model.transforms import evaluation_transform
+from hgld.model.transforms import evaluation_transform, own_size_transform
 from hgld.model.weights import split_name
 from hgld.tasks import say
 from hgld.words import nearest
@@ -90,6 +90,7 @@ class Model:
 
     def key(self) -> str:
         """Cache key of everything that decides the embeddings."""
+        # not the place of the weights: a copy in another folder has the same embeddings
         architecture = split_name(self.source)[0] if self.kind in ("timm", "open_clip") else ""
         facts = f"{self.kind} {architecture} {self._digest()}"
         if self.preparation:
@@ -142,7 +143,8 @@ class Model:
     def located(self) -> "Model":
         """Return the model with its file, so that another machine need not search for it."""
         # each machine has a package, or an installed module
-        packaged = self.source.startswith("offline:") or self._is_module()
+        is_module = self.kind == "python" and custom_file(self.source) is None
+        packaged = is_module or self.source.startswith("offline:")
         return self if packaged else replace(self, file=self._decisive_file())
 
     def files(self) -> list[Path]:
@@ -151,6 +153,7 @@ class Model:
             return []
         if self.kind == "checkpoint":
             return [self.file, self.file.with_name(WEIGHTS)]
+        # open_clip reads its configuration and tokenizer from the folder
         beside = self.file.parent.glob("*.json") if self.source.startswith(LOCAL) else []
         return [self.file, *beside]
 
@@ -220,9 +223,6 @@ class Model:
             if self.kind == "python":
                 return build_custom(self.source)[0].to(device)
             return load_text_encoder(self.source, str(device))
-
-    def _is_module(self) -> bool:
-        return self.kind == "python" and custom_file(self.source) is None
 
     def _decisive_file(self) -> Path:
         """Return the file that names the others: a checkpoint's config.json names its weights."""

@@ -78,11 +78,8 @@ def nearest(
         >>> rows.tolist(), cosines.tolist()
         ([[0, 1]], [[1.0, 0.0]])
     """
-    place, queries, pieces = (
-        choose_device(device),
-        MappedVectors.of(query),
-        MappedVectors.of(gallery),
-    )
+    place = choose_device(device)
+    queries, pieces = MappedVectors.of(query), MappedVectors.of(gallery)
     one_class = torch.zeros(len(pieces), 1, dtype=torch.int64)  # the order is by score alone
     starts = range(0, len(queries), ROWS_AT_ONCE)
     rows, cosines = [], []
@@ -91,10 +88,11 @@ def nearest(
         own = torch.from_numpy(block).to(place), one_class.new_zeros(len(block), 1)
         for ranking in rank_blocks(*own, pieces.tensors(), one_class, first=count):
             found = ranking.first.astype(np.int64)
+            # computed again for these few, as a ranking has levels and rows but no scores
             near = pieces[found.ravel()].reshape(*found.shape, -1)  # (q, K, D)
             cosines.append(np.einsum("qd,qkd->qk", block[: len(found)], near))
             rows.append(found)
-            block = block[len(found) :]
+            block = block[len(found) :]  # rankings come for consecutive queries
     return np.concatenate(rows), np.concatenate(cosines)
 
 

@@ -79,6 +79,7 @@ class Official:
                 "queries.csv has none; name it in collect.retrieval_solution_csv and run collect"
             )
         unlabelled = export_dropped[export_dropped["reason"] == "unlabelled"]
+        # only these: what export dropped for its licence, damage or a removal stays out
         rest = images.merge(unlabelled[["split", "image_id"]], on=["split", "image_id"])
         sides = [
             side_of_files(split + REST, rest[rest["split"] == split], source)
@@ -143,7 +144,7 @@ class Official:
         ids = self._ids(gallery)
         blocks = rank_and_reduce(RankJob(first=CUT), queries, *images, options=options)
         rows = (row for block in blocks for row in block.first)
-        known = set(self.queries["image_id"])
+        known = set(self.queries["image_id"])  # the scorer refuses a query that has no answer
         ranked = zip(self._ids(query), rows, strict=True)
         return {str(q): ids[row].tolist() for q, row in ranked if q in known}
 

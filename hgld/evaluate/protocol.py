@@ -105,7 +105,7 @@ def choose_metrics(
             else name
             for name in chosen
         ]
-    return tuple(dict.fromkeys(map(str, chosen)))
+    return tuple(dict.fromkeys(map(str, chosen)))  # R@1 and R@1:group may now be the same
 
 
 def require_level(mean_over: str | None, levels: Sequence[str]) -> None:

@@ -3,7 +3,6 @@
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -14,11 +13,10 @@ import torch
 
 from hgld.artifacts.ranking_file import write_ranking
 from hgld.config import EvaluateOptions
-from hgld.errors import HgldError
 from hgld.evaluate.embeddings import reserve_of
 from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.sides import Side
-from hgld.model.devices import choose_device, is_short_of_memory, worker_device
+from hgld.model.devices import choose_device, enough_memory, worker_device
 from hgld.ranking.curves import CurveValues, by_chance, queries_to_measure
 from hgld.ranking.evaluation import rank_blocks
 from hgld.ranking.kernels.device import LEAST_ROWS
@@ -43,7 +41,6 @@ __all__ = [
     "RankedBlock",
     "mean_classes",
     "measure_and_write",
-    "memory_to_rank",
     "own_parts",
     "rank_and_reduce",
     "rank_sides",
@@ -88,6 +85,7 @@ def measure_and_write(
     own = gallery.own_queries(query)
     classes = mean_classes(vectors[gallery.split], gallery.labels)
     images = len(gallery.image_ids)
+    # drawn by id, so that each model has the curves of the same queries
     row_of = {image_id: row for row, image_id in enumerate(query.image_ids.tolist())}
     some = by_chance(row_of)[: queries_to_measure(images)]
     drawn = np.array([row_of[image_id] for image_id in some], np.int64)
@@ -150,7 +148,6 @@ class RankJob:
 
     Attributes:
         exclude_self: the gallery begins with the queries; each is excluded from its own ranking.
-        start: gallery row of the first query, with ``exclude_self``.
         first: number of ranks whose gallery rows are kept.
         keep: number of ranks whose levels are kept.
         drawn: rows of the queries of which the levels at all ranks are kept.
@@ -388,8 +385,9 @@ def rank_sides(
         HgldError: the gallery does not fit the device's memory.
     """
     place = choose_device(device)
-    with memory_to_rank(
-        place, "rank elsewhere with evaluate.device, e.g. cpu; embeddings are kept"
+    with enough_memory(
+        f"evaluate: out of memory while ranking on {place}; rank elsewhere with evaluate.device, "
+        "e.g. cpu; embeddings are kept"
     ):
         yield from rank_blocks(
             torch.from_numpy(np.asarray(query[0])).to(place),
@@ -402,26 +400,6 @@ def rank_sides(
             level_names=levels,
             watch=lambda blocks: track(blocks, "Ranking", len(blocks)),
         )
-
-
-@contextmanager
-def memory_to_rank(device: torch.device, helps: str) -> Iterator[None]:
-    """Raise a one-line error if a ranking does not fit in the memory of its device.
-
-    Args:
-        device: that ranks.
-        helps: what to do then, for the error.
-
-    Raises:
-        HgldError: out of memory.
-    """
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        # torch raises plain RuntimeError for other faults, too
-        if not is_short_of_memory(error):
-            raise
-        raise HgldError(f"evaluate: out of memory while ranking on {device}; {helps}") from None
 
 
 def mean_classes(
@@ -447,6 +425,7 @@ def mean_classes(
     shown = np.arange(len(classes))
     if len(classes) > limit:
         shown = np.sort(np.random.default_rng(0).choice(len(classes), limit, replace=False))
+    # one class after the other: of a mapped gallery only its rows are in memory
     rows = np.argsort(numbers.ravel(), kind="stable")
     ends = np.cumsum(np.bincount(numbers.ravel()))
     starts = ends - np.diff(ends, prepend=0)

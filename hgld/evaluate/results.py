@@ -158,6 +158,7 @@ def open_measured(text: str) -> MeasuredRun:
 
 def _place(text: str) -> tuple[Path, str]:
     """Split ``PLACE[:MODEL]`` into work folder and model."""
+    # the last colon: a path may hold others
     place, _, model = text.rpartition(":")
     if not place or Path(text).exists():
         place, model = text, ""
@@ -192,6 +193,7 @@ def record_models(state: Path, models: Sequence[Model]) -> None:
     """Record the facts of each model of an evaluation; paths are relative to ``state``."""
     records = {}
     for model in models:
+        # a work folder may be moved as a whole
         source = os.path.relpath(model.source, state) if model.kind in IN_FILES else model.source
         record = asdict(replace(model, source=source, options=None))
         if model.options is None:

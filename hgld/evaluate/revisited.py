@@ -89,7 +89,8 @@ class Answers:
             for number, answer in enumerate(document["gnd"]):
                 where = f"gnd[{number}]: "
                 found.append(_rows_of(answer, len(images)))
-                boxes.append(_box_of(answer))
+                box = [float(number) for number in np.ravel(answer.get("bbx", []))]
+                boxes.append(box if len(box) == 4 else [np.nan] * 4)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidData(
                 f"{path}: not the answers of Revisited Oxford or Paris ({where}{error}); expected "
@@ -140,11 +141,6 @@ def _rows_of(answer: Mapping[str, Sequence[int]], images: int) -> dict[str, np.n
     if len(np.unique(every)) != len(every):
         raise ValueError("an image is of two kinds for one query")
     return rows
-
-
-def _box_of(answer: Mapping[str, Sequence[float]]) -> list[float]:
-    box = [float(number) for number in np.ravel(answer.get("bbx", []))]
-    return box if len(box) == 4 else [np.nan] * 4
 
 
 @dataclass(frozen=True)
@@ -255,18 +251,17 @@ def revisited_ap(ranks: np.ndarray) -> float:
     return float(((before + (seen + 1) / ranks) / 2).mean())
 
 
-def _precision_at(ranks: np.ndarray, k: int) -> float:
-    """Return precision at k, or at the rank of the last relevant image if that is smaller."""
-    depth = min(int(ranks.max()), k)
-    return float((ranks <= depth).sum() / depth)
-
-
 def _summarise(ranks: Sequence[np.ndarray], ks: Sequence[int]) -> RevisitedScore:
     values = np.array([revisited_ap(found) for found in ranks])
     known = [found for found in ranks if len(found)]
     if not known:
         return RevisitedScore(float("nan"), dict.fromkeys(ks, float("nan")), values)
-    precision = {k: float(np.mean([_precision_at(found, k) for found in known])) for k in ks}
+    precision = {}
+    for k in ks:
+        # as the published program: cut at the last relevant image if that comes before k
+        depths = [min(int(found.max()), k) for found in known]
+        shares = [(r <= depth).sum() / depth for r, depth in zip(known, depths, strict=True)]
+        precision[k] = float(np.mean(shares))
     return RevisitedScore(float(np.nanmean(values)), precision, values)
 
 

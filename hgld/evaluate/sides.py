@@ -18,7 +18,7 @@ from hgld.errors import UsageError
 from hgld.shards.index import labels_of, read_index, read_manifest
 from hgld.shards.schema import IMAGE_CRC32
 
-__all__ = ["PHOTOS_PER_PART", "Part", "Shards", "Side", "side_of_files"]
+__all__ = ["PHOTOS_PER_PART", "Part", "Shards", "Side", "side_of_files", "without_match"]
 
 PHOTOS_PER_PART = 64  # photos that are files, embedded between two marks of progress on the disk
 
@@ -81,6 +81,7 @@ class Side:
             key = sha256("".join(self.hashes[str(file)] for file in files).encode())
             key.update(rows[columns].to_numpy(np.int64).tobytes())
             if set(BOX) <= set(rows):
+                key.update(b"inside the photo")  # earlier embeddings had black beyond its edges
                 key.update(rows[list(BOX)].to_numpy(np.float64).tobytes())
             yield Part(rows, key.hexdigest()[:32])
 
@@ -139,3 +140,27 @@ def side_of_files(split: str, rows: pd.DataFrame, folder: Path, files_per_part: 
         hashes[str(path)] = sha256(f"{path} {facts.st_size} {times}".encode()).hexdigest()
     labels = np.empty((len(rows), 0), np.int64)
     return Side(split, rows, labels, folder, hashes, files_per_part=files_per_part)
+
+
+def without_match(
+    query: np.ndarray, gallery: np.ndarray, own: np.ndarray | bool = False
+) -> np.ndarray:
+    """Find the queries that no image of the gallery matches.
+
+    Args:
+        query: (Q, L) label paths; two images match if all columns are equal.
+        gallery: (G, L) label paths.
+        own: (Q,) whether the gallery holds the query itself, which does not count.
+
+    Returns:
+        (Q,) bool.
+
+    Example:
+        >>> without_match(np.array([[7], [8]]), np.array([[7], [7]])).tolist()
+        [False, True]
+    """
+    # Counted by class: all pairs would not fit in memory. Hashed, as a sort of millions is slow.
+    every = pd.DataFrame(np.concatenate([query, gallery]))
+    number = every.groupby(list(every), sort=False).ngroup().to_numpy()
+    images = np.bincount(number[len(query) :], minlength=int(number.max()) + 1)
+    return np.asarray(images[number[: len(query)]] <= own)

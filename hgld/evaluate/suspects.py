@@ -70,8 +70,9 @@ def find_suspects(
             "two classes, two of them of one class, since a label is judged by other images"
         )
     pieces, own = MappedVectors.of(vectors), own.ravel()
-    rows, _ = nearest(pieces, pieces, count + 1, device)
+    rows, _ = nearest(pieces, pieces, count + 1, device)  # each point finds itself, too
     _, means = mean_classes(pieces, labels, limit=len(classes))
+    # two, since the nearest mean may be that of the own class
     near, cosines = nearest(pieces, unit_rows(means), 2, device)
     is_own = near[:, 0] == own
     other = np.where(is_own, near[:, 1], near[:, 0])

@@ -29,6 +29,7 @@ HELPS = (
 )
 
 LITE0_DEPTHS = (1, 2, 2, 3, 3, 4, 1)  # blocks of each stage
+LITE0_PLACES = [(stage, place) for stage, n in enumerate(LITE0_DEPTHS) for place in range(n)]
 LITE0_NAMES = {
     "_conv_stem": "conv_stem",
     "_bn0": "bn1",
@@ -153,7 +154,7 @@ def create_backbone(
     """
     _require_architecture(architecture)
     config = timm.get_pretrained_cfg(architecture)
-    sized: dict[str, Any] = {}
+    sized: dict[str, Any] = {}  # a CNN takes photos of any size and knows no such argument
     if config is not None and config.fixed_input_size:
         sized = {"img_size": image_size}
         sized |= {"dynamic_img_size": True, "dynamic_img_pad": True} if any_size else {}
@@ -217,14 +218,5 @@ def _name_lite0_weight(name: str) -> str:
         return f"{LITE0_NAMES[part]}.{kind}"
     number = int(block[1])
     names = LITE0_BLOCK_NAMES if number else LITE0_FIRST_BLOCK_NAMES
-    stage, place = _place_lite0_block(number)
+    stage, place = LITE0_PLACES[number]
     return f"blocks.{stage}.{place}.{names[block[2]]}.{block[3]}"
-
-
-def _place_lite0_block(number: int) -> tuple[int, int]:
-    """Stage of a block, and its number within the stage."""
-    for stage, depth in enumerate(LITE0_DEPTHS):
-        if number < depth:
-            return stage, number
-        number -= depth
-    raise ValueError(f"EfficientNet-Lite0 has {sum(LITE0_DEPTHS)} blocks")

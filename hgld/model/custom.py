@@ -97,6 +97,7 @@ def custom_digest(source: str) -> str:
     for file in _code(source.rpartition(":")[0]):
         digest.update(hash_file(file).encode())
     for name, value in sorted(network.state_dict().items()):
+        # type and shape, since the same bytes may be another tensor
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         flat = value.detach().cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy() if flat.numel() else b"")

@@ -1,15 +1,18 @@
 """Device and precision that a network computes with, and whether memory is short."""
 
 import multiprocessing
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
-from hgld.errors import UsageError
+from hgld.errors import HgldError, UsageError
 
 __all__ = [
     "PRECISIONS",
     "autocast",
     "choose_device",
+    "enough_memory",
     "is_short_of_memory",
     "worker_device",
 ]
@@ -69,3 +72,19 @@ def is_short_of_memory(error: BaseException) -> bool:
     """Whether an error reports a lack of memory, of the machine or of its GPU."""
     found = isinstance(error, MemoryError | torch.OutOfMemoryError)
     return found or any(words in str(error) for words in SHORT_OF_MEMORY)
+
+
+@contextmanager
+def enough_memory(message: str) -> Iterator[None]:
+    """Raise an error with this message if the block does not fit in the memory of its device.
+
+    Raises:
+        HgldError: out of memory.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        # torch raises plain RuntimeError for other faults, too
+        if not is_short_of_memory(error):
+            raise
+        raise HgldError(message) from None

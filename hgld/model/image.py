@@ -7,7 +7,7 @@ that a recipe names is applied to the features of any backbone. A saved model is
 ``model.safetensors`` and ``config.json``; one call loads it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
@@ -30,6 +30,7 @@ __all__ = [
     "GeM",
     "ImageConfig",
     "ImageModel",
+    "MultiScale",
     "Pooling",
     "build_image_model",
     "load_model",
@@ -149,6 +150,34 @@ class ImageModel(nn.Module):
                 if isinstance(module, _BatchNorm):
                     module.eval()
         return self
+
+
+class MultiScale(nn.Module):
+    """Mean over scales of a network's unit vectors, as a unit vector (Radenovic et al. 2019).
+
+    Args:
+        network: (B, 3, H, W) of any H and W -> (B, D).
+        scales: factors of H and W; the photo is resized bilinearly.
+
+    Example:
+        >>> network = MultiScale(nn.Flatten(), [1.0])
+        >>> network(torch.tensor([[[[3.0, 4.0]]]])).tolist()
+        [[0.6000000238418579, 0.800000011920929]]
+    """
+
+    def __init__(self, network: nn.Module, scales: Sequence[float] = (1.0,)) -> None:
+        super().__init__()
+        self.network, self.scales = network, tuple(scales)
+
+    def forward(self, photos: Tensor) -> Tensor:
+        """Embed (B, 3, H, W) photos as (B, D) unit vectors, float32."""
+        vectors = [F.normalize(self.network(self._resize(photos, s)).float()) for s in self.scales]
+        return F.normalize(torch.stack(vectors).mean(0))
+
+    def _resize(self, photos: Tensor, scale: float) -> Tensor:
+        if scale == 1:
+            return photos
+        return F.interpolate(photos, scale_factor=scale, mode="bilinear", align_corners=False)
 
 
 def normalise(images: Tensor, config: ImageConfig) -> Tensor:
@@ -286,17 +315,14 @@ def _pooling(config: ImageConfig, backbone: nn.Module) -> Pooling | None:
     return Pooling(config.pooling, int(backbone.num_features), tokens)  # type: ignore[arg-type]
 
 
-def _config_of(facts: Mapping[str, Any], path: Path) -> ImageConfig:
+def _read_model(folder: Path) -> tuple[ImageConfig, dict[str, Tensor]]:
+    facts, path = check_model(folder), folder / WEIGHTS
     try:
-        return ImageConfig.read(facts)
+        config = ImageConfig.read(facts)
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidData(
-            f"{path}: not the config.json of a model ({one_line(error)}); train it again"
+            f"{folder / CONFIG}: not the config.json of a model ({one_line(error)}); train it again"
         ) from None
-
-
-def _read_model(folder: Path) -> tuple[ImageConfig, dict[str, Tensor]]:
-    config, path = _config_of(check_model(folder), folder / CONFIG), folder / WEIGHTS
     try:
         return config, safetensors.torch.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:

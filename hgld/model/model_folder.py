@@ -130,7 +130,7 @@ def write_config(folder: Path, facts: Mapping[str, Any]) -> None:
     if losses.is_file():
         hashes["metrics_sha256"] = hash_file(losses)
     document = {**facts, **hashes, "format": SEALED}
-    document["seal"] = _seal(document)
+    document["seal"] = _seal(document)  # over everything else, so any later edit shows
     with atomic_path(folder / CONFIG) as temporary:
         text = json.dumps(document, indent=1, sort_keys=True)
         temporary.write_text(text + "\n", encoding="utf-8")

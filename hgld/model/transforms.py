@@ -1,10 +1,11 @@
-"""Convert photos to tensors: the papers' augmentations, and the transform for evaluation.
+"""Convert photos to tensors: the papers' augmentations, and the transforms for evaluation.
 
 The training transform returns bytes: workers pass on a quarter of the data that floats would be,
 and the model normalises them on its device.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from PIL import Image
@@ -12,9 +13,10 @@ from torch import Tensor, nn
 from torchvision.transforms import InterpolationMode, v2
 
 from hgld.config import AugmentationOptions
+from hgld.images import WHOLE_SIDE
 from hgld.model.model_folder import ImageConfig
 
-__all__ = ["ImageTransform", "evaluation_transform", "to_numbers", "training_transform"]
+__all__ = ["ImageTransform", "evaluation_transform", "own_size_transform", "training_transform"]
 
 ImageTransform = Callable[[Image.Image], Tensor]
 AUTHORS = AugmentationOptions()
@@ -51,9 +53,31 @@ def evaluation_transform(config: ImageConfig) -> ImageTransform:
     if config.eval_crop is not None:
         steps.append(v2.CenterCrop(config.eval_crop))
     transform: ImageTransform = v2.Compose(
-        [*steps, v2.RGB(), v2.PILToTensor(), *to_numbers(config)]
+        [*steps, v2.RGB(), v2.PILToTensor(), *_to_numbers(config)]
     )
     return transform
+
+
+def own_size_transform(config: ImageConfig, max_side: int) -> ImageTransform:
+    """Shrink a photo so that its longer side is at most ``max_side``; a smaller one is kept.
+
+    This is how landmarks are evaluated (Radenovic et al., "Fine-tuning CNN Image Retrieval with No
+    Human Annotation", 2019): no photo is enlarged, distorted or cropped. Photos of different sizes
+    form no batch, so that each is embedded alone.
+    A part that was cut from a photo (``WHOLE_SIDE``) is shrunk by the factor of its photo.
+    """
+    transform: ImageTransform = v2.Compose(
+        [v2.RGB(), partial(_shrink, max_side=max_side), v2.PILToTensor(), *_to_numbers(config)]
+    )
+    return transform
+
+
+def _shrink(image: Image.Image, max_side: int) -> Image.Image:
+    longer = max(image.size)
+    side = max_side * longer / image.info.get(WHOLE_SIDE, longer)
+    shrunk = image.copy()  # thumbnail works in place
+    shrunk.thumbnail((side, side), Image.Resampling.LANCZOS)
+    return shrunk
 
 
 def _resize(size: int | tuple[int, int], mode: InterpolationMode) -> nn.Module:
@@ -61,7 +85,7 @@ def _resize(size: int | tuple[int, int], mode: InterpolationMode) -> nn.Module:
     return resize
 
 
-def to_numbers(config: ImageConfig) -> list[nn.Module]:
+def _to_numbers(config: ImageConfig) -> list[nn.Module]:
     """Steps from bytes to the normalised floats that a model takes."""
     return [
         v2.ToDtype(torch.float32, scale=True),

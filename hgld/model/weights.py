@@ -67,7 +67,7 @@ def hub_file(repo: str, names: Sequence[str], helps: str) -> Path:
     Raises:
         MissingWeights: not in the cache, and the hub does not answer or has no such file.
     """
-    for name in names:
+    for name in names:  # no request: a cached file is used without a network
         cached = try_to_load_from_cache(repo, name)
         if isinstance(cached, str):
             return Path(cached)

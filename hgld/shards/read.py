@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from hgld.artifacts import BOX
-from hgld.errors import DamagedImage
-from hgld.images import WHOLE_SIDE, Undecodable, decode_rgb
+from hgld.errors import DamagedImage, InvalidData
+from hgld.images import WHOLE_SIDE, OutsidePhoto, Undecodable, cut_out, decode_rgb
 from hgld.shards.cache import CACHE_GB, RangeCache
 from hgld.shards.files import FileReader, require_intact, tar_folder
 from hgld.shards.index import labels_of, require_columns, whole_numbers
@@ -114,7 +114,8 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
 
         Raises:
             DamagedImage: the image's bytes were changed, or cannot be decoded.
-            InvalidData: the shard does not exist, or ends too early.
+            InvalidData: the shard does not exist, or ends too early; a box has no pixel of its
+                photo.
         """
         name = partial(self.name, number)
         if jpeg is None and self._files is not None:
@@ -131,7 +132,10 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         image = decode_image(jpeg, name)
         if self._boxes is not None:
             image.info[WHOLE_SIDE] = max(image.size)
-            image = image.crop(tuple(self._boxes[number].tolist()))
+            try:
+                image = cut_out(image, self._boxes[number].tolist())
+            except OutsidePhoto as error:
+                raise InvalidData(f"{name()}: {error}") from None
         return self.transform(image)
 
     def name(self, number: int) -> str:

@@ -9,8 +9,7 @@ the number of the step alone, so a run that resumes needs no scheduler state.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from time import perf_counter
 from typing import Any, Literal
 
@@ -30,7 +29,6 @@ __all__ = [
     "Learner",
     "NotANumber",
     "build_optimizers",
-    "enough_memory",
     "learning_rate",
     "set_rates",
 ]
@@ -255,22 +253,3 @@ class Learner:
             f"train.micro_batch = {max(1, now // 2)} (the loss still sees the whole batch), or "
             "lower train.image_size"
         )
-
-
-@contextmanager
-def enough_memory(options: TrainOptions) -> Iterator[None]:
-    """Raise a one-line error if model, loss or prefetched batches do not fit in memory.
-
-    Raises:
-        HgldError: out of memory.
-    """
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not is_short_of_memory(error):
-            raise
-        raise HgldError(
-            f"out of memory with train.dim = {options.dim}, train.image_size = "
-            f"{options.image_size}, train.workers = {options.workers} and batches of "
-            f"{options.classes_per_batch} x {options.images_per_class} images; lower one of them"
-        ) from None

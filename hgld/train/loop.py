@@ -18,6 +18,7 @@ from hgld.artifacts import Json, hash_file
 from hgld.config import RunOptions, StageContext, TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model import ImageModel, build_image_model, save_model
+from hgld.model.devices import enough_memory
 from hgld.model.image import load_weights
 from hgld.model.model_folder import RUNS
 from hgld.shards.batches import step_seed
@@ -26,8 +27,9 @@ from hgld.shards.load import LoadedBatch
 from hgld.stopping import stop_requests
 from hgld.tasks import say, track
 from hgld.train.data import TrainingData
-from hgld.train.learner import Learner, NotANumber, enough_memory
+from hgld.train.learner import Learner, NotANumber
 from hgld.train.objective import build_loss
+from hgld.train.preconditions import require_starts
 from hgld.train.ranks import Ranks, current, give_orders, take_orders
 from hgld.train.runs import (
     UNDECODABLE,
@@ -36,7 +38,6 @@ from hgld.train.runs import (
     RunFolder,
     deterministic,
 )
-from hgld.train.start import require_starts
 from hgld.train.whitening import whiten_head
 
 __all__ = ["train_models"]
@@ -75,7 +76,11 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
         for run, models in options.models().items()
         for model, seed in models.items()
     }
-    with enough_memory(options):
+    batch = f"{options.classes_per_batch} x {options.images_per_class}"
+    with enough_memory(
+        f"out of memory with train.dim = {options.dim}, train.image_size = {options.image_size}, "
+        f"train.workers = {options.workers} and batches of {batch} images; lower one of them"
+    ):
         for name in _open_runs(data, options, models, out) if ranks.leads else take_orders():
             _train_run(data, models[name].options, models[name].run, models[name].folder, ranks)
     if ranks.leads:

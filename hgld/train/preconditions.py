@@ -1,24 +1,27 @@
-"""Check the data that training needs on the tables from which the shards will be made.
+"""Check the data and the models that training needs, before anything is exported.
 
-Training checks it again on the shards. The check before the export keeps a pipeline from failing
-on a wrong option after hours.
+Training checks them again, on the shards. The check on the tables from which the shards will be
+made keeps a pipeline from failing on a wrong option after hours.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from hgld.config import StageContext, TrainOptions
-from hgld.errors import InvalidData, UsageError
+from hgld.errors import HgldError, InvalidData, UsageError
+from hgld.model import build_image_model
+from hgld.model.image import load_weights
 from hgld.shards.batches import Samples, plan_epoch
 from hgld.shards.classes import label_images, number_classes
 from hgld.sources.open_set import describe_splits
 from hgld.train.data import batch_options, number_levels
 from hgld.train.objective import build_loss
-from hgld.train.start import require_starts
 
-__all__ = ["check_split", "check_training"]
+__all__ = ["check_split", "check_training", "require_starts"]
 
 
 def check_split(images: pd.DataFrame, *, options: TrainOptions, context: StageContext) -> None:
@@ -69,3 +72,32 @@ def check_training(
         plan_epoch(Samples.of_labels(labels), batches, seed=options.seed, epoch=0)
     except InvalidData as error:
         raise InvalidData(f"train.split '{options.split}': {error}") from None
+
+
+def require_starts(options: TrainOptions, own: Mapping[str, Path] | None = None) -> None:
+    """Refuse a folder that a run cannot start from.
+
+    A run that starts from another run of its pipeline needs no check: they share the architecture.
+
+    Args:
+        options: of the trainer and its runs.
+        own: folder of each model that is trained; they are named by their run.
+
+    Raises:
+        InvalidData: a folder has no model, or its files are damaged.
+        UsageError: the model has another architecture, or is one of those that are trained.
+    """
+    for name, run in options.runs.items():
+        if run.init_folder is None:
+            continue
+        where = f"train.runs.{name}.init_from"
+        for model, folder in (own or {}).items():
+            if folder.resolve() == run.init_folder.resolve():
+                raise UsageError(
+                    f"{where}: {run.init_folder} is {model}, which this pipeline trains; name "
+                    "another run, or a copy of the folder"
+                )
+        try:
+            load_weights(build_image_model(options), run.init_folder)
+        except HgldError as error:
+            raise type(error)(f"{where}: {error}") from None

@@ -8,8 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
+from hgld.artifacts import BOX
 from hgld.cli import app, guarded
 from hgld.config import EvaluateOptions, ModelOptions
+from hgld.errors import InvalidData
 from hgld.evaluate.given import read_given
 from hgld.evaluate.models import find_given
 from hgld.evaluate.photo_files import embed_photos, photos_in
@@ -63,6 +65,18 @@ def test_queries_are_parts_and_the_gallery_whole_photos(oxford: Path) -> None:
         np.testing.assert_allclose(query.of(np.array([name]))[0], expected, atol=1e-6)
     for name in answers.images:
         np.testing.assert_allclose(gallery.of(np.array([name]))[0], vector(name, None), atol=1e-6)
+
+
+def test_a_box_beyond_its_photo_embeds_what_the_photo_has(oxford: Path) -> None:
+    photos, model = oxford / "jpg", model_of(oxford.parent)
+    whole = photos_in(photos)[:2]
+    boxed = whole.assign(**dict(zip(BOX, (-40.0, -9.0, 900.0, 900.0), strict=True)))
+    paths = embed_photos(model, photos, {"whole": whole, "boxed": boxed}, oxford / "out", CPU)
+    one, other = (read_given(path).vectors for path in paths)
+    np.testing.assert_array_equal(one, other)
+    boxed = whole.assign(**dict(zip(BOX, (900.0, 900.0, 990.0, 990.0), strict=True)))
+    with pytest.raises(InvalidData, match=r"0\.jpg: key 0\.jpg: the box \(900, 900, 990, 990\)"):
+        embed_photos(model, photos, {"boxed": boxed}, oxford / "other", CPU)
 
 
 def test_the_same_command_embeds_only_what_changed(oxford: Path) -> None:
