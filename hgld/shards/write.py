@@ -79,98 +79,90 @@ def export_shards(
         start_workers(write_or_keep, processes) as workers,
         TemporaryDirectory(prefix=PLANS, dir=context.state) as name,
     ):
+        plans = Path(name)
         if isinstance(images, pd.DataFrame):
-            images = LargeTable.of(images.sort_values(["split", "image_id"]), Path(name) / "images")
-        return _export(
-            source, images, hierarchy, removals, options, context, out, workers, Path(name)
+            images = LargeTable.of(images.sort_values(["split", "image_id"]), plans / "images")
+        classes = number_classes(hierarchy)
+        # Sorted, so that the order of rows changes no shard.
+        labels = hierarchy.sort_values(["split", "landmark_id"]).to_csv(
+            index=False, lineterminator="\n"
         )
-
-
-def _export(
-    source: Path,
-    images: LargeTable,
-    hierarchy: pd.DataFrame,
-    removals: pd.DataFrame | None,
-    options: ExportOptions,
-    context: StageContext,
-    out: Path,
-    workers: ProcessPoolExecutor | None,
-    plans: Path,
-) -> LargeTable:
-    classes = number_classes(hierarchy)
-    # Sorted, so that the order of rows changes no shard.
-    labels = hierarchy.sort_values(["split", "landmark_id"]).to_csv(
-        index=False, lineterminator="\n"
-    )
-    labels_hash = sha256(labels.encode()).hexdigest()
-    labelled = label_in_parts(
-        images, classes, removals, options.licenses, source=source, dropped=plans / "dropped"
-    )
-    if not labelled.splits:
-        raise InvalidData(f"export: no image is left to export: {count_reasons(labelled.reasons)}")
-    scale = _scale(labelled, source, options)
-    planned, planned_hash = write_plan(
-        labelled,
-        {split: _plan_split(labelled, split, scale, options) for split in labelled.splits},
-        plans / "planned",
-    )
-    document = [FORMAT, labels_hash, planned_hash, options.decisive()]
-    made_from = sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-    tasks = [
-        ShardTask(
-            shard,
-            source,
-            out,
-            context.state,
-            classes.levels,
-            labels_hash[:12],
-            _encoding(options),
-            made_from,
-            options.out,
+        labels_hash = sha256(labels.encode()).hexdigest()
+        labelled = label_in_parts(
+            images, classes, removals, options.licenses, source=source, dropped=plans / "dropped"
         )
-        for shard in planned
-    ]
-    remote = None if options.out is None else ShardUrl(options.out, out)
-    _require_own(out)
-    if remote is not None:
-        remote.require_own(labels_hash, options.decisive())
-    out.mkdir(parents=True, exist_ok=True)
-    taken = f"{out}: another process is writing shards here"
-    with (
-        hold(out / WRITER, taken, "or choose another folder"),
-        nullcontext() if remote is None else remote.held(),
-    ):
-        keep = {task.file for task in tasks}
-        _clear(
-            out, context.state, made_from, keep if remote is None else set(), context.force, plans
+        if not labelled.splits:
+            raise InvalidData(
+                f"export: no image is left to export: {count_reasons(labelled.reasons)}"
+            )
+        scale = _scale(labelled, source, options)
+        planned, planned_hash = write_plan(
+            labelled,
+            {split: _plan_split(labelled, split, scale, options) for split in labelled.splits},
+            plans / "planned",
         )
+        document = [FORMAT, labels_hash, planned_hash, options.decisive()]
+        made_from = sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        tasks = [
+            ShardTask(
+                shard,
+                source,
+                out,
+                context.state,
+                classes.levels,
+                labels_hash[:12],
+                _encoding(options),
+                made_from,
+                options.out,
+            )
+            for shard in planned
+        ]
+        remote = None if options.out is None else ShardUrl(options.out, out)
+        _require_own(out)
         if remote is not None:
-            remote.clear(keep)
-        _write_all(tasks, options, workers)
-        undecodable: list[dict[str, str]] = []
-        write_sidecars(
-            out,
-            read_markers(tasks, undecodable),
-            classes,
-            options=options.decisive(),
-            labels_sha256=labels_hash,
-            spill=plans,
-            memory_gb=options.memory_gb,
-        )
-        if remote is not None:
-            remote.finish()
-    declared = declared_table("export_dropped")
-    with engine(plans, options.memory_gb) as tables:
-        schema = pa.schema([(name, pa.string()) for name in declared.columns])
-        tables.register("undecodable", pa.Table.from_pylist(undecodable, schema))
-        names = ", ".join(declared.columns)
-        return write_query(
-            tables,
-            f"SELECT {names} FROM read_parquet({sql_text(str(plans / 'dropped'))}) "
-            f"UNION ALL SELECT {names} FROM undecodable ORDER BY {', '.join(declared.key)}",
-            context.state / declared.file,
-            declared.columns,
-        )
+            remote.require_own(labels_hash, options.decisive())
+        out.mkdir(parents=True, exist_ok=True)
+        taken = f"{out}: another process is writing shards here"
+        with (
+            hold(out / WRITER, taken, "or choose another folder"),
+            nullcontext() if remote is None else remote.held(),
+        ):
+            keep = {task.file for task in tasks}
+            _clear(
+                out,
+                context.state,
+                made_from,
+                keep if remote is None else set(),
+                context.force,
+                plans,
+            )
+            if remote is not None:
+                remote.clear(keep)
+            _write_all(tasks, options, workers)
+            undecodable: list[dict[str, str]] = []
+            write_sidecars(
+                out,
+                read_markers(tasks, undecodable),
+                classes,
+                options=options.decisive(),
+                labels_sha256=labels_hash,
+                spill=plans,
+                memory_gb=options.memory_gb,
+            )
+            if remote is not None:
+                remote.finish()
+        declared = declared_table("export_dropped")
+        with engine(plans, options.memory_gb) as tables:
+            schema = pa.schema([(name, pa.string()) for name in declared.columns])
+            tables.register("undecodable", pa.Table.from_pylist(undecodable, schema))
+            names = ", ".join(declared.columns)
+            return write_query(
+                tables,
+                f"SELECT {names} FROM read_parquet({sql_text(str(plans / 'dropped'))}) "
+                f"UNION ALL SELECT {names} FROM undecodable ORDER BY {', '.join(declared.key)}",
+                context.state / declared.file,
+                declared.columns,
+            )
 
 
 def _write_all(
