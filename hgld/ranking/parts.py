@@ -94,7 +94,7 @@ def merge_parts(parts: Sequence[RankedPart]) -> Ranking:
     every part was asked for all of its own.
 
     Raises:
-        ShapeError: there is no part, or the parts are of different queries.
+        ShapeError: there is no part, or the parts are of different queries, or have rows in common.
     """
     from hgld.ranking.kernels.merge_cpu import merge_rows
 
@@ -107,6 +107,8 @@ def merge_parts(parts: Sequence[RankedPart]) -> Ranking:
     counts = np.sum([part.counts for part in parts], 0)
     tops = np.concatenate([part.runs[:, : part.first.shape[1]] for part in parts], 1)
     rows = np.concatenate([part.first for part in parts], 1)
+    if not np.diff(np.sort(rows, 1), axis=1).all():
+        raise ShapeError("parts have gallery rows in common; give rank_part the start of each part")
     # among equals the lower row comes first
     order = np.take_along_axis(rows, np.lexsort((rows, tops)), 1)
     if tops.shape != runs.shape:  # beyond the ranks of a part, another of its images may be next

@@ -357,8 +357,8 @@ class Ranking:
 def rank_columns(scores: Tensor, levels: Tensor) -> Tensor:
     """(Q, G) columns by score, best first; images not in the gallery (level -1) go last.
 
-    Among equal scores the less relevant comes first, so that no metric gains by ties and none
-    depends on the order of the gallery; then the lower column.
+    Among equal scores the less relevant comes first, so that no metric gains by ties and only votes
+    (HC@k, HCA@k) of other classes depend on the order of the gallery; then the lower column.
 
     Example:
         >>> rank_columns(torch.tensor([[0.5, 0.5, 0.9]]), torch.tensor([[2, 1, 0]])).tolist()

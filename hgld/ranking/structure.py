@@ -136,7 +136,8 @@ def vote_paths(first: Tensor, gallery_labels: Tensor) -> Tensor:
     The winners need not be a path of the tree. HC@k of a query is 1 if they are one, else 0; HCA@k
     is 1 if they are the query's own path, else 0. The means are shares of queries, in [0, 1];
     without a relevant gallery image, or for HCA@k one of its finest class, a query has no value.
-    Among equal scores the less relevant image ranks first, so that ties gain no vote.
+    Among equal scores the less relevant image ranks first, so that ties gain no vote; among images
+    of one score and level, of classes that differ, the order of the gallery decides who votes.
 
     Args:
         first: (Q, K) gallery rows of the first K ranks, as ``Ranking.first``.

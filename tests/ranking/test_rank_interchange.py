@@ -167,6 +167,25 @@ def test_parts_smaller_than_the_first_ranks_give_the_rows_of_all() -> None:
     )
 
 
+def test_parts_that_count_their_rows_from_0_are_refused() -> None:
+    vectors, labels = torch.eye(4), torch.arange(4)[:, None]
+    halves = [(vectors[a : a + 2], labels[a : a + 2]) for a in (0, 2)]
+    found = [rank_part(vectors, labels, *half, first=2) for half in halves]
+    with pytest.raises(ShapeError, match="rows in common; give rank_part the start of each part"):
+        merge_parts(found)
+
+
+def test_votes_of_equal_scores_follow_the_gallery_and_the_other_metrics_do_not() -> None:
+    labels = torch.tensor([[1, 1], [1, 2], [2, 3], [2, 3], [0, 0]])
+    scores, query = torch.tensor([1.0, 1, 1, 1, 0])[:, None], torch.tensor([[0, 0]])
+    found = [
+        metrics.evaluate(torch.ones(1, 1), query, scores, side, ["HC@4", "AHD@4", "H-AP"]).mean()
+        for side in (labels, labels[[3, 2, 1, 0, 4]])
+    ]
+    assert [one.pop("HC@4") for one in found] == [0.0, 1.0]  # [1, 3] is no path, [2, 3] is one
+    assert found[0] == found[1]
+
+
 def test_parts_for_different_queries_are_refused() -> None:
     vectors, labels = torch.eye(3), torch.zeros(3, 1).long()
     found = [rank_part(vectors[:n], labels[:n], vectors, labels) for n in (2, 3)]
