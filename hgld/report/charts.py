@@ -282,12 +282,7 @@ def _training(curves: Mapping[str, Sequence[LossCurve]], best: str | None) -> st
 def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
     """Charts of the data set."""
     finest, sizes = counts.levels[-1], counts.class_sizes
-    split, head, share = counts.head_share()
-    largest = f"{head:,} largest" if head > 1 else "largest"
-    hold = "hold" if head > 1 else "holds"
-    title = (
-        f"The {largest} of {len(sizes[split]):,} {split} classes {hold} {share:.0%} of the images"
-    )
+    title = counts.long_tail()
     about = f"The long tail: images of each {level_noun(finest)}, the largest first."
     draw = partial(draw_class_sizes, sizes, level_noun(finest))
     rows = [
@@ -300,8 +295,8 @@ def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
         return
     coarse = counts.levels[-2]
     bars = counts.bars
-    first = max(bars, key=lambda bar: (bar.classes, bar.name))
-    title = f"{first.name} is the largest of {len(bars):,} {coarse} classes"
+    largest = max(bars, key=lambda bar: (bar.classes, bar.name))
+    title = f"{largest.name} is the largest of {len(bars):,} {coarse} classes"
     about = f"Labelled classes ({finest}) of each {level_noun(coarse)}, and their exported images."
     ordered = sorted(bars, key=lambda bar: (-bar.classes, bar.name))
     table = pd.DataFrame(

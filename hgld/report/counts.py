@@ -42,12 +42,14 @@ class Counts:
             for split, rows in by_split(self.index)
         }
 
-    def head_share(self) -> tuple[str, int, float]:
-        """The split with most classes, a tenth of their number, and their share of images."""
+    def long_tail(self) -> str:
+        """How many images the largest tenth of the classes hold, of the split with most classes."""
         split = max(self.class_sizes, key=lambda name: len(self.class_sizes[name]))
         sizes = sorted(self.class_sizes[split], reverse=True)
         head = max(1, round(len(sizes) / 10))
-        return split, head, sum(sizes[:head]) / sum(sizes)
+        share = sum(sizes[:head]) / sum(sizes)
+        of, hold = ("largest", "holds") if head == 1 else (f"{head:,} largest", "hold")
+        return f"The {of} of {len(sizes):,} {split} classes {hold} {share:.0%} of the images"
 
     @cached_property
     def bars(self) -> list[Bar]:

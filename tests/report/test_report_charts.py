@@ -13,7 +13,6 @@ from hgld.artifacts.ranking_file import RankingFile
 from hgld.errors import InvalidData
 from hgld.evaluate.ranking import mean_classes
 from hgld.figures import LIGHT, WIDE, WIDTH, draw_shares
-from hgld.report.charts import _plan_counts
 from hgld.report.class_map import place_classes
 from hgld.report.confusion import count_confusion, draw_confusion
 from hgld.report.counts import Counts
@@ -109,7 +108,7 @@ def test_shares_count_classes_and_images(run: MadeRun) -> None:
 def test_the_long_tail_names_how_many_classes_hold_the_images(run: MadeRun, sizes, says) -> None:
     counts = Counts(run.hierarchy, run.index, run.levels)
     counts.__dict__["class_sizes"] = {"evaluation": sizes}
-    assert next(_plan_counts(counts)).title == says
+    assert counts.long_tail() == says
 
 
 def test_the_rows_of_a_ranking_are_read_one_by_one(run: MadeRun) -> None:
