@@ -88,15 +88,15 @@ def choose_metrics(
     if names is None:
         each = (f"AP:{level}" for level in levels)
         return ("H-AP", "NDCG", "ASI", *each, f"R@1:{levels[-1]}", f"mAP@100:{levels[-1]}")
-    if not of_queries(names):
-        what = "names no metric of queries; add one" if names else "is empty; name at least one"
-        raise UsageError(f"evaluate.metrics {what}, e.g. H-AP")
     for name in names:
         try:
             parse(name).at_level(levels)
             parse(name).relevance_key(len(levels))  # checks the weights of wAP
         except UsageError as error:
             raise UsageError(f"evaluate.metrics: {error}") from None
+    if not of_queries(names):
+        what = "names no metric of queries; add one" if names else "is empty; name at least one"
+        raise UsageError(f"evaluate.metrics {what}, e.g. H-AP")
     chosen = [parse(name) for name in names]
     if is_above:
         chosen = [
