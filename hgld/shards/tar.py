@@ -221,6 +221,16 @@ def _size(data: np.ndarray, start: int) -> int:
 
 
 @kernel
+def _sum(data: np.ndarray) -> tuple[int, int]:
+    """Sum of the bytes, and how many are above 127; a loop over a slice is vectorised."""
+    summed, high = 0, 0
+    for byte in data:
+        summed += byte
+        high += byte >> 7
+    return summed, high
+
+
+@kernel
 def _walk(
     data: np.ndarray, base: int, position: int, total: int, alone: bool, rows: np.ndarray
 ) -> tuple[int, int, int]:
@@ -235,11 +245,8 @@ def _walk(
     number, at = 0, position - base
     while at + BLOCK <= len(data):
         stated, size = _number(data, at + 148, at + 156), _size(data, at + 124)
-        summed, high = 8 * 32, 0  # the checksum's own field counts as blanks
-        for place in range(BLOCK):
-            if place < 148 or place >= 156:
-                summed += data[at + place]
-                high += data[at + place] > 127
+        before, after = _sum(data[at : at + 148]), _sum(data[at + 156 : at + BLOCK])
+        summed, high = before[0] + after[0] + 8 * 32, before[1] + after[1]
         if summed == 256 and not data[at + 148 : at + 156].any():
             return number, base + at, ENDED
         # old writers summed signed bytes
