@@ -10,6 +10,7 @@ from difflib import get_close_matches
 __all__ = [
     "count_text",
     "duration_text",
+    "level_classes",
     "level_noun",
     "nearest",
     "percent_text",
@@ -150,6 +151,16 @@ def level_noun(name: str) -> str:
     words = name.replace("_", " ")
     is_noun = words.lower() not in WHICH.split() and not words[-1:].isdigit()
     return words if is_noun else f"{words} class"
+
+
+def level_classes(name: str) -> str:
+    """Return the classes of a level as a plural.
+
+    Example:
+        >>> level_classes("landmark"), level_classes("level_2"), level_classes("class")
+        ('landmark classes', 'level 2 classes', 'classes')
+    """
+    return f"{name.replace('_', ' ')} classes" if name != "class" else "classes"
 
 
 def shared_text(level: int, names: Sequence[str]) -> str:

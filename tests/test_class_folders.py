@@ -151,7 +151,8 @@ def test_each_class_has_the_reviewed_path_and_its_own_name(folder: Path) -> None
 
 def test_the_report_and_the_release_are_of_these_classes(folder: Path) -> None:
     work = folder / "work" / "mine"
-    assert "fortress" in (work / "report" / "report.html").read_text("utf-8")
+    report = (work / "report" / "report.html").read_text("utf-8")
+    assert "fortress" in report and "class classes" not in report
     labels = pd.read_csv(work / "release" / "labels.csv")
     assert labels["class"].tolist() == list(GROUPS)
     assert len(pd.read_csv(work / "release" / "images.csv")) == 561
@@ -217,6 +218,8 @@ def test_ids_of_a_csv_become_links(tmp_path: Path) -> None:
     done = draft(tmp_path, "path,class,qid,gbif\n" + rows(*["fox,Q8332,", "cat,,2435099"] * 3))
     assert done.returncode == 0, done.stderr
     assert load_pipeline(tmp_path / "photos.toml").scrape.source == "items"
+    said = "next: your e-mail or URL as contact in photos.toml, then hgld run photos.toml\n"
+    assert done.stdout.endswith(said)
     links = (tmp_path / "labels" / "photos" / "links.csv").read_text().splitlines()
     assert sorted(links[1:]) == ["cat,,,,,2435099,,,", "fox,Q8332,,,,,,,"]
 
@@ -260,6 +263,13 @@ def test_a_line_break_in_a_name_ends_no_comment(tmp_path: Path) -> None:
     draw_classes(tmp_path / "two\nlines")
     assert hgld(tmp_path, "new", "two\nlines").returncode == 0
     assert load_pipeline(tmp_path / "two\nlines.toml").title == "two\nlines"
+
+
+def test_the_command_in_a_draft_can_be_pasted(tmp_path: Path) -> None:
+    draw_classes(tmp_path / "my photos")
+    done = hgld(tmp_path, "new", "my photos")
+    assert "\nnext: hgld run 'my photos.toml'\n" in done.stdout
+    assert "\n#   hgld run 'my photos.toml'\n" in (tmp_path / "my photos.toml").read_text()
 
 
 DEEP = {  # class -> its path of four levels above, coarse to fine

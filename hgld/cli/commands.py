@@ -46,7 +46,8 @@ def new(
     typer.echo(draft.seen)
     for path in write_draft(draft, file):
         typer.echo(f"wrote {path}")
-    typer.echo(f"next: hgld run {quote(str(file))}")
+    first = f"your e-mail or URL as contact in {file}, then " if len(draft.links) else ""
+    typer.echo(f"next: {first}hgld run {quote(str(file))}")
 
 
 def run(

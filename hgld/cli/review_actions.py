@@ -35,7 +35,7 @@ from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage, load_function
 from hgld.review import undo
 from hgld.review.comments import append_comments, read_comments
-from hgld.review.entries import Entry, entry_of, find_entry, is_taken_back
+from hgld.review.entries import FIRST, Entry, entry_of, find_entry, is_taken_back
 from hgld.review.entries import list_entries as entries_of
 from hgld.review.spreadsheet import Sheet, read_files, read_sheets
 from hgld.review.taxonomy import (
@@ -356,10 +356,10 @@ def _append(runner: Runner, name: str, before: pd.DataFrame, after: pd.DataFrame
 
 
 def _following(runner: Runner, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return new edits with the last entry of the log; decisions need none."""
+    """Return new edits with the last entry of the log, or ``FIRST``; decisions need none."""
     if "follows" not in rows or rows.empty:
         return rows
-    return rows.assign(follows=next((entry.id for entry in list_entries(runner)[::-1]), ""))
+    return rows.assign(follows=next((entry.id for entry in list_entries(runner)[::-1]), FIRST))
 
 
 def undo_decisions(

@@ -24,7 +24,7 @@ from hgld.figures.theme import (
     open_figure,
     scale_axis,
 )
-from hgld.words import count_text
+from hgld.words import count_text, level_classes
 
 __all__ = ["Bar", "draw_groups", "draw_shares", "draw_sunburst"]
 
@@ -73,7 +73,7 @@ def draw_groups(bars: Sequence[Bar], finest: str, theme: Theme) -> Drawing:
         axes.set_xlim(start, largest * (8 if logarithmic else 1.3))
         left_out = f" ({len(bars) - len(shown)} smaller not shown)" if len(bars) > MAX_BARS else ""
         scale = ", logarithmic" if logarithmic else ""
-        axes.set_xlabel(f"number of {finest} classes{scale}{left_out}")
+        axes.set_xlabel(f"number of {level_classes(finest)}{scale}{left_out}")
         for group, colour in colours.items():
             axes.barh([np.nan], [np.nan], color=colour, label=group)
         if len(colours) > 1:

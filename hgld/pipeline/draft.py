@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from math import isqrt
 from pathlib import Path
+from shlex import quote
 
 import pandas as pd
 
@@ -97,7 +98,7 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
     templates.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
     text = templates.get_template("folder.toml").render(
         seen=seen,
-        file=file.name,
+        file=quote(file.name),
         title=folder.resolve().name,
         labels=f"labels/{file.stem}",
         folder=os.path.relpath(folder, file.parent.resolve()),

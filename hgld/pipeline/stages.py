@@ -333,6 +333,7 @@ STAGES: tuple[Stage, ...] = (
             "class_labels",
             "label_vectors",
             "taxonomy_vectors",
+            "taxonomy_edits",
         ),
         also={
             "image_vectors": {"cluster.on": ("images", "text+images")},

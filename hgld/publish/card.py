@@ -18,7 +18,7 @@ from hgld.figures import LIGHT, Bar, draw_groups, draw_shares, draw_sunburst
 from hgld.hierarchy.decisions import Decided
 from hgld.publish.content import Group, Photos, Release, ReleaseTable
 from hgld.template_files import open_templates
-from hgld.words import count_text, percent_text, single_blanks
+from hgld.words import count_text, level_classes, percent_text, single_blanks
 
 __all__ = ["draw_pictures", "write_card"]
 
@@ -186,7 +186,7 @@ def draw_pictures(release: Release, folder: Path) -> list[tuple[str, str]]:
         paths: dict[tuple[str, ...], int] = {(g.kind, g.name): g.all_landmarks for g in groups}
         names = (coarsest, above if of_folder else "supercategories", finest)
         drawn.append(("sunburst.png", "the hierarchy", draw_sunburst(paths, names, LIGHT)))
-        counted = f"{finest} classes" if of_folder else "landmarks"
+        counted = level_classes(finest) if of_folder else "landmarks"
         shares = draw_shares(_shares(groups, counted), LIGHT)
         drawn.append(("shares.png", "shares of the coarsest level", shares))
     (folder / "figures").mkdir()

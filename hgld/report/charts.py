@@ -39,7 +39,7 @@ from hgld.report.icicle import confusion_by_class, draw_icicle
 from hgld.report.metrics_table import best_run, mean_of
 from hgld.report.plans import ChartData, ChartPlan
 from hgld.tasks import track
-from hgld.words import count_text, level_noun
+from hgld.words import count_text, level_classes, level_noun
 
 __all__ = ["SECTIONS", "Chart", "LossCurve", "draw_charts", "read_losses"]
 
@@ -296,22 +296,22 @@ def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
     coarse = counts.levels[-2]
     bars = counts.bars
     largest = max(bars, key=lambda bar: (bar.classes, bar.name))
-    title = f"{largest.name} is the largest of {len(bars):,} {coarse} classes"
+    title = f"{largest.name} is the largest of {len(bars):,} {level_classes(coarse)}"
     about = f"Labelled classes ({finest}) of each {level_noun(coarse)}, and their exported images."
     ordered = sorted(bars, key=lambda bar: (-bar.classes, bar.name))
     table = pd.DataFrame(
         [(bar.name, bar.group, bar.classes, bar.images) for bar in ordered],
-        columns=[coarse, "within", f"{finest} classes", "images"],
+        columns=[coarse, "within", level_classes(finest), "images"],
     )
     yield ChartPlan("groups", "data", title, about, partial(draw_groups, bars, finest), table)
     if len(counts.levels) > 2:
         title = f"From {counts.levels[0]} to {coarse}"
-        about = f"An angle is a share of the {finest} classes; the coarsest level is inside."
+        about = f"An angle is a share of the {level_classes(finest)}; the coarsest level is inside."
         draw = partial(draw_sunburst, counts.by_group, counts.levels)
         yield ChartPlan("sunburst", "data", title, about, draw)
     if counts.shares:
         name, share = counts.largest_share()
-        title = f"{share:.0%} of the {finest} classes are {name}"
+        title = f"{share:.0%} of the {level_classes(finest)} are {name}"
         about = f"Share of each {counts.levels[0]} in the classes and in the images of each split."
         table = pd.DataFrame.from_dict(counts.shares, orient="index").reset_index(names="of")
         yield ChartPlan("shares", "data", title, about, partial(draw_shares, counts.shares), table)

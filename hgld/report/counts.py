@@ -9,6 +9,7 @@ import pandas as pd
 from hgld.artifacts import SPACE_OF_SPLIT, SPLITS
 from hgld.figures import Bar
 from hgld.report.examples import class_paths
+from hgld.words import level_classes
 
 __all__ = ["Counts", "by_split"]
 
@@ -75,7 +76,7 @@ class Counts:
         coarsest = sorted({path[0] for path in self.paths.values()})
         if len(self.levels) < 2 or not 2 <= len(coarsest) <= COARSEST:
             return {}
-        names = [f"{self.levels[-1]} classes", *(f"{split} images" for split in self.class_sizes)]
+        names = [level_classes(self.levels[-1]), *(f"{split} images" for split in self.class_sizes)]
         shares = {name: dict.fromkeys(coarsest, 0) for name in names}
         for path in self.paths.values():
             shares[names[0]][path[0]] += 1

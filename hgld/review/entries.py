@@ -20,7 +20,9 @@ from hgld.errors import UsageError
 from hgld.hierarchy.decisions import ID_LENGTH, Decided, Decision, short_hash
 from hgld.words import count_text, nearest, single_blanks
 
-__all__ = ["Entry", "entry_of", "find_entry", "is_taken_back", "list_entries"]
+__all__ = ["FIRST", "Entry", "entry_of", "find_entry", "is_taken_back", "list_entries"]
+
+FIRST = "none"  # in the column follows of edits that were made before anything else
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,14 @@ def list_entries(
 def _in_time(entries: Sequence[Entry]) -> list[Entry]:
     """Return entries by day, and edits right after the entry that they follow.
 
-    Edits of older files, which name none, are the last ones of their day.
+    Edits of older files, which name nothing, are the last ones of their day.
     """
     day_of = {entry.id: entry.when for entry in entries}
     later = defaultdict[str, list[Entry]](list)  # id of an entry, or a day -> what follows
     for entry in entries:
         follows = "" if entry.rows else next(iter([*entry.edits, *entry.cells]))["follows"]
-        if follows in day_of:
-            later[follows if day_of[follows] == entry.when else entry.when].append(entry)
+        if follows in day_of or follows == FIRST:
+            later[follows if day_of.get(follows) == entry.when else entry.when].append(entry)
     placed = {entry.id for after in later.values() for entry in after}
     found = []
     for day, made in groupby(sorted(entries, key=lambda one: one.when), lambda one: one.when):

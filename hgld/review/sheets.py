@@ -25,7 +25,7 @@ from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of
 from hgld.review.clusters import list_clusters
 from hgld.review.row_base import EDITABLE, base_of, cells_of, evidence_of, has_changed
 from hgld.review.suggestions import ValueModel, class_of_decision, fit_model, suggest
-from hgld.review.taxonomy import list_taxonomy
+from hgld.review.taxonomy import list_taxonomy, present_names
 from hgld.words import count_text
 
 __all__ = [
@@ -44,6 +44,9 @@ __all__ = [
 EXAMPLES = 3
 FIRST_TO_LAST = {"conflict": -1, "open": 0, "unsure": 0, "stale": 1, "decided": 2}
 CONFLICTS = "{} in conflict: `hgld reviews conflicts PIPELINE` shows both sides"
+NO_TAXONOMY = (
+    "the taxonomy is empty: `hgld taxonomy propose PIPELINE` makes each cluster a supercategory"
+)
 GONE = -1  # cluster of a value that no longer exists
 HINTS = (  # columns that a blind copy may lack
     "cluster",
@@ -68,6 +71,7 @@ def write_sheets(
     class_labels: pd.DataFrame | None = None,
     label_vectors: Vectors | None = None,
     taxonomy_vectors: Vectors | None = None,
+    taxonomy_edits: pd.DataFrame | None = None,
     image_vectors: Vectors | None = None,
     ancestry: pd.DataFrame | None = None,
     *,
@@ -84,7 +88,7 @@ def write_sheets(
     if not all(
         decision and decision.decides for decision in Decided(decisions).of_values(clusters)
     ):
-        nearness = label_vectors, taxonomy_vectors, image_vectors, ancestry
+        nearness = label_vectors, taxonomy_vectors, taxonomy_edits, image_vectors, ancestry
         model = fit_decisions(clusters, taxonomy, decisions, *nearness)
     sheet = list_values(*of_values, class_labels, model, options.order)
     return (
@@ -100,6 +104,7 @@ def fit_decisions(
     decisions: pd.DataFrame,
     label_vectors: Vectors | None,
     taxonomy_vectors: Vectors | None,
+    taxonomy_edits: pd.DataFrame | None = None,
     image_vectors: Vectors | None = None,
     ancestry: pd.DataFrame | None = None,
 ) -> ValueModel | None:
@@ -107,8 +112,12 @@ def fit_decisions(
     if label_vectors is None or taxonomy_vectors is None:
         return None
     answers = [class_of_decision(decision) for decision in Decided(decisions).of_values(clusters)]
+    earlier = {}
+    if taxonomy_edits is not None:
+        present = present_names(taxonomy, taxonomy_edits).items()
+        earlier = {name: now for name, (now, _) in present if name != now}
     nearness = label_vectors, taxonomy_vectors, image_vectors, ancestry
-    return fit_model(clusters, answers, taxonomy, *nearness)
+    return fit_model(clusters, answers, taxonomy, *nearness, earlier)
 
 
 def list_values(
@@ -334,6 +343,7 @@ def require_decisions(
     in_conflict = [bool(d and d.rivals) for d in found]
     conflicts = value_keys(landmark_values[np.array(in_conflict, dtype=bool)]).nunique()
     more = f"; {CONFLICTS.format(count_text(conflicts, 'value'))}" if conflicts else ""
+    more += "" if len(taxonomy) else f"; {NO_TAXONOMY}"
     raise WaitingForReview(
         f"{count_text(values, 'value')} of {count_text(waiting, context.source.class_noun)} "
         f"{'is' if values == 1 else 'are'} open ({1 - waiting / total:.1%} of {total:,} decided"

@@ -103,7 +103,7 @@ class ValueModel:
     Attributes:
         classes: the supercategories, sorted, and ``DROP``.
         values: (N, D) int8, one row a value.
-        texts: (T, D) int8, names and definitions of supercategories.
+        texts: (T, D) int8, present and earlier names and definitions of supercategories.
         text_examples: the texts with their classes.
         scale: (D,) factor of each column of both.
         weights: (D + 1, C), of the regression.
@@ -160,6 +160,7 @@ def fit_model(
     taxonomy_vectors: Vectors,
     image_vectors: Vectors | None = None,
     ancestry: pd.DataFrame | None = None,
+    earlier: Mapping[str, str] | None = None,
 ) -> ValueModel | None:
     """Fit the model to the class of each row of ``clusters``, empty if it is open.
 
@@ -167,7 +168,9 @@ def fit_model(
     None without vectors of the taxonomy. With image vectors, values are also near if their photos
     are, and to a text of the taxonomy if one CLIP made both. With ancestry, they are also near if
     they share ancestors; the fewer values are below one, the more it counts. A text has the
-    ancestors of the item that is named as its supercategory or its head noun.
+    ancestors of the item that is named as its supercategory or its head noun. A value whose label a
+    supercategory had before (``earlier``: from that name to its present one) is an example of it,
+    as are its texts, unless it was decided otherwise.
 
     Example:
         >>> taxonomy = pd.DataFrame({"supercategory": ["lake", "mine"], "definition": ["", ""]})
@@ -197,8 +200,11 @@ def fit_model(
         [*clusters["instance_of"], *names],
         np.hstack([of_photos, of_ancestors]),
     )
-    text_classes = np.array([class_of[name] for name in names])
-    counts = np.full(len(used), TEXT_COUNT)
+    had = [(earlier or {}).get(label, "") for label in clusters["instance_of"]]
+    named = [i for i, name in enumerate(had) if name in about and answers[i] in ("", name)]
+    of_texts = np.concatenate([of_texts, values[named]])
+    text_classes = np.array([class_of[name] for name in [*names, *(had[i] for i in named)]])
+    counts = np.full(len(of_texts), TEXT_COUNT)
     fixed = Examples(_inputs(of_texts, scale), text_classes, counts)
     x = _inputs(values, scale)
     of_row = np.array([class_of.get(answer, -1) for answer in answers], dtype=int)

@@ -2,7 +2,9 @@
 
 A person is simulated who always decides as the shipped decisions do, on the 231 values of
 Washington and on all 1,003 values, in the order of the sheet, with the suggestions that the page
-would show. Vectors are those of the MiniLM encoder that a package ships.
+would show. Vectors are those of the MiniLM encoder that a package ships. The published decisions
+are replayed, too, if the data have H-GLDv2's own file of training labels: the label of a value is
+that of most of its landmarks. It names no values that were dropped.
 
 A keystroke is one key pressed. Counted are: ``K`` accepts a suggested supercategory, ``d`` drops, a
 digit chooses one of the nine likeliest supercategories; for another one, ``m``, the least letters
@@ -21,7 +23,7 @@ model in the order of the sheet, and in the order of images x chance that the su
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +35,7 @@ from hgld.config import ClusterOptions, EmbedOptions, SourceOptions, StageContex
 from hgld.hierarchy.cluster import propose_clusters
 from hgld.hierarchy.decisions import Decided
 from hgld.hierarchy.embed import embed_texts
+from hgld.hierarchy.label_file import read_label_file
 from hgld.review.sheets import in_review_order
 from hgld.review.suggestions import (
     CALIBRATION,
@@ -48,6 +51,7 @@ from hgld.words import single_blanks
 from tests.benchmarks.measures import Row
 
 LABELS = Path("labels/gldv2")
+PUBLISHED = Path("gldv2-labels") / "train_label_to_hierarchical.csv"  # of the real data
 REFIT = 10  # single decisions
 LEAST = 3  # sure values for which the list is opened
 SURE = 0.95
@@ -212,7 +216,7 @@ class Case:
 
 
 def cases(data: Path) -> dict[str, Case]:
-    """Washington's values and all values; ``data`` has the folders of the real data."""
+    """Washington's, all values, and the published ones; ``data`` has folders of the real data."""
     texts = {"landmark_id": "int", "category": "text", "supercategory": "text", "n_images": "int"}
     scraped = read_csv(data / "gldv2-washington" / "derived_scraped_supercategory.csv", texts)
     counted = read_csv(
@@ -223,15 +227,36 @@ def cases(data: Path) -> dict[str, Case]:
     washington = grouped.agg(landmarks=("landmark_id", "size"), images=("n_images", "sum"))
     every = counted.assign(instance_of=counted["label"].map(single_blanks), images=0)
     every = every.rename(columns={"count": "landmarks"})
-    return {"Washington": _case(washington, 40), "all": _case(every, 250)}
+    found = {"Washington": _case(washington, 40), "all": _case(every, 250)}
+    if (data / PUBLISHED).is_file():
+        found["published decisions"] = published(data / PUBLISHED, 250)
+    else:
+        print(f"skipped: published decisions: no {data / PUBLISHED}")
+    return found
 
 
-def _case(values: pd.DataFrame, clusters: int) -> Case:
+def published(file: Path, clusters: int) -> Case:
+    """The values of H-GLDv2's file of labels, each with the label of most of its landmarks."""
+    labels = read_label_file(file).labels
+    labels = labels[(labels["supercategory"] != "") & (labels["hierarchical_label"] != "")]
+    pairs = labels.groupby(["supercategory", "hierarchical_label"]).size().reset_index(name="count")
+    pairs = pairs.sort_values("count", ascending=False, kind="stable")
+    most = pairs.drop_duplicates("supercategory").set_index("supercategory")["hierarchical_label"]
+    counts = pairs.groupby("supercategory")["count"].sum()
+    values = pd.DataFrame({"instance_of": counts.index, "landmarks": counts.to_numpy()})
+    return _case(values.assign(images=0), clusters, most.to_dict())
+
+
+def _case(values: pd.DataFrame, clusters: int, answers: Mapping[str, str] | None = None) -> Case:
+    """Cluster values; without ``answers`` they are those of the shipped decisions."""
     tables = {n: declared_table(n) for n in ("decisions", "taxonomy", "cluster_edits")}
     read = {name: table.read(LABELS / table.file) for name, table in tables.items()}
     values = values.assign(class_id="")[columns_of("values")].sort_values("instance_of")
-    decided = Decided(read["decisions"])
-    values = values[[d is not None for d in decided.of_values(values)]]  # one is cleaned away
+    if answers is None:
+        of_values = Decided(read["decisions"]).of_values(values)
+        decided = zip(values["instance_of"], of_values, strict=True)
+        answers = {name: d.supercategory if d.places else DROP for name, d in decided if d}
+    values = values[values["instance_of"].isin(list(answers))]  # one is cleaned away
     with tempfile.TemporaryDirectory() as folder:
         context = StageContext("2026-01-01", Path(folder), SourceOptions(), LABELS)
         options = EmbedOptions(encoder="offline:minilm", device="cpu")
@@ -241,11 +266,9 @@ def _case(values: pd.DataFrame, clusters: int) -> Case:
             options=ClusterOptions(clusters=clusters), context=context,
         )  # fmt: skip
     sheet = in_review_order(clustered.assign(key=clustered["instance_of"], status="open"))
-    decisions = decided.of_values(sheet)
     model = fit_model(sheet, [""] * len(sheet), read["taxonomy"], vectors, texts)
     assert model is not None
-    wanted = [d.supercategory if d.places else DROP for d in decisions if d]
-    return Case(sheet, wanted, model)
+    return Case(sheet, [answers[name] for name in sheet["instance_of"]], model)
 
 
 def shipped() -> Case:

@@ -1,8 +1,10 @@
 """The rows of the benchmarks, at the smallest size that each offers."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.benchmarks import evaluate_stage, measures, training
+from tests.benchmarks import evaluate_stage, measures, review_keys, training
 from tests.benchmarks.measures import Row, aim_over_products
 
 
@@ -51,3 +53,19 @@ def test_the_parts_of_a_training_step_are_its_whole() -> None:
 def test_the_rest_of_the_evaluate_stage_is_measured() -> None:
     rest, memory = evaluate_stage.rows(40, 64)
     assert rest.value > 0 and memory.value >= 0
+
+
+def test_published_decisions_are_replayed_from_the_file_of_training_labels(tmp_path: Path) -> None:
+    names = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made"
+    labels = ["chapel,church", "chapel,church ", "chapel,house", "pond,lake", ",church", "abbey,"]
+    kinds = {"church": "human-made", "house": "human-made", "lake": "natural", "": ""}
+    rows = [
+        f"{i},,{cells},{kinds[cells.partition(',')[2].strip()]}" for i, cells in enumerate(labels)
+    ]
+    (tmp_path / "labels.csv").write_text("\n".join([names, *rows]) + "\n")
+    case = review_keys.published(tmp_path / "labels.csv", clusters=2)
+    found = dict(zip(case.sheet["instance_of"], case.wanted, strict=True))
+    assert found == {"chapel": "church", "pond": "lake"}
+    assert case.sheet["landmarks"].tolist() == [3, 1]
+    points = review_keys.curve(case, review_keys.WAYS[1])
+    assert points[-1][0] == 2 and points[-1][2] == 1.0

@@ -398,6 +398,16 @@ def test_edits_of_one_day_are_in_the_order_in_which_they_were_made(
     assert edits[0]["with_key"] == edits[-1]["with_key"] != ""
 
 
+def test_an_edit_before_the_first_decision_of_its_day_is_the_first_entry(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    into = {row["instance_of"]: row["cluster"] for row in sheet_of(folder)}["lake"]
+    fill_clusters(folder / "work" / "review_clusters.csv", inn={"action": "merge", "into": into})
+    apply(folder)
+    apply(folder, pub="restaurant")
+    assert [[*entry["counts"]] for entry in log(folder, capsys)] == [["cluster merge"], ["keep"]]  # type: ignore[misc]
+
+
 def in_review(folder: Path) -> dict[str, str]:
     """Status of each value, and its supercategory if it is decided."""
     assert hgld(folder, "review") in (0, 20)

@@ -367,6 +367,17 @@ def test_open_values_stop_the_run_and_say_how_many(context: StageContext) -> Non
     assert "\n" not in str(error.value)
 
 
+def test_a_run_that_waits_without_a_taxonomy_names_the_command_that_makes_one(
+    context: StageContext,
+) -> None:
+    values, places = landmarks_of(VALUES)
+    with pytest.raises(WaitingForReview, match="`hgld taxonomy propose PIPELINE` makes each"):
+        require_decisions(
+            VALUES, summary_of(VALUES), values, places, TAXONOMY[:0], decisions(), NO_HINTS,
+            options=ReviewOptions(), context=context,
+        )  # fmt: skip
+
+
 def test_coverage_counts_landmarks_not_values(context: StageContext) -> None:
     decided = decisions(("Q2", "keep", "church", "human-made", ""))  # 9 of 16 landmarks
     gate(VALUES, decided, context, min_coverage=9 / 16)

@@ -72,6 +72,17 @@ def test_taxonomy_texts_suggest_before_the_first_decision() -> None:
     assert found["pond"].reason == "like the name and definition"
 
 
+@pytest.mark.parametrize(("answer", "name"), [("", "lake"), ("mine", "mine")])
+def test_a_value_that_a_supercategory_was_named_after_is_its_example(
+    answer: str, name: str
+) -> None:
+    answers = [answer if label == "thing" else "" for label in LABELS]
+    earlier = {"thing": "lake", "pond": "cave"}  # "cave" was removed
+    model = fit_model(VALUES, answers, TAXONOMY, VECTORS, TEXTS, earlier=earlier)
+    assert model is not None
+    assert model.classes[model.probabilities[LABELS.index("stuff")].argmax()] == name
+
+
 def test_drops_are_suggested_once_some_are_decided() -> None:
     found = suggested(thing="drop", pond="lake", pit="mine")
     assert found["stuff"].name == "drop"
