@@ -356,7 +356,8 @@ def load_draft(photos: Path, file: Path, *sizes: int) -> Pipeline:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "batch"), [((1, 3, 3), (2, 2)), ((5,), (2, 4)), ((1, *[5] * 20), (15, 2))]
+    ("sizes", "batch"),
+    [((1, 3, 3), (2, 2)), ((5,), (2, 4)), ((1, *[5] * 20), (15, 2)), ((3,) * 9, (4, 3))],
 )
 def test_a_draft_can_be_run_with_classes_of_any_size(
     tmp_path: Path, sizes: tuple[int, ...], batch: tuple[int, int]

@@ -87,7 +87,8 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
         links = read_links(folder / csv, levels[-1])
     trained = images.loc[images["split"] == "train"].groupby("landmark_id").size()
     per_class = max(2, min(4, int(trained.min()) if len(trained) else 0))
-    enough = int((trained >= per_class).sum()) - round(len(trained) * held_out)
+    held = int(len(trained) * held_out + 0.5)  # halves go up, as in hold_out; round() makes 4.5 a 4
+    enough = int((trained >= per_class).sum()) - held
     seen = f"{folder.resolve().name}: {count_text(len(counts), 'class')} by "
     seen += f"{csv or 'sub-folders'}, {count_text(len(images), 'image')}"
     # A name may hold a line break, which would end a comment.
