@@ -502,14 +502,14 @@ class ClassRanges:
         by_path = torch.arange(len(every), device=every.device)
         for column in every.T.flip(0):  # stable sorts, the coarsest label last
             by_path = by_path[column[by_path].argsort(stable=True)]
-        paths, rows = every[by_path], by_path.argsort()[size:]
+        places = torch.arange(len(every), device=every.device)
+        paths, rows = every[by_path], torch.empty_like(by_path).scatter_(0, by_path, places)[size:]
         from_gallery = by_path < size
         # Converts places among all sorted paths into places in the sorted gallery.
         before = torch.cat([from_gallery.new_zeros(1).long(), from_gallery.cumsum(0)])
         new = torch.zeros(len(paths), dtype=torch.bool, device=paths.device)
         new[0] = True
         starts, ends = [], []
-        places = torch.arange(len(paths), device=paths.device)
         for level in range(every.shape[1]):
             new[1:] |= paths[1:, level] != paths[:-1, level]
             head = torch.where(new, places, 0).cummax(0).values

@@ -143,13 +143,20 @@ def over_products(labels, vectors, case: str, names: tuple[str, ...]) -> list[Ro
     size = len(labels)
     scores, levels = vectors @ vectors.T, shared_levels(labels, labels)
     works = {name: kernel_work(name, scores, levels) for name in names}
+    easy = 2.5 if labels.shape[1] == 2 else 4.0
     best = fastest({**works, "product": lambda: three_products(vectors)}, 2 if size > 4096 else 3)
     return [
         Row(f"{name} B={size} {case} over the products", best[name] / best["product"], "x",
-            most=2.5 if labels.shape[1] == 2 and name.startswith("sup") else 4.0,
+            most=bound_over_products(name, size, case, easy if name.startswith("sup") else 4.0),
             seconds=best[name], aim=aim_over_products(name, size, case))
         for name in names
     ]  # fmt: skip
+
+
+def bound_over_products(name: str, size: int, case: str, easy: float) -> float:
+    """The bound of a loss over the three products: its aim where that holds with a margin."""
+    kept = size == 1024 and (name == "smooth_ap coarse" or case in ("layout 2half", "layout 5"))
+    return (aim_over_products(name, size, case) if kept else None) or easy
 
 
 def aim_over_products(name: str, size: int, case: str) -> float | None:

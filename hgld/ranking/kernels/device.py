@@ -16,6 +16,7 @@ Large arrays are in temporary files without a name, which the system writes to d
 short. All kernels refuse scores that are nan or inf by the same check.
 """
 
+import math
 import os
 import tempfile
 import threading
@@ -302,7 +303,7 @@ def whole_products(device: torch.device) -> Iterator[None]:
 def all_finite(numbers: Tensor) -> bool:
     """Whether no number is nan or inf; tests their sum first, which needs no temporary table."""
     # A sum of finite numbers can overflow, so a bad sum is checked number by number.
-    return bool(torch.isfinite(numbers.sum())) or bool(torch.isfinite(numbers).all())
+    return math.isfinite(numbers.sum().item()) or bool(torch.isfinite(numbers).all())
 
 
 def check_scores(scores: Tensor) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hgld.compiled import Array, kernel, part
+from hgld.compiled import Array, fast, kernel, part
 from hgld.ranking.kernels.device import over_rows
 from hgld.ranking.kernels.sort import SortedRow, new_row, sort_row
 from hgld.ranking.kernels.step_sums import (
@@ -166,7 +166,7 @@ def grid_span(scores: Array, levels: Array, num_levels: int, rule: Rule) -> floa
         return 0.0
     some = np.linspace(0, len(scores) - 1, SAMPLED_ROWS).astype(np.int64)
     visits, pairs = _count_pairs(scores[some], levels[some], num_levels, rule)
-    by_pairs = 28.0 * visits + 0.17 * pairs
+    by_pairs = 45.0 * visits + 0.22 * pairs
     fields = num_levels + rule.smooth
     by_nodes = 10.0 * scores.shape[1] + 20.0 * visits + 22.0 * fields * nodes_for(span)
     return span if by_nodes < by_pairs else 0.0
@@ -213,6 +213,7 @@ def worth(
     kind: int,
     ks: Array,
     temperature: float,
+    far: float,
     shares: Array,
     found: Array,
 ) -> tuple[float, float]:
@@ -226,6 +227,7 @@ def worth(
         kind: as in ``Rule``, like ``ks`` and ``temperature``.
         ks: the cut-offs.
         temperature: in ranks.
+        far: ranks beyond a cut-off from where on x is about 0.
         shares: value of a found positive, by cut-off; 0 once the cut-off is full.
         found: number of positives found, by cut-off; added to.
     """
@@ -238,7 +240,7 @@ def worth(
         return value, value / ((1.0 + rank) * log)
     value, slope = 0.0, 0.0
     for c in range(ks.shape[0]):
-        if rank - ks[c] > 700.0 * temperature:  # x is below 1e-304
+        if rank - ks[c] > far:
             continue
         x = 1.0 / (1.0 + np.exp(-(ks[c] - rank) / temperature))
         found[c] += x
@@ -436,6 +438,7 @@ def walk(
     scale, on_grid, single = case.scale, case.on_grid, case.single
 
     size = rel.shape[0]
+    far = (87.0 if val.itemsize == 4 else 700.0) * temperature  # exp(-87) is 1.6e-38 in float32
     seen = np.zeros(size, np.int64)  # scores at or above the current one, by level
     lows, highs = starts[1:].copy(), starts[1:].copy()  # first in the window, first beyond it
     begins = lows.copy()  # first counted in pairs
@@ -486,7 +489,9 @@ def walk(
             rank += number
             if smooth:
                 shared += number * min(rel[v], rel[level])
-        value, weight = worth(rank, shared, rel[level], scale, kind, ks, temperature, shares, found)
+        value, weight = worth(
+            rank, shared, rel[level], scale, kind, ks, temperature, far, shares, found
+        )
         total += value
         for v in range(top):
             w = weight
@@ -533,9 +538,16 @@ def exact_counts(level: int, rel: Array, smooth: bool, seen: Array) -> tuple[flo
 
 @kernel
 def count_rows(levels: Array, counts: Array) -> None:
-    """Count the images of each level in each row, into (Q, L + 1) zeros."""
+    """Count the images of each level in each row, into (Q, L + 1)."""
     for i in range(levels.shape[0]):
-        for j in range(levels.shape[1]):
-            level = levels[i, j]
-            if 0 <= level < counts.shape[1]:
-                counts[i, level] += 1
+        for level in range(counts.shape[1]):
+            counts[i, level] = count_equal(levels[i], level)
+
+
+@fast
+def count_equal(levels: Array, level: int) -> int:
+    """Number of images of a level."""
+    found, wanted = np.int32(0), np.int8(level)
+    for j in range(levels.shape[0]):
+        found += np.int32(levels[j] == wanted)
+    return int(found)

@@ -376,7 +376,6 @@ class Nodes(NamedTuple):
 
     Args:
         first: (N,) int32 first of the eight nodes of a score.
-        between: (N,) float32 position between the middle two nodes, 0..1.
         share: (8, N + 16) float32 share of each of the nodes.
         mass: (A + 2 NEAR,) float32 weight on each node, with empty nodes at both ends.
         field: (A,) float32 sums over the mass, at the nodes.
@@ -386,7 +385,6 @@ class Nodes(NamedTuple):
     """
 
     first: Array
-    between: Array
     share: Array
     mass: Array
     field: Array
@@ -406,7 +404,6 @@ def new_nodes(size: int, num_levels: int, span: float) -> Nodes:
     by_score = (np.empty((num_levels + 1, size), np.float32) for _ in range(3))
     return Nodes(
         np.empty(size, np.int32),
-        np.empty(size, np.float32),
         np.empty((8, size + 16), np.float32),  # padded, so that rows do not collide in the cache
         np.empty(nodes + 2 * NEAR, np.float32),
         np.empty(nodes, np.float32),
@@ -420,9 +417,7 @@ def count_all(
 ) -> None:
     """Compute sums of sigma and its slope over the scores of each level, for each positive."""
     n = row.starts[row.starts.shape[0] - 1]
-    place(groups.val[:n], low, PER_TAU / tau, nodes.first, nodes.between)
-    for i in range(8):
-        lagrange(nodes.between[:n], i, nodes.share[i])
+    place(groups.val[:n], low, PER_TAU / tau, nodes.first, nodes.share)
     nodes.weights[:] = 1.0
     for v in range(row.counts.shape[0]):
         first, last = row.starts[v], row.starts[v + 1]
@@ -458,28 +453,26 @@ def pull_all(tau: float, smooth: bool, row: SortedRow, groups: Groups, nodes: No
 
 
 @fast
-def place(val: Array, low: float, scale: float, first: Array, between: Array) -> None:
-    """Write the node below each score, and the distance above it in nodes, 0..1."""
+def place(val: Array, low: float, scale: float, first: Array, share: Array) -> None:
+    """Write the node below each score, and the Lagrange weights of the nodes -3..4 around it."""
     for p in range(val.shape[0]):
         at = (np.float64(val[p]) - low) * scale
-        first[p] = np.int32(at)
-        between[p] = np.float32(at - np.float64(np.int32(at)))
-
-
-@fast
-def lagrange(between: Array, node: int, ways: Array) -> None:
-    """Lagrange weight of one of the eight nodes -3..4: a product over the other nodes."""
-    scale = np.float32(1.0)
-    for other in range(8):
-        if other != node:
-            scale /= np.float32(node - other)
-    for p in range(between.shape[0]):
-        ways[p] = scale
-    for other in range(8):
-        if other != node:
-            add = np.float32(3 - other)
-            for p in range(between.shape[0]):
-                ways[p] *= between[p] + add
+        node = np.int32(at)
+        first[p] = node
+        x = np.float32(at - np.float64(node))
+        # distances to the eight nodes, and products of them, two and four at a time
+        a, b, c, d = x + np.float32(3), x + np.float32(2), x + np.float32(1), x
+        e, f, g, h = x - np.float32(1), x - np.float32(2), x - np.float32(3), x - np.float32(4)
+        ab, cd, ef, gh = a * b, c * d, e * f, g * h
+        low_four, high_four = ab * cd, ef * gh
+        share[0, p] = high_four * cd * b * np.float32(-1 / 5040)
+        share[1, p] = high_four * cd * a * np.float32(1 / 720)
+        share[2, p] = high_four * ab * d * np.float32(-1 / 240)
+        share[3, p] = high_four * ab * c * np.float32(1 / 144)
+        share[4, p] = low_four * gh * f * np.float32(-1 / 144)
+        share[5, p] = low_four * gh * e * np.float32(1 / 240)
+        share[6, p] = low_four * ef * h * np.float32(-1 / 720)
+        share[7, p] = low_four * ef * g * np.float32(1 / 5040)
 
 
 @fast
@@ -515,16 +508,14 @@ def read(
 def sum_sigma(mass: Array, out: Array) -> None:
     """Convolve the mass with sigma, at every node."""
     filter_near(mass, SIGMA, out)
-    add_below(mass, out, TAIL[0], TAIL[1])
-    add_above(mass, out, 1.0, -TAIL[0], -TAIL[1])
+    add_tails(mass, out, TAIL[0], TAIL[1], 1.0)
 
 
 @kernel
 def sum_slopes(mass: Array, out: Array) -> None:
     """Convolve the mass with sigma (1 - sigma), which is symmetric, at every node."""
     filter_near(mass, SLOPE, out)
-    add_below(mass, out, TAIL[2], TAIL[3])
-    add_above(mass, out, 0.0, TAIL[2], TAIL[3])
+    add_tails(mass, out, TAIL[2], TAIL[3], 0.0)
 
 
 @kernel
@@ -547,23 +538,21 @@ def add_seven(mass: Array, taps: Array, out: Array) -> None:
 
 
 @kernel
-def add_below(mass: Array, out: Array, first: float, second: float) -> None:
-    """Add the tail of the nodes below the filter's reach, by two decaying sums."""
-    x, y = 0.0, 0.0
+def add_tails(mass: Array, out: Array, first: float, second: float, end: float) -> None:
+    """Add the tails of the nodes out of the filter's reach, by two decaying sums on each side.
+
+    Both sides in one loop, since each sum waits for its last. end: limit of the filter far above;
+    the tails are those of end - sigma if it is 1.
+    """
+    sign = 1.0 - 2.0 * end
+    number, x, y, u, v = 0.0, 0.0, 0.0, 0.0, 0.0
+    last = out.shape[0] - 1
     for b in range(NEAR + 1, out.shape[0]):
-        here = np.float64(mass[b - 1])  # node b - NEAR - 1
-        x = x * DECAY + here * FAR
-        y = y * (DECAY * DECAY) + here * (FAR * FAR)
+        below, above = np.float64(mass[b - 1]), np.float64(mass[last - b + 2 * NEAR + 1])
+        x = x * DECAY + below * FAR
+        y = y * (DECAY * DECAY) + below * (FAR * FAR)
         out[b] += np.float32(first * x + second * y)
-
-
-@kernel
-def add_above(mass: Array, out: Array, each: float, first: float, second: float) -> None:
-    """Add the tail of the nodes above the filter's reach, by two decaying sums."""
-    number, x, y = 0.0, 0.0, 0.0
-    for b in range(out.shape[0] - NEAR - 2, -1, -1):
-        here = np.float64(mass[b + 2 * NEAR + 1])  # node b + NEAR + 1
-        number += here
-        x = x * DECAY + here * FAR
-        y = y * (DECAY * DECAY) + here * (FAR * FAR)
-        out[b] += np.float32(each * number + first * x + second * y)
+        number += above
+        u = u * DECAY + above * FAR
+        v = v * (DECAY * DECAY) + above * (FAR * FAR)
+        out[last - b] += np.float32(end * number + sign * (first * u + second * v))
