@@ -7,8 +7,6 @@ import os
 import signal
 import sys
 
-__all__ = ["main"]
-
 # Turns that a waiting thread of libgomp (PyTorch on Linux) spins: 0.1 to 1 ms, by processor. With
 # its default of 300,000 a training takes twice the CPU time if other programs use the cores.
 SPINS = "20000"

@@ -24,18 +24,6 @@ import pandas as pd
 
 from hgld.lazy import lazy_module
 
-__all__ = [
-    "CONFIDENCE",
-    "DRAWS",
-    "bootstrap_unit",
-    "count_draws",
-    "find_ends",
-    "name_classes",
-    "pair_seeds",
-    "paired_t_test",
-    "resample_means",
-]
-
 stats = lazy_module("scipy.stats")
 
 DRAWS = 2_000

@@ -26,8 +26,6 @@ import numba
 import numpy as np
 from numba.core import codegen, config
 
-__all__ = ["Array", "fast", "kernel", "part"]
-
 Array = np.ndarray[Any, Any]
 IMPORTED = re.compile(rb"^from hgld\.([\w.]+) import", re.M)
 ANY_ORDER = {"reassoc", "contract", "arcp", "nsz", "nnan"}  # no "ninf": scores may be infinite

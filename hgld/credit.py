@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CREDITS", "UNKNOWN", "Credit", "name_license"]
-
 CREDITS = ("author", "license", "title", "url")  # columns of the tables of images
 UNKNOWN = "unknown"  # a value of them; never null or empty, so readers need no special case
 _CREATIVE_COMMONS = re.compile(

@@ -18,20 +18,6 @@ from collections.abc import Sequence
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
-__all__ = [
-    "DISK_FULL",
-    "DamagedImage",
-    "HgldError",
-    "InvalidData",
-    "MissingInput",
-    "MissingWeights",
-    "Resumable",
-    "ShapeError",
-    "UsageError",
-    "WaitingForReview",
-    "require_no_faults",
-]
-
 _STEERING = dict.fromkeys([*range(32), *range(127, 160), 0x2028, 0x2029], " ")
 DISK_FULL = (ENOSPC, EDQUOT)  # errno of an OSError if the disk or the quota is full
 

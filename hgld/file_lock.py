@@ -19,8 +19,6 @@ from weakref import WeakSet
 from hgld.errors import HgldError, InvalidData
 from hgld.words import single_blanks
 
-__all__ = ["hold", "is_held"]
-
 TRIES, BETWEEN_TRIES_S = 5, 0.02
 
 SHOWN_BYTES = 200  # of the text in the lock's file

@@ -25,8 +25,6 @@ from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
 
 from hgld.errors import HgldError
 
-__all__ = ["Session", "TooLarge", "read_all", "read_pieces"]
-
 PIECE_BYTES = 1 << 20
 MOST_REDIRECTS = 10
 

@@ -5,8 +5,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__all__ = ["lazy_module", "lazy_names"]
-
 
 class _LazyModule(ModuleType):
     def __getattr__(self, name: str) -> Any:

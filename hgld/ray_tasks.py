@@ -25,8 +25,6 @@ from hgld import __version__
 from hgld.errors import HgldError, Resumable
 from hgld.words import single_blanks
 
-__all__ = ["FileRange", "FileTask", "Reserve", "cluster_connection", "run_moved", "run_on_cluster"]
-
 RETRIES = 4  # of a task whose worker or node was lost, or that may pass on another node
 PIECE_BYTES = 64 << 20  # an object in Ray's store; the most of a task's input in memory at once
 QUEUED = 2  # tasks for each that can run: the next one's bytes arrive while one runs

@@ -7,15 +7,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = [
-    "blocked_for_children",
-    "handle_with",
-    "heard_despite_library",
-    "held_back",
-    "ignore_requests",
-    "stop_requests",
-]
-
 Handler = Callable[[int, FrameType | None], object]
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -30,20 +30,6 @@ from urllib.request import Request, urlopen
 from hgld.errors import DISK_FULL, HgldError, InvalidData, Resumable, UsageError
 from hgld.words import single_blanks
 
-__all__ = [
-    "Range",
-    "RemoteFolder",
-    "StoredFile",
-    "as_folder",
-    "is_url",
-    "is_web",
-    "join_location",
-    "local_folder",
-    "open_location",
-    "read_ahead",
-    "require_end",
-]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Range = tuple[str, int, int]  # file, offset, size

@@ -22,18 +22,6 @@ from hgld.errors import Resumable
 from hgld.ray_tasks import Reserve, run_on_cluster
 from hgld.stopping import blocked_for_children, ignore_requests
 
-__all__ = [
-    "Label",
-    "ProgressSink",
-    "also_watched_by",
-    "map_tasks",
-    "say",
-    "say_or_warn",
-    "start_workers",
-    "track",
-    "watched_by",
-]
-
 Item = TypeVar("Item")
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -5,8 +5,6 @@ from typing import Any
 
 import jinja2
 
-__all__ = ["open_templates"]
-
 
 def open_templates(*, escaped: bool, **filters: Callable[..., Any]) -> jinja2.Environment:
     """Return ``hgld/templates`` as an environment that refuses undefined names.

@@ -10,8 +10,6 @@ import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 
-__all__ = ["declare_missing_operators", "install_hook"]
-
 _REGISTRATIONS = {"torchvision._autograd_registrations", "torchvision._meta_registrations"}
 _SCHEMAS = {
     "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",

@@ -7,22 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-__all__ = [
-    "count_text",
-    "duration_text",
-    "level_classes",
-    "level_noun",
-    "nearest",
-    "percent_text",
-    "plural_text",
-    "progress_text",
-    "shared_text",
-    "shortened",
-    "single_blanks",
-    "size_text",
-    "some_of",
-]
-
 # control characters: a workbook cannot store them, so a label with one would not match its row
 CONTROLS = {code: None for code in (*range(32), 0xFFFE, 0xFFFF) if not chr(code).isspace()}
 

@@ -22,22 +22,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = [
-    "atomic_files",
-    "atomic_folder",
-    "atomic_path",
-    "file_stamp",
-    "finish_files",
-    "hash_file",
-    "left_behind",
-    "map_sealed",
-    "named_in_errors",
-    "read_sealed",
-    "require_file",
-    "require_folder",
-    "write_sealed",
-]
-
 REPLACING = ".replacing"  # folder with the new versions of files that are replaced together
 SEAL = sha256().digest_size  # bytes at the end of the file, which readers of .npy ignore
 

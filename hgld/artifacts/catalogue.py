@@ -6,20 +6,6 @@ It is one table, so that the interface between any two stages can be looked up i
 from hgld.artifacts.formats import Artifact, Folder, Json, Table, VectorFile
 from hgld.artifacts.table_checks import ColumnType
 
-__all__ = [
-    "ARTIFACTS",
-    "BOX",
-    "CHANGES",
-    "DECISIONS",
-    "ID_SPACES",
-    "ITEM_IDS",
-    "KINDS",
-    "SPACE_OF_SPLIT",
-    "SPLITS",
-    "columns_of",
-    "declared_table",
-]
-
 BOX = ("box_left", "box_top", "box_right", "box_bottom")  # pixels of the upright photo
 BENCHMARKS = ("coarse", "middle", "fine")  # of DyML: each has its own queries and gallery
 SPLITS = (

@@ -9,8 +9,6 @@ import re
 
 import pandas as pd
 
-__all__ = ["guard", "guard_columns", "guard_formulas", "unguard"]
-
 _MONTH = r"(?:jan|feb|m[aä]r|mrz|apr|ma[iy]|ju[nl]|jui|aug|ao[uû]|sep|o[ck]t|nov|de[cz]|f[eé]v|avr)"
 _NUMBER = r"[\d\s.,:/%€$£()'+\-]*\d[\d\s.,:/%€$£()'+\-]*(?:e[+\-]?\d+)?"
 _DATE = rf"\d{{1,4}}[\s./\-]*{_MONTH}\w*\W*\d*|{_MONTH}\w*[\s./\-]*\d[\d\s,./\-]*"

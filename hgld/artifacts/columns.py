@@ -8,8 +8,6 @@ import pandas as pd
 from hgld.artifacts.catalogue import columns_of, declared_table
 from hgld.words import single_blanks
 
-__all__ = ["records", "single_blanks_all", "table_of"]
-
 
 def table_of(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """The rows as a table artifact; no rows give a table with the right columns and types."""

@@ -25,16 +25,6 @@ if TYPE_CHECKING:
 else:
     np, pd = lazy_module("numpy"), lazy_module("pandas")
 
-__all__ = [
-    "edit_csv",
-    "parse_csv",
-    "read_csv",
-    "read_header",
-    "row_in_file",
-    "rows_in_file",
-    "write_csv",
-]
-
 PIECE_ROWS = 250_000  # rows parsed at a time
 MOST_COLUMNS = 1_000  # pandas needs minutes and gigabytes for a million
 LONGEST_HEADER = 1 << 20  # characters

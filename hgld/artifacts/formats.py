@@ -42,17 +42,6 @@ if TYPE_CHECKING:
 else:
     np, pd = lazy_module("numpy"), lazy_module("pandas")
 
-__all__ = [
-    "Artifact",
-    "Folder",
-    "Json",
-    "Table",
-    "VectorFile",
-    "Vectors",
-    "read_array",
-    "read_arrays",
-]
-
 HELD_AT_MOST = 100  # times the archive's bytes; float embeddings compress to a half at best
 SMALL = 1 << 26  # bytes that any archive may expand to
 PIECE = 1 << 24

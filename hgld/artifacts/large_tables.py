@@ -37,8 +37,6 @@ else:
     pc, parquet = map(lazy_module, ("pyarrow.compute", "pyarrow.parquet"))
 
 
-__all__ = ["LargeTable", "engine", "query_csv", "sql_text", "unreadable", "write_query"]
-
 BATCH = 1 << 16  # rows of a batch
 PIECE = 1 << 24  # bytes
 GROUP = 1 << 20  # rows of a row group, as pandas writes them

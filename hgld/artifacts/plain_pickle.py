@@ -6,8 +6,6 @@ from typing import Any
 
 from hgld.words import single_blanks
 
-__all__ = ["read_plain_pickle"]
-
 # all that a numpy array needs of numpy; to import another module of it could run code
 MODULES = {"numpy", "numpy.core.multiarray", "numpy._core.multiarray"}
 ARRAYS = {"_reconstruct", "dtype", "ndarray", "scalar"}

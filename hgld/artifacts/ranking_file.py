@@ -20,8 +20,6 @@ from hgld.artifacts.formats import read_arrays
 from hgld.errors import InvalidData
 from hgld.words import single_blanks
 
-__all__ = ["RankingFile", "write_ranking"]
-
 READ = ("query_ids", "order", "gallery_ids", "classes", "class_means", "counts")  # not the levels
 CURVES = ("precision", "by_alpha", "gaps", "sizes")
 EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed date of the zip members: same ranking, same bytes

@@ -20,19 +20,6 @@ if TYPE_CHECKING:
 else:
     pd = lazy_module("pandas")
 
-__all__ = [
-    "INT64",
-    "ColumnType",
-    "RowOf",
-    "in_table",
-    "no_number",
-    "pandas_types",
-    "require_columns",
-    "require_numbers",
-    "require_unique",
-    "require_values",
-]
-
 ColumnType = Literal["int", "text", "float", "optional float"]  # empty: nan
 RowOf = Callable[[int], int]  # index of a row from 0 -> its number as a spreadsheet counts
 

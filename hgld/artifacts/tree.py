@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Tree", "list_tree", "size_of_file"]
-
 Identity = tuple[int, int]  # device and inode
 SPECIAL = {
     stat.S_IFDIR: "a folder",

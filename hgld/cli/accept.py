@@ -17,8 +17,6 @@ from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage
 from hgld.words import count_text
 
-__all__ = ["Edit", "accept_edits"]
-
 SHOWN = 10  # rows of each kind: changed, added, removed
 CELL = 40  # letters of a cell
 

@@ -5,18 +5,6 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = [
-    "AsJson",
-    "Force",
-    "Model",
-    "Now",
-    "Page",
-    "PipelineFile",
-    "Settings",
-    "Work",
-    "out_option",
-]
-
 PipelineFile = Annotated[
     Path,
     typer.Argument(

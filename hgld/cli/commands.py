@@ -18,8 +18,6 @@ from hgld.errors import InvalidData, UsageError
 if TYPE_CHECKING:
     from hgld.cli.accept import Edit
 
-__all__ = ["accept", "doctor", "new", "options", "run", "status"]
-
 
 def new(
     folder: Annotated[

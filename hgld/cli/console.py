@@ -30,16 +30,6 @@ from hgld.pipeline.stages import Stage
 from hgld.tasks import Label
 from hgld.words import duration_text, progress_text
 
-__all__ = [
-    "Printer",
-    "show_note",
-    "show_progress",
-    "show_running",
-    "to_stderr",
-    "to_stdout",
-    "warnings_as_notes",
-]
-
 Item = TypeVar("Item")
 NOTE_INDENT = 16  # columns before a note's text
 LINE_S = 30.0  # between two lines of progress without a terminal

@@ -16,8 +16,6 @@ from hgld.cli.output import print_json
 from hgld.errors import HgldError
 from hgld.words import size_text
 
-__all__ = ["print_comparison", "print_doctor"]
-
 
 def print_doctor(as_json: bool) -> None:
     """Print versions, cores, GPU, disk space and missing packages."""

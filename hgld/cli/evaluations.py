@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from hgld.evaluate.measured_files import DrawnResult, FileResult
     from hgld.evaluate.results import MeasuredRun
 
-__all__ = ["app"]
-
 NAME = 34  # columns of a metric's name
 IMAGE = 34  # columns of an image's id
 METRIC = 24  # columns of a metric's name beside many numbers

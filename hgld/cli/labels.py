@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from hgld.pipeline.lock import Workspace
     from hgld.report.photo_rows import PhotoRow
 
-__all__ = ["app"]
-
 HEAD = 13  # columns of the heads before a text
 LABEL = 24  # columns of a label
 PATH = 24  # columns of a label path

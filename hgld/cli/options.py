@@ -21,15 +21,6 @@ from hgld.errors import UsageError
 from hgld.pipeline.stages import STAGES
 from hgld.words import nearest
 
-__all__ = [
-    "OptionRow",
-    "list_options",
-    "options_as_markdown",
-    "options_as_text",
-    "section_meaning",
-    "stage_files",
-]
-
 WIDTH = 80
 LARGE = (
     1e6  # a limit beyond this keeps numbers within what a machine holds; nobody needs to read it

@@ -21,17 +21,6 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "open_streams",
-    "print_json",
-    "print_rows",
-    "print_wrapped",
-    "progress",
-    "require_other",
-    "write_sheets",
-    "write_table",
-]
-
 WIDTH = 80
 
 

@@ -20,8 +20,6 @@ from hgld.pipeline.running import read_running
 from hgld.pipeline.stages import Stage, load_function
 from hgld.words import count_text, duration_text, percent_text, size_text
 
-__all__ = ["plan_facts", "print_estimate", "print_outcome", "print_plan", "print_status"]
-
 
 def print_status(runner: Runner, as_json: bool) -> None:
     """Print the state of every stage, and why."""

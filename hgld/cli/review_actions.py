@@ -52,27 +52,6 @@ from hgld.words import nearest, single_blanks
 if TYPE_CHECKING:
     from hgld.review.apply import Applied
 
-__all__ = [
-    "add_comment",
-    "apply_link_sheet",
-    "apply_review",
-    "conflict_sheet",
-    "edit_taxonomy",
-    "edited_words",
-    "list_decided",
-    "list_entries",
-    "list_sure",
-    "preview_review",
-    "proposed_edits",
-    "read_taxonomy",
-    "renamed_above",
-    "save_choices",
-    "save_links",
-    "undo_decisions",
-    "undo_entry",
-    "undo_saved",
-]
-
 EDITS_CHANGED = (f"{ARTIFACTS['cluster_edits'].file} changed",)
 LOGGED = ("decisions", "cluster_edits", "taxonomy_edits")
 

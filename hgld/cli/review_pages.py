@@ -21,23 +21,6 @@ if TYPE_CHECKING:
     from hgld.artifacts import Vectors
     from hgld.review.suggestions import ValueModel
 
-__all__ = [
-    "PAGE_READS",
-    "blind_sheet",
-    "link_photos",
-    "read_threads",
-    "render_link_page",
-    "render_review",
-    "shown_images",
-    "suggest_clusters",
-    "suggested_sheet",
-    "vectors_of_clusters",
-    "write_blind_page",
-    "write_links_page",
-    "write_review_page",
-    "write_workbook",
-]
-
 PAGE_READS = (  # tables that the review page shows besides the sheet and photos
     "clusters",
     "cluster_summary",

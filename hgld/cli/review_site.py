@@ -44,8 +44,6 @@ from hgld.review.server import ReviewServer, Site
 from hgld.review.sheets import list_decisions
 from hgld.review.taxonomy import ACTIONS, TaxonomyEdit, list_renames
 
-__all__ = ["serve_page"]
-
 STATE_READS = ("clusters", "taxonomy", "decisions", "class_hints")
 GROWING = {"decisions", "comments"}  # the stream of a page tells of these
 

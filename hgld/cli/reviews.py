@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from hgld.pipeline.run import Runner
     from hgld.review.annotations import Annotation
 
-__all__ = ["app"]
-
 WIDTH = 80
 SHOWN = 10  # rows of a table on the screen; --json has all
 SHOWN_FAULTS = 50

@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from hgld.pipeline.run import Runner
     from hgld.report.photo_rows import SplitPhotos
 
-__all__ = [
-    "date_of",
-    "name_to_sign",
-    "open_photos",
-    "open_runner",
-    "open_workspace",
-    "require_names",
-]
-
 
 def open_runner(
     pipeline_file: Path,

@@ -15,8 +15,6 @@ from hgld.cli.arguments import AsJson, out_option
 from hgld.cli.output import print_json, print_rows, progress
 from hgld.words import count_text, size_text
 
-__all__ = ["app"]
-
 HEAD = 12  # columns of the heads before a text
 
 app = typer.Typer(

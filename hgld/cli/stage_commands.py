@@ -27,8 +27,6 @@ from hgld.words import count_text
 if TYPE_CHECKING:
     from hgld.pipeline.run import Runner
 
-__all__ = ["add_stage_commands", "refuse_torchrun"]
-
 
 def add_stage_commands(app: typer.Typer, panel: str) -> None:
     """Add a command a stage, in the order of the flow, below a heading of the help."""

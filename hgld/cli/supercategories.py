@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from hgld.pipeline.run import Runner
     from hgld.review.taxonomy import TaxonomyEdit
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="taxonomy",
     help="List and edit supercategories; decisions follow.",

@@ -7,17 +7,6 @@ from pydantic import Field, model_validator
 
 from hgld.config.option_types import LocalPath, Options, ShardUrl
 
-__all__ = [
-    "CollectOptions",
-    "Download",
-    "ExportOptions",
-    "FetchOptions",
-    "INaturalistOptions",
-    "NativeKind",
-    "SourceOptions",
-    "ToyOptions",
-]
-
 
 class ToyOptions(Options):
     """The drawn landmark world of the quickstart."""

@@ -16,18 +16,6 @@ from hgld.config.option_types import (
     files_of_models,
 )
 
-__all__ = [
-    "CleanOptions",
-    "ClusterOptions",
-    "EmbedOptions",
-    "HintOptions",
-    "LabelOptions",
-    "LinkOptions",
-    "ReviewOptions",
-    "ScrapeOptions",
-]
-
-
 LanguageCode = Annotated[str, Field(pattern=r"^[a-z]+(-[a-z0-9]+)*$")]
 ItemId = Annotated[str, Field(pattern=r"^Q[1-9]\d*$")]
 

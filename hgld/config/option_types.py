@@ -14,25 +14,6 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo
 
-__all__ = [
-    "KIND_SEPARATOR",
-    "LEVEL_NAMES",
-    "BackboneName",
-    "LocalPath",
-    "ModelName",
-    "Options",
-    "RunName",
-    "ShardFolder",
-    "ShardUrl",
-    "StartModel",
-    "TextEncoderName",
-    "WebAddress",
-    "files_of_models",
-    "is_run_name",
-    "mark_folder",
-    "without_folders",
-]
-
 LEVEL_NAMES = ("kind", "supercategory", "landmark")  # coarse to fine, as H-GLDv2 publishes them
 KIND_SEPARATOR = " > "  # between the classes above a supercategory, coarse to fine
 

@@ -28,8 +28,6 @@ from hgld.config.training_options import RunOptions, TrainOptions
 from hgld.errors import UsageError
 from hgld.words import nearest
 
-__all__ = ["Pipeline", "StageContext", "default_work", "load_pipeline", "model_options"]
-
 # pydantic's kinds of faults whose own words name Python types
 EXPECTED = {
     "path_type": "a path",

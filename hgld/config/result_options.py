@@ -8,8 +8,6 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from hgld.config.option_types import ModelName, Options, RunName, files_of_models
 from hgld.config.training_options import Size
 
-__all__ = ["EvaluateOptions", "ModelOptions", "PublishOptions", "ReportOptions"]
-
 
 class ModelOptions(Options):
     """A model to evaluate, with the preparation of its photos; a text is its source alone.

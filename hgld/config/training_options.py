@@ -17,16 +17,6 @@ from hgld.config.option_types import (
 )
 from hgld.words import nearest
 
-__all__ = [
-    "AugmentationOptions",
-    "LossName",
-    "RunOptions",
-    "SamplingOptions",
-    "Size",
-    "TrainOptions",
-]
-
-
 LossName = Literal[
     "SmoothAP",
     "SmoothHAP",

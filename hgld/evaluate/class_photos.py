@@ -33,8 +33,6 @@ from hgld.shards.files import FileReader
 from hgld.tasks import say
 from hgld.words import count_text
 
-__all__ = ["embed_with_photos", "link_with_photos", "mean_photos"]
-
 LANDMARK = ["split", "landmark_id"]
 DECIMALS = 6
 

@@ -27,9 +27,6 @@ from hgld.evaluate.results import MeasuredRun
 from hgld.ranking.rankings import lower_is_better
 from hgld.words import shared_text
 
-__all__ = ["Comparison", "Difference", "compare"]
-
-
 Pairs = Sequence[tuple[str, str]]  # a model of A and one of B
 
 

@@ -36,8 +36,6 @@ from hgld.shards.load import ImageLoader
 from hgld.shards.read import ShardImages
 from hgld.tasks import map_tasks, say, track
 
-__all__ = ["EmbeddingStore", "reserve_of"]
-
 REVISION = 3  # increase when the same model and shard give other embeddings than before
 TOGETHER = 8  # batch size of one thread
 

@@ -26,8 +26,6 @@ from hgld.ranking.levels import shared_levels
 from hgld.tasks import say
 from hgld.words import count_text, nearest
 
-__all__ = ["FORMATS", "VECTOR_FORMATS", "export_lines", "read_lines", "write_vectors"]
-
 FORMATS = ("trec-run", "trec-qrels", "kaggle")
 VECTOR_FORMATS = ("npz", "parquet")
 QUERIES_AT_ONCE = 64

@@ -24,16 +24,6 @@ from hgld.errors import InvalidData
 from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.model.weights import one_line
 
-__all__ = [
-    "Given",
-    "name_row",
-    "read_given",
-    "read_labels",
-    "require_finite",
-    "require_same_dim",
-    "unit_rows",
-]
-
 IDS = ("image_id", "id", "ids", "key", "path")  # the first one present is used
 VECTORS = ("embedding", "embeddings", "vector", "vectors")
 ROWS_AT_ONCE = 1 << 14

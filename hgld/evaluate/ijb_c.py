@@ -27,17 +27,6 @@ from hgld.evaluate.given import Given, unit_rows
 from hgld.evaluate.measured_files import measure_files
 from hgld.images import extended_boxes
 
-__all__ = [
-    "FARS",
-    "FPIRS",
-    "GALLERIES",
-    "PROBES",
-    "FaceProtocol",
-    "FaceScores",
-    "score_faces",
-    "true_accepts",
-]
-
 GALLERIES, PROBES = ("ijbc_1N_gallery_G1.csv", "ijbc_1N_gallery_G2.csv"), "ijbc_1N_probe_mixed.csv"
 MATCHES = "ijbc_11_G1_G2_matches.csv"
 FARS, FPIRS, RANKS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1), (0.01, 0.1), (1, 5, 10)

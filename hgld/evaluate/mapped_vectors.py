@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-__all__ = ["MappedVectors"]
-
 ROWS_AT_ONCE = 1 << 14
 
 

@@ -31,8 +31,6 @@ from hgld.evaluate.sides import Shards, Side, without_match
 from hgld.ranking.rankings import Result
 from hgld.tasks import say
 
-__all__ = ["evaluate_models", "evaluate_names", "evaluate_officially"]
-
 
 def evaluate_models(
     shards: Path, models: Path, *, options: EvaluateOptions, context: StageContext, out: Path

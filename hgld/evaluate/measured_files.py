@@ -20,8 +20,6 @@ from hgld.ranking.metrics import Result, evaluate, parse
 from hgld.sources.tables import level_columns
 from hgld.tasks import say
 
-__all__ = ["DrawnResult", "FileResult", "measure_draws", "measure_files"]
-
 
 @dataclass(frozen=True)
 class FileResult:

@@ -40,8 +40,6 @@ from hgld.model.weights import split_name
 from hgld.tasks import say
 from hgld.words import nearest
 
-__all__ = ["Encoder", "Model", "find_given", "find_models", "loaded"]
-
 TEXT_KINDS = ("open_clip", "python")
 HELPS = "download them elsewhere and name the file"
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from hgld.model import TextEncoder
     from hgld.model.custom import CustomNetwork
 
-__all__ = ["embed_prompts", "level_number", "name_queries", "prompts_key"]
-
 
 def name_queries(
     shards: Shards, split: str, level: str | None, hierarchy: pd.DataFrame, landmarks: pd.DataFrame

@@ -23,8 +23,6 @@ from hgld.model.devices import choose_device
 from hgld.ranking.evaluation import rank_blocks
 from hgld.tasks import track
 
-__all__ = ["Vectors", "embed_splits", "find_duplicates", "nearest"]
-
 Vectors = MappedVectors | np.ndarray
 ROWS_AT_ONCE = 1 << 14  # queries in memory
 TRAINED = ("train", "validation")

@@ -22,8 +22,6 @@ from hgld.evaluate.sides import Side, side_of_files
 from hgld.ranking.interchange import kaggle_lines, kaggle_score
 from hgld.tasks import say
 
-__all__ = ["OFFICIAL", "PAPER", "Official", "OfficialScore"]
-
 OFFICIAL, PAPER = "mAP@100 gldv2-official", "mAP@100 gldv2-paper"
 CUT = 100
 REST = " (no label)"  # suffix of a split's name: its images that are not in the shards

@@ -19,8 +19,6 @@ from hgld.evaluate.results import STATE
 from hgld.evaluate.sides import PHOTOS_PER_PART, side_of_files
 from hgld.images import IMAGE_ENDINGS
 
-__all__ = ["embed_photos", "photos_in"]
-
 
 def photos_in(folder: Path) -> pd.DataFrame:
     """Return image_id and path of the photos below a folder, sorted; both are the path in it.

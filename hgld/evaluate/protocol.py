@@ -18,13 +18,6 @@ from hgld.ranking.rankings import FORMS, of_queries
 from hgld.shards.classes import label_images, number_classes
 from hgld.sources.open_set import describe_splits
 
-__all__ = [
-    "check_evaluation",
-    "choose_metrics",
-    "require_classes",
-    "require_level",
-]
-
 
 def check_evaluation(
     images: pd.DataFrame,

@@ -35,17 +35,6 @@ from hgld.ranking.structure import ClassSums
 from hgld.ray_tasks import FileRange
 from hgld.tasks import map_tasks, track
 
-__all__ = [
-    "RankJob",
-    "RankTask",
-    "RankedBlock",
-    "mean_classes",
-    "measure_and_write",
-    "own_parts",
-    "rank_and_reduce",
-    "rank_sides",
-]
-
 FIRST_RANKS = 100  # ranks whose images are kept by row number, for the report
 CLASSES = 1000  # at most, drawn with a fixed seed: the cost of t-SNE grows with their number
 RAY_TASKS = 32  # at most: a task reads the whole gallery, part by part

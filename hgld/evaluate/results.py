@@ -27,8 +27,6 @@ from hgld.evaluate.name_queries import name_queries
 from hgld.evaluate.sides import Shards, Side
 from hgld.words import nearest
 
-__all__ = ["STATE", "Embedded", "MeasuredRun", "open_embedded", "open_measured", "record_models"]
-
 MODELS = "models.json"
 STATE = Path(".state", "evaluate")  # below a work folder
 IN_FILES = ("checkpoint", "given")  # kinds of models whose source is a path

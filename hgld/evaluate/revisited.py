@@ -31,16 +31,6 @@ from hgld.errors import InvalidData, MissingInput
 from hgld.evaluate.given import Given, require_same_dim, unit_rows
 from hgld.words import count_text
 
-__all__ = [
-    "PROTOCOLS",
-    "Answers",
-    "RevisitedScore",
-    "describe_overlap",
-    "ranks_of",
-    "revisited_ap",
-    "score_revisited",
-]
-
 PROTOCOLS = {  # name: (relevant, junk)
     "easy": (("easy",), ("hard", "junk")),
     "medium": (("easy", "hard"), ("junk",)),

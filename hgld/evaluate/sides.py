@@ -18,8 +18,6 @@ from hgld.errors import UsageError
 from hgld.shards.index import labels_of, read_index, read_manifest
 from hgld.shards.schema import IMAGE_CRC32
 
-__all__ = ["PHOTOS_PER_PART", "Part", "Shards", "Side", "side_of_files", "without_match"]
-
 PHOTOS_PER_PART = 64  # photos that are files, embedded between two marks of progress on the disk
 
 

@@ -18,8 +18,6 @@ from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.neighbours import Vectors, nearest
 from hgld.evaluate.ranking import mean_classes
 
-__all__ = ["Suspects", "find_suspects", "suspect_tables"]
-
 ROWS_AT_ONCE = 1 << 14
 
 

@@ -26,8 +26,6 @@ from hgld.figures.theme import (
 )
 from hgld.words import count_text, level_classes
 
-__all__ = ["Bar", "draw_groups", "draw_shares", "draw_sunburst"]
-
 MAX_BARS = 80
 HEIGHT = 4.6  # inches of the rings with the names around them
 RINGS = 4  # at most; of a deeper hierarchy, the coarsest levels

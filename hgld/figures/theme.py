@@ -19,21 +19,6 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
-__all__ = [
-    "COMPRESSION",
-    "DARK",
-    "LIGHT",
-    "WIDE",
-    "WIDTH",
-    "Drawing",
-    "Theme",
-    "add_axes",
-    "add_legend",
-    "mark_of",
-    "open_figure",
-    "scale_axis",
-]
-
 WIDTH = 5.6  # inches; one inch is 100 px of the page
 WIDE = 2 * WIDTH + 0.2  # of a figure over both columns
 PIXELS_PER_INCH = 200  # twice the page's, for sharp screens

@@ -22,16 +22,6 @@ from hgld.shards.classes import number_classes
 from hgld.tasks import say
 from hgld.words import count_text, nearest
 
-__all__ = [
-    "ClassNode",
-    "build_tree",
-    "cut_tree",
-    "describe_tree",
-    "paths_of_tree",
-    "taxonomy_of_tree",
-    "tree_of_paths",
-]
-
 SHOWN = 5  # classes that are named in an error or a notice
 
 

@@ -28,8 +28,6 @@ from hgld.errors import InvalidData
 from hgld.tasks import say
 from hgld.words import plural_text, single_blanks
 
-__all__ = ["clean_values", "describe_funnel", "value_keys", "with_years"]
-
 BY_LANDMARK = ["split", "landmark_id"]
 PAPER = {  # step -> train, index
     "landmarks": ("203k", "101k"),

@@ -37,7 +37,6 @@ from hgld.hierarchy.vector_clusters import (
 from hgld.tasks import say
 from hgld.words import count_text
 
-__all__ = ["anchors_of", "propose_clusters", "regroup", "vectors_of"]
 DIGITS = 6
 NEAREST = 3  # clusters named as neighbours of a cluster
 

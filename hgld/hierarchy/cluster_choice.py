@@ -25,8 +25,6 @@ from hgld.hierarchy.cluster import vectors_of
 from hgld.hierarchy.vector_clusters import count_different, find_clusters, means_of
 from hgld.tasks import track
 
-__all__ = ["draw_range", "in_range", "measure_levels", "measure_range", "suggested"]
-
 STEPS = 20  # parts of a range where the range does not say
 SAMPLE = 4_000  # values of which the silhouette is taken, where there are more
 DIGITS = 6

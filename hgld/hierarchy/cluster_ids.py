@@ -20,8 +20,6 @@ from scipy.optimize import linear_sum_assignment
 
 from hgld.artifacts import atomic_path
 
-__all__ = ["Before", "Change", "keep_ids", "load_before", "save_ids", "tell_changes"]
-
 
 @dataclass(frozen=True)
 class Before:

@@ -12,8 +12,6 @@ from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.scrape.ancestors import shared_ancestors
 from hgld.hierarchy.vector_clusters import means_of
 
-__all__ = ["ancestor_groups", "hold_together", "join_vectors"]
-
 
 def join_vectors(
     label_vectors: Vectors, image_vectors: Vectors | None, options: ClusterOptions

@@ -21,23 +21,6 @@ import pandas as pd
 from hgld.artifacts.columns import records
 from hgld.words import nearest, single_blanks
 
-__all__ = [
-    "ID_LENGTH",
-    "PLACING",
-    "Decided",
-    "Decision",
-    "answer_of",
-    "check_decisions",
-    "fault_of_place",
-    "in_force",
-    "key_types_of",
-    "kinds_of",
-    "replaced_rows",
-    "row_id",
-    "short_hash",
-    "sides_of",
-]
-
 PLACING = ("keep", "move")
 DECIDING = (*PLACING, "drop")
 LETTERS = str.maketrans("0123456789", "ghijklmnop")

@@ -27,8 +27,6 @@ from hgld.model import load_text_encoder
 from hgld.tasks import track
 from hgld.words import single_blanks
 
-__all__ = ["LABEL", "embed_sentences", "embed_texts", "embed_values"]
-
 LABEL = "{label}"
 DECIMALS = 6  # float32 has seven digits, and the last one depends on the batch
 

@@ -22,8 +22,6 @@ from hgld.hierarchy.decisions import Decided, Decision
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
 from hgld.words import count_text, nearest, single_blanks, some_of
 
-__all__ = ["TABLES", "Step", "explain", "find_landmark"]
-
 TABLES = (
     "landmarks",
     "links",

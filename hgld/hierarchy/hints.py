@@ -28,8 +28,6 @@ from hgld.hierarchy.scrape.subclasses import (
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks, some_of
 
-__all__ = ["Root", "hint_classes", "hint_nothing", "hints_above"]
-
 SHOWN = 3  # renamed classes in a note
 ASK = "ask"  # the kind of a class that is as near to natural as to human-made roots
 

@@ -15,8 +15,6 @@ from hgld.config import KIND_SEPARATOR, LEVEL_NAMES
 from hgld.errors import InvalidData, require_no_faults
 from hgld.words import nearest, single_blanks
 
-__all__ = ["classes_above", "kinds_to_choose", "read_kind", "require_kinds", "tree_faults"]
-
 
 def classes_above(kind: str) -> list[str]:
     """Return the classes above a supercategory, coarse to fine.

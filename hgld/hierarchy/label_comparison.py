@@ -18,8 +18,6 @@ from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.label_file import LabelFile, files_of_paths, read_label_file
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
 
-__all__ = ["CHANGES", "LabelComparison", "compare_labels", "read_labels"]
-
 CHANGES = ("same", "moved", "lost", "added")
 FILES = {split: ARTIFACTS[f"{split}_labels"].file for split in ID_SPACES}
 KEY = ["split", "landmark_id"]

@@ -34,15 +34,6 @@ from hgld.hierarchy.kinds import classes_above
 from hgld.tasks import say
 from hgld.words import nearest
 
-__all__ = [
-    "COLUMNS",
-    "LabelFile",
-    "files_of_paths",
-    "hierarchy_of",
-    "read_label_file",
-    "read_published",
-]
-
 BOM = b"\xef\xbb\xbf"
 NEEDED: dict[str, ColumnType] = {
     "landmark_id": "int",

@@ -38,8 +38,6 @@ from hgld.hierarchy.scrape.subclasses import Knowledge
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
 
-__all__ = ["Linker", "link_classes"]
-
 PROPERTIES = ("P31", "P301")  # what an item is; what a category is about
 SHOWN = 5  # candidates of a class in the sheet
 NO_ITEM = NamedItem("")

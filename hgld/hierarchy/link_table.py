@@ -22,8 +22,6 @@ from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say
 from hgld.words import single_blanks
 
-__all__ = ["NONE", "Said", "apply_links", "read_links", "read_said"]
-
 NONE = "none"  # in the column qid: a person found no item
 OPEN = "open"  # likewise: what was said of the class before is taken back
 STATEMENTS = {"wordnet": "P8814", "gbif": "P846"}  # column -> property of the id

@@ -38,8 +38,6 @@ from hgld.hierarchy.class_tree import (
 from hgld.shards.classes import number_classes
 from hgld.tasks import say
 
-__all__ = ["FORMATS", "read_names", "read_tree", "write_tree"]
-
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")  # of GBIF
 FACTS = ("split", "landmark_id")  # of leaves
 TOKENS = re.compile(r"\s*('(?:[^']|'')*'|[(),;:]|[^\s(),:;'\[\]]+|\[[^\]]*\])")

@@ -13,16 +13,6 @@ from threadpoolctl import threadpool_limits
 from hgld.config import ClusterOptions
 from hgld.errors import UsageError
 
-__all__ = [
-    "Clustered",
-    "count_different",
-    "find_clusters",
-    "k_means",
-    "means_of",
-    "nearest_to_mean",
-    "nest",
-]
-
 
 @dataclass(frozen=True)
 class Clustered:

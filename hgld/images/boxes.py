@@ -14,8 +14,6 @@ from hgld.images.decode import Undecodable
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OutsidePhoto", "cut_out", "extended_boxes"]
-
 
 class OutsidePhoto(Undecodable):
     """A box has no pixel of its photo; the message names both."""

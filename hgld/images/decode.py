@@ -14,20 +14,6 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from hgld.images.jpeg import decode_plain_jpeg, jpeg_size, read_headers
 
-__all__ = [
-    "IMAGE_ENDINGS",
-    "MOST_PIXELS",
-    "WHOLE_SIDE",
-    "Undecodable",
-    "decode_rgb",
-    "decoding",
-    "is_turned",
-    "open_image",
-    "read_size",
-    "require_size",
-    "upright_rgb",
-]
-
 IMAGE_ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 WHOLE_SIDE = "whole_side"  # of Image.info: the longer side of the photo that an image was cut from
 MOST_PIXELS = 178_956_970  # Pillow's own limit against decompression bombs

@@ -11,15 +11,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 import simplejpeg
 
-__all__ = [
-    "JpegHeaders",
-    "decode_plain_jpeg",
-    "is_sound_jpeg",
-    "is_whole_jpeg",
-    "jpeg_size",
-    "read_headers",
-]
-
 START = b"\xff\xd8\xff"
 END = b"\xff\xd9"
 PLAIN = ("YCbCr", "Gray")

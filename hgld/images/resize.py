@@ -13,8 +13,6 @@ from PIL import Image
 
 from hgld.images.decode import Undecodable, decoding, is_turned, open_image, upright_rgb
 
-__all__ = ["Note", "describe_changes", "read_note", "resize", "shrink_jpeg"]
-
 HEAD_BYTES = 256  # enough: the comment is among the first markers
 MARK = "hgld, from {width} x {height}: {changes}\n"
 PATTERN = re.compile(rb"hgld, from (\d+) x (\d+): ([^\n]+)\n")

@@ -19,8 +19,6 @@ from hgld.errors import MissingWeights, UsageError
 from hgld.model.weights import hub_file, one_line, package_folder, split_name
 from hgld.words import nearest
 
-__all__ = ["LITE0", "create_backbone", "find_backbone", "name_lite0_weights", "pretrained_view"]
-
 LITE0 = "offline:efficientnet-lite0"
 LITE0_ARCHITECTURE = "tf_efficientnet_lite0"
 HELPS = (

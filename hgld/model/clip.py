@@ -19,8 +19,6 @@ from hgld.model.transforms import ImageTransform
 from hgld.model.weights import hub_file, one_line, split_name
 from hgld.words import nearest
 
-__all__ = ["LOCAL", "ClipTower", "architecture_of", "create_clip", "find_clip", "load_clip_tower"]
-
 LOCAL = "local-dir:"
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
 

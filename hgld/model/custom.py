@@ -24,8 +24,6 @@ from hgld.errors import InvalidData, UsageError
 from hgld.model.transforms import ImageTransform
 from hgld.model.weights import one_line
 
-__all__ = ["CustomNetwork", "build_custom", "custom_digest", "custom_file"]
-
 
 class CustomNetwork(nn.Module):
     """A network of the user as an encoder: photos (B, 3, H, W) to unit vectors (B, D)."""

@@ -8,15 +8,6 @@ import torch
 
 from hgld.errors import HgldError, UsageError
 
-__all__ = [
-    "PRECISIONS",
-    "autocast",
-    "choose_device",
-    "enough_memory",
-    "is_short_of_memory",
-    "worker_device",
-]
-
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # parts of the messages with which torch reports a lack of memory on a CPU
 SHORT_OF_MEMORY = ("t allocate memory", "allocate shared memory", "to mmap", "size calculation")

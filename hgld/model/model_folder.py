@@ -22,18 +22,6 @@ from hgld.artifacts import Json, atomic_path, hash_file, named_in_errors, requir
 from hgld.config import Size
 from hgld.errors import InvalidData, MissingInput
 
-__all__ = [
-    "CONFIG",
-    "LOSSES",
-    "RUNS",
-    "WEIGHTS",
-    "ImageConfig",
-    "check_model",
-    "hash_weights",
-    "models_by_run",
-    "run_names",
-    "write_config",
-]
 RUNS, CONFIG, WEIGHTS, LOSSES = "runs.json", "config.json", "model.safetensors", "metrics.jsonl"
 SEALED = 2  # the first format whose config.json always has a seal
 RESTORE = "restore it from a copy, or delete the model's folder and train again"

@@ -25,8 +25,6 @@ from hgld.model.clip import architecture_of, create_clip, find_clip
 from hgld.model.devices import choose_device
 from hgld.model.weights import hub_file, one_line, package_folder
 
-__all__ = ["TextEncoder", "load_text_encoder"]
-
 MINILM = "offline:minilm"
 MINILM_TOKENS = 256  # longer texts are truncated, as in the model card
 MINILM_UNUSED = ("pooler.", "embeddings.position_ids")  # the mean is pooled; ids are a range

@@ -16,8 +16,6 @@ from hgld.config import AugmentationOptions
 from hgld.images import WHOLE_SIDE
 from hgld.model.model_folder import ImageConfig
 
-__all__ = ["ImageTransform", "evaluation_transform", "own_size_transform", "training_transform"]
-
 ImageTransform = Callable[[Image.Image], Tensor]
 AUTHORS = AugmentationOptions()
 

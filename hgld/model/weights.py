@@ -16,13 +16,6 @@ from huggingface_hub.errors import EntryNotFoundError
 from hgld.errors import MissingWeights
 from hgld.words import single_blanks
 
-__all__ = [
-    "hub_file",
-    "one_line",
-    "package_folder",
-    "split_name",
-]
-
 CONNECT_S = 3.0
 ANSWER_S = 5.0
 

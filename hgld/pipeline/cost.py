@@ -13,16 +13,6 @@ from typing import Any
 
 from hgld.words import size_text
 
-__all__ = [
-    "MACHINES",
-    "QUERIES",
-    "SIZES",
-    "Cost",
-    "coefficients",
-    "costs_as_markdown",
-    "estimate_cost",
-]
-
 SIZES = (1_000_000, 5_000_000, 100_000_000, 1_000_000_000)
 MACHINES = (1, 8, 64)
 QUERIES = 1_129  # of GLDv2's official answers

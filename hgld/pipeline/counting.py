@@ -16,8 +16,6 @@ from hgld.words import plural_text
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Imbalance", "Summary", "count_balance"]
-
 
 @dataclass(frozen=True)
 class Summary:

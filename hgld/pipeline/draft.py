@@ -25,8 +25,6 @@ from hgld.tasks import say
 from hgld.template_files import open_templates
 from hgld.words import count_text
 
-__all__ = ["Draft", "draft_pipeline", "write_draft"]
-
 MANY = 16  # classes from which a quarter of them is enough to evaluate on
 
 

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from hgld.artifacts import atomic_path, hash_file
 
-__all__ = ["ReturnedFiles", "copy_beside", "is_same_file", "keep_others"]
-
 
 @dataclass(frozen=True)
 class ReturnedFiles:

@@ -28,8 +28,6 @@ from hgld.errors import Resumable
 from hgld.pipeline.stages import Stage, load_function
 from hgld.words import count_text, single_blanks
 
-__all__ = ["NEVER_RUN", "STOPPED", "Freshness", "Lock", "Workspace", "judge", "stage_options"]
-
 State = Literal["fresh", "stale", "missing", "running", "waiting"]
 ABSENT = "absent"
 NEVER_RUN = "not yet run"

@@ -12,8 +12,6 @@ from hgld.pipeline.lock import Freshness, Workspace
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage, load_function
 
-__all__ = ["Disk", "Plan", "estimate_fetch", "find_disks", "foresee", "plan"]
-
 
 @dataclass(frozen=True)
 class Disk:

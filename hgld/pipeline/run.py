@@ -39,8 +39,6 @@ from hgld.pipeline.running import record_running
 from hgld.pipeline.stages import Stage, active_stages, left_out, load_function
 from hgld.words import nearest, some_of
 
-__all__ = ["Listener", "Runner"]
-
 SHOWN = 3  # copies named in a notice
 
 

@@ -17,8 +17,6 @@ from hgld.file_lock import is_held
 from hgld.tasks import Label, also_watched_by
 from hgld.words import progress_text
 
-__all__ = ["RunningStage", "read_running", "record_running"]
-
 Item = TypeVar("Item")
 EVERY_S = 1.0  # least time between two writes of the file
 STARTING = "starting"  # label while inputs are read and libraries are imported

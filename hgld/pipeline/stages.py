@@ -13,16 +13,6 @@ from typing import Any
 
 from hgld.stopping import held_back
 
-__all__ = [
-    "STAGES",
-    "Balance",
-    "Stage",
-    "active_stages",
-    "left_out",
-    "load_function",
-    "stage_names",
-]
-
 BY_LANDMARK = ("split", "landmark_id")
 BY_IMAGE = ("split", "image_id")
 

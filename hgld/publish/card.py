@@ -20,8 +20,6 @@ from hgld.publish.content import Group, Photos, Release, ReleaseTable
 from hgld.template_files import open_templates
 from hgld.words import count_text, level_classes, percent_text, single_blanks
 
-__all__ = ["draw_pictures", "write_card"]
-
 LABELS = ("train_labels", "index_labels")
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 FEATURES = {"int": "int64", "text": "string", "float": "float64"}  # as Hugging Face names types

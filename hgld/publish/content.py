@@ -18,20 +18,6 @@ from hgld.artifacts import ID_SPACES, SPACE_OF_SPLIT, SPLITS, ColumnType, Table
 from hgld.config import LEVEL_NAMES, PublishOptions, StageContext
 from hgld.shards.index import read_index, read_manifest
 
-__all__ = [
-    "Group",
-    "Photos",
-    "Release",
-    "ReleaseTable",
-    "Road",
-    "classes_of_labels",
-    "classes_of_paths",
-    "count_levels",
-    "sheet_of_images",
-    "sheet_of_paths",
-    "splits_of_classes",
-]
-
 Road = Literal["decisions", "published", "folder"]
 LICENSE_OF_GLDV2 = "cc-by-4.0"
 

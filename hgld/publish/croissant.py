@@ -14,8 +14,6 @@ from hgld.hierarchy.kinds import kinds_to_choose
 from hgld.publish.content import Photos, Release, ReleaseTable
 from hgld.words import count_text
 
-__all__ = ["describe_release"]
-
 Json = dict[str, Any]
 
 SPECIFICATIONS = ("http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0")

@@ -34,8 +34,6 @@ from hgld.publish.croissant import describe_release
 from hgld.shards.files import tar_folder
 from hgld.shards.index import local_copy
 
-__all__ = ["release_folder", "release_published", "release_reviewed", "write_release"]
-
 SHARDS = "shards"  # folder of the shards in a release
 REMOVALS = Table(
     "removals.csv", {"image_id": "text"}, ("image_id",)

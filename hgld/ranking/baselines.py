@@ -34,20 +34,6 @@ from hgld.ranking.modules import (
 )
 from hgld.ranking.rank_loss import Sides, check_labels, unit_vectors
 
-__all__ = [
-    "CLCD",
-    "ArcFace",
-    "CosFace",
-    "FastAP",
-    "HierarchicalProxies",
-    "LevelSum",
-    "NormSoftmax",
-    "ProxyAnchor",
-    "ProxyNCA",
-    "SubCenterArcFace",
-    "Triplet",
-]
-
 NormSoftmax = ProxyCalibration  # the same loss under the name of the baseline
 
 

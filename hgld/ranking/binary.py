@@ -7,8 +7,6 @@ from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking.checks import check_count, check_finite
 
-__all__ = ["pair_calibration", "pooled_calibration", "soft_bin_ap"]
-
 
 def soft_bin_ap(
     scores: Tensor, levels: Tensor, bins: int = 20, low: float = -1.0, high: float = 1.0

@@ -21,15 +21,6 @@ from hgld.ranking.checks import check_count, check_finite, check_positive, check
 from hgld.ranking.levels import at_least, check_pairs
 from hgld.ranking.surrogates import row_loss
 
-__all__ = [
-    "Ranks",
-    "ScoreMemory",
-    "blackbox_ap",
-    "blackbox_ap_all_classes",
-    "blackbox_recall",
-    "interpolated_loss",
-]
-
 Ranks = Literal["share", "count"]
 
 

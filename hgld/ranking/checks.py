@@ -15,18 +15,6 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 
-__all__ = [
-    "FLOATS",
-    "NO_PARTNER",
-    "check_count",
-    "check_finite",
-    "check_not_negative",
-    "check_positive",
-    "check_tensors",
-    "check_weights",
-    "widen",
-]
-
 HALVES = torch.float16, torch.bfloat16
 FLOATS = *HALVES, torch.float32, torch.float64
 

@@ -14,18 +14,6 @@ import torch
 from hgld.ranking.levels import look_up, relevance_table
 from hgld.ranking.rankings import BlockValues, Ranking, h_rank_plus
 
-__all__ = [
-    "ALPHAS",
-    "RECALLS",
-    "CurveValues",
-    "Curves",
-    "batch_sizes",
-    "by_chance",
-    "gaps_by_batch",
-    "measure_curves",
-    "queries_to_measure",
-]
-
 ALPHAS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 RECALLS = (np.arange(100) + 0.5) / 100  # midpoints of 100 steps: their mean is the area
 QUERIES = 1000

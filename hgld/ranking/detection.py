@@ -15,8 +15,6 @@ from hgld.errors import ShapeError
 from hgld.ranking.blackbox import ScoreMemory, blackbox_ap, blackbox_ap_all_classes
 from hgld.ranking.checks import check_positive
 
-__all__ = ["DetectionAP", "match_boxes", "overlaps", "voc_average_precision"]
-
 RECALLS_2007 = np.arange(11) / 10
 
 

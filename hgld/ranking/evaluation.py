@@ -42,8 +42,6 @@ from hgld.ranking.rankings import (
 )
 from hgld.ranking.structure import ClassSums
 
-__all__ = ["evaluate", "rank_blocks", "rank_gallery"]
-
 CELLS_AT_ONCE = 1 << 24  # when torch sorts, to bound memory
 LABELS_AT_ONCE = 1 << 20  # a check copies them
 MOST_IMAGES = (1 << 31) - 2  # ranks and gallery rows are int32

@@ -18,8 +18,6 @@ from torch import Tensor
 from hgld.ranking.kernels.device import MOST_PART, new_array, over_rows
 from hgld.ranking.levels import ClassRanges
 
-__all__ = ["part_sorter", "rank_in_parts"]
-
 Array = np.ndarray[Any, Any]
 RUN_CELLS = 1 << 28  # of a block of queries: 2 GB of keys
 LEAST_PART = 256  # for fewer images, BLAS adds the products of a pair in another order

@@ -17,19 +17,6 @@ from urllib.parse import quote
 from hgld.errors import InvalidData
 from hgld.ranking.checks import check_count
 
-__all__ = [
-    "KaggleScore",
-    "encode_id",
-    "kaggle_lines",
-    "kaggle_score",
-    "read_kaggle",
-    "read_trec_qrels",
-    "read_trec_run",
-    "trec_qrels",
-    "trec_run",
-]
-
-
 SEPARATES = re.compile(r'[\s%,"\x00-\x1f\x7f]')
 
 

@@ -22,8 +22,6 @@ from hgld.ranking.levels import RelevanceWarning
 from hgld.ranking.rankings import measure
 from hgld.words import single_blanks
 
-__all__ = ["KernelComparison", "compare_kernels"]
-
 SIZES = (64, 64), (50, 1000), (8, 5000)  # a full tile, one that is not, and wider than one
 PART = 256  # gallery images of a part, the fewest
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float32: 1e-4, torch.float64: 1e-9}

@@ -24,31 +24,6 @@ from hgld.ranking.checks import (
 from hgld.ranking.kernels import loss_gpu
 from hgld.ranking.kernels.device import agrees, all_finite, has_triton
 
-__all__ = [
-    "ClassRanges",
-    "Compare",
-    "RelevanceWarning",
-    "as_ids",
-    "at_least",
-    "check_compare",
-    "check_levels",
-    "check_pairs",
-    "check_relevance",
-    "coarser_column",
-    "count_levels",
-    "finest_ids",
-    "inverted_queries",
-    "look_up",
-    "number_by_relevance",
-    "relevance",
-    "relevance_table",
-    "shared_levels",
-    "warn_of_inverted",
-    "weighted_relevance",
-    "weighted_table",
-]
-
-
 Compare = Literal["level", "relevance"]
 
 

@@ -13,8 +13,6 @@ from hgld.ranking.checks import check_count, check_tensors
 from hgld.ranking.levels import as_ids
 from hgld.ranking.rank_loss import check_labels
 
-__all__ = ["MemoryBank"]
-
 
 class MemoryBank(nn.Module):
     """A queue of embeddings with their label paths and image ids.

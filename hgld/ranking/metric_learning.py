@@ -6,8 +6,6 @@ from hgld.errors import ShapeError
 from hgld.ranking.checks import check_tensors
 from hgld.ranking.rank_loss import takes_references
 
-__all__ = ["MetricLearningLoss"]
-
 
 class MetricLearningLoss(nn.Module):
     """A loss of this package that is called as ``loss(embeddings, labels, indices_tuple, ...)``.

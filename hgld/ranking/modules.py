@@ -26,31 +26,6 @@ from hgld.ranking.pooled import PairCalibration, PooledCalibration
 from hgld.ranking.rank_loss import PairsToLosses, RankLoss, Sides, check_labels, unit_vectors
 from hgld.ranking.steps import Step
 
-__all__ = [
-    "CSL",
-    "HAPPIER",
-    "ROADMAP",
-    "RODNDCG",
-    "BlackBoxAP",
-    "BlackBoxRecall",
-    "ProxyCalibration",
-    "RODRecall",
-    "RobustDecomposable",
-    "SmoothAP",
-    "SmoothHAP",
-    "SmoothRecall",
-    "SoftBinAP",
-    "SupAP",
-    "SupHAP",
-    "SupNDCG",
-    "SupRecall",
-    "check_classes",
-    "check_paths",
-    "cosines_with_proxies",
-    "new_proxies",
-    "proxy_calibration",
-]
-
 
 class SmoothAP(RankLoss):
     """Smooth-AP (Brown et al. 2020) at one level.

@@ -22,8 +22,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hgld.errors import ShapeError
 
-__all__ = ["backward_in_parts"]
-
 
 @dataclass(frozen=True)
 class _RandomState:

@@ -25,8 +25,6 @@ from hgld.ranking.kernels.device import MOST_PART, over_rows
 from hgld.ranking.levels import ClassRanges, as_ids
 from hgld.ranking.rankings import Ranking
 
-__all__ = ["RankedPart", "merge_parts", "rank_part"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -15,17 +15,6 @@ from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.levels import check_pairs
 from hgld.ranking.rank_loss import BatchLoss, RankLoss, Sides
 
-__all__ = [
-    "HiMulCon",
-    "PairCalibration",
-    "PooledCalibration",
-    "SupCon",
-    "XBMContrastive",
-    "hi_mul_con",
-    "sup_con",
-    "xbm_contrastive",
-]
-
 
 def sup_con(scores: Tensor, levels: Tensor, temperature: float = 0.1) -> Tensor:
     """Supervised contrastive loss of each query (Khosla et al. 2020, Eq. 2, L_out).

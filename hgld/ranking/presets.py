@@ -15,9 +15,6 @@ from types import MappingProxyType
 from hgld.errors import UsageError
 from hgld.ranking.steps import UpperStep
 
-__all__ = ["OTHERS", "PRESETS", "WITHOUT_VALUES", "Preset", "preset"]
-
-
 Option = float | str | bool
 
 

@@ -36,17 +36,6 @@ from hgld.ranking.checks import (
 from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.surrogates import RankFunction, first_derivative
 
-__all__ = [
-    "BatchLoss",
-    "PairsToLosses",
-    "RankLoss",
-    "Sides",
-    "check_labels",
-    "mean_over_queries",
-    "takes_references",
-    "unit_vectors",
-]
-
 
 @dataclass(frozen=True)
 class Sides:

@@ -27,27 +27,6 @@ from hgld.ranking import levels as grades
 from hgld.ranking.kernels.device import new_array, over_rows
 from hgld.ranking.structure import ClassSums, find_winners
 
-__all__ = [
-    "CPCC",
-    "FORMS",
-    "BlockValues",
-    "MetricName",
-    "Ranking",
-    "Result",
-    "first_ranks",
-    "h_rank_plus",
-    "lower_is_better",
-    "measure",
-    "name_levels",
-    "of_gallery",
-    "of_queries",
-    "parse",
-    "parse_all",
-    "rank_columns",
-    "values_of",
-    "warn_if_concerned",
-]
-
 Array = np.ndarray[Any, Any]
 RANKS_AT_ONCE = 1 << 18
 FORMS: dict[str, tuple[str | None, Literal["no", "may", "must"], bool]] = {

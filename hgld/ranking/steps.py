@@ -14,8 +14,6 @@ from torch import Tensor
 from hgld.errors import ShapeError
 from hgld.ranking.checks import check_not_negative, check_positive, check_tensors
 
-__all__ = ["SigmoidStep", "Step", "UpperStep", "chosen", "operating_region"]
-
 
 @dataclass(frozen=True)
 class UpperStep:

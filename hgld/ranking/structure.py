@@ -13,8 +13,6 @@ from hgld.errors import ShapeError
 from hgld.ranking.checks import check_tensors
 from hgld.ranking.levels import as_ids, shared_levels
 
-__all__ = ["ClassSums", "cpcc", "find_winners", "vote_paths"]
-
 Array = np.ndarray[Any, Any]
 ROWS = 512
 

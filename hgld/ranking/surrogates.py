@@ -33,24 +33,6 @@ from hgld.ranking.kernels import loss_gpu
 from hgld.ranking.kernels.device import agrees, has_triton
 from hgld.ranking.steps import SigmoidStep, Step, chosen
 
-__all__ = [
-    "KS",
-    "Goal",
-    "RankFunction",
-    "first_derivative",
-    "fits_cpu",
-    "gain_table",
-    "plain_loss",
-    "row_loss",
-    "smooth_ap",
-    "smooth_h_ap",
-    "smooth_recall",
-    "sup_ap",
-    "sup_h_ap",
-    "sup_ndcg",
-    "sup_recall",
-]
-
 KS = (1, 2, 4, 8, 16)
 FEWEST_CELLS = 1 << 12  # for fewer, loading a CPU kernel takes longer than computing all pairs
 PAIRS_AT_ONCE = 1 << 22

@@ -33,8 +33,6 @@ except ImportError:
     message = 'hgld.ranking.torchmetrics needs a package: pip install "hgld[train]"'
     raise HgldError(message) from None
 
-__all__ = ["MutualRetrieval", "RetrievalFromGallery"]
-
 
 class RetrievalFromGallery(Metric):
     """Means over queries that search one fixed gallery.

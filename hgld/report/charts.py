@@ -41,8 +41,6 @@ from hgld.report.plans import ChartData, ChartPlan
 from hgld.tasks import track
 from hgld.words import count_text, level_classes, level_noun
 
-__all__ = ["SECTIONS", "Chart", "LossCurve", "draw_charts", "read_losses"]
-
 LossCurve = tuple[list[float], list[float]]  # steps and losses
 SECTIONS = {
     "ranking": "What the rankings are like",

@@ -16,8 +16,6 @@ from matplotlib.lines import Line2D
 from hgld.figures import WIDE, Drawing, Theme, mark_of, open_figure
 from hgld.words import count_text
 
-__all__ = ["FEWEST", "ClassMap", "draw_class_maps", "place_classes", "project"]
-
 FEWEST = 4  # least number of classes for a map
 PERPLEXITY = 30.0  # as van der Maaten and Hinton; lower for few classes
 EXACT = 400  # up to this number of classes, t-SNE is computed exactly

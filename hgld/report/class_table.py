@@ -17,8 +17,6 @@ from scipy.special import stdtrit
 from hgld.bootstrap import CONFIDENCE
 from hgld.report.plans import ChartData
 
-__all__ = ["ClassTable", "class_columns", "class_means"]
-
 CELLS = 240_000  # numbers in the page: about 2 MB
 Path = tuple[str, ...]
 

@@ -18,8 +18,6 @@ from hgld.report.examples import Images, find_examples
 from hgld.report.galleries import Gallery
 from hgld.report.rendering import render_page, save_sheets, save_table
 
-__all__ = ["write_comparison"]
-
 PAGE = "comparison.html"
 
 

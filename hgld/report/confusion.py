@@ -12,8 +12,6 @@ from matplotlib.colors import LinearSegmentedColormap
 
 from hgld.figures import WIDE, WIDTH, Drawing, Theme, open_figure
 
-__all__ = ["Confusion", "count_confusion", "draw_confusion"]
-
 SHOWN = 20  # classes that have a row
 NARROW = 12  # classes that fit into one column of the page
 

@@ -11,8 +11,6 @@ from hgld.figures import Bar
 from hgld.report.examples import class_paths
 from hgld.words import level_classes
 
-__all__ = ["Counts", "by_split"]
-
 COARSEST = 6  # shares are drawn for at most this number of coarsest classes
 
 

@@ -15,8 +15,6 @@ from hgld.report.metrics_table import mean_of
 from hgld.report.plans import ChartData, ChartPlan
 from hgld.words import level_noun
 
-__all__ = ["mean_curves", "plan_curves"]
-
 
 def mean_curves(curves: Sequence[Curves]) -> Curves:
     """The mean of the curves of several seeds."""

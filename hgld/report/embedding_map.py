@@ -25,8 +25,6 @@ from hgld.report.examples import Images
 from hgld.report.rendering import jpeg_bytes, render_page
 from hgld.tasks import say, track
 
-__all__ = ["MOST_POINTS", "MapSide", "write_map"]
-
 PAGE, TABLE = "map.html", "map.parquet"
 MOST_POINTS = 20_000
 PICTURED = 3_000  # images up to which the page shows thumbnails: 6 MB; beyond, names only

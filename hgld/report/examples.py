@@ -28,22 +28,6 @@ from hgld.shards.index import level_columns, read_index
 from hgld.shards.read import read_image
 from hgld.words import level_noun
 
-__all__ = [
-    "Example",
-    "ExampleGroup",
-    "ExamplePhoto",
-    "Found",
-    "FoundByModel",
-    "Images",
-    "NameQueries",
-    "choose_differing",
-    "choose_queries",
-    "class_paths",
-    "find_examples",
-    "landmark_names",
-    "precision_recall",
-]
-
 THUMBNAIL = 288  # pixels; shown at half of that
 READ = ("hierarchy", "landmarks")  # tables of a work folder
 

@@ -22,15 +22,6 @@ from hgld.figures import (
 )
 from hgld.words import count_text
 
-__all__ = [
-    "Line",
-    "draw_class_sizes",
-    "draw_level_bars",
-    "draw_lines",
-    "draw_loss_curves",
-    "model_colours",
-]
-
 DASHES = ("-", (0, (5, 1.6)), (0, (1.4, 1.3)), (0, (6, 1.5, 1.4, 1.5)))
 DOTS = "os^Dv"
 

@@ -31,17 +31,6 @@ from hgld.report.metrics_table import best_run, first_metric
 from hgld.report.plans import ChartData
 from hgld.words import nearest, shared_text
 
-__all__ = [
-    "Cell",
-    "Gallery",
-    "draw_retrievals",
-    "draw_rows",
-    "find_galleries",
-    "frame_of",
-    "note_unknown",
-    "shorten",
-]
-
 PIXELS_PER_INCH = 150
 SIDE, GAP, FRAME = 216, 18, 6  # of a photo, between photos, around a photo; in pixels
 HEADING, CREDIT = 34, 114  # above and below the photos of a row

@@ -18,8 +18,6 @@ from hgld.figures import WIDE, WIDTH, Drawing, Theme, open_figure
 from hgld.report.class_table import class_columns
 from hgld.words import shortened
 
-__all__ = ["confusion_by_class", "draw_icicle"]
-
 HEIGHT = 5.6  # inches
 NARROW = 4  # levels that fit into one column of the page
 LETTER, LINE = 0.063, 0.13  # inches of a letter and of a line of a class's name

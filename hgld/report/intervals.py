@@ -23,8 +23,6 @@ from hgld.bootstrap import (
 from hgld.errors import InvalidData
 from hgld.ranking.rankings import lower_is_better
 
-__all__ = ["Intervals", "best_of", "known_means", "measure_intervals"]
-
 Column = tuple[str, str]  # model and metric
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-__all__ = ["escape_latex", "frame_cells", "frame_latex", "latex_row"]
-
 LONG = 45  # rows that fit a page of a paper; longer tables break across pages
 SPECIAL = {
     "\\": r"\textbackslash{}",

@@ -18,20 +18,6 @@ from hgld.report.intervals import Intervals, best_of, known_means
 from hgld.report.latex import escape_latex, latex_row
 from hgld.words import count_text
 
-__all__ = [
-    "MEANINGS",
-    "MetricRow",
-    "best_run",
-    "explain_metrics",
-    "first_metric",
-    "inverted_queries",
-    "mean_of",
-    "metric_rows",
-    "metrics_latex",
-    "metrics_table",
-    "skipped_queries",
-]
-
 MEANINGS = {
     "H-AP": "Hierarchical average precision: how well the ranking puts nearer classes first, "
     "where an image of a coarser common class earns part of the credit.",

@@ -37,8 +37,6 @@ from hgld.report.plans import ChartData
 from hgld.report.rendering import render_page, save_sheets, save_table
 from hgld.shards.index import level_columns, read_index, read_manifest
 
-__all__ = ["arrange", "describe_seeds", "write_report"]
-
 WORDS = 1.1  # height of a chart's title and caption in inches
 GAP = 2.5  # most inches by which a column is higher than the one beside it
 CELL = 65  # least width of a column of the table in pixels

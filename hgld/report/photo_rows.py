@@ -15,8 +15,6 @@ from hgld.report.examples import ExamplePhoto, Images, class_paths, landmark_nam
 from hgld.report.rendering import render_page
 from hgld.shards.index import read_index
 
-__all__ = ["PhotoRow", "SplitPhotos", "write_photo_rows"]
-
 
 @dataclass(frozen=True)
 class PhotoRow:

@@ -12,8 +12,6 @@ from hgld.figures import Drawing, Theme
 from hgld.report.examples import Images, NameQueries
 from hgld.report.intervals import Intervals
 
-__all__ = ["ChartData", "ChartPlan"]
-
 Draw = Callable[[Theme], Drawing]
 
 

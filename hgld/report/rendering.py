@@ -24,8 +24,6 @@ from hgld.report.latex import frame_cells, frame_latex
 from hgld.template_files import open_templates
 from hgld.words import count_text, level_noun, percent_text, shared_text
 
-__all__ = ["jpeg_bytes", "render_page", "save_sheets", "save_table"]
-
 
 def save_table(folder: Path, name: str, table: pd.DataFrame) -> None:
     """Write a table as CSV and as LaTeX."""

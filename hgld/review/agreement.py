@@ -29,15 +29,6 @@ from hgld.review.annotations import Annotation
 from hgld.review.row_base import EDITABLE
 from hgld.tasks import say
 
-__all__ = [
-    "DIGITS",
-    "Annotations",
-    "answers_by_level",
-    "disagreements",
-    "measure_agreement",
-    "rename_in_agreement",
-]
-
 EXAMPLES = 3
 DIGITS = 6
 

@@ -17,8 +17,6 @@ from hgld.bootstrap import CONFIDENCE, DRAWS, count_draws, find_ends
 from hgld.errors import InvalidData
 from hgld.review.agreement import DIGITS, Annotations, answers_by_level, measure_agreement
 
-__all__ = ["measure_alpha"]
-
 
 def measure_alpha(sides: Mapping[str, Annotations], *, seed: int = 0) -> dict[str, Any]:
     """Measure alpha with its interval, kappa of each pair, and agreement on each value.

@@ -19,15 +19,6 @@ from hgld.hierarchy.decisions import PLACING, Decided, kinds_of
 from hgld.review.spreadsheet import Sheet, SheetRow, read_sheets
 from hgld.words import count_text, nearest
 
-__all__ = [
-    "Annotation",
-    "Disagreement",
-    "compare_annotations",
-    "complete",
-    "read_annotations",
-    "weigh",
-]
-
 WEIGHTS = ("images", "landmarks", "count")  # the first one present is used
 
 

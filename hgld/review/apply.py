@@ -29,15 +29,6 @@ from hgld.review.taxonomy import is_taxonomy_sheet
 from hgld.review.values import Value, WantedDecision, as_wanted, keyed, read_values
 from hgld.words import count_text, single_blanks, some_of
 
-__all__ = [
-    "Applied",
-    "ValueChange",
-    "apply_choices",
-    "apply_sheets",
-    "describe_changes",
-    "require_few_changes",
-]
-
 EXAMPLES = 3  # of each kind of change
 MANY = 10  # changes; fewer are never refused
 SAID = ("decision", "supercategory", "kind", "why")

@@ -31,8 +31,6 @@ from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.suggestions import DROP
 from hgld.words import nearest
 
-__all__ = ["ACTIONS", "Bulk", "Fault", "list_clusters", "members_hash", "read_bulk"]
-
 ACTIONS = ("accept", "merge", "dissolve", "split")
 EDITABLE = ("action", "into", "supercategory", "note")
 NEEDED = ("cluster", "evidence", *EDITABLE)

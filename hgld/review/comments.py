@@ -14,8 +14,6 @@ from hgld.review.spreadsheet import Sheet
 from hgld.review.values import keyed
 from hgld.words import single_blanks
 
-__all__ = ["append_comments", "read_comments", "threads_of"]
-
 COLUMN = "comment"
 
 

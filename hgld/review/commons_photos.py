@@ -28,8 +28,6 @@ from hgld.review.photos import captions_of, shrink
 from hgld.shards.shard_plan import permits
 from hgld.words import single_blanks
 
-__all__ = ["CommonsPhotos"]
-
 WIDTH = 250  # pixels; one of the sizes that Wikimedia keeps ready
 FILES = 10  # of a category, among which the first that may be shown is taken
 PHOTO_HOST = "upload.wikimedia.org"

@@ -20,8 +20,6 @@ from hgld.errors import UsageError
 from hgld.hierarchy.decisions import ID_LENGTH, Decided, Decision, short_hash
 from hgld.words import count_text, nearest, single_blanks
 
-__all__ = ["FIRST", "Entry", "entry_of", "find_entry", "is_taken_back", "list_entries"]
-
 FIRST = "none"  # in the column follows of edits that were made before anything else
 
 

@@ -16,8 +16,6 @@ from typing import Any
 from hgld.artifacts import file_stamp
 from hgld.errors import HgldError
 
-__all__ = ["LiveDecisions", "State"]
-
 LOOK_S = 0.2  # between two looks at the files
 State = Mapping[str, Mapping[str, Any]]  # part -> key -> its facts as JSON; a key is never removed
 

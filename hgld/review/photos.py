@@ -28,8 +28,6 @@ from hgld.images import Undecodable, decode_rgb
 from hgld.shards.files import FileReader
 from hgld.tasks import track
 
-__all__ = ["PhotoReader", "ReviewPhoto", "captions_of", "choose_images", "read_photos", "shrink"]
-
 SIDE = 176  # pixels of the longer side
 QUALITY = 72
 LANDMARK = ["split", "landmark_id"]

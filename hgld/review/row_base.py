@@ -23,17 +23,6 @@ import pandas as pd
 from hgld.hierarchy.decisions import ID_LENGTH, Decision, in_force, short_hash
 from hgld.words import single_blanks
 
-__all__ = [
-    "EDITABLE",
-    "PART",
-    "Base",
-    "base_of",
-    "cells_of",
-    "evidence_of",
-    "has_changed",
-    "hash_cells",
-]
-
 EDITABLE = ("decision", "supercategory", "kind", "note")
 PART = "-"  # between the parts of a base or an evidence
 NUMERALS = str.maketrans("0123456789", "ghijklmnop")  # spreadsheets leave letters as they are

@@ -23,8 +23,6 @@ from hgld.errors import DISK_FULL, HgldError, InvalidData, UsageError
 from hgld.review.live_decisions import LiveDecisions
 from hgld.words import single_blanks
 
-__all__ = ["LARGEST_BODY", "ReviewServer", "Site"]
-
 LARGEST_BODY = 8_000_000  # bytes of a request
 LONGEST_TEXT = 2000  # characters of a cell
 IDLE_S = 30.0  # after which a silent connection is closed

@@ -28,19 +28,6 @@ from hgld.review.suggestions import ValueModel, class_of_decision, fit_model, su
 from hgld.review.taxonomy import list_taxonomy, present_names
 from hgld.words import count_text
 
-__all__ = [
-    "blind_sheet",
-    "fit_decisions",
-    "hints_of",
-    "in_review_order",
-    "list_decisions",
-    "list_history",
-    "list_values",
-    "require_decisions",
-    "sure_choices",
-    "write_sheets",
-]
-
 EXAMPLES = 3
 FIRST_TO_LAST = {"conflict": -1, "open": 0, "unsure": 0, "stale": 1, "decided": 2}
 CONFLICTS = "{} in conflict: `hgld reviews conflicts PIPELINE` shows both sides"

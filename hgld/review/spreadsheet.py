@@ -22,8 +22,6 @@ from hgld.errors import InvalidData, UsageError
 from hgld.tasks import say
 from hgld.words import nearest, single_blanks
 
-__all__ = ["Sheet", "SheetRow", "escape_controls", "read_files", "read_sheets"]
-
 FAULTY = ("#NAME?", "#REF!", "#VALUE!", "#NUM!", "#DIV/0!", "#N/A", "#NULL!", "Err:")
 SHOWN = 100  # characters of a cell in an error
 CUT_AT = 32_767  # Excel truncates cells to this number of characters

@@ -31,24 +31,6 @@ from hgld.hierarchy.decisions import Decision
 from hgld.hierarchy.scrape.ancestors import shared_ancestors
 from hgld.words import single_blanks
 
-__all__ = [
-    "CALIBRATION",
-    "CALIBRATION_STEPS",
-    "DROP",
-    "PRIORS",
-    "PRIOR_PAIRS",
-    "Examples",
-    "Suggestion",
-    "ValueModel",
-    "calibrate",
-    "class_of_decision",
-    "fit_model",
-    "fit_weights",
-    "head_noun",
-    "predict",
-    "suggest",
-]
-
 DROP = "drop"  # as a suggestion: that the value is to be dropped
 FEWEST_VOTERS = 2  # decided values that a cluster needs for a suggestion to its other values
 DIMENSIONS = 192

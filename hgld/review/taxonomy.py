@@ -20,20 +20,6 @@ from hgld.hierarchy.kinds import classes_above, kinds_to_choose, read_kind, tree
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.words import count_text, nearest, single_blanks
 
-__all__ = [
-    "ACTIONS",
-    "EDITED",
-    "Taxonomy",
-    "TaxonomyEdit",
-    "distinct_names",
-    "is_taxonomy_sheet",
-    "list_renames",
-    "list_taxonomy",
-    "present_names",
-    "read_taxonomy_edits",
-    "rename_above",
-]
-
 ACTIONS = ("add", "rename", "merge", "split", "describe", "remove")
 INTO = ("rename", "merge", "split")  # actions with another name
 IN_ORDER = ("rename", "add", "split", "merge", "describe", "remove")  # of the edits of a sheet

@@ -18,8 +18,6 @@ from hgld.hierarchy.decisions import Decided, Decision, in_force, replaced_rows,
 from hgld.review.entries import Entry, entry_of
 from hgld.words import nearest, single_blanks
 
-__all__ = ["Undone", "find_undo", "redo_decisions", "undo_decisions", "undo_entry"]
-
 OPEN = ("open", "", "")
 History = Sequence[Decision]
 Names = Mapping[str, tuple[str, str]]  # name of a supercategory -> its present name and kind

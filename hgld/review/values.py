@@ -25,8 +25,6 @@ from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.tasks import say
 from hgld.words import count_text, nearest, single_blanks
 
-__all__ = ["Reading", "Value", "WantedDecision", "as_wanted", "keyed", "read_values"]
-
 NEEDED = ("key", "decision", "supercategory")
 HINTED = 20  # unknown keys with a "did you mean"; the search among thousands of keys is slow
 ORDERED = ("key", "instance_of", "landmarks", "images")  # columns by which rows may be sorted

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from openpyxl.workbook.workbook import Workbook
     from openpyxl.worksheet.worksheet import Worksheet
 
-__all__ = ["write_tables", "write_workbook"]
-
 TITLES = {"review": "values", "review_clusters": "clusters", "review_taxonomy": "taxonomy"}
 LISTS = "lists"  # hidden worksheet with the choices of the drop-down lists
 WIDTHS = {

@@ -19,8 +19,6 @@ from hgld.errors import InvalidData
 from hgld.file_lock import hold
 from hgld.storage import Range, RemoteFolder, StoredFile, read_ahead
 
-__all__ = ["CACHE_GB", "RangeCache", "cache_folder", "evict"]
-
 Parts = Sequence[tuple[int, int]]  # offset in a range, size
 
 CACHE_GB = 20.0

@@ -18,8 +18,6 @@ import pyarrow.compute as pc
 from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.errors import InvalidData
 
-__all__ = ["Classes", "label_images", "number_classes"]
-
 PART = 1 << 16  # paths
 _DECODER = json.JSONDecoder()  # json.loads makes many short texts slow
 

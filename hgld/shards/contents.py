@@ -14,8 +14,6 @@ from hgld.shards.schema import IMAGE_CRC32
 from hgld.storage import join_location
 from hgld.words import nearest
 
-__all__ = ["Sample", "count_shards", "list_shards", "read_sample"]
-
 
 @dataclass(frozen=True)
 class Sample:

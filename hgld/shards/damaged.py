@@ -20,8 +20,6 @@ from hgld.shards.batches import GlobalBatch
 from hgld.tasks import say_or_warn
 from hgld.words import count_text
 
-__all__ = ["DamagedImages", "exceeded", "spare_rows"]
-
 
 def exceeded(fault: str, images: int, budget: int) -> InvalidData:
     """The error for more damaged images than the budget tolerates.

@@ -34,8 +34,6 @@ from hgld.shards.shard_plan import (
 )
 from hgld.words import level_noun
 
-__all__ = ["LabelledImages", "PlannedShard", "label_in_parts", "write_plan"]
-
 PART = 1 << 18  # rows whose texts are held at a time
 PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
 SEEN = 1 << 20  # source files that are remembered as existing

@@ -19,16 +19,6 @@ from hgld.config import Pipeline
 from hgld.errors import DamagedImage, HgldError, InvalidData, Resumable
 from hgld.storage import RemoteFolder, as_folder, is_web, open_location, require_end
 
-__all__ = [
-    "LOCATION",
-    "FileReader",
-    "SequentialFile",
-    "is_exported_to",
-    "is_in_place",
-    "require_intact",
-    "tar_folder",
-]
-
 LARGE = 1 << 20  # bytes of a read
 LOCATION = ".location.json"  # of tars that are not beside their index
 

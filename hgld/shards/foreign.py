@@ -30,8 +30,6 @@ from hgld.shards.tar import Member, padding, scan_tar
 from hgld.storage import local_folder
 from hgld.tasks import track
 
-__all__ = ["IMAGES", "describe_tar", "index_shards", "number_rows"]
-
 IMAGES = ("jpg", "jpeg", "png", "webp")  # suffixes of members, the first one found counts
 PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|Z))")
 # would break a name over lines; U+FFFD is the decoder's mark for bytes that are not UTF-8

@@ -43,8 +43,6 @@ from hgld.stopping import held_back, ignore_requests
 from hgld.storage import read_ahead
 from hgld.tasks import say_or_warn
 
-__all__ = ["BatchLoader", "ImageLoader", "LoadedBatch"]
-
 Batch = tuple[Tensor, Tensor, Tensor]
 Reader = Literal["indexed", "stream"]
 Filled = tuple[Any, np.ndarray, GlobalBatch, set[int]]  # first the images, or their ring's slot

@@ -32,8 +32,6 @@ from hgld.shards.index import labels_of, require_columns, whole_numbers
 from hgld.shards.schema import IMAGE_CRC32
 from hgld.storage import join_location
 
-__all__ = ["ShardImages", "Transform", "decode_image", "read_image"]
-
 Transform = Callable[[Image.Image], Tensor]
 
 READ_TOGETHER = 1 << 20  # bytes of one read; small enough for the processor's cache

@@ -33,8 +33,6 @@ from hgld.images import (
     upright_rgb,
 )
 
-__all__ = ["Encoded", "Encoding", "box_of", "describe", "encode_image", "level_keys", "sample_key"]
-
 LONGEST_KEY = 90  # a name in a tar header has 100 bytes; the suffix needs some of them
 Box = tuple[float, ...]
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))

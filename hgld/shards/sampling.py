@@ -21,19 +21,6 @@ from hgld.errors import InvalidData, UsageError
 from hgld.shards.index import labels_of, require_columns, whole_numbers
 from hgld.shards.schema import MOST_CLASSES
 
-__all__ = [
-    "BatchOptions",
-    "Samples",
-    "count_groups",
-    "count_rows",
-    "count_up",
-    "deal_rows",
-    "parents_of",
-    "require_classes",
-    "shuffle_classes",
-    "take_images",
-]
-
 Order = Literal["random", "shards", "combinations"]
 SmallClasses = Literal["drop", "repeat", "pad"]
 SWAPS = 6  # proposed per item; after two or three the regular layout is no longer visible

@@ -18,21 +18,6 @@ import pyarrow.compute as pc
 from hgld.credit import CREDITS
 from hgld.errors import InvalidData
 
-__all__ = [
-    "IMAGE_CRC32",
-    "INDEX_AGAIN",
-    "MOST_BYTES",
-    "MOST_CLASSES",
-    "MOST_IMAGE",
-    "MOST_TEXT",
-    "PLACES",
-    "TEXTS",
-    "check_index",
-    "index_columns",
-    "is_shard_name",
-    "level_columns",
-]
-
 TEXTS = ("key", "image_id", "split", "shard", "sha256", *CREDITS)  # the others are numbers
 IN_ERRORS = ("key", "image_id", "split")  # printed in messages, so they must fit on one line
 IMAGE_CRC32 = "image_crc32"  # of the image's bytes; an index of another program may omit it

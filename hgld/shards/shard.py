@@ -42,8 +42,6 @@ from hgld.shards.shard_plan import shard_name
 from hgld.shards.tar import BLOCK, ShardFile
 from hgld.storage import RemoteFolder, join_location
 
-__all__ = ["ShardTask", "copy_samples", "is_intact", "read_markers", "stamp_files", "write_or_keep"]
-
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 PLACE = ["path", "offset", "size_bytes"]
 NOTE = b"hgld"  # metadata key of a marker's facts beside its rows

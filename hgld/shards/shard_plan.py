@@ -20,19 +20,6 @@ import pandas as pd
 from hgld.credit import UNKNOWN
 from hgld.tasks import say
 
-__all__ = [
-    "DROPPED",
-    "SplitPlan",
-    "count_reasons",
-    "permits",
-    "plan_split",
-    "removals_of",
-    "report_strange",
-    "shard_name",
-    "split_permitted",
-    "withhold",
-]
-
 MEMBER_OVERHEAD = 3 * 512 + 3 * 256 + 800  # three headers, three paddings, the JSON
 DROPPED = ["split", "image_id", "reason", "detail"]
 

@@ -23,8 +23,6 @@ from hgld.shards.sidecars import SIDECARS, outdated_files
 from hgld.storage import RemoteFolder
 from hgld.words import single_blanks
 
-__all__ = ["WRITER", "ShardUrl"]
-
 WRITER = ".writer"  # lock of a folder of shards; it also shows that hgld wrote the folder
 TOKEN = ".token"  # file of the local folder with this export's name for itself
 

@@ -23,18 +23,6 @@ from hgld.artifacts import Json, LargeTable, atomic_path, engine, hash_file, wri
 from hgld.artifacts.cells import guard_formulas
 from hgld.shards.classes import Classes
 
-__all__ = [
-    "SIDECARS",
-    "brace_string",
-    "checksums",
-    "outdated_files",
-    "write_checksums",
-    "write_credits",
-    "write_descriptors",
-    "write_sidecars",
-    "write_texts",
-]
-
 SIDECARS = (
     "SHA256SUMS",
     "attribution.csv",

@@ -23,8 +23,6 @@ from hgld.shards.files import SequentialFile
 from hgld.shards.read import ShardImages
 from hgld.storage import is_web
 
-__all__ = ["HeldImages", "reads_per_byte", "stream_batches"]
-
 IN_MEMORY = 96 << 20  # bytes of all images together
 LEAST_PLACE = 1 << 12
 

@@ -23,8 +23,6 @@ from hgld.artifacts import size_of_file
 from hgld.compiled import kernel
 from hgld.errors import InvalidData
 
-__all__ = ["BLOCK", "Member", "ShardFile", "Span", "list_stems", "padding", "scan_tar"]
-
 BLOCK = 512  # size of a header, and the unit that data are padded to
 LONGEST_NAME = 100
 FILES = (ord("0"), 0, ord("7"))

@@ -26,8 +26,6 @@ from hgld.shards.sidecars import SIDECARS, checksums, write_credits, write_descr
 from hgld.storage import RemoteFolder, as_folder, join_location
 from hgld.tasks import track
 
-__all__ = ["verify_shards"]
-
 FOUND = [  # columns that can be read from the shard itself
     *("key", "image_id", "split", "landmark_id", "offset", "size_bytes", "json_offset"),
     *("json_size", "sha256", "width", "height", *CREDITS),

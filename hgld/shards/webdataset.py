@@ -32,8 +32,6 @@ from hgld.shards.index import labels_of
 from hgld.shards.read import Transform
 from hgld.tasks import track
 
-__all__ = ["batches", "group_by_class", "write_shards"]
-
 Sample = dict[str, Any]
 Label = str | Callable[[Sample], Hashable]
 

@@ -18,8 +18,6 @@ import numpy as np
 
 from hgld.compiled import kernel
 
-__all__ = ["draw_from_window", "draw_groups_from_window"]
-
 # Knuth's MMIX linear congruential generator: the same draws in every version of numpy and numba.
 _MULTIPLIER = np.uint64(6364136223846793005)
 _INCREMENT = np.uint64(1442695040888963407)

@@ -36,8 +36,6 @@ from hgld.shards.shard_url import WRITER, ShardUrl
 from hgld.shards.sidecars import outdated_files, write_sidecars
 from hgld.tasks import map_tasks, start_workers
 
-__all__ = ["FORMAT", "export_shards"]
-
 PLANS = "plan-"  # prefix of the folder of a plan, which is deleted at the end
 FORMAT = 3  # revision of the stage; raised when the same input and options give other bytes
 

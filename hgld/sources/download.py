@@ -28,16 +28,6 @@ from hgld.errors import HgldError, InvalidData, Resumable
 from hgld.http import Session, read_pieces
 from hgld.tasks import say
 
-__all__ = [
-    "RemoteFile",
-    "discard",
-    "download",
-    "load_part",
-    "measure_bandwidth",
-    "note_right",
-    "was_right",
-]
-
 Result = TypeVar("Result")
 
 BLOCK_BYTES = 1 << 20

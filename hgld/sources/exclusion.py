@@ -16,8 +16,6 @@ from hgld.config import CollectOptions
 from hgld.errors import InvalidData
 from hgld.tasks import say
 
-__all__ = ["DECISION", "LISTS", "leave_out", "list_columns", "report_strange"]
-
 IMAGES = ("image_id", "id", "images")  # the first one present is used
 LISTS = (("exclude", "in"), ("only", "not in"))  # option, and how an image that it drops relates
 DECISION = "decision"

@@ -37,8 +37,6 @@ from hgld.sources.shrink import (
 from hgld.tasks import map_tasks, say, track, watched_by
 from hgld.words import size_text, some_of
 
-__all__ = ["Estimate", "estimate_fetch", "fetch_files", "plan_downloads", "sample_bandwidth"]
-
 
 @dataclass(frozen=True)
 class _Planned:

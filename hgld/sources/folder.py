@@ -41,8 +41,6 @@ from hgld.sources.tables import drop_unlisted, join_repeats, level_columns, with
 from hgld.tasks import say
 from hgld.words import count_text, nearest
 
-__all__ = ["collect", "read_hierarchy"]
-
 INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # soft hyphens, zero-width characters
 SHOWN = 3  # faults of one kind named in an error
 FOLDER_SPLITS = ("train", "validation", "evaluation", "test", "index")  # other splits: DyML only

@@ -49,7 +49,6 @@ from hgld.tasks import say, track
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = ["collect", "index_tars", "name_landmark"]
 FREE = "CC0 / public domain"  # GLDv2's statement for its index and test images
 CATEGORIES = Table("", {"landmark_id": "int", "category": "text"}, ("landmark_id",))
 SOLUTION = Table("", {"id": "text", "images": "text", "Usage": "text"}, ("id",))

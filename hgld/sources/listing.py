@@ -14,8 +14,6 @@ import pandas as pd
 from hgld.artifacts import SPACE_OF_SPLIT, ColumnType
 from hgld.errors import InvalidData
 
-__all__ = ["CLASS", "Listing", "read_text", "read_words", "require_apart", "require_file"]
-
 WHOLE = re.compile(r"-?[0-9]{1,18}")  # stricter than int(), which accepts 1_000
 CLASS = ["space", "landmark_id"]  # ids of train and index are different numbers
 

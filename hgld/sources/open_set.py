@@ -18,8 +18,6 @@ from hgld.config import CollectOptions
 from hgld.errors import InvalidData, UsageError
 from hgld.words import count_text, nearest, some_of
 
-__all__ = ["describe_counts", "describe_splits", "hold_out", "split_classes"]
-
 SHOWN = 3  # unknown classes named in an error
 
 

@@ -15,8 +15,6 @@ from hgld.errors import InvalidData, ShapeError
 from hgld.ranking.detection import match_boxes, voc_average_precision
 from hgld.sources.listing import read_words
 
-__all__ = ["TrueBoxes", "measure_detections", "read_voc"]
-
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 

@@ -30,18 +30,6 @@ from hgld.shards.tar import BLOCK, Member, scan_tar
 from hgld.sources.download import RemoteFile, discard, load_part, note_right, was_right
 from hgld.tasks import say
 
-__all__ = [
-    "ALL",
-    "KeptPhotos",
-    "ShrinkTask",
-    "WantedPhotos",
-    "download_kept",
-    "is_kept",
-    "kept_path",
-    "read_wanted",
-    "shrink_tar",
-]
-
 WORDS = "comment"  # key in the tar's global header for the record of how it was made
 UNKNOWN = "0" * 64  # placeholder of the checksum until the tar is written
 

@@ -9,13 +9,6 @@ import pandas as pd
 from hgld.artifacts import ITEM_IDS, list_tree
 from hgld.credit import CREDITS, UNKNOWN
 
-__all__ = [
-    "drop_unlisted",
-    "join_repeats",
-    "level_columns",
-    "with_credits",
-]
-
 NO_LEVELS = ("path", "split", *CREDITS, *ITEM_IDS)
 
 

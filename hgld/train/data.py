@@ -28,8 +28,6 @@ from hgld.shards.read import ShardImages
 from hgld.shards.schema import IMAGE_CRC32, PLACES
 from hgld.train.ranks import ALONE, Ranks
 
-__all__ = ["TrainingData", "batch_options", "number_levels"]
-
 REVISION = 2  # of the trainer; raised when the same options give another model
 
 READ = ("key", "shard", "split", "run", *PLACES, IMAGE_CRC32)

@@ -25,14 +25,6 @@ from hgld.ranking.memory import MemoryBank
 from hgld.ranking.multistage import backward_in_parts
 from hgld.train.ranks import ALONE, Ranks
 
-__all__ = [
-    "Learner",
-    "NotANumber",
-    "build_optimizers",
-    "learning_rate",
-    "set_rates",
-]
-
 Part = Literal["backbone", "head", "proxies"]
 MOMENTUM = 0.9
 

@@ -40,8 +40,6 @@ from hgld.train.runs import (
 )
 from hgld.train.whitening import whiten_head
 
-__all__ = ["train_models"]
-
 
 def train_models(shards: Path, *, options: TrainOptions, context: StageContext, out: Path) -> None:
     """Train each run of the options, with each seed, into a folder of its name.

@@ -18,8 +18,6 @@ from hgld.ranking.rank_loss import takes_references
 from hgld.ranking.steps import UpperStep
 from hgld.words import nearest
 
-__all__ = ["build_loss", "csl_margins"]
-
 FACTS = ("num_levels", "num_classes", "dim", "class_labels")  # arguments that the data determine
 STEP = [field.name for field in fields(UpperStep)]
 SIGMA = "Sigma"

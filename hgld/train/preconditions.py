@@ -21,8 +21,6 @@ from hgld.sources.open_set import describe_splits
 from hgld.train.data import batch_options, number_levels
 from hgld.train.objective import build_loss
 
-__all__ = ["check_split", "check_training", "require_starts"]
-
 
 def check_split(images: pd.DataFrame, *, options: TrainOptions, context: StageContext) -> None:
     """Refuse a training split without images, before anything is scraped or reviewed.

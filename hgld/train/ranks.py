@@ -28,8 +28,6 @@ from hgld.model.devices import choose_device
 from hgld.shards.batches import part_of_rank
 from hgld.tasks import say
 
-__all__ = ["ALONE", "Ranks", "current", "give_orders", "joined", "take_orders"]
-
 PATIENCE = timedelta(days=30)  # the others wait while rank 0 checks shards or waits for a lock
 FAREWELL = timedelta(seconds=10)
 ORDERS, NOTHING, LEFT = "hgld/orders", "-", "hgld/left/{}"

@@ -40,17 +40,6 @@ from hgld.model.model_folder import (
 from hgld.model.weights import one_line
 from hgld.tasks import say
 
-__all__ = [
-    "UNDECODABLE",
-    "Checkpoints",
-    "Metrics",
-    "Pace",
-    "RunFolder",
-    "deterministic",
-    "list_models",
-    "verify_models",
-]
-
 TRAIN_AGAIN = "delete the run's folder and train again"
 TIMINGS, CHECKPOINT = ".timings.jsonl", ".checkpoint.pt"
 BAD_BATCH = "bad_batch.json"

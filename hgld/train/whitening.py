@@ -19,8 +19,6 @@ from hgld.shards.load import ImageLoader
 from hgld.tasks import track
 from hgld.train.data import TrainingData
 
-__all__ = ["pca_whitening", "whiten_head"]
-
 BATCH = 64
 LEAST_VARIANCE = 1e-10  # of the largest; below it whitening would amplify rounding noise
 

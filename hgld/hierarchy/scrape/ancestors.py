@@ -5,8 +5,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import pandas as pd
 
-__all__ = ["shared_ancestors", "steps_up"]
-
 
 def steps_up(
     item_id: str,

@@ -18,31 +18,6 @@ from urllib.parse import unquote
 from hgld.hierarchy.scrape.titles import as_stored
 from hgld.words import single_blanks
 
-__all__ = [
-    "CATEGORY_CLASS",
-    "LANGUAGES",
-    "PARTS",
-    "SOFT_REDIRECTS",
-    "Item",
-    "LookUp",
-    "NamedItem",
-    "Page",
-    "Statement",
-    "WikiClass",
-    "answered_pages",
-    "is_item_id",
-    "judge_item",
-    "lookup_key",
-    "parse_json",
-    "read_classes",
-    "read_found",
-    "read_items",
-    "read_labels",
-    "read_named_items",
-    "read_pages",
-    "wiki_of",
-]
-
 CATEGORY_CLASS = "Q4167836"  # "Wikimedia category": the item describes the page, not its topic
 SOFT_REDIRECTS = "Category:Category redirects"  # {{Category redirect}} puts its pages in here
 LANGUAGES = ("en", "mul", "en-gb", "en-ca")  # of a label, the best first

@@ -24,8 +24,6 @@ from hgld.http import Session, TooLarge, read_all
 from hgld.tasks import say
 from hgld.words import duration_text, single_blanks
 
-__all__ = ["ApiClient", "TooMuchAsked", "on_this_machine", "user_agent"]
-
 Found = TypeVar("Found")
 Ask = Callable[[Sequence[str]], Mapping[str, Any]]
 Read = Callable[[Mapping[str, Any], Sequence[str]], dict[str, Found]]

@@ -28,8 +28,6 @@ from hgld.hierarchy.scrape.client import ApiClient, TooMuchAsked
 from hgld.hierarchy.scrape.route import Ending, Fact, NextQuestion, Redirect, follow, read_redirects
 from hgld.hierarchy.scrape.store import Facts
 
-__all__ = ["AT_ONCE", "Crawl", "ask_entities", "ask_for", "in_parts"]
-
 PAGES = {
     "prop": "pageprops|categories",
     "ppprop": "wikibase_item",

@@ -38,8 +38,6 @@ from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say
 from hgld.words import count_text
 
-__all__ = ["Entity", "read_dump", "read_entities", "require_read"]
-
 _ID = re.compile(rb'\s*\{"type":"item","id":"(Q\d+)"')
 
 Entity = Mapping[str, Any]

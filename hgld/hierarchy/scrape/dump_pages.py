@@ -30,8 +30,6 @@ from hgld.hierarchy.scrape.answers import Page, is_item_id
 from hgld.hierarchy.scrape.titles import as_stored
 from hgld.tasks import say, track
 
-__all__ = ["read_blocks", "read_dumped_pages", "read_rows", "table_name", "text_of"]
-
 BLOCK = 1 << 24
 LONGEST_LINE = 1 << 28  # bytes; those of Wikimedia have a few million
 MB = 1_000_000

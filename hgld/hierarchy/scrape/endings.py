@@ -20,8 +20,6 @@ from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say
 from hgld.words import plural_text, single_blanks
 
-__all__ = ["REASONS", "Accounts", "Rows", "settle", "tell_reasons"]
-
 REASONS = {  # as in misses.csv
     "no_item": "the page has no Wikidata item",
     "no_page": "the page does not exist",

@@ -16,8 +16,6 @@ from lxml import etree, html
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
 from hgld.words import single_blanks
 
-__all__ = ["SavedPage", "read_page"]
-
 LARGEST_PAGE = 32 << 20  # bytes; those of Commons have a tenth of a million
 NO_VALUES = ("unknown value", "no value")
 SITE = "https://commons.wikimedia.org/"

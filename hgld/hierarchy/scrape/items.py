@@ -37,9 +37,6 @@ from hgld.hierarchy.scrape.subclasses import Knowledge, Wikidata, walk_up
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
 
-__all__ = ["DumpedItems", "DumpedLookUps", "open_items", "scrape_items"]
-
-
 STRINGS = re.compile(rb'"(?:value|title)":"([^"\\]*(?:\\.[^"\\]*)*)"')
 PARTS_READ = ("labels", "descriptions", "aliases", "sitelinks", "claims")
 

@@ -20,8 +20,6 @@ from pathlib import Path
 from hgld.errors import DISK_FULL, HgldError, Resumable
 from hgld.file_lock import hold
 
-__all__ = ["MOST_PER_SECOND", "Pacer", "pause_before", "turn_file"]
-
 MOST_PER_SECOND = 3.0  # Wikimedia allows 200 a minute
 LEAST_PER_SECOND = 0.1
 LONGEST_BACKOFF_S = 120.0

@@ -21,18 +21,6 @@ from hgld.hierarchy.scrape.answers import Item, Page, WikiClass, answered_pages,
 from hgld.hierarchy.scrape.titles import upper_first
 from hgld.words import single_blanks
 
-__all__ = [
-    "MOST_HOPS",
-    "Ending",
-    "Fact",
-    "Known",
-    "NextQuestion",
-    "Redirect",
-    "follow",
-    "read_redirects",
-    "target_of_text",
-]
-
 _TEMPLATE = re.compile(
     r"\{\{\s*(?:template:\s*)?"
     r"(?:soft[ _-]?)?(?:cat(?:egory)?[ _-]*redir(?:ect)?|redirect[ _-]?cat(?:egory)?"

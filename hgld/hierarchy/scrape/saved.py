@@ -25,8 +25,6 @@ from hgld.hierarchy.scrape.route import MOST_HOPS
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
 from hgld.tasks import track
 
-__all__ = ["UNKNOWN", "read_given", "read_names", "read_saved"]
-
 UNKNOWN: dict[str, Any] = {
     "item_id": "",
     "revision": 0,

@@ -21,8 +21,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 from hgld.artifacts import Json
 
-__all__ = ["stand_in"]
-
 Answer = dict[str, Any]
 Parameters = Mapping[str, str]
 

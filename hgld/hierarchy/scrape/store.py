@@ -29,8 +29,6 @@ from hgld.hierarchy.scrape.route import Fact, Known, Redirect
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
 
-__all__ = ["DUMPS", "MOST_AT_HAND", "FactStore", "Facts", "Trail", "open_store"]
-
 SomeFact = TypeVar("SomeFact", bound=Fact)
 
 VERSION = 3  # of what a fact holds; a store of another version starts over

@@ -30,19 +30,6 @@ from hgld.hierarchy.scrape.crawl import ask_entities, in_parts
 from hgld.tasks import track
 from hgld.words import single_blanks
 
-__all__ = [
-    "ClassLabels",
-    "Graph",
-    "Knowledge",
-    "SuperClasses",
-    "Wikidata",
-    "ask_labels",
-    "ask_superclasses",
-    "read_superclasses",
-    "steps_to",
-    "walk_up",
-]
-
 QUESTION = {
     "props": "info|labels|claims",
     "languages": "|".join(LANGUAGES),

@@ -12,8 +12,6 @@ from html import unescape
 from unicodedata import normalize
 from urllib.parse import unquote
 
-__all__ = ["as_stored", "title_of_url", "upper_first"]
-
 _PAGE = re.compile(r"https?://commons\.(?:m\.)?wikimedia\.org/wiki/(.+)", re.DOTALL)
 _QUERY = re.compile(r"\?\w+=[^#]*")
 _IMPOSSIBLE = re.compile(r"[\x00-\x1f\x7f|]")  # would also break a batch of titles apart

@@ -23,8 +23,6 @@ from typing import Any, Literal
 from hgld.hierarchy.scrape.answers import parse_json
 from hgld.words import single_blanks
 
-__all__ = ["Answer", "classify"]
-
 WAIT_CODES = ("maxlag", "ratelimited", "readonly")
 LONGEST_PAUSE_S = 1e9  # longer ones are not distinguished
 LONGEST_TEXT = 200  # characters of an error in no known format

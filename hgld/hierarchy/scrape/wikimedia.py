@@ -30,8 +30,6 @@ from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say, track
 from hgld.words import count_text, duration_text
 
-__all__ = ["Progress", "Scraper", "scrape"]
-
 QUESTIONS_OF_A_TITLE = 1.75  # its page, the item of two thirds, topic and redirect of a few
 MOST_CLASSES = 6_000  # at full size; a thirtieth of the titles in a part of it
 NOTE_EVERY_S = 300.0

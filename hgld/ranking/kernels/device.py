@@ -39,26 +39,6 @@ from torch import Tensor
 from hgld.errors import HgldError, ShapeError, UsageError
 from hgld.words import single_blanks
 
-__all__ = [
-    "COLUMN_BITS",
-    "LEAST_ROWS",
-    "MOST_PART",
-    "KernelWarning",
-    "agrees",
-    "all_finite",
-    "check_scores",
-    "describe",
-    "has_triton",
-    "largest_difference",
-    "largest_part",
-    "new_array",
-    "not_finite",
-    "over_rows",
-    "using",
-    "wanted",
-    "whole_products",
-]
-
 Compare = Callable[[], tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]
 COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one integer: 33 million images
 MOST_PART = (1 << COLUMN_BITS) - 1  # the kernels number the images of a part

@@ -44,8 +44,6 @@ from hgld.ranking.kernels.step_sums import (
 if TYPE_CHECKING:
     from hgld.ranking.surrogates import Goal
 
-__all__ = ["count_rows", "grid_span", "loss_rows", "rule_of", "run_rows", "solve_rows"]
-
 CELLS_TO_CHOOSE = 1 << 19  # for fewer, pairs are always faster
 SAMPLED_ROWS = 4
 RATIO, DCG, RECALL = 0, 1, 2

@@ -15,8 +15,6 @@ from hgld.ranking.kernels.device import has_triton
 if TYPE_CHECKING:
     from hgld.ranking.surrogates import Goal
 
-__all__ = ["WIDEST", "bounds", "count_levels", "fits", "on", "solve_pairs", "solve_rows"]
-
 STEP = ("TAU", "RHO", "DELTA", "START", "LINE")
 WIDEST = 4096  # columns of a row that one program processes in registers
 CELLS = 4096  # pairs at a time, for a program of 4 warps

@@ -10,8 +10,6 @@ import numpy as np
 from hgld.compiled import Array, kernel
 from hgld.ranking.kernels.sort import BELOW, BITS, sort_keys
 
-__all__ = ["merge_rows"]
-
 STEP = 1 << 10  # keys of a run for each of its samples
 CHUNK = 1 << 17  # keys that are sorted at a time: they stay in the cache
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from hgld.compiled import Array, fast, kernel
 
-__all__ = ["KINDS", "h_rank_plus_rows", "measure_rows", "metric_row", "vote_rows"]
-
 KINDS = {  # number of each metric; those up to ASI: are of one level
     "AP": 0, "mAP@R": 1, "mAP": 2, "R": 3, "TR": 4, "P": 5, "mMP": 6, "ASI:": 7, "NDCG": 8,
     "ASI": 9, "H-AP": 10, "wAP": 10, "H-R": 11, "H-P": 12, "MS": 13, "AHD": 14, "hP": 15, "hR": 16,

@@ -26,8 +26,6 @@ from hgld.ranking.kernels.sort import BELOW, BITS, sort_keys
 if TYPE_CHECKING:
     from hgld.ranking.levels import ClassRanges
 
-__all__ = ["rank_blocks", "rank_rows", "score_rows", "sort_part"]
-
 BLOCK_CELLS = 1 << 26  # 256 MB of scores
 BLOCK_ROWS = 256
 PLACES = (1 << (BITS - BELOW)) - 64  # margin, so that rounding up stays below 2^23

@@ -19,8 +19,6 @@ from hgld.ranking.kernels.loss_gpu import on
 if TYPE_CHECKING:
     from hgld.ranking.levels import ClassRanges
 
-__all__ = ["rank_blocks", "sort_part"]
-
 CELLS_AT_ONCE = 1 << 27  # 512 MB of scores
 ROWS_AT_ONCE = 1 << 15  # CUDA limits the second dimension of a grid to 65,535
 ITEMS_AT_ONCE = 1 << 26  # relevant images of a block, 33 bytes each

@@ -12,8 +12,6 @@ import numpy as np
 
 from hgld.compiled import Array, fast, kernel
 
-__all__ = ["BELOW", "BITS", "SortedRow", "new_row", "sort_keys", "sort_row"]
-
 FEW = 1536  # for fewer, two passes of 8 bits suffice
 LOW, HIGH = 10, 13  # bits of a bin in two digits: above ten, scattered writes leave the cache
 BELOW = 40  # bits of a key below its bin

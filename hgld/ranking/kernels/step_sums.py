@@ -25,32 +25,6 @@ import numpy as np
 from hgld.compiled import Array, fast, kernel, part
 from hgld.ranking.kernels.sort import SortedRow
 
-__all__ = [
-    "DOUBLE",
-    "LEAST_DELTA",
-    "SINGLE",
-    "Groups",
-    "Nodes",
-    "Pairs",
-    "Reach",
-    "add_scaled",
-    "add_sums",
-    "count_all",
-    "count_pairs",
-    "edge_above",
-    "edge_below",
-    "exponentials",
-    "fit_tail",
-    "leave_powers",
-    "new_groups",
-    "new_nodes",
-    "new_pairs",
-    "nodes_for",
-    "powers_of",
-    "prepare_sums",
-    "pull_all",
-]
-
 
 class Pairs(NamedTuple):
     """Buffers for the pairs of one positive.

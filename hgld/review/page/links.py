@@ -23,8 +23,6 @@ from hgld.review.page.render import (
 )
 from hgld.review.photos import choose_images, read_photos
 
-__all__ = ["photos_of_classes", "render_links"]
-
 SCRIPTS = ("dom.js", "browser.js", "links.js")
 
 

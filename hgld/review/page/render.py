@@ -35,19 +35,6 @@ from hgld.tasks import say
 from hgld.template_files import open_templates
 from hgld.words import count_text, single_blanks
 
-__all__ = [
-    "MEGABYTE",
-    "cells_in",
-    "csv_text",
-    "fill_in",
-    "find_next_clusters",
-    "history_facts",
-    "photo_facts",
-    "render_page",
-    "sheet_facts",
-    "taxonomy_facts",
-]
-
 SCRIPTS = (  # in the order of their dependencies
     "dom.js",
     "browser.js",

@@ -15,8 +15,6 @@ from hgld.config import SourceOptions
 from hgld.errors import InvalidData
 from hgld.sources.listing import Listing, read_words
 
-__all__ = ["read"]
-
 SPECIES = "species"
 
 

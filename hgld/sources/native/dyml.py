@@ -25,8 +25,6 @@ from hgld.config import SourceOptions
 from hgld.errors import InvalidData
 from hgld.sources.listing import Listing, read_text
 
-__all__ = ["LEVELS", "read", "read_glued"]
-
 LEVELS = ("coarse", "middle", "fine")
 PRODUCT_TEST = "mini-bmk_all_in_one"
 SIDES = {"query": "test", "gallery": "index"}

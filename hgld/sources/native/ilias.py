@@ -24,8 +24,6 @@ from hgld.shards.tar import list_stems
 from hgld.sources.listing import Listing, read_text
 from hgld.words import single_blanks
 
-__all__ = ["LEVELS", "read"]
-
 LEVELS = ("domain", "category", "subcategory", "object")
 LISTS = {  # file: folder of its photos, split
     "image_ids/image_query_ids.txt": ("query", "test"),

@@ -13,8 +13,6 @@ from hgld.config import SourceOptions
 from hgld.errors import InvalidData
 from hgld.sources.listing import Listing, read_words, require_apart
 
-__all__ = ["LEVELS", "read"]
-
 LEVELS = ("department", "category", "item")
 FILE = "Eval/list_eval_partition.txt"
 SPLITS = {"train": "train", "query": "test", "gallery": "index"}

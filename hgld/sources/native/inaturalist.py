@@ -18,8 +18,6 @@ from hgld.credit import UNKNOWN
 from hgld.errors import InvalidData
 from hgld.sources.listing import Listing, read_words, require_apart, require_file
 
-__all__ = ["RANKS", "read"]
-
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
 ABOVE = {"full": RANKS, "base": ("supercategory",)}
 

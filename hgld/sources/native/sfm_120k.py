@@ -17,8 +17,6 @@ from hgld.config import SourceOptions
 from hgld.errors import InvalidData
 from hgld.sources.listing import Listing, require_file
 
-__all__ = ["LEVELS", "read"]
-
 LEVELS = ("model",)
 FILE = "retrieval-SfM-120k.pkl"
 SPLITS = {"train": "train", "val": "evaluation"}

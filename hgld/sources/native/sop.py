@@ -13,8 +13,6 @@ from hgld.config import SourceOptions
 from hgld.errors import InvalidData
 from hgld.sources.listing import Listing, read_words, require_apart
 
-__all__ = ["LEVELS", "read"]
-
 LEVELS = ("super_class", "product")
 FILES = {"Ebay_train.txt": "train", "Ebay_test.txt": "evaluation"}
 COLUMNS: dict[str, ColumnType] = {

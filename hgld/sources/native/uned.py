@@ -18,8 +18,6 @@ from hgld.config import SourceOptions
 from hgld.errors import InvalidData
 from hgld.sources.listing import Listing, read_text
 
-__all__ = ["DOMAINS", "LEVELS", "read"]
-
 LEVELS = ("domain", "class")
 DOMAINS = (
     "cars",

@@ -13,8 +13,6 @@ from hgld.artifacts import ColumnType
 from hgld.config import SourceOptions
 from hgld.sources.listing import Listing, read_words, require_apart
 
-__all__ = ["LEVELS", "read"]
-
 LEVELS = ("vehicle",)
 VEHICLES = {"small": 800, "medium": 1600, "large": 2400}
 COLUMNS: dict[str, ColumnType] = {"image": "text", "vehicle_id": "int"}

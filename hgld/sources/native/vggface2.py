@@ -20,8 +20,6 @@ from hgld.errors import InvalidData
 from hgld.images import extended_boxes
 from hgld.sources.listing import Listing, read_words, require_apart, require_file
 
-__all__ = ["LEVELS", "read"]
-
 LEVELS = ("identity",)
 SPLITS = {"train": "train", "test": "evaluation"}
 PHOTO = r"^n([0-9]{1,18})/[^/]+$"

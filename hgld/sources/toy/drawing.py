@@ -18,26 +18,6 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw
 
-__all__ = [
-    "BASE",
-    "FLOWERS",
-    "GLASS",
-    "LIGHTS",
-    "SNOW",
-    "Canvas",
-    "Colour",
-    "Design",
-    "blend",
-    "draw_bank",
-    "draw_boat",
-    "draw_foreground",
-    "draw_sky",
-    "draw_surroundings",
-    "draw_tree",
-    "draw_water",
-    "shade",
-]
-
 Colour = tuple[int, ...]  # red, green, blue
 
 HORIZON = 0.62

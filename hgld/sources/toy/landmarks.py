@@ -24,8 +24,6 @@ from hgld.sources.toy.drawing import (
     shade,
 )
 
-__all__ = ["DRAWINGS"]
-
 GOLD, DARK, WOOD = FLOWERS, (70, 64, 60), (84, 62, 48)
 WATERLINE = 0.72  # where arches meet the river
 

@@ -11,8 +11,6 @@ from uuid import UUID
 
 from hgld.sources.toy.world import CLASSES, Landmark, ToyClass, World
 
-__all__ = ["describe_wiki"]
-
 Entity = dict[str, Any]
 
 CATEGORY, ATTRACTION = "Q4167836", "Q570116"

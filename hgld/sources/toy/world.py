@@ -14,17 +14,6 @@ from urllib.parse import quote
 
 from hgld.config import ToyOptions
 
-__all__ = [
-    "CLASSES",
-    "INDEX_QUIRKS",
-    "TRAIN_QUIRKS",
-    "Landmark",
-    "Picture",
-    "ToyClass",
-    "World",
-    "imagine",
-]
-
 
 @dataclass(frozen=True)
 class ToyClass:

@@ -27,8 +27,6 @@ from hgld.sources.toy.wiki import describe_wiki
 from hgld.sources.toy.world import Picture, World, imagine
 from hgld.tasks import track
 
-__all__ = ["draw_picture", "draw_world"]
-
 
 def draw_world(*, options: FetchOptions, context: StageContext) -> None:
     """Draw the world into the source folder, in GLDv2's layout, with its ``wiki.json``.
