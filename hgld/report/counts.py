@@ -42,7 +42,7 @@ class Counts:
         }
 
     def long_tail(self) -> str:
-        """How many images the largest tenth of the classes hold, of the split with most classes."""
+        """Return a sentence on the largest tenth of the classes, of the split with most classes."""
         split = max(self.class_sizes, key=lambda name: len(self.class_sizes[name]))
         sizes = sorted(self.class_sizes[split], reverse=True)
         head = max(1, round(len(sizes) / 10))
