@@ -269,7 +269,8 @@ def _labelled(of: Mapping[str, Sequence[Row]], key: tuple[str, int]) -> Iterator
         for origin in lineage:  # by what it was decided, and how sure two annotators were of it
             share = origin["agreement"]
             text += f", by {origin['decided_by']}"
-            text += f"\ntwo annotators agree on {float(share):.0%} of its values" * bool(share)
+            if share:
+                text += f"\ntwo annotators agree on {float(share):.0%} of its values"
         yield Step("path", text, {"path": path})
     for row in of.get("label_dropped", ()):
         yield Step("no path", _because(row), row)
