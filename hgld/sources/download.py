@@ -286,9 +286,7 @@ def _load(session: Session, file: RemoteFile, stop: Event) -> None:
         if continued and not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
             raise _Busy("the server sent another part than was asked for")
         start = start if continued else 0  # 200: the server ignored the range
-        stated = answer.headers.get("Content-Length", "")
-        known = re.fullmatch(r"[0-9]{1,18}", stated) and not _is_packed(answer)
-        length = int(stated) if known else None  # of the body; unknown if it is compressed
+        length = _length(answer)
         _require_fitting(file, start + (length or 0))
         framed = "Content-Length" in answer.headers or "Transfer-Encoding" in answer.headers
         if not framed and not file.md5_url:
@@ -299,6 +297,12 @@ def _load(session: Session, file: RemoteFile, stop: Event) -> None:
         _write_body(answer, file, continued, stop)
     if length is not None and _size(file.part) != start + length:
         raise _Busy(f"cut short at byte {_size(file.part)} of {start + length}")
+
+
+def _length(answer: requests.Response) -> int | None:
+    """Return the length of the body if it is known; for a compressed one it is not."""
+    text = answer.headers.get("Content-Length", "")
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) and not _is_packed(answer) else None
 
 
 def _is_packed(answer: requests.Response) -> bool:
