@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import chain, groupby
 from math import comb
 from multiprocessing.util import get_temp_dir
@@ -35,12 +36,11 @@ from hgld.shards.batches import (
 )
 from hgld.shards.cache import CACHE_GB
 from hgld.shards.damaged import DamagedImages, exceeded, spare_rows
-from hgld.shards.index import local_copy
 from hgld.shards.read import ShardImages, Transform
 from hgld.shards.sampling import count_groups, count_rows, parents_of
 from hgld.shards.stream import reads_per_byte, stream_batches
 from hgld.stopping import held_back, ignore_requests
-from hgld.storage import read_ahead
+from hgld.storage import RemoteFolder, as_folder, read_ahead
 from hgld.tasks import say_or_warn
 
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -132,9 +132,7 @@ class BatchLoader(IterableDataset[Batch]):
             raise UsageError(f"reader is {reader!r}; expected one of {expected}")
         if reader == "stream" and options.order != "shards":
             raise UsageError("the reader 'stream' needs the order 'shards'")
-        with local_copy(folder, "manifest.json") as here:  # shards of others may have none
-            manifest = here / "manifest.json"
-            manifest_sha256 = hash_file(manifest) if manifest.is_file() else ""
+        manifest_sha256 = _hash_manifest(folder)
         self._images = ShardImages(folder, rows, transform, cache_gb=cache_gb)
         self.plan = BatchPlan(
             Samples.of_index(rows), options, seed=seed, manifest_sha256=manifest_sha256
@@ -241,6 +239,19 @@ class BatchLoader(IterableDataset[Batch]):
                 "batches an epoch: the others find no group with as many classes; "
                 "measure_coverage counts what is left out"
             )
+
+
+def _hash_manifest(folder: Path | str) -> str:
+    """SHA-256 of the manifest of a folder or URL; empty if there is none."""
+    found = as_folder(folder)
+    if isinstance(found, Path):
+        path = found / "manifest.json"
+        return hash_file(path) if path.is_file() else ""
+    try:
+        # read, not downloaded: a download asks by HEAD, whose refusal does not give its reason
+        return sha256(RemoteFolder(found).read("manifest.json")).hexdigest()
+    except InvalidData:
+        return ""
 
 
 @dataclass
