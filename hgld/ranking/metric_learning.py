@@ -13,6 +13,9 @@ class MetricLearningLoss(nn.Module):
     Args:
         loss: any module of ``hgld.ranking.losses``.
 
+    Raises:
+        ShapeError: the loss is a name or a class instead of a module.
+
     Example:
         >>> import torch
         >>> from hgld.ranking.losses import SupAP
@@ -23,6 +26,10 @@ class MetricLearningLoss(nn.Module):
 
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
+        if not isinstance(loss, nn.Module):
+            raise ShapeError(
+                f"loss is {loss!r}; expected a module such as hgld.ranking.losses.SupAP()"
+            )
         self.loss = loss
         self.takes_references = takes_references(loss)
 

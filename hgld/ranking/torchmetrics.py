@@ -5,15 +5,16 @@ the result is that of one process. A sampler that repeats images to fill the las
 changes it; ``hgld.shards.ImageLoader`` gives each image once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hgld.errors import HgldError
+from hgld.errors import HgldError, ShapeError
 from hgld.ranking.checks import check_tensors
 from hgld.ranking.evaluation import evaluate, rank_blocks
+from hgld.ranking.rank_loss import check_labels
 from hgld.ranking.rankings import (
     CPCC,
     BlockValues,
@@ -29,6 +30,7 @@ install_hook()  # torchmetrics imports torchvision
 try:
     from torchmetrics import Metric
     from torchmetrics.utilities import dim_zero_cat
+    from torchmetrics.utilities.distributed import gather_all_tensors
 except ImportError:
     message = 'hgld.ranking.torchmetrics needs a package: pip install "hgld[train]"'
     raise HgldError(message) from None
@@ -70,7 +72,8 @@ class RetrievalFromGallery(Metric):
     ) -> None:
         super().__init__(**options)
         self.names, self.level_names = tuple(map(str, parse_all(names))), level_names
-        check_tensors(gallery=gallery, gallery_labels=gallery_labels)
+        check_tensors(gallery=gallery)
+        check_labels(gallery_labels, len(gallery), None, "gallery_")
         self.register_buffer("gallery", gallery, persistent=False)
         self.register_buffer("gallery_labels", gallery_labels, persistent=False)
         zeros = torch.zeros(len(of_queries(self.names)), dtype=torch.float64)
@@ -104,12 +107,14 @@ class RetrievalFromGallery(Metric):
 class MutualRetrieval(Metric):
     """Means over images that each search all others.
 
-    It keeps all embeddings, of all processes when it computes, since a query needs all of them;
-    each process needs an image or more, else torchmetrics cannot gather them.
+    It keeps all embeddings, of all processes when it computes, since a query needs all of them.
 
     Args:
         names: metrics by name, as ``hgld.ranking.metrics.evaluate`` takes them.
         level_names: (L,) names of the levels, coarse to fine; default: 1..L.
+
+    Raises:
+        ShapeError: batches do not fit together; on computing: there are no images.
 
     Example:
         >>> metric = MutualRetrieval(["R@1"])
@@ -134,13 +139,47 @@ class MutualRetrieval(Metric):
     def update(self, embeddings: Tensor, labels: Tensor) -> None:
         """Add a batch: (B, D) embeddings, (B, L) label paths."""
         check_tensors(embeddings=embeddings, labels=labels)
+        if embeddings.ndim != 2 or labels.ndim != 2 or len(embeddings) != len(labels):
+            raise ShapeError(
+                f"embeddings have shape {tuple(embeddings.shape)} and labels "
+                f"{tuple(labels.shape)}; expected (images, dim) and (images, levels)"
+            )
+        _check_alike([*self.embeddings[:1], embeddings], [*self.labels[:1], labels])
         self.embeddings.append(embeddings.detach())
         self.labels.append(labels)
 
     def compute(self) -> dict[str, Tensor]:
         """Mean of each metric over the images with a value; nan if none has one."""
+        if not any(map(len, self.embeddings)):
+            raise ShapeError("MutualRetrieval has no images; call update before compute")
         vectors, labels = dim_zero_cat(self.embeddings), dim_zero_cat(self.labels)
         sides = vectors, labels, vectors, labels
         found = evaluate(*sides, self.names, self.level_names, exclude_self=True).mean()
         values = torch.tensor([*found.values()], dtype=torch.float64, device=vectors.device)
         return dict(zip(found, values, strict=True))
+
+    def _sync_dist(
+        self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None
+    ) -> None:
+        """Gather the images of all processes.
+
+        torchmetrics gathers tensors of equal types and axes; a process without images has none, so
+        it joins with tensors of no rows as another process has them.
+        """
+        group = process_group or self.process_group
+        own = [dim_zero_cat(part) for part in (self.embeddings, self.labels) if part]
+        everyone: list[Any] = [None] * torch.distributed.get_world_size(group)
+        torch.distributed.all_gather_object(everyone, [part[:0].cpu() for part in own], group)
+        if with_images := [*filter(None, everyone)]:
+            _check_alike(*zip(*with_images, strict=True))
+            own = own or [part.to(self.device) for part in with_images[0]]
+            self.embeddings, self.labels = ([part] for part in own)
+            super()._sync_dist(dist_sync_fn, process_group)
+
+
+def _check_alike(embeddings: Sequence[Tensor], labels: Sequence[Tensor]) -> None:
+    """Raise ShapeError unless all batches have tensors of one type and width."""
+    for name, parts in (("embeddings", embeddings), ("labels", labels)):
+        kinds = dict.fromkeys(f"(images, {part.shape[1]}) of {part.dtype}" for part in parts)
+        if len(kinds) > 1:
+            raise ShapeError(f"{name} are {' and '.join(kinds)}; expected the same in all batches")

@@ -2,6 +2,7 @@
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -72,6 +73,24 @@ def test_one_name_and_other_arrays_are_refused_in_words() -> None:
         MutualRetrieval(["R@1"]).update(vectors, labels.tolist())
 
 
+def test_metrics_without_images_and_batches_that_do_not_fit_are_refused_in_words() -> None:
+    vectors, labels = images()
+    metric = MutualRetrieval(["R@1"])
+    with pytest.warns(UserWarning), pytest.raises(ShapeError, match="no images; call update"):
+        metric.compute()
+    metric.update(vectors[:0], labels[:0])
+    with pytest.raises(ShapeError, match="no images; call update"):
+        metric.compute()
+    with pytest.raises(ShapeError, match=r"embeddings have shape \(24, 5\) and labels \(24,\)"):
+        metric.update(vectors, labels[:, 1])
+    with pytest.raises(ShapeError, match=r"\(images, 5\) of torch.float32 and \(images, 4\) of"):
+        metric.update(vectors[:, 1:], labels)
+    with pytest.raises(ShapeError, match=r"labels are \(images, 2\).* and \(images, 1\)"):
+        metric.update(vectors, labels[:, :1])
+    with pytest.raises(ShapeError, match=r"gallery_labels have shape \(23, 2\); expected \(24"):
+        RetrievalFromGallery(["R@1"], vectors, labels[1:])
+
+
 def of_two_processes(rank: int, folder: str) -> None:
     meet = f"file://{folder}/meet"
     torch.distributed.init_process_group("gloo", init_method=meet, rank=rank, world_size=2)
@@ -81,6 +100,15 @@ def of_two_processes(rank: int, folder: str) -> None:
     for metric in (RetrievalFromGallery(NAMES, *images(40, 1)), MutualRetrieval(NAMES)):
         metric.update(vectors[own], labels[own])
         found.append(metric.compute())
+    mutual = MutualRetrieval(NAMES)
+    if rank == 0:
+        mutual.update(vectors, labels)
+    found.append(mutual.compute())
+    with pytest.raises(ShapeError, match="no images"):
+        MutualRetrieval(NAMES).compute()
+    mutual.update(vectors, labels[:, rank:])  # one column in the other process
+    with pytest.raises(ShapeError, match="labels are"):
+        mutual.compute()
     torch.save(found, Path(folder) / f"rank{rank}.pt")
     torch.distributed.destroy_process_group()
 
@@ -90,7 +118,7 @@ def test_two_processes_find_the_metrics_of_one(tmp_path: Path) -> None:
     vectors, labels = images()
     expected = [
         metrics.evaluate(vectors, labels, *images(40, 1), NAMES).mean(),
-        metrics.evaluate(vectors, labels, vectors, labels, NAMES, exclude_self=True).mean(),
+        *[metrics.evaluate(vectors, labels, vectors, labels, NAMES, exclude_self=True).mean()] * 2,
     ]
     for rank in range(2):
         for found, one in zip(torch.load(tmp_path / f"rank{rank}.pt"), expected, strict=True):
@@ -105,6 +133,12 @@ def test_a_loss_is_called_as_the_librarys() -> None:
     torch.testing.assert_close(own(*given[:2]), library(*given[:2]))
     hierarchical = MetricLearningLoss(losses.SupHAP(2))
     assert hierarchical(vectors, labels) == losses.SupHAP(2)(vectors, labels)
+
+
+@pytest.mark.parametrize("loss", ["SupAP", losses.SupAP, None])
+def test_a_loss_that_is_no_module_is_refused_in_words(loss: Any) -> None:
+    with pytest.raises(ShapeError, match=r"expected a module such as .*SupAP\(\)"):
+        MetricLearningLoss(loss)
 
 
 def test_mined_pairs_and_references_without_use_are_refused() -> None:
