@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 from scipy.special import softmax
+from threadpoolctl import threadpool_limits
 
 from hgld.artifacts import Vectors
 from hgld.artifacts.columns import records
@@ -269,7 +270,9 @@ def fit_weights(examples: Examples, classes: int, start: np.ndarray | None = Non
 
     first = np.zeros((x.shape[1], classes)) if start is None else start
     options = {"maxiter": 300, "gtol": 1e-2, "ftol": 1e-9}
-    found = minimize(loss, first.ravel(), jac=True, method="L-BFGS-B", options=options)
+    # The solver's vectors are short: several threads of BLAS take many times as long as one.
+    with threadpool_limits(limits=1):
+        found = minimize(loss, first.ravel(), jac=True, method="L-BFGS-B", options=options)
     return np.asarray(found.x).reshape(-1, classes)
 
 

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -157,6 +158,31 @@ def test_hashes_and_signs_are_those_of_scikit_learn(rows: list[dict[str, float]]
 def test_suggestions_do_not_load_scikit_learn() -> None:
     code = "import hgld.review.suggestions, sys; sys.exit('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+COUNT_THREADS = """
+import sys
+import numpy as np
+from threadpoolctl import threadpool_info
+from hgld.review.suggestions import Examples, fit_weights
+
+threads = set()
+def count(frame, event, _):
+    if event == "call" and frame.f_code.co_name == "loss":
+        threads.update(pool["num_threads"] for pool in threadpool_info())
+
+sys.setprofile(count)
+fit_weights(Examples(np.eye(3), np.arange(3), np.ones(3)), 3)
+sys.setprofile(None)
+print(*threads)
+"""
+
+
+def test_weights_are_fitted_on_one_thread() -> None:
+    command = [sys.executable, "-c", COUNT_THREADS]
+    environment = os.environ | {"OMP_NUM_THREADS": "2"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
 
 
 def test_calibration_learns_that_the_model_is_too_sure() -> None:
