@@ -49,7 +49,7 @@ docs: install
 # Measure again what the pages show: quiet cores, and HGLD_REAL_DATA for the photos of Washington.
 record: install
 	-$(MAKE) oml
-	PATH=$(CURDIR)/$(BIN):$$PATH python pipelines/record.py run \
+	PATH=$(CURDIR)/$(BIN):$$PATH python -m pipelines.record run \
 	  pipelines/quickstart.toml tests/real/washington.toml
 	-$(BIN)/python -m tests.benchmarks --out $(RESULTS)/bench.json
 	-$(BIN)/python -m tests.benchmarks --part keys --out $(RESULTS)/bench-keys.json
@@ -61,7 +61,7 @@ record: install
 	-$(BIN)/python -m tests.benchmarks --part full-size --out $(RESULTS)/bench-full-size.json
 	-$(BIN)/python -m tests.benchmarks --part gallery --out $(RESULTS)/bench-gallery.json
 	-$(BIN)/python -m tests.benchmarks --part growth --out $(RESULTS)/bench-growth.json
-	$(BIN)/python pipelines/record.py pages
+	$(BIN)/python -m pipelines.record pages
 	$(BIN)/python docs/images/take.py
 
 record: RESULTS := pipelines/results
@@ -75,7 +75,7 @@ claims: export MALLOC_TRIM_THRESHOLD_ := 8589934592
 claims: install
 	$(BIN)/hgld run tests/real/washington.toml --work work/washington --until export
 	$(BIN)/python -m pipelines.claims head made finetune
-	$(BIN)/python pipelines/record.py pages
+	$(BIN)/python -m pipelines.record pages
 	$(BIN)/python -m pipelines.paper_figures draw
 
 # Debian packages that tests and benchmarks need: a browser that opens the report, a spreadsheet that

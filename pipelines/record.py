@@ -1,7 +1,7 @@
 """Runs a pipeline, records what it measured, and writes the recorded figures into the pages.
 
-    python pipelines/record.py run pipelines/quickstart.toml    results/quickstart.json
-    python pipelines/record.py pages                            README.md, docs/, labels/README.md
+    python -m pipelines.record run pipelines/quickstart.toml    results/quickstart.json
+    python -m pipelines.record pages                            README.md, docs/, labels/README.md
 
 Figures are never typed: a page holds what stands in ``results/*.json``, each with the commit, the
 machine and the date it was measured on.
@@ -194,7 +194,7 @@ def _ours(name: str, results: dict[str, dict[str, Any]]) -> str:
         sys.exit(
             f"pipelines/papers/tables.toml: ours = {name!r}, but pipelines/results/{file}.json "
             f"{'has no such model' if models else 'has no models'}; record it with "
-            f"`python pipelines/record.py run pipelines/{file}.toml`"
+            f"`python -m pipelines.record run pipelines/{file}.toml`"
         )
     means = models[model]["mean"].items()
     figures = ", ".join(f"{metric} {100 * value:.1f}" for metric, value in means)

@@ -105,7 +105,7 @@ def test_the_readme_names_every_pipeline() -> None:
 
 def test_the_figures_in_the_pages_are_those_of_the_recorded_results() -> None:
     for path, text in RECORD["pages"]().items():
-        assert path.read_text("utf-8") == text, f"{path}: run python pipelines/record.py pages"
+        assert path.read_text("utf-8") == text, f"{path}: run python -m pipelines.record pages"
 
 
 @pytest.mark.parametrize(("page", "code"), python_blocks())

@@ -1,7 +1,8 @@
 """Estimate disk, memory, bytes moved and hours of a pipeline from its number of images.
 
-Each coefficient is a figure that this project measured and committed. ``pipelines/record.py pages``
-takes them from ``pipelines/results`` and writes ``templates/costs.json``, which ships with hgld.
+Each coefficient is a figure that this project measured and committed. ``python -m pipelines.record
+pages`` takes them from ``pipelines/results`` and writes ``templates/costs.json``, which ships with
+hgld.
 """
 
 import json
@@ -94,7 +95,7 @@ def costs_as_markdown() -> str:
         lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "", "## Coefficients", "",
-        "`python pipelines/record.py pages` takes them from recorded figures.", "",
+        "`python -m pipelines.record pages` takes them from recorded figures.", "",
         "| coefficient of an image | value | measured as |", "|---|---|---|",
     ]  # fmt: skip
     for name, entry in coefficients().items():
