@@ -34,6 +34,7 @@ from hgld.tasks import track
 
 Sample = dict[str, Any]
 Label = str | Callable[[Sample], Hashable]
+Urls = str | Path | Sequence[str | Path]
 
 
 def group_by_class(
@@ -59,7 +60,7 @@ def group_by_class(
         seed: of the draws.
 
     Raises:
-        UsageError: P or K is below 1.
+        UsageError: P or K is no whole number, 1 or more.
         InvalidData: while iterating: a sample has no such member.
 
     Example:
@@ -67,9 +68,8 @@ def group_by_class(
         >>> [[s["cls"] for s in batch] for batch in group_by_class(2, 2)(samples)]
         [[0, 0, 1, 1]]
     """
+    BatchOptions(classes_per_batch, images_per_class)  # checks them
     shape = classes_per_batch, images_per_class
-    if min(shape) < 1:
-        raise UsageError(f"{shape[0]} classes of {shape[1]} images: expected 1 or more of each")
     return partial(_group, shape=shape, label=label, window=window, seed=seed)
 
 
@@ -122,7 +122,7 @@ def _name_of(sample: Sample) -> str:
 
 
 def batches(
-    urls: str | Sequence[str],
+    urls: Urls,
     classes_per_batch: int,
     images_per_class: int,
     transform: Transform,
@@ -160,22 +160,25 @@ def batches(
         pipe: whether URLs may run commands ("pipe:...").
 
     Raises:
-        UsageError: a URL runs a command and ``pipe`` is False; ranks do not divide the batch.
+        UsageError: there is no URL; one runs a command and ``pipe`` is False; P or K is no whole
+            number, 1 or more; ranks do not divide the batch.
         InvalidData: a shard of the rows is not among the URLs; while iterating: a sample has no
-            image or class, its class is no number (without rows), its image is not decodable, or a
-            shard is no whole tar.
+            image or class, its class is no number (without rows), its image is not decodable, a
+            shard is no whole tar, or no batch is filled.
     """
-    shards = webdataset.shardlists.expand_urls(urls) if isinstance(urls, str) else list(urls)
+    shards = _list_shards(urls)
+    if not shards:
+        raise UsageError("urls is empty; expected a shard or more")
     _refuse_commands(shards, pipe)
+    options = BatchOptions(
+        classes_per_batch, images_per_class, order="shards", small_classes=small_classes
+    )
     part = part_of_rank(classes_per_batch * images_per_class, rank, world_size)
     if rows is None:
         group = group_by_class(classes_per_batch, images_per_class, label, window, seed)
         source: Any = webdataset.SimpleShardList(shards)
         stages: list[Any] = [group, _Number(label)]
     else:
-        options = BatchOptions(
-            classes_per_batch, images_per_class, order="shards", small_classes=small_classes
-        )
         planned = _Planned(rows, BatchPlan(Samples.of_index(rows), options, seed=seed), shards)
         source, stages = planned.shards, [planned]
     load = _Load(transform, part, seed)
@@ -183,7 +186,7 @@ def batches(
 
 
 def write_shards(
-    urls: str | Sequence[str], pattern: str, *, pipe: bool = False, start: int = 0
+    urls: Urls, pattern: str, *, pipe: bool = False, start: int = 0
 ) -> list[str]:
     """Copy shards through webdataset's ``ShardWriter``, to any URL that its ``gopen`` writes.
 
@@ -204,7 +207,7 @@ def write_shards(
         InvalidData: a shard is no whole tar.
         OSError: a shard cannot be written.
     """
-    shards = webdataset.shardlists.expand_urls(urls) if isinstance(urls, str) else list(urls)
+    shards = _list_shards(urls)
     _refuse_commands([*shards, pattern], pipe)
     try:
         written = [pattern % number for number in range(start, start + len(shards))]
@@ -226,6 +229,12 @@ def write_shards(
                 for name in (name for name in sample if not name.startswith("__")):
                     writer.write({"__key__": sample["__key__"], name: sample[name]})
     return written
+
+
+def _list_shards(urls: Urls) -> list[str]:
+    if isinstance(urls, str):
+        return list(webdataset.shardlists.expand_urls(urls))
+    return [str(url) for url in ([urls] if isinstance(urls, Path) else urls)]
 
 
 def _refuse_commands(urls: Iterable[str], pipe: bool) -> None:
@@ -257,9 +266,15 @@ class _Number:
     step: int = 0
 
     def __call__(self, found: Iterable[list[Sample]]) -> Iterator[Planned]:
+        before = self.step
         for batch in found:
             yield self.step, batch, [self._number(sample) for sample in batch]
             self.step += 1
+        if self.step == before:
+            raise InvalidData(
+                "the shards fill no batch: fewer than classes_per_batch classes have "
+                "images_per_class samples; lower one of them"
+            )
 
     def _number(self, sample: Sample) -> int:
         found = _class_of(sample, self.label)

@@ -154,12 +154,27 @@ def test_what_does_not_fit_is_one_line(folder: Path) -> None:
     rows, _ = stream(folder)
     with pytest.raises(InvalidData, match="is not among the 1 URLs"):
         batches(urls_of(folder)[0], 3, 2, flipped, rows=rows)
-    with pytest.raises(UsageError, match="0 classes of 2 images"):
-        batches(urls_of(folder), 0, 2, flipped)
+    for classes in (0, 2.0, "2"):
+        with pytest.raises(UsageError, match=f"classes_per_batch is {classes!r}; expected a whole"):
+            batches(urls_of(folder), classes, 2, flipped)
+        with pytest.raises(UsageError, match=f"classes_per_batch is {classes!r}; expected a whole"):
+            group_by_class(classes, 2)
+    with pytest.raises(UsageError, match="urls is empty"):
+        batches([], 3, 2, flipped)
+    with pytest.raises(InvalidData, match="the shards fill no batch: fewer than classes_per_batch"):
+        list(batches(urls_of(folder), 100, 2, flipped))
     with pytest.raises(InvalidData, match="has no member 'label'; it has jpg, json, cls"):
         list(batches(urls_of(folder), 3, 2, flipped, label="label"))
     with pytest.raises(InvalidData, match=r"tar: key train-\S+: its class is 'oak'; expected"):
         list(batches(urls_of(folder), 1, 2, flipped, label=lambda _: "oak"))
+
+
+def test_shards_may_be_paths(folder: Path, tmp_path: Path) -> None:
+    paths = [Path(url) for url in urls_of(folder)]
+    keys = [keys for *_, keys in batches(urls_of(folder), 3, 2, flipped)]
+    assert [keys for *_, keys in batches(paths, 3, 2, flipped)] == keys
+    copied = write_shards(paths[0], f"{tmp_path}/copy-%d.tar")
+    assert Path(copied[0]).read_bytes() == paths[0].read_bytes()
 
 
 def test_a_json_member_is_no_class_and_a_function_reads_it(folder: Path) -> None:
