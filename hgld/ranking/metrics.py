@@ -110,7 +110,7 @@ def weighted_ap(
     """Weighted sum of the APs of all levels, as an H-AP (Property 1).
 
     Args:
-        scores: (Q, G) similarity.
+        scores: (Q, G) similarity; among equals the less relevant first.
         levels: (Q, G) shared level 0..L; -1 is not in the gallery.
         weights: (L,) coarse to fine, with sum 1. A level without images of a query counts as 0.
 
@@ -132,6 +132,11 @@ def weighted_ap(
 def ndcg(scores: Tensor, levels: Tensor, k: int | None = None) -> Tensor:
     """NDCG of each query with gain 2^level - 1 (Eq. 23), over the whole list or its first k.
 
+    DCG = sum_r (2^level_r - 1) / log2(1 + r), over that of the order by level.
+
+    Returns:
+        (Q,) in [0, 1], among equal scores the less relevant first; nan without a relevant image.
+
     Example:
         >>> ndcg(torch.tensor([[0.9, 0.8]]), torch.tensor([[2, 1]])).tolist()
         [1.0]
@@ -144,6 +149,9 @@ def asi(scores: Tensor, levels: Tensor, num_levels: int) -> Tensor:
 
     (1/P) sum_n (1/n) sum_l min(images of level l in the first n, in the ideal first n).
 
+    Returns:
+        (Q,) in [0, 1], among equal scores the less relevant first; nan without a relevant image.
+
     Example:
         >>> asi(torch.tensor([[0.9, 0.8]]), torch.tensor([[1, 2]]), num_levels=2).tolist()
         [0.5]
@@ -153,6 +161,11 @@ def asi(scores: Tensor, levels: Tensor, num_levels: int) -> Tensor:
 
 def average_precision(scores: Tensor, levels: Tensor, at_level: int) -> Tensor:
     """AP of each query over the whole list (Eq. 9); positives have a level >= at_level.
+
+    AP = (1 / R) sum over its R positives of (positives down to its rank) / (its rank).
+
+    Returns:
+        (Q,) in [0, 1], among equal scores the less relevant first; nan without a positive.
 
     Example:
         >>> average_precision(torch.tensor([[0.9, 0.8]]), torch.tensor([[0, 1]]), 1).tolist()
@@ -167,6 +180,9 @@ def map_at_r(scores: Tensor, levels: Tensor, at_level: int) -> Tensor:
     Another definition is the AP of the first R taken as the whole list; this one is that of
     Musgrave et al. 2020 and of the papers' tables.
 
+    Returns:
+        (Q,) in [0, 1], among equal scores the less relevant first; nan without a positive.
+
     Example:
         >>> map_at_r(torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[1, 0, 1]]), 1).tolist()
         [0.5]
@@ -179,6 +195,9 @@ def ap_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor:
 
     With k = 100 and the official relevant images it is the mAP@100 of GLDv2.
 
+    Returns:
+        (Q,) in [0, 1], among equal scores the less relevant first; nan without a positive.
+
     Example:
         >>> ap_at_k(torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[1, 0, 1]]), 1, k=1).tolist()
         [1.0]
@@ -189,6 +208,9 @@ def ap_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor:
 def recall_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor:
     """R@k of each query (Eq. 13): 1 if any positive is among the first k.
 
+    Returns:
+        (Q,) in [0, 1], among equal scores the less relevant first; nan without a positive.
+
     Example:
         >>> recall_at_k(torch.tensor([[0.9, 0.8]]), torch.tensor([[0, 1]]), 1, k=2).tolist()
         [1.0]
@@ -198,6 +220,9 @@ def recall_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor
 
 def tr_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor:
     """TR@k of each query (Eq. 14): positives among the first k, over min(k, R).
+
+    Returns:
+        (Q,) in [0, 1], among equal scores the less relevant first; nan without a positive.
 
     Example:
         >>> tr_at_k(torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[0, 1, 1]]), 1, k=2).tolist()
@@ -218,6 +243,9 @@ def precision_at_k(
         k: cut-off.
         modified: cut at the number of positives if that is smaller (mMP@k of UnED), so that a
             perfect ranking has 1.
+
+    Returns:
+        (Q,) in [0, 1], among equal scores the less relevant first; nan without a positive.
 
     Example:
         >>> scores, levels = torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[1, 0, 0]])
@@ -258,6 +286,9 @@ def h_recall_at_k(
 ) -> Tensor:
     """H-R@k of each query (Eq. 30): relevance of the first k over all relevance.
 
+    Returns:
+        (Q,) in [0, 1], among equal scores the less relevant first; nan without a relevant image.
+
     Example:
         >>> levels = torch.tensor([[1, 2]])
         >>> h_recall_at_k(torch.tensor([[0.9, 0.8]]), levels, num_levels=2, k=1).tolist()
@@ -278,6 +309,9 @@ def h_precision_at_k(
     """H-P@k of each query (Eq. 31): sum_{j <= k} min(rel_j, rel_k) / (k rel_k).
 
     0 if the image at rank k is not relevant: Eq. 31 is 0/0 there, and Eq. 32 gives it no weight.
+
+    Returns:
+        (Q,) in [0, 1], among equal scores the less relevant first; nan without a relevant image.
 
     Example:
         >>> levels = torch.tensor([[1, 2]])
@@ -318,7 +352,7 @@ def hierarchical_distance_at_k(scores: Tensor, levels: Tensor, num_levels: int, 
     k counts the images that the gallery has.
 
     Returns:
-        (Q,) in [0, 1]; nan if a query has no relevant gallery image.
+        (Q,) in [0, 1], among equal scores the less relevant first; nan without a relevant image.
 
     Example:
         >>> levels = torch.tensor([[1, 2]])
@@ -371,7 +405,7 @@ def set_overlap_at_k(
     level_j, the share of all such labels in the gallery; hF@k = 2 hP hR / (hP + hR).
 
     Returns:
-        (Q,) in [0, 1]; nan if a query has no relevant gallery image.
+        (Q,) in [0, 1], among equal scores the less relevant first; nan without a relevant image.
 
     Example:
         >>> scores, levels = torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[2, 0, 1]])

@@ -71,7 +71,8 @@ class RetrievalFromGallery(Metric):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.names, self.level_names = tuple(map(str, parse_all(names))), level_names
+        parse_all(names)  # checks them
+        self.names, self.level_names = tuple(names), level_names
         check_tensors(gallery=gallery)
         check_labels(gallery_labels, len(gallery), None, "gallery_")
         self.register_buffer("gallery", gallery, persistent=False)
@@ -132,7 +133,8 @@ class MutualRetrieval(Metric):
         self, names: Sequence[str], level_names: Sequence[str] | None = None, **options: Any
     ) -> None:
         super().__init__(**options)
-        self.names, self.level_names = tuple(map(str, parse_all(names))), level_names
+        parse_all(names)  # checks them
+        self.names, self.level_names = tuple(names), level_names
         self.add_state("embeddings", [], dist_reduce_fx="cat")
         self.add_state("labels", [], dist_reduce_fx="cat")
 

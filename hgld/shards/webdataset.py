@@ -185,9 +185,7 @@ def batches(
     return webdataset.DataPipeline(source, _read_tars, *stages, webdataset.split_by_worker, load)
 
 
-def write_shards(
-    urls: Urls, pattern: str, *, pipe: bool = False, start: int = 0
-) -> list[str]:
+def write_shards(urls: Urls, pattern: str, *, pipe: bool = False, start: int = 0) -> list[str]:
     """Copy shards through webdataset's ``ShardWriter``, to any URL that its ``gopen`` writes.
 
     Each shard becomes one shard of the same samples and, if it was exported, of the same bytes.

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -330,3 +331,19 @@ def test_votes_are_counted_level_by_level_and_the_nearest_settles_ties() -> None
         expected.append([max(v, key=lambda x, v=v: (v.count(x), -v.index(x))) for v in votes])
     assert metrics.vote_paths(first, gallery).tolist() == expected
     assert expected[0] == [0, 2]  # not a path of the tree
+
+
+RANKED = [
+    name
+    for name in metrics.__all__
+    if [*getattr(metrics, name).__annotations__][:2] == ["scores", "levels"]
+    and name not in ("decomposability_gap", "h_rank_plus")  # no metric of a query
+]
+
+
+@pytest.mark.parametrize("name", RANKED)
+def test_a_docstring_states_ties_range_and_an_example(name) -> None:
+    text = getattr(metrics, name).__doc__
+    assert "equal scores the less" in text or "among equals the less" in text
+    assert re.search(r"\(Q,\) in [\[(]0, 1\]", text)
+    assert "\n    Example:\n        >>>" in text

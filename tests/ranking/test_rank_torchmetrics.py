@@ -14,7 +14,7 @@ from hgld.ranking import losses, metrics
 from hgld.ranking.metric_learning import MetricLearningLoss
 from hgld.ranking.torchmetrics import MutualRetrieval, RetrievalFromGallery
 
-NAMES = ["H-AP", "CPCC", "NDCG", "AP:1", "R@1", "MS"]
+NAMES = ["H-AP", "CPCC", "NDCG", "AP:1", "R@1", "MS", "mAP@1k"]
 pytestmark = pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
 
 
