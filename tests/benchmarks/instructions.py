@@ -8,6 +8,8 @@ MKL and oneDNN have settings of their own, beside torch's. To print the sets:
 import os
 import sys
 
+from hgld.__main__ import SPINS
+
 __all__ = ["choose", "instructions"]
 
 SETS = {
@@ -24,11 +26,14 @@ SETS = {
 
 
 def choose() -> None:
-    """Start again with the variables of ``HGLD_CPU``, which libraries read on import."""
+    """Start again with the variables of ``HGLD_CPU``, which libraries read on import.
+
+    Waiting threads of OpenMP spin as briefly as those of the command ``hgld``.
+    """
     name = os.environ.get("HGLD_CPU", "")
     if name and name not in SETS:
         sys.exit(f"HGLD_CPU={name}: expected {', '.join(SETS)}, or nothing for all instructions")
-    wanted = SETS.get(name, {})
+    wanted = {"GOMP_SPINCOUNT": SPINS, **SETS.get(name, {})}
     if not wanted.items() <= os.environ.items():
         os.execve(sys.executable, sys.orig_argv, {**os.environ, **wanted})
     if name and torch_set().lower() != name:
