@@ -228,17 +228,18 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(("reader", "order"), WAYS)
+@pytest.mark.parametrize(("ranks", "workers"), [(2, 1), (4, 0)])
 def test_ranks_under_torchrun_give_the_same_global_batches(
-    shards: Path, tmp_path: Path, reader: Reader, order: str
+    shards: Path, tmp_path: Path, ranks: int, workers: int
 ) -> None:
-    walk_steps(shards, tmp_path / "1", 7, reader, order, 0)
-    for ranks, workers in [(2, 1), (4, 0)]:
-        run_walk(shards, tmp_path / str(ranks), 7, reader, order, workers, ranks=ranks)
-    one = read_lines(tmp_path / "1")
-    assert len(one) == 7 and all(len(set(line["keys"])) == 16 for line in one)
-    for ranks in (2, 4):
-        assert read_lines(tmp_path / str(ranks)) == one
+    run_walk(shards, tmp_path, 7, workers, 0, *map(":".join, WAYS), ranks=ranks)
+    for reader, order in WAYS:
+        alone = tmp_path / "alone" / f"{reader}-{order}"
+        alone.parent.mkdir(exist_ok=True)
+        walk_steps(shards, alone, 7, reader, order, 0)
+        one = read_lines(alone)
+        assert len(one) == 7 and all(len(set(line["keys"])) == 16 for line in one)
+        assert read_lines(tmp_path / alone.name) == one, (reader, order)
 
 
 @pytest.mark.parametrize(("reader", "order"), WAYS)
@@ -246,9 +247,9 @@ def test_a_killed_run_goes_on_with_the_same_keys(
     shards: Path, tmp_path: Path, reader: Reader, order: str
 ) -> None:
     walk_steps(shards, tmp_path / "whole", 12, reader, order, 0)
-    stopped = tmp_path / "stopped"
+    stopped = tmp_path / f"{reader}-{order}"
     for after in (3, 8):
-        command = [sys.executable, WALK, shards, stopped, "12", reader, order, "1", "0.2"]
+        command = [sys.executable, WALK, shards, tmp_path, 12, 1, 0.2, f"{reader}:{order}"]
         process = subprocess.Popen([str(c) for c in command], env=_quick(), start_new_session=True)
         deadline = time.monotonic() + 120
         while not stopped.exists() or len(stopped.read_text().splitlines()) < after:

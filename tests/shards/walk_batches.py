@@ -1,7 +1,7 @@
 """Walks through batches in a process of its own: one line of JSON a step, with keys and state.
 
-python walk_batches.py SHARDS OUT STEPS READER ORDER WORKERS [PAUSE_S]: goes on after the last
-line of OUT. Under torchrun the ranks' slices are put together and rank 0 writes.
+python walk_batches.py SHARDS OUT STEPS WORKERS PAUSE_S READER:ORDER ...: goes on after the last
+line of OUT/READER-ORDER. Under torchrun the ranks' slices are put together and rank 0 writes.
 """
 
 import json
@@ -45,8 +45,6 @@ def walk_steps(
     pause_s: float = 0,
 ) -> None:
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    if world > 1:
-        dist.init_process_group("gloo")
     rows = read_index(folder).query("split == 'train'").reset_index(drop=True)
     loader = BatchLoader(
         folder,
@@ -84,11 +82,14 @@ def walk_steps(
             if done == steps:
                 break
             time.sleep(pause_s)
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    folder, out, steps, reader, order, workers, *pause_s = sys.argv[1:]
-    given = (Path(folder), Path(out), int(steps), reader, order, int(workers))
-    walk_steps(*given, *map(float, pause_s))
+    folder, out, steps, workers, pause_s, *ways = sys.argv[1:]
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        dist.init_process_group("gloo")
+    for way in ways:
+        named = (Path(folder), Path(out, way.replace(":", "-")), int(steps), *way.split(":"))
+        walk_steps(*named, int(workers), float(pause_s))
+    if dist.is_initialized():
+        dist.destroy_process_group()
