@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
+from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
@@ -67,8 +68,8 @@ def read_photos(
 
     An image whose file is missing, or that cannot be decoded, is left out.
     """
-    by_key = dict(tuple(chosen.groupby("key")))
-    rows = [row for key in keys if key in by_key for row in records(by_key[key])]
+    by_key = _rows_by_key(chosen)
+    rows = [row for key in keys for row in by_key.get(key, [])]
     photos: dict[str, list[ReviewPhoto]] = {}
     left = budget_bytes
     with closing(FileReader(source)) as reader:
@@ -85,6 +86,13 @@ def read_photos(
     return photos
 
 
+def _rows_by_key(chosen: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
+    by_key: dict[str, list[dict[str, Any]]] = {}
+    for row in records(chosen):  # at once: a table for each of thousands of values takes seconds
+        by_key.setdefault(row["key"], []).append(row)
+    return by_key
+
+
 class PhotoReader:
     """Photos of values on demand, for several threads.
 
@@ -94,7 +102,7 @@ class PhotoReader:
     """
 
     def __init__(self, chosen: pd.DataFrame, source: Path) -> None:
-        self._rows = {str(key): records(rows) for key, rows in chosen.groupby("key")}
+        self._rows = _rows_by_key(chosen)
         self._by_id = {row["image_id"]: row for rows in self._rows.values() for row in rows}
         self._reader, self._alone = FileReader(source), Lock()
         self.read = lru_cache(KEPT)(self._read)
