@@ -19,6 +19,7 @@ from hgld.ranking.losses import HiMulCon
 from hgld.ranking.torchmetrics import MutualRetrieval
 from hgld.shards import BatchLoader, BatchOptions, ImageLoader, read_index
 from tests.made_shards import make_shards
+from tests.warm import hgld
 
 EXAMPLES = sorted(Path("examples").glob("*.py"))
 STEPS = 6
@@ -29,8 +30,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # the other packages' own
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("quickstart")
     quickstart = ["run", "pipelines/quickstart.toml", "--now", "2026-01-01", "--until", "export"]
-    command = [sys.executable, "-m", "hgld", *quickstart, "--work", str(work)]
-    subprocess.run(command, check=True, capture_output=True)
+    done = hgld(Path(), *quickstart, "--work", work)
+    assert done.returncode == 0, done.stderr
     return work / "shards"
 
 
