@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from PIL import Image
 
 from hgld.cli import app, guarded
 from hgld.config import LossName
@@ -119,6 +120,27 @@ def test_the_python_examples_of_the_pages_run(page: Path, code: str, tmp_path: P
     command = [sys.executable, "example.py"]
     printed = subprocess.check_output(command, cwd=tmp_path, env=there, text=True)
     assert "tensor(" in printed or page.name != "README.md"
+
+
+def test_the_ten_lines_of_the_readme_end_in_the_table_of_a_model(tmp_path: Path) -> None:
+    lines = README.split("Ten lines to the table")[1].split("```")[1].strip().splitlines()
+    assert len(lines) == 10 and lines[0] == 'pip install "hgld[train]"'
+    (tmp_path / "photos").mkdir()
+    rows = [f"{n}.png,{n // 8},{n // 4}" for n in range(16)]
+    for number in range(16):
+        colour = (200 - 50 * (number // 8), 60 * (number // 4), 10 * (number % 4))
+        Image.new("RGB", (40, 30), colour).save(tmp_path / "photos" / f"{number}.png")
+    (tmp_path / "photos/labels.csv").write_text("\n".join(["path,group,species", *rows]))
+    (tmp_path / "nets.py").write_text(
+        "from torch import nn\n"
+        "def build():\n    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
+    )
+    commands = Path(sys.executable).parent
+    there = os.environ | {"PATH": f"{commands}:{os.environ['PATH']}"}
+    script = ["bash", "-e", "-c", "\n".join(lines[1:])]
+    printed = subprocess.check_output(script, cwd=tmp_path, env=there, text=True)
+    heads, values = (line.split(",") for line in printed.splitlines()[-2:])
+    assert (heads[2], values[0]) == ("H-AP", "mine") and 0.5 < float(values[-3]) <= 1
 
 
 def anchors(path: Path) -> set[str]:
