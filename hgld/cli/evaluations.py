@@ -461,7 +461,7 @@ def duplicates(
     is dropped: the list is one that collect.exclude accepts.
     """
     from hgld.errors import UsageError
-    from hgld.evaluate.neighbours import embed_splits, find_duplicates
+    from hgld.evaluate.neighbours import TRAINED, embed_splits, find_duplicates
     from hgld.report.photo_rows import PhotoRow, write_photo_rows
 
     workspace = open_workspace(pipeline, settings, work)
@@ -499,8 +499,11 @@ def duplicates(
         evaluated = f"{row['evaluated_split']}/{row['evaluated_id']}"
         typer.echo(f"{row['cosine']:.4f}  {evaluated}  =  {row['split']}/{row['image_id']}")
     kind = f"{pair[1]} image" if pair else "evaluation image"
-    images = count_text(found["evaluated_id"].nunique(), kind)
-    typer.echo(f"{count_text(len(found), 'pair', 'pairs')} of {images}, cosine {cosine:g} or more")
+    compared = {*pair[1:]} or {*splits} - {*TRAINED}
+    images = count_text(sum(len(splits[name][0].rows) for name in compared), kind)
+    paired = len(found[["evaluated_split", "evaluated_id"]].drop_duplicates())
+    pairs_text = count_text(len(found), "pair", "pairs")
+    typer.echo(f"{pairs_text} with {paired:,} of {images}, cosine {cosine:g} or more")
 
 
 def _read_side(path: Path, labels: Path | None) -> "Given":

@@ -136,10 +136,10 @@ class _Evaluation:
         found = Shards.read(shards)
         depth = level_number(options.name_level, found.levels)
         if names is None:
-            query = found.side(options.query, "query")
+            query = found.side(options.query, "evaluate.query")
         else:
             query = name_queries(found, options.query, options.name_level, *names)
-        gallery = found.side(options.gallery, "gallery")
+        gallery = found.side(options.gallery, "evaluate.gallery")
         metrics = choose_metrics(options.metrics, found.levels, depth)
         require_level(options.mean_over, found.levels[:depth])
         if gallery.own_queries(query) == len(gallery.rows) == 1:

@@ -44,7 +44,7 @@ def name_queries(
     """
     depth = level_number(level, shards.levels)
     columns = [f"level_{number}" for number in range(1, depth + 1)]
-    rows = shards.side(split, "query").rows.drop_duplicates(columns).sort_values(columns)
+    rows = shards.side(split, "evaluate.query").rows.drop_duplicates(columns).sort_values(columns)
     spaces = rows["split"].map(SPACE_OF_SPLIT)
     keys = list(zip(spaces, rows["landmark_id"], strict=True))
     of_path = _by_landmark(hierarchy, "path")

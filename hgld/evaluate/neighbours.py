@@ -52,7 +52,7 @@ def embed_splits(
     found = find_models(wanted, work / "models")[0]
     data = Shards.read(shards)
     names = splits or sorted(data.index["split"].unique())
-    sides = [data.side(name, "split") for name in names]
+    sides = [data.side(name) for name in names]
     vectors = EmbeddingStore(work / STATE, options).embed(found, sides)
     return {side.split: (side, vectors[side.split]) for side in sides}
 

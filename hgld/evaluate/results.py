@@ -83,9 +83,10 @@ class MeasuredRun:
     def sides(self) -> tuple[Shards, Side, Side]:
         """Return the shards, and the query and gallery images in them."""
         shards = Shards.read(self.folder / ARTIFACTS["shards"].file)
-        split, gallery = self.protocol["query"], shards.side(self.protocol["gallery"], "gallery")
+        split = self.protocol["query"]
+        gallery = shards.side(self.protocol["gallery"], "evaluate.gallery")
         if "names" not in self.protocol:
-            return shards, shards.side(split, "query"), gallery
+            return shards, shards.side(split, "evaluate.query"), gallery
         level, tables = self.protocol["names"]["level"], ("hierarchy", "landmarks")
         hierarchy, landmarks = (_read(self.folder, name) for name in tables)
         split = split.removeprefix("names of ")

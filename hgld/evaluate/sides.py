@@ -101,8 +101,10 @@ class Shards:
         levels = tuple(str(name) for name in manifest["levels"])
         return cls(folder, levels, read_index(folder), hashes)
 
-    def side(self, split: str, option: str) -> Side:
+    def side(self, split: str, option: str = "split") -> Side:
         """Return the samples of a split, or of several in their order, ``A+B``.
+
+        ``option`` names the split in messages.
 
         Raises:
             UsageError: a split has no samples.
@@ -114,7 +116,7 @@ class Shards:
         rows = self.index[self.index["split"] == split]
         if rows.empty:
             raise UsageError(
-                f"evaluate.{option} '{split}' has no samples; the shards hold "
+                f"{option} '{split}' has no samples; the shards hold "
                 + (", ".join(sorted(self.index["split"].unique())) or "none at all")
             )
         return rows
