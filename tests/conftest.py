@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 import hgld.model  # noqa: F401  first: its import hook has to precede torchvision, timm, open_clip
 from tests.object_store import Bucket, make_bucket, serve_s3
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+settings.register_profile("patient", settings(), deadline=None)  # a busy machine is slow
+settings.load_profile("patient")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and nohup what it is named after
 

@@ -140,7 +140,7 @@ def test_damaged_exif_data_do_not_make_a_photo_undecodable() -> None:
     assert encode_image(bytes(data), COPY).data == data
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     spots=st.lists(st.tuples(st.integers(0, 63), st.integers(0, 255)), max_size=4),
     big=st.booleans(),

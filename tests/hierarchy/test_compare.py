@@ -51,7 +51,7 @@ def test_confusions_are_counted_the_most_frequent_first(tmp_path: Path) -> None:
 LABELS = st.dictionaries(st.integers(0, 9), st.sampled_from(sorted(KIND)))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(a=LABELS, b=LABELS)
 def test_the_counts_of_every_label_add_up(
     a: dict[int, str], b: dict[int, str], tmp_path_factory: pytest.TempPathFactory

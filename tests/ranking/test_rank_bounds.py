@@ -47,7 +47,7 @@ LOSSES = {
 }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6), kind=st.sampled_from(sorted(LOSSES)), ties=st.booleans(),
     name=st.sampled_from(BOUNDING),
@@ -60,7 +60,7 @@ def test_sup_losses_bound_the_true_loss_ties_included(seed, kind, ties, name) ->
     assert gap.min() >= -ROUNDING
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), kind=st.sampled_from(sorted(LOSSES)))
 def test_the_authors_losses_bound_the_true_loss_without_ties(seed, kind) -> None:
     scores, levels = random_pairs(seed, queries=60, gallery=12, ties=False)
@@ -177,7 +177,7 @@ def test_soft_bin_ap_goes_with_ap_as_its_paper_found() -> None:
     assert torch.corrcoef(pair)[0, 1] > 0.97
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6))
 def test_laws_of_every_metric(seed) -> None:
     scores, levels = random_pairs(seed, queries=8, gallery=15, absent=0.0)
@@ -194,7 +194,7 @@ def test_laws_of_every_metric(seed) -> None:
         torch.testing.assert_close(value, shuffled, equal_nan=True, rtol=0, atol=ROUNDING)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), place=st.integers(0, 13))
 def test_moving_a_better_image_up_never_lowers_h_ap(seed, place) -> None:
     _, levels = random_pairs(seed, queries=1, gallery=15, absent=0.0)

@@ -246,7 +246,7 @@ def test_plain_kernel_and_loop_are_one() -> None:
         np.testing.assert_allclose(truth[1][i], slope, atol=1e-10 * abs(slope).max())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     gallery=st.integers(1, 60),

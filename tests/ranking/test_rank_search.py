@@ -39,7 +39,7 @@ def by_sorting(scores, query_labels, gallery_labels, exclude_self=False, first=5
     return ranked, count_levels(levels, gallery_labels.shape[1])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     seed=st.integers(0, 10**6),
     gallery=st.integers(1, 60),

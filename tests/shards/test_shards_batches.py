@@ -34,7 +34,7 @@ def labels_of(sizes: list[int]) -> np.ndarray:
 
 
 @given(sizes, st.integers(2, 4), st.integers(2, 5), st.integers(0, 3))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_every_batch_has_p_classes_with_k_images(
     sizes: list[int], classes: int, images: int, epoch: int
 ) -> None:
@@ -51,7 +51,7 @@ def test_every_batch_has_p_classes_with_k_images(
 
 
 @given(sizes, st.integers(2, 4))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_no_more_rows_can_be_had(counts: list[int], width: int) -> None:
     """Against taking the fullest kinds first, which is known to be best."""
     left, rows = sorted(counts, reverse=True), 0
@@ -137,7 +137,7 @@ def require_exact(plan: np.ndarray, samples: Samples, options: BatchOptions) -> 
 
 
 @given(sizes, st.sampled_from([1, 2, 4]), st.integers(1, 40), st.integers(0, 5))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_the_order_of_shards_gives_exact_batches_too(
     sizes: list[int], lanes: int, window: int, seed: int
 ) -> None:
@@ -315,7 +315,7 @@ def test_too_few_groups_for_a_combination_are_refused() -> None:
     st.integers(1, 60),
     st.integers(0, 5),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_the_order_of_shards_draws_whole_groups_too(
     sizes: list[int], lanes: int, window: int, seed: int
 ) -> None:

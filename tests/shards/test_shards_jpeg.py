@@ -66,7 +66,7 @@ def test_what_is_not_complete_or_not_baseline_is_not_called_sound() -> None:
     assert not is_sound_jpeg(encode("RGB", progressive=True))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     spots=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), max_size=4),
     in_headers=st.booleans(),
