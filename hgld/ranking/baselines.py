@@ -362,17 +362,17 @@ class HierarchicalProxies(nn.Module):
     """Proxies of fine classes, and their means as proxies of the coarser classes.
 
     Sum over levels of w_l times the cross-entropy of cosines over eta with the proxies of that
-    level (Yang et al. 2022). They find the coarse classes by clustering the fine proxies; here the
-    label paths are given, and a coarse proxy is the mean of the unit proxies of its fine classes.
-    The defaults are not theirs: no published values were at hand.
+    level (Yang et al. 2022, who put any proxy loss at each level; here it is ``NormSoftmax``). They
+    find the coarse classes by clustering the fine proxies; here the label paths are given, and a
+    coarse proxy is the mean of the unit proxies of its fine classes.
 
     Args:
         num_classes: C fine classes; labels[:, -1] are 0..C-1.
         dim: D of the embeddings.
         class_labels: (C, L) label path of each fine class, coarse to fine.
-        weights: (L,) of the levels, coarse to fine; default: 1 each.
-        eta: temperature in cosine units; that of ``ProxyCalibration``, as no value of the paper is
-            at hand (nor of the weights).
+        weights: (L,) of the levels, coarse to fine; default: 1 each, as their values were not at
+            hand.
+        eta: temperature in cosine units, as of ``NormSoftmax``.
 
     Example:
         >>> paths = torch.tensor([[0, 0], [0, 1], [1, 2]])

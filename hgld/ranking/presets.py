@@ -75,8 +75,6 @@ OTHERS: Mapping[str, Mapping[str, Option]] = MappingProxyType(
         "XBMContrastive": {"margin": 0.5},
     }
 )
-# Neither the text of Yang et al. 2022 nor their code was at hand.
-WITHOUT_VALUES = ("HierarchicalProxies",)
 CONFIGURED = "no value in the texts of Ramzi et al.; the authors' configuration files"
 RAMBO = "Rolinek et al. 2020, table 9, Online Products (0.2 and 0.02 on CUB, 0.2 and 0.05 in-shop)"
 TEXT = {

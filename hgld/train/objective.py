@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hgld.config import RunOptions
 from hgld.errors import ShapeError, UsageError
 from hgld.ranking import baselines, losses
-from hgld.ranking.presets import WITHOUT_VALUES, preset
+from hgld.ranking.presets import preset
 from hgld.ranking.rank_loss import takes_references
 from hgld.ranking.steps import UpperStep
 from hgld.words import nearest
@@ -185,11 +185,6 @@ def _of_preset(recipe: _Recipe, name: Any) -> dict[str, Any]:
     if name is None:
         return {}
     found = preset(str(name))
-    if recipe.name in WITHOUT_VALUES:
-        raise UsageError(
-            f"train.runs: {recipe.name}: no preset has published values of this loss; leave out "
-            f"preset and give {', '.join(own for own in recipe.own if own != 'preset')}"
-        )
     values: dict[str, Any] = {
         **{n: getattr(found, n) for n in ("alpha", "eta", "ks", "temperature")},
         **{n: getattr(found, n) for n in ("pair_alpha", "pair_beta")},

@@ -447,11 +447,6 @@ def test_what_is_compared_with_has_its_published_numbers_by_default(name) -> Non
     assert found == presets.OTHERS[name]
 
 
-def test_a_loss_without_published_values_is_in_no_preset() -> None:
-    for preset in presets.PRESETS.values():
-        assert not preset.others.keys() & set(presets.WITHOUT_VALUES)
-
-
 def test_an_unknown_preset_is_refused() -> None:
     with pytest.raises(UsageError, match="suprank_sop"):
         presets.preset("sop")

@@ -69,8 +69,8 @@ def test_a_preset_fills_in_what_is_not_given() -> None:
         assert loss_of("ROADMAP", preset=name).calibration == "proxy"
     with pytest.raises(UsageError, match=r"no preset 'sop'; there are paper"):
         loss_of("HAPPIER", preset="sop")
-    with pytest.raises(UsageError, match=r"no preset has published .* give eta, weights$"):
-        loss_of("HierarchicalProxies", preset="paper")  # it took the eta of another loss
+    softmax = loss_of("NormSoftmax", preset="paper")  # the loss at each level
+    assert loss_of("HierarchicalProxies", preset="paper").eta == softmax.eta
 
 
 @pytest.mark.parametrize("name", ["SupAP", "Triplet", "NormSoftmax"])
