@@ -196,26 +196,26 @@ def write_plan(
     """
     total = sum(len(plan.order) for plan in plans.values())
     place = np.full(len(labelled.landmarks), -1, np.int32 if total < 1 << 31 else np.int64)
-    landmarks, runs = np.empty(total, np.int32), np.empty(total, np.int32)
-    names, bounds = list[str](), [0]
+    names, bounds, runs = list[str](), [0], list[np.ndarray]()
     for split, plan in plans.items():
-        rows, start = labelled.rows_of(split)[plan.order], bounds[-1]
-        part = slice(start, start + len(rows))
-        place[rows] = np.arange(part.start, part.stop, dtype=place.dtype)
-        landmarks[part], runs[part] = labelled.landmarks[rows], plan.runs
+        start, rows = bounds[-1], labelled.rows_of(split)[plan.order]
+        place[rows] = np.arange(start, start + len(rows), dtype=place.dtype)
+        del rows  # as large as the order
         names += [shard_name(split, number) for number in range(len(plan.shards) - 1)]
         bounds += (plan.shards[1:] + start).tolist()
+        runs += np.split(plan.runs, plan.shards[1:-1])
     without_key = labelled.classes.landmarks.drop(columns=["split", "landmark_id"])
     classes = pa.Table.from_pandas(without_key, preserve_index=False)
     shards, digest = list[PlannedShard](), sha256()
     with path.open("wb") as file:
-        for samples in _in_order(labelled.images, place, bounds, path.parent):
-            name, part = names[len(shards)], slice(*bounds[len(shards) : len(shards) + 2])
-            known = classes.take(pa.array(landmarks[part]))
+        ordered = _in_order(labelled, place, bounds, path.parent)
+        for name, run, samples in zip(names, runs, ordered, strict=True):
+            known = classes.take(samples["class"])
+            samples = samples.drop_columns("class")
             for column in known.column_names:
                 samples = samples.append_column(column, known[column])
             samples = samples.append_column("shard", pa.array([name] * samples.num_rows))
-            samples = samples.append_column("run", pa.array(runs[part], pa.int64()))
+            samples = samples.append_column("run", pa.array(run, pa.int64()))
             buffer = pa.BufferOutputStream()
             with pa.ipc.new_stream(buffer, samples.schema, options=PACKED) as stream:
                 stream.write_table(samples.combine_chunks())
@@ -227,9 +227,12 @@ def write_plan(
 
 
 def _in_order(
-    images: LargeTable, place: np.ndarray, bounds: Sequence[int], folder: Path
+    labelled: LabelledImages, place: np.ndarray, bounds: Sequence[int], folder: Path
 ) -> Iterator[pa.Table]:
-    """Yield the rows between two bounds of their places, in order, from the first to the last."""
+    """Yield the rows between two bounds of their places, in order, from the first to the last.
+
+    The column "class" is the row of ``classes.landmarks``.
+    """
     # Bounds of pieces: those of some shards, so that few pieces are read at a time.
     marks = [0]
     while marks[-1] < len(bounds) - 1:
@@ -237,7 +240,7 @@ def _in_order(
         marks.append(min(max(after - 1, marks[-1] + 1), len(bounds) - 1))
     edges = np.array([bounds[mark] for mark in marks])
     with TemporaryFile(dir=folder) as file:
-        pieces, schema = _cut(images, place, edges, file)
+        pieces, schema = _cut(labelled, place, edges, file)
         for group, (low, high) in enumerate(pairwise(marks)):
             parts = []
             for offset, size in pieces[group]:
@@ -250,16 +253,17 @@ def _in_order(
 
 
 def _cut(
-    images: LargeTable, place: np.ndarray, edges: np.ndarray, file: IO[bytes]
+    labelled: LabelledImages, place: np.ndarray, edges: np.ndarray, file: IO[bytes]
 ) -> tuple[list[list[tuple[int, int]]], pa.Schema]:
     """Write the rows between two edges of their places in pieces, and return their ranges."""
     pieces: list[list[tuple[int, int]]] = [[] for _ in edges[1:]]
     start, schema = 0, pa.schema([])
-    boxes = [name for name in BOX if name in images.columns()]
-    for batch in images.batches([*columns_of("images"), *boxes], PART):
-        own = place[start : start + len(batch)]
-        start += len(batch)
+    boxes = [name for name in BOX if name in labelled.images.columns()]
+    for batch in labelled.images.batches([*columns_of("images"), *boxes], PART):
+        part = slice(start, start + len(batch))
+        own, start = place[part], part.stop
         order = np.argsort(own)[np.count_nonzero(own < 0) :]
+        batch = batch.append_column("class", pa.array(labelled.landmarks[part]))
         batch = batch.append_column("place", pa.array(own)).take(pa.array(order))
         cuts = np.searchsorted(own[order], edges).tolist()
         for held, (first, last) in zip(pieces, pairwise(cuts), strict=True):
