@@ -259,6 +259,13 @@ def test_a_csv_without_paths_is_left_out_with_a_note(tmp_path: Path) -> None:
     assert "labels.csv: no column path, so the sub-folders are the classes" in done.stderr
 
 
+def test_a_column_of_paths_of_another_name_is_named(tmp_path: Path) -> None:
+    draw_classes(tmp_path / "photos")
+    done = draft(tmp_path, "photo,class\n" + rows("fox", "cat"))
+    assert done.returncode == 0
+    assert "; if labels.csv names the classes, rename its column 'photo' path\n" in done.stderr
+
+
 def test_a_line_break_in_a_name_ends_no_comment(tmp_path: Path) -> None:
     draw_classes(tmp_path / "two\nlines")
     assert hgld(tmp_path, "new", "two\nlines").returncode == 0

@@ -230,6 +230,20 @@ def test_the_header_of_the_card_describes_the_files(run: MadeRun) -> None:
             assert split["num_bytes"] == (out / data["path"]).stat().st_size
 
 
+def test_the_languages_of_the_card_are_those_of_the_names(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "work")
+    out = run.folder / "release"
+    release_folder(
+        run.hierarchy,
+        table("label_dropped"),
+        images_of(run),
+        options=PublishOptions(),
+        context=replace(context(tmp_path), languages=("ru", "pt-br", "pt")),
+        out=out,
+    )
+    assert card(out)[0]["language"] == ["ru", "pt"]
+
+
 def test_a_name_that_yaml_would_misread_survives(run: MadeRun) -> None:
     name = 'No: "é" # 1'
     assert card(release(run, name=name))[0]["pretty_name"] == name

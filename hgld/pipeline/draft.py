@@ -14,7 +14,7 @@ from shlex import quote
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, ITEM_IDS, Table, atomic_path, read_header
+from hgld.artifacts import ARTIFACTS, ITEM_IDS, Table, atomic_path, read_csv, read_header
 from hgld.artifacts.columns import table_of
 from hgld.config import CollectOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData, UsageError
@@ -143,10 +143,21 @@ def write_draft(draft: Draft, file: Path) -> list[Path]:
 
 def _find_csv(folder: Path) -> str:
     """The name of the CSV with a column ``path``; empty if there is none."""
+
+    def is_image(path: str) -> bool:
+        return path != "" and (folder / path).is_file()
+
     names = sorted(path.name for path in folder.glob("[!.]*.csv"))
     found = [name for name in names if "path" in read_header(folder / name, [])]
     if names and not found:
-        say(f"{folder}: {', '.join(names)}: no column path, so the sub-folders are the classes")
+        advice = "".join(
+            f"; if {name} names the classes, rename its column '{column}' path"
+            for name in names
+            for column in read_header(folder / name, [])
+            if any(map(is_image, read_csv(folder / name, {column: "text"})[column].head(1)))
+        )
+        noted = f"{folder}: {', '.join(names)}: no column path, so the sub-folders are the classes"
+        say(noted + advice)
     if len(found) > 1 and "labels.csv" not in found:
         raise InvalidData(
             f"{folder}: {', '.join(found)} have a column path; name the CSV of labels labels.csv"

@@ -121,7 +121,7 @@ def _release(
         "publish",
         function,
         "Write the release folder; nothing is uploaded.",
-        uses=uses,
+        uses=(*uses, "link"),  # the languages
         needs="publish.name",
         also=dict.fromkeys(LINKING, _FROM_ITEMS) if source == "decisions" else {},
         revision=3,

@@ -49,6 +49,8 @@ def write_card(release: Release, folder: Path, pictures: Sequence[tuple[str, str
         "options": release.options,
         "now": release.context.now,
         "made": release.made,
+        # Hugging Face knows languages, no regions; the rest of pt-br is left out.
+        "languages": [*dict.fromkeys(c.split("-")[0] for c in release.context.languages)],
         "groups": release.groups,
         "decided": sorted(decided.items()),
         "scraped": lineage is not None and bool((lineage.rows["item_id"] != "").any()),
