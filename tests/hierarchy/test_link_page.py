@@ -115,6 +115,13 @@ def test_on_a_narrow_screen_a_class_opens_over_the_list(page: Curator) -> None:
     candidates.wait_for(state="hidden")
 
 
+def test_on_a_narrow_screen_the_progress_is_shown_whole(page: Curator) -> None:
+    page.view.set_viewport_size({"width": 400, "height": 800})
+    cut = "share => share.scrollWidth > share.clientWidth"
+    assert page.view.inner_text("#share").strip() == "0 of 3"
+    assert not page.view.eval_on_selector("#share", cut)
+
+
 def test_answers_outlive_a_reload(page: Curator) -> None:
     page.press("1", "k", "2")
     page.view.reload()

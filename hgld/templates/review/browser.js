@@ -142,3 +142,8 @@ function closeButton() {
   node.setAttribute("aria-label", "Close");
   return node;
 }
+
+function personWords() {
+  if (person) return [person];
+  return [make("span", { class: "wide" }, "Your name"), make("span", { class: "narrow" }, "Name")];
+}

@@ -83,11 +83,13 @@ function drawAll() {
   const flex = (part) => `flex: ${part}`;
   byId("gauge").replaceChildren(
     make("i", { class: "decided", style: flex(rows.length - open) }), make("span", { style: flex(open) }));
-  byId("share").textContent = `${count(rows.length - open)} of ${counted(rows.length, "class")} answered`;
+  byId("share").replaceChildren(
+    bold(count(rows.length - open)), ` of ${count(rows.length)}`,
+    make("span", { class: "wide" }, ` ${rows.length === 1 ? "class" : "classes"} answered`));
   byId("edited").textContent = count(answers.size);
   byId("edited").hidden = !answers.size;
   byId("undo").disabled = !steps.length;
-  byId("who").textContent = person || "Your name";
+  byId("who").replaceChildren(...personWords());
   byId("rows").replaceChildren(...rows.map(rowNode));
   byId(`row-${selected?.number}`)?.scrollIntoView({ block: "nearest" });
   drawPanel();

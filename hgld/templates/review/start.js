@@ -23,8 +23,7 @@ function drawBar() {
   byId("edited").hidden = !made;
   byId("save").setAttribute("aria-label", `Download ${data.file}, ${counted(made, "edit")}`);
   byId("undo").disabled = !steps.length;
-  const unknown = [make("span", { class: "wide" }, "Your name"), make("span", { class: "narrow" }, "Name")];
-  byId("who").replaceChildren(...(person ? [person] : unknown));
+  byId("who").replaceChildren(...personWords());
 }
 
 // Both shares, since the gate of the run counts landmarks and the sheet is ordered by images.
