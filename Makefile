@@ -78,10 +78,10 @@ claims: install
 	$(BIN)/python -m pipelines.record pages
 	$(BIN)/python -m pipelines.paper_figures draw
 
-# Debian packages that tests and benchmarks need: a browser that opens the report, a spreadsheet that
-# opens the review, a MediaWiki to scrape, and WordNet; of npm, servers of object stores. Does nothing
-# where they are there.
-PACKAGES := chromium libreoffice-calc-nogui \
+# Debian packages that tests and benchmarks need: a browser that opens the report, a font with Chinese
+# letters, a spreadsheet that opens the review, a MediaWiki to scrape, and WordNet; of npm, servers of
+# object stores. Does nothing where they are there.
+PACKAGES := chromium fonts-droid-fallback libreoffice-calc-nogui \
   iproute2 mediawiki php-cli php-intl php-mbstring php-sqlite3 php-xml wordnet-base
 SERVERS := azurite@3.37.0 s3rver@3.7.1
 

@@ -15,11 +15,10 @@ LAYERS = [
     {"pipeline"},
     {"train", "evaluate", "report", "publish", "review"},
     {"sources", "hierarchy"},
-    {"shards", "model"},
+    {"figures", "shards", "model"},
     {
         "bootstrap",
         "credit",
-        "figures",
         "file_lock",
         "http",
         "images",

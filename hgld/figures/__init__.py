@@ -3,6 +3,7 @@
 The package is below both, so that neither depends on the other.
 """
 
+from hgld.figures.fonts import picture_font
 from hgld.figures.hierarchy import Bar, draw_groups, draw_shares, draw_sunburst
 from hgld.figures.theme import (
     COMPRESSION,
@@ -35,5 +36,6 @@ __all__ = [
     "draw_sunburst",
     "mark_of",
     "open_figure",
+    "picture_font",
     "scale_axis",
 ]

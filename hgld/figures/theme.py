@@ -1,13 +1,14 @@
 """Theme of all figures: colours for light and dark pages, axes, legends and file formats.
 
-Figures use matplotlib's own font and ignore the user's settings, and the files (PNG, SVG, PDF) have
-neither date nor version, so that the same numbers give the same bytes. The colours of a palette
-differ with each kind of colour blindness and from the page; ``tests/report/test_colours.py``
-measures both. Colour is never the only cue: each line also has its dashes, each point its mark,
-each bar its label.
+Figures use matplotlib's own font, others only for letters that it lacks, and ignore the user's
+settings, and the files (PNG, SVG, PDF) have neither date nor version, so that the same numbers give
+the same bytes. The colours of a palette differ with each kind of colour blindness and from the
+page; ``tests/report/test_colours.py`` measures both. Colour is never the only cue: each line also
+has its dashes, each point its mark, each bar its label.
 """
 
 import io
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,10 @@ import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+
+from hgld.figures.fonts import family_of, fonts_for
 
 WIDTH = 5.6  # inches; one inch is 100 px of the page
 WIDE = 2 * WIDTH + 0.2  # of a figure over both columns
@@ -119,7 +123,8 @@ def _style(theme: Theme) -> Iterator[None]:
         "svg.hashsalt": "hgld",  # ids of clip paths and markers: the same in each run
         "pdf.fonttype": 42,  # TrueType: text stays text, and publishers refuse Type 3
     }
-    with matplotlib.style.context(["default", style]):
+    with matplotlib.style.context(["default", style]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # ``fonts_for`` has said it
         yield
 
 
@@ -139,6 +144,10 @@ def open_figure(theme: Theme, width: float, height: float) -> Iterator[Figure]:
         layout = ConstrainedLayoutEngine(w_pad=PAD, h_pad=PAD)
         figure.set_layout_engine(layout)
         yield figure
+        texts = [text for text in figure.findobj(Text) if isinstance(text, Text)]
+        fonts = fonts_for("".join({text.get_text() for text in texts}))
+        for text in texts if len(fonts) > 1 else ():
+            text.set_fontfamily([family_of(font) for font in fonts])
         layout.execute(figure)  # once: the file of each format would repeat it
         figure.set_layout_engine("none")
 

@@ -22,6 +22,7 @@ from hgld.artifacts import ARTIFACTS, SPACE_OF_SPLIT
 from hgld.artifacts.catalogue import declared_table
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.credit import UNKNOWN, Credit
+from hgld.figures import picture_font
 from hgld.ranking.curves import by_chance
 from hgld.shards.files import tar_folder
 from hgld.shards.index import level_columns, read_index
@@ -296,7 +297,8 @@ class NameQueries:
         lines = "\n".join(textwrap.wrap(text, 18))
         middle = THUMBNAIL / 2, THUMBNAIL / 2
         draw = ImageDraw.Draw(card)
-        draw.multiline_text(middle, lines, "black", anchor="mm", align="center", font_size=20)
+        font = picture_font(lines, 20)
+        draw.multiline_text(middle, lines, "black", font, anchor="mm", align="center")
         credit = Credit(text, UNKNOWN, UNKNOWN, "", "")
         return ExamplePhoto(card, (self.names.get(name, name), *above[::-1]), credit)
 

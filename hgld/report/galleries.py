@@ -7,17 +7,15 @@ pixel, and captioned by Pillow: matplotlib takes four times as long.
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from textwrap import fill
 from typing import Any
 
 import pandas as pd
-from matplotlib import get_data_path
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from hgld.config import ReportOptions
 from hgld.errors import UsageError
-from hgld.figures import COMPRESSION, Theme
+from hgld.figures import COMPRESSION, Theme, picture_font
 from hgld.ranking.rankings import lower_is_better
 from hgld.report.examples import (
     ExampleGroup,
@@ -59,7 +57,8 @@ def draw_retrievals(rows: Sequence[tuple[str, Sequence[Cell]]], theme: Theme) ->
     draw = ImageDraw.Draw(sheet)
     for number, (heading, cells) in enumerate(rows):
         top = number * ROW
-        draw.text((GAP, top + 22), heading, theme.ink, _font(18.75, "-Bold"), anchor="ls")
+        font = picture_font(heading, 18.75, "-Bold")
+        draw.text((GAP, top + 22), heading, theme.ink, font, anchor="ls")
         for column, cell in enumerate(cells):
             place = GAP + column * (SIDE + GAP), top + HEADING
             sheet.paste(_framed(cell), place)
@@ -83,17 +82,12 @@ def _framed(cell: Cell) -> Image.Image:
 
 def _caption(draw: ImageDraw.ImageDraw, place: tuple[int, int], cell: Cell, theme: Theme) -> None:
     middle, bottom = place[0] + SIDE // 2, place[1] + SIDE
-    draw.text((middle, bottom + 18), cell.verdict, theme.ink, _font(15.6), anchor="ms")
+    font = picture_font(cell.verdict, 15.6)
+    draw.text((middle, bottom + 18), cell.verdict, theme.ink, font, anchor="ms")
     lines = "\n".join(fill(line, 38, max_lines=2, placeholder=" ...") for line in cell.credit)
     for number, line in enumerate(lines.split("\n")):
         at = middle, bottom + 33 + LINE * number
-        draw.text(at, line, theme.muted, _font(10), anchor="ms")
-
-
-@cache
-def _font(pixels: float, weight: str = "") -> ImageFont.FreeTypeFont:
-    """Return the font of the charts."""
-    return ImageFont.truetype(get_data_path() + f"/fonts/ttf/DejaVuSans{weight}.ttf", pixels)
+        draw.text(at, line, theme.muted, picture_font(line, 10), anchor="ms")
 
 
 @dataclass(frozen=True)

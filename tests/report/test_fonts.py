@@ -1,0 +1,56 @@
+"""Letters that matplotlib's font lacks, drawn by a real one (Debian: fonts-droid-fallback)."""
+
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from hgld.figures import LIGHT, Drawing, fonts, open_figure, picture_font
+from hgld.tasks import watched_by
+
+
+def drawn(text: str) -> bytes:
+    """A chart's picture with the text."""
+    with open_figure(LIGHT, 2, 1) as figure:
+        figure.add_subplot().set_xticks([0], [text])
+    return Drawing(figure, LIGHT).png()
+
+
+@pytest.fixture
+def installed() -> None:
+    """A font with Chinese letters."""
+    if len(fonts.fonts_for("灯")) == 1:
+        pytest.skip("no installed font has Chinese letters")
+
+
+@pytest.mark.usefixtures("installed")
+def test_charts_draw_letters_that_matplotlibs_font_lacks() -> None:
+    assert drawn("灯台") != drawn("山川")  # boxes would be equal
+
+
+@pytest.mark.usefixtures("installed")
+def test_captions_of_photos_do_so_too() -> None:
+    pictures = []
+    for text in ("灯台 A", "山川 A"):
+        picture = Image.new("L", (200, 40))
+        ImageDraw.Draw(picture).text((5, 5), text, 255, picture_font(text, 20))
+        pictures.append(np.asarray(picture))
+    assert (pictures[0] != pictures[1]).any()
+
+
+def test_a_letter_that_no_font_has_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fonts, "_installed", list)
+    fonts._say_missing.cache_clear()
+    notes: list[str] = []
+    with watched_by(None, notes.append), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn("a 灯台")
+        drawn("灯台 b")
+    assert len(notes) == 1 and notes[0].startswith("figures draw 台 as a box: no installed font")
+
+
+def test_texts_of_matplotlibs_font_use_no_other() -> None:
+    assert [path.name for path in fonts.fonts_for("Schloß, маяк", "-Bold")] == [
+        "DejaVuSans-Bold.ttf"
+    ]
