@@ -242,8 +242,12 @@ class ClusterOptions(Options):
             raise ValueError(
                 f"above has {len(above)} numbers, but {len(names) - 1} levels are above the finest"
             )
-        if sorted((*above, self.clusters)) != [*above, self.clusters]:
-            raise ValueError("above: from coarse to fine, no level has fewer clusters")
+        numbers = [*above, self.clusters]
+        if sorted(numbers) != numbers:
+            raise ValueError(
+                f"above, then clusters: {', '.join(map(str, numbers))}; from coarse to fine, no "
+                "level has fewer clusters: lower above, or raise clusters"
+            )
         if self.seeds == "decided" and self.method != "k-means":
             raise ValueError('seeds = "decided" needs method = "k-means"')
         return self
