@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from time import sleep
 from typing import Any
 from uuid import uuid4
 
@@ -25,6 +26,7 @@ from hgld.words import single_blanks
 
 WRITER = ".writer"  # lock of a folder of shards; it also shows that hgld wrote the folder
 TOKEN = ".token"  # file of the local folder with this export's name for itself
+SETTLED_S = 1.0  # longer than from seeing that there is no writer to writing one's own name
 
 
 class ShardUrl:
@@ -97,7 +99,8 @@ class ShardUrl:
         since = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
         text = f"process {os.getpid()} on {socket.gethostname()} since {since}; {token}\n"
         self.remote.write(WRITER, text.encode())
-        if self.remote.read(WRITER).decode() != text:  # two began at the same moment
+        sleep(SETTLED_S)  # two may begin at the same moment; the last to write its name goes on
+        if self.remote.read(WRITER).decode() != text:
             raise HgldError(f"{self.remote.location()}: another process began to write shards here")
         try:
             yield

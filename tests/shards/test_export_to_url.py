@@ -6,8 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier, Lock
 from time import sleep
 
 import boto3
@@ -18,6 +20,7 @@ from hgld.config import ExportOptions, SamplingOptions
 from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.report.examples import Images, class_paths
 from hgld.shards import export_shards, read_image, read_index, verify_shards
+from hgld.shards.shard_url import ShardUrl
 from hgld.storage import RemoteFolder
 from tests.object_store import Bucket, Fault, Proxy, Request, is_clean, proxy_to
 from tests.shards.shard_world import World, make_world
@@ -155,6 +158,37 @@ def test_the_photos_of_a_report_ask_once_whether_the_tars_are_those_of_the_index
     proxy.requests.clear()
     photos = [images.photo(image_id) for image_id in list(images.rows.index)[:3]]
     assert len(photos) == 3 and proxy.counts("HEAD", r"manifest\.json") == 1
+
+
+def test_of_two_writers_that_begin_at_the_same_moment_one_goes_on(
+    tmp_path: Path, bucket: Bucket, proxy: Proxy
+) -> None:
+    both, first, done, entered = Barrier(2), Lock(), Barrier(2), []
+
+    def late(request: Request) -> None:
+        if request.method == "HEAD" and not puts:
+            both.wait()  # both see that nobody writes
+        if request.method == "PUT":
+            puts.append(request)
+            if not first.acquire(blocking=False):
+                sleep(0.3)  # the other one reads its own name back before this one is written
+
+    def write(name: str) -> str:
+        (tmp_path / name).mkdir()
+        try:
+            with ShardUrl(bucket.url, tmp_path / name).held():
+                entered.append(name)
+                done.wait()
+                return "writes"
+        except HgldError as error:
+            done.wait()
+            return str(error)
+
+    puts: list[Request] = []
+    proxy.fault = late
+    with ThreadPoolExecutor(2) as pool:
+        said = sorted(pool.map(write, ["a", "b"]))
+    assert said == [f"{bucket.url}: another process began to write shards here", "writes"]
 
 
 def test_another_writer_is_named_and_an_own_one_that_was_killed_is_not(
