@@ -62,9 +62,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "hf": {"block_size": 1},  # else 5 MB more than asked for are read
 }
-OBJECT_STORES = {"s3", "gs", "gcs", "abfs", "az", "hf", "memory"}  # a file appears at once
+ALIASES = {"s3a": "s3", "gcs": "gs", "abfss": "abfs"}  # other schemes of the same drivers
+OBJECT_STORES = {"s3", "gs", "abfs", "az", "hf", "memory"}  # a file appears at once
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 REFUSED = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "401"}
+REGION = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "301", "307"}
 BUSY = {"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "IncompleteBody"}
 BUSY |= {"429", "500", "502", "503", "504"}
 BESIDE = {"409", "412"}  # the Hub refuses a commit that comes beside another one
@@ -202,7 +204,12 @@ class RemoteFolder:
         data: bytes = self._call(
             name, lambda files, path: files.cat_file(path, start=offset, end=offset + size)
         )
-        if len(data) != size:
+        if len(data) > size:
+            raise HgldError(
+                f"{self.location(name)}: {len(data)} bytes came where {size} were asked for; the "
+                "server, or a proxy before it, knows no ranges: reach another"
+            )
+        if len(data) < size:
             raise InvalidData(
                 f"{self.location(name)}: ends before byte {offset + size}, where its index has "
                 f"{size} bytes; the file is truncated, get it again"
@@ -254,7 +261,7 @@ class RemoteFolder:
             put(files, f"{folder}/.{name}.tmp")
             files.mv(f"{folder}/.{name}.tmp", path)
 
-        at_once = self.url.partition("://")[0] in OBJECT_STORES
+        at_once = _scheme(self.url) in OBJECT_STORES
         try:
             self._call(name, put if at_once else replace, writes=True)
         except InvalidData:  # most drivers report a missing bucket as a missing file
@@ -353,9 +360,15 @@ def require_end(file: BinaryIO) -> None:
         raise IncompleteRead(b"", left)
 
 
+def _scheme(url: str) -> str:
+    """The scheme of a URL, the same for all that name one driver."""
+    found = url.partition("://")[0]
+    return ALIASES.get(found, found)
+
+
 def _connect(url: str) -> tuple[Any, str]:
     """The driver of a URL, and the URL's path in its words."""
-    scheme = url.partition("://")[0]
+    scheme = _scheme(url)
     if is_web(url):
         return _Web(), url
     import fsspec  # type: ignore[import-untyped]  # here, since few commands need it
@@ -411,7 +424,7 @@ def _explain(error: Exception, location: str, writes: bool) -> tuple[HgldError, 
     """The error in one line without credentials, and whether another try may help."""
     if isinstance(error, HgldError):
         return error, False
-    scheme, code, names = location.partition("://")[0], _code(error), _classes(error)
+    scheme, code, names = _scheme(location), _code(error), _classes(error)
     place = _clean(location)
     why = code if code and not code.isdigit() else _clean(single_blanks(str(error))) or names[0]
     if isinstance(error, ImportError):
@@ -433,12 +446,19 @@ def _explain(error: Exception, location: str, writes: bool) -> tuple[HgldError, 
                            "truncated, get it again"), False  # fmt: skip
     if isinstance(error, FileNotFoundError) or code in ("404", "NoSuchKey"):
         return _no_such_file(place), False
-    if code in EXPIRED or (code == "400" and scheme == "s3"):  # a HEAD has no word for it
+    if code in REGION or "RecursionError" in names:  # s3fs follows redirects without end
+        text = f"{place}: the server names another region for the bucket"
+        return HgldError(f"{text}; set AWS_DEFAULT_REGION, or the profile's region, to it"), False
+    if code in EXPIRED:
         text = f"{place}: the credentials have expired; renew them and run the same command again"
         return Resumable(text), False
+    if code == "400" and scheme == "s3":  # a HEAD has no word for what is wrong
+        text = f"{place}: the credentials have expired, or are for another region; renew them, or"
+        return Resumable(f"{text} set AWS_DEFAULT_REGION, and run the same command again"), False
     if code in REFUSED or "NoCredentialsError" in names:
-        text = f"{place}: the server does not accept the credentials, or none are set ({code})"
-        return HgldError(f"{text}; set those of its driver in the environment"), False
+        text = f"{place}: the server does not accept the credentials, or none are set"
+        why = f" ({code})" if code else ""
+        return HgldError(f"{text}{why}; set those of its driver in the environment"), False
     if isinstance(error, PermissionError) or code in ("403", "AccessDenied"):
         what = "writing is" if writes else "access is"
         text = f"{place}: {what} not allowed (access denied)"

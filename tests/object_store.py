@@ -150,8 +150,8 @@ def read_body(request: BaseHTTPRequestHandler) -> bytes:
 
 
 @contextmanager
-def proxy_to(endpoint: str) -> Iterator[Proxy]:
-    """Start a proxy before a server."""
+def proxy_to(endpoint: str, ranges: bool = True) -> Iterator[Proxy]:
+    """Start a proxy before a server; without ``ranges`` it asks for whole objects."""
     target = urlsplit(endpoint)
 
     class Handler(BaseHTTPRequestHandler):
@@ -188,6 +188,8 @@ def proxy_to(endpoint: str) -> Iterator[Proxy]:
                 self.close_connection = True
                 return
             headers = {k: v for k, v in self.headers.items() if k.lower() != "transfer-encoding"}
+            if not ranges:
+                headers.pop("Range", None)
             self.behind.request(self.command, self.path, body, headers)
             answer = self.behind.getresponse()
             content = answer.read()

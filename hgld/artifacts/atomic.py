@@ -246,9 +246,9 @@ def write_sealed(path: Path, content: bytes | memoryview, holds: str, durable: b
 
 def read_sealed(path: Path, holds: str) -> memoryview | None:
     """Return the content, or None if the file is missing, damaged, or sealed for other content."""
-    if not path.is_file():  # reading a pipe or a device might never end
-        return None
     try:
+        if not path.is_file():  # reading a pipe or a device might never end
+            return None
         whole = memoryview(path.read_bytes())
     except OSError:
         return None

@@ -12,10 +12,11 @@ import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from hashlib import sha256
+from os.path import exists
 from pathlib import Path
 
 from hgld.artifacts import left_behind, read_sealed, write_sealed
-from hgld.errors import InvalidData
+from hgld.errors import InvalidData, UsageError
 from hgld.file_lock import hold
 from hgld.storage import Range, RemoteFolder, StoredFile, read_ahead
 
@@ -26,9 +27,18 @@ KEPT_SHARE = 0.9  # of the limit, after the least recently used ranges were dele
 
 
 def cache_folder() -> Path:
-    """Folder of the cache: below HGLD_CACHE, else below the user's cache folder."""
+    """Folder of the cache: below HGLD_CACHE, else below the user's cache folder.
+
+    Raises:
+        UsageError: neither is named, and the user has no home folder.
+    """
     named, user = os.environ.get("HGLD_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    own = Path(named) if named else Path(user or Path.home() / ".cache") / "hgld"
+    try:
+        own = Path(named) if named else Path(user or Path.home() / ".cache") / "hgld"
+    except RuntimeError:  # a container may run as a number that no user has
+        raise UsageError(
+            "HGLD_CACHE: not set, and this user has no home folder for the cache; name a folder"
+        ) from None
     return own / "shards"
 
 
@@ -61,7 +71,8 @@ class RangeCache:
         """
         self._find_versions({shard for (shard, _, _), _ in wanted})
         places = {whole: self._place(whole) for whole, _ in wanted}
-        missing = [whole for whole, place in places.items() if place is None or not place.exists()]
+        # Path.exists fails in a folder of another user.
+        missing = [whole for whole, to in places.items() if not to or not exists(to)]  # noqa: PTH110
         fetched = set(missing)
         with closing(read_ahead(self._fetch, missing)) as coming:
             for whole, parts in wanted:

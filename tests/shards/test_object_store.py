@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import boto3
+import fsspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,7 +16,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset
 
 from hgld.cli import app, guarded
-from hgld.errors import HgldError, InvalidData, Resumable
+from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.shards import (
     BatchLoader,
     BatchOptions,
@@ -28,7 +29,7 @@ from hgld.shards import (
 from hgld.shards.cache import cache_folder, evict
 from hgld.shards.read import ShardImages
 from hgld.storage import RemoteFolder, read_ahead
-from tests.object_store import Bucket, Fault, Proxy, Request, is_clean
+from tests.object_store import Bucket, Fault, Proxy, Request, is_clean, proxy_to
 from tests.shards.shard_world import make_world
 from tests.shards.test_shards_load import noisy, same, walk
 from tests.sources.small_disk import small_disk
@@ -139,6 +140,31 @@ def test_the_cache_keeps_to_its_limit_and_forgets_what_was_used_longest_ago(
 def test_without_a_cache_nothing_is_kept(rows: pd.DataFrame, url: str, cache: Path) -> None:
     walk(BatchLoader(url, rows, noisy, RANDOM, seed=3, cache_gb=0), 2)
     assert not cache.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_a_cache_folder_of_another_user_costs_time_and_not_the_run(
+    rows: pd.DataFrame, url: str, cache: Path
+) -> None:
+    near = walk(BatchLoader(url, rows, noisy, RANDOM, seed=3), 2)
+    cache.chmod(0o700)
+    os.seteuid(65534)
+    try:
+        far = walk(BatchLoader(url, rows, noisy, RANDOM, seed=3), 2)
+    finally:
+        os.seteuid(0)
+    assert same(far, near)
+
+
+def test_a_user_without_a_home_folder_is_told_to_name_a_cache(
+    url: str, rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HGLD_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 123_456_789)
+    with pytest.raises(UsageError, match=r"^HGLD_CACHE: [^\n]*name a folder$"):
+        walk(BatchLoader(url, rows, noisy, RANDOM, seed=3), 1)
+    walk(BatchLoader(url, rows, noisy, RANDOM, seed=3, cache_gb=0), 1)
 
 
 def test_objects_without_a_version_are_not_cached(
@@ -307,6 +333,8 @@ def test_a_request_that_fails_once_is_repeated(
         (403, "AccessDenied", HgldError, "access is not allowed"),
         (400, "ExpiredToken", Resumable, "the credentials have expired"),
         (403, "InvalidAccessKeyId", HgldError, "does not accept the credentials"),
+        (400, "AuthorizationHeaderMalformed", HgldError, "another region.* AWS_DEFAULT_REGION"),
+        (301, "PermanentRedirect", HgldError, "another region.* AWS_DEFAULT_REGION"),
     ],
 )
 def test_what_the_server_refuses_for_good_is_one_line_without_credentials(
@@ -337,6 +365,31 @@ def test_what_the_server_refuses_for_good_is_one_line_without_credentials(
 def test_a_place_that_is_not_there_is_one_line(bucket: Bucket, url: str, says: str) -> None:
     with pytest.raises(HgldError, match=f"^{url}[^\n]*{re.escape(says)}[^\n]*$"):
         read_index(url)
+
+
+def test_a_head_that_is_refused_names_both_causes(url: str, proxy: Proxy) -> None:
+    proxy.fault = lambda request: Fault(400) if request.method == "HEAD" else None
+    with pytest.raises(Resumable, match=r"have expired, or are for another region; .* AWS_DEFAULT"):
+        RemoteFolder(url).stat("index.parquet")
+
+
+def test_an_answer_with_the_whole_object_is_not_called_truncated(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with proxy_to(os.environ["AWS_ENDPOINT_URL"], ranges=False) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        with pytest.raises(HgldError, match=r"bytes came where 10 were asked for; [^\n]*ranges"):
+            RemoteFolder(url).read_range("train-000000.tar", 512, 10)
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def test_another_scheme_of_the_driver_creates_no_bucket(bucket: Bucket) -> None:
+    folder = RemoteFolder("s3a://not-there-at-all/set")
+    with pytest.raises(HgldError, match=r"^s3a://not-there[^\n]* the bucket does not exist"):
+        folder.write("a", b"1")
+    with pytest.raises(HgldError, match="the bucket does not exist"):
+        folder.list()
 
 
 def test_a_full_disk_at_a_file_url_is_resumable(tmp_path: Path) -> None:
