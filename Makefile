@@ -62,6 +62,7 @@ record: install
 	-$(BIN)/python -m tests.benchmarks --part gallery --out $(RESULTS)/bench-gallery.json
 	-$(BIN)/python -m tests.benchmarks --part growth --out $(RESULTS)/bench-growth.json
 	$(BIN)/python -m pipelines.record pages
+	$(BIN)/python -m pipelines.paper_figures draw
 	$(BIN)/python docs/images/take.py
 
 record: RESULTS := pipelines/results
