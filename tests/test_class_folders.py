@@ -266,6 +266,16 @@ def test_a_column_of_paths_of_another_name_is_named(tmp_path: Path) -> None:
     assert "; if labels.csv names the classes, rename its column 'photo' path\n" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "text", ["about\n" + "x" * 400, "a,a\n1,2\n", "a,b\n1,2,3\n", "a\n" + "x" * 140_000, "a\n"]
+)
+def test_a_csv_of_something_else_does_no_harm(tmp_path: Path, text: str) -> None:
+    draw_classes(tmp_path / "photos")
+    done = draft(tmp_path, text)
+    assert done.returncode == 0, done.stderr
+    assert "so the sub-folders are the classes\n" in done.stderr
+
+
 def test_a_line_break_in_a_name_ends_no_comment(tmp_path: Path) -> None:
     draw_classes(tmp_path / "two\nlines")
     assert hgld(tmp_path, "new", "two\nlines").returncode == 0

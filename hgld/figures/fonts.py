@@ -20,12 +20,13 @@ PREFERRED = (
     *("AppleSDGothic", "msyh", "malgun", "Nirmala"),
 )
 NOT_PLAIN = ("Bold", "Italic", "Mono", "Thin", "Light", "Black", "Condensed")
+_named: list[str] = []  # the letter of the only notice: a report may lack hundreds
 
 
 def fonts_for(text: str, weight: str = "") -> list[Path]:
     """Return the font files that draw the letters of a text, matplotlib's own first.
 
-    A notice names letters that no installed font has.
+    A notice names the first letter that no installed font has.
 
     Args:
         text: any text.
@@ -41,11 +42,16 @@ def fonts_for(text: str, weight: str = "") -> list[Path]:
         if missing & _letters(path):
             found.append(path)
             missing -= _letters(path)
-    if missing:
-        _say_missing(min(missing))
+    if missing and not _named:
+        _named.append(min(missing))
+        say(
+            f"figures draw {_named[0]} as a box: no installed font has it; install one (Debian: "
+            "fonts-noto-core or fonts-noto-cjk) and run the report again with --force"
+        )
     return found
 
 
+@cache
 def family_of(path: Path) -> str:
     """Return the name by which matplotlib finds a font file from now on."""
     font_manager.fontManager.addfont(path)
@@ -60,14 +66,6 @@ def picture_font(text: str, pixels: float, weight: str = "") -> ImageFont.FreeTy
 @cache
 def _open_font(path: Path, pixels: float) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(path, pixels)
-
-
-@cache
-def _say_missing(letter: str) -> None:
-    say(
-        f"figures draw {letter} as a box: no installed font has it; install one (Debian: "
-        "fonts-noto-core or fonts-noto-cjk) and run the report again with --force"
-    )
 
 
 @cache

@@ -146,8 +146,10 @@ def open_figure(theme: Theme, width: float, height: float) -> Iterator[Figure]:
         yield figure
         texts = [text for text in figure.findobj(Text) if isinstance(text, Text)]
         fonts = fonts_for("".join({text.get_text() for text in texts}))
-        for text in texts if len(fonts) > 1 else ():
-            text.set_fontfamily([family_of(font) for font in fonts])
+        if len(fonts) > 1:
+            families = [family_of(font) for font in fonts]
+            for text in texts:
+                text.set_fontfamily(families)
         layout.execute(figure)  # once: the file of each format would repeat it
         figure.set_layout_engine("none")
 

@@ -4,17 +4,20 @@ Everything that can be seen is filled in: a CSV of labels or one sub-folder a cl
 many classes and images there are, and whether this machine has the bundled encoders.
 """
 
+import csv
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import isqrt
+from os.path import isfile
 from pathlib import Path
 from shlex import quote
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, ITEM_IDS, Table, atomic_path, read_csv, read_header
+from hgld.artifacts import ARTIFACTS, ITEM_IDS, Table, atomic_path, read_header
 from hgld.artifacts.columns import table_of
 from hgld.config import CollectOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData, UsageError
@@ -143,18 +146,13 @@ def write_draft(draft: Draft, file: Path) -> list[Path]:
 
 def _find_csv(folder: Path) -> str:
     """The name of the CSV with a column ``path``; empty if there is none."""
-
-    def is_image(path: str) -> bool:
-        return path != "" and (folder / path).is_file()
-
     names = sorted(path.name for path in folder.glob("[!.]*.csv"))
     found = [name for name in names if "path" in read_header(folder / name, [])]
     if names and not found:
         advice = "".join(
             f"; if {name} names the classes, rename its column '{column}' path"
             for name in names
-            for column in read_header(folder / name, [])
-            if any(map(is_image, read_csv(folder / name, {column: "text"})[column].head(1)))
+            for column in _columns_of_files(folder / name)
         )
         noted = f"{folder}: {', '.join(names)}: no column path, so the sub-folders are the classes"
         say(noted + advice)
@@ -163,3 +161,13 @@ def _find_csv(folder: Path) -> str:
             f"{folder}: {', '.join(found)} have a column path; name the CSV of labels labels.csv"
         )
     return "labels.csv" if "labels.csv" in found else next(iter(found), "")
+
+
+def _columns_of_files(path: Path) -> list[str]:
+    """Columns of a CSV, whatever its other faults, whose first cell names a file beside it."""
+    first: dict[str, str] = {}
+    with suppress(csv.Error), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        first = next(csv.DictReader(file), {})
+    cells = {name: cell for name, cell in first.items() if name and cell}
+    # Path.is_file fails if a text is too long for a name.
+    return [name for name, cell in cells.items() if isfile(path.parent / cell)]  # noqa: PTH113

@@ -41,12 +41,13 @@ def test_captions_of_photos_do_so_too() -> None:
 
 def test_a_letter_that_no_font_has_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fonts, "_installed", list)
-    fonts._say_missing.cache_clear()
+    monkeypatch.setattr(fonts, "_named", [])
     notes: list[str] = []
     with watched_by(None, notes.append), warnings.catch_warnings():
         warnings.simplefilter("error")
         drawn("a 灯台")
         drawn("灯台 b")
+        drawn("山川")
     assert len(notes) == 1 and notes[0].startswith("figures draw 台 as a box: no installed font")
 
 
