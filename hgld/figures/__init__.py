@@ -3,7 +3,7 @@
 The package is below both, so that neither depends on the other.
 """
 
-from hgld.figures.fonts import picture_font
+from hgld.figures.fonts import draw_line
 from hgld.figures.hierarchy import Bar, draw_groups, draw_shares, draw_sunburst
 from hgld.figures.theme import (
     COMPRESSION,
@@ -32,10 +32,10 @@ __all__ = [
     "add_axes",
     "add_legend",
     "draw_groups",
+    "draw_line",
     "draw_shares",
     "draw_sunburst",
     "mark_of",
     "open_figure",
-    "picture_font",
     "scale_axis",
 ]

@@ -6,10 +6,11 @@ fonts that an installation since then is not in, so the files are listed anew.
 """
 
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 from matplotlib import font_manager, get_data_path
-from PIL import ImageFont
+from PIL import ImageDraw, ImageFont
 
 from hgld.tasks import say
 
@@ -58,9 +59,39 @@ def family_of(path: Path) -> str:
     return font_manager.get_font(path).family_name
 
 
-def picture_font(text: str, pixels: float, weight: str = "") -> ImageFont.FreeTypeFont:
-    """Return the font that draws a text on a picture: of ``fonts_for``, the one of rare letters."""
-    return _open_font(fonts_for(text, weight)[-1], pixels)
+def draw_line(
+    draw: ImageDraw.ImageDraw,
+    at: tuple[float, float],
+    text: str,
+    colour: str,
+    pixels: float,
+    anchor: str,
+    weight: str = "",
+) -> None:
+    """Write a line on a picture, each letter in the first of ``fonts_for`` that has it.
+
+    Args:
+        draw: of the picture.
+        at: place of the anchor.
+        text: the line.
+        colour: of the letters.
+        pixels: size of the font.
+        anchor: Pillow's, of a line that goes from left to right: "ls" or "ms".
+        weight: as of ``fonts_for``.
+    """
+    fonts = fonts_for(text, weight)
+    if len(fonts) == 1:
+        draw.text(at, text, colour, _open_font(fonts[0], pixels), anchor=anchor)
+        return
+
+    def font_of(letter: str) -> Path:
+        return next((font for font in fonts if letter in _letters(font)), fonts[0])
+
+    runs = [(_open_font(path, pixels), "".join(run)) for path, run in groupby(text, font_of)]
+    x = at[0] - (sum(font.getlength(run) for font, run in runs) / 2 if anchor[0] == "m" else 0)
+    for font, run in runs:
+        draw.text((x, at[1]), run, colour, font, anchor=f"l{anchor[1]}")
+        x += font.getlength(run)
 
 
 @cache

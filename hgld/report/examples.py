@@ -22,7 +22,7 @@ from hgld.artifacts import ARTIFACTS, SPACE_OF_SPLIT
 from hgld.artifacts.catalogue import declared_table
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.credit import UNKNOWN, Credit
-from hgld.figures import picture_font
+from hgld.figures import draw_line
 from hgld.ranking.curves import by_chance
 from hgld.shards.files import tar_folder
 from hgld.shards.index import level_columns, read_index
@@ -30,6 +30,7 @@ from hgld.shards.read import read_image
 from hgld.words import level_noun
 
 THUMBNAIL = 288  # pixels; shown at half of that
+LINE = 24  # pixels from a line of a card to the next
 READ = ("hierarchy", "landmarks")  # tables of a work folder
 
 
@@ -294,11 +295,10 @@ class NameQueries:
         *above, name = self.path(image_id)[: self.depth]
         text = self.prompt.replace("{}", self.names.get(name, name))
         card = Image.new("RGB", (THUMBNAIL, THUMBNAIL), "white")
-        lines = "\n".join(textwrap.wrap(text, 18))
-        middle = THUMBNAIL / 2, THUMBNAIL / 2
-        draw = ImageDraw.Draw(card)
-        font = picture_font(lines, 20)
-        draw.multiline_text(middle, lines, "black", font, anchor="mm", align="center")
+        lines, draw = textwrap.wrap(text, 18), ImageDraw.Draw(card)
+        for number, line in enumerate(lines):
+            at = THUMBNAIL / 2, THUMBNAIL / 2 + LINE * (number - (len(lines) - 1) / 2) + LINE / 4
+            draw_line(draw, at, line, "black", 20, "ms")
         credit = Credit(text, UNKNOWN, UNKNOWN, "", "")
         return ExamplePhoto(card, (self.names.get(name, name), *above[::-1]), credit)
 

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 
 from hgld.config import ReportOptions
 from hgld.errors import UsageError
-from hgld.figures import COMPRESSION, Theme, picture_font
+from hgld.figures import COMPRESSION, Theme, draw_line
 from hgld.ranking.rankings import lower_is_better
 from hgld.report.examples import (
     ExampleGroup,
@@ -57,8 +57,7 @@ def draw_retrievals(rows: Sequence[tuple[str, Sequence[Cell]]], theme: Theme) ->
     draw = ImageDraw.Draw(sheet)
     for number, (heading, cells) in enumerate(rows):
         top = number * ROW
-        font = picture_font(heading, 18.75, "-Bold")
-        draw.text((GAP, top + 22), heading, theme.ink, font, anchor="ls")
+        draw_line(draw, (GAP, top + 22), heading, theme.ink, 18.75, "ls", "-Bold")
         for column, cell in enumerate(cells):
             place = GAP + column * (SIDE + GAP), top + HEADING
             sheet.paste(_framed(cell), place)
@@ -82,12 +81,11 @@ def _framed(cell: Cell) -> Image.Image:
 
 def _caption(draw: ImageDraw.ImageDraw, place: tuple[int, int], cell: Cell, theme: Theme) -> None:
     middle, bottom = place[0] + SIDE // 2, place[1] + SIDE
-    font = picture_font(cell.verdict, 15.6)
-    draw.text((middle, bottom + 18), cell.verdict, theme.ink, font, anchor="ms")
+    draw_line(draw, (middle, bottom + 18), cell.verdict, theme.ink, 15.6, "ms")
     lines = "\n".join(fill(line, 38, max_lines=2, placeholder=" ...") for line in cell.credit)
     for number, line in enumerate(lines.split("\n")):
         at = middle, bottom + 33 + LINE * number
-        draw.text(at, line, theme.muted, picture_font(line, 10), anchor="ms")
+        draw_line(draw, at, line, theme.muted, 10, "ms")
 
 
 @dataclass(frozen=True)

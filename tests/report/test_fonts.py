@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from hgld.figures import LIGHT, Drawing, fonts, open_figure, picture_font
+from hgld.figures import LIGHT, Drawing, draw_line, fonts, open_figure
 from hgld.tasks import watched_by
 
 
@@ -32,11 +32,11 @@ def test_charts_draw_letters_that_matplotlibs_font_lacks() -> None:
 @pytest.mark.usefixtures("installed")
 def test_captions_of_photos_do_so_too() -> None:
     pictures = []
-    for text in ("灯台 A", "山川 A"):
+    for text in ("灯台 A", "山川 A", "灯台 B"):  # the font of the others has no Latin letters
         picture = Image.new("L", (200, 40))
-        ImageDraw.Draw(picture).text((5, 5), text, 255, picture_font(text, 20))
+        draw_line(ImageDraw.Draw(picture), (100, 30), text, "white", 20, "ms")
         pictures.append(np.asarray(picture))
-    assert (pictures[0] != pictures[1]).any()
+    assert (pictures[0] != pictures[1]).any() and (pictures[0] != pictures[2]).any()
 
 
 def test_a_letter_that_no_font_has_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
