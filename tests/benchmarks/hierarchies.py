@@ -1,9 +1,14 @@
 """Cluster classes whose groups are known, by names and photos, and suggest their groups.
 
 Sets: CIFAR-100 with its twenty groups (``cifar100.csv``, the table of Krizhevsky 2009; no package
-ships it), ImageNet-1k (names and synsets from timm) with its classes' WordNet hypernyms at two
-depths, and the values of ``HGLD_REAL_DATA`` that ``labels/gldv2`` keeps, with their supercategory;
-of those of Washington there are photos, too. As many clusters are asked for as there are groups.
+ships it), ImageNet-1k (names and synsets from timm), Flowers-102 (names from torchvision) and
+Food-101 (``food101.txt``, the names of Bossard et al. 2014; of packages, tensorflow-datasets has
+them) with WordNet's hypernyms at two depths, and the values of ``HGLD_REAL_DATA`` that
+``labels/gldv2`` keeps, with their supercategory; of those of Washington there are photos, too. As
+many clusters are asked for as there are groups.
+
+Flowers and dishes have no synsets: a class counts if WordNet has its whole name as a plant or a
+food, in the first such sense. Groups by the head noun of the others would repeat their names.
 
 The clusters are those of the ``cluster`` stage, by the encoders that packages ship. WordNet's nouns
 (Debian's wordnet-base, or the folder ``HGLD_WORDNET``) stand in for Wikidata's ancestry: a class
@@ -23,8 +28,9 @@ model is right, mean of ``ROUNDS``.
 import csv
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -56,13 +62,14 @@ LABELS = Path("labels/gldv2")
 WORDNET = Path(os.environ.get("HGLD_WORDNET", "/usr/share/wordnet"))
 ENCODERS = EmbedOptions(encoder="offline:minilm", device="cpu", photos=5)
 HOPS = 2  # of cluster.ancestry: from a class to its synset, and to that one's hypernym
-DEPTHS = (6, 8)  # of WordNet, below "entity"
+DEPTHS = {"ImageNet-1k": (6, 8), "Flowers-102": (8, 9), "Food-101": (6, 8)}  # below "entity"
 ROUNDS = 10  # random choices of decided classes
 DECIDED = (0, 1, 2, 4)  # classes for each group
 LEAST = {  # purity, percent
     ("CIFAR-100", "text"): 57.0,
     ("CIFAR-100", "text, Ward"): 65.0,
     ("ImageNet-1k, WordNet's depth 6", "text, Ward"): 58.0,
+    ("Food-101, WordNet's depth 6", "text"): 58.0,
     ("H-GLDv2's supercategories", "text"): 58.0,
     ("H-GLDv2's supercategories", "text, Ward"): 59.0,
     ("Washington's values with photos", "text and images, Ward"): 82.0,
@@ -109,18 +116,17 @@ class NamedSet:
 
 @dataclass(frozen=True)
 class Nouns:
-    """WordNet's tree of nouns, and the first sense of each lemma."""
+    """WordNet's tree of nouns, and the senses of each lemma, the most frequent first."""
 
     tree: nx.DiGraph
-    senses: dict[str, str] = field(default_factory=dict)
+    senses: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> "Nouns":
         """Read ``data.noun`` and ``index.noun``."""
-        names, _ = read_names(folder)
-        return cls(read_tree(folder), {name: senses[0] for name, senses in names.items()})
+        return cls(read_tree(folder), read_names(folder)[0])
 
-    @property
+    @cached_property
     def labels(self) -> dict[str, str]:
         """The first lemma of each synset."""
         return dict(self.tree.nodes(data="name"))
@@ -137,7 +143,16 @@ class Nouns:
     def synset(self, name: str) -> str:
         """The first sense of a name, else of its head noun; empty if there is neither."""
         words = (name.lower().replace(" ", "_"), head_noun(name))
-        return next((self.senses[word] for word in words if word in self.senses), "")
+        return next((self.senses[word][0] for word in words if word in self.senses), "")
+
+    def path_below(self, name: str, above: str) -> list[str]:
+        """The path of a whole name's first sense that is below a class; nothing if none is."""
+        word = name.lower().replace(" ", "_")
+        for key in (word, word.replace("-", ""), word.removesuffix("s")):
+            for path in map(self.path, self.senses.get(key, ())):
+                if above in [self.labels[synset] for synset in path[:-1]]:
+                    return path
+        return []
 
 
 def rows() -> list[Row]:
@@ -218,25 +233,40 @@ def sets(nouns: Nouns) -> Iterator[NamedSet]:
         ]
     yield named("CIFAR-100", *zip(*pairs, strict=True), nouns)
     if nouns.senses:
-        yield from imagenet(nouns)
+        from torchvision.datasets import Flowers102  # once hgld.model has installed its hook
+
+        yield from at_depths("ImageNet-1k", *imagenet(nouns), nouns)
+        foods = Path(__file__).with_name("food101.txt").read_text().splitlines()
+        for title, names, kind in (
+            ("Flowers-102", Flowers102.classes, "plant"),
+            ("Food-101", foods, "food"),
+        ):
+            paths = {name: path for name in names if (path := nouns.path_below(name, kind))}
+            yield from at_depths(title, [*paths], [*paths.values()], nouns)
     if data := os.environ.get("HGLD_REAL_DATA"):
         yield real_values(Path(data), nouns)
         yield washington(nouns)
 
 
-def imagenet(nouns: Nouns) -> Iterator[NamedSet]:
-    """The classes of ImageNet-1k with their hypernyms at some depths."""
+def imagenet(nouns: Nouns) -> tuple[list[str], list[list[str]]]:
+    """The classes of ImageNet-1k and their hypernyms."""
     info = package_folder("timm", "pip install timm") / "data" / "_info"
     lemmas = dict(
         line.split("\t")
         for line in (info / "imagenet_synset_to_lemma.txt").read_text().splitlines()
     )
     synsets = (info / "imagenet_synsets.txt").read_text().split()
-    paths = [nouns.path(synset) for synset in synsets]
     names = [lemmas[synset].split(",")[0] for synset in synsets]
-    for depth in DEPTHS:
+    return names, [nouns.path(synset) for synset in synsets]
+
+
+def at_depths(
+    title: str, names: Sequence[str], paths: Sequence[Sequence[str]], nouns: Nouns
+) -> Iterator[NamedSet]:
+    """Classes whose groups are WordNet's hypernyms at each of some depths."""
+    for depth in DEPTHS[title]:
         groups = [path[min(depth, len(path) - 2)] for path in paths]
-        one = named(f"ImageNet-1k, WordNet's depth {depth}", names, groups, nouns)
+        one = named(f"{title}, WordNet's depth {depth}", names, groups, nouns)
         yield replace(one, paths=[[] for _ in one.names])
 
 
