@@ -6,15 +6,18 @@ only pass through and notices are dropped, so that a stage never prints.
 """
 
 import os
+import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from importlib import import_module
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import wait
+from multiprocessing.context import BaseContext
+from multiprocessing.forkserver import ensure_running, set_forkserver_preload
+from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
@@ -125,23 +128,30 @@ def also_watched_by(sink: ProgressSink) -> Iterator[None]:
         _sink.reset(token)
 
 
-@contextmanager
-def start_workers(
-    function: Callable[[Any], Any], processes: int
-) -> Iterator[ProcessPoolExecutor | None]:
-    """Start worker processes that import a function's module while its tasks are being planned.
+def count_cores() -> int:
+    """Return the number of cores that this process may use; of the machine if unknown."""
+    allowed = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
-    Yields:
-        The pool; None for one process, which needs no workers.
+
+def prepare_workers(function: Callable[[Any], Any]) -> BaseContext:
+    """Start the process that forks workers, if none runs; it imports the function's module.
+
+    Call it before work that plans the tasks, and both happen at once. A fork of this process
+    instead would copy locks held by the threads of torch and OpenMP, and new processes would each
+    import the module.
+
+    Returns:
+        Context of ``multiprocessing`` for the workers.
     """
-    if processes <= 1:
-        yield None
-        return
-    with _pool(processes) as workers:
+    resource_tracker.ensure_running()  # first, since its start unblocks signals
+    set_forkserver_preload([function.__module__])
+    try:
         with blocked_for_children():
-            for _ in range(processes):
-                workers.submit(import_module, function.__module__)
-        yield workers
+            ensure_running()
+    except OSError:  # TMPDIR is too long for the address of a socket
+        return get_context("spawn")
+    return get_context("forkserver")
 
 
 def map_tasks(
@@ -150,7 +160,6 @@ def map_tasks(
     label: str,
     processes: int = 1,
     cluster: str | None = None,
-    workers: ProcessPoolExecutor | None = None,
     reserve: Reserve = ONE_CORE,
 ) -> list[Result]:
     """Return the results of ``function`` in the order of the tasks, for any number of processes.
@@ -165,7 +174,6 @@ def map_tasks(
         label: of the progress bar.
         processes: number on this machine; unused with a cluster.
         cluster: address of a Ray cluster, "auto" for the one on this machine.
-        workers: pool from ``start_workers``; it ends with the last task.
         reserve: resources that each task has to itself on a cluster.
 
     Raises:
@@ -181,7 +189,8 @@ def map_tasks(
         return _map_on_cluster(function, tasks, label, cluster, reserve)
     if processes <= 1 or len(tasks) <= 1:
         return [function(task) for task in track(tasks, label, len(tasks))]
-    workers = workers or _pool(processes)
+    context, environment = prepare_workers(function), dict(os.environ)
+    workers = ProcessPoolExecutor(min(processes, len(tasks)), context, _serve, (environment,))
     finished = False
     try:
         with blocked_for_children():
@@ -198,14 +207,29 @@ def map_tasks(
         workers.shutdown(wait=not finished, cancel_futures=True)
 
 
-def _pool(processes: int) -> ProcessPoolExecutor:
-    # spawn: a fork would copy locks held by the threads of torch and OpenMP
-    return ProcessPoolExecutor(processes, get_context("spawn"), initializer=_serve)
+def start_aside(function: Callable[[], object]) -> BaseProcess:
+    """Start a function in a process of its own, which prints nothing and ends with this one."""
+    resource_tracker.ensure_running()  # first, since its start unblocks signals
+    process = get_context("spawn").Process(target=_run_aside, args=(function,), daemon=True)
+    with blocked_for_children():
+        process.start()
+    return process
 
 
-def _serve() -> None:
+def _run_aside(function: Callable[[], object]) -> None:
+    _serve(dict(os.environ))
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which it ends with its parent
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    function()
+
+
+def _serve(environment: dict[str, str]) -> None:
     """Prepare a worker: exit when the main process is gone, even by SIGKILL."""
     ignore_requests()
+    os.environ.clear()
+    os.environ.update(environment)  # it may have changed since the process that forks was started
     Thread(target=_end_with_parent, daemon=True).start()
 
 

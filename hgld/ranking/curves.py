@@ -1,18 +1,21 @@
 """Curves of a ranking: H-precision at each recall, H-AP against alpha, the decomposability gap.
 
 All three need the level at every rank, so they are measured while the gallery is ranked: for a
-large gallery on some of the queries, the same for every model.
+large gallery on some of the queries, the same for every model. The report reads curves, so torch,
+which takes a second to import, is loaded when they are measured.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from hgld.ranking.levels import look_up, relevance_table
-from hgld.ranking.rankings import BlockValues, Ranking, h_rank_plus
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hgld.ranking.rankings import Ranking
 
 ALPHAS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 RECALLS = (np.arange(100) + 0.5) / 100  # midpoints of 100 steps: their mean is the area
@@ -41,6 +44,10 @@ class CurveValues:
     @classmethod
     def of(cls, levels: np.ndarray, num_levels: int) -> "CurveValues":
         """Measure (Q, G) int8 shared levels by rank; -1, at the end: not in the gallery."""
+        import torch
+
+        from hgld.ranking.rankings import BlockValues, Ranking
+
         if not levels.shape[1]:
             levels = np.full((len(levels), 1), -1, np.int8)
         size = max(1, BLOCK_PAIRS // levels.shape[1])
@@ -107,11 +114,16 @@ def measure_curves(levels: np.ndarray, num_levels: int) -> Curves:
     return CurveValues.of(levels, num_levels).mean()
 
 
-def _precision_at_recalls(ranking: Ranking) -> torch.Tensor:
+def _precision_at_recalls(ranking: "Ranking") -> "Tensor":
     """(q, R) H-P (Eq. 31) at the first rank where H-R (Eq. 30) reaches each recall.
 
     The area below this staircase is H-AP (Eq. 32).
     """
+    import torch
+
+    from hgld.ranking.levels import look_up, relevance_table
+    from hgld.ranking.rankings import h_rank_plus
+
     levels, table = (
         torch.from_numpy(ranking.levels),
         relevance_table(torch.from_numpy(ranking.counts)),

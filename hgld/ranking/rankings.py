@@ -137,16 +137,6 @@ class MetricName:
         )
 
 
-def lower_is_better(name: str) -> bool:
-    """Whether a metric is a distance, so that its least value is the best.
-
-    Example:
-        >>> lower_is_better("AHD@5"), lower_is_better("MS over kind"), lower_is_better("H-AP")
-        (True, True, False)
-    """
-    return re.split("[@ ]", name)[0] in ("AHD", "MS")
-
-
 def parse(name: str) -> MetricName:
     """Parse the name of a metric.
 

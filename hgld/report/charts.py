@@ -19,8 +19,6 @@ from hgld.figures import (
     DARK,
     LIGHT,
     WIDTH,
-    Drawing,
-    Theme,
     draw_groups,
     draw_shares,
     draw_sunburst,
@@ -33,12 +31,11 @@ from hgld.report.figures import (
     draw_class_sizes,
     draw_level_bars,
     draw_loss_curves,
-    model_colours,
 )
 from hgld.report.icicle import confusion_by_class, draw_icicle
 from hgld.report.metrics_table import best_run, mean_of
 from hgld.report.plans import ChartData, ChartPlan
-from hgld.tasks import track
+from hgld.tasks import count_cores, map_tasks, say, watched_by
 from hgld.words import count_text, level_classes, level_noun
 
 LossCurve = tuple[list[float], list[float]]  # steps and losses
@@ -95,14 +92,6 @@ class Chart:
     size: tuple[float, float]
     table: pd.DataFrame | None = None
 
-    @classmethod
-    def of(cls, plan: ChartPlan, vector_formats: Sequence[str]) -> "Chart":
-        """Draw a chart in all formats."""
-        light, dark = plan.draw(LIGHT), plan.draw(DARK)
-        words = plan.name, plan.section, plan.title, plan.caption
-        vectors = {form: light.vector(form) for form in vector_formats}
-        return cls(*words, light.png(), dark.png(), vectors, light.size, plan.table)
-
     @property
     def wide(self) -> bool:
         """True if it is drawn over both columns of the page."""
@@ -112,7 +101,7 @@ class Chart:
 def draw_charts(
     measured: ChartData, counts: Counts, runs: Path, vector_formats: Sequence[str]
 ) -> list[Chart]:
-    """Return all charts that have data."""
+    """Return all charts that have data; each core draws some."""
     plans = [
         *_plan_levels(measured),
         *plan_curves(measured),
@@ -121,7 +110,22 @@ def draw_charts(
         *_plan_losses(measured, runs),
         *_plan_counts(counts),
     ]
-    return [Chart.of(plan, vector_formats) for plan in track(plans, "Drawing charts", len(plans))]
+    tasks = [(plan, tuple(vector_formats)) for plan in plans]
+    drawn = map_tasks(draw_chart, tasks, "Drawing charts", count_cores())
+    for note in [note for _, notes in drawn for note in notes][:1]:  # one letter for all charts
+        say(note)
+    return [chart for chart, _ in drawn]
+
+
+def draw_chart(task: tuple[ChartPlan, tuple[str, ...]]) -> tuple[Chart, list[str]]:
+    """Draw a plan in PNG and the vector formats; return the chart, and notices for the user."""
+    plan, vector_formats = task
+    notes: list[str] = []
+    with watched_by(None, notes.append):
+        light, dark = plan.draw(LIGHT), plan.draw(DARK)
+    words = plan.name, plan.section, plan.title, plan.caption
+    vectors = {form: light.vector(form) for form in vector_formats}
+    return Chart(*words, light.png(), dark.png(), vectors, light.size, plan.table), notes
 
 
 def _plan_levels(measured: ChartData) -> Iterator[ChartPlan]:
@@ -198,10 +202,7 @@ def _plan_of_maps(maps: Mapping[str, ClassMap], measured: ChartData, best: str |
         f"are its {noun}. Neighbours mean something here, distances across the map do not."
     )
     about += " Of several seeds the first." if measured.has_seeds else ""
-
-    def draw(theme: Theme) -> Drawing:
-        return draw_class_maps(maps, model_colours(list(measured.runs), theme), noun, theme)
-
+    draw = partial(draw_class_maps, maps, list(measured.runs), noun)
     return ChartPlan("map", "models", title, about, draw)
 
 

@@ -7,6 +7,7 @@ space: the share of classes whose nearest class has the same coarse class.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from hgld.figures import WIDE, Drawing, Theme, mark_of, open_figure
+from hgld.report.figures import model_colours
 from hgld.words import count_text
 
 FEWEST = 4  # least number of classes for a map
@@ -28,14 +30,19 @@ class ClassMap:
     """The classes of one model.
 
     Attributes:
-        places: (C, 2) of t-SNE.
+        vectors: (C, D) unit vector of each class.
         groups: coarse class of each.
         together: share of classes whose nearest class, by cosine, is of the same coarse class.
     """
 
-    places: np.ndarray
+    vectors: np.ndarray
     groups: tuple[tuple[str, ...], ...]
     together: float
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """(C, 2) of t-SNE, computed when it is drawn, so that only a worker loads scikit-learn."""
+        return project(self.vectors)
 
 
 def place_classes(means: np.ndarray, groups: Sequence[tuple[str, ...]]) -> ClassMap | None:
@@ -53,7 +60,7 @@ def place_classes(means: np.ndarray, groups: Sequence[tuple[str, ...]]) -> Class
     np.fill_diagonal(scores, -np.inf)  # a class is not its own neighbour
     nearest = scores.argmax(axis=1)
     together = float(np.mean([groups[i] == groups[j] for i, j in enumerate(nearest)]))
-    return ClassMap(project(unit), tuple(groups), together)
+    return ClassMap(unit, tuple(groups), together)
 
 
 def project(vectors: np.ndarray, init: Literal["random", "pca"] = "random") -> np.ndarray:
@@ -79,18 +86,19 @@ def project(vectors: np.ndarray, init: Literal["random", "pca"] = "random") -> n
 
 
 def draw_class_maps(
-    maps: Mapping[str, ClassMap], colours: Mapping[str, str], level: str, theme: Theme
+    maps: Mapping[str, ClassMap], models: Sequence[str], level: str, theme: Theme
 ) -> Drawing:
     """A panel a model; colour and mark are the coarse class.
 
     Args:
         maps: model -> its classes.
-        colours: of the models' names.
+        models: all models, so that each keeps its colour.
         level: name of the coarse classes' level.
         theme: of the page.
     """
     counts = Counter(group for group in next(iter(maps.values())).groups)
     named = sorted(sorted(counts, key=lambda group: (-counts[group], group))[:NAMED])
+    colours = model_colours(models, theme)
     marks = {group: mark_of(number, theme) for number, group in enumerate(named)}
     columns = min(3, len(maps))
     rows = -(-len(maps) // columns)

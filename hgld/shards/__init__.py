@@ -17,10 +17,11 @@ if TYPE_CHECKING:
         plan_epoch,
     )
     from hgld.shards.contents import count_shards, list_shards, read_sample
+    from hgld.shards.files import read_image
     from hgld.shards.foreign import index_shards
     from hgld.shards.index import read_index, read_manifest
     from hgld.shards.load import BatchLoader, ImageLoader
-    from hgld.shards.read import ShardImages, read_image
+    from hgld.shards.read import ShardImages
     from hgld.shards.shard import copy_samples
     from hgld.shards.verify import verify_shards
     from hgld.shards.write import export_shards
@@ -54,7 +55,8 @@ __getattr__ = lazy_names(
     index="read_index read_manifest",
     load="BatchLoader ImageLoader",
     contents="count_shards list_shards read_sample",
-    read="ShardImages read_image",
+    read="ShardImages",
+    files="read_image",
     verify="verify_shards",
     shard="copy_samples",
     write="export_shards",

@@ -7,17 +7,25 @@ processes must not share and close the same file descriptors.
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from pathlib import Path
 from stat import S_ISREG
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 from zlib import crc32
+
+from PIL import Image
 
 from hgld.artifacts import Json
 from hgld.config import Pipeline
 from hgld.errors import DamagedImage, HgldError, InvalidData, Resumable
-from hgld.storage import RemoteFolder, as_folder, is_web, open_location, require_end
+from hgld.images import Undecodable, decode_rgb
+from hgld.shards.schema import IMAGE_CRC32
+from hgld.storage import RemoteFolder, as_folder, is_web, join_location, open_location, require_end
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LARGE = 1 << 20  # bytes of a read
 LOCATION = ".location.json"  # of tars that are not beside their index
@@ -72,6 +80,21 @@ def require_intact(data: bytes | memoryview, expected: int | None, name: Callabl
             f"{name()}: the image's bytes were changed (CRC-32), so the shard is damaged; run "
             "`hgld shards verify`"
         )
+
+
+def decode_image(data: bytes | memoryview, name: Callable[[], str]) -> Image.Image:
+    """Decode an image, upright in RGB.
+
+    Raises:
+        DamagedImage: it cannot be decoded; ``name`` gives its shard and key.
+    """
+    try:
+        return decode_rgb(data)
+    except Undecodable as error:
+        raise DamagedImage(
+            f"{name()}: the image cannot be decoded ({error}), so the shard is damaged; run `hgld "
+            "shards verify`"
+        ) from None
 
 
 class FileReader:
@@ -247,3 +270,17 @@ class SequentialFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def read_image(folder: Path | str, row: "Mapping[str, Any] | pd.Series[Any]") -> Image.Image:
+    """Read the image of one row of the index, in RGB.
+
+    Raises:
+        InvalidData: it cannot be read or decoded, or its bytes were changed.
+    """
+    reader = FileReader(tar_folder(folder))
+    place = str(row["shard"]), int(row["offset"]), int(row["size_bytes"])
+    data = reader.read_image(*place, row.get(IMAGE_CRC32), row["key"])
+    reader.close()
+    where = join_location(reader.folder, str(row["shard"]))
+    return decode_image(data, lambda: f"{where}: key {row['key']}")

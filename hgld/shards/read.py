@@ -9,12 +9,11 @@ whose other images are wanted by batches that come soon.
 """
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,9 +24,9 @@ from torch.utils.data import Dataset
 
 from hgld.artifacts import BOX
 from hgld.errors import DamagedImage, InvalidData
-from hgld.images import WHOLE_SIDE, OutsidePhoto, Undecodable, cut_out, decode_rgb
+from hgld.images import WHOLE_SIDE, OutsidePhoto, cut_out
 from hgld.shards.cache import CACHE_GB, RangeCache
-from hgld.shards.files import FileReader, require_intact, tar_folder
+from hgld.shards.files import FileReader, decode_image, require_intact, tar_folder
 from hgld.shards.index import labels_of, require_columns, whole_numbers
 from hgld.shards.schema import IMAGE_CRC32
 from hgld.storage import join_location
@@ -38,21 +37,6 @@ READ_TOGETHER = 1 << 20  # bytes of one read; small enough for the processor's c
 GAP = 16 << 10  # bytes between two samples that are cheaper to read than to skip
 FETCHED_TOGETHER = 2 << 20  # bytes of one request, which costs as much as its round trip
 FETCHED_GAP = 256 << 10  # the same as GAP, for a request
-
-
-def decode_image(data: bytes | memoryview, name: Callable[[], str]) -> Image.Image:
-    """Decode an image, upright in RGB.
-
-    Raises:
-        DamagedImage: it cannot be decoded; ``name`` gives its shard and key.
-    """
-    try:
-        return decode_rgb(data)
-    except Undecodable as error:
-        raise DamagedImage(
-            f"{name()}: the image cannot be decoded ({error}), so the shard is damaged; run `hgld "
-            "shards verify`"
-        ) from None
 
 
 class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
@@ -271,17 +255,3 @@ def _stretches(
             ranges.append((first, last))
             first = last
     return ranges
-
-
-def read_image(folder: Path | str, row: "Mapping[str, Any] | pd.Series[Any]") -> Image.Image:
-    """Read the image of one row of the index, in RGB.
-
-    Raises:
-        InvalidData: it cannot be read or decoded, or its bytes were changed.
-    """
-    reader = FileReader(tar_folder(folder))
-    place = str(row["shard"]), int(row["offset"]), int(row["size_bytes"])
-    data = reader.read_image(*place, row.get(IMAGE_CRC32), row["key"])
-    reader.close()
-    where = join_location(reader.folder, str(row["shard"]))
-    return decode_image(data, lambda: f"{where}: key {row['key']}")

@@ -8,7 +8,6 @@ final name before it is complete, and the manifest is written after all that it 
 
 import json
 import shutil
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from hashlib import sha256
@@ -34,7 +33,7 @@ from hgld.shards.shard import ShardTask, is_intact, read_markers, stamp_files, w
 from hgld.shards.shard_plan import SplitPlan, count_reasons, plan_split
 from hgld.shards.shard_url import WRITER, ShardUrl
 from hgld.shards.sidecars import outdated_files, write_sidecars
-from hgld.tasks import map_tasks, start_workers
+from hgld.tasks import map_tasks, prepare_workers
 
 PLANS = "plan-"  # prefix of the folder of a plan, which is deleted at the end
 FORMAT = 3  # revision of the stage; raised when the same input and options give other bytes
@@ -70,13 +69,10 @@ def export_shards(
         InvalidData: no image is left to export, or a source file is not as listed.
         Resumable: the disk is full, or a worker died; the same command resumes.
     """
-    # Ray starts its own workers.
-    processes = 1 if options.ray else options.processes
+    if options.processes > 1 and options.ray is None:  # Ray starts its own workers
+        prepare_workers(write_or_keep)
     context.state.mkdir(parents=True, exist_ok=True)
-    with (
-        start_workers(write_or_keep, processes) as workers,
-        TemporaryDirectory(prefix=PLANS, dir=context.state) as name,
-    ):
+    with TemporaryDirectory(prefix=PLANS, dir=context.state) as name:
         plans = Path(name)
         if isinstance(images, pd.DataFrame):
             images = LargeTable.of(images.sort_values(["split", "image_id"]), plans / "images")
@@ -136,7 +132,7 @@ def export_shards(
             )
             if remote is not None:
                 remote.clear(keep)
-            _write_all(tasks, options, workers)
+            _write_all(tasks, options)
             undecodable: list[dict[str, str]] = []
             write_sidecars(
                 out,
@@ -163,12 +159,10 @@ def export_shards(
             )
 
 
-def _write_all(
-    tasks: list[ShardTask], options: ExportOptions, workers: ProcessPoolExecutor | None
-) -> None:
+def _write_all(tasks: list[ShardTask], options: ExportOptions) -> None:
     label = "Writing shards"
     if options.ray is None:
-        map_tasks(write_or_keep, tasks, label, options.processes, workers=workers)
+        map_tasks(write_or_keep, tasks, label, options.processes)
         return
     # Only this machine has the finished shards and the source files with their times.
     intact = map_tasks(is_intact, tasks, "Checking shards", options.processes)

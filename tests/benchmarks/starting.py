@@ -1,8 +1,9 @@
 """Measures how long a command takes before its first output.
 
-The quickstart in elapsed seconds, once; the rest in processor seconds of a new process, the least
-of some rounds: other work shares the machine. The pipeline of ``hgld status`` is the quickstart,
-finished; its report is made again.
+The quickstart, once, and the report, whose charts are drawn by all cores, in elapsed seconds; the
+rest in processor seconds of a new process: other work shares the machine. Of the report and the
+rest the least of some rounds. The pipeline of ``hgld status`` is the quickstart, finished; its
+report is made again.
 """
 
 import subprocess
@@ -28,12 +29,12 @@ def rows(*settings: str) -> list[Row]:
         quickstart = time.perf_counter() - start
         commands = {"help": lambda: _hgld("--help"), "status": lambda: _hgld("status", *given)}
         least = compare(commands, cpu_seconds)
-        least |= compare({"report": lambda: _hgld("report", *given, "--force")}, cpu_seconds)
+        least |= compare({"report": lambda: _hgld("report", *given, "--force")}, time.perf_counter)
     return [
         Row("hgld --help", least["help"], "s", most=0.15, aim=0.15),
         Row("hgld status of a finished pipeline", least["status"], "s", most=0.5, aim=0.5),
         Row("quickstart, elapsed", quickstart, "s", aim=25),
-        Row("report of the quickstart", least["report"], "s", aim=3),
+        Row("report of the quickstart, elapsed", least["report"], "s", aim=3),
     ]
 
 

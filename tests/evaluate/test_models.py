@@ -23,8 +23,8 @@ from hgld.evaluate.models import find_models
 from hgld.model import load_model
 from hgld.model.custom import build_custom, custom_digest
 from hgld.model.transforms import evaluation_transform
+from hgld.shards.files import read_image
 from hgld.shards.index import read_index
-from hgld.shards.read import read_image
 from hgld.train import train_models
 from tests.made_clip import save_clip
 from tests.made_shards import make_context, make_shards, small_options

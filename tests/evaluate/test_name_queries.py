@@ -22,8 +22,8 @@ from hgld.evaluate.results import open_embedded, open_measured
 from hgld.ranking import levels as grades
 from hgld.ranking import metrics
 from hgld.report import write_report
+from hgld.shards.files import read_image
 from hgld.shards.index import labels_of, read_index
-from hgld.shards.read import read_image
 from hgld.tasks import watched_by
 from tests.made_clip import save_clip
 from tests.made_shards import PLACES, make_context, make_shards

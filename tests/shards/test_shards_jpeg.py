@@ -8,7 +8,7 @@ from PIL import Image
 
 from hgld.errors import InvalidData
 from hgld.images import Undecodable, decode_rgb, is_sound_jpeg, is_whole_jpeg, jpeg_size
-from hgld.shards.read import decode_image
+from hgld.shards.files import decode_image
 
 
 def encode(mode: str, side: int = 37, **options: object) -> bytes:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hgld.errors import InvalidData
 from hgld.shards import BatchLoader, BatchOptions, ImageLoader, ShardImages, read_index, read_sample
-from hgld.shards.read import read_image
+from hgld.shards.files import read_image
 from hgld.shards.shard import copy_samples
 from tests.shards.shard_world import World, rot
 
