@@ -108,6 +108,12 @@ def test_a_small_copy_is_upright_too() -> None:
     assert is_the_upright_image(decode_rgb(data, at_least=32).resize((64, 32)))
 
 
+def test_a_small_copy_of_a_small_image_is_the_image() -> None:
+    data = save(turned_by(1), "JPEG", quality=95)
+    small, whole = decode_rgb(data, at_least=32), decode_rgb(data)
+    assert min(whole.size) < 2 * 32 and small.tobytes() == whole.tobytes()
+
+
 def exif_of(orientation: int) -> Image.Exif:
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = orientation

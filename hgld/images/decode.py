@@ -55,7 +55,8 @@ def decode_rgb(data: bytes | memoryview, at_least: int | None = None) -> Image.I
     size = jpeg_size(data)
     if size is not None:
         require_size(size, len(data), "JPEG")
-        if at_least is None and read_headers(data).upright:
+        whole = at_least is None or min(size) < 2 * at_least
+        if whole and read_headers(data).upright:
             pixels = decode_plain_jpeg(data)
             if pixels is not None:
                 return Image.fromarray(pixels)

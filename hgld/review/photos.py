@@ -8,7 +8,7 @@ for the photos of a value when it shows it.
 
 import io
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,7 +27,8 @@ from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
 from hgld.images import Undecodable, decode_rgb
 from hgld.shards.files import FileReader
-from hgld.tasks import track
+from hgld.storage import read_ahead
+from hgld.tasks import count_cores, track
 
 SIDE = 176  # pixels of the longer side
 QUALITY = 72
@@ -66,17 +67,19 @@ def read_photos(
 ) -> dict[str, list[ReviewPhoto]]:
     """Return value key -> its photos, for the keys in their order, up to the byte limit.
 
-    An image whose file is missing, or that cannot be decoded, is left out.
+    An image whose file is missing, or that cannot be decoded, is left out. Each core shrinks some.
     """
     by_key = _rows_by_key(chosen)
     rows = [row for key in keys for row in by_key.get(key, [])]
     photos: dict[str, list[ReviewPhoto]] = {}
     left = budget_bytes
-    with closing(FileReader(source)) as reader:
+    with (
+        closing(FileReader(source)) as reader,
+        closing(read_ahead(_shrink_or_skip, _read(rows, reader), 2 * count_cores())) as shrunk,
+    ):
         for row in track(rows, "Reading photos", len(rows)):
-            try:
-                jpeg = shrink(reader.read(row["path"], row["offset"], row["size_bytes"]))
-            except (InvalidData, Undecodable):
+            jpeg = next(shrunk)
+            if not jpeg:
                 continue
             photo = ReviewPhoto(b64encode(jpeg).decode(), row["name"], Credit.of(row))
             left -= _weight(photo)
@@ -84,6 +87,23 @@ def read_photos(
                 break
             photos.setdefault(row["key"], []).append(photo)
     return photos
+
+
+def _read(rows: Sequence[Mapping[str, Any]], reader: FileReader) -> Iterator[bytes]:
+    """Yield the bytes of each image; none if its file is missing. One thread reads all files."""
+    for row in rows:
+        try:
+            yield reader.read(row["path"], row["offset"], row["size_bytes"])
+        except InvalidData:
+            yield b""
+
+
+def _shrink_or_skip(data: bytes) -> bytes:
+    """Return an image as a small JPEG; no bytes if it cannot be decoded."""
+    try:
+        return shrink(data)
+    except Undecodable:
+        return b""
 
 
 def _rows_by_key(chosen: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
