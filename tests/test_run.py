@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from hgld.pipeline.counting import count_balance
 from hgld.pipeline.lock import Lock, Workspace, judge, stage_options
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import STAGES, Stage
+from hgld.tasks import count_cores
 from tests.listening import Notes
 
 CLASSES = {"oak": "tree", "elm": "tree", "carp": "fish", "pike": "fish"}
@@ -600,3 +602,20 @@ def test_a_row_that_vanishes_is_noticed(run: Callable[..., Notes], pipeline: Pat
     assert stage.balance is not None
     with pytest.raises(HgldError, match="4 classes in, but 3 out and 0 dropped"):
         count_balance(stage.name, stage.balance, runner.workspace, 0.0)
+
+
+def make_folder() -> Callable[[], None]:
+    return Path(os.environ["HGLD_TEST_FOLDER"]).mkdir
+
+
+def test_a_stage_waits_for_its_work_aside(
+    pipeline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HGLD_TEST_FOLDER", str(tmp_path / "aside"))
+    runner = runner_of(pipeline, Notes())
+    runner.stages = [
+        replace(stage, aside=f"{__name__}:make_folder") if stage.name == "export" else stage
+        for stage in runner.stages
+    ]
+    runner.run("export")
+    assert (tmp_path / "aside").is_dir() == (count_cores() > 1)

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -37,6 +38,7 @@ from hgld.pipeline.edits import ReturnedFiles, copy_beside, is_same_file, keep_o
 from hgld.pipeline.lock import Freshness, Lock, Workspace, judge, stage_options
 from hgld.pipeline.running import record_running
 from hgld.pipeline.stages import Stage, active_stages, left_out, load_function
+from hgld.tasks import count_cores, start_aside
 from hgld.words import nearest, some_of
 
 SHOWN = 3  # copies named in a notice
@@ -71,6 +73,7 @@ class Runner:
         self.lock = Lock.load(workspace.work / "lock.json")
         self.stages = active_stages(workspace.pipeline)
         self._checked: set[str] = set()
+        self._aside: dict[str, BaseProcess | None] = {}
         self._kept: dict[str, tuple[object, Any]] | None = None
 
     def run(self, until: str | None = None) -> int:
@@ -202,6 +205,7 @@ class Runner:
             self.listener.working(stage),
         ):
             self._check_ahead(stage, ahead)
+            self._start_aside(ahead)
             self._require_as_made(stage)
             self.listener.starts(stage, freshness.reasons or ("asked for",))
             try:
@@ -231,6 +235,13 @@ class Runner:
                     context=self._context(later, self.workspace.pipeline),
                 )
                 self._checked.add(function)
+
+    def _start_aside(self, ahead: Sequence[Stage]) -> None:
+        """Start the work that later stages have for processes of their own."""
+        for later in ahead if count_cores() > 1 else ():
+            if later.aside is not None and later.name not in self._aside:
+                work = load_function(later.aside)()
+                self._aside[later.name] = None if work is None else start_aside(work)
 
     def _settle_edits(self, stage: Stage, freshness: Freshness, force: bool) -> Freshness:
         """Refuse edits that are not accepted; any other change is damage and made again."""
@@ -344,6 +355,8 @@ class Runner:
         self.lock.start(stage)
         load_function(stage.function)  # the import takes seconds and belongs to the start
         begins()
+        if (process := self._aside.pop(stage.name, None)) is not None:
+            process.join()
         with self._others_kept(stage) as kept:
             outputs = self._call(stage, inputs, force)
         copies = self._copy_others(stage)  # late: a person may have saved edits meanwhile

@@ -48,6 +48,8 @@ class Stage:
             stage's options, and refuses options that do not fit the data. It is called as soon as
             earlier stages have written the tables, so that a run does not stop for a typo after
             hours of training.
+        aside: "module:function" that returns work for a process of its own, or None; asked when an
+            earlier stage of the same run begins, and waited for by this one.
         served_by: "module:function", a context manager that stands in for the network.
         in_parts: tables that the function reads in parts, as ``LargeTable``.
         needs: an option that must be set, or the pipeline leaves the stage out.
@@ -66,6 +68,7 @@ class Stage:
     ignores: tuple[str, ...] = ()
     gate: str | None = None
     checks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    aside: str | None = None
     served_by: str | None = None
     in_parts: tuple[str, ...] = ()
     needs: str | None = None
@@ -80,6 +83,7 @@ _OF_PHOTOS = ("embed.images", "embed.photos")
 _LANDMARKS = ("gldv2", "toy")  # with two id spaces, and pages of Wikimedia Commons
 _CLASSES = ("folder", "native")
 _KINDS = (*_LANDMARKS, *_CLASSES)
+_COMPILING = "hgld.ranking.kernels.first_call:plan_compiling"
 LINKING = ("linked", "links", "ancestry")  # how classes got their items, in a release
 
 _link = partial(
@@ -403,6 +407,7 @@ STAGES: tuple[Stage, ...] = (
             "evaluate.queries": "images",
         },
         checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
+        aside=_COMPILING,
         unit="measurements",
         revision=4,
     ),
@@ -414,6 +419,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("evaluation", "per_query", "ranked_levels"),
         when={"evaluate.protocol": "gldv2-official"},
         checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
+        aside=_COMPILING,
         unit="measurements",
         revision=4,
     ),
@@ -425,6 +431,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("evaluation", "per_query", "ranked_levels"),
         when={"evaluate.queries": "names"},
         checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
+        aside=_COMPILING,
         unit="measurements",
     ),
     Stage(
