@@ -70,9 +70,6 @@ record: RESULTS := pipelines/results
 # Compare the losses as the papers' tables do, on the Washington photos (HGLD_REAL_DATA) and on made
 # samples; docs/results.md has the time of each budget. Killed at any moment, the same command resumes it.
 claims: export OMP_NUM_THREADS := 1
-# glibc keeps its memory: without its page faults a step takes a third less time, and 3 GB.
-claims: export MALLOC_MMAP_THRESHOLD_ := 4294967296
-claims: export MALLOC_TRIM_THRESHOLD_ := 8589934592
 claims: install
 	$(BIN)/hgld run tests/real/washington.toml --work work/washington --until export
 	$(BIN)/python -m pipelines.claims head made finetune

@@ -29,7 +29,13 @@ from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.models import Encoder, Model, loaded
 from hgld.evaluate.name_queries import embed_prompts, prompts_key
 from hgld.evaluate.sides import Side
-from hgld.model.devices import autocast, choose_device, enough_memory, worker_device
+from hgld.model.devices import (
+    autocast,
+    choose_device,
+    enough_memory,
+    kept_memory,
+    worker_device,
+)
 from hgld.ray_tasks import FileRange, Reserve
 from hgld.shards.files import tar_folder
 from hgld.shards.load import ImageLoader
@@ -245,9 +251,8 @@ def embed_or_keep(task: EmbedTask) -> EmbedTime:
             else f'set {model.stage}.device = "cpu", or {model.option_name} to a smaller model; '
             "finished photos are kept"
         )
-        with enough_memory(
-            f"{model.stage}: out of memory while embedding with {model.name}; {helps}"
-        ):
+        message = f"{model.stage}: out of memory while embedding with {model.name}; {helps}"
+        with enough_memory(message), kept_memory(device):
             np.save(buffer, np.concatenate(list(_embed(task, encoder, device, spent))))
         write_sealed(task.path, buffer.getbuffer(), task.holds)
         spent.images = len(task.rows)

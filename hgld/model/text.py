@@ -22,7 +22,7 @@ from hgld.artifacts import hash_file
 from hgld.config import without_folders
 from hgld.errors import MissingWeights, UsageError
 from hgld.model.clip import architecture_of, create_clip, find_clip
-from hgld.model.devices import choose_device
+from hgld.model.devices import choose_device, kept_memory
 from hgld.model.weights import hub_file, one_line, package_folder
 
 MINILM = "offline:minilm"
@@ -55,7 +55,8 @@ class TextEncoder:
         if not texts:
             raise ValueError("there is no text to encode")
         starts = range(0, len(texts), batch_size)
-        return np.concatenate([self._encode(list(texts[i : i + batch_size])) for i in starts])
+        with kept_memory(self.device):
+            return np.concatenate([self._encode(list(texts[i : i + batch_size])) for i in starts])
 
     def _encode(self, texts: list[str]) -> np.ndarray:
         vectors = self.tower(self.tokenize(texts).to(self.device))  # (N, D)

@@ -18,7 +18,7 @@ from hgld.artifacts import Json, hash_file
 from hgld.config import RunOptions, StageContext, TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model import ImageModel, build_image_model, save_model
-from hgld.model.devices import enough_memory
+from hgld.model.devices import enough_memory, kept_memory
 from hgld.model.image import load_weights
 from hgld.model.model_folder import RUNS
 from hgld.shards.batches import step_seed
@@ -148,7 +148,7 @@ def _train_run(
     ranks.any(False)  # all ranks wait until rank 0 has prepared the folder
     damaged = DamagedImages(options.undecodable_budget, data.name, speaks=ranks.leads)
     if run.steps:
-        with deterministic(device):
+        with deterministic(device), kept_memory(device):
             _train(model, data, options, run, folder, ranks, damaged)
     if ranks.leads:
         save_model(model, folder.path, _facts(data, options, run, folder, damaged))

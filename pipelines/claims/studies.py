@@ -19,6 +19,7 @@ from hgld.artifacts import atomic_path
 from hgld.config import RunOptions
 from hgld.errors import UsageError
 from hgld.model import ImageModel
+from hgld.model.devices import kept_memory
 from hgld.tasks import map_tasks
 from pipelines.claims.experiments import EXPERIMENTS, FINE_TUNED, MADE, Experiment
 from pipelines.claims.features import BACKBONE, read_photos
@@ -110,7 +111,8 @@ def run_fold(task: Fold) -> dict[str, Any]:
     ledger = Ledger(task.kept / f"{task.study}-{task.number}.jsonl")
     began = perf_counter()
     bench = STUDIES[task.study].open_bench(task.shards, task.kept, task.number, ledger)
-    found = bench.result()
+    with kept_memory(torch.device("cpu")):
+        found = bench.result()
     print(
         f"{task.study}, fold {task.number}: {found['runs']} runs, {found['cpu_s'] / 60:.0f} minutes"
         f" of one core, {(perf_counter() - began) / 60:.0f} minutes now",

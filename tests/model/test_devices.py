@@ -1,8 +1,10 @@
+import resource
+
 import pytest
 import torch
 
 from hgld.errors import UsageError
-from hgld.model.devices import choose_device
+from hgld.model.devices import choose_device, kept_memory
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
@@ -15,3 +17,24 @@ def test_a_gpu_where_there_is_none_is_one_clear_line() -> None:
 def test_an_unknown_device_is_named() -> None:
     with pytest.raises(UsageError, match="device 'gpu' is unknown; expected auto, cpu or cuda"):
         choose_device("gpu")
+
+
+def new_pages() -> int:
+    """Pages that the system cleared for four blocks of 64 MB, one after the other."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(4):
+        bytearray(1 << 26)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_freed_memory_is_kept_for_the_next_step_until_the_last_block_ends() -> None:
+    pages = (1 << 26) // resource.getpagesize()  # of one of them
+    cpu = torch.device("cpu")
+    with kept_memory(cpu):
+        new_pages()
+        with kept_memory(cpu):
+            pass
+        assert new_pages() < pages / 8
+        with kept_memory(torch.device("cuda")):  # has memory of its own
+            assert new_pages() < pages / 8
+    assert new_pages() > 3 * pages
