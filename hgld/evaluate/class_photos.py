@@ -35,6 +35,7 @@ from hgld.words import count_text
 
 LANDMARK = ["split", "landmark_id"]
 DECIMALS = 6
+SHOWN = 3  # values that a notice names
 
 
 def embed_with_photos(
@@ -72,10 +73,12 @@ def embed_with_photos(
             "embed: no value has a readable photo, so that values cannot be clustered by photos; "
             'set cluster.on = "text", or get the photos'
         )
-    if missing := len(values) - len(found):
+    missing = values.loc[~value_keys(values).isin(list(found)), "instance_of"].tolist()
+    if missing:
+        shown = ", ".join(map(repr, missing[:SHOWN])) + (", ..." if len(missing) > SHOWN else "")
         say(
-            f"{count_text(missing, 'value')} without photos: the photos of the value with the "
-            "nearest text count for each"
+            f"{count_text(len(missing), 'value')} without photos ({shown}): the photos of the "
+            "value with the nearest text count for each; add photos to change that"
         )
     vectors = unit_rows(np.stack([found[key] for key in sorted(found)])).round(DECIMALS)
     return (*texts, Vectors(sorted(found), vectors, means.made_by))

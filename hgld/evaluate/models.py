@@ -261,7 +261,8 @@ class Model:
             what = what.replace("train.backbone", self.option_name).partition(
                 "; set embed.encoder"
             )[0]
-            helps = "" if "open_clip:MODEL/FILE" in what else f"; {HELPS}: timm:MODEL/FILE"
+            family = "open_clip" if self.kind == "open_clip" else "timm"
+            helps = "" if f"{family}:MODEL/FILE" in what else f"; {HELPS}: {family}:MODEL/FILE"
             raise MissingWeights(what + helps) from None
         except UsageError as error:
             own = f"{self.option_name}: {error}" if self.kind == "python" else str(error)

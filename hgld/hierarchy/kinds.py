@@ -5,7 +5,9 @@ H-GLDv2's levels this is natural or human-made; with one level above the classes
 Decisions name a supercategory alone, so that a change of the levels above it changes none of them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -57,7 +59,7 @@ def read_kind(text: str, levels: Sequence[str]) -> str:
 
 
 def tree_faults(kinds: Mapping[str, str], levels: Sequence[str]) -> list[str]:
-    """Return a fault for each class that has two parents.
+    """Return a fault for each class that has two parents or is above itself.
 
     Args:
         kinds: supercategory -> its kind.
@@ -67,7 +69,7 @@ def tree_faults(kinds: Mapping[str, str], levels: Sequence[str]) -> list[str]:
         >>> tree_faults({"bread": "food > bakery", "oven": "tools > bakery"}, ("a", "b", "c"))
         ["b 'bakery' is below 'tools' here and below 'food' above; a class has one parent"]
     """
-    return [fault for _, fault in _second_parents(kinds.values(), levels)]
+    return [fault for _, fault in _tree_faults(kinds.items(), levels)]
 
 
 def require_kinds(taxonomy: pd.DataFrame, levels: Sequence[str], path: Path) -> None:
@@ -85,7 +87,8 @@ def require_kinds(taxonomy: pd.DataFrame, levels: Sequence[str], path: Path) -> 
         except InvalidData as fault:
             faults.append((place, str(fault)))
     if not faults:
-        faults = list(_second_parents(taxonomy["kind"], levels))
+        rows = zip(taxonomy["supercategory"], taxonomy["kind"], strict=True)
+        faults = list(_tree_faults(rows, levels))
     lines = [f"row {row_in_file(path, place)}: {fault}" for place, fault in faults]
     require_no_faults(path, lines)
 
@@ -101,10 +104,17 @@ def kinds_to_choose(kinds: Iterable[str]) -> Sequence[str]:
     return KINDS if found <= set(KINDS) else sorted(found)
 
 
-def _second_parents(kinds: Iterable[str], levels: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield place and fault of each kind that puts a class under another parent than before."""
+def _tree_faults(
+    kinds: Iterable[tuple[str, str]], levels: Sequence[str]
+) -> Iterator[tuple[int, str]]:
+    """Yield place and fault of each row that puts a class under another parent than a row before.
+
+    A class is known by level and name. Where one is above another in one row and below it in
+    another, two names were interchanged; a class may have the name of the one right below it.
+    """
     first: dict[tuple[str, str], str] = {}
-    for place, kind in enumerate(kinds):
+    parents = defaultdict[str, set[str]](set)
+    for place, (supercategory, kind) in enumerate(kinds):
         above = classes_above(kind)
         for depth, (level, name) in enumerate(zip(levels, above, strict=False)):
             here = KIND_SEPARATOR.join(above[:depth])
@@ -112,3 +122,19 @@ def _second_parents(kinds: Iterable[str], levels: Sequence[str]) -> Iterator[tup
             if there != here:
                 fault = f"{level} '{name}' is below '{here}' here and below '{there}' above"
                 yield place, f"{fault}; a class has one parent"
+        for parent, child in pairwise([*above, supercategory]):
+            if parent != child and child in _all_above(parent, parents):
+                fault = f"'{child}' is below '{parent}' here and above it in the rows above"
+                yield place, f"{fault}; write the classes of a row coarse to fine"
+            else:
+                parents[child].add(parent)
+
+
+def _all_above(name: str, parents: Mapping[str, Collection[str]]) -> set[str]:
+    found, waiting = set[str](), [name]
+    while waiting:
+        for parent in parents.get(waiting.pop(), ()):
+            if parent not in found:
+                found.add(parent)
+                waiting.append(parent)
+    return found

@@ -106,6 +106,11 @@ def link_classes(
     with open_items(scrape, context.state, languages, PROPERTIES, most) as (lookups, items):
         linker = Linker(lookups, items, options, context.embed, look)
         found = linker.link(sorted(known), said)
+    if look is None and options.photos and any(link.candidates for link in found.values()):
+        say(
+            "candidates have no scores by photos, since the image encoder is no CLIP; their texts "
+            "alone choose (embed.images names another encoder)"
+        )
     return _tables(landmarks, images, found, (*languages, "mul"))
 
 

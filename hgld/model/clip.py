@@ -68,11 +68,14 @@ def create_clip(name: str, weights: Path, image_size: int | None = None) -> Any:
     """Build a CLIP of that name with these weights, for photos of that side (None: its own).
 
     Raises:
-        MissingWeights: the file does not hold weights of the model.
+        MissingWeights: the file does not hold weights of the model, or one half of it is missing.
     """
     model = architecture_of(name)
     tag = {} if name.startswith(LOCAL) else open_clip.get_pretrained_cfg(*split_name(name))
     try:
+        for part, what in (("text_cfg", "texts"), ("vision_cfg", "photos")):
+            if part not in open_clip.get_model_config(model):
+                raise ValueError(f"no {part}, so it embeds no {what}; expected a CLIP")
         logging.disable(logging.WARNING)  # of random weights, not yet loaded
         clip = open_clip.create_model(
             model,

@@ -119,7 +119,7 @@ def _load_clip(name: str, weights: Path, device: torch.device) -> TextEncoder:
 
 def _require_tower(model: str) -> None:
     """Fetch the files that open_clip would need from the hub to build a transformers text tower."""
-    tower = open_clip.get_model_config(model)["text_cfg"]
+    tower = open_clip.get_model_config(model).get("text_cfg", {})
     wanted = {"hf_model_name": ["config.json"]}
     if not model.startswith("local-dir:"):  # there the tokenizer is in the same folder
         wanted["hf_tokenizer_name"] = ["tokenizer.json", "tokenizer_config.json", "vocab.txt"]

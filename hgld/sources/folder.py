@@ -78,7 +78,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     """
     file = context.source.labels_csv
     rows, levels = _read_labels(source, context.source)
-    _warn_of_case(rows, levels, source / file)
+    _warn_of_twins(rows, levels, source / file)
     has_splits = "split" in rows and bool((rows["split"] != "").any())
     for name in ("evaluation_share", "evaluation_classes", "validation_share"):
         if has_splits and getattr(options, name):
@@ -95,6 +95,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         images["split"] = _draw_splits(taken, levels, options)
     if len(images):
         say(describe_splits(images))
+    _report_unnamed(judged, levels[-1], file)
     why = ("not in csv", f"no row in {file}") if file else ("hidden", "a dot begins its name")
     unlisted = drop_unlisted(source, set(rows["path"]), IMAGE_ENDINGS, *why)
     empty = _empty_folders(source, rows["path"], has_splits) if not file else unlisted[:0]
@@ -228,6 +229,15 @@ def _report_lost(classes: Collection[str]) -> None:
         )
 
 
+def _report_unnamed(judged: pd.DataFrame, finest: str, file: str) -> None:
+    """Send a notice of images without a class, with the place of the first."""
+    unnamed = judged[judged["reason"] == "empty label"]
+    if len(unnamed):
+        first = f"{file} {unnamed.index[0]}" if file else f"'{unnamed['path'].iloc[0]}'"
+        remedy = f"fill in {finest}" if file else "move them into a folder named as their class"
+        say(f"{count_text(len(unnamed), 'image')} without a class, first {first}; {remedy}")
+
+
 def _checked(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:
     """Return the rows if paths, splits and classes are sound; else raise with all faults."""
     outside = (
@@ -264,16 +274,17 @@ def _look(name: str) -> str:
     return " ".join(INVISIBLE.sub("", unicodedata.normalize("NFC", name)).split())
 
 
-def _warn_of_case(rows: pd.DataFrame, levels: list[str], path: Path) -> None:
-    """Send a notice of names that differ in case only; they may be different classes."""
+def _warn_of_twins(rows: pd.DataFrame, levels: list[str], path: Path) -> None:
+    """Send a notice of names that differ in case or "_" only; they may be different classes."""
     for level in levels:
-        twins = list(_twins(rows[level], str.casefold))
+        twins = list(_twins(rows[level], lambda name: _look(name.replace("_", " ")).casefold()))
         if twins:
             (one, name), (two, other) = twins[0]
             more = f", and {len(twins) - 1:,} more like these" if len(twins) > 1 else ""
             say(
                 f"{path}: {level} '{name}' ({one}) and '{other}' ("
-                f"{two}) differ in case alone{more}; they are different classes"
+                f"{two}) differ in case or underscores alone{more}; they are different classes: if "
+                "one is meant, write one name"
             )
 
 

@@ -104,6 +104,8 @@ def test_clusters_of_each_level_are_in_both_sheets(made: Path, tmp_path: Path) -
         ("made > ", "row 3: kind 'made > ': expected LEVEL 1 > LEVEL 2"),
         ("made >  water", "row 3: kind is 'made > water'; expected 'made > water'"),
         ("grown > house", "row 4: level 2 'house' is below 'made' here and below 'grown' above"),
+        ("water > grown", "row 3: 'grown' is below 'water' here and above it in the rows above"),
+        ("sea > grown", "row 3: 'grown' is below 'sea' here and above it in the rows above"),
     ],
 )
 def test_a_taxonomy_that_is_no_tree_is_one_line_with_its_row(

@@ -35,6 +35,7 @@ from hgld.review.suggestions import fit_model
 from hgld.tasks import watched_by
 from tests.hierarchy.made_dump import write_dumps
 from tests.listening import Notes
+from tests.made_clip import save_clip
 from tests.mediawiki.world import entity, is_a
 
 # the names say nothing of the colours
@@ -153,7 +154,7 @@ def test_a_value_without_a_readable_photo_is_reported_and_has_those_of_the_neare
     said = run(folder)
     assert "3 photos left out of the class vectors: undecodable" in said
     (line,) = (line for line in said if "without photos" in line)
-    assert line.startswith("1 value without photos: the photos of the value with the nearest text")
+    assert line.startswith("1 value without photos ('sofa'): the photos of the value with the")
     assert len(vectors(folder).ids) == 3 and len(pd.read_csv(folder / "work/clusters.csv")) == 4
 
 
@@ -248,6 +249,22 @@ def test_an_encoder_that_is_not_there_is_named_by_its_option(
 ) -> None:
     with pytest.raises(error, match=message):
         run(folder, f"embed.images={images}")
+
+
+@pytest.mark.parametrize(
+    ("part", "what", "option"),
+    [("vision_cfg", "photos", "embed.images=open_clip:"), ("text_cfg", "texts", "embed.encoder=")],
+)
+def test_half_a_clip_is_named_with_what_it_lacks(
+    folder: Path, part: str, what: str, option: str
+) -> None:
+    save_clip(folder)
+    path = folder / "open_clip_config.json"
+    config = json.loads(path.read_text())
+    del config["model_cfg"][part]
+    path.write_text(json.dumps(config))
+    with pytest.raises(MissingWeights, match=f"no {part}, so it embeds no {what}; expected a CLIP"):
+        run(folder, f"{option}local-dir:{folder}")
 
 
 def test_both_vectors_weigh_as_stated() -> None:

@@ -154,6 +154,7 @@ def test_models_are_all_runs_or_those_that_are_named(runs: Path) -> None:
         ("open_clip:ViT-B-23/openai", UsageError, r"models\.m: open_clip has no model 'ViT-B-23'"),
         ("open_clip:ViT-B-32/openai", MissingWeights, r"name the file: open_clip:MODEL/FILE"),
         ("open_clip:ViT-B-32/opena", MissingWeights, r"models\.m: 'opena' is neither a file nor"),
+        ("open_clip:local-dir:none", MissingWeights, r"name the file: open_clip:MODEL/FILE$"),
     ],
 )
 def test_a_model_that_is_not_there_is_one_line_within_seconds(

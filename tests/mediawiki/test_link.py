@@ -368,6 +368,7 @@ def test_a_dump_leads_to_the_same_items_without_a_request(
     done = run_with(folder, wiki, "run", "mine.toml", *dumped, "--until", "clean")
     assert done.returncode == 0, done.stderr
     assert len(wiki.requests()) == asked
+    assert "candidates have no scores by photos, since the image encoder is no CLIP" in done.stderr
     columns = ["name", "item_id", "label", "description", "by"]
     here = pd.read_csv(tmp_path / "linked.csv", keep_default_na=False)[columns]
     there = table(folder, "linked.csv")[columns]

@@ -313,15 +313,39 @@ def test_names_that_look_the_same_are_refused(name: str, twin: str, context: Sta
     assert f"row 3: species {twin!a} looks like {name!a} in row 2; write each" in str(caught.value)
 
 
+def landmarks_and_notices(context: StageContext, folder: Path) -> tuple[pd.DataFrame, list[str]]:
+    said: list[str] = []
+    with watched_by(None, said.append):
+        landmarks, *_ = collected(context, folder)
+    return landmarks, said
+
+
 def test_names_that_differ_in_case_are_classes_of_their_own_and_printed(
     context: StageContext,
 ) -> None:
     folder = write_folder(context, LABELS.replace("mallard,index", "Mallard,index"))
-    said: list[str] = []
-    with watched_by(None, said.append):
-        landmarks, *_ = collected(context, folder)
+    landmarks, said = landmarks_and_notices(context, folder)
     assert {"mallard", "Mallard"} <= set(landmarks["name"])
     assert "'mallard' (row 2) and 'Mallard' (row 3) differ in case" in said[0]
+
+
+def test_names_that_differ_in_underscores_are_classes_of_their_own_and_printed(
+    context: StageContext,
+) -> None:
+    context, folder = sub_folders(context, "red fox/a.jpg", "red_fox/b.jpg", "elk/c.png")
+    landmarks, said = landmarks_and_notices(context, folder)
+    assert landmarks["name"].tolist() == ["elk", "red fox", "red_fox"]
+    assert "'red fox' (file red fox/a.jpg) and 'red_fox' (file red_fox/b.jpg) differ in" in said[0]
+
+
+def test_images_without_a_class_are_counted_with_the_first_row(context: StageContext) -> None:
+    more = "".join(f"birds/{name}.jpg,Anseriformes,Anatidae, ,train,\n" for name in ("e1", "e2"))
+    folder = write_folder(context, LABELS + more, extra="e1 e2")
+    _, said = landmarks_and_notices(context, folder)
+    assert "2 images without a class, first labels.csv row 6; fill in species" in said
+    context, folder = sub_folders(context, "elk/c.png", " /d.jpg")
+    _, said = landmarks_and_notices(context, folder)
+    assert said[1].startswith("1 image without a class, first ' /d.jpg'; move them into a folder")
 
 
 @pytest.mark.parametrize(
