@@ -328,6 +328,36 @@ def draft_deep(folder: Path) -> Path:
     return file
 
 
+def kill_after(folder: Path, stage: str, wait_s: float, *words: str) -> bool:
+    """Kill a command so long after it has reported a stage; return whether it had not ended.
+
+    An empty stage is the start of the command.
+    """
+    command = [sys.executable, "-m", "hgld", *words]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        if stage:
+            assert any(line.startswith(f"{stage} ") for line in process.stderr), stage
+        time.sleep(wait_s)
+        process.kill()
+        process.stderr.read()
+    return process.returncode == -signal.SIGKILL
+
+
+def require_same_bytes(killed: Path, whole: Path) -> None:
+    """Require the same files in two work folders, but for those that note times."""
+    there, expected = (
+        {
+            str(path.relative_to(work)): path.read_bytes()
+            for path in work.rglob("*")
+            if path.is_file() and path.relative_to(work).parts[0] != ".state"
+        }
+        for work in (killed, whole)
+    )
+    differ = {name for name in {*there, *expected} if there.get(name) != expected.get(name)}
+    assert differ <= {"lock.json", "models/happier/.timings.jsonl"} and len(expected) > 50
+
+
 def test_a_run_of_five_levels_is_killed_in_each_stage_and_ends_with_the_same_bytes(
     tmp_path: Path,
 ) -> None:
@@ -335,28 +365,12 @@ def test_a_run_of_five_levels_is_killed_in_each_stage_and_ends_with_the_same_byt
     run = ["run", file.name, "--now", "2026-01-01"]
     draw = random.Random(19)
     for stage in KILLED_AFTER:
-        command = [sys.executable, "-m", "hgld", *run, "--work", "killed"]
-        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None
-            assert any(line.startswith(f"{stage} ") for line in process.stderr), stage
-            time.sleep(draw.uniform(0, 1))
-            process.kill()
-            process.stderr.read()
-        assert process.returncode == -signal.SIGKILL, stage
+        assert kill_after(tmp_path, stage, draw.uniform(0, 1), *run, "--work", "killed"), stage
     for work in ("killed", "whole"):
         command = [sys.executable, "-m", "hgld", *run, "--work", work]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    killed, whole = (
-        {
-            str(path.relative_to(work)): path.read_bytes()
-            for path in work.rglob("*")
-            if path.is_file() and path.relative_to(work).parts[0] != ".state"
-        }
-        for work in (tmp_path / "killed", tmp_path / "whole")
-    )
-    differ = {name for name in {*killed, *whole} if killed.get(name) != whole.get(name)}
-    assert differ <= {"lock.json", "models/happier/.timings.jsonl"} and len(whole) > 50
+    require_same_bytes(tmp_path / "killed", tmp_path / "whole")
     paths = pd.read_csv(tmp_path / "whole" / "hierarchy.csv")["path"].map(json.loads)
     assert {tuple(path.values()) for path in paths} == {(*p, n) for n, p in DEEP.items()}
 
