@@ -519,4 +519,8 @@ def _no_such_file(location: str) -> InvalidData:
 
 
 def _no_such_bucket(location: str) -> HgldError:
-    return HgldError(f"{location}: the bucket does not exist; create it, or correct the URL")
+    """The error for a missing bucket, which alone is named: a file of it is not what is wrong."""
+    scheme, parts = _scheme(location), location.split("/")
+    depth = 5 if scheme == "hf" else 3  # hf://datasets/ME/SET
+    bucket = "/".join(parts[:depth]) if scheme in DRIVERS else location
+    return HgldError(f"{bucket}: the bucket does not exist; create it, or correct the URL")

@@ -208,6 +208,16 @@ def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
         map_tasks(abs, [1], "Nothing", cluster="127.0.0.1:1")
 
 
+def test_an_export_that_its_cluster_cannot_write_removes_no_shard(tmp_path: Path) -> None:
+    if ray.is_initialized():
+        ray.shutdown()
+    world = make_world(tmp_path, [5, 17])
+    before = _content(world.export("out")[0])
+    with pytest.raises(HgldError, match=r"^no Ray cluster answers at 127\.0\.0\.1:1 "):
+        world.export("out", shard_megabytes=0.03, ray="127.0.0.1:1")
+    assert _content(tmp_path / "out") == before
+
+
 def _die_twice(task: tuple[int, str]) -> int:
     """Square a number; the workers that first get 2 are killed."""
     number, folder = task

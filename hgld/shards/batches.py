@@ -30,6 +30,7 @@ from hgld.shards.sampling import (
     deal_rows,
     parents_of,
     require_classes,
+    require_count,
     shuffle_classes,
     take_images,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "measure_coverage",
     "part_of_rank",
     "plan_epoch",
+    "require_rank",
     "step_seed",
 ]
 
@@ -89,8 +91,7 @@ class BatchPlan:
     def __init__(
         self, samples: Samples, options: BatchOptions, *, seed: int, manifest_sha256: str = ""
     ) -> None:
-        if seed < 0:
-            raise UsageError(f"seed is {seed}; expected 0 or more")
+        require_count("seed", seed, least=0)
         self.samples, self.options, self.seed = samples, options, seed
         self.batch_size = options.classes_per_batch * options.images_per_class
         self._manifest_sha256 = manifest_sha256
@@ -188,6 +189,20 @@ class BatchPlan:
         return self.steps_of(epoch)[place]
 
 
+def require_rank(rank: int, world_size: int) -> None:
+    """Refuse a rank that none of the processes has.
+
+    Raises:
+        UsageError: it is below 0, or not below the number of processes.
+
+    Example:
+        >>> require_rank(3, world_size=4)
+    """
+    require_count("world_size", world_size)
+    if not 0 <= rank < world_size:
+        raise UsageError(f"rank is {rank} of {world_size}; expected 0..{world_size - 1}")
+
+
 def part_of_rank(size: int, rank: int, world_size: int) -> slice:
     """The slice of each global batch that a rank loads.
 
@@ -198,8 +213,7 @@ def part_of_rank(size: int, rank: int, world_size: int) -> slice:
         >>> part_of_rank(16, rank=1, world_size=4)
         slice(4, 8, None)
     """
-    if not 0 <= rank < world_size:
-        raise UsageError(f"rank is {rank} of {world_size}; expected 0..{world_size - 1}")
+    require_rank(rank, world_size)
     if size % world_size:
         raise UsageError(f"{world_size} ranks do not divide a batch of {size} images")
     return slice(rank * size // world_size, (rank + 1) * size // world_size)

@@ -108,7 +108,8 @@ class RangeCache:
         for shard, found in zip(unknown, read_ahead(self.remote.stat, unknown), strict=True):
             if found is None:
                 raise InvalidData(
-                    f"{self.remote.location(shard)}: no such file, although an index names it"
+                    f"{self.remote.location(shard)}: no such file, although an index names it; "
+                    "bring it back, or run export again"
                 )
             self._versions[shard] = found
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from hgld.errors import InvalidData, UsageError
+from hgld.errors import InvalidData
 from hgld.shards.batches import GlobalBatch
+from hgld.shards.sampling import require_count
 from hgld.tasks import say_or_warn
 from hgld.words import count_text
 
@@ -47,8 +48,7 @@ class DamagedImages:
     """
 
     def __init__(self, budget: int, name: Callable[[int], str], *, speaks: bool = True) -> None:
-        if budget < 0:
-            raise UsageError(f"undecodable_budget is {budget}; expected 0 or more")
+        require_count("undecodable_budget", budget, least=0)
         self.budget, self.speaks = budget, speaks
         self.rows: set[int] = set()
         self._name = name

@@ -51,8 +51,13 @@ def tar_folder(folder: Path | str) -> Path | str:
 
 
 def is_in_place(folder: Path, pipeline: Pipeline) -> bool:
-    """Whether the shards of a folder are where ``export.out`` wants them."""
-    return is_exported_to(folder, pipeline.export.out)
+    """Whether the shards of a folder are where ``export.out`` wants them, none of them lost."""
+    url, manifest = pipeline.export.out, folder / "manifest.json"
+    if url is None or not manifest.is_file() or not is_exported_to(folder, url):
+        return url is None and is_exported_to(folder, None)
+    stored = {name: file.size_bytes for name, file in RemoteFolder(url).list().items()}
+    shards = Json(manifest.name).read(manifest)["shards"]
+    return all(stored.get(shard["file"]) == shard["bytes"] for shard in shards)
 
 
 def is_exported_to(folder: Path, url: str | None) -> bool:

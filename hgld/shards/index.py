@@ -20,7 +20,7 @@ from hgld.shards.schema import (
     is_shard_name,
     level_columns,
 )
-from hgld.storage import RemoteFolder, as_folder
+from hgld.storage import RemoteFolder, as_folder, is_web, join_location
 from hgld.words import single_blanks
 
 __all__ = [
@@ -65,7 +65,7 @@ def read_index(
     with local_copy(folder, "index.parquet", "manifest.json") as here:
         path = here / "index.parquet"
         if not path.is_file():
-            raise MissingInput(f"{path}: no such file; run export first, or `hgld shards index`")
+            raise _missing(folder, path.name, "run export first, or `hgld shards index`")
         rows = _read_rows(path, shards, columns)
         check_index(rows, path, columns)
         if path.with_name("manifest.json").is_file():
@@ -164,10 +164,22 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
     with local_copy(folder, "manifest.json") as here:
         path = here / "manifest.json"
         if not path.is_file():
-            raise MissingInput(f"{path}: no such file; run export (again) to complete the shards")
+            raise _missing(folder, path.name, "run export (again) to complete the shards")
         manifest = Json(path.name).read(path)
         _check_manifest(manifest, path)
     return manifest
+
+
+def _missing(folder: Path | str, file: str, advice: str) -> MissingInput:
+    """The error for a file that a folder lacks, or for a folder that does not exist."""
+    place = as_folder(folder)
+    if isinstance(place, Path):
+        known = place.is_dir()
+    else:
+        known = is_web(place) or bool(RemoteFolder(place).list())  # a web server lists nothing
+    if known:
+        return MissingInput(f"{join_location(place, file)}: no such file; {advice}")
+    return MissingInput(f"{place}: no such folder of shards; correct its name, or run export first")
 
 
 def _check_manifest(manifest: dict[str, Any], path: Path) -> None:

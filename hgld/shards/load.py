@@ -32,12 +32,13 @@ from hgld.shards.batches import (
     GlobalBatch,
     Samples,
     part_of_rank,
+    require_rank,
     step_seed,
 )
 from hgld.shards.cache import CACHE_GB
 from hgld.shards.damaged import DamagedImages, exceeded, spare_rows
 from hgld.shards.read import ShardImages, Transform
-from hgld.shards.sampling import count_groups, count_rows, parents_of
+from hgld.shards.sampling import count_groups, count_rows, parents_of, require_count
 from hgld.shards.stream import reads_per_byte, stream_batches
 from hgld.stopping import held_back, ignore_requests
 from hgld.storage import RemoteFolder, as_folder, read_ahead
@@ -132,6 +133,7 @@ class BatchLoader(IterableDataset[Batch]):
             raise UsageError(f"reader is {reader!r}; expected one of {expected}")
         if reader == "stream" and options.order != "shards":
             raise UsageError("the reader 'stream' needs the order 'shards'")
+        require_count("workers", workers, least=0)
         manifest_sha256 = _hash_manifest(folder)
         self._images = ShardImages(folder, rows, transform, cache_gb=cache_gb)
         self.plan = BatchPlan(
@@ -362,6 +364,7 @@ class ImageLoader:
         damaged: records the damaged images, which are left out; default: the first one is raised.
 
     Raises:
+        UsageError: batch_size, rank or workers are impossible.
         DamagedImage: while iterating: an image was changed, or cannot be decoded.
         InvalidData: while iterating: more images are damaged than the budget of ``damaged`` allows.
         Resumable: while iterating: a worker died.
@@ -386,6 +389,9 @@ class ImageLoader:
         workers: int = 0,
         damaged: DamagedImages | None = None,
     ) -> None:
+        require_count("batch_size", batch_size)
+        require_count("workers", workers, least=0)
+        require_rank(rank, world_size)
         self._images = ShardImages(folder, rows, transform)
         wanted = np.arange(len(rows)) if numbers is None else np.asarray(numbers, np.int64)
         own = np.array_split(wanted, world_size)[rank]

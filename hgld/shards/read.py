@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from hgld.artifacts import BOX
-from hgld.errors import DamagedImage, InvalidData
+from hgld.errors import DamagedImage, InvalidData, UsageError
 from hgld.images import WHOLE_SIDE, OutsidePhoto, cut_out
 from hgld.shards.cache import CACHE_GB, RangeCache
 from hgld.shards.files import FileReader, decode_image, require_intact, tar_folder
@@ -49,6 +50,9 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         transform: converts a PIL image in RGB to a tensor.
         cache_gb: for a URL: size in GB of the cache on this machine's disk.
 
+    Raises:
+        UsageError: cache_gb is negative or not finite.
+
     Attributes:
         labels: (N, L) of all rows.
         shards: (N,) number of each row's shard.
@@ -64,6 +68,8 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         cache_gb: float = CACHE_GB,
     ) -> None:
         require_columns(rows, ["key", "shard"])
+        if not 0 <= cache_gb * 1e9 < inf:
+            raise UsageError(f"cache_gb is {cache_gb}; expected a number of GB, 0 or more")
         self.folder = tar_folder(folder)
         self.transform = transform
         self.labels = labels_of(rows)  # (N, L)

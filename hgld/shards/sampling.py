@@ -65,10 +65,10 @@ class BatchOptions:
     def __post_init__(self) -> None:
         """Check the options one by one and against each other."""
         for name in ("classes_per_batch", "images_per_class", "window", "lanes"):
-            _require_count(name, getattr(self, name))
+            require_count(name, getattr(self, name))
         for name in ("images_cap", "groups_per_batch", "batches_per_combination"):
             if getattr(self, name) is not None:
-                _require_count(name, getattr(self, name))
+                require_count(name, getattr(self, name))
         for name, words in (("order", Order), ("small_classes", SmallClasses)):
             if getattr(self, name) not in get_args(words):
                 expected = ", ".join(get_args(words))
@@ -94,9 +94,17 @@ class BatchOptions:
             )
 
 
-def _require_count(name: str, value: object) -> None:
-    if not isinstance(value, Integral) or int(value) < 1:
-        raise UsageError(f"{name} is {value!r}; expected a whole number, 1 or more")
+def require_count(name: str, value: object, least: int = 1) -> None:
+    """Refuse a value that is not a whole number, or too small.
+
+    Raises:
+        UsageError: it is not.
+
+    Example:
+        >>> require_count("workers", 0, least=0)
+    """
+    if not isinstance(value, Integral) or int(value) < least:
+        raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more")
 
 
 def _require_division(name: str, divisor: int, classes: int) -> None:

@@ -125,7 +125,8 @@ def is_intact(task: ShardTask) -> bool:
         return False
     rows, note = kept
     if task.url is not None:
-        if note.get("stored") != _stored(task):
+        stored = _stored(task)  # None: missing; the marker of a local shard has none either
+        if stored is None or note.get("stored") != stored:
             return False
     else:
         shard = task.out / task.file

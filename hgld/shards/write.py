@@ -35,6 +35,7 @@ from hgld.shards.shard_url import WRITER, ShardUrl
 from hgld.shards.sidecars import outdated_files, write_sidecars
 from hgld.tasks import map_tasks, prepare_workers
 
+WRITING = "Writing shards"
 PLANS = "plan-"  # prefix of the folder of a plan, which is deleted at the end
 FORMAT = 3  # revision of the stage; raised when the same input and options give other bytes
 
@@ -115,6 +116,8 @@ def export_shards(
         _require_own(out)
         if remote is not None:
             remote.require_own(labels_hash, options.decisive())
+        if options.ray is not None:  # refused before shards of an earlier export are removed
+            map_tasks(abs, [0], WRITING, cluster=options.ray, reserve=_reserve(options))
         out.mkdir(parents=True, exist_ok=True)
         taken = f"{out}: another process is writing shards here"
         with (
@@ -160,16 +163,19 @@ def export_shards(
 
 
 def _write_all(tasks: list[ShardTask], options: ExportOptions) -> None:
-    label = "Writing shards"
     if options.ray is None:
-        map_tasks(write_or_keep, tasks, label, options.processes)
+        map_tasks(write_or_keep, tasks, WRITING, options.processes)
         return
     # Only this machine has the finished shards and the source files with their times.
     intact = map_tasks(is_intact, tasks, "Checking shards", options.processes)
     waiting = [task for task, kept in zip(tasks, intact, strict=True) if not kept]
     stamped = [replace(task, stamp=stamp_files(task)) for task in waiting]
-    reserve = Reserve(options.cpus_per_task, memory_gb=options.memory_gb_per_task)
-    map_tasks(write_or_keep, stamped, label, cluster=options.ray, reserve=reserve)
+    reserve = _reserve(options)
+    map_tasks(write_or_keep, stamped, WRITING, cluster=options.ray, reserve=reserve)
+
+
+def _reserve(options: ExportOptions) -> Reserve:
+    return Reserve(options.cpus_per_task, memory_gb=options.memory_gb_per_task)
 
 
 def _plan_split(

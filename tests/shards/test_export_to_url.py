@@ -83,6 +83,18 @@ def test_a_second_export_uploads_only_what_is_missing_or_changed(
     assert proxy.counts("PUT", r"\.tar$") == 2
 
 
+def test_a_local_export_that_gets_a_url_is_uploaded_and_one_that_loses_it_is_local(
+    world: World, bucket: Bucket
+) -> None:
+    near, _ = world.export("far")
+    local = content(near)
+    export(world, bucket.url)
+    assert content(bucket.url) == local
+    verify_shards(near)
+    world.export("far")
+    assert {name: data for name, data in content(near).items() if name in local} == local
+
+
 def test_shards_of_other_options_are_removed(world: World, bucket: Bucket) -> None:
     export(world, bucket.url, shard_megabytes=0.03)
     export(world, bucket.url)
@@ -382,8 +394,11 @@ def test_a_killed_command_resumes_to_the_same_bytes(
         assert code == 0 and is_clean(said), said
     assert content(f"{bucket.url}/set") == content(tmp_path / "set/near/shards")
     assert b"fresh" in status(*far)
-    RemoteFolder(f"{bucket.url}/set").delete(["manifest.json"])
-    assert b"shards is gone" in status(*far)
+    for lost in ("train-000000.tar", "manifest.json"):
+        RemoteFolder(f"{bucket.url}/set").delete([lost])
+        assert b"shards is gone" in status(*far)
+        assert finish(hgld(*far))[0] == 0
+        assert content(f"{bucket.url}/set") == content(tmp_path / "set/near/shards")
     texts = [p for p in (tmp_path / "set/far").rglob("*") if p.is_file() and p.suffix != ".tar"]
     assert all(is_clean(path.read_bytes().decode(errors="replace")) for path in texts)
 

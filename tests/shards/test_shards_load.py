@@ -1,5 +1,6 @@
 import errno
 import json
+import math
 import os
 import re
 import shutil
@@ -400,7 +401,18 @@ def test_names_with_blanks_and_letters_beyond_ascii_are_read_anywhere(tmp_path: 
         ("here", {"reader": "Indexed"}, "reader is 'Indexed'; expected one of indexed, stream"),
         (Path("http://host/shards"), {}, "given as text"),
         (Path("http://host/shards"), {"reader": "stream"}, "given as text"),
-        ("here", {"undecodable_budget": -1}, "undecodable_budget is -1; expected 0 or more"),
+        (
+            "here",
+            {"undecodable_budget": -1},
+            "undecodable_budget is -1; expected a whole number, 0",
+        ),
+        ("here", {"undecodable_budget": math.nan}, "undecodable_budget is nan; expected a whole"),
+        ("here", {"workers": -1}, "workers is -1; expected a whole number, 0 or more"),
+        ("here", {"workers": 1.5}, "workers is 1.5; expected a whole number, 0 or more"),
+        ("here", {"world_size": 0}, "world_size is 0; expected a whole number, 1 or more"),
+        ("memory://box", {"cache_gb": math.nan}, "cache_gb is nan; expected a number of GB, 0 or"),
+        ("memory://box", {"cache_gb": math.inf}, "cache_gb is inf; expected a number of GB, 0 or"),
+        ("here", {"cache_gb": -1}, "cache_gb is -1; expected a number of GB, 0 or more"),
     ],
     ids=str,
 )
@@ -409,6 +421,21 @@ def test_what_a_loader_cannot_do_is_one_line(
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
         first_batch(folder, rows, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"batch_size": 0}, "batch_size is 0; expected a whole number, 1 or more"),
+        ({"workers": -1}, "workers is -1; expected a whole number, 0 or more"),
+        ({"rank": -1}, "rank is -1 of 1; expected 0..0"),
+    ],
+)
+def test_what_a_loader_of_images_cannot_do_is_one_line(
+    shards: Path, rows: pd.DataFrame, options: dict[str, int], says: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        ImageLoader(shards, rows, noisy, **{"batch_size": 4, **options})
 
 
 def test_a_script_is_warned_of_what_a_command_says(
