@@ -521,6 +521,10 @@ def _no_such_file(location: str) -> InvalidData:
 def _no_such_bucket(location: str) -> HgldError:
     """The error for a missing bucket, which alone is named: a file of it is not what is wrong."""
     scheme, parts = _scheme(location), location.split("/")
-    depth = 5 if scheme == "hf" else 3  # hf://datasets/ME/SET
-    bucket = "/".join(parts[:depth]) if scheme in DRIVERS else location
+    if scheme == "hf":  # hf://datasets/ME/SET
+        return HgldError(
+            f"{'/'.join(parts[:5])}: no such repository, or the token may not see it; create it, "
+            "or correct the URL or HF_TOKEN"
+        )
+    bucket = "/".join(parts[:3]) if scheme in DRIVERS else location
     return HgldError(f"{bucket}: the bucket does not exist; create it, or correct the URL")

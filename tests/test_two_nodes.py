@@ -10,7 +10,7 @@ import pytest
 
 from hgld.artifacts import Json
 from hgld.config import SourceOptions, StageContext
-from hgld.shards.files import LOCATION
+from hgld.shards.location import LOCATION
 from hgld.sources.fetch import fetch_files
 from hgld.tasks import map_tasks
 from tests.evaluate.test_rank_tasks import make_sides, written

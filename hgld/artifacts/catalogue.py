@@ -435,7 +435,7 @@ ARTIFACTS: dict[str, Artifact] = {
         "shards",
         verify="hgld.shards.verify:verify_shards",
         index="hgld.shards.index:read_index",
-        elsewhere="hgld.shards.files:is_in_place",
+        elsewhere="hgld.shards.location:is_in_place",
     ),
     "export_dropped": Table(
         "export_dropped.parquet",

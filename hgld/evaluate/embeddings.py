@@ -37,8 +37,8 @@ from hgld.model.devices import (
     worker_device,
 )
 from hgld.ray_tasks import FileRange, Reserve
-from hgld.shards.files import tar_folder
 from hgld.shards.load import ImageLoader
+from hgld.shards.location import tar_folder
 from hgld.shards.read import ShardImages
 from hgld.tasks import map_tasks, say, track
 

@@ -83,7 +83,7 @@ _OF_PHOTOS = ("embed.images", "embed.photos")
 _LANDMARKS = ("gldv2", "toy")  # with two id spaces, and pages of Wikimedia Commons
 _CLASSES = ("folder", "native")
 _KINDS = (*_LANDMARKS, *_CLASSES)
-_COMPILING = "hgld.ranking.kernels.first_call:plan_compiling"
+_COMPILING = "hgld.ranking.first_call:plan_compiling"
 LINKING = ("linked", "links", "ancestry")  # how classes got their items, in a release
 
 _link = partial(

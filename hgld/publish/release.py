@@ -31,8 +31,8 @@ from hgld.publish.content import (
     splits_of_classes,
 )
 from hgld.publish.croissant import describe_release
-from hgld.shards.files import tar_folder
 from hgld.shards.index import local_copy
+from hgld.shards.location import tar_folder
 
 SHARDS = "shards"  # folder of the shards in a release
 REMOVALS = Table(

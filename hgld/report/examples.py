@@ -24,8 +24,9 @@ from hgld.artifacts.ranking_file import RankingFile
 from hgld.credit import UNKNOWN, Credit
 from hgld.figures import draw_line
 from hgld.ranking.curves import by_chance
-from hgld.shards.files import read_image, tar_folder
+from hgld.shards.files import read_image
 from hgld.shards.index import level_columns, read_index
+from hgld.shards.location import tar_folder
 from hgld.words import level_noun
 
 THUMBNAIL = 288  # pixels; shown at half of that

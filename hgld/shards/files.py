@@ -17,10 +17,9 @@ from zlib import crc32
 
 from PIL import Image
 
-from hgld.artifacts import Json
-from hgld.config import Pipeline
 from hgld.errors import DamagedImage, HgldError, InvalidData, Resumable
 from hgld.images import Undecodable, decode_rgb
+from hgld.shards.location import tar_folder
 from hgld.shards.schema import IMAGE_CRC32
 from hgld.storage import RemoteFolder, as_folder, is_web, join_location, open_location, require_end
 
@@ -28,50 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LARGE = 1 << 20  # bytes of a read
-LOCATION = ".location.json"  # of tars that are not beside their index
-
-
-def tar_folder(folder: Path | str) -> Path | str:
-    """Place of the tars of a folder of shards: in it, or at the URL that ``export.out`` named.
-
-    Raises:
-        InvalidData: the tars at the URL were replaced, so the folder's index is not theirs.
-        HgldError: the URL cannot be reached.
-    """
-    found = as_folder(folder)
-    if not isinstance(found, Path) or not (found / LOCATION).is_file():
-        return found
-    known = Json(LOCATION).read(found / LOCATION)
-    url = str(known["url"])
-    if "manifest" in known and not is_exported_to(found, url):
-        raise InvalidData(
-            f"{url}: holds another export than {found}, or an incomplete one; run export again"
-        )
-    return as_folder(url)
-
-
-def is_in_place(folder: Path, pipeline: Pipeline) -> bool:
-    """Whether the shards of a folder are where ``export.out`` wants them, none of them lost."""
-    url, manifest = pipeline.export.out, folder / "manifest.json"
-    if url is None or not manifest.is_file() or not is_exported_to(folder, url):
-        return url is None and is_exported_to(folder, None)
-    stored = {name: file.size_bytes for name, file in RemoteFolder(url).list().items()}
-    shards = Json(manifest.name).read(manifest)["shards"]
-    return all(stored.get(shard["file"]) == shard["bytes"] for shard in shards)
-
-
-def is_exported_to(folder: Path, url: str | None) -> bool:
-    """Whether the tars of a folder are at this URL (None: in it), complete and not replaced since.
-
-    Raises:
-        HgldError: the URL cannot be reached.
-    """
-    note = folder / LOCATION
-    if url is None or not note.is_file():
-        return url is None and not note.is_file()
-    known = Json(LOCATION).read(note)
-    found = RemoteFolder(url).stat("manifest.json") if known.get("url") == url else None
-    return found is not None and found.stamp == known.get("manifest")
 
 
 def require_intact(data: bytes | memoryview, expected: int | None, name: Callable[[], str]) -> None:

@@ -27,8 +27,9 @@ from hgld.artifacts import BOX
 from hgld.errors import DamagedImage, InvalidData, UsageError
 from hgld.images import WHOLE_SIDE, OutsidePhoto, cut_out
 from hgld.shards.cache import CACHE_GB, RangeCache
-from hgld.shards.files import FileReader, decode_image, require_intact, tar_folder
+from hgld.shards.files import FileReader, decode_image, require_intact
 from hgld.shards.index import labels_of, require_columns, whole_numbers
+from hgld.shards.location import tar_folder
 from hgld.shards.schema import IMAGE_CRC32
 from hgld.storage import join_location
 

@@ -27,8 +27,9 @@ from hgld.errors import InvalidData, Resumable
 from hgld.images import OutsidePhoto, Undecodable
 from hgld.ray_tasks import FileRange
 from hgld.shards.export_plan import PlannedShard
-from hgld.shards.files import FileReader, tar_folder
+from hgld.shards.files import FileReader
 from hgld.shards.index import read_manifest
+from hgld.shards.location import tar_folder
 from hgld.shards.sample import (
     Encoded,
     Encoding,

@@ -18,8 +18,8 @@ from uuid import uuid4
 
 from hgld.artifacts import Json, atomic_path
 from hgld.errors import HgldError, InvalidData
-from hgld.shards.files import LOCATION
 from hgld.shards.index import read_manifest
+from hgld.shards.location import LOCATION
 from hgld.shards.sidecars import SIDECARS, outdated_files
 from hgld.storage import RemoteFolder
 from hgld.words import single_blanks

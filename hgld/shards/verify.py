@@ -17,9 +17,10 @@ import pandas as pd
 from hgld.artifacts import hash_file
 from hgld.credit import CREDITS, UNKNOWN
 from hgld.errors import InvalidData
-from hgld.shards.files import FileReader, tar_folder
+from hgld.shards.files import FileReader
 from hgld.shards.foreign import describe_tar, number_rows
 from hgld.shards.index import REBUILD, local_copy, read_index, read_manifest
+from hgld.shards.location import tar_folder
 from hgld.shards.sample import level_keys
 from hgld.shards.schema import IMAGE_CRC32, INDEX_AGAIN, level_columns
 from hgld.shards.sidecars import SIDECARS, checksums, write_credits, write_descriptors

@@ -26,8 +26,9 @@ from hgld.images import Undecodable
 from hgld.ray_tasks import Reserve
 from hgld.shards.classes import number_classes
 from hgld.shards.export_plan import LabelledImages, label_in_parts, write_plan
-from hgld.shards.files import LOCATION, FileReader
+from hgld.shards.files import FileReader
 from hgld.shards.index import is_export
+from hgld.shards.location import LOCATION
 from hgld.shards.sample import Encoding, box_of, encode_image
 from hgld.shards.shard import ShardTask, is_intact, read_markers, stamp_files, write_or_keep
 from hgld.shards.shard_plan import SplitPlan, count_reasons, plan_split

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from hgld.ranking.kernels import first_call
+from hgld.ranking import first_call
 
 
 def test_kernels_are_compiled_anew_if_the_code_is_newer(

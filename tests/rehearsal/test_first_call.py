@@ -7,7 +7,7 @@ import pytest
 
 pytestmark = pytest.mark.rehearsal
 
-COMPILE = "from hgld.ranking.kernels.first_call import compile_metrics; compile_metrics()"
+COMPILE = "from hgld.ranking.first_call import compile_metrics; compile_metrics()"
 MEASURE = """
 import torch
 from hgld.ranking import metrics

@@ -16,7 +16,7 @@ def plan_compiling() -> Callable[[], None] | None:
 
     A wrong answer costs time only: numba itself decides which kernels it compiles.
     """
-    own = Path(__file__).parent
+    own = Path(__file__).parent / "kernels"
     kept = [own / "__pycache__", Path("~/.cache/numba").expanduser()]
     if "NUMBA_CACHE_DIR" in os.environ:
         kept = [Path(os.environ["NUMBA_CACHE_DIR"])]
