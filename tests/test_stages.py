@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,14 @@ def test_a_stage_names_artifacts_that_exist_and_has_options(stage: Stage) -> Non
     assert {*stage.reads, *stage.also, *stage.writes} <= set(ARTIFACTS)
     assert stage.name in Pipeline.model_fields
     assert set(stage.uses) <= set(Pipeline.model_fields)
+
+
+def test_only_stages_with_a_model_load_torch() -> None:
+    """It takes a second and a quarter of a gigabyte, in each process that writes shards too."""
+    with_model = {"embed", "link", "train", "evaluate"}
+    modules = {s.function.partition(":")[0] for s in STAGES if s.name not in with_model}
+    code = f"import sys, {', '.join(sorted(modules))}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_every_artifact_is_written_by_a_stage_or_by_people() -> None:

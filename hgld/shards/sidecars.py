@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from braceexpand import braceexpand
 from pyarrow import parquet
-from webdataset.shardlists import expand_urls
 
 from hgld.artifacts import Json, LargeTable, atomic_path, engine, hash_file, write_csv
 from hgld.artifacts.cells import guard_formulas
@@ -207,7 +207,7 @@ def brace_string(files: Sequence[str]) -> str:
     split, _, first = files[0].removesuffix(".tar").rpartition("-")
     last = files[-1].removesuffix(".tar").rpartition("-")[2]
     brace = f"{split}-{{{first}..{last}}}.tar"
-    whole = len(files) > 1 and expand_urls(brace) == files  # not if a number is missing
+    whole = len(files) > 1 and list(braceexpand(brace)) == files  # not if a number is missing
     return brace if whole else "::".join(files)
 
 
