@@ -150,8 +150,9 @@ def read_hierarchy(
 def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, list[str]]:
     """Read all rows as stripped text, by their place in the file, and the levels coarse to fine."""
     if not options.labels_csv:
-        rows = _read_sub_folders(source)
-        return _checked(rows, ["class"], source), ["class"]
+        # Checked before blanks are stripped: two folders would else become one class unnoticed.
+        rows = _checked(_read_sub_folders(source), ["class"], source)
+        return rows.assign(**{"class": rows["class"].str.strip()}), ["class"]
     path = source / options.labels_csv
     header = read_header(path, ["path"])
     levels = level_columns(header)
@@ -196,7 +197,7 @@ def _read_sub_folders(source: Path) -> pd.DataFrame:
             splits = {name: split.replace("test", "evaluation") for name, split in splits.items()}
         columns["split"] = [splits[folders[0]] if folders else "" for folders in parts]
         parts = [folders[1:] for folders in parts]
-    columns["class"] = [folders[0].strip() if folders else "" for folders in parts]
+    columns["class"] = [f[0] if f and f[0].strip() else "" for f in parts]
     return pd.DataFrame(columns, index=[f"file {name}" for name in names], dtype="str")
 
 

@@ -439,10 +439,23 @@ def test_classes_whose_files_are_all_missing_are_named(context: StageContext) ->
     assert any("no image of 4 classes: 'a', 'b', 'c', 1 more; " in note for note in notes)
 
 
-def test_class_folders_whose_names_look_the_same_are_refused(context: StageContext) -> None:
-    context, folder = sub_folders(context, "Caf\u00e9/a.jpg", "Cafe\u0301/b.jpg")
+@pytest.mark.parametrize(
+    ("name", "twin"), [("Caf\u00e9", "Cafe\u0301"), ("rose", " rose"), ("rose", "rose\u00a0")]
+)
+def test_class_folders_whose_names_look_the_same_are_refused(
+    name: str, twin: str, context: StageContext
+) -> None:
+    context, folder = sub_folders(context, f"{name}/a.jpg", f"{twin}/b.jpg")
     with pytest.raises(InvalidData, match=r"class .* looks like .*; write each name in one way"):
         collected(context, folder)
+
+
+def test_blanks_around_the_name_of_a_class_folder_do_not_count(context: StageContext) -> None:
+    context, folder = sub_folders(context, " rose /a.jpg", "  /b.jpg", "c.jpg")
+    landmarks, *_, dropped = collected(context, folder)
+    assert landmarks["name"].tolist() == ["rose"]
+    rows = dropped[["image_id", "reason"]].to_numpy().tolist()
+    assert sorted(rows) == [["  /b.jpg", "empty label"], ["c.jpg", "empty label"]]
 
 
 def test_a_folder_without_sub_folders_is_refused_with_what_to_do(context: StageContext) -> None:
