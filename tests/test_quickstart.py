@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,6 +14,13 @@ import pytest
 from tests.warm import hgld
 
 PIPELINE = "pipelines/quickstart.toml"
+# Of labels that decisions and taxonomy alone determine, in H-GLDv2's three levels.
+LABELS = {
+    "hierarchy.csv": "05ee63cb33c4c9bd",
+    "train_label_to_hierarchical.csv": "5145a79f6774d972",
+    "index_label_to_hierarchical.csv": "4f4072121391f5f7",
+    "lineage.csv": "8b89e832c208658d",
+}
 
 
 def command(work: Path, *more: str) -> list[str]:
@@ -73,6 +81,13 @@ def test_it_ends_with_the_metrics_and_the_report(
     assert (work / "report" / "report.html").stat().st_size > 10_000
     page = " ".join((work / "report" / "report.html").read_text("utf-8").split())
     assert re.search(r"\d+ images of “test” searched among \d+ images of “index”\.", page)
+
+
+def test_the_three_levels_keep_their_bytes(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    found = {n: sha256((finished[0] / n).read_bytes()).hexdigest()[:16] for n in LABELS}
+    assert found == LABELS, "a version that changes these tables says why in the changelog"
 
 
 def test_a_second_run_does_nothing_and_says_so(
