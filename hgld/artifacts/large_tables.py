@@ -146,6 +146,7 @@ def engine(folder: Path, memory_gb: float | None) -> Iterator[DuckDBPyConnection
         tables.execute("SET preserve_insertion_order = false")
         # Freed memory goes back at once: other parts of the stage need it.
         tables.execute("SET allocator_flush_threshold = '1MB'")
+        tables.execute("SET allocator_background_threads = true")
         try:
             with heard_despite_library(tables.interrupt):
                 yield tables

@@ -28,7 +28,7 @@ __all__ = ["peak_megabytes", "rows"]
 
 SHARES = (0.01, 0.1, 1.0)
 BOUNDS = {
-    "collect": (65.0, 1200.0), "label": (60.0, None), "plan": (10.0, 1000.0),
+    "collect": (65.0, 1000.0), "label": (60.0, None), "plan": (10.0, 1000.0),
     "batches": (60.0, 1300.0), "large plan": (None, 4000.0),
 }  # fmt: skip
 AIMS = {"collect": 30.0, "plan": 5.0}  # elapsed, on two cores
