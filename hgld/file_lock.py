@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from stat import S_ISREG
 from time import sleep
 from typing import BinaryIO
 from weakref import WeakSet
@@ -50,8 +51,9 @@ def hold(
         HgldError: another process holds it; names the process and the time.
         InvalidData: the path is a folder, a pipe or a device.
     """
-    if path.exists() and not path.is_file():
-        raise InvalidData(f"{path}: not a file; move it away")
+    with suppress(FileNotFoundError):  # the owner may delete it at any moment
+        if not S_ISREG(path.stat().st_mode):
+            raise InvalidData(f"{path}: not a file; move it away")
     with path.open("a+b", buffering=0) as file:
         _locks.add(file)
         for _ in range(TRIES):  # retry: ``is_held`` of another process takes the lock briefly

@@ -124,13 +124,15 @@ class Proxy:
 
     Attributes:
         delay_s: added to each request, as a far network would.
-        requests: all that passed, in order.
+        requests: all that came, in order.
+        answered: those whose whole answer was sent with success.
     """
 
     address: str
     fault: Callable[[Request], Fault | None] = lambda _: None
     delay_s: float = 0.0
     requests: list[Request] = field(default_factory=list)
+    answered: list[Request] = field(default_factory=list)
 
     def counts(self, method: str, path: str = "") -> int:
         """Number of requests of a method whose path has a part that matches."""
@@ -200,6 +202,8 @@ def proxy_to(endpoint: str, ranges: bool = True) -> Iterator[Proxy]:
             if fault.keep is not None:
                 sleep(fault.stall_s)
                 self.close_connection = True
+            elif answer.status < 300:
+                proxy.answered.append(request)
 
         def _answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
             self.send_response_only(status)

@@ -9,8 +9,9 @@ damaged, truncated, or swapped with another one, it is made again.
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -194,10 +195,14 @@ def file_stamp(path: Path) -> tuple[int, ...]:
 
 def require_file(path: Path) -> None:
     """Refuse a path that is a folder, a pipe or a device, before it is read or written."""
-    if path.is_dir():
-        raise InvalidData(f"{path}: a folder stands where a file belongs; move it away")
-    if path.exists() and not path.is_file():
-        raise InvalidData(f"{path}: a pipe or a device, where a file belongs; move it away")
+    if not path.exists():
+        return
+    with suppress(FileNotFoundError):  # another process may delete a file of a cache at any moment
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise InvalidData(f"{path}: a folder stands where a file belongs; move it away")
+        if not stat.S_ISREG(mode):
+            raise InvalidData(f"{path}: a pipe or a device, where a file belongs; move it away")
 
 
 def require_folder(path: Path, *own: str) -> None:

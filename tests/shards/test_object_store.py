@@ -287,7 +287,13 @@ def test_processes_that_miss_the_same_ranges_request_each_once(
     found = list(DataLoader(_Everything(images), batch_size=None, num_workers=2))
     kept = list(cache.rglob("*-*"))
     assert found == [near, near]
-    assert proxy.counts("GET", r"\.tar") == len(kept) > rows["shard"].nunique()
+    # A busy machine may cut a connection; its range is requested again, and answered once.
+    ranges = [
+        (r.path, r.headers["Range"])
+        for r in proxy.answered
+        if ".tar" in r.path and r.method == "GET"
+    ]
+    assert len(set(ranges)) == len(ranges) == len(kept) > rows["shard"].nunique()
 
 
 @pytest.mark.parametrize("reader", ["indexed", "stream"])
